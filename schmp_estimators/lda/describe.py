@@ -14,9 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from schmp_estimators.core.door.inputs import is_dask
 from schmp_estimators.core.door.rows import open_tasks
 from schmp_estimators.core.later import Later
-from schmp_estimators.core.places.choose import choose_place
 from schmp_estimators.core.places.place import Place
-from schmp_estimators.core.places.restores import begun_anew
 from schmp_estimators.lda.data.corpus import open_corpus
 from schmp_estimators.lda.data.topic_rows import topic_totals
 from schmp_estimators.lda.parameters import read_names
@@ -34,7 +32,7 @@ from schmp_estimators.lda.programs.coherence import (
     n_pairs,
     top_words,
 )
-from schmp_estimators.lda.use import TopicMethods, dense_limit
+from schmp_estimators.lda.use import TopicMethods, dense_limit, where_it_is
 
 dask: Any = Later("dask")
 
@@ -239,7 +237,7 @@ class DescribedTopics(TopicMethods):
             )
         columns = self._columns_of_words(X, measure, best, feature_names) if measure in WINDOWS else {}
 
-        def count(place: Place | None = None) -> tuple[NDArray[np.int64], int]:
+        def count(place: Place | None) -> tuple[NDArray[np.int64], int]:
             if measure in WINDOWS:
                 return _count_windows(X, (best, columns, int(window_size or WINDOWS[measure])), place)
             with closing(open_corpus(X, self, place=place, reset=False)) as corpus:
@@ -248,11 +246,7 @@ class DescribedTopics(TopicMethods):
                 found = rows.tasks(count_pairs, [(part, shared) for part in rows.partitions], "lda-coherence")
                 return rows.merged(found, merge_pairs, "lda-coherence"), len(corpus.lengths)
 
-        if not is_dask(X):
-            documents, n_documents = count()
-        else:
-            with choose_place(self.n_jobs, is_dask=True, label="schmp-lda") as place:
-                documents, n_documents = begun_anew(place, lambda: count(place))
+        documents, n_documents = where_it_is(X, self.n_jobs, count)
         if not documents.any() and measure in WINDOWS:
             raise ValueError(
                 f"X has {n_documents} windows, but none of the words of topics; split texts as the vectorizer does, by "

@@ -17,9 +17,8 @@ from schmp_estimators.core.door.inputs import as_chunks, is_dask
 from schmp_estimators.core.following import make_seed
 from schmp_estimators.core.io.files import replace_file
 from schmp_estimators.core.later import Later
-from schmp_estimators.core.places.choose import choose_place, n_threads
+from schmp_estimators.core.places.choose import n_threads
 from schmp_estimators.core.places.place import Place
-from schmp_estimators.core.places.restores import begun_anew
 from schmp_estimators.core.places.threads import in_threads
 from schmp_estimators.lda.data.corpus import Corpus, open_corpus
 from schmp_estimators.lda.data.counts import Counts
@@ -36,7 +35,7 @@ from schmp_estimators.lda.programs.diagnostics import (
     write_state,
 )
 from schmp_estimators.lda.programs.foldin import draw_topics
-from schmp_estimators.lda.use import dense_limit
+from schmp_estimators.lda.use import dense_limit, where_it_is
 
 dask: Any = Later("dask")
 
@@ -306,17 +305,14 @@ class TopicsOfDocuments(DescribedTopics):
         check_is_fitted(self)
         seed, threads = make_seed(random_state), n_threads(self.n_jobs)
 
-        def go(place: Place | None = None) -> Any:
+        def go(place: Place | None) -> Any:
             with closing(open_corpus(X, self, place=place, reset=False)) as corpus:
                 rows = corpus.rows
                 n_threads = threads if rows.place.is_local else 1  # tasks share the others
                 model = rows.place.share(self._model())
                 return use(corpus, [(partition, model, seed, n_threads) for partition in rows.partitions])
 
-        if not is_dask(X):
-            return go()
-        with choose_place(self.n_jobs, is_dask=True, label="schmp-lda") as place:
-            return begun_anew(place, lambda: go(place))
+        return where_it_is(X, self.n_jobs, go)
 
 
 def _most(theta: Any, n_best: int, n_topics: int) -> tuple[int, NDArray[np.int64], NDArray[np.float64]]:

@@ -17,14 +17,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from schmp_estimators.core.values import freeze, own
-from schmp_estimators.lda.kernels.tokens import (
-    LARGEST,
-    copy_dense,
-    copy_entries,
-    inspect_dense,
-)
 
-#: Dense rows are taken in groups of about so many bytes, where they must be copied to lie row by row.
+#: The largest count: it must fit in 32 bits.
+LARGEST = 2**31 - 1
+#: Dense rows are taken in groups of about so many bytes, so that what is made of them needs no memory to speak of.
 _DENSE_GROUP = 1 << 24
 #: Entries that are looked at, or added, at a time.
 _ENTRIES = 1 << 20
@@ -158,20 +154,20 @@ def _plain(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def _read_sparse(matrix: Any) -> Counts | Fault:
-    n_rows, n_columns = matrix.shape
-    ptr, column = freeze((np.ascontiguousarray(matrix.indptr, np.int64), np.ascontiguousarray(matrix.indices)))
-    value = _plain(matrix.data)
-    if not _ascend(ptr, column[: ptr[-1]]):
+    n_columns, n = matrix.shape[1], int(matrix.indptr[-1])
+    ptr, column = freeze((np.ascontiguousarray(matrix.indptr, np.int64), np.ascontiguousarray(matrix.indices[:n])))
+    value = _plain(matrix.data[:n])
+    if not _ascend(ptr, column):
         return _read_sparse(_summed(matrix))
-    kept, bad = _inspect(value[: ptr[-1]])
+    kept, bad = _inspect(value)
     if bad >= 0:
         row = int(np.searchsorted(ptr, bad, side="right")) - 1
         return fault_of(value[bad], row, int(column[bad]))
-    if kept == ptr[-1]:
-        return _counts(ptr, column[:kept], value[:kept], n_columns)
-    out = np.zeros(n_rows + 1, np.int64), np.empty(kept, np.int32), np.empty(kept, np.int32)
-    copy_entries(ptr, column, value, *out)
-    return _counts(*out, n_columns)
+    if kept == n:
+        return _counts(ptr, column, value, n_columns)
+    is_kept = value != 0
+    ends = np.cumsum(sum_rows(ptr, is_kept.view(np.int8)))
+    return _counts(np.append(0, ends), column[is_kept], value[is_kept], n_columns)
 
 
 def _ascend(ptr: NDArray[np.int64], column: NDArray[Any]) -> bool:
@@ -209,21 +205,15 @@ def _summed(matrix: Any) -> Any:
 
 def _read_dense(matrix: NDArray[Any]) -> Counts | Fault:
     n_rows, n_columns = matrix.shape
-    step = n_rows if matrix.flags.c_contiguous else max(1, _DENSE_GROUP // max(1, n_columns * matrix.itemsize))
-    groups = [slice(first, min(first + step, n_rows)) for first in range(0, n_rows, max(1, step))]
-    ptr = np.zeros(n_rows + 1, np.int64)
-    for rows in groups:
-        values = _plain(matrix[rows])
-        row, at = inspect_dense(values, ptr[1:][rows])
-        if row >= 0:
-            return fault_of(values[row, at], rows.start + row, at)
-    np.cumsum(ptr, out=ptr)
-    column, count = np.empty(ptr[-1], np.int32), np.empty(ptr[-1], np.int32)
-    for rows in groups:
-        if len(groups) > 1:  # else they are still at hand
-            values = _plain(matrix[rows])
-        copy_dense(values, ptr[rows.start], column, count)
-    return freeze(Counts(ptr, column, count, n_columns))
+    parts = [_counts(np.zeros(1), np.zeros(0), np.zeros(0), n_columns)]
+    step = max(1, _DENSE_GROUP // max(1, n_columns * matrix.itemsize))
+    for first in range(0, n_rows, step):
+        found = _read_sparse(sparse.csr_array(_plain(matrix[first : first + step])))
+        if isinstance(found, Fault):
+            return found._replace(row=found.row + first)
+        parts.append(found)
+    ptr = np.append(0, np.cumsum(np.concatenate([np.diff(part.indptr) for part in parts])))
+    return _counts(ptr, *(np.concatenate([part[i] for part in parts]) for i in (1, 2)), n_columns)
 
 
 def hash_documents(counts: Counts) -> NDArray[np.uint64]:

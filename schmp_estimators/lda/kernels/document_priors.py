@@ -9,7 +9,9 @@ Vose, IEEE Trans. Software Eng. 17(9), 1991).  The table is made of integers, so
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
@@ -45,43 +47,58 @@ def topic_priors(alphas: NDArray[np.float64]) -> TopicPriors:
     return TopicPriors(alpha, total, (np.minimum(share, 1.0) * _WHOLE).astype(np.uint64), other)
 
 
+#: What kernels call.
+_Function = Callable[..., Any]
+
+
+def where_given(without: _Function, *, copied: bool = True) -> Callable[[_Function], _Function]:
+    """Let kernels that call the decorated function get `without` where its first argument is no tuple and no array."""
+
+    def declare(function: _Function) -> _Function:
+        @wraps(function)
+        def ask(*arguments: Any) -> Any:
+            raise NotImplementedError("for kernels")
+
+        @by_types(ask, copied=copied, strict=False)
+        def choose(given: Any, *others: Any) -> _Function:
+            return function if isinstance(given, types.BaseTuple | types.Array) else without
+
+        return ask
+
+    return declare
+
+
+@where_given(lambda alpha: alpha, copied=False)
 def values_of(alpha):
     """Return the prior as a number or an array: numba counts references whenever an array is taken out of a tuple."""
-    raise NotImplementedError("for kernels")
+    return alpha.alpha
 
 
-@by_types(values_of)
-def _values_of(alpha):
-    if isinstance(alpha, types.Float):
-        return lambda alpha: alpha
-    return lambda alpha: alpha.alpha
-
-
+@where_given(lambda alpha, topic: alpha)
 def alpha_at(alpha, topic):
     """Return the prior of a topic, from a number or an array."""
-    raise NotImplementedError("for kernels")
+    return alpha[np.uint64(topic)]
 
 
-@by_types(alpha_at, copied=True)
-def _alpha_at(alpha, topic):
-    if isinstance(alpha, types.Float):
-        return lambda alpha, topic: alpha
-    return lambda alpha, topic: alpha[np.uint64(topic)]
-
-
-def draw_slots(n, counter, n_slots, alpha, n_topics, uniforms, out):
+@where_given(
+    lambda alpha, n, counter, n_slots, n_topics, uniforms, out: _draw_evenly(
+        n, counter, np.float64(n_slots), np.float64(alpha), n_topics, uniforms, out
+    ),
+    copied=False,
+)
+def draw_slots(alpha, n, counter, n_slots, n_topics, uniforms, out):
     """Make what n proposals of a document need: numbers for their acceptance, and draws for those that follow.
 
     Parameters
     ----------
+    alpha : float32 or TopicPriors
+        The prior.
     n : int
         Number of draws.
     counter : uint64
         Input of the hash for the first of them.
     n_slots : int
         Tokens of the document.
-    alpha : float32 or TopicPriors
-        The prior.
     n_topics : int
         Number of topics.
     uniforms : (at least n,) float32
@@ -89,18 +106,7 @@ def draw_slots(n, counter, n_slots, alpha, n_topics, uniforms, out):
     out : (at least n,) int32
         Mutated: ``~x`` for slot x of the document's tokens, else a topic drawn from the prior.
     """
-    raise NotImplementedError("for kernels")
-
-
-@by_types(draw_slots)
-def _draw_slots(n, counter, n_slots, alpha, n_topics, uniforms, out):
-    if isinstance(alpha, types.Float):
-        return lambda n, counter, n_slots, alpha, n_topics, uniforms, out: _draw_evenly(
-            n, counter, np.float64(n_slots), np.float64(alpha), n_topics, uniforms, out
-        )
-    return lambda n, counter, n_slots, alpha, n_topics, uniforms, out: _draw_by_table(
-        n, counter, np.float64(n_slots), alpha.total, alpha.own, alpha.other, n_topics, uniforms, out
-    )
+    _draw_by_table(n, counter, np.float64(n_slots), alpha.total, alpha.own, alpha.other, n_topics, uniforms, out)
 
 
 @inlined

@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from schmp_estimators.core.jit import inlined, kernel
 from schmp_estimators.lda.kernels.draw import address, in_all_lanes, shifted, vector_at
+from schmp_estimators.lda.kernels.word_lists import sort_falling
 
-#: Lists up to this length are sorted by insertion, which takes one pass where little has changed.
-_SHORT = 48
+#: More than any topic.
+_LAST = 1 << 31
 
 
 class TopicLists(NamedTuple):
@@ -88,24 +89,18 @@ def order_lists(lists):
     Likely topics come first, so that searches are short; and the order, which decides for which topic a random number
     stands, becomes a function of the counts alone.  1 ns per entry if little has changed.
     """
+    most = 0
     for d in range(len(lists.length)):
-        start, stop = lists.ptr[d], lists.ptr[d] + lists.length[d]
-        topic, tokens = lists.topic[start:stop], lists.tokens[start:stop]
-        if len(topic) <= _SHORT:
-            for i in range(1, len(topic)):
-                k, n, at = topic[i], tokens[i], i
-                while at > 0 and (tokens[at - 1] < n or (tokens[at - 1] == n and topic[at - 1] > k)):
-                    topic[at], tokens[at] = topic[at - 1], tokens[at - 1]
-                    at -= 1
-                topic[at], tokens[at] = k, n
-        else:
-            keys = np.empty(len(topic), np.int64)
-            for i in range(len(topic)):
-                keys[i] = (-np.int64(tokens[i]) << 32) + topic[i]
-            keys.sort()
-            for i in range(len(topic)):
-                topic[i] = keys[i] & 0xFFFFFFFF
-                tokens[i] = -(keys[i] >> 32)
+        most = max(most, np.int64(lists.length[d]))
+    room = np.empty(most, np.int64)
+    for d in range(len(lists.length)):
+        start, keys = lists.ptr[d], room[: lists.length[d]]
+        for i in range(len(keys)):
+            keys[i] = (np.int64(lists.tokens[start + i]) << 32) + (_LAST - lists.topic[start + i])
+        sort_falling(keys)
+        for i in range(len(keys)):
+            lists.topic[start + i] = _LAST - (keys[i] & 0xFFFFFFFF)
+            lists.tokens[start + i] = keys[i] >> 32
 
 
 @inlined

@@ -33,6 +33,7 @@ from schmp_estimators.core.jit import by_types, copy_to, inlined, kernel, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
 from schmp_estimators.lda.blocks import HEAD
+from schmp_estimators.lda.kernels.document_priors import where_given
 from schmp_estimators.lda.kernels.draw import uniform24
 from schmp_estimators.lda.kernels.exchange import MetLengths
 from schmp_estimators.lda.kernels.word_priors import add_seeds, draw_of_weights, make_row, prior_mass
@@ -169,6 +170,24 @@ def clear_row(row, topics, n, fixed, word, is_seeded):
         row[fixed.topic[i]] = 0
 
 
+def _row_of_pieces(block, word, n, begin, end, pieces, like, width, row, slots, ends):
+    is_listed, slot = n < HEAD * len(row), np.uint64(0)
+    for piece in range(begin, end):
+        n_tokens = np.int64(pieces.n_tokens[np.uint64(piece)])
+        tokens = array_at(pieces.begin[np.uint64(piece)], n_tokens * width, like)
+        if is_listed:
+            for i in range(n_tokens):
+                topic = tokens[np.uint64(i * width)]
+                slots[slot] = topic
+                slot += np.uint64(1)
+                row[np.uint32(topic)] += 1
+        else:
+            for i in range(n_tokens):
+                row[np.uint32(tokens[np.uint64(i * width)])] += 1
+    return n, 0 if is_listed else fill_slots(row, MAX_SLOTS, slots, ends)
+
+
+@where_given(_row_of_pieces)
 def take_row(block, word, n, begin, end, pieces, like, width, row, slots, ends):
     """Add the tokens of a word in all shards to `row`, and make its draw table.
 
@@ -194,32 +213,6 @@ def take_row(block, word, n, begin, end, pieces, like, width, row, slots, ends):
     shift : int
         What `fill_slots` returns; 0 of a list.
     """
-    raise NotImplementedError("for kernels")
-
-
-@by_types(take_row, copied=True)
-def _take_row(block, word, n, begin, end, pieces, like, width, row, slots, ends):
-    return _row_of_block if isinstance(block, types.BaseTuple) else _row_of_pieces
-
-
-def _row_of_pieces(block, word, n, begin, end, pieces, like, width, row, slots, ends):
-    is_listed, slot = n < HEAD * len(row), np.uint64(0)
-    for piece in range(begin, end):
-        n_tokens = np.int64(pieces.n_tokens[np.uint64(piece)])
-        tokens = array_at(pieces.begin[np.uint64(piece)], n_tokens * width, like)
-        if is_listed:
-            for i in range(n_tokens):
-                topic = tokens[np.uint64(i * width)]
-                slots[slot] = topic
-                slot += np.uint64(1)
-                row[np.uint32(topic)] += 1
-        else:
-            for i in range(n_tokens):
-                row[np.uint32(tokens[np.uint64(i * width)])] += 1
-    return n, 0 if is_listed else fill_slots(row, MAX_SLOTS, slots, ends)
-
-
-def _row_of_block(block, word, n, begin, end, pieces, like, width, row, slots, ends):
     tail = word - len(block.heads)
     if tail >= 0:
         first, total = block.tail_ptr[tail], block.tail_ptr[tail + 1] - block.tail_ptr[tail]

@@ -184,7 +184,7 @@ def sample_documents(first, last, shard, tokens, inverse, alpha, key, totals, st
         origin = key + np.uint64(shard.first_token + start) * np.uint64(n_steps) * GAMMA
         for begin in range(0, n, CHUNK):
             size, counter = min(CHUNK, n - begin), origin + np.uint64(begin * n_steps) * GAMMA
-            draw_slots(size * n_steps, counter, n, alpha, n_topics, uniforms, draws[begin * n_steps :])
+            draw_slots(alpha, size * n_steps, counter, n, n_topics, uniforms, draws[begin * n_steps :])
             for i in range(size):
                 coming = start + n + begin + i
                 if coming < end:
@@ -255,7 +255,7 @@ def start_documents(first, last, shard, saved, tokens, alpha, key, origin, total
                 topics[i] = np.int64(below(bits, n_topics))
             totals[topics[i]] += 1
         counter = key + address * np.uint64(n_steps) * GAMMA
-        draw_slots(n * n_steps, counter, n, alpha, n_topics, uniforms, draws)
+        draw_slots(alpha, n * n_steps, counter, n, n_topics, uniforms, draws)
         _propose(shard.place[start : start + n], topics, draws, tokens, steps)
 
 

@@ -10,16 +10,14 @@ has ``beta + s_kw`` in place of beta, and the topic ``V beta + sum over w of s_k
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import by_types, inlined, kernel
+from schmp_estimators.core.jit import inlined, kernel
 from schmp_estimators.core.rng import GAMMA, mix, unit
+from schmp_estimators.lda.kernels.document_priors import where_given
 from schmp_estimators.lda.kernels.draw import at_most
 
 
@@ -34,34 +32,13 @@ class SeedRows(NamedTuple):
     weight: NDArray[np.float64]
 
 
-#: What kernels call.
-_Function = Callable[..., Any]
-
-
-def _where_seeded(without: _Function, *, copied: bool = True) -> Callable[[_Function], _Function]:
-    """Let kernels that call the decorated function get `without` where ``seeds``, the first argument, is None."""
-
-    def declare(function: _Function) -> _Function:
-        @wraps(function)
-        def ask(*arguments: Any) -> Any:
-            raise NotImplementedError("for kernels")
-
-        @by_types(ask, copied=copied, strict=False)
-        def choose(seeds: Any, *others: Any) -> _Function:
-            return function if isinstance(seeds, types.BaseTuple) else without
-
-        return ask
-
-    return declare
-
-
-@_where_seeded(lambda seeds, n_topics: np.zeros(n_topics, np.int32), copied=False)
+@where_given(lambda seeds, n_topics: np.zeros(n_topics, np.int32), copied=False)
 def make_row(seeds, n_topics):
     """Return an empty row of a word: of int32, or of float64 if words may be seeded."""
     return np.zeros(n_topics, np.float64)
 
 
-@_where_seeded(lambda seeds, word, row: False)
+@where_given(lambda seeds, word, row: False)
 def add_seeds(seeds, word, row):
     """Add the seeds of a word of the layout to its row, and return whether it has any."""
     at = seeds.number[word]
@@ -72,7 +49,7 @@ def add_seeds(seeds, word, row):
     return True
 
 
-@_where_seeded(lambda seeds, word, topic, beta: beta, copied=False)
+@where_given(lambda seeds, word, topic, beta: beta, copied=False)
 def beta_of(seeds, word, topic, beta):
     """Return the prior of a word in a topic; 1 ns for each seed of the word."""
     at = seeds.number[word]
@@ -86,7 +63,7 @@ def beta_of(seeds, word, topic, beta):
 # Gibbs sampling: what the seeds of a word weigh for a token, given the counts of its document.
 
 
-@_where_seeded(lambda seeds, word, skipped, n_dk, alpha, inverse: 0.0)
+@where_given(lambda seeds, word, skipped, n_dk, alpha, inverse: 0.0)
 def sum_seeds(seeds, word, skipped, n_dk, alpha, inverse):
     """Return the sum of ``seed * (n_dk + alpha) * inverse`` over the seeds of a word, one topic left out."""
     total, at = 0.0, seeds.number[word]
@@ -98,7 +75,7 @@ def sum_seeds(seeds, word, skipped, n_dk, alpha, inverse):
     return total
 
 
-@_where_seeded(lambda seeds, word, skipped, n_dk, alpha, inverse, point: skipped)
+@where_given(lambda seeds, word, skipped, n_dk, alpha, inverse, point: skipped)
 def find_seed(seeds, word, skipped, n_dk, alpha, inverse, point):
     """Return the topic (uint64) in which `point` lies of the sum of `sum_seeds`; the last if rounding leads beyond."""
     found, before, at = skipped, 0.0, seeds.number[word]
@@ -116,7 +93,7 @@ def find_seed(seeds, word, skipped, n_dk, alpha, inverse, point):
 # Proposals of a word: a draw from its prior.
 
 
-@_where_seeded(lambda seeds, word, beta, n_topics: n_topics * beta)
+@where_given(lambda seeds, word, beta, n_topics: n_topics * beta)
 def prior_mass(seeds, word, beta, n_topics):
     """Return the sum of the prior of a word over the topics."""
     at, total = seeds.number[word], 0.0
@@ -138,7 +115,7 @@ def _seed_at(seeds, at, point):
     return found
 
 
-@_where_seeded(lambda seeds, word, point, beta, n_topics: np.uint64(min(np.int64(point / beta), n_topics - 1)))
+@where_given(lambda seeds, word, point, beta, n_topics: np.uint64(min(np.int64(point / beta), n_topics - 1)))
 def draw_of_prior(seeds, word, point, beta, n_topics):
     """Return the topic (uint64) in which a point of the prior of a word lies: beta for each topic, then the seeds."""
     at, smooth = seeds.number[word], n_topics * beta
@@ -147,7 +124,7 @@ def draw_of_prior(seeds, word, point, beta, n_topics):
     return np.uint64(_seed_at(seeds, at, point - smooth))
 
 
-@_where_seeded(lambda seeds, word, point, beta, per_topic, n_topics: at_most(point * per_topic, n_topics - 1))
+@where_given(lambda seeds, word, point, beta, per_topic, n_topics: at_most(point * per_topic, n_topics - 1))
 def draw_of_weights(seeds, word, point, beta, per_topic, n_topics):
     """Return the same topic, as int64, for any point; `beta` is float32, and `per_topic` is 1 by it in 64 bits."""
     at, smooth = seeds.number[word], n_topics * np.float64(beta)

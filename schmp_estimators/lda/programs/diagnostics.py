@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from schmp_estimators.lda.blocks import TopicRows
-from schmp_estimators.lda.data.counts import Counts, add_at, canonical_counts, sum_rows
-from schmp_estimators.lda.kernels.tokens import LARGEST
+from schmp_estimators.lda.data.counts import LARGEST, Counts, add_at, canonical_counts, sum_rows
 from schmp_estimators.lda.programs.coherence import BestWords, count_pairs
 
 

@@ -360,7 +360,7 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
 
     def parts(self, at: At, state: State) -> dict[int, blocks.WordPart]:
         """Return what the shard contributes to every block."""
-        return dict(enumerate(blocks.make_parts(at.shard, self.by_word(at, state), self.n_components)))
+        return blocks.make_parts(at.shard, self.by_word(at, state), self.n_components)
 
     def save(self, at: At, state: State) -> NDArray[np.signedinteger]:
         """Return the topics in document order: all else follows from them."""

@@ -30,11 +30,10 @@ from schmp_estimators.lda.kernels import warp_documents
 from schmp_estimators.lda.kernels.document_priors import TopicPriors, topic_priors
 from schmp_estimators.lda.kernels.likelihood import word_histogram
 from schmp_estimators.lda.kernels.warp import Steps, pieces_of, sample_words, steps_for
-from schmp_estimators.lda.programs.blocks import WordPart, combine_parts, home_words, make_some_parts
+from schmp_estimators.lda.programs.blocks import WordPart, combine_parts, home_words, make_parts
 from schmp_estimators.lda.programs.learning import Exposure, Learned, merge_some
 from schmp_estimators.lda.programs.seeds import chain_seeds, count_seeds, seed_rows, seeds_of_words
 from schmp_estimators.lda.programs.topics import Measured, TopicProgram, topic_dtype
-from schmp_estimators.lda.programs.totals import Totals, invert_totals, sum_totals
 from schmp_estimators.lda.programs.warp_values import (
     InOrder,
     MetWords,
@@ -105,15 +104,12 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         topic, origin = freeze(saved), stream_key(self.seed, 0, _ORIGIN)
         key = stream_key(self.seed, at.sweep, _DOCUMENTS)
 
-        total = Totals(self.n_components, len(tokens))
-
-        def work(job: tuple[int, int]) -> None:
-            totals = total.begin()
+        def work(job: tuple[int, int]) -> NDArray[np.signedinteger]:
+            totals = self._no_totals(tokens)
             warp_documents.start_documents(*job, at.shard, topic, tokens.reshape(-1), prior, key, origin, totals, steps)
-            total.add(totals)
+            return totals
 
-        at.each(work, jobs)
-        return WarpState(tokens, total.sum), {}
+        return WarpState(tokens, sum_totals(at.each(work, jobs))), {}
 
     def sample(self, at: At, state: WarpState) -> tuple[WarpState, WarpReport]:
         """Do both passes of a single shard, and report."""
@@ -182,18 +178,19 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         )
         jobs, key = self._jobs(at.shard.doc_ptr), stream_key(self.seed, at.sweep, _DOCUMENTS)
 
-        total = Totals(self.n_components, len(state.tokens))
         saved = np.empty(0, tokens.dtype) if saved is None else saved
 
-        def work(job: tuple[int, int]) -> int:
-            totals = total.begin()
+        def work(job: tuple[int, int]) -> tuple[NDArray[np.signedinteger], int]:
+            totals = self._no_totals(state.tokens)
             given = *job, at.shard, tokens, at.model.inverse, prior, key, totals, steps, saved
-            moved: int = warp_documents.sample_documents(*given)
-            total.add(totals)
-            return moved
+            return totals, warp_documents.sample_documents(*given)
 
-        moved = sum(at.each(work, jobs))
-        return WarpState(state.tokens, total.sum, moved_by_words, moved)
+        totals, moved = zip(*at.each(work, jobs), strict=True)
+        return WarpState(state.tokens, sum_totals(totals), moved_by_words, sum(moved))
+
+    def _no_totals(self, tokens: NDArray[np.signedinteger]) -> NDArray[np.signedinteger]:
+        """Return what so many tokens can be counted in: (K,) zeros."""
+        return np.zeros(self.n_components, _totals_dtype(len(tokens)))
 
     def _finish(self, at: At, state: WarpState, moved_by_words: int) -> tuple[WarpState, WarpReport]:
         """Do the document pass; return a state without what is reported of it, as that would be copied, and the report.
@@ -236,7 +233,8 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
     def _inverse(self, total: NDArray[np.integer], sweep: int, model: WarpModel | None) -> NDArray[np.float32]:
         """Return ``1 / (n_k + V beta)`` with the topic-word prior of a sweep, rounded as kernels take it."""
         smooth = self.n_words * np.float64(np.float32(self.priors(sweep, model)[1]))
-        return invert_totals(total, smooth, None if self.seeds is None else self.seeds.total)
+        with_seeds = smooth if self.seeds is None else smooth + self.seeds.total
+        return (1.0 / (total + with_seeds)).astype(np.float32)
 
     def measuring(self, n_shards: int) -> Stage:
         """Return the stage that measures the joint log-likelihood; several shards exchange topics for it."""
@@ -285,7 +283,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         """
         at_home, parts = np.flatnonzero(shard.home).tolist(), dict[int, WordPart]()
         if at_home:
-            parts = make_some_parts(shard, topic, self.n_components, shard.home, at_home)
+            parts = make_parts(shard, topic, self.n_components, shard.home, at_home)
         codes = [shard.sent[begin:end] for begin, end in pairwise(shard.sent_ptr.tolist())]
         some = [Parcel(tokens[met], packing, code) for met, code in zip(_met_tokens(shard), codes, strict=True)]
         return Frozen(map(WarpPiece, map(parts.get, range(len(some))), some))
@@ -338,3 +336,16 @@ def _met_tokens(shard: TokenShard) -> list[slice]:
     """Return where the tokens are that go to the owner of each block."""
     firsts, ends = shard.word_ptr[shard.block_ptr[:-1] + shard.home], shard.word_ptr[shard.block_ptr[1:]]
     return list(map(slice, firsts.tolist(), ends.tolist()))
+
+
+def sum_totals(totals: Sequence[NDArray[np.integer]]) -> NDArray[np.signedinteger]:
+    """Return the sum of counts, in 32 bits if the largest ones allow it."""
+    total = totals[0].astype(_totals_dtype(sum([int(one.max(initial=0)) for one in totals])))
+    for one in totals[1:]:
+        total += one
+    return total
+
+
+def _totals_dtype(most: int) -> type[np.signedinteger]:
+    """Return the dtype of counts that are no more than `most`: 32 bits as long as they suffice."""
+    return np.int32 if most <= np.iinfo(np.int32).max else np.int64

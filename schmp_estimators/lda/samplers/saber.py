@@ -26,7 +26,6 @@ from schmp_estimators.lda.kernels.saber import (
     list_documents,
     make_lists,
     make_scratch,
-    number_documents,
     sample_words,
     smoothing,
 )
@@ -74,8 +73,7 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[SaberState, dict[int, WordPart]]:
         """Return topics that were saved in document order, or uniform ones."""
         shard, (_, topic, total) = at.shard, self.begun(at, saved)
-        documents = make_lists(shard.doc_ptr, self.n_components)
-        number_documents(shard.doc_ptr, shard.place, documents.document)
+        documents = make_lists(shard.doc_ptr, shard.place, self.n_components)
         state = self._listed(at, SaberState(topic, documents, total))
         return state, self.parts(at, state) if at.n_blocks else {}
 
