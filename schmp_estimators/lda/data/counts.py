@@ -213,7 +213,8 @@ def _read_dense(matrix: NDArray[Any]) -> Counts | Fault:
             return found._replace(row=found.row + first)
         parts.append(found)
     ptr = np.append(0, np.cumsum(np.concatenate([np.diff(part.indptr) for part in parts])))
-    return _counts(ptr, *(np.concatenate([part[i] for part in parts]) for i in (1, 2)), n_columns)
+    column, value = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
+    return _counts(ptr, column, value, n_columns)
 
 
 def hash_documents(counts: Counts) -> NDArray[np.uint64]:
