@@ -62,7 +62,7 @@ def started(n_steps):
     topics = freeze(corpus()[1])
     tokens, totals = np.empty(len(topics) * (1 + n_steps), topics.dtype), np.zeros(N_TOPICS, np.int64)
     steps = (0,) * n_steps
-    start_documents(0, N_DOCS, shard, topics, tokens, np.float32(ALPHA), KEY, KEY, totals, steps)
+    start_documents(0, N_DOCS, shard, topics, tokens, np.float32(ALPHA), KEY, totals, steps)
     return tokens, totals
 
 

@@ -15,6 +15,7 @@ from schmp_estimators.core.door.inputs import is_dask
 from schmp_estimators.core.door.rows import open_tasks
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.lda.data.corpus import open_corpus
 from schmp_estimators.lda.data.topic_rows import topic_totals
 from schmp_estimators.lda.parameters import read_names
@@ -27,8 +28,6 @@ from schmp_estimators.lda.programs.coherence import (
     count_windows,
     find_slots,
     mean_over_pairs,
-    merge_pairs,
-    merge_windows,
     n_pairs,
     top_words,
 )
@@ -244,7 +243,7 @@ class DescribedTopics(TopicMethods):
                 rows = corpus.rows
                 shared = rows.place.share(best)
                 found = rows.tasks(count_pairs, [(part, shared) for part in rows.partitions], "lda-coherence")
-                return rows.merged(found, merge_pairs, "lda-coherence"), len(corpus.lengths)
+                return rows.merged(found, tree_sum, "lda-coherence"), len(corpus.lengths)
 
         documents, n_documents = where_it_is(X, self.n_jobs, count)
         if not documents.any() and measure in WINDOWS:
@@ -297,7 +296,7 @@ def _count_windows(texts: Any, given: tuple[Any, ...], place: Place | None) -> W
     shared = dask.delayed(given, traverse=False)
     chunks = texts if isinstance(texts, list | tuple) else texts.to_delayed()
     with open_tasks(_count_chunk, [(chunk, shared) for chunk in chunks], place=place) as rows:
-        found: WindowCounts = rows.merged(rows.partitions, merge_windows, "lda-coherence")
+        found: WindowCounts = rows.merged(rows.partitions, tree_sum, "lda-coherence")
         return found
 
 

@@ -20,6 +20,7 @@ from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.choose import n_threads
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.threads import in_threads
+from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.lda.data.corpus import Corpus, open_corpus
 from schmp_estimators.lda.data.counts import Counts
 from schmp_estimators.lda.data.topic_rows import rows_of_counts_array
@@ -30,7 +31,6 @@ from schmp_estimators.lda.programs.diagnostics import (
     count_topics,
     document_measures,
     exclusivity,
-    merge_counts,
     word_measures,
     write_state,
 )
@@ -342,5 +342,5 @@ def _count_all(corpus: Corpus, arguments: list[tuple[Any, ...]], *, best: NDArra
     rows = corpus.rows
     shared = rows.place.share(best)
     parts = rows.tasks(_count, [(*given, shared) for given in arguments], "lda-diagnose")
-    found: DocumentCounts = rows.merged(parts, merge_counts, "lda-diagnose")
+    found: DocumentCounts = rows.merged(parts, tree_sum, "lda-diagnose")
     return found

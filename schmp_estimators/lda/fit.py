@@ -42,9 +42,9 @@ from schmp_estimators.lda.parameters import (
 )
 from schmp_estimators.lda.programs.learning import mean_alpha
 from schmp_estimators.lda.programs.seeds import word_seeds
-from schmp_estimators.lda.programs.topics import TopicProgram, topic_dtype
+from schmp_estimators.lda.programs.topics import TopicProgram
 from schmp_estimators.lda.samplers import choose_sampler
-from schmp_estimators.lda.spill import SHARE, choose_spilling, telling_of_folder
+from schmp_estimators.lda.spill import SHARE, Sizes, choose_spilling, telling_of_folder
 
 #: The most bytes of a table of word rows, where a sampler keeps one in every shard.
 LARGEST_TABLE = 1 << 31
@@ -146,8 +146,8 @@ class LDAFit:
             told: dict[str, Any] = {"place": self._place, "first": first, "n_samples": self._n_tokens}
             told |= {"snapshot": snapshot, "seconds": seconds, "took": lambda: run.took}
             for done in estimator._follow(chain(begun, run), X, y, **told):
-                self._keep_sweep(run, done)
-            self._keep_last(run)
+                self._keep_sweep(run, done, due=done % self._checkpoint_every == 0)
+            self._keep_sweep(run, estimator.n_iter_, due=estimator.n_iter_ % self._checkpoint_every != 0)
             return self._attributes(run)
 
     def _choose_topics_of_words(self) -> WordTopics:
@@ -287,37 +287,21 @@ class LDAFit:
 
     def _check_memory(self) -> None:
         """Raise before any work if a shard cannot hold its rows, or the cluster the run."""
-        n_used = int(np.count_nonzero(self._corpus.word_totals))
-        if (table := n_used * self._program.row_bytes()) > LARGEST_TABLE:
+        n_used, sizes = int(np.count_nonzero(self._corpus.word_totals)), Sizes.of(self._corpus, self._program)
+        if (table := sizes.table) > LARGEST_TABLE:
             raise MemoryError(
                 f"sampler={self._program.sampler!r} keeps the weights of {n_used} words in {self._n_topics} topics, "
                 f"{table / 2**30:.3g} GiB, more than {LARGEST_TABLE / 2**30:.3g}; it is for few topics: "
                 "use sampler='warp', or fewer topics"
             )
-        topic = np.dtype(topic_dtype(self._n_topics)).itemsize
-        # Tokens are placed once, a state exists in three generations at most, and so do blocks of a topic per token.
-        # Tokens that shards exchange are there twice more: put together where they are sampled, and as answers.
-        generations = 3 if self._program.rotates or self._n_shards == 1 else 5
-        needed = (
-            self._n_tokens * (4 + generations * self._program.state_bytes() + 3 * topic)
-            + 64 * self._words_of_shards()
-            + 3 * table * self._n_shards
-        )
         if self._priors.learn_every[0]:
             check_learning(self._n_tokens, self._n_topics)
-        limit = self._place.memory_limit
+        limit, needed = self._place.memory_limit, sizes.on_cluster(self._n_shards)
         if limit and needed > limit and self._spilling is None:
             raise MemoryError(
                 f"the fit needs about {needed / 2**30:.3g} GiB on the cluster, whose workers together may use "
                 f"{limit / 2**30:.3g} GiB; add workers or raise their memory_limit"
             )
-
-    def _words_of_shards(self) -> int:
-        """Return for how many words the shards have arrays, all together and at most."""
-        n_words = self._corpus.n_features * self._n_shards
-        if self._program.rotates or self._n_shards == 1:
-            return n_words
-        return min(n_words, self._corpus.n_features + self._n_tokens)
 
     def _sources(self, earlier: sparse.csc_array | None) -> list[Source]:
         """Return where the engine gets the shards from: documents, and what they must know of each other."""
@@ -388,19 +372,10 @@ class LDAFit:
         n_hot = hot_sweeps(int(self._estimator.max_iter), done, begun_with)
         self._program = replace(self._program, hot_sweeps=n_hot).resumed(history)
 
-    def _keep_sweep(self, run: AnyRun, done: int) -> None:
-        """Keep what a later fit needs to go on after this sweep, if it is time for it."""
-        if self._checkpoint and done % self._checkpoint_every == 0:
-            self._write(run, done)
-
-    def _keep_last(self, run: AnyRun) -> None:
-        """Keep the same after the last sweep."""
-        done = self._estimator.n_iter_
-        if self._checkpoint and done % self._checkpoint_every:
-            self._write(run, done)
-
-    def _write(self, run: AnyRun, done: int) -> None:
-        assert self._checkpoint is not None
+    def _keep_sweep(self, run: AnyRun, done: int, *, due: bool) -> None:
+        """Keep what a later fit needs to go on after so many sweeps, if it is time for it."""
+        if self._checkpoint is None or not due:
+            return
         values = {"history": list(self._estimator.history_), "hot_sweeps": self._program.hot_sweeps}
         run.keep(self._checkpoint, done, lambda saved: {**values, **self._checkpointed(saved)})
 

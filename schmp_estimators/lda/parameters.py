@@ -18,6 +18,7 @@ from scipy import sparse
 
 from schmp_estimators.core.door.masks import unmask
 from schmp_estimators.lda.programs.learning import mean_alpha, memory_of_counts
+from schmp_estimators.lda.samplers import check_steps
 from schmp_estimators.lda.use import dense_limit
 
 #: Kernels have 32 bits: beyond these bounds, sums and ratios of priors leave their range.
@@ -37,6 +38,17 @@ class Priors(NamedTuple):
     alphas: NDArray[np.float64] | None = None
     #: Number of sweeps between two times that `alphas` are learned, and that `beta` is; 0 for never.
     learn_every: tuple[int, int] = (0, 0)
+
+
+def check_parameters(estimator: Any, earlier: sparse.csc_array | None) -> None:
+    """Raise ValueError if parameters do not go together, or with counts of earlier documents."""
+    priors_asked_for(estimator)
+    check_steps(estimator.sampler, estimator.mh_steps)
+    if earlier is not None and earlier.shape[0] != estimator.n_components:
+        raise ValueError(
+            f"n_components={estimator.n_components}, but the earlier fit had {earlier.shape[0]} topics; keep the "
+            "number, or begin anew with fit and warm_start=False"
+        )
 
 
 def priors_asked_for(estimator: Any) -> Priors:

@@ -78,6 +78,8 @@ class Sizes(NamedTuple):
     table: int
     #: Bytes of the rows of all words.
     rows: int
+    #: Whether rows go round, and no tokens.
+    rotates: bool = False
 
     @classmethod
     def of(cls, corpus: Corpus, program: TopicProgram[Any, Any]) -> Sizes:
@@ -94,6 +96,7 @@ class Sizes(NamedTuple):
             state=program.state_bytes(),
             table=program.row_bytes() * int(np.count_nonzero(total)),
             rows=rows,
+            rotates=program.rotates,
         )
 
     @property
@@ -107,8 +110,16 @@ class Sizes(NamedTuple):
         return self.n_tokens * (4 + 3 * self.state + 3 * _topic(self.n_topics)) + 2 * self.rows + self.arrays
 
     def on_cluster(self, n_shards: int) -> int:
-        """Bytes of the fit if the workers of a cluster had all tokens in memory, with what they exchange."""
-        return self.n_tokens * (4 + 5 * self.state + 3 * _topic(self.n_topics)) + 64 * self.n_words * n_shards
+        """Bytes of the fit if the workers of a cluster had all tokens in memory.
+
+        Tokens are placed once, a state exists in three generations at most, and so do blocks of a topic per token.
+        Tokens that shards exchange are there twice more: put together where they are sampled, and as answers; and
+        shards have arrays only over words that they meet.
+        """
+        exchanged = n_shards > 1 and not self.rotates
+        n_words = min(self.n_words * n_shards, self.n_words + self.n_tokens) if exchanged else self.n_words * n_shards
+        of_a_token = 4 + (5 if exchanged else 3) * self.state + 3 * _topic(self.n_topics)
+        return self.n_tokens * of_a_token + 64 * n_words + 3 * self.table * n_shards
 
     @property
     def in_files(self) -> int:

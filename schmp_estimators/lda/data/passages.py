@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import GAMMA, below, mix, stream_key
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import WordTopics
@@ -288,7 +289,7 @@ def weigh_topics(
             if first < last
         ]
         found = rows.tasks(_expect, work, "weigh-topics")
-        words = _divide_anew(words, rows.merged(found, _add_up, "weigh-topics"))
+        words = _divide_anew(words, rows.merged(found, tree_sum, "weigh-topics"))
     return _repeated(words)
 
 
@@ -312,12 +313,6 @@ def _expect(pieces: Sequence[Counts], first: int, given: tuple[NDArray[Any], ...
         expect_topics(piece.indptr, piece.indices, piece.data, first, PARTS, *given, scratch, expected)
         first = (first - (len(piece.indptr) - 1)) % PARTS
     return expected
-
-
-def _add_up(expected: list[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Return the sum of what documents of several shards expect."""
-    total: NDArray[np.int64] = np.sum(expected, axis=0)
-    return total
 
 
 def _divide_anew(words: Weighed, expected: NDArray[np.int64]) -> Weighed:

@@ -80,20 +80,9 @@ def _columns_of(text: Any, columns: Mapping[Any, int], number: int) -> NDArray[n
         ) from error
 
 
-def merge_windows(parts: list[WindowCounts]) -> WindowCounts:
-    """Return the counts of all texts from those of some."""
-    documents, n_windows = zip(*parts, strict=True)
-    return WindowCounts(np.sum(documents, axis=0), sum(n_windows))
-
-
 def n_pairs(n_best: int) -> int:
     """Return how many pairs of words there are, those of a word with itself included."""
     return n_best * (n_best + 1) // 2
-
-
-def merge_pairs(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Return the counts of all documents from those of some."""
-    return np.sum(parts, axis=0)
 
 
 def npmi(pair: NDArray[np.float64], lower: NDArray[np.float64], upper: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -67,12 +67,6 @@ def _slots(
     return at[found], found
 
 
-def merge_counts(parts: list[DocumentCounts]) -> DocumentCounts:
-    """Return the counts of all documents from those of some."""
-    times, first, together = zip(*parts, strict=True)
-    return DocumentCounts(sparse.csr_array(sum(times)), np.sum(first, axis=0), np.sum(together, axis=0))
-
-
 def document_measures(counted: DocumentCounts, prior: float, n_best: int) -> dict[str, NDArray[np.float64]]:
     """Return the measures that need documents; NaN for topics that no token has."""
     n_topics, rows = len(counted.first), sparse.coo_array(counted.times)

@@ -132,13 +132,9 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
     #: Parameters of `DistributedLDA` that the sampler takes beside those of all samplers.
     options: ClassVar[tuple[str, ...]] = ()
 
-    @abstractmethod
-    def topics(self, state: State) -> NDArray[Any]:
-        """Return the topics of a shard's tokens in word-major order."""
-
     def by_word(self, at: At, state: State) -> NDArray[Any]:
-        """Return the topics of a shard's tokens in word-major order, where `topics` has them in another one."""
-        return self.topics(state)
+        """Return the topics of a shard's tokens in word-major order."""
+        return cast("NDArray[Any]", cast("Any", state).topic)
 
     def summed(self, model: Model | None, reports: Sequence[Any]) -> Model:
         """Return the model that follows from what shards report of their topics."""
@@ -236,30 +232,22 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         return self
 
     def init(self, at: At) -> tuple[State, Mapping[int, Any]]:
-        """Return the first topics; uniform ones, as `restore` makes them of none, if words do not restrict them."""
-        is_free = not (self.from_passages or self.topics_of_word) and self.seeds is None
-        topics = np.empty(0 if is_free else len(at.shard.place), topic_dtype(self.n_components))
-        words, tokens = (stream_key(self.seed, 0, stream) for stream in (_OF_WORDS, _OF_TOKENS))
+        """Return the first topics: uniform ones, if words do not restrict them."""
+        topics = np.empty(len(at.shard.place), topic_dtype(self.n_components))
+        words, tokens, origin = (stream_key(self.seed, 0, stream) for stream in (_OF_WORDS, _OF_TOKENS, _ORIGIN))
         if self.from_passages:
             draw_of_lists(at.shard, self.n_components, tokens, topics)
         elif self.topics_of_word:
             draw_of_words(at.shard, self.n_components, self.topics_of_word, words, tokens, topics)
-        elif not is_free:
-            topics = self.uniform_topics(at)
+        else:
+            draw_uniform_topics(at.shard.first_token, origin, self.n_components, topics)
         if self.seeds is not None:
             draw_of_seeds(at.shard, seed_rows(self.seeds, at.shard), stream_key(self.seed, 0, _OF_SEEDS), topics)
         return self.restore(at, topics)
 
-    def uniform_topics(self, at: At) -> NDArray[np.signedinteger]:
-        """Return a uniform topic for each token."""
-        topics = np.empty(len(at.shard.place), topic_dtype(self.n_components))
-        draw_uniform_topics(at.shard.first_token, stream_key(self.seed, 0, _ORIGIN), self.n_components, topics)
-        return topics
-
     def begun(self, at: At, saved: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]:
-        """Return the topics that were saved, or uniform ones: in document order, word-major, and the tokens of each."""
-        topic = saved.copy() if len(saved) else self.uniform_topics(at)
-        by_word = np.empty_like(topic)
+        """Return topics that were saved: in document order, word-major, and the tokens of each."""
+        topic, by_word = saved.copy(), np.empty_like(saved)
         by_word[at.shard.place] = topic
         return topic, by_word, count_values(topic, self.n_components)
 

@@ -47,8 +47,8 @@ from schmp_estimators.lda.programs.warp_values import (
 
 #: A job has at least this many tokens, and a shard at most this many jobs in a pass.
 MIN_JOB, MAX_JOBS = 1 << 17, 16
-#: Which stream of random numbers: a pass of a sweep, or the first topics.
-_WORDS, _DOCUMENTS, _ORIGIN = range(3)
+#: Which stream of random numbers: a pass of a sweep; the first topics have the next ones.
+_WORDS, _DOCUMENTS = range(2)
 #: The totals of a state that has reported them.
 _REPORTED = freeze(np.zeros(0, np.int32))
 
@@ -98,15 +98,14 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         return words_at_home(word_totals, layout, self.n_components, topic_bytes, token_bytes, **where)
 
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[WarpState, dict[int, Any]]:
-        """Return topics that were saved in document order, or uniform ones, with what a document pass leaves."""
+        """Return topics that were saved in document order, with what a document pass leaves."""
         tokens, steps = np.empty((len(at.shard.place), 1 + self.mh_steps), saved.dtype), self._steps
         prior, jobs = self._document_prior(at.sweep, self.alphas_before(at)), self._jobs(at.shard.doc_ptr)
-        topic, origin = freeze(saved), stream_key(self.seed, 0, _ORIGIN)
-        key = stream_key(self.seed, at.sweep, _DOCUMENTS)
+        topic, key = freeze(saved), stream_key(self.seed, at.sweep, _DOCUMENTS)
 
         def work(job: tuple[int, int]) -> NDArray[np.signedinteger]:
             totals = self._no_totals(tokens)
-            warp_documents.start_documents(*job, at.shard, topic, tokens.reshape(-1), prior, key, origin, totals, steps)
+            warp_documents.start_documents(*job, at.shard, topic, tokens.reshape(-1), prior, key, totals, steps)
             return totals
 
         return WarpState(tokens, sum_totals(at.each(work, jobs))), {}
@@ -120,7 +119,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
     def split(self, at: At, state: WarpState) -> Frozen[WarpPiece]:
         """Return what the shard has for the owner of each block: topics of words whose rows travel, and tokens."""
-        return self._pieces(at.shard, freeze(self.topics(state)), freeze(state.tokens), self._packing)
+        return self._pieces(at.shard, freeze(self.by_word(at, state)), freeze(state.tokens), self._packing)
 
     def sample_words(self, at: At, pieces: Sequence[WarpPiece]) -> Frozen[WarpAnswer]:
         """Do the word pass of the words whose tokens have come, of all shards, and make the rows of the others."""
@@ -244,7 +243,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
     def split_topics(self, at: At, state: WarpState) -> Frozen[WarpPiece]:
         """Return what the shard knows of the words of each block."""
-        topic = freeze(self.topics(state))
+        topic = freeze(self.by_word(at, state))
         return self._pieces(at.shard, topic, topic, Packing.of(self.n_components, 1, topic.dtype))
 
     def measure_met(self, at: At, state: WarpState, pieces: Sequence[WarpPiece]) -> Measured:
@@ -294,7 +293,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         block = freeze(combine_parts(at.number, parts, self.n_components)) if parts else None
         return block, MetWords.of(at, [piece.parcel for piece in pieces])
 
-    def topics(self, state: WarpState) -> NDArray[np.signedinteger]:
+    def by_word(self, at: At, state: WarpState) -> NDArray[np.signedinteger]:
         """Return the topics of a shard's tokens in word-major order."""
         return state.tokens[:, 0]
 
@@ -306,7 +305,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         """Return the word rows, without the fixed ones, in layout order, if there is one shard."""
         if at.n_shards > 1:
             return None
-        return plain_rows(rows_of_lists(at.shard.word_ptr, self.topics(state), self.n_components))
+        return plain_rows(rows_of_lists(at.shard.word_ptr, self.by_word(at, state), self.n_components))
 
     def state_bytes(self) -> int:
         """Return how many bytes of a shard's state there are for each token: its topic and its proposals."""

@@ -101,10 +101,6 @@ class FrozenWordsLDA(TopicProgram[S, FrozenModel]):
         learned = model.learned if model else Learned()
         return FrozenModel(total, sum(report.moved for report in reports), (), learned, learned)
 
-    def topics(self, state: S) -> NDArray[np.signedinteger]:
-        """Return the topics of a shard's tokens in word-major order."""
-        return state.topic
-
     def moves(self, model: FrozenModel) -> dict[str, int]:
         """Return how many tokens moved."""
         return {"moved": model.moved}
@@ -165,7 +161,7 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
         return [documents, each(self.give_parts, parts=True, merge=self.merge), *looking]
 
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[FrozenState, dict[int, WordPart]]:
-        """Return topics that were saved in document order, or uniform ones."""
+        """Return topics that were saved in document order."""
         shard, (_, topic, totals) = at.shard, self.begun(at, saved)
         lengths = np.diff(shard.word_ptr)
         sizes = lengths[lengths > 0]

@@ -71,7 +71,7 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
         return [words, each(self.list_documents, parts=True, merge=self.merge), *looking]
 
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[SaberState, dict[int, WordPart]]:
-        """Return topics that were saved in document order, or uniform ones."""
+        """Return topics that were saved in document order."""
         shard, (_, topic, total) = at.shard, self.begun(at, saved)
         documents = make_lists(shard.doc_ptr, shard.place, self.n_components)
         state = self._listed(at, SaberState(topic, documents, total))
