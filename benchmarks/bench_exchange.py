@@ -26,6 +26,7 @@ from scipy import sparse
 
 from schmp_estimators import DistributedLDA, ModelParallelMF, schmp
 from schmp_estimators.core.cluster import group
+from schmp_estimators.lda.blocks import HEAD
 from schmp_estimators.lda.data.met_shards import (
     COUNT_BYTES,
     LARGEST_SHARE,
@@ -131,10 +132,11 @@ def _formula(totals, n_shards, k):
 
 
 def pairs(arguments):
-    """Bytes of a token and sweep of "warp" if words could also travel as pairs of topic and count, chosen each sweep.
+    """Bytes of a token and sweep of "warp" if rows of head words were pairs of topic and count where that is less.
 
     What tokens and rows take follows from the tokens of a word, which stay, but pairs become fewer from sweep to sweep.
-    Counts are those of a fit; a shard is taken to have any token of a word with the same chance.
+    Draws for other words go by the order of their tokens, which pairs do not have.  Counts are those of a fit; a shard
+    is taken to have any token of a word with the same chance.
     """
     X, rows = some_documents(arguments.corpus), []
     totals = np.asarray(X.sum(axis=0), np.int64).ravel()
@@ -156,6 +158,7 @@ def pairs(arguments):
             in_one = 1.0 - (1.0 - 1.0 / n_shards) ** counts.data
             there, back = np.bincount(word, in_one, len(totals)), np.diff(counts.indptr)
             by_pairs = ((there + back) * (packing.shortest.itemsize + COUNT_BYTES) + ROW_BYTES) * (n_shards - 1)
+            by_pairs[totals < HEAD * k] = np.inf
             chosen = np.minimum(np.minimum(*bytes_of_words(*given)), by_pairs).sum()
             rows.append([k, n_shards, sweep, now / totals.sum(), chosen / totals.sum(), 1.0 - chosen / now])
             print(rows[-1], flush=True)

@@ -29,6 +29,17 @@ def add_row(block, word, row):
 
 
 @kernel
+def look_up(block, words, ptr, topics, n_topics, out):
+    """Write how many tokens words of a WordBlock have in topics, those of word i from ``ptr[i]`` on; O(K) each."""
+    row = np.zeros(n_topics, np.int64)
+    for i in range(len(words)):
+        add_row(block, words[i], row)
+        for j in range(ptr[i], ptr[i + 1]):
+            out[j] = row[topics[j]]
+        row[:] = 0
+
+
+@kernel
 def pack_rows(word_ptr, begins, n_words, topic, n_topics):
     """Pack the topics of a shard's tokens of some words: a dense row where that is shorter, else a list.
 

@@ -79,6 +79,11 @@ def _stack_parts(parts: Sequence[WordPart]) -> WordPart:
     return freeze(WordPart(lengths, lists, dense, parts[0].fixed))
 
 
+def rows_of_tokens(word_ptr: NDArray[np.int64], topic: NDArray[Any], fixed: TopicRows, n_components: int) -> WordBlock:
+    """Return the rows of words that have no tokens elsewhere: lists of topics."""
+    return WordBlock(np.zeros((0, n_components), np.int32), word_ptr, topic, fixed)
+
+
 def harvest_rows(block: WordBlock, n_components: int) -> TopicRows:
     """Return the word rows of a block, without the fixed ones."""
     tails = rows_of_lists(block.tail_ptr, block.tails, n_components)

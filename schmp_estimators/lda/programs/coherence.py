@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TopicRows
 from schmp_estimators.lda.data.counts import Counts, sum_rows
-from schmp_estimators.lda.kernels.described import count_in_windows, count_together, rank_words
+from schmp_estimators.lda.kernels.described import count_in_windows, rank_words
 
 #: Share of documents that is added to that of a pair, so that there is a logarithm: that of gensim.
 _EPSILON = 1e-12
@@ -41,10 +41,14 @@ def find_slots(words: NDArray[np.int64], n_words: int) -> BestWords:
 
 
 def count_pairs(counts: Counts, best: BestWords) -> NDArray[np.int64]:
-    """Return how many documents have each pair of best words, as `count_together` numbers pairs."""
+    """Return how many documents have each pair of best words, as `count_in_windows` numbers pairs."""
+    return _count(counts.indptr, counts.indices, best, 1 + int(np.diff(counts.indptr).max(initial=0)))
+
+
+def _count(ptr: NDArray[np.int64], words: NDArray[np.int32], best: BestWords, width: int) -> NDArray[np.int64]:
     documents = np.zeros((best.n_topics, n_pairs(best.n_best)), np.int64)
-    given = freeze((counts.indptr, counts.indices, best.slot_ptr, best.slot))
-    count_together(*given, best.n_best, documents)
+    since = np.full((best.n_topics, best.n_best), -1)
+    count_in_windows(*freeze((ptr, words, best.slot_ptr, best.slot)), width, since, documents)
     return documents
 
 
@@ -61,10 +65,8 @@ def count_windows(texts: Iterable[Any], best: BestWords, columns: Mapping[Any, i
     """Count the windows of texts, which are lists of words; `columns` has the numbers of best words."""
     parts = [_columns_of(text, columns, number) for number, text in enumerate(texts)]
     lengths = np.array([*map(len, parts)], np.int64)
-    documents = np.zeros((best.n_topics, n_pairs(best.n_best)), np.int64)
     words = np.concatenate(parts) if parts else np.zeros(0, np.int32)
-    given = freeze((np.append(0, np.cumsum(lengths)), words, best.slot_ptr, best.slot))
-    count_in_windows(*given, width, np.full((best.n_topics, best.n_best), -1), documents)
+    documents = _count(np.append(0, np.cumsum(lengths)), words, best, width)
     return WindowCounts(documents, int(np.maximum(1, lengths - width + 1).sum()))
 
 

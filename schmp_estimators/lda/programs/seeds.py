@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordBlock
+from schmp_estimators.lda.blocks import TokenShard, WordBlock
+from schmp_estimators.lda.data.topic_rows import spans
 from schmp_estimators.lda.kernels.likelihood import rising
+from schmp_estimators.lda.kernels.rows import look_up
 from schmp_estimators.lda.kernels.word_priors import SeedRows
 
 
@@ -80,52 +82,15 @@ def seeds_of_words(rows: SeedRows, words: NDArray[np.integer]) -> SeedRows:
     return freeze(rows._replace(number=rows.number[words]))
 
 
-def count_seeds(
-    rows: SeedRows, shard: TokenShard, topic: NDArray[np.integer], block: WordBlock | None = None, number: int = 0
-) -> SeedCounts:
-    """Count the tokens of seeded words: of those in the block of this number or, without blocks, of all."""
-    first = 0 if block is None else int(shard.block_ptr[number])
-    last = len(rows.number) if block is None else first + len(block.fixed.ptr) - 1
-    n_topics = block.heads.shape[1] if block is not None else int(rows.topic.max(initial=0)) + 1
-    seeds, tokens = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for word in (first + np.flatnonzero(rows.number[first:last] >= 0)).tolist():
-        seed = np.arange(*rows.ptr[rows.number[word] : rows.number[word] + 2])
-        if block is None:
-            own = topic[shard.word_ptr[word] : shard.word_ptr[word + 1]]
-            counts, fixed, at = _count(own, n_topics), shard.fixed, word
-        else:
-            counts, fixed, at = count_word(block, word - first, n_topics), block.fixed, word - first
-        counts += fixed_counts(fixed, at, len(counts))
-        seeds.append(seed)
-        tokens.append(counts[rows.topic[seed]])
-    return SeedCounts(np.concatenate(seeds), np.concatenate(tokens))
-
-
-def count_word(block: WordBlock, word: int, n_topics: int) -> NDArray[np.int64]:
-    """Return how many tokens a word of a block has in each topic, earlier batches not included."""
-    if word < len(block.heads):
-        return block.heads[word].astype(np.int64)
-    return _count(list_of_word(block, word), n_topics)
-
-
-def list_of_word(block: WordBlock, word: int) -> NDArray[np.integer]:
-    """Return the topics of the tokens of a tail word of a block."""
-    tail = word - len(block.heads)
-    return block.tails[block.tail_ptr[tail] : block.tail_ptr[tail + 1]]
-
-
-def fixed_counts(fixed: TopicRows, word: int, n_topics: int) -> NDArray[np.int64]:
-    """Return how many tokens of earlier batches a word has in each topic."""
-    counts = np.zeros(max(n_topics, 1), np.int64)
-    if len(fixed.topic):
-        entries = slice(*fixed.ptr[word : word + 2])
-        few = fixed.topic[entries] < len(counts)
-        counts[fixed.topic[entries][few]] += fixed.tokens[entries][few]
-    return counts
-
-
-def _count(topic: NDArray[np.integer], n_topics: int) -> NDArray[np.int64]:
-    return np.bincount(topic, minlength=n_topics).astype(np.int64)
+def count_seeds(rows: SeedRows, block: WordBlock, n_topics: int, first: int = 0) -> SeedCounts:
+    """Count the tokens of the seeded words of a block, earlier batches included, whose first word has this number."""
+    words = np.flatnonzero(rows.number[first : first + len(block.fixed.ptr) - 1] >= 0)
+    numbers = rows.number[first + words]
+    sizes = np.diff(rows.ptr)[numbers]
+    seeds = spans(rows.ptr[numbers], sizes)
+    tokens = np.empty(len(seeds), np.int64)
+    look_up(*freeze((block, words, np.append(0, np.cumsum(sizes)), rows.topic[seeds])), n_topics, tokens)
+    return SeedCounts(seeds, tokens)
 
 
 def chain_seeds(pieces: Sequence[SeedCounts]) -> SeedCounts:

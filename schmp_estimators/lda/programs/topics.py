@@ -297,7 +297,11 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         )
         seeds = None
         if self.seeds is not None:
-            seeds = count_seeds(seed_rows(self.seeds, at.shard), at.shard, self.by_word(at, state), block, at.block)
+            given, first = block, 0 if block is None else int(at.shard.block_ptr[at.block])
+            if given is None:
+                topic = np.ascontiguousarray(self.by_word(at, state))
+                given = blocks.rows_of_tokens(at.shard.word_ptr, topic, at.shard.fixed, self.n_components)
+            seeds = count_seeds(seed_rows(self.seeds, at.shard), given, self.n_components, first)
         words = None if block is None else learning.measure_block(block, self.n_components)
         return Measured(of_shard, words, seeds, at.sweep)
 

@@ -20,7 +20,6 @@ from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At, Stage, each, exchanges, observes
 from schmp_estimators.core.values import Frozen, freeze
 from schmp_estimators.lda.blocks import TokenShard, WordBlock
-from schmp_estimators.lda.data.corpus import narrow
 from schmp_estimators.lda.data.met_shards import words_at_home
 from schmp_estimators.lda.data.parcels import Packing, Parcel
 from schmp_estimators.lda.data.partition import cut_jobs
@@ -30,8 +29,8 @@ from schmp_estimators.lda.kernels import warp_documents
 from schmp_estimators.lda.kernels.document_priors import TopicPriors, topic_priors
 from schmp_estimators.lda.kernels.likelihood import word_histogram
 from schmp_estimators.lda.kernels.warp import Steps, pieces_of, sample_words, steps_for
-from schmp_estimators.lda.programs.blocks import WordPart, combine_parts, home_words, make_parts
-from schmp_estimators.lda.programs.learning import Exposure, Learned, merge_some
+from schmp_estimators.lda.programs.blocks import WordPart, combine_parts, home_words, make_parts, rows_of_tokens
+from schmp_estimators.lda.programs.learning import Learned, merge_some
 from schmp_estimators.lda.programs.seeds import chain_seeds, count_seeds, seed_rows, seeds_of_words
 from schmp_estimators.lda.programs.topics import Measured, TopicProgram, topic_dtype
 from schmp_estimators.lda.programs.warp_values import (
@@ -108,7 +107,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
             warp_documents.start_documents(*job, at.shard, topic, tokens.reshape(-1), prior, key, totals, steps)
             return totals
 
-        return WarpState(tokens, sum_totals(at.each(work, jobs))), {}
+        return WarpState(tokens, np.sum(at.each(work, jobs), axis=0)), {}
 
     def sample(self, at: At, state: WarpState) -> tuple[WarpState, WarpReport]:
         """Do both passes of a single shard, and report."""
@@ -185,11 +184,11 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
             return totals, warp_documents.sample_documents(*given)
 
         totals, moved = zip(*at.each(work, jobs), strict=True)
-        return WarpState(state.tokens, sum_totals(totals), moved_by_words, sum(moved))
+        return WarpState(state.tokens, np.sum(totals, axis=0), moved_by_words, sum(moved))
 
     def _no_totals(self, tokens: NDArray[np.signedinteger]) -> NDArray[np.signedinteger]:
         """Return what so many tokens can be counted in: (K,) zeros."""
-        return np.zeros(self.n_components, _totals_dtype(len(tokens)))
+        return np.zeros(self.n_components, np.int32 if len(tokens) <= np.iinfo(np.int32).max else np.int64)
 
     def _finish(self, at: At, state: WarpState, moved_by_words: int) -> tuple[WarpState, WarpReport]:
         """Do the document pass; return a state without what is reported of it, as that would be copied, and the report.
@@ -203,31 +202,23 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
     def report(self, at: At, state: WarpState) -> WarpReport:
         """Return the topic totals, with those of earlier batches that the shard speaks for."""
-        totals = state.totals
-        if len(at.shard.fixed.topic):
-            totals = totals.astype(np.int64)
-            np.add.at(totals, at.shard.fixed.topic, at.shard.fixed.tokens)
-        return WarpReport(narrow(totals), (state.moved_by_words, state.moved_by_documents), at.sweep + 1)
+        moved = state.moved_by_words, state.moved_by_documents
+        return WarpReport(self.with_fixed(at, state.totals.astype(np.int64)), moved, at.sweep + 1)
 
     def merge(self, report: WarpReport, other: WarpReport) -> WarpReport:
         """Add up what two shards report."""
-        total = sum_totals([report.topic_total, other.topic_total])
-        return WarpReport(narrow(total), tree_sum((report.moved, other.moved)), report.sweep)
+        return tree_sum((report, other))._replace(sweep=report.sweep)
 
-    def aggregate(self, model: WarpModel | None, reports: Sequence[Any]) -> WarpModel:
-        """Add up the topic totals, which all passes of the next sweep read, or take in what has been measured."""
-        if isinstance(reports[0], Measured):
-            assert model is not None  # the run began with reports of topics
-            wide = model._replace(topic_total=model.topic_total.astype(np.int64))
-            found = self.with_measured(wide, reports)._replace(topic_total=model.topic_total)
-            return found._replace(inverse=self._inverse(found.topic_total, reports[0].sweep + 1, found))
-        if isinstance(reports[0], Exposure):
-            assert model is not None
-            return self.with_alphas(model, reports)
-        total = narrow(sum_totals([report.topic_total for report in reports]))
-        words, documents = zip(*[report.moved for report in reports], strict=True)
+    def summed(self, model: WarpModel | None, reports: Sequence[Any]) -> WarpModel:
+        """Add up the topic totals, which all passes of the next sweep read."""
+        total, moved, _ = tree_sum(reports)
         learned, inverse = model.learned if model else Learned(), self._inverse(total, reports[0].sweep, model)
-        return WarpModel(total, inverse, (sum(words), sum(documents)), (), learned, learned)
+        return WarpModel(total, inverse, moved, (), learned, learned)
+
+    def with_measured(self, model: WarpModel, measured: Sequence[Measured]) -> WarpModel:
+        """Return the model with what has been measured; a learned topic-word prior changes what topics weigh."""
+        found = super().with_measured(model, measured)
+        return found._replace(inverse=self._inverse(found.topic_total, measured[0].sweep + 1, found))
 
     def _inverse(self, total: NDArray[np.integer], sweep: int, model: WarpModel | None) -> NDArray[np.float32]:
         """Return ``1 / (n_k + V beta)`` with the topic-word prior of a sweep, rounded as kernels take it."""
@@ -255,9 +246,11 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         measured = measured._replace(words=merge_some(measured.words, of_met))
         if self.seeds is None:
             return measured
-        seeds = [count_seeds(seed_rows(self.seeds, met.owner), met.owner._replace(word_ptr=met.ptr), topics)]
+        own = rows_of_tokens(met.ptr, topics, met.owner.fixed, self.n_components)
+        seeds = [count_seeds(seed_rows(self.seeds, met.owner), own, self.n_components)]
         if block is not None:
-            seeds.append(count_seeds(seed_rows(self.seeds, at.shard), at.shard, topics, block, at.number))
+            first = int(at.shard.block_ptr[at.number])
+            seeds.append(count_seeds(seed_rows(self.seeds, at.shard), block, self.n_components, first))
         return measured._replace(seeds=chain_seeds(seeds))
 
     def harvesting(self, n_shards: int) -> Stage | None:
@@ -335,16 +328,3 @@ def _met_tokens(shard: TokenShard) -> list[slice]:
     """Return where the tokens are that go to the owner of each block."""
     firsts, ends = shard.word_ptr[shard.block_ptr[:-1] + shard.home], shard.word_ptr[shard.block_ptr[1:]]
     return list(map(slice, firsts.tolist(), ends.tolist()))
-
-
-def sum_totals(totals: Sequence[NDArray[np.integer]]) -> NDArray[np.signedinteger]:
-    """Return the sum of counts, in 32 bits if the largest ones allow it."""
-    total = totals[0].astype(_totals_dtype(sum([int(one.max(initial=0)) for one in totals])))
-    for one in totals[1:]:
-        total += one
-    return total
-
-
-def _totals_dtype(most: int) -> type[np.signedinteger]:
-    """Return the dtype of counts that are no more than `most`: 32 bits as long as they suffice."""
-    return np.int32 if most <= np.iinfo(np.int32).max else np.int64

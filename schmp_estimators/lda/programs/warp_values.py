@@ -42,8 +42,7 @@ class WarpState(NamedTuple):
 
     #: (n_tokens, 1 + mh_steps) topic and pending proposals of each token, word-major; int16 or int32.
     tokens: NDArray[np.signedinteger]
-    #: (K,) tokens of each topic after the last document pass; int32, or int64 if a shard has too many tokens for that.
-    #: Empty once they have been reported.
+    #: (K,) tokens of each topic after the last document pass; empty once they have been reported.
     totals: NDArray[np.integer]
     #: Tokens that moved to another topic in the last word pass.
     moved_by_words: int = 0
@@ -77,8 +76,8 @@ class WarpAnswer(NamedTuple):
 class WarpReport(NamedTuple):
     """What a shard reports at the end of a sweep."""
 
-    #: (K,) tokens of each topic, and counts in the fixed rows that the shard keeps; in as few bits as they need.
-    topic_total: NDArray[np.integer]
+    #: (K,) tokens of each topic, and counts in the fixed rows that the shard keeps.
+    topic_total: NDArray[np.int64]
     #: Tokens that moved to another topic in the word pass and in the document pass.
     moved: tuple[int, int]
     #: Sweeps done.
@@ -88,8 +87,8 @@ class WarpReport(NamedTuple):
 class WarpModel(NamedTuple):
     """What every token reads."""
 
-    #: (K,) counts of each topic, earlier batches included; in as few bits as they need.
-    topic_total: NDArray[np.integer]
+    #: (K,) counts of each topic, earlier batches included.
+    topic_total: NDArray[np.int64]
     #: (K,) ``1 / (topic_total + V beta)``, rounded once so that all shards use the same bits.
     inverse: NDArray[np.float32]
     #: Tokens that moved to another topic in the word pass and in the document pass.

@@ -34,6 +34,7 @@ from schmp_estimators.lda.data.topic_rows import rows_of_lists
 from schmp_estimators.lda.kernels.draw import padded
 from schmp_estimators.lda.kernels.frozen import aligned, frozen_of, make_seats, sample_documents, take_rows
 from schmp_estimators.lda.kernels.word_priors import SeedRows
+from schmp_estimators.lda.programs import blocks
 from schmp_estimators.lda.programs.blocks import WordPart
 from schmp_estimators.lda.programs.learning import Learned
 from schmp_estimators.lda.programs.seeds import seeds_of_words
@@ -107,8 +108,7 @@ class FrozenWordsLDA(TopicProgram[S, FrozenModel]):
 
     def own_block(self, at: At, state: S) -> WordBlock:
         """Return the rows of all words of a single shard: its own tokens."""
-        none = np.zeros((0, self.n_components), np.int32)
-        return freeze(WordBlock(none, at.shard.word_ptr, state.topic, at.shard.fixed))
+        return freeze(blocks.rows_of_tokens(at.shard.word_ptr, state.topic, at.shard.fixed, self.n_components))
 
     def jobs(self, ptr: NDArray[np.int64]) -> list[tuple[int, int]]:
         """Cut documents or words with these offsets into jobs for several threads."""

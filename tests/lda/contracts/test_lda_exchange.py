@@ -3,7 +3,6 @@
 import pickle
 import tracemalloc
 import weakref
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -40,7 +39,6 @@ from schmp_estimators.lda.kernels.exchange import (
     read_lengths,
 )
 from schmp_estimators.lda.programs.blocks import home_words
-from schmp_estimators.lda.programs.seeds import word_seeds
 from schmp_estimators.lda.programs.topics import topic_dtype
 from schmp_estimators.lda.programs.warp import WarpLDA
 from schmp_estimators.lda.programs.warp_values import WarpReport
@@ -367,33 +365,3 @@ def test_sums_of_what_came_before(n):
     arrays = list(np.random.default_rng(n).integers(0, 9, (n, 3)))
     found = sums_before(Place(), arrays, "counts")
     np.testing.assert_array_equal(found, np.cumsum(arrays, axis=0) - arrays)
-
-
-def test_totals_of_shards_that_fit_in_32_bits_add_up_to_such_that_do_not():
-    program, most = WarpLDA(2, 10, 0.1, 0.01), np.iinfo(np.int32).max
-    reports = [WarpReport(np.array([most, p], np.int32), (p, 2 * p), 4) for p in range(3)]
-    merged = program.merge(program.merge(*reports[:2]), reports[2])
-    for model in (program.aggregate(None, reports), program.aggregate(None, [merged])):
-        assert model.topic_total.dtype == np.int64
-        assert model.topic_total.tolist() == [3 * most, 3] and model.moved == (3, 6)
-
-
-@pytest.mark.parametrize("seeded", [False, True])
-def test_the_model_has_two_arrays_over_topics_and_is_made_without_many_more(seeded):
-    n_topics, rng = 1 << 20, np.random.default_rng(0)
-    reports = [WarpReport(rng.integers(0, 9, n_topics, np.int32), (1, 2), 4) for _ in range(3)]
-    program = WarpLDA(n_topics, 10, 0.1, 0.01)
-    total, smooth = sum(report.topic_total.astype(np.int64) for report in reports), 10 * np.float64(np.float32(0.01))
-    if seeded:
-        seeds = word_seeds(sparse.csc_array(([5.0], ([2], [0])), shape=(n_topics, 10)), np.ones(10, np.int64), None)
-        program, smooth = replace(program, seeds=seeds), smooth + seeds.total
-    tracemalloc.start()
-    try:
-        model = program.aggregate(None, reports)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    np.testing.assert_array_equal(model.topic_total, total)
-    np.testing.assert_array_equal(model.inverse, (1.0 / (total + smooth)).astype(np.float32))
-    assert (model.topic_total.dtype, model.inverse.dtype) == (np.uint8, np.float32)
-    assert peak < 5.5 * n_topics
