@@ -2,6 +2,7 @@
 
 SCHMP_DATA=folder python benchmarks/bench_exchange.py traffic     bytes of a token and sweep, by shards; the formula
 SCHMP_DATA=folder python benchmarks/bench_exchange.py said        the same by any sampler
+SCHMP_DATA=folder python benchmarks/bench_exchange.py pairs       what rows of pairs, chosen each sweep, would save
 python benchmarks/bench_exchange.py idle                          seconds of a sweep of shards that do nothing
 python benchmarks/bench_exchange.py messages --shards 8 32 64     messages of a rank and sweep; the formulas
 python benchmarks/bench_exchange.py web --shards 24 100 300 1000  what a corpus of 10^11 tokens would take, computed
@@ -19,20 +20,23 @@ from typing import ClassVar
 
 import numpy as np
 from bench_lda import some_documents
-from common import machine, table
+from common import SweepClock, machine, table
 from distributed import Client, LocalCluster
 from scipy import sparse
 
 from schmp_estimators import DistributedLDA, ModelParallelMF, schmp
 from schmp_estimators.core.cluster import group
 from schmp_estimators.core.engine.communicator import MANY
-from schmp_estimators.lda.data.exchange import (
+from schmp_estimators.lda.blocks import HEAD
+from schmp_estimators.lda.data.met_shards import (
+    COUNT_BYTES,
     LARGEST_SHARE,
+    ROW_BYTES,
     bytes_of_words,
     bytes_saved,
     words_at_home,
 )
-from schmp_estimators.lda.data.packed import Packing
+from schmp_estimators.lda.data.parcels import Packing
 from schmp_estimators.lda.data.tokens import make_layout
 from schmp_estimators.lda.programs.topics import topic_dtype
 
@@ -126,6 +130,40 @@ def _formula(totals, n_shards, k):
         at_home[layout.column[first : first + n_home]] = True
     by_rows, by_tokens = bytes_of_words(totals, n_shards, k, topic_bytes, token_bytes)
     return np.where(at_home, by_rows, by_tokens).sum() / totals.sum()
+
+
+def pairs(arguments):
+    """Bytes of a token and sweep of "warp" if rows of head words were pairs of topic and count where that is less.
+
+    What tokens and rows take follows from the tokens of a word, which stay, but pairs become fewer from sweep to sweep.
+    Draws for other words go by the order of their tokens, which pairs do not have.  Counts are those of a fit; a shard
+    is taken to have any token of a word with the same chance.
+    """
+    X, rows = some_documents(arguments.corpus), []
+    totals = np.asarray(X.sum(axis=0), np.int64).ravel()
+    for k in arguments.topics:
+        counted = {}
+
+        def at_end(sweep, seconds, fitted, counted=counted):
+            if sweep in arguments.sweeps:
+                counted[sweep] = fitted().topic_word_counts_
+            return False
+
+        options = {"sampler": "warp", "init": "uniform", "random_state": 0, "max_iter": max(arguments.sweeps)}
+        DistributedLDA(k, **options).set_callbacks(SweepClock(at_end)).fit(X)
+        for n_shards, (sweep, counts) in itertools.product(arguments.shards, counted.items()):
+            packing = Packing.of(k, 3, topic_dtype(k))
+            given = totals, n_shards, k, packing.shortest.itemsize, packing.nbytes
+            now = _formula(totals, n_shards, k) * totals.sum()
+            word = np.repeat(np.arange(len(totals)), np.diff(counts.indptr))
+            in_one = 1.0 - (1.0 - 1.0 / n_shards) ** counts.data
+            there, back = np.bincount(word, in_one, len(totals)), np.diff(counts.indptr)
+            by_pairs = ((there + back) * (packing.shortest.itemsize + COUNT_BYTES) + ROW_BYTES) * (n_shards - 1)
+            by_pairs[totals < HEAD * k] = np.inf
+            chosen = np.minimum(np.minimum(*bytes_of_words(*given)), by_pairs).sum()
+            rows.append([k, n_shards, sweep, now / totals.sum(), chosen / totals.sum(), 1.0 - chosen / now])
+            print(rows[-1], flush=True)
+    table(pairs.__doc__, ["K", "shards", "sweep", "now", "with pairs", "saved"], rows)
 
 
 #: Of a sweep: exchanges between all ranks, messages of a rotation, and sums that go up a tree, and down again.
@@ -243,7 +281,7 @@ def web(arguments):
     table(web.__doc__, header, rows)
 
 
-FIGURES = {one.__name__: one for one in (traffic, said, messages, idle, web)}
+FIGURES = {one.__name__: one for one in (traffic, said, pairs, messages, idle, web)}
 
 
 def main():
@@ -255,6 +293,7 @@ def main():
     parser.add_argument("--sampler", default="auto", help="for said")
     parser.add_argument("--topics", nargs="+", type=int, default=[200, 1000])
     parser.add_argument("--shards", nargs="+", type=int, default=[4, 8, 16, 32, 64])
+    parser.add_argument("--sweeps", nargs="+", type=int, default=[1, 10, 50, 150], help="for pairs")
     arguments = parser.parse_args()
     print(machine())
     for figure in arguments.figures:

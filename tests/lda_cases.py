@@ -31,7 +31,7 @@ def random_counts(seed, n_docs=12, n_words=9, rate=1.5):
     return counts.astype(np.int32)
 
 
-def make_shards(counts, cuts=(), fixed=None, exchanged=False):
+def make_shards(counts, cuts=(), fixed=None, exchanged=False, seeded=False):
     """Shards of a dense matrix cut before the given rows; `fixed` are dense rows of all words.
 
     Of the words of a block, some are to be sampled at home, none, or all; all, if none may be exchanged: then every
@@ -49,7 +49,8 @@ def make_shards(counts, cuts=(), fixed=None, exchanged=False):
         rows = no_rows(len(mine)) if fixed is None else rows_of_counts(fixed[mine].astype(np.int32))
         if exchanged and len(pieces) > 1:
             before = np.sum([np.zeros_like(words), *word_counts[:index]], axis=0)[home_columns(layout, home)]
-            plan = MetPlan(index, layout, np.sum(word_counts, axis=0), home, offset.first_token, rows)
+            given = index, layout, np.sum(word_counts, axis=0), home, offset.first_token, rows
+            plan = MetPlan(*given, draws_by_word=seeded)
             shards.append(make_met_shard(piece, before, plan))
         else:
             shards.append(make_shard(piece, Plan(words, layout, offset, rows)))
@@ -61,8 +62,8 @@ def fit(
     engine=run_serial, **parameters,
 ):  # fmt: skip
     """Fit; return the topics in document order after each sweep, records, and the last rows by column."""
-    exchanged = not kind.rotates and parameters.get("seeds") is None
-    shards, layout = make_shards(counts, cuts, fixed, exchanged=exchanged)
+    seeded = parameters.get("seeds") is not None
+    shards, layout = make_shards(counts, cuts, fixed, exchanged=not kind.rotates, seeded=seeded)
     parameters = {"doc_topic_prior": 0.3, "topic_word_prior": 0.1, "seed": 5, "evaluate_every": 1} | parameters
     program = kind(n_components, counts.shape[1], **parameters).resumed(history)
     topics, records = [], []

@@ -14,7 +14,7 @@ from schmp_estimators.lda.data.topic_rows import order_rows, rows_of_lists
 from schmp_estimators.lda.kernels.draw import padded
 from schmp_estimators.lda.kernels.foldin import fold_in, make_scratch, rows_of_words, topic_model
 from schmp_estimators.lda.kernels.frozen import frozen_of, make_seats, sample_documents, take_rows
-from schmp_estimators.lda.kernels.warp import sample_words
+from schmp_estimators.lda.kernels.warp import pieces_of, sample_words
 from schmp_estimators.lda.kernels.warp_documents import start_documents
 from schmp_estimators.lda.samplers.alias import AliasLDA
 from schmp_estimators.lda.samplers.fplus import FPlusLDA
@@ -62,7 +62,7 @@ def started(n_steps):
     topics = freeze(corpus()[1])
     tokens, totals = np.empty(len(topics) * (1 + n_steps), topics.dtype), np.zeros(N_TOPICS, np.int64)
     steps = (0,) * n_steps
-    start_documents(0, N_DOCS, shard, topics, tokens, np.float32(ALPHA), KEY, KEY, totals, steps)
+    start_documents(0, N_DOCS, shard, topics, tokens, np.float32(ALPHA), KEY, totals, steps)
     return tokens, totals
 
 
@@ -74,7 +74,10 @@ class WarpWords(OneKernel):
     def fresh(self):
         tokens, totals = started(2)
         inverse = (1.0 / (totals + N_WORDS * BETA)).astype(np.float32)
-        return (0, N_WORDS, one_shard()[0], own(tokens), freeze(inverse), np.float32(BETA), KEY, False, (0, 0))
+        shard, tokens = one_shard()[0], own(tokens).reshape(-1, 3)
+        words = freeze(pieces_of(tokens, shard.word_ptr)), shard.word_first, None, shard.fixed, None
+        given = tokens[:0].reshape(-1), freeze(inverse), np.float32(BETA), KEY  # a view keeps the tokens
+        return (0, N_WORDS, *words, *given, False, (0, 0))
 
 
 @cache

@@ -14,9 +14,11 @@ from sklearn.utils.validation import check_is_fitted
 from schmp_estimators.core.door.inputs import is_dask
 from schmp_estimators.core.door.rows import open_tasks
 from schmp_estimators.core.later import Later
-from schmp_estimators.core.places.place import Place, begun_anew, choose_place
+from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.lda.data.corpus import open_corpus
-from schmp_estimators.lda.data.topics import topic_totals
+from schmp_estimators.lda.data.topic_rows import topic_totals
+from schmp_estimators.lda.parameters import read_names
 from schmp_estimators.lda.programs.coherence import (
     MEASURES,
     WINDOWS,
@@ -26,13 +28,10 @@ from schmp_estimators.lda.programs.coherence import (
     count_windows,
     find_slots,
     mean_over_pairs,
-    merge_pairs,
-    merge_windows,
     n_pairs,
+    top_words,
 )
-from schmp_estimators.lda.programs.top_words import top_words
-from schmp_estimators.lda.seeding import read_names
-from schmp_estimators.lda.use import TopicMethods, dense_limit
+from schmp_estimators.lda.use import TopicMethods, dense_limit, where_it_is
 
 dask: Any = Later("dask")
 
@@ -237,20 +236,16 @@ class DescribedTopics(TopicMethods):
             )
         columns = self._columns_of_words(X, measure, best, feature_names) if measure in WINDOWS else {}
 
-        def count(place: Place | None = None) -> tuple[NDArray[np.int64], int]:
+        def count(place: Place | None) -> tuple[NDArray[np.int64], int]:
             if measure in WINDOWS:
                 return _count_windows(X, (best, columns, int(window_size or WINDOWS[measure])), place)
             with closing(open_corpus(X, self, place=place, reset=False)) as corpus:
                 rows = corpus.rows
                 shared = rows.place.share(best)
                 found = rows.tasks(count_pairs, [(part, shared) for part in rows.partitions], "lda-coherence")
-                return rows.merged(found, merge_pairs, "lda-coherence"), len(corpus.lengths)
+                return rows.merged(found, tree_sum, "lda-coherence"), len(corpus.lengths)
 
-        if not is_dask(X):
-            documents, n_documents = count()
-        else:
-            with choose_place(self.n_jobs, is_dask=True, label="schmp-lda") as place:
-                documents, n_documents = begun_anew(place, lambda: count(place))
+        documents, n_documents = where_it_is(X, self.n_jobs, count)
         if not documents.any() and measure in WINDOWS:
             raise ValueError(
                 f"X has {n_documents} windows, but none of the words of topics; split texts as the vectorizer does, by "
@@ -301,7 +296,7 @@ def _count_windows(texts: Any, given: tuple[Any, ...], place: Place | None) -> W
     shared = dask.delayed(given, traverse=False)
     chunks = texts if isinstance(texts, list | tuple) else texts.to_delayed()
     with open_tasks(_count_chunk, [(chunk, shared) for chunk in chunks], place=place) as rows:
-        found: WindowCounts = rows.merged(rows.partitions, merge_windows, "lda-coherence")
+        found: WindowCounts = rows.merged(rows.partitions, tree_sum, "lda-coherence")
         return found
 
 

@@ -17,11 +17,12 @@ from schmp_estimators.core.door.inputs import as_chunks, is_dask
 from schmp_estimators.core.following import make_seed
 from schmp_estimators.core.io.files import replace_file
 from schmp_estimators.core.later import Later
-from schmp_estimators.core.places.place import Place, begun_anew, choose_place, n_threads
+from schmp_estimators.core.places.place import Place, n_threads
 from schmp_estimators.core.places.threads import in_threads
+from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.lda.data.corpus import Corpus, open_corpus
 from schmp_estimators.lda.data.counts import Counts
-from schmp_estimators.lda.data.topics import rows_of_counts_array
+from schmp_estimators.lda.data.topic_rows import rows_of_counts_array
 from schmp_estimators.lda.describe import DescribedTopics
 from schmp_estimators.lda.kernels.foldin import TopicModel
 from schmp_estimators.lda.programs.diagnostics import (
@@ -29,12 +30,11 @@ from schmp_estimators.lda.programs.diagnostics import (
     count_topics,
     document_measures,
     exclusivity,
-    merge_counts,
     word_measures,
+    write_state,
 )
 from schmp_estimators.lda.programs.foldin import draw_topics
-from schmp_estimators.lda.programs.mallet import write_state
-from schmp_estimators.lda.use import dense_limit
+from schmp_estimators.lda.use import dense_limit, where_it_is
 
 dask: Any = Later("dask")
 
@@ -304,17 +304,14 @@ class TopicsOfDocuments(DescribedTopics):
         check_is_fitted(self)
         seed, threads = make_seed(random_state), n_threads(self.n_jobs)
 
-        def go(place: Place | None = None) -> Any:
+        def go(place: Place | None) -> Any:
             with closing(open_corpus(X, self, place=place, reset=False)) as corpus:
                 rows = corpus.rows
                 n_threads = threads if rows.place.is_local else 1  # tasks share the others
                 model = rows.place.share(self._model())
                 return use(corpus, [(partition, model, seed, n_threads) for partition in rows.partitions])
 
-        if not is_dask(X):
-            return go()
-        with choose_place(self.n_jobs, is_dask=True, label="schmp-lda") as place:
-            return begun_anew(place, lambda: go(place))
+        return where_it_is(X, self.n_jobs, go)
 
 
 def _most(theta: Any, n_best: int, n_topics: int) -> tuple[int, NDArray[np.int64], NDArray[np.float64]]:
@@ -344,5 +341,5 @@ def _count_all(corpus: Corpus, arguments: list[tuple[Any, ...]], *, best: NDArra
     rows = corpus.rows
     shared = rows.place.share(best)
     parts = rows.tasks(_count, [(*given, shared) for given in arguments], "lda-diagnose")
-    found: DocumentCounts = rows.merged(parts, merge_counts, "lda-diagnose")
+    found: DocumentCounts = rows.merged(parts, tree_sum, "lda-diagnose")
     return found

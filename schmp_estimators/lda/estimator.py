@@ -21,8 +21,8 @@ from schmp_estimators.lda.data.corpus import open_corpus
 from schmp_estimators.lda.diagnose import TopicsOfDocuments
 from schmp_estimators.lda.fit import LDAFit
 from schmp_estimators.lda.matching import MatchedTopics
-from schmp_estimators.lda.priors import LEAST, MOST, priors_asked_for
-from schmp_estimators.lda.samplers import MOST_STEPS, SAMPLERS, check_steps
+from schmp_estimators.lda.parameters import LEAST, MOST, check_parameters, priors_asked_for
+from schmp_estimators.lda.samplers import MOST_STEPS, SAMPLERS
 from schmp_estimators.lda.spill import check_spill
 
 
@@ -356,9 +356,7 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
     def _sample(self, X: Any, y: Any, earlier: sparse.csc_array | None, *, keep: bool) -> DistributedLDA:
         self._validate_params()  # scikit-learn does not in `partial_fit` after a fit
         unmask(y, "y")
-        priors_asked_for(self)
-        check_steps(self.sampler, self.mh_steps)
-        self._check_earlier(earlier)
+        check_parameters(self, earlier)
         self._check_checkpoint(earlier, "partial_fit and for warm_start")
         check_spill(self, earlier)
         batch = getattr(self, "_n_batches", 0) if keep and earlier is not None else 0
@@ -380,13 +378,6 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
         for name, value in attributes.items():
             setattr(self, name, value)
         return self
-
-    def _check_earlier(self, earlier: sparse.csc_array | None) -> None:
-        if earlier is not None and earlier.shape[0] != self.n_components:
-            raise ValueError(
-                f"n_components={self.n_components}, but the earlier fit had {earlier.shape[0]} topics; keep the "
-                "number, or begin anew with fit and warm_start=False"
-            )
 
     def _is_comparable(self, record: dict[str, Any]) -> bool:
         """Return whether a sweep was sampled under the priors asked for, and not in a tempered start."""

@@ -21,23 +21,29 @@ from schmp_estimators.core.io.slices import Slices, memory_left
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Harvest, Saved, identity
 from schmp_estimators.lda.blocks import TopicRows, WordTopics, no_rows, no_topics
-from schmp_estimators.lda.data.again import documents_as_counted, made_again
-from schmp_estimators.lda.data.corpus import Corpus, narrow
+from schmp_estimators.lda.data.corpus import Corpus, documents_as_counted, made_again, narrow
 from schmp_estimators.lda.data.met_shards import MetPlan, home_columns, make_met_shard
 from schmp_estimators.lda.data.partition import cut_documents, default_shards
-from schmp_estimators.lda.data.passages import topics_from_passages, topics_of_shard
+from schmp_estimators.lda.data.passages import MANY_CHOICES, topics_from_passages, topics_of_shard, weigh_topics
 from schmp_estimators.lda.data.tokens import Plan, layout_by_column, make_layout, make_shard, shard_offsets
-from schmp_estimators.lda.data.topic_rows import named_rows
-from schmp_estimators.lda.data.topics import counts_of_rows, rows_of_block
-from schmp_estimators.lda.data.weighing import CHOICES, weigh_topics
-from schmp_estimators.lda.priors import check_learning, going_on, priors_asked_for
+from schmp_estimators.lda.data.topic_rows import counts_of_rows, named_rows, rows_of_block
+from schmp_estimators.lda.parameters import (
+    TOPICS_OF_WORD,
+    check_learning,
+    going_on,
+    hot_priors,
+    hot_sweeps,
+    priors_asked_for,
+    seed_counts,
+    seeds_of_first_batch,
+    suits_passages,
+    word_names,
+)
 from schmp_estimators.lda.programs.learning import mean_alpha
 from schmp_estimators.lda.programs.seeds import word_seeds
-from schmp_estimators.lda.programs.topics import TopicProgram, topic_dtype
+from schmp_estimators.lda.programs.topics import TopicProgram
 from schmp_estimators.lda.samplers import choose_sampler
-from schmp_estimators.lda.seeding import seed_counts, seeds_of_first_batch, word_names
-from schmp_estimators.lda.spill import SHARE, choose_spilling, telling_of_folder
-from schmp_estimators.lda.start import TOPICS_OF_WORD, hot_priors, hot_sweeps, suits_passages
+from schmp_estimators.lda.spill import SHARE, Sizes, choose_spilling, telling_of_folder
 
 #: The most bytes of a table of word rows, where a sampler keeps one in every shard.
 LARGEST_TABLE = 1 << 31
@@ -139,8 +145,8 @@ class LDAFit:
             told: dict[str, Any] = {"place": self._place, "first": first, "n_samples": self._n_tokens}
             told |= {"snapshot": snapshot, "seconds": seconds, "took": lambda: run.took}
             for done in estimator._follow(chain(begun, run), X, y, **told):
-                self._keep_sweep(run, done)
-            self._keep_last(run)
+                self._keep_sweep(run, done, due=done % self._checkpoint_every == 0)
+            self._keep_sweep(run, estimator.n_iter_, due=estimator.n_iter_ % self._checkpoint_every != 0)
             return self._attributes(run)
 
     def _choose_topics_of_words(self) -> WordTopics:
@@ -149,7 +155,7 @@ class LDAFit:
         is_learned = self._priors.learn_every[0]  # weighed topics of learned priors are less coherent
         if is_learned or not self._program.weighs_passages:
             return topics_from_passages(*given, self._n_topics, self._seed)
-        found = topics_from_passages(*given, self._n_topics, self._seed, choices=CHOICES)
+        found = topics_from_passages(*given, self._n_topics, self._seed, choices=MANY_CHOICES)
         return weigh_topics(*given, found, self._program.alphas(0, None), self._program.priors(0, None)[1])
 
     def _divide(self) -> None:
@@ -162,8 +168,8 @@ class LDAFit:
         else:  # as the model will be: nothing has to be put into its order in the end
             self._layout = layout_by_column(self._corpus.n_features)
         self._program = replace(self._program, far=self._place.n_processes > 1)
-        # A slice has no room for a word that has more tokens; seeded words need theirs.
-        is_alone = self._place.n_threads == 1 if self._spilling is None else self._seeds is not None
+        # A slice has no room for a word that has more tokens.
+        is_alone = self._spilling is None and self._place.n_threads == 1
         self._home = self._program.words_at_home(self._corpus.word_totals, self._layout, alone=is_alone)
         if self._home is not None:
             columns = home_columns(self._layout, self._home)
@@ -280,37 +286,21 @@ class LDAFit:
 
     def _check_memory(self) -> None:
         """Raise before any work if a shard cannot hold its rows, or the cluster the run."""
-        n_used = int(np.count_nonzero(self._corpus.word_totals))
-        if (table := n_used * self._program.row_bytes()) > LARGEST_TABLE:
+        n_used, sizes = int(np.count_nonzero(self._corpus.word_totals)), Sizes.of(self._corpus, self._program)
+        if (table := sizes.table) > LARGEST_TABLE:
             raise MemoryError(
                 f"sampler={self._program.sampler!r} keeps the weights of {n_used} words in {self._n_topics} topics, "
                 f"{table / 2**30:.3g} GiB, more than {LARGEST_TABLE / 2**30:.3g}; it is for few topics: "
                 "use sampler='warp', or fewer topics"
             )
-        topic = np.dtype(topic_dtype(self._n_topics)).itemsize
-        # Tokens are placed once, a state exists in three generations at most, and so do blocks of a topic per token.
-        # Tokens that shards exchange are there twice more: put together where they are sampled, and as answers.
-        generations = 3 if self._program.rotates or self._n_shards == 1 else 5
-        needed = (
-            self._n_tokens * (4 + generations * self._program.state_bytes() + 3 * topic)
-            + 64 * self._words_of_shards()
-            + 3 * table * self._n_shards
-        )
         if self._priors.learn_every[0]:
             check_learning(self._n_tokens, self._n_topics)
-        limit = self._place.memory_limit
+        limit, needed = self._place.memory_limit, sizes.on_cluster(self._n_shards)
         if limit and needed > limit and self._spilling is None:
             raise MemoryError(
                 f"the fit needs about {needed / 2**30:.3g} GiB on the cluster, whose workers together may use "
                 f"{limit / 2**30:.3g} GiB; add workers or raise their memory_limit"
             )
-
-    def _words_of_shards(self) -> int:
-        """Return for how many words the shards have arrays, all together and at most."""
-        n_words = self._corpus.n_features * self._n_shards
-        if self._program.rotates or self._n_shards == 1 or self._seeds is not None:
-            return n_words
-        return min(n_words, self._corpus.n_features + self._n_tokens)
 
     def _sources(self, earlier: sparse.csc_array | None) -> list[Source]:
         """Return where the engine gets the shards from: documents, and what they must know of each other."""
@@ -381,19 +371,10 @@ class LDAFit:
         n_hot = hot_sweeps(int(self._estimator.max_iter), done, begun_with)
         self._program = replace(self._program, hot_sweeps=n_hot).resumed(history)
 
-    def _keep_sweep(self, run: AnyRun, done: int) -> None:
-        """Keep what a later fit needs to go on after this sweep, if it is time for it."""
-        if self._checkpoint and done % self._checkpoint_every == 0:
-            self._write(run, done)
-
-    def _keep_last(self, run: AnyRun) -> None:
-        """Keep the same after the last sweep."""
-        done = self._estimator.n_iter_
-        if self._checkpoint and done % self._checkpoint_every:
-            self._write(run, done)
-
-    def _write(self, run: AnyRun, done: int) -> None:
-        assert self._checkpoint is not None
+    def _keep_sweep(self, run: AnyRun, done: int, *, due: bool) -> None:
+        """Keep what a later fit needs to go on after so many sweeps, if it is time for it."""
+        if self._checkpoint is None or not due:
+            return
         values = {"history": list(self._estimator.history_), "hot_sweeps": self._program.hot_sweeps}
         run.keep(self._checkpoint, done, lambda saved: {**values, **self._checkpointed(saved)})
 

@@ -20,7 +20,7 @@ from schmp_estimators.core.io.slices import Slices, memory_left
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.lda.blocks import HEAD
 from schmp_estimators.lda.data.corpus import Corpus
-from schmp_estimators.lda.data.exchange import LARGEST_SHARE
+from schmp_estimators.lda.data.met_shards import LARGEST_SHARE
 from schmp_estimators.lda.programs.topics import TopicProgram, topic_dtype
 from schmp_estimators.lda.samplers import SAMPLERS
 
@@ -70,14 +70,15 @@ class Sizes(NamedTuple):
     n_docs: int
     n_words: int
     n_topics: int
-    #: Tokens of the longest document, and of the word with most, where all tokens of a word are in one slice.
+    #: Tokens of the longest document.
     longest: int
-    heaviest: int
     #: Bytes of the state of a token, and of a table of weights of all words, where a sampler keeps one.
     state: int
     table: int
     #: Bytes of the rows of all words.
     rows: int
+    #: Whether rows go round, and no tokens.
+    rotates: bool = False
 
     @classmethod
     def of(cls, corpus: Corpus, program: TopicProgram[Any, Any]) -> Sizes:
@@ -85,17 +86,16 @@ class Sizes(NamedTuple):
         total, n_topics = corpus.word_totals, program.n_components
         is_head = total >= HEAD * n_topics
         rows = 4 * n_topics * int(np.count_nonzero(is_head)) + _topic(n_topics) * int(total[~is_head].sum())
-        is_whole = program.seeds is not None and not program.rotates
         return cls(
             n_tokens=int(corpus.lengths.sum()),
             n_docs=len(corpus.lengths),
             n_words=len(total),
             n_topics=n_topics,
             longest=int(corpus.lengths.max(initial=0)),
-            heaviest=int(total.max(initial=0)) if is_whole else 0,
             state=program.state_bytes(),
             table=program.row_bytes() * int(np.count_nonzero(total)),
             rows=rows,
+            rotates=program.rotates,
         )
 
     @property
@@ -109,8 +109,16 @@ class Sizes(NamedTuple):
         return self.n_tokens * (4 + 3 * self.state + 3 * _topic(self.n_topics)) + 2 * self.rows + self.arrays
 
     def on_cluster(self, n_shards: int) -> int:
-        """Bytes of the fit if the workers of a cluster had all tokens in memory, with what they exchange."""
-        return self.n_tokens * (4 + 5 * self.state + 3 * _topic(self.n_topics)) + 64 * self.n_words * n_shards
+        """Bytes of the fit if the workers of a cluster had all tokens in memory.
+
+        Tokens are placed once, a state exists in three generations at most, and so do blocks of a topic per token.
+        Tokens that shards exchange are there twice more: put together where they are sampled, and as answers; and
+        shards have arrays only over words that they meet.
+        """
+        exchanged = n_shards > 1 and not self.rotates
+        n_words = min(self.n_words * n_shards, self.n_words + self.n_tokens) if exchanged else self.n_words * n_shards
+        of_a_token = 4 + (5 if exchanged else 3) * self.state + 3 * _topic(self.n_topics)
+        return self.n_tokens * of_a_token + 64 * n_words + 3 * self.table * n_shards
 
     @property
     def in_files(self) -> int:
@@ -124,7 +132,7 @@ class Sizes(NamedTuple):
 
     def with_slices(self, n: int, n_processes: int = 1) -> int:
         """Return the bytes that each of some processes needs, all of which have `n` slices."""
-        largest = (1 + LARGEST_SHARE) * self.n_tokens / (n * n_processes) + self.longest + self.heaviest
+        largest = (1 + LARGEST_SHARE) * self.n_tokens / (n * n_processes) + self.longest
         of_slices = 16 * self.n_topics + OF_A_PIECE * n * n_processes
         return int(self.arrays + n * of_slices + largest * self.of_a_token)
 
@@ -147,11 +155,10 @@ def count_slices(sizes: Sizes, room: float, n_processes: int = 1) -> int:
         if following >= needed:
             raise MemoryError(
                 f"arrays over {sizes.n_words} words, {sizes.n_docs} documents and n_components={sizes.n_topics} "
-                f"topics, the longest document ({sizes.longest} tokens) and a seeded word ({sizes.heaviest} tokens at "
-                f"most) need {needed / 2**30:.3g} GiB, more than a process may use: {room / 2**30:.3g} GiB of what "
-                "is left of its memory limit. spill keeps tokens and rows of words on disk, not these: fit fewer "
-                f"topics, leave out the most frequent words, cut long documents, or raise the limit with {_CONFIG}, "
-                "or that of the workers"
+                f"topics, and the longest document ({sizes.longest} tokens) need {needed / 2**30:.3g} GiB, more than a "
+                f"process may use: {room / 2**30:.3g} GiB of what is left of its memory limit. spill keeps tokens and "
+                "rows of words on disk, not these: fit fewer topics, leave out the most frequent words, cut long "
+                f"documents, or raise the limit with {_CONFIG}, or that of the workers"
             )
         n, needed = n + 1, following
     return n

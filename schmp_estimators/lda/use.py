@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +23,15 @@ from schmp_estimators.core.places.threads import in_threads
 from schmp_estimators.lda.blocks import TopicRows
 from schmp_estimators.lda.data.corpus import Corpus, open_corpus
 from schmp_estimators.lda.data.counts import Counts
-from schmp_estimators.lda.data.topics import rows_of_counts_array, topic_totals
+from schmp_estimators.lda.data.topic_rows import rows_of_counts_array, topic_totals
 from schmp_estimators.lda.kernels.foldin import TopicModel, topic_model
 from schmp_estimators.lda.programs.foldin import completion_scores, proportions
 
 #: Arrays in one process, such as ``components_``, which is made on access, are refused above so many bytes unless
 #: dask.config says otherwise.
 DENSE_LIMIT = 2 << 30
+
+R = TypeVar("R")
 
 
 def dense_limit() -> int:
@@ -155,16 +158,12 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         check_is_fitted(self)
         threads = n_threads(self.n_jobs)
 
-        def complete(place: Place | None = None) -> tuple[float, int, int]:
+        def complete(place: Place | None) -> tuple[float, int, int]:
             with closing(open_corpus(X, self, place=place, reset=False)) as corpus:
                 scores = self._scores(corpus, threads)
             return math.fsum(scores), int((corpus.lengths // 2).sum()), int(corpus.lengths.sum())
 
-        if not is_dask(X):  # what is in memory is scored here, whether or not there is a cluster
-            found = complete()
-        else:
-            with choose_place(self.n_jobs, is_dask=True, label="schmp-lda") as place:
-                found = begun_anew(place, lambda: complete(place))
+        found = where_it_is(X, self.n_jobs, complete)
         if not found[1]:
             warnings.warn(
                 f"X has {found[2]} tokens, but no document with two, so that there is nothing to score: half of the "
@@ -197,6 +196,14 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     @property
     def _n_features_out(self) -> int:
         return self.topic_word_counts_.shape[0]
+
+
+def where_it_is(X: Any, n_jobs: int | None, work: Callable[[Place | None], R]) -> R:
+    """Return ``work(place)`` for the place of a Dask collection; what is in memory is dealt with here: None."""
+    if not is_dask(X):
+        return work(None)
+    with choose_place(n_jobs, is_dask=True, label="schmp-lda") as place:
+        return begun_anew(place, lambda: work(place))
 
 
 def _fold_in(rows: Any, model: TopicModel, threads: int = 1) -> NDArray[np.float64]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -11,18 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.door.inputs import check_width
-from schmp_estimators.core.door.rows import Rereading, Rows, open_again, open_rows, sums_before
+from schmp_estimators.core.door.rows import Again, Rereading, Rows, forget_last, open_again, open_rows, sums_before
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.lda.data.counts import (
     Counts,
+    Fault,
+    changed,
     copy_rows,
     count_words,
     hash_documents,
+    raise_fault,
     read_counts,
     take_rows,
     token_counts,
 )
-from schmp_estimators.lda.data.faults import Fault, raise_fault
 from schmp_estimators.lda.data.partition import locate_shards
 from schmp_estimators.lda.data.tokens import count_some_words
 
@@ -193,3 +196,26 @@ def _check_widths(widths: list[int], estimator: Any, *, reset: bool) -> None:
             f"X has {n_features} features, but {type(estimator).__name__} is expecting {estimator.n_features_in_} "
             "features as input."
         )
+
+
+def documents_as_counted(corpus: Corpus, documents: Sequence[Any], bounds: NDArray[np.int64]) -> list[Any]:
+    """Return what stands for the documents of every shard; reading them raises if they are no longer as they were.
+
+    Kernels write into arrays that have the sizes counted before.
+    """
+    given = zip(documents, bounds[:-1], bounds[1:], strict=True)
+    return corpus.rows.tasks(_as_counted, [(one, corpus.lengths[a:b]) for one, a, b in given], "check-documents")
+
+
+def _as_counted(pieces: Sequence[Counts], lengths: NDArray[np.int64]) -> Sequence[Counts]:
+    if not np.array_equal(np.concatenate([token_counts(piece)[0] for piece in pieces]), lengths):
+        raise changed()
+    return pieces
+
+
+def made_again(make: Callable[..., Any], documents: Sequence[Again], *args: Any) -> Any:
+    """Return what is made of documents that are read here and now, of what stands for them, and of other arguments."""
+    try:
+        return make(documents[0](), *args)
+    finally:
+        forget_last()

@@ -2,27 +2,25 @@
 
 Canonical counts are sparse rows with ascending columns, each column once, and counts from 1 to 2³¹ - 1.  What they
 mean does not depend on the format, the dtype or the chunks of the input, so neither does anything computed from them.
+
+What is wrong with an entry that is no count is a value while it is on the cluster, and an error where the user is.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from schmp_estimators.core.values import freeze, own
-from schmp_estimators.lda.data.faults import Fault, fault_of, raise_fault
-from schmp_estimators.lda.kernels.counts import (
-    LARGEST,
-    copy_dense,
-    copy_entries,
-    inspect_dense,
-)
 
-#: Dense rows are taken in groups of about so many bytes, where they must be copied to lie row by row.
+#: The largest count: it must fit in 32 bits.
+LARGEST = 2**31 - 1
+#: Dense rows are taken in groups of about so many bytes, so that what is made of them needs no memory to speak of.
 _DENSE_GROUP = 1 << 24
 #: Entries that are looked at, or added, at a time.
 _ENTRIES = 1 << 20
@@ -156,20 +154,20 @@ def _plain(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def _read_sparse(matrix: Any) -> Counts | Fault:
-    n_rows, n_columns = matrix.shape
-    ptr, column = freeze((np.ascontiguousarray(matrix.indptr, np.int64), np.ascontiguousarray(matrix.indices)))
-    value = _plain(matrix.data)
-    if not _ascend(ptr, column[: ptr[-1]]):
+    n_columns, n = matrix.shape[1], int(matrix.indptr[-1])
+    ptr, column = freeze((np.ascontiguousarray(matrix.indptr, np.int64), np.ascontiguousarray(matrix.indices[:n])))
+    value = _plain(matrix.data[:n])
+    if not _ascend(ptr, column):
         return _read_sparse(_summed(matrix))
-    kept, bad = _inspect(value[: ptr[-1]])
+    kept, bad = _inspect(value)
     if bad >= 0:
         row = int(np.searchsorted(ptr, bad, side="right")) - 1
         return fault_of(value[bad], row, int(column[bad]))
-    if kept == ptr[-1]:
-        return _counts(ptr, column[:kept], value[:kept], n_columns)
-    out = np.zeros(n_rows + 1, np.int64), np.empty(kept, np.int32), np.empty(kept, np.int32)
-    copy_entries(ptr, column, value, *out)
-    return _counts(*out, n_columns)
+    if kept == n:
+        return _counts(ptr, column, value, n_columns)
+    is_kept = value != 0
+    ends = np.cumsum(sum_rows(ptr, is_kept.view(np.int8)))
+    return _counts(np.append(0, ends), column[is_kept], value[is_kept], n_columns)
 
 
 def _ascend(ptr: NDArray[np.int64], column: NDArray[Any]) -> bool:
@@ -207,21 +205,16 @@ def _summed(matrix: Any) -> Any:
 
 def _read_dense(matrix: NDArray[Any]) -> Counts | Fault:
     n_rows, n_columns = matrix.shape
-    step = n_rows if matrix.flags.c_contiguous else max(1, _DENSE_GROUP // max(1, n_columns * matrix.itemsize))
-    groups = [slice(first, min(first + step, n_rows)) for first in range(0, n_rows, max(1, step))]
-    ptr = np.zeros(n_rows + 1, np.int64)
-    for rows in groups:
-        values = _plain(matrix[rows])
-        row, at = inspect_dense(values, ptr[1:][rows])
-        if row >= 0:
-            return fault_of(values[row, at], rows.start + row, at)
-    np.cumsum(ptr, out=ptr)
-    column, count = np.empty(ptr[-1], np.int32), np.empty(ptr[-1], np.int32)
-    for rows in groups:
-        if len(groups) > 1:  # else they are still at hand
-            values = _plain(matrix[rows])
-        copy_dense(values, ptr[rows.start], column, count)
-    return freeze(Counts(ptr, column, count, n_columns))
+    parts = [_counts(np.zeros(1), np.zeros(0), np.zeros(0), n_columns)]
+    step = max(1, _DENSE_GROUP // max(1, n_columns * matrix.itemsize))
+    for first in range(0, n_rows, step):
+        found = _read_sparse(sparse.csr_array(_plain(matrix[first : first + step])))
+        if isinstance(found, Fault):
+            return found._replace(row=found.row + first)
+        parts.append(found)
+    ptr = np.append(0, np.cumsum(np.concatenate([np.diff(part.indptr) for part in parts])))
+    column, value = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
+    return _counts(ptr, column, value, n_columns)
 
 
 def hash_documents(counts: Counts) -> NDArray[np.uint64]:
@@ -236,3 +229,56 @@ def hash_documents(counts: Counts) -> NDArray[np.uint64]:
         sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed ^ (mixed >> np.uint64(31)), dtype=np.uint64)])
         hashes[first : first + len(ptr) - 1] = np.diff(sums[ptr - ptr[0]])
     return hashes
+
+
+_REMEDIES = {
+    "negative": "Negative values in data: X[{row}, {column}] is {value}. Counts are whole numbers from 0 to {largest}: "
+    "pass raw counts, for example those of CountVectorizer.",
+    "nan": "X[{row}, {column}] is NaN. Counts are whole numbers: replace missing values first, "
+    "for example with numpy.nan_to_num(X).",
+    "infinite": "X[{row}, {column}] is {value}, infinity. Counts are whole numbers: replace infinite values first.",
+    "large": "X[{row}, {column}] is {value}, more than a 32-bit count can hold ({largest}). "
+    "Divide the document into several rows, or scale the counts down.",
+    "fractional": "X[{row}, {column}] is {value}, which is not a whole number. Topic models need counts: "
+    "pass raw counts, for example those of CountVectorizer rather than of TfidfVectorizer, or round X first.",
+    "wide": "X has {value} columns, more than a 32-bit index can hold ({largest}). "
+    "Drop unused columns, or hash the words into fewer columns.",
+}
+
+
+class Fault(NamedTuple):
+    """The first entry of a piece that is no count: its kind, its value, its row in the piece and its column."""
+
+    kind: str
+    value: Any
+    row: int
+    column: int
+
+
+def fault_of(value: Any, row: int, column: int) -> Fault:
+    """Say what is wrong with a value that is no count."""
+    x = value.item()
+    if math.isnan(x):
+        kind = "nan"
+    elif math.isinf(x):
+        kind = "infinite"
+    elif x < 0:
+        kind = "negative"
+    else:
+        kind = "large" if x > LARGEST else "fractional"
+    return Fault(kind, x, row, column)
+
+
+def raise_fault(fault: Fault, first_row: int = 0) -> NoReturn:
+    """Raise the error for a fault in a piece whose first row has the number `first_row` in X."""
+    text = _REMEDIES[fault.kind]
+    row = fault.row + first_row
+    raise ValueError(text.format(row=row, column=fault.column, value=fault.value, largest=LARGEST))
+
+
+def changed() -> ValueError:
+    """Return what to raise where a second look at the input has found something else than the first."""
+    return ValueError(
+        "X has changed while it was read: a second look at its documents found other counts than the first. With "
+        "spill, X is read several times: write it to a file that stays, or make its chunks by functions without chance."
+    )

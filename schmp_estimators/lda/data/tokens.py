@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordTopics, no_topics, nothing_sent
-from schmp_estimators.lda.data.counts import Counts, count_words
-from schmp_estimators.lda.data.faults import changed
+from schmp_estimators.lda.data.counts import Counts, changed, count_words
 from schmp_estimators.lda.kernels.tokens import assign_blocks, place_tokens
 
 #: A shard addresses its tokens with 32 bits.

@@ -17,6 +17,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from schmp_estimators.core.jit import inlined
+from schmp_estimators.core.rng import SCALE_ACCEPT, SHIFT_ACCEPT
 
 #: Topics of a vector: rows are padded with zeros to a multiple of it.
 LANES = 16
@@ -197,3 +198,15 @@ def find_topic(sums, start, width, lane, rest):
         topic = select(sums[np.uint64(start + coming - LANES)] <= rest, coming, topic)
         n_left -= half
     return topic
+
+
+@inlined
+def uniform24(bits):
+    """Return the upper 24 of 64 random bits as a float32 in [0, 1)."""
+    return np.float32(np.int64(bits >> SHIFT_ACCEPT)) * SCALE_ACCEPT
+
+
+@inlined
+def at_most(value, last):
+    """Return `value` as an integer, `last` if it is no less: a float beyond all integers must not be converted."""
+    return np.int64(value) if value < np.float64(last) else np.int64(last)

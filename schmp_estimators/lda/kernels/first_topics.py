@@ -1,7 +1,12 @@
-"""First topics of tokens, drawn from the few that each word may begin in.
+"""First topics of tokens, drawn from the few that each word may begin in, and how much of a word each of these has.
 
 A word is known by its canonical address, and a token by its number in the corpus, so that topics do not depend on how
 documents are divided among shards.
+
+How much of each word the topics have that it remembers is expected over documents, in a step of EM.  A document's
+topics are expected counts n_dk, and the occurrences of word w are divided among the topics that the word remembers in
+proportion to ``(n_dk + alpha_k) p(w | k)``, as in Gibbs sampling, but for the draw (Asuncion, Welling, Smyth and Teh,
+"On smoothing and inference for topic models", UAI 2009, section 2).
 """
 
 from typing import Any
@@ -9,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import kernel
+from schmp_estimators.core.jit import copy_to, inlined, kernel
 from schmp_estimators.core.rng import GAMMA, below, mix
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TokenShard
@@ -151,3 +156,77 @@ def draw_passages(indptr, indices, counts, rows, numbers, key, ptr, words):
                 left -= 1
             if wanted == 0:
                 break
+
+
+#: One token, in the whole numbers in which sums are kept: the same in any order of documents.
+TOKEN = 1 << 20
+#: Sums of so many weights come about side by side.
+_LANES = 4
+
+
+@inlined
+def _divide(word, ptr, topic, weight, proportions, products):
+    """Put what the topics of a word weigh in a document into `products`, and return the sum."""
+    first, n = ptr[word], np.int64(ptr[word + 1] - ptr[word])
+    for j in range(n):
+        products[np.uint64(j)] = proportions[np.uint32(topic[np.uint64(first + j)])] * weight[np.uint64(first + j)]
+    even, odd, third, fourth = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
+    whole = n - n % _LANES
+    for j in range(0, whole, _LANES):
+        even += products[np.uint64(j)]
+        odd += products[np.uint64(j + 1)]
+        third += products[np.uint64(j + 2)]
+        fourth += products[np.uint64(j + 3)]
+    total = (even + odd) + (third + fourth)
+    for j in range(whole, n):
+        total += products[np.uint64(j)]
+    return total
+
+
+@kernel
+def expect_topics(indptr, indices, counts, first, step, ptr, topic, weight, alpha, scratch, expected):
+    """Add what some documents expect of their words in the topics that these remember.
+
+    Parameters
+    ----------
+    indptr, indices, counts
+        As in `Counts`.
+    first, step : int
+        Every `step`-th document from `first` on.
+    ptr : (n_words + 1,) int64
+        Offsets of words in `topic`.
+    topic : (n_entries,) int32
+        Topics that each word remembers, none of them twice.
+    weight : (n_entries,) float32
+        Probability of the word in each of them, positive.
+    alpha : (K,) float32
+        Document-topic priors, positive.
+    scratch : tuple of float32 arrays
+        For use here: two of (K,), and one of as many as the topics that a word remembers.
+    expected : (n_entries,) int64
+        Mutated: tokens of the word in the topic are added, in units of a `TOKEN`-th.
+
+    Notes
+    -----
+    4 ns for each topic that a word of a document remembers if there are a hundred, 10 ns if there are ten.
+    """
+    proportions, found, products = scratch
+    for row in range(first, len(indptr) - 1, step):
+        copy_to(alpha, proportions)
+        copy_to(alpha, found)
+        for entry in range(indptr[row], indptr[row + 1]):
+            word = np.int64(indices[np.uint64(entry)])
+            total = _divide(word, ptr, topic, weight, proportions, products)
+            if total > 0.0:
+                share = np.float32(counts[np.uint64(entry)]) / total
+                begin = ptr[word]
+                for j in range(ptr[word + 1] - begin):
+                    found[np.uint32(topic[np.uint64(begin + j)])] += products[np.uint64(j)] * share
+        for entry in range(indptr[row], indptr[row + 1]):
+            word = np.int64(indices[np.uint64(entry)])
+            total = _divide(word, ptr, topic, weight, found, products)
+            if total > 0.0:
+                share = np.float32(TOKEN) / total
+                begin, n = ptr[word], np.int64(counts[np.uint64(entry)])
+                for j in range(ptr[word + 1] - begin):
+                    expected[np.uint64(begin + j)] += n * np.int64(np.int32(products[np.uint64(j)] * share))

@@ -25,9 +25,8 @@ from numpy.typing import NDArray
 from schmp_estimators.core.jit import inlined, kernel, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, mix
-from schmp_estimators.lda.kernels.draw import LANES, add_products, find_lane, find_topic, padded
+from schmp_estimators.lda.kernels.draw import LANES, add_products, find_lane, find_topic, padded, uniform24
 from schmp_estimators.lda.kernels.rows import add_row
-from schmp_estimators.lda.kernels.warp import uniform24
 from schmp_estimators.lda.kernels.word_priors import add_seeds, beta_of
 
 #: Documents sampled side by side: with four at K = 100 a token takes 55 ns, with six 50, with eight 51.

@@ -1,14 +1,27 @@
-"""The topics of documents as short lists of (topic, count): what a Gibbs sampler runs through for every token."""
+"""The topics of documents as short lists of (topic, count): what a Gibbs sampler runs through for every token.
 
-from typing import NamedTuple
+"fplus" changes its lists with every token, and goes through them one by one.  "saber" only reads its lists, in vectors:
+such a list has blocks of `LANES` topics, and behind those of each block their counts; its end is filled up with zeros.
+The products of counts and weights of the topics in place j of all blocks are added up in lane j of a vector, one after
+the other; the sums of the lanes are then added up in steps that double, as in `draw`.  The additions, and so the bits,
+are the same on every processor.  One topic has a weight of its own, and one token less: that of the token for which is
+drawn.
+"""
+
+from typing import Any, NamedTuple
 
 import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from schmp_estimators.core.jit import inlined, kernel
+from schmp_estimators.lda.kernels.draw import address, in_all_lanes, shifted, vector_at
+from schmp_estimators.lda.kernels.word_lists import sort_falling
 
-#: Lists up to this length are sorted by insertion, which takes one pass where little has changed.
-_SHORT = 48
+#: More than any topic.
+_LAST = 1 << 31
 
 
 class TopicLists(NamedTuple):
@@ -76,24 +89,18 @@ def order_lists(lists):
     Likely topics come first, so that searches are short; and the order, which decides for which topic a random number
     stands, becomes a function of the counts alone.  1 ns per entry if little has changed.
     """
+    most = 0
     for d in range(len(lists.length)):
-        start, stop = lists.ptr[d], lists.ptr[d] + lists.length[d]
-        topic, tokens = lists.topic[start:stop], lists.tokens[start:stop]
-        if len(topic) <= _SHORT:
-            for i in range(1, len(topic)):
-                k, n, at = topic[i], tokens[i], i
-                while at > 0 and (tokens[at - 1] < n or (tokens[at - 1] == n and topic[at - 1] > k)):
-                    topic[at], tokens[at] = topic[at - 1], tokens[at - 1]
-                    at -= 1
-                topic[at], tokens[at] = k, n
-        else:
-            keys = np.empty(len(topic), np.int64)
-            for i in range(len(topic)):
-                keys[i] = (-np.int64(tokens[i]) << 32) + topic[i]
-            keys.sort()
-            for i in range(len(topic)):
-                topic[i] = keys[i] & 0xFFFFFFFF
-                tokens[i] = -(keys[i] >> 32)
+        most = max(most, np.int64(lists.length[d]))
+    room = np.empty(most, np.int64)
+    for d in range(len(lists.length)):
+        start, keys = lists.ptr[d], room[: lists.length[d]]
+        for i in range(len(keys)):
+            keys[i] = (np.int64(lists.tokens[start + i]) << 32) + (_LAST - lists.topic[start + i])
+        sort_falling(keys)
+        for i in range(len(keys)):
+            lists.topic[start + i] = _LAST - (keys[i] & 0xFFFFFFFF)
+            lists.tokens[start + i] = keys[i] >> 32
 
 
 @inlined
@@ -183,3 +190,118 @@ def move_in_list(topics, tokens, start, end, old_at, new_at, new, before, q, sum
     topics[old_at] = topics[last]
     tokens[old_at] = tokens[last]
     return np.int32(-1), gain
+
+
+#: Topics of a block.
+LANES = 8
+
+_INDEX, _WORD, _FLOAT = ir.IntType(64), ir.IntType(32), ir.FloatType()
+_VECTOR = ir.VectorType(_FLOAT, LANES)
+_ZEROS = ir.Constant(_VECTOR, [0.0] * LANES)
+
+
+def _add_listed(
+    typing_context: Any,
+    lists: Any,
+    first: Any,
+    n_blocks: Any,
+    weights: Any,
+    own: Any,
+    own_weight: Any,
+    sums: Any,
+    start: Any,
+) -> Any:
+    """Add up a list's counts times weights in lanes, keep the sums after every block, and return that of all.
+
+    Parameters
+    ----------
+    lists : contiguous array of int16 or int32, of one dimension
+        The list has the blocks from number `first` on.
+    first, n_blocks : int
+        Where it begins, and its blocks.
+    weights : (K,) float32
+        Of all topics, not negative.
+    own, own_weight : int and float32
+        A topic that counts one token less, if it is in the list, and has this weight.
+    sums : (at least start + LANES * (n_blocks + 1),) float32
+        Mutated from `start` on: the sums of the lanes after every block, then what lanes have up to each.
+    """
+    width = lists.dtype.bitwidth
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kinds, (first, n_blocks), (own, own_weight) = signature.args, arguments[1:3], arguments[4:6]
+        begin = builder.mul(first, _INDEX(2 * LANES))
+        data = address(context, builder, kinds[0], arguments[0], begin)
+        weight = address(context, builder, kinds[3], arguments[3], _INDEX(0))
+        out = address(context, builder, kinds[6], arguments[6], arguments[7])
+        number = ir.IntType(width)
+        numbers = ir.VectorType(number, LANES)
+        ones, none = ir.Constant(numbers, [1] * LANES), ir.Constant(numbers, [0] * LANES)
+        own_lanes = in_all_lanes(builder, builder.trunc(own, number), LANES)
+        own_weights = in_all_lanes(builder, own_weight, LANES)
+        lanes = cgutils.alloca_once(builder, _VECTOR)
+        builder.store(_ZEROS, lanes)
+        end = builder.mul(n_blocks, _INDEX(LANES))
+        with cgutils.for_range_slice(builder, _INDEX(0), end, _INDEX(LANES)) as (at, _):
+            place = builder.mul(at, _INDEX(2))
+            topics = builder.load(vector_at(builder, data, place, numbers), align=width // 8)
+            behind = builder.add(place, _INDEX(LANES))
+            counts = builder.load(vector_at(builder, data, behind, numbers), align=width // 8)
+            is_own = builder.icmp_unsigned("==", topics, own_lanes)
+            # What fills up a list may have the number of the topic, and has no tokens.
+            fewer = builder.select(builder.icmp_unsigned("==", counts, none), none, builder.sub(counts, ones))
+            counts = builder.sitofp(builder.select(is_own, fewer, counts), _VECTOR)
+            found = ir.Constant(_VECTOR, ir.Undefined)
+            for lane in range(LANES):
+                # Atomic, so that it stays a load: LLVM would take the topics out of the vector, one after the other,
+                # which takes 10 ns more for a list of nine blocks.
+                one = builder.gep(data, [builder.add(place, _INDEX(lane))])
+                topic = builder.load_atomic(one, "monotonic", width // 8)
+                value = builder.load(builder.gep(weight, [builder.zext(topic, _INDEX)]))
+                found = builder.insert_element(found, value, _WORD(lane))
+            found = builder.select(is_own, own_weights, found)
+            so_far = builder.fadd(builder.load(lanes), builder.fmul(counts, found))
+            builder.store(so_far, lanes)
+            builder.store(so_far, vector_at(builder, out, at, _VECTOR), align=4)
+        up_to = builder.load(lanes)
+        for distance in (1, 2, 4):
+            up_to = builder.fadd(up_to, shifted(builder, up_to, distance))
+        builder.store(up_to, vector_at(builder, out, end, _VECTOR), align=4)
+        return builder.extract_element(up_to, _WORD(LANES - 1))
+
+    index, weight = types.intp, types.float32
+    return weight(lists, index, index, weights, index, weight, sums, index), generate
+
+
+def _find_lane(typing_context: Any, sums: Any, start: Any, n_blocks: Any, point: Any) -> Any:
+    """Return the lane into which a point less than the sum of a list falls, and how far in it that is (float32).
+
+    Parameters
+    ----------
+    sums, start, n_blocks
+        What `add_listed` has kept.
+    point : float32
+        From 0 on.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        n_blocks, point = arguments[2:]
+        own = address(context, builder, signature.args[0], arguments[0], arguments[1])
+        end = builder.mul(n_blocks, _INDEX(LANES))
+        up_to = builder.load(vector_at(builder, own, end, _VECTOR), align=4)
+        passed = builder.fcmp_ordered("<=", up_to, in_all_lanes(builder, point, LANES))
+        bits = builder.zext(builder.bitcast(passed, ir.IntType(LANES)), _WORD)
+        lane = builder.zext(builder.ctpop(bits), _INDEX)
+        lane = builder.select(builder.icmp_unsigned("<", lane, _INDEX(LANES - 1)), lane, _INDEX(LANES - 1))
+        is_first = builder.icmp_unsigned("==", lane, _INDEX(0))
+        at = builder.select(is_first, _INDEX(0), builder.sub(lane, _INDEX(1)))
+        before = builder.load(builder.gep(own, [builder.add(end, at)]))
+        rest = builder.fsub(point, builder.select(is_first, _FLOAT(0.0), before))
+        return context.make_tuple(builder, signature.return_type, [lane, rest])
+
+    index, weight = types.intp, types.float32
+    return types.Tuple((index, weight))(sums, index, index, weight), generate
+
+
+add_listed: Any = intrinsic(_add_listed)
+find_lane: Any = intrinsic(_find_lane)

@@ -27,9 +27,8 @@ from schmp_estimators.core.jit import inlined, kernel, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
 from schmp_estimators.lda.blocks import HEAD
-from schmp_estimators.lda.kernels.draw import select
-from schmp_estimators.lda.kernels.listed import LANES, add_listed, find_lane
-from schmp_estimators.lda.kernels.warp import uniform24
+from schmp_estimators.lda.kernels.draw import select, uniform24
+from schmp_estimators.lda.kernels.lists import LANES, add_listed, find_lane
 from schmp_estimators.lda.kernels.word_lists import count_row
 from schmp_estimators.lda.kernels.word_priors import add_seeds
 
@@ -54,23 +53,17 @@ class DocumentLists(NamedTuple):
     lists: NDArray[np.signedinteger]
 
 
-def make_lists(doc_ptr: NDArray[np.int64], n_topics: int) -> DocumentLists:
-    """Return empty lists for documents of such lengths."""
+def make_lists(doc_ptr: NDArray[np.int64], place: NDArray[np.uint32], n_topics: int) -> DocumentLists:
+    """Return empty lists for the documents of a `TokenShard`."""
     lengths = np.diff(doc_ptr)
     ptr = np.zeros(len(doc_ptr), np.int64)
     np.cumsum(-(-np.minimum(lengths, n_topics) // LANES), out=ptr[1:])
     narrow = max(n_topics, int(lengths.max(initial=0))) <= np.iinfo(np.int16).max
     number: type[np.signedinteger] = np.int16 if narrow else np.int32
     lists = np.empty(int(ptr[-1]) * 2 * LANES, number)
-    return DocumentLists(np.empty(int(doc_ptr[-1]), np.uint32), ptr, np.zeros(len(lengths), np.int32), lists)
-
-
-@kernel
-def number_documents(doc_ptr, place, out):
-    """Write the document of each token, word-major; 2 ns per token."""
-    for doc in range(len(doc_ptr) - 1):
-        for i in range(doc_ptr[doc], doc_ptr[doc + 1]):
-            out[np.uint64(place[np.uint64(i)])] = doc
+    document = np.empty(len(place), np.uint32)
+    document[place] = np.repeat(np.arange(len(lengths), dtype=np.uint32), lengths)
+    return DocumentLists(document, ptr, np.zeros(len(lengths), np.int32), lists)
 
 
 @kernel

@@ -6,12 +6,17 @@ the word frozen at the start of the pass, and this token taken out of them::
     accept t with probability min(1, (n_wt + beta) (n_s + V beta) / ((n_ws + beta) (n_t + V beta)))
     then draw a new proposal from the word: q(k) proportional to n_wk + fixed_wk + beta
 
+With seeds a word has ``beta + s_wk`` in place of beta.
+
 Random bits are addressed by the token's rank among the tokens of its word, so that the result depends neither on the
 order of the tokens nor on how documents and words are divided.
 
 A draw maps x in [0, n_w + fixed_w + K beta) to a topic: for a tail word slot x of the list of its tokens' topics, for a
 head word the inverse distribution function of its row in topic order; from n_w on the same of the fixed row; then a
-uniform topic.
+uniform topic, or from K beta on one of the seeds.
+
+The tokens of a word may lie in several pieces, one from each shard that has some.  The word's row is made of them where
+they are all tokens of the word, and else taken from a block.
 
 Topics and pending proposals lie side by side in word-major order, ``1 + mh_steps`` to a token; kernels see them as one
 flat array.  The number of proposals is the length of the tuple `steps`, which makes it a constant for the compiler.
@@ -21,12 +26,17 @@ topics is fetched some tokens ahead.
 
 import numpy as np
 from numba import types
+from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import by_types, inlined, kernel, part
+from schmp_estimators.core.addresses import array_at
+from schmp_estimators.core.jit import by_types, copy_to, inlined, kernel, part
 from schmp_estimators.core.prefetch import prefetch
-from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_ACCEPT, SCALE_PROPOSE, SHIFT_ACCEPT, mix
+from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
 from schmp_estimators.lda.blocks import HEAD
-from schmp_estimators.lda.kernels.warp_tables import MAX_SLOTS, SLACK, add_fixed, clear_row, fill_slots
+from schmp_estimators.lda.kernels.document_priors import where_given
+from schmp_estimators.lda.kernels.draw import uniform24
+from schmp_estimators.lda.kernels.exchange import MetLengths
+from schmp_estimators.lda.kernels.word_priors import add_seeds, draw_of_weights, make_row, prior_mass
 
 #: What tells kernels at compile time how many proposals a token has, and whether to fetch ahead.
 Steps = tuple[int, ...] | tuple[float, ...]
@@ -34,6 +44,10 @@ Steps = tuple[int, ...] | tuple[float, ...]
 NEAR = 1 << 17
 #: How many tokens ahead a word pass, and a document pass, fetches what it needs then.
 AHEAD = 8
+#: Slots of a head word's draw table: few enough for a cache, enough to resolve most draws without a search.
+MAX_SLOTS = 1 << 14
+#: Entries that `_fill` may write beyond the end of what it fills: one vector.
+SLACK = 16
 
 
 def steps_for(n_topics: int, n_steps: int) -> Steps:
@@ -61,113 +75,210 @@ def _fetch(tokens, base, last, row, inverse, steps):
     return far
 
 
-@inlined
-def uniform24(bits):
-    """Return the upper 24 of 64 random bits as a float32 in [0, 1)."""
-    return np.float32(np.int64(bits >> SHIFT_ACCEPT)) * SCALE_ACCEPT
+def pieces_of(
+    tokens: NDArray[np.signedinteger], word_ptr: NDArray[np.int64], words: NDArray[np.int32] | slice = slice(None)
+) -> MetLengths:
+    """Return where the tokens of words are: one piece for each, of word-major tokens (n_tokens, 1 + mh_steps)."""
+    begin, size = word_ptr[:-1][words], np.diff(word_ptr)[words]
+    step = tokens.shape[1] * tokens.itemsize
+    return MetLengths(np.arange(len(size) + 1), tokens.ctypes.data + begin * step, size.astype(np.uint32))
 
 
 @inlined
-def at_most(value, last):
-    """Return `value` as an integer, `last` if it is no less: a float beyond all integers must not be converted."""
-    return np.int64(value) if value < np.float64(last) else np.int64(last)
-
-
-@inlined
-def scales(n, n_topics, beta):
-    """Return what a random number is multiplied by to draw from n counts and the prior, and topics per unit of it."""
-    return (np.float64(n) + n_topics * np.float64(beta)) * SCALE_PROPOSE, 1.0 / np.float64(beta)
+def _fill(slots, start, end, value):
+    """Write `value` to the slots from `start` to `end`, a vector at a time to spare branches."""
+    first = start
+    while True:
+        for i in range(SLACK):
+            slots[np.uint64(first + i)] = value
+        first += SLACK
+        if first >= end:
+            break
 
 
 @part
-def assign_word(tokens, address, beta, key, n_topics, fixed_topic, fixed_ends, steps):
-    """Draw topics and proposals of tokens that know nothing yet from what earlier batches say about their word.
-
-    Parameters are those of `sample_word`; the distribution is ``fixed_wk + beta``; 10 ns per draw.
-    """
-    width = 1 + len(steps)
-    n = fixed_ends[-1]
-    scale, per_topic = scales(n, n_topics, beta)
-    counter = key + address * np.uint64(width) * GAMMA
-    for i in range(len(tokens)):
-        y = np.float64(np.int64(mix(counter) & MASK_PROPOSE)) * scale
-        counter += GAMMA
-        if y < np.float64(n):
-            tokens[i] = fixed_topic[np.searchsorted(fixed_ends, np.int64(y), side="right")]
-        else:
-            tokens[i] = at_most((y - np.float64(n)) * per_topic, n_topics - 1)
-
-
-@inlined
-def sample_tokens(
-    tokens, first, last, counter, row, inverse, beta, scale, per_topic, slots, shift, ends, n, n_fixed, fixed_topic,
-    fixed_ends, steps,
-):  # fmt: skip
-    """Sample those tokens of one word that are at `first` to `last` of `tokens`; the rest as in `sample_word`."""
-    n_steps, n_topics = len(steps), len(row)
-    one = np.float32(1.0)
-    moved = 0
-    base = first
-    while base < last:
-        fetch(tokens, base + np.uint64(AHEAD * (1 + n_steps)), last, row, inverse, steps)
-        original = np.uint32(tokens[base])
-        topic = original
-        own = (np.float32(row[topic]) - one + beta) * inverse[topic]
-        weight = own
-        for step in range(n_steps):
-            bits = mix(counter)
-            counter += GAMMA
-            at = base + np.uint64(1 + step)
-            proposed = np.uint32(tokens[at])
-            proposed_weight = (np.float32(row[proposed]) + beta) * inverse[proposed]
-            if proposed == original:
-                proposed_weight = own
-            if uniform24(bits) * weight < proposed_weight:
-                topic = proposed
-                weight = proposed_weight
-            y = np.float64(np.int64(bits & MASK_PROPOSE)) * scale
-            if y < np.float64(n):
-                x = np.int64(y)
-                k = np.int64(slots[np.uint64(x >> shift)])
-                if k < 0:
-                    k = ~k
-                    while ends[np.uint64(k)] <= x:
-                        k += 1
-            elif y < np.float64(n + n_fixed):
-                k = np.int64(fixed_topic[np.searchsorted(fixed_ends, np.int64(y) - n, side="right")])
-            else:
-                k = at_most((y - np.float64(n + n_fixed)) * per_topic, n_topics - 1)
-            tokens[at] = k
-        tokens[base] = topic
-        moved += topic != original
-        base += np.uint64(1 + n_steps)
-    return moved
-
-
-@part
-def sample_word(tokens, address, row, inverse, beta, key, slots, shift, ends, n, fixed_topic, fixed_ends, steps):
-    """Sample tokens of one word: accept or reject their pending proposals, then draw new ones.
+def fill_slots(row, n_slots_max, slots, ends):
+    """Make the draw table of a head word: the inverse distribution function of its row, coarsened by a power of two.
 
     Parameters
     ----------
-    tokens : (n_tokens * (1 + mh_steps),) int16 or int32
-        Mutated: topics and proposals of the tokens, in document order.
-    address : uint64
-        Canonical address of the first of them.
-    row : (K,) int32
-        Counts of the word, in all shards and earlier batches.
+    row : (K,) int32 or float64
+        Counts.
+    n_slots_max : int
+        The table is coarsened until it has no more slots.
+    slots : (n_slots_max + SLACK,) int16 or int32
+        Mutated: slot ``x >> shift`` is the topic of x, or ``~k`` when a search from topic k has to find it.
+    ends : (K,) int64
+        Mutated: cumulative counts.
+
+    Returns
+    -------
+    int
+        The shift.
+
+    Notes
+    -----
+    1 ns per topic and 0.1 ns per slot.
+    """
+    total = np.int64(0)
+    for k in range(len(row)):
+        total += np.int64(row[k])
+        ends[k] = total
+    shift = 0
+    while total > np.int64(n_slots_max) << shift:
+        shift += 1
+    filled = np.int64(0)
+    if shift == 0:
+        for k in range(len(row)):
+            _fill(slots, filled, ends[k], k)
+            filled = ends[k]
+        return shift
+    for k in range(len(row)):
+        end = ends[k]
+        whole = end >> shift
+        if whole > filled:
+            _fill(slots, filled, whole, k)
+            filled = whole
+        if filled << shift < end:
+            slots[filled] = ~k
+            filled += 1
+    return shift
+
+
+@part
+def add_fixed(fixed, word, row, fixed_ends):
+    """Add a word's row of `fixed` to `row`, write its cumulative counts to `fixed_ends`, and return their sum."""
+    total = np.int64(0)
+    first = fixed.ptr[word]
+    for i in range(first, fixed.ptr[word + 1]):
+        row[fixed.topic[i]] += fixed.tokens[i]
+        total += fixed.tokens[i]
+        fixed_ends[i - first] = total
+    return total
+
+
+@part
+def clear_row(row, topics, n, fixed, word, is_seeded):
+    """Set `row` to zero again: only the entries of n topics and of a word's row of `fixed`, if they are few."""
+    first, last = fixed.ptr[word], fixed.ptr[word + 1]
+    if is_seeded or 8 * (n + last - first) > len(row):
+        row[:] = 0
+        return
+    for i in range(n):
+        row[np.uint32(topics[i])] = 0
+    for i in range(first, last):
+        row[fixed.topic[i]] = 0
+
+
+def _row_of_pieces(block, word, n, begin, end, pieces, like, width, row, slots, ends):
+    is_listed, slot = n < HEAD * len(row), np.uint64(0)
+    for piece in range(begin, end):
+        n_tokens = np.int64(pieces.n_tokens[np.uint64(piece)])
+        tokens = array_at(pieces.begin[np.uint64(piece)], n_tokens * width, like)
+        if is_listed:
+            for i in range(n_tokens):
+                topic = tokens[np.uint64(i * width)]
+                slots[slot] = topic
+                slot += np.uint64(1)
+                row[np.uint32(topic)] += 1
+        else:
+            for i in range(n_tokens):
+                row[np.uint32(tokens[np.uint64(i * width)])] += 1
+    return n, 0 if is_listed else fill_slots(row, MAX_SLOTS, slots, ends)
+
+
+@where_given(_row_of_pieces)
+def take_row(block, word, n, begin, end, pieces, like, width, row, slots, ends):
+    """Add the tokens of a word in all shards to `row`, and make its draw table.
+
+    Parameters
+    ----------
+    block : WordBlock or None
+        What has the word's row; None, if its tokens are all in the pieces.
+    word : int
+        Its number there.
+    n : int
+        Tokens in the pieces.
+    begin, end, pieces, like, width
+        Its pieces, and of what type and how long tokens are.
+    row : (K,) int32 or float64
+        Mutated.
+    slots, ends
+        Mutated: see `fill_slots`; `slots` may be a list of topics.
+
+    Returns
+    -------
+    n : int
+        Tokens of the word.
+    shift : int
+        What `fill_slots` returns; 0 of a list.
+    """
+    tail = word - len(block.heads)
+    if tail >= 0:
+        first, total = block.tail_ptr[tail], block.tail_ptr[tail + 1] - block.tail_ptr[tail]
+        for i in range(total):
+            topic = block.tails[np.uint64(first + i)]
+            slots[np.uint64(i)] = topic
+            row[np.uint32(topic)] += 1
+        return total, 0
+    copy_to(block.heads[word], row)
+    shift = fill_slots(row, min(MAX_SLOTS, 4 * n), slots, ends)  # a table for few draws need not be fine
+    return ends[len(ends) - 1], shift
+
+
+@inlined
+def _weigh(count, less, beta, is_seeded):
+    """Return what a word weighs in a topic with so many of its tokens, in which seeds are, and `less` taken out."""
+    if is_seeded:
+        return np.float32(count - less + np.float64(beta))
+    return np.float32(count) - np.float32(less) + beta
+
+
+@inlined
+def _draw(y, slots, shift, ends, n, fixed_topic, fixed_ends, n_fixed, beta, per_topic, n_topics, seeds, word):
+    """Return the topic at y, where the word's n tokens, its fixed row and its prior are lined up."""
+    if y < np.float64(n):
+        x = np.int64(y)
+        k = np.int64(slots[np.uint64(x >> shift)])
+        if k < 0:
+            k = ~k
+            while ends[np.uint64(k)] <= x:
+                k += 1
+        return k
+    if y < np.float64(n + n_fixed):
+        return np.int64(fixed_topic[np.searchsorted(fixed_ends, np.int64(y) - n, side="right")])
+    return draw_of_weights(seeds, word, y - np.float64(n + n_fixed), beta, per_topic, n_topics)
+
+
+@kernel
+def sample_words(first, last, pieces, address, block, fixed, seeds, like, inverse, beta, key, fresh, steps):
+    """Do the word pass for tokens of some words: accept or reject their pending proposals, then draw new ones.
+
+    Parameters
+    ----------
+    first, last : int
+        Range of words.
+    pieces : MetLengths
+        Where the tokens are, by their addresses: what is there is mutated, topics and proposals.  Those of a word are
+        in document order.
+    address : (n_words,) int64
+        Canonical address of the first of these tokens of each word.
+    block : WordBlock or None
+        Rows of the words over all shards; None, if the tokens are all that there are of these words.
+    fixed : TopicRows
+        Rows of earlier batches.
+    seeds : SeedRows or None
+        Of the words.
+    like : array of int16 or int32
+        Of the type of topics.
     inverse : (K,) float32
         ``1 / (n_k + V beta)``.
     beta : float32
         Topic-word prior.
     key : uint64
         Stream of this sweep's word pass.
-    slots, shift, ends
-        Draw table of the n tokens of the word in all shards: from `fill_slots`, or a list of topics with shift 0.
-    n : int
-        Number of them.
-    fixed_topic, fixed_ends : (n_distinct,) int32 and int64
-        Topics of the word's fixed row and their cumulative counts.
+    fresh : bool
+        Whether topics of words that have a fixed row are still to be drawn from it.
     steps : tuple
         As many numbers as proposals: integers, or floats to fetch ahead.
 
@@ -178,76 +289,64 @@ def sample_word(tokens, address, row, inverse, beta, key, slots, shift, ends, n,
 
     Notes
     -----
-    4 ns per token with one proposal, 8 with two.
+    4 ns per token with one proposal, 8 with two, 10 for each draw from a fixed row, and 20 for each piece.  O(K)
+    memory; per word O(min(n, K)) for n tokens in all shards, for head words O(n + K).
     """
-    n_fixed = fixed_ends[-1] if len(fixed_ends) else 0
-    scale, per_topic = scales(n + n_fixed, len(row), beta)
-    counter = key + address * np.uint64(len(steps)) * GAMMA
-    first, last = np.uint64(0), np.uint64(len(tokens))
-    return sample_tokens(
-        tokens, first, last, counter, row, inverse, beta, scale, per_topic, slots, shift, ends, n, n_fixed,
-        fixed_topic, fixed_ends, steps,
-    )  # fmt: skip
-
-
-@kernel
-def sample_words(first, last, shard, tokens, inverse, beta, key, fresh, steps):
-    """Do the word pass for some words of a shard that has all documents: their rows are made on the spot.
-
-    Parameters
-    ----------
-    first, last : int
-        Range of words.
-    shard : TokenShard
-        With all documents.
-    tokens : (n_tokens * (1 + mh_steps),) int16 or int32
-        Mutated: topics and proposals of the tokens of all words.
-    inverse, beta, key, steps
-        As in `sample_word`.
-    fresh : bool
-        Whether topics of words that have a fixed row are still to be drawn from it.
-
-    Returns
-    -------
-    int
-        Tokens whose topic changed.
-
-    Notes
-    -----
-    O(K) memory; per word O(min(n, K)), for head words O(n + K).
-    """
-    n_topics, width, fixed = len(inverse), 1 + len(steps), shard.fixed
-    row = np.zeros(n_topics, np.int32)
-    slots = np.empty(max(MAX_SLOTS, HEAD * n_topics) + SLACK, tokens.dtype)
-    ends = np.empty(n_topics, np.int64)
-    ends_of_fixed = np.empty(n_topics, np.int64)
-    moved = 0
+    n_topics, n_steps, width = len(inverse), len(steps), 1 + len(steps)
+    row = make_row(seeds, n_topics)
+    slots = np.empty(max(MAX_SLOTS, HEAD * n_topics) + SLACK, like.dtype)
+    ends, room = np.empty(n_topics, np.int64), np.empty(n_topics, np.int64)
+    per_topic, moved = 1.0 / np.float64(beta), 0
     for word in range(first, last):
-        start, n = shard.word_ptr[word], shard.word_ptr[word + 1] - shard.word_ptr[word]
-        if n == 0:
+        begin, end, n_own = pieces.ptr[word], pieces.ptr[word + 1], np.int64(0)
+        for piece in range(begin, end):
+            n_own += np.int64(pieces.n_tokens[np.uint64(piece)])
+        if n_own == 0:
             continue
-        own = tokens[start * width : (start + n) * width]
-        address = np.uint64(shard.word_first[word])
         fixed_topic = fixed.topic[fixed.ptr[word] : fixed.ptr[word + 1]]
-        fixed_ends = ends_of_fixed[: len(fixed_topic)]
-        if fresh and len(fixed_topic):
-            add_fixed(fixed, word, row, fixed_ends)
-            assign_word(own, address, beta, key, n_topics, fixed_topic, fixed_ends, steps)
-            clear_row(row, slots, 0, fixed, word)
-            continue
-        shift = 0
-        if n < HEAD * n_topics:
-            for i in range(n):
-                topic = own[np.uint64(i * width)]
-                slots[np.uint64(i)] = topic
-                row[np.uint32(topic)] += 1
-        else:
-            for i in range(n):
-                row[np.uint32(own[np.uint64(i * width)])] += 1
-            shift = fill_slots(row, MAX_SLOTS, slots, ends)
-        add_fixed(fixed, word, row, fixed_ends)
-        moved += sample_word(
-            own, address, row, inverse, beta, key, slots, shift, ends, n, fixed_topic, fixed_ends, steps
-        )
-        clear_row(row, slots, n, fixed, word)
+        fixed_ends, n, shift = room[: len(fixed_topic)], np.int64(0), np.int64(0)
+        is_new = fresh and len(fixed_topic) > 0
+        if not is_new:
+            n, shift = take_row(block, word, n_own, begin, end, pieces, like, width, row, slots, ends)
+        n_fixed = add_fixed(fixed, word, row, fixed_ends)
+        is_seeded = add_seeds(seeds, word, row)
+        scale = (np.float64(n + n_fixed) + prior_mass(seeds, word, np.float64(beta), n_topics)) * SCALE_PROPOSE
+        counter = key + np.uint64(address[word]) * np.uint64(width if is_new else n_steps) * GAMMA
+        for piece in range(begin, end):
+            stop = np.uint64(pieces.n_tokens[np.uint64(piece)]) * np.uint64(width)
+            tokens = array_at(pieces.begin[np.uint64(piece)], np.int64(stop), like)
+            base = np.uint64(0)
+            while is_new and base < stop:
+                y = np.float64(np.int64(mix(counter) & MASK_PROPOSE)) * scale
+                counter += GAMMA
+                tokens[base] = _draw(
+                    y, slots, shift, ends, n, fixed_topic, fixed_ends, n_fixed, beta, per_topic, n_topics, seeds, word
+                )
+                base += np.uint64(1)
+            while base < stop:
+                fetch(tokens, base + np.uint64(AHEAD * width), stop, row, inverse, steps)
+                original = np.uint32(tokens[base])
+                topic = original
+                own = _weigh(row[topic], 1, beta, is_seeded) * inverse[topic]
+                weight = own
+                for step in range(n_steps):
+                    bits = mix(counter)
+                    counter += GAMMA
+                    at = base + np.uint64(1 + step)
+                    proposed = np.uint32(tokens[at])
+                    proposed_weight = _weigh(row[proposed], 0, beta, is_seeded) * inverse[proposed]
+                    if proposed == original:
+                        proposed_weight = own
+                    if uniform24(bits) * weight < proposed_weight:
+                        topic = proposed
+                        weight = proposed_weight
+                    y = np.float64(np.int64(bits & MASK_PROPOSE)) * scale
+                    tokens[at] = _draw(
+                        y, slots, shift, ends, n, fixed_topic, fixed_ends, n_fixed, beta, per_topic, n_topics, seeds,
+                        word,
+                    )  # fmt: skip
+                tokens[base] = topic
+                moved += topic != original
+                base += np.uint64(width)
+        clear_row(row, slots, n, fixed, word, is_seeded)
     return moved

@@ -15,7 +15,7 @@ import numpy as np
 
 from schmp_estimators.core.jit import copy_to, inlined, kernel, part
 from schmp_estimators.core.prefetch import prefetch
-from schmp_estimators.core.rng import GAMMA, below, mix
+from schmp_estimators.core.rng import GAMMA
 from schmp_estimators.lda.kernels.document_priors import alpha_at, draw_slots, values_of
 from schmp_estimators.lda.kernels.draw import select
 from schmp_estimators.lda.kernels.warp import AHEAD, fetch
@@ -184,7 +184,7 @@ def sample_documents(first, last, shard, tokens, inverse, alpha, key, totals, st
         origin = key + np.uint64(shard.first_token + start) * np.uint64(n_steps) * GAMMA
         for begin in range(0, n, CHUNK):
             size, counter = min(CHUNK, n - begin), origin + np.uint64(begin * n_steps) * GAMMA
-            draw_slots(size * n_steps, counter, n, alpha, n_topics, uniforms, draws[begin * n_steps :])
+            draw_slots(alpha, size * n_steps, counter, n, n_topics, uniforms, draws[begin * n_steps :])
             for i in range(size):
                 coming = start + n + begin + i
                 if coming < end:
@@ -212,7 +212,7 @@ def sample_documents(first, last, shard, tokens, inverse, alpha, key, totals, st
 
 
 @kernel
-def start_documents(first, last, shard, saved, tokens, alpha, key, origin, totals, steps):
+def start_documents(first, last, shard, saved, tokens, alpha, key, totals, steps):
     """Set the topics of some documents, and draw the proposals that a document pass would have left.
 
     Parameters
@@ -222,15 +222,13 @@ def start_documents(first, last, shard, saved, tokens, alpha, key, origin, total
     shard : TokenShard
         Any.
     saved : (n_tokens,) int16 or int32
-        Topics in document order; of length 0 to draw them uniformly.
+        Topics in document order.
     tokens : (n_tokens * (1 + mh_steps),) int16 or int32
         Mutated: topics and proposals.
     alpha : float32 or TopicPriors
         Document-topic prior.
     key : uint64
         Stream of the last sweep's document pass.
-    origin : uint64
-        Stream of the first topics.
     totals : (K,) int32, or int64 where that is too short
         Mutated: the tokens' topics are added.
     steps : tuple
@@ -246,16 +244,11 @@ def start_documents(first, last, shard, saved, tokens, alpha, key, origin, total
     uniforms, draws = np.empty(longest * n_steps, np.float32), np.empty(longest * n_steps, np.int32)
     for doc in range(first, last):
         start, n = shard.doc_ptr[doc], shard.doc_ptr[doc + 1] - shard.doc_ptr[doc]
-        address = np.uint64(shard.first_token + start)
         for i in range(n):
-            if len(saved):
-                topics[i] = saved[start + i]
-            else:
-                bits = mix(origin + (address + np.uint64(i)) * GAMMA)
-                topics[i] = np.int64(below(bits, n_topics))
+            topics[i] = saved[start + i]
             totals[topics[i]] += 1
-        counter = key + address * np.uint64(n_steps) * GAMMA
-        draw_slots(n * n_steps, counter, n, alpha, n_topics, uniforms, draws)
+        counter = key + np.uint64(shard.first_token + start) * np.uint64(n_steps) * GAMMA
+        draw_slots(alpha, n * n_steps, counter, n, n_topics, uniforms, draws)
         _propose(shard.place[start : start + n], topics, draws, tokens, steps)
 
 

@@ -3,45 +3,42 @@
 Kernels get ``seeds``, a `SeedRows` or None, and ask for what it adds.  They are compiled for the type that they get, so
 where no words are seeded nothing is asked.  With seeds V beta, where kernels take it, is an array: one sum for each
 topic, its seeds included (`document_priors.alpha_at`).
+
+A seed s_kw is a number of imaginary tokens of word w in topic k, beside those that beta gives to every word: the word
+has ``beta + s_kw`` in place of beta, and the topic ``V beta + sum over w of s_kw`` in place of ``V beta``.
 """
 
-from collections.abc import Callable
-from functools import wraps
-from typing import Any
+from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
-from numba import types
+from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import by_types
-
-#: What kernels call.
-_Function = Callable[..., Any]
-
-
-def _where_seeded(without: _Function, *, copied: bool = True) -> Callable[[_Function], _Function]:
-    """Let kernels that call the decorated function get `without` where ``seeds``, the first argument, is None."""
-
-    def declare(function: _Function) -> _Function:
-        @wraps(function)
-        def ask(*arguments: Any) -> Any:
-            raise NotImplementedError("for kernels")
-
-        @by_types(ask, copied=copied, strict=False)
-        def choose(seeds: Any, *others: Any) -> _Function:
-            return function if isinstance(seeds, types.BaseTuple) else without
-
-        return ask
-
-    return declare
+from schmp_estimators.core.jit import inlined, kernel
+from schmp_estimators.core.rng import GAMMA, mix, unit
+from schmp_estimators.lda.kernels.document_priors import where_given
+from schmp_estimators.lda.kernels.draw import at_most
 
 
-@_where_seeded(lambda seeds, n_topics: np.zeros(n_topics, np.int32), copied=False)
+class SeedRows(NamedTuple):
+    """The seeds of consecutive words of the layout."""
+
+    #: (n_words,) number of the word among those that are seeded, or -1.
+    number: NDArray[np.int32]
+    #: (n_seeded + 1,) offsets in what follows.
+    ptr: NDArray[np.int64]
+    topic: NDArray[np.int32]
+    weight: NDArray[np.float64]
+
+
+@where_given(lambda seeds, n_topics: np.zeros(n_topics, np.int32), copied=False)
 def make_row(seeds, n_topics):
     """Return an empty row of a word: of int32, or of float64 if words may be seeded."""
     return np.zeros(n_topics, np.float64)
 
 
-@_where_seeded(lambda seeds, word, row: False)
+@where_given(lambda seeds, word, row: False)
 def add_seeds(seeds, word, row):
     """Add the seeds of a word of the layout to its row, and return whether it has any."""
     at = seeds.number[word]
@@ -52,7 +49,7 @@ def add_seeds(seeds, word, row):
     return True
 
 
-@_where_seeded(lambda seeds, word, topic, beta: beta, copied=False)
+@where_given(lambda seeds, word, topic, beta: beta, copied=False)
 def beta_of(seeds, word, topic, beta):
     """Return the prior of a word in a topic; 1 ns for each seed of the word."""
     at = seeds.number[word]
@@ -66,7 +63,7 @@ def beta_of(seeds, word, topic, beta):
 # Gibbs sampling: what the seeds of a word weigh for a token, given the counts of its document.
 
 
-@_where_seeded(lambda seeds, word, skipped, n_dk, alpha, inverse: 0.0)
+@where_given(lambda seeds, word, skipped, n_dk, alpha, inverse: 0.0)
 def sum_seeds(seeds, word, skipped, n_dk, alpha, inverse):
     """Return the sum of ``seed * (n_dk + alpha) * inverse`` over the seeds of a word, one topic left out."""
     total, at = 0.0, seeds.number[word]
@@ -78,7 +75,7 @@ def sum_seeds(seeds, word, skipped, n_dk, alpha, inverse):
     return total
 
 
-@_where_seeded(lambda seeds, word, skipped, n_dk, alpha, inverse, point: skipped)
+@where_given(lambda seeds, word, skipped, n_dk, alpha, inverse, point: skipped)
 def find_seed(seeds, word, skipped, n_dk, alpha, inverse, point):
     """Return the topic (uint64) in which `point` lies of the sum of `sum_seeds`; the last if rounding leads beyond."""
     found, before, at = skipped, 0.0, seeds.number[word]
@@ -96,7 +93,7 @@ def find_seed(seeds, word, skipped, n_dk, alpha, inverse, point):
 # Proposals of a word: a draw from its prior.
 
 
-@_where_seeded(lambda seeds, word, beta, n_topics: n_topics * beta)
+@where_given(lambda seeds, word, beta, n_topics: n_topics * beta)
 def prior_mass(seeds, word, beta, n_topics):
     """Return the sum of the prior of a word over the topics."""
     at, total = seeds.number[word], 0.0
@@ -106,16 +103,67 @@ def prior_mass(seeds, word, beta, n_topics):
     return n_topics * beta + total
 
 
-@_where_seeded(lambda seeds, word, point, beta, n_topics: np.uint64(min(np.int64(point / beta), n_topics - 1)))
-def draw_of_prior(seeds, word, point, beta, n_topics):
-    """Return the topic (uint64) in which a point of the prior of a word lies: beta for each topic, then the seeds."""
-    at, found = seeds.number[word], n_topics - 1
-    if at < 0 or point < n_topics * beta:
-        return np.uint64(min(np.int64(point / beta), n_topics - 1))
-    point -= n_topics * beta
+@inlined
+def _seed_at(seeds, at, point):
+    """Return the topic in which a point of the seeds of a word lies; the last if rounding leads beyond."""
+    found = np.int64(0)
     for i in range(seeds.ptr[at], seeds.ptr[at + 1]):
         found = np.int64(seeds.topic[i])
         point -= seeds.weight[i]
         if point < 0.0:
             break
-    return np.uint64(found)
+    return found
+
+
+@where_given(lambda seeds, word, point, beta, n_topics: np.uint64(min(np.int64(point / beta), n_topics - 1)))
+def draw_of_prior(seeds, word, point, beta, n_topics):
+    """Return the topic (uint64) in which a point of the prior of a word lies: beta for each topic, then the seeds."""
+    at, smooth = seeds.number[word], n_topics * beta
+    if at < 0 or point < smooth:
+        return np.uint64(min(np.int64(point / beta), n_topics - 1))
+    return np.uint64(_seed_at(seeds, at, point - smooth))
+
+
+@where_given(lambda seeds, word, point, beta, per_topic, n_topics: at_most(point * per_topic, n_topics - 1))
+def draw_of_weights(seeds, word, point, beta, per_topic, n_topics):
+    """Return the same topic, as int64, for any point; `beta` is float32, and `per_topic` is 1 by it in 64 bits."""
+    at, smooth = seeds.number[word], n_topics * np.float64(beta)
+    if at < 0 or point < smooth:
+        return at_most(point * per_topic, n_topics - 1)
+    return _seed_at(seeds, at, point - smooth)
+
+
+@kernel
+def draw_of_seeds(shard, seeds, key, out):
+    """Draw first topics of the tokens of seeded words from their seeds; the others keep theirs.
+
+    Parameters
+    ----------
+    shard : TokenShard
+        Any; a token is known by its number in the corpus.
+    seeds : SeedRows
+        Of all words.
+    key : uint64
+        Stream of random numbers.
+    out : (n_tokens,) int16 or int32
+        Mutated: topics in document order.
+
+    Notes
+    -----
+    5 ns per token, and 4 bytes for each while it runs.
+    """
+    number = np.empty(len(out), np.int32)
+    for word in range(len(seeds.number)):
+        for slot in range(shard.word_ptr[word], shard.word_ptr[word + 1]):
+            number[slot] = seeds.number[word]
+    ends = np.cumsum(seeds.weight)
+    for token in range(len(out)):
+        at = number[shard.place[token]]
+        if at < 0:
+            continue
+        first, last = seeds.ptr[at], seeds.ptr[at + 1]
+        before = ends[first - 1] if first else 0.0
+        bits = mix(key + np.uint64(shard.first_token + token) * GAMMA)
+        y = before + unit(bits) * (ends[last - 1] - before)
+        found = first + np.searchsorted(ends[first:last], y, side="right")
+        out[token] = seeds.topic[min(found, last - 1)]

@@ -32,65 +32,43 @@ class WordPart(NamedTuple):
     fixed: TopicRows
 
 
-def make_parts(shard: TokenShard, topic: NDArray[Any], n_components: int) -> list[WordPart]:
-    """Return what the shard contributes to every block, given the topics of its tokens in word-major order."""
-    return list(make_some_parts(shard, topic, n_components, np.diff(shard.block_ptr), range(len(shard.home))).values())
-
-
-def make_some_parts(
-    shard: TokenShard, topic: NDArray[Any], n_components: int, n_words: NDArray[np.int64], blocks: Iterable[int]
+def make_parts(
+    shard: TokenShard,
+    topic: NDArray[Any],
+    n_components: int,
+    n_words: NDArray[np.int64] | None = None,
+    blocks: Iterable[int] | None = None,
 ) -> dict[int, WordPart]:
-    """Return what it contributes to the first so many words of each block, for `blocks`; of others none are asked."""
-    packed = pack_rows(shard.word_ptr, shard.block_ptr[:-1], freeze(n_words), freeze(topic), n_components)
+    """Return what the shard contributes to the first so many words, or all, of each of `blocks`, or of all.
+
+    `topic` are the topics of its tokens in word-major order; of other blocks no words are asked.
+    """
+    sizes = np.diff(shard.block_ptr) if n_words is None else n_words
+    packed = pack_rows(shard.word_ptr, shard.block_ptr[:-1], freeze(sizes), freeze(topic), n_components)
     lengths, lists, dense = freeze(packed[:3])
     parts, ends = {}, [[0, 0, 0], *packed[3].tolist()]
-    for block in blocks:
+    for block in range(len(sizes)) if blocks is None else blocks:
         (word, listed, row), (word_end, list_end, row_end) = ends[block], ends[block + 1]
         fixed = freeze(cut_rows(shard.fixed, 0, word_end - word)) if block == shard.number else _NO_ROWS
         parts[block] = WordPart(lengths[word:word_end], lists[listed:list_end], dense[row:row_end], fixed)
     return parts
 
 
-class RowsInMaking(NamedTuple):
-    """A block that parts are being added to."""
-
-    heads: NDArray[np.int32]
-    tail_ptr: NDArray[np.int64]
-    tails: NDArray[np.signedinteger]
-    #: (n_tails,) next free slot of each tail word.
-    cursor: NDArray[np.int64]
-
-
-def begin_rows(total: NDArray[np.int64], n_components: int, dtype: Any) -> RowsInMaking:
-    """Return a block of words with so many tokens each, in layout order, to which parts can be added."""
-    n_heads = int(np.count_nonzero(total >= HEAD * n_components))
-    tail_ptr = np.zeros(len(total) - n_heads + 1, np.int64)
-    np.cumsum(total[n_heads:], out=tail_ptr[1:])
-    heads = np.zeros((n_heads, n_components), np.int32)
-    return RowsInMaking(heads, tail_ptr, np.empty(tail_ptr[-1], dtype), tail_ptr[:-1].copy())
-
-
-def add_part(rows: RowsInMaking, part: WordPart) -> None:
-    """Add what the next shard contributes, or the next ones, read-only."""
-    unpack_rows(part.lengths, part.lists, part.dense, rows.heads, rows.tails, rows.cursor)
-
-
-def end_rows(rows: RowsInMaking, fixed: TopicRows) -> WordBlock:
-    """Return the block once all parts are there."""
-    return WordBlock(rows.heads, rows.tail_ptr, rows.tails, fixed)
-
-
 def combine_parts(index: int, parts: Sequence[WordPart], n_components: int) -> WordBlock:
     """Interleave the lists of all shards, word by word, and add up dense rows."""
     total = np.zeros(len(parts[0].lengths), np.int64)
+    for part in parts:
+        total += part.lengths
+    n_heads = int(np.count_nonzero(total >= HEAD * n_components))
+    tail_ptr = np.zeros(len(total) - n_heads + 1, np.int64)
+    np.cumsum(total[n_heads:], out=tail_ptr[1:])
+    heads, tails = np.zeros((n_heads, n_components), np.int32), np.empty(tail_ptr[-1], parts[0].lists.dtype)
+    cursor = tail_ptr[:-1].copy()
     sizes = [part.lengths.size + part.lists.size + part.dense.size for part in parts]
-    groups = [[parts[shard] for shard in group] for group in put_together(sizes, LIGHT)]
-    for group in groups:
-        total += np.sum([part.lengths for part in group], axis=0, dtype=np.int64)
-    rows = begin_rows(total, n_components, parts[0].lists.dtype)
-    for group in groups:
-        add_part(rows, _stack_parts(group))
-    return end_rows(rows, parts[index].fixed)
+    for group in put_together(sizes, LIGHT):
+        lengths, lists, dense, _ = _stack_parts([parts[shard] for shard in group])
+        unpack_rows(lengths, lists, dense, heads, tails, cursor)
+    return WordBlock(heads, tail_ptr, tails, parts[index].fixed)
 
 
 def _stack_parts(parts: Sequence[WordPart]) -> WordPart:
@@ -99,6 +77,11 @@ def _stack_parts(parts: Sequence[WordPart]) -> WordPart:
         return parts[0]
     lengths, lists, dense = [np.concatenate(arrays) for arrays in list(zip(*parts, strict=True))[:3]]
     return freeze(WordPart(lengths, lists, dense, parts[0].fixed))
+
+
+def rows_of_tokens(word_ptr: NDArray[np.int64], topic: NDArray[Any], fixed: TopicRows, n_components: int) -> WordBlock:
+    """Return the rows of words that have no tokens elsewhere: lists of topics."""
+    return WordBlock(np.zeros((0, n_components), np.int32), word_ptr, topic, fixed)
 
 
 def harvest_rows(block: WordBlock, n_components: int) -> TopicRows:
@@ -110,8 +93,6 @@ def harvest_rows(block: WordBlock, n_components: int) -> TopicRows:
 class HomeWords(NamedTuple):
     """Some of these words, of one block or of several."""
 
-    #: Number of the block, or of the first one.
-    block: int
     #: (n_words,) numbers of the words in the shard.
     words: NDArray[np.int32]
     #: (n_words + 1,) offsets of the words among their tokens in the shard.
@@ -129,8 +110,7 @@ def home_words(shard: TokenShard, blocks: Sequence[WordBlock | None], most: int)
     blocks : sequence of WordBlock or None
         Rows of these words, by block.
     most : int
-        Blocks are put together that have no more tokens in the shard, and numbers in rows, than so many; none if
-        it is negative.
+        Blocks are put together that have no more tokens in the shard, and numbers in rows, than so many.
     """
     ends = shard.block_ptr[:-1] + shard.home
     tokens = (shard.word_ptr[ends] - shard.word_ptr[shard.block_ptr[:-1]]).tolist()
@@ -144,7 +124,7 @@ def _words_of(shard: TokenShard, numbers: Sequence[int], some: Sequence[WordBloc
     if len(some) == 1:
         begin, end = int(first[0]), int(first[0] + n_words[0])
         words = np.arange(begin, end, dtype=np.int32)
-        return HomeWords(numbers[0], freeze(words), shard.word_ptr[begin : end + 1], some[0])
+        return HomeWords(freeze(words), shard.word_ptr[begin : end + 1], some[0])
     n_heads = np.array([len(block.heads) for block in some])
     # All head words, then all others, in runs of consecutive numbers.
     run, size = np.concatenate([first, first + n_heads]), np.concatenate([n_heads, n_words - n_heads])
@@ -158,4 +138,4 @@ def _words_of(shard: TokenShard, numbers: Sequence[int], some: Sequence[WordBloc
         of_heads = [cut_rows(block.fixed, 0, len(block.heads)) for block in some]
         fixed = stack_rows([*of_heads, *[cut_rows(b.fixed, len(b.heads), len(b.fixed.ptr) - 1) for b in some]])
     rows = WordBlock(heads, tail_ptr, np.concatenate([block.tails for block in some]), fixed)
-    return HomeWords(numbers[0], *freeze((words, ptr, rows)))
+    return HomeWords(*freeze((words, ptr, rows)))

@@ -1,4 +1,4 @@
-"""Whether the best words of a topic occur together: coherence, from counts of documents or of windows."""
+"""The best words of each topic, and whether they occur together: coherence, from counts of documents or of windows."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.data.counts import Counts
-from schmp_estimators.lda.kernels.cooccurrence import count_in_windows, count_together
+from schmp_estimators.lda.blocks import TopicRows
+from schmp_estimators.lda.data.counts import Counts, sum_rows
+from schmp_estimators.lda.kernels.described import count_in_windows, rank_words
 
 #: Share of documents that is added to that of a pair, so that there is a logarithm: that of gensim.
 _EPSILON = 1e-12
@@ -40,10 +41,14 @@ def find_slots(words: NDArray[np.int64], n_words: int) -> BestWords:
 
 
 def count_pairs(counts: Counts, best: BestWords) -> NDArray[np.int64]:
-    """Return how many documents have each pair of best words, as `count_together` numbers pairs."""
+    """Return how many documents have each pair of best words, as `count_in_windows` numbers pairs."""
+    return _count(counts.indptr, counts.indices, best, 1 + int(np.diff(counts.indptr).max(initial=0)))
+
+
+def _count(ptr: NDArray[np.int64], words: NDArray[np.int32], best: BestWords, width: int) -> NDArray[np.int64]:
     documents = np.zeros((best.n_topics, n_pairs(best.n_best)), np.int64)
-    given = freeze((counts.indptr, counts.indices, best.slot_ptr, best.slot))
-    count_together(*given, best.n_best, documents)
+    since = np.full((best.n_topics, best.n_best), -1)
+    count_in_windows(*freeze((ptr, words, best.slot_ptr, best.slot)), width, since, documents)
     return documents
 
 
@@ -60,10 +65,8 @@ def count_windows(texts: Iterable[Any], best: BestWords, columns: Mapping[Any, i
     """Count the windows of texts, which are lists of words; `columns` has the numbers of best words."""
     parts = [_columns_of(text, columns, number) for number, text in enumerate(texts)]
     lengths = np.array([*map(len, parts)], np.int64)
-    documents = np.zeros((best.n_topics, n_pairs(best.n_best)), np.int64)
     words = np.concatenate(parts) if parts else np.zeros(0, np.int32)
-    given = freeze((np.append(0, np.cumsum(lengths)), words, best.slot_ptr, best.slot))
-    count_in_windows(*given, width, np.full((best.n_topics, best.n_best), -1), documents)
+    documents = _count(np.append(0, np.cumsum(lengths)), words, best, width)
     return WindowCounts(documents, int(np.maximum(1, lengths - width + 1).sum()))
 
 
@@ -79,20 +82,9 @@ def _columns_of(text: Any, columns: Mapping[Any, int], number: int) -> NDArray[n
         ) from error
 
 
-def merge_windows(parts: list[WindowCounts]) -> WindowCounts:
-    """Return the counts of all texts from those of some."""
-    documents, n_windows = zip(*parts, strict=True)
-    return WindowCounts(np.sum(documents, axis=0), sum(n_windows))
-
-
 def n_pairs(n_best: int) -> int:
     """Return how many pairs of words there are, those of a word with itself included."""
     return n_best * (n_best + 1) // 2
-
-
-def merge_pairs(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Return the counts of all documents from those of some."""
-    return np.sum(parts, axis=0)
 
 
 def npmi(pair: NDArray[np.float64], lower: NDArray[np.float64], upper: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -155,4 +147,38 @@ def mean_over_pairs(documents: NDArray[np.int64], n_documents: int, n_best: int,
             values = MEASURES[measure](shares[:, cells], lower, upper)
         mean = _similarity_to_all(values, rank, other) if measure == "c_v" else values.mean(axis=1)
         found[first : first + at_once] = mean
+    return found
+
+
+def top_words(
+    rows: TopicRows | Any, n_topics: int, prior: float, n_best: int, relevance: float | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the best words of each topic, and their weights: tokens plus prior.
+
+    Parameters
+    ----------
+    rows : TopicRows
+        Tokens of all words, which may be fractions.
+    n_topics : int
+        Number of topics K.
+    prior : float
+        What every word has in every topic, beta.
+    n_best : int
+        How many words; no more than there are.
+    relevance : float, optional
+        Lambda, from 0 to 1; None ranks by probability.
+
+    Returns
+    -------
+    words : (n_topics, n_best) int64
+    weights : (n_topics, n_best) float64
+    """
+    n_words = len(rows.ptr) - 1
+    ptr, topic, tokens = freeze(rows)
+    discount = np.zeros(n_words)
+    if relevance is not None:
+        discount = (1.0 - relevance) * np.log(sum_rows(ptr, tokens) + n_topics * prior)
+    found = np.empty((n_topics, n_best), np.int64), np.empty((n_topics, n_best))
+    order = np.argsort(discount, kind="stable")
+    rank_words(ptr, topic, tokens, float(prior), relevance is not None, *freeze((discount, order)), *found)
     return found

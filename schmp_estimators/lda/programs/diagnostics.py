@@ -1,16 +1,17 @@
-"""Measures of topics by which MALLET finds bad ones: from words alone, and from the topics of tokens in documents."""
+"""Measures of topics by which MALLET finds bad ones, from words alone and from the topics of tokens; its state file."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import gzip
+from collections.abc import Mapping
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from schmp_estimators.lda.blocks import TopicRows
-from schmp_estimators.lda.data.counts import Counts, add_at, canonical_counts, sum_rows
-from schmp_estimators.lda.kernels.counts import LARGEST
+from schmp_estimators.lda.data.counts import LARGEST, Counts, add_at, canonical_counts, sum_rows
 from schmp_estimators.lda.programs.coherence import BestWords, count_pairs
 
 
@@ -64,12 +65,6 @@ def _slots(
     at = order[np.minimum(np.searchsorted(keys[order], sought), len(keys) - 1)]
     found = np.flatnonzero(keys[at] == sought)
     return at[found], found
-
-
-def merge_counts(parts: list[DocumentCounts]) -> DocumentCounts:
-    """Return the counts of all documents from those of some."""
-    times, first, together = zip(*parts, strict=True)
-    return DocumentCounts(sparse.csr_array(sum(times)), np.sum(first, axis=0), np.sum(together, axis=0))
 
 
 def document_measures(counted: DocumentCounts, prior: float, n_best: int) -> dict[str, NDArray[np.float64]]:
@@ -128,3 +123,37 @@ def exclusivity(
     shares = np.where(weights > prior, weights * inverse[:, None] / everywhere[words], 0.0)
     mean: NDArray[np.float64] = shares.mean(axis=1)
     return mean
+
+
+#: Lines that are put together in memory at a time.
+_LINES = 1 << 16
+
+
+def write_state(
+    file: IO[bytes], tokens: Mapping[str, NDArray[Any]], names: NDArray[Any], alpha: NDArray[np.float64], beta: float
+) -> None:
+    """Write tokens to a file in the format of MALLET's ``printState``, packed by gzip; blanks in names become "_".
+
+    Parameters
+    ----------
+    file : binary file
+    tokens : mapping
+        ``document``, ``word`` and ``topic`` of each token, by documents.
+    names : (n_words,)
+        Names of the words.
+    alpha : (K,) float64
+        Document-topic priors.
+    beta : float
+        Topic-word prior.
+    """
+    plain = np.array(["_".join(str(name).split()) for name in names.tolist()], object)
+    document, word = tokens["document"], tokens["word"]
+    position = np.arange(len(document)) - np.searchsorted(document, document)
+    with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
+        numbers = " ".join(map(repr, alpha.tolist()))
+        packed.write(f"#doc source pos typeindex type topic\n#alpha : {numbers} \n#beta : {beta!r}\n".encode())
+        for first in range(0, len(document), _LINES):
+            some = slice(first, first + _LINES)
+            columns = document[some], position[some], word[some], plain[word[some]], tokens["topic"][some]
+            rows = zip(*(column.tolist() for column in columns), strict=True)
+            packed.write("".join(f"{doc} NA {at} {w} {name} {topic}\n" for doc, at, w, name, topic in rows).encode())

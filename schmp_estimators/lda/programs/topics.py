@@ -20,13 +20,14 @@ from schmp_estimators.lda.data.counts import count_values
 from schmp_estimators.lda.data.tokens import Layout
 from schmp_estimators.lda.kernels.first_topics import draw_of_lists, draw_of_words, draw_uniform_topics
 from schmp_estimators.lda.kernels.likelihood import Histogram, merge
-from schmp_estimators.lda.kernels.seeds import SeedRows, draw_of_seeds
 from schmp_estimators.lda.kernels.warp_documents import read_topics
-from schmp_estimators.lda.programs import blocks, learning, measures
+from schmp_estimators.lda.kernels.word_priors import SeedRows, draw_of_seeds
+from schmp_estimators.lda.programs import blocks, learning
 from schmp_estimators.lda.programs.learning import Exposure
 from schmp_estimators.lda.programs.seeds import (
     SeedCounts,
     WordSeeds,
+    chain_seeds,
     count_seeds,
     seed_rows,
     seeded_word_log_likelihood,
@@ -49,7 +50,7 @@ def topic_dtype(n_components: int) -> type[np.signedinteger]:
 class Measured(NamedTuple):
     """What a shard reports for the joint log-likelihood: of its own tokens, and of the words of one block."""
 
-    shard: measures.ShardMeasure
+    shard: learning.ShardMeasure
     #: None where there are no blocks.
     words: Histogram | None
     #: None where no words are seeded.
@@ -126,18 +127,14 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
     rotates: ClassVar[bool] = True
     #: Whether a fit with ``init="auto"`` starts with larger priors.
     begins_tempered: ClassVar[bool] = False
-    #: Whether words weigh the topics in whose passages they are before the first sweep: see `data.weighing`.
+    #: Whether words weigh the topics in whose passages they are before the first sweep: see `data.passages`.
     weighs_passages: ClassVar[bool] = False
     #: Parameters of `DistributedLDA` that the sampler takes beside those of all samplers.
     options: ClassVar[tuple[str, ...]] = ()
 
-    @abstractmethod
-    def topics(self, state: State) -> NDArray[Any]:
-        """Return the topics of a shard's tokens in word-major order."""
-
     def by_word(self, at: At, state: State) -> NDArray[Any]:
-        """Return the topics of a shard's tokens in word-major order, where `topics` has them in another one."""
-        return self.topics(state)
+        """Return the topics of a shard's tokens in word-major order."""
+        return cast("NDArray[Any]", cast("Any", state).topic)
 
     def summed(self, model: Model | None, reports: Sequence[Any]) -> Model:
         """Return the model that follows from what shards report of their topics."""
@@ -235,30 +232,22 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         return self
 
     def init(self, at: At) -> tuple[State, Mapping[int, Any]]:
-        """Return the first topics; uniform ones, as `restore` makes them of none, if words do not restrict them."""
-        is_free = not (self.from_passages or self.topics_of_word) and self.seeds is None
-        topics = np.empty(0 if is_free else len(at.shard.place), topic_dtype(self.n_components))
-        words, tokens = (stream_key(self.seed, 0, stream) for stream in (_OF_WORDS, _OF_TOKENS))
+        """Return the first topics: uniform ones, if words do not restrict them."""
+        topics = np.empty(len(at.shard.place), topic_dtype(self.n_components))
+        words, tokens, origin = (stream_key(self.seed, 0, stream) for stream in (_OF_WORDS, _OF_TOKENS, _ORIGIN))
         if self.from_passages:
             draw_of_lists(at.shard, self.n_components, tokens, topics)
         elif self.topics_of_word:
             draw_of_words(at.shard, self.n_components, self.topics_of_word, words, tokens, topics)
-        elif not is_free:
-            topics = self.uniform_topics(at)
+        else:
+            draw_uniform_topics(at.shard.first_token, origin, self.n_components, topics)
         if self.seeds is not None:
             draw_of_seeds(at.shard, seed_rows(self.seeds, at.shard), stream_key(self.seed, 0, _OF_SEEDS), topics)
         return self.restore(at, topics)
 
-    def uniform_topics(self, at: At) -> NDArray[np.signedinteger]:
-        """Return a uniform topic for each token."""
-        topics = np.empty(len(at.shard.place), topic_dtype(self.n_components))
-        draw_uniform_topics(at.shard.first_token, stream_key(self.seed, 0, _ORIGIN), self.n_components, topics)
-        return topics
-
     def begun(self, at: At, saved: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]:
-        """Return the topics that were saved, or uniform ones: in document order, word-major, and the tokens of each."""
-        topic = saved.copy() if len(saved) else self.uniform_topics(at)
-        by_word = np.empty_like(topic)
+        """Return topics that were saved: in document order, word-major, and the tokens of each."""
+        topic, by_word = saved.copy(), np.empty_like(saved)
         by_word[at.shard.place] = topic
         return topic, by_word, count_values(topic, self.n_components)
 
@@ -299,7 +288,7 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
 
     def measure(self, at: At, state: State, block: WordBlock | None = None) -> Measured:
         """Return what a shard has of the joint log-likelihood, and a block."""
-        of_shard = measures.measure_shard(
+        of_shard = learning.measure_shard(
             at.shard,
             self.by_word(at, state),
             self.n_components,
@@ -308,15 +297,19 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         )
         seeds = None
         if self.seeds is not None:
-            seeds = count_seeds(seed_rows(self.seeds, at.shard), at.shard, self.by_word(at, state), block, at.block)
-        words = None if block is None else measures.measure_block(block, self.n_components)
+            given, first = block, 0 if block is None else int(at.shard.block_ptr[at.block])
+            if given is None:
+                topic = np.ascontiguousarray(self.by_word(at, state))
+                given = blocks.rows_of_tokens(at.shard.word_ptr, topic, at.shard.fixed, self.n_components)
+            seeds = count_seeds(seed_rows(self.seeds, at.shard), given, self.n_components, first)
+        words = None if block is None else learning.measure_block(block, self.n_components)
         return Measured(of_shard, words, seeds, at.sweep)
 
     def merge_measured(self, one: Measured, other: Measured) -> Measured:
         """Take what two shards have measured together."""
-        words = measures.merge_some(one.words, other.words)
+        words = learning.merge_some(one.words, other.words)
         seeds = None if one.seeds is None or other.seeds is None else chain_seeds([one.seeds, other.seeds])
-        return Measured(measures.merge_shards(one.shard, other.shard), words, seeds, one.sweep)
+        return Measured(learning.merge_shards(one.shard, other.shard), words, seeds, one.sweep)
 
     def with_measured(self, model: Model, measured: Sequence[Measured]) -> Model:
         """Return the model with a topic-word prior learned, and with the joint log-likelihood, where it is time."""
@@ -331,7 +324,7 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
             return model
         # Of a tempered start, too, under the priors asked for.
         alphas, beta = self._asked(model)
-        found = measures.joint_log_likelihood(shards, words, model.topic_total, self.n_words, alphas, beta)
+        found = learning.joint_log_likelihood(shards, words, model.topic_total, self.n_words, alphas, beta)
         if self.seeds is not None and seeded is not None:
             of_words = seeded_word_log_likelihood(found[2], self.seeds, seeded, model.topic_total, beta, self.n_words)
             found = found[1] + of_words, found[1], of_words
@@ -351,7 +344,7 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
             alpha = learning.mean_alpha(before.alphas)
         beta = beta if before.beta is None else before.beta
         named = {"doc_topic_prior": alpha, "topic_word_prior": beta}
-        return {**self.moves(model), **named, **dict(zip(measures.LIKELIHOODS, model.likelihood, strict=False))}
+        return {**self.moves(model), **named, **dict(zip(learning.LIKELIHOODS, model.likelihood, strict=False))}
 
     def combine(self, index: int, parts: Sequence[blocks.WordPart]) -> WordBlock:
         """Interleave the lists of all shards, word by word, and add up dense rows."""
@@ -359,7 +352,7 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
 
     def parts(self, at: At, state: State) -> dict[int, blocks.WordPart]:
         """Return what the shard contributes to every block."""
-        return dict(enumerate(blocks.make_parts(at.shard, self.by_word(at, state), self.n_components)))
+        return blocks.make_parts(at.shard, self.by_word(at, state), self.n_components)
 
     def save(self, at: At, state: State) -> NDArray[np.signedinteger]:
         """Return the topics in document order: all else follows from them."""
@@ -377,8 +370,3 @@ def _with_learned(model: Model, before: dict[str, Any], now: dict[str, Any]) -> 
     """Return a model that has learned something, and knows what the sweep had."""
     kept, learned = model.learned_before._replace(**before), model.learned._replace(**now)
     return cast("Model", model._replace(learned_before=kept, learned=learned))
-
-
-def chain_seeds(pieces: Sequence[SeedCounts]) -> SeedCounts:
-    """Take what has been counted of several words together."""
-    return SeedCounts(*(np.concatenate(part) for part in zip(*pieces, strict=True)))

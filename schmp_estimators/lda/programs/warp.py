@@ -20,31 +20,34 @@ from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At, Stage, each, exchanges, observes
 from schmp_estimators.core.values import Frozen, freeze
 from schmp_estimators.lda.blocks import TokenShard, WordBlock
-from schmp_estimators.lda.data.corpus import narrow
-from schmp_estimators.lda.data.exchange import words_at_home
-from schmp_estimators.lda.data.packed import Packing
-from schmp_estimators.lda.data.parcels import Parcel
+from schmp_estimators.lda.data.met_shards import words_at_home
+from schmp_estimators.lda.data.parcels import Packing, Parcel
 from schmp_estimators.lda.data.partition import cut_jobs
 from schmp_estimators.lda.data.tokens import Layout
 from schmp_estimators.lda.data.topic_rows import Harvested, plain_rows, rows_of_lists
 from schmp_estimators.lda.kernels import warp_documents
 from schmp_estimators.lda.kernels.document_priors import TopicPriors, topic_priors
 from schmp_estimators.lda.kernels.likelihood import word_histogram
-from schmp_estimators.lda.kernels.warp import Steps, sample_words, steps_for
-from schmp_estimators.lda.kernels.warp_blocks import sample_block
-from schmp_estimators.lda.programs.blocks import HomeWords, WordPart, combine_parts, home_words, make_some_parts
-from schmp_estimators.lda.programs.learning import Exposure, Learned
-from schmp_estimators.lda.programs.measures import merge_some
-from schmp_estimators.lda.programs.met_words import MetWords
-from schmp_estimators.lda.programs.seeds import SeededWords, count_seeds
+from schmp_estimators.lda.kernels.warp import Steps, pieces_of, sample_words, steps_for
+from schmp_estimators.lda.programs.blocks import WordPart, combine_parts, home_words, make_parts, rows_of_tokens
+from schmp_estimators.lda.programs.learning import Learned, merge_some
+from schmp_estimators.lda.programs.seeds import chain_seeds, count_seeds, seed_rows, seeds_of_words
 from schmp_estimators.lda.programs.topics import Measured, TopicProgram, topic_dtype
-from schmp_estimators.lda.programs.totals import Totals, invert_totals, sum_totals
-from schmp_estimators.lda.programs.warp_values import InOrder, WarpAnswer, WarpModel, WarpPiece, WarpReport, WarpState
+from schmp_estimators.lda.programs.warp_values import (
+    InOrder,
+    MetWords,
+    WarpAnswer,
+    WarpModel,
+    WarpPiece,
+    WarpReport,
+    WarpState,
+    Words,
+)
 
 #: A job has at least this many tokens, and a shard at most this many jobs in a pass.
 MIN_JOB, MAX_JOBS = 1 << 17, 16
-#: Which stream of random numbers: a pass of a sweep, or the first topics.
-_WORDS, _DOCUMENTS, _ORIGIN = range(3)
+#: Which stream of random numbers: a pass of a sweep; the first topics have the next ones.
+_WORDS, _DOCUMENTS = range(2)
 #: The totals of a state that has reported them.
 _REPORTED = freeze(np.zeros(0, np.int32))
 
@@ -86,52 +89,42 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
     def words_at_home(
         self, word_totals: NDArray[np.int64], layout: Layout, *, alone: bool = False
     ) -> NDArray[np.int64] | None:
-        """Return how many words of each block have rows that travel, rather than tokens; seeded words need theirs."""
-        if len(layout.block_ptr) == 2 or (self.seeds is not None and not alone):
+        """Return how many words of each block have rows that travel, rather than tokens."""
+        if len(layout.block_ptr) == 2:
             return None
         topic_bytes, token_bytes = self._packing.shortest.itemsize, self._packing.nbytes
         where = {"far": self.far, "alone": alone}
         return words_at_home(word_totals, layout, self.n_components, topic_bytes, token_bytes, **where)
 
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[WarpState, dict[int, Any]]:
-        """Return topics that were saved in document order, or uniform ones, with what a document pass leaves."""
+        """Return topics that were saved in document order, with what a document pass leaves."""
         tokens, steps = np.empty((len(at.shard.place), 1 + self.mh_steps), saved.dtype), self._steps
         prior, jobs = self._document_prior(at.sweep, self.alphas_before(at)), self._jobs(at.shard.doc_ptr)
-        topic, origin = freeze(saved), stream_key(self.seed, 0, _ORIGIN)
-        key = stream_key(self.seed, at.sweep, _DOCUMENTS)
+        topic, key = freeze(saved), stream_key(self.seed, at.sweep, _DOCUMENTS)
 
-        total = Totals(self.n_components, len(tokens))
+        def work(job: tuple[int, int]) -> NDArray[np.signedinteger]:
+            totals = self._no_totals(tokens)
+            warp_documents.start_documents(*job, at.shard, topic, tokens.reshape(-1), prior, key, totals, steps)
+            return totals
 
-        def work(job: tuple[int, int]) -> None:
-            totals = total.begin()
-            warp_documents.start_documents(*job, at.shard, topic, tokens.reshape(-1), prior, key, origin, totals, steps)
-            total.add(totals)
-
-        at.each(work, jobs)
-        return WarpState(tokens, total.sum), {}
+        return WarpState(tokens, np.sum(at.each(work, jobs), axis=0)), {}
 
     def sample(self, at: At, state: WarpState) -> tuple[WarpState, WarpReport]:
         """Do both passes of a single shard, and report."""
-        tokens, steps, prior = state.tokens.reshape(-1), self._steps, np.float32(self.priors(at.sweep, at.model)[1])
-        jobs, key = self._jobs(at.shard.word_ptr), stream_key(self.seed, at.sweep, _WORDS)
-
-        def work(job: tuple[int, int]) -> int:
-            return sample_words(*job, at.shard, tokens, at.model.inverse, prior, key, at.sweep == 0, steps)
-
-        seeded = self._seeded(at)
-        jobs = seeded.between(jobs) if seeded else jobs
-        moved = sum(at.each(work, jobs)) + (seeded.sample(at, tokens, prior, key, steps) if seeded else 0)
-        return self._finish(at, state, moved)
+        shard = at.shard
+        pieces = freeze(pieces_of(state.tokens, shard.word_ptr))
+        words = Words(pieces, shard.word_first, None, shard.fixed, self.seeds_of(shard))
+        return self._finish(at, state, self._pass_words(at, [(words, shard.word_ptr)], state.tokens))
 
     def split(self, at: At, state: WarpState) -> Frozen[WarpPiece]:
         """Return what the shard has for the owner of each block: topics of words whose rows travel, and tokens."""
-        return self._pieces(at.shard, freeze(self.topics(state)), freeze(state.tokens), self._packing)
+        return self._pieces(at.shard, freeze(self.by_word(at, state)), freeze(state.tokens), self._packing)
 
     def sample_words(self, at: At, pieces: Sequence[WarpPiece]) -> Frozen[WarpAnswer]:
         """Do the word pass of the words whose tokens have come, of all shards, and make the rows of the others."""
         block, met = self._met(at, pieces)
-        prior, key = np.float32(self.priors(at.sweep, at.model)[1]), stream_key(self.seed, at.sweep, _WORDS)
-        moved = met.sample(at, self._jobs, prior, key, self._steps, self.seeds)
+        words = Words(met.lengths, met.owner.word_first, None, met.owner.fixed, self.seeds_of(met.owner))
+        moved = self._pass_words(at, [(words, met.ptr)], met.tokens[0])
         of_shards, counted = [Parcel(one, self._packing) for one in freeze(met.tokens)], chain([moved], repeat(0))
         return Frozen(map(WarpAnswer, repeat(block), of_shards, counted))
 
@@ -146,26 +139,26 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
                 parcel.write(state.tokens[met])
         moved = sum([answer.moved for answer in answers])
 
-        steps, prior, tokens = self._steps, np.float32(self.priors(at.sweep, at.model)[1]), state.tokens.reshape(-1)
-        key, jobs = stream_key(self.seed, at.sweep, _WORDS), list[tuple[int, int, HomeWords]]()
-        together = -1 if self.seeds else MIN_JOB
-        blocks = [answer.block for answer in answers]
-        for some in home_words(at.shard, blocks, together):
-            found = self._jobs(some.ptr)
-            if seeded := self._seeded(at, some.rows, some.block):
-                found = seeded.between(found)
-                of_block = state.tokens[at.shard.word_ptr[some.words[0]] :].reshape(-1)
-                moved += seeded.sample(at, of_block, prior, key, steps)
-            jobs += [(*job, some) for job in found]
+        seeds, address, jobs = self.seeds_of(at.shard), at.shard.word_first + at.shard.word_rank, []
+        for some in home_words(at.shard, [answer.block for answer in answers], MIN_JOB):
+            own = pieces_of(state.tokens, at.shard.word_ptr, some.words), address[some.words]
+            of_words = None if seeds is None else seeds_of_words(seeds, some.words)
+            jobs.append((Words(*freeze(own), some.rows, some.rows.fixed, of_words), some.ptr))
+        return moved + self._pass_words(at, jobs, state.tokens)
 
-        of_words = at.shard.word_ptr, at.shard.word_rank, at.shard.word_first, at.shard.word_total
+    def _pass_words(
+        self, at: At, some: Sequence[tuple[Words, NDArray[np.int64]]], tokens: NDArray[np.signedinteger]
+    ) -> int:
+        """Do the word pass of words, given with their offsets, whose tokens are like those given; return the moves."""
+        prior, key = np.float32(self.priors(at.sweep, at.model)[1]), stream_key(self.seed, at.sweep, _WORDS)
+        given = tokens[:0].reshape(-1), at.model.inverse, prior, key, at.sweep == 0, self._steps
 
-        def work(job: tuple[int, int, HomeWords]) -> int:
-            first, last, some = job
-            given = first, last, some.words, *of_words, tokens, *some.rows[:3], *some.rows.fixed
-            return sample_block(*given, at.model.inverse, prior, key, at.sweep == 0, steps)
+        def work(job: tuple[Words, int, int]) -> int:
+            words, first, last = job
+            moved: int = sample_words(first, last, *words, *given)
+            return moved
 
-        return moved + sum(at.each(work, jobs))
+        return sum(at.each(work, [(words, *job) for words, ptr in some for job in self._jobs(ptr)]))
 
     def save(self, at: At, state: WarpState) -> NDArray[np.signedinteger]:
         """Return the topics in document order."""
@@ -183,18 +176,19 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         )
         jobs, key = self._jobs(at.shard.doc_ptr), stream_key(self.seed, at.sweep, _DOCUMENTS)
 
-        total = Totals(self.n_components, len(state.tokens))
         saved = np.empty(0, tokens.dtype) if saved is None else saved
 
-        def work(job: tuple[int, int]) -> int:
-            totals = total.begin()
+        def work(job: tuple[int, int]) -> tuple[NDArray[np.signedinteger], int]:
+            totals = self._no_totals(state.tokens)
             given = *job, at.shard, tokens, at.model.inverse, prior, key, totals, steps, saved
-            moved: int = warp_documents.sample_documents(*given)
-            total.add(totals)
-            return moved
+            return totals, warp_documents.sample_documents(*given)
 
-        moved = sum(at.each(work, jobs))
-        return WarpState(state.tokens, total.sum, moved_by_words, moved)
+        totals, moved = zip(*at.each(work, jobs), strict=True)
+        return WarpState(state.tokens, np.sum(totals, axis=0), moved_by_words, sum(moved))
+
+    def _no_totals(self, tokens: NDArray[np.signedinteger]) -> NDArray[np.signedinteger]:
+        """Return what so many tokens can be counted in: (K,) zeros."""
+        return np.zeros(self.n_components, np.int32 if len(tokens) <= np.iinfo(np.int32).max else np.int64)
 
     def _finish(self, at: At, state: WarpState, moved_by_words: int) -> tuple[WarpState, WarpReport]:
         """Do the document pass; return a state without what is reported of it, as that would be copied, and the report.
@@ -208,36 +202,29 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
     def report(self, at: At, state: WarpState) -> WarpReport:
         """Return the topic totals, with those of earlier batches that the shard speaks for."""
-        totals = state.totals
-        if len(at.shard.fixed.topic):
-            totals = totals.astype(np.int64)
-            np.add.at(totals, at.shard.fixed.topic, at.shard.fixed.tokens)
-        return WarpReport(narrow(totals), (state.moved_by_words, state.moved_by_documents), at.sweep + 1)
+        moved = state.moved_by_words, state.moved_by_documents
+        return WarpReport(self.with_fixed(at, state.totals.astype(np.int64)), moved, at.sweep + 1)
 
     def merge(self, report: WarpReport, other: WarpReport) -> WarpReport:
         """Add up what two shards report."""
-        total = sum_totals([report.topic_total, other.topic_total])
-        return WarpReport(narrow(total), tree_sum((report.moved, other.moved)), report.sweep)
+        return tree_sum((report, other))._replace(sweep=report.sweep)
 
-    def aggregate(self, model: WarpModel | None, reports: Sequence[Any]) -> WarpModel:
-        """Add up the topic totals, which all passes of the next sweep read, or take in what has been measured."""
-        if isinstance(reports[0], Measured):
-            assert model is not None  # the run began with reports of topics
-            wide = model._replace(topic_total=model.topic_total.astype(np.int64))
-            found = self.with_measured(wide, reports)._replace(topic_total=model.topic_total)
-            return found._replace(inverse=self._inverse(found.topic_total, reports[0].sweep + 1, found))
-        if isinstance(reports[0], Exposure):
-            assert model is not None
-            return self.with_alphas(model, reports)
-        total = narrow(sum_totals([report.topic_total for report in reports]))
-        words, documents = zip(*[report.moved for report in reports], strict=True)
+    def summed(self, model: WarpModel | None, reports: Sequence[Any]) -> WarpModel:
+        """Add up the topic totals, which all passes of the next sweep read."""
+        total, moved, _ = tree_sum(reports)
         learned, inverse = model.learned if model else Learned(), self._inverse(total, reports[0].sweep, model)
-        return WarpModel(total, inverse, (sum(words), sum(documents)), (), learned, learned)
+        return WarpModel(total, inverse, moved, (), learned, learned)
+
+    def with_measured(self, model: WarpModel, measured: Sequence[Measured]) -> WarpModel:
+        """Return the model with what has been measured; a learned topic-word prior changes what topics weigh."""
+        found = super().with_measured(model, measured)
+        return found._replace(inverse=self._inverse(found.topic_total, measured[0].sweep + 1, found))
 
     def _inverse(self, total: NDArray[np.integer], sweep: int, model: WarpModel | None) -> NDArray[np.float32]:
         """Return ``1 / (n_k + V beta)`` with the topic-word prior of a sweep, rounded as kernels take it."""
         smooth = self.n_words * np.float64(np.float32(self.priors(sweep, model)[1]))
-        return invert_totals(total, smooth, None if self.seeds is None else self.seeds.total)
+        with_seeds = smooth if self.seeds is None else smooth + self.seeds.total
+        return (1.0 / (total + with_seeds)).astype(np.float32)
 
     def measuring(self, n_shards: int) -> Stage:
         """Return the stage that measures the joint log-likelihood; several shards exchange topics for it."""
@@ -247,7 +234,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
     def split_topics(self, at: At, state: WarpState) -> Frozen[WarpPiece]:
         """Return what the shard knows of the words of each block."""
-        topic = freeze(self.topics(state))
+        topic = freeze(self.by_word(at, state))
         return self._pieces(at.shard, topic, topic, Packing.of(self.n_components, 1, topic.dtype))
 
     def measure_met(self, at: At, state: WarpState, pieces: Sequence[WarpPiece]) -> Measured:
@@ -255,12 +242,16 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         block, met = self._met(at, pieces)
         there, topics = at._replace(block=at.number, n_blocks=at.n_shards), freeze(met.together())
         of_met = word_histogram(freeze(met.ptr), topics, self.n_components, met.owner.fixed)
-        if block is None and (rows := self.seeds_of(met.owner)) is not None:
-            measured = replace(self, seeds=None).measure(there, state)
-            counted = count_seeds(rows, met.owner._replace(word_ptr=met.ptr), topics, None, 0)
-            return measured._replace(words=of_met, seeds=counted)
-        measured = self.measure(there, state, block)
-        return measured._replace(words=merge_some(measured.words, of_met))
+        measured = replace(self, seeds=None).measure(there, state, block)
+        measured = measured._replace(words=merge_some(measured.words, of_met))
+        if self.seeds is None:
+            return measured
+        own = rows_of_tokens(met.ptr, topics, met.owner.fixed, self.n_components)
+        seeds = [count_seeds(seed_rows(self.seeds, met.owner), own, self.n_components)]
+        if block is not None:
+            first = int(at.shard.block_ptr[at.number])
+            seeds.append(count_seeds(seed_rows(self.seeds, at.shard), block, self.n_components, first))
+        return measured._replace(seeds=chain_seeds(seeds))
 
     def harvesting(self, n_shards: int) -> Stage | None:
         """Return the stage in which several shards make the rows of the words that they own."""
@@ -284,7 +275,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         """
         at_home, parts = np.flatnonzero(shard.home).tolist(), dict[int, WordPart]()
         if at_home:
-            parts = make_some_parts(shard, topic, self.n_components, shard.home, at_home)
+            parts = make_parts(shard, topic, self.n_components, shard.home, at_home)
         codes = [shard.sent[begin:end] for begin, end in pairwise(shard.sent_ptr.tolist())]
         some = [Parcel(tokens[met], packing, code) for met, code in zip(_met_tokens(shard), codes, strict=True)]
         return Frozen(map(WarpPiece, map(parts.get, range(len(some))), some))
@@ -295,7 +286,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         block = freeze(combine_parts(at.number, parts, self.n_components)) if parts else None
         return block, MetWords.of(at, [piece.parcel for piece in pieces])
 
-    def topics(self, state: WarpState) -> NDArray[np.signedinteger]:
+    def by_word(self, at: At, state: WarpState) -> NDArray[np.signedinteger]:
         """Return the topics of a shard's tokens in word-major order."""
         return state.tokens[:, 0]
 
@@ -307,14 +298,11 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         """Return the word rows, without the fixed ones, in layout order, if there is one shard."""
         if at.n_shards > 1:
             return None
-        return plain_rows(rows_of_lists(at.shard.word_ptr, self.topics(state), self.n_components))
+        return plain_rows(rows_of_lists(at.shard.word_ptr, self.by_word(at, state), self.n_components))
 
     def state_bytes(self) -> int:
         """Return how many bytes of a shard's state there are for each token: its topic and its proposals."""
         return (1 + self.mh_steps) * np.dtype(topic_dtype(self.n_components)).itemsize
-
-    def _seeded(self, at: At, block: WordBlock | None = None, number: int = -1) -> SeededWords | None:
-        return None if self.seeds is None else SeededWords.of(self.seeds, at._replace(block=number), block)
 
     def _document_prior(self, sweep: int, alphas: NDArray[np.float64]) -> np.float32 | TopicPriors:
         """Return the document-topic prior of a sweep, as kernels take it."""

@@ -7,8 +7,7 @@ from typing import Any
 from schmp_estimators.lda.programs.topics import TopicProgram
 from schmp_estimators.lda.programs.warp import WarpLDA
 from schmp_estimators.lda.samplers.alias import AliasLDA
-from schmp_estimators.lda.samplers.data_parallel import DataParallelLDA
-from schmp_estimators.lda.samplers.fplus import FPlusLDA
+from schmp_estimators.lda.samplers.fplus import DataParallelLDA, FPlusLDA
 from schmp_estimators.lda.samplers.frozen import FrozenLDA
 from schmp_estimators.lda.samplers.hybrid import HybridLDA
 from schmp_estimators.lda.samplers.light import LightDocumentLDA, LightLDA, LightWordLDA

@@ -27,7 +27,7 @@ from schmp_estimators.core.jit import inlined, kernel, maker, part
 from schmp_estimators.core.rng import GAMMA, mix, unit
 from schmp_estimators.core.stages import At
 from schmp_estimators.lda.blocks import HEAD
-from schmp_estimators.lda.kernels.alias import build_alias, draw_alias
+from schmp_estimators.lda.kernels.document_priors import build_alias, draw_alias
 from schmp_estimators.lda.kernels.word_lists import entry_of, fetch_lists, find_entry, list_words, sum_entries
 from schmp_estimators.lda.kernels.word_priors import beta_of, find_seed, sum_seeds
 from schmp_estimators.lda.samplers.documents import (

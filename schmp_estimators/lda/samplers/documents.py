@@ -20,7 +20,7 @@ from schmp_estimators.core.jit import inlined, kernel, maker, part
 from schmp_estimators.core.rng import GAMMA
 from schmp_estimators.core.stages import At
 from schmp_estimators.lda.programs.blocks import WordPart
-from schmp_estimators.lda.samplers.sequential import SequentialProgram, inverse_totals, move_total, nothing
+from schmp_estimators.lda.samplers.sequential import SequentialProgram, inverse_totals, move_total, nothing, write_row
 
 
 class Visits(NamedTuple):
@@ -126,10 +126,16 @@ def sum_others(document, skipped):
 
 
 @inlined
+def put_factor(cell, document, k):
+    """Bring the factor of a topic up to its counts."""
+    document.factor[k] = (document.tokens[k] + cell.alpha[k]) * document.inverse[k]
+
+
+@inlined
 def _weigh(cell, document, k):
     """Bring up to date what follows from the counts of a topic."""
     document.part[k] = document.tokens[k] * document.inverse[k]
-    document.factor[k] = (document.tokens[k] + cell.alpha[k]) * document.inverse[k]
+    put_factor(cell, document, k)
 
 
 @inlined
@@ -168,16 +174,9 @@ def _leave(cell, document):
 
 
 @inlined
-def write_row(own, cell, token, word, old, new):
+def write_at_once(own, cell, token, word, old, new):
     """Give a token its new topic in the row of its word."""
-    shard, block, tail = cell.shard, cell.block, len(cell.block.heads)
-    if word < tail:
-        block.heads[word, old] -= 1
-        block.heads[word, new] += 1
-    else:
-        at = np.uint64(cell.first + word)
-        rank = shard.word_rank[at] + np.int64(shard.place[token]) - shard.word_ptr[at]
-        block.tails[np.uint64(block.tail_ptr[np.uint64(word - tail)] + rank)] = new
+    write_row(cell, np.int64(cell.shard.place[token]), word, old, new)
 
 
 @inlined
@@ -215,7 +214,13 @@ def _no_document(cell):
 
 
 def document_loop(
-    begin: Any, draw: Any, moved: Any = nothing, fetch: Any = nothing, write: Any = write_row, end: Any = nothing
+    begin: Any,
+    draw: Any,
+    moved: Any = nothing,
+    fetch: Any = nothing,
+    write: Any = write_at_once,
+    end: Any = nothing,
+    counts: tuple[Any, Any, Any] = (_enter, _leave, _move),
 ) -> Any:
     """Return the loop with these functions inside, for a kernel: it takes a `Cell`, and returns how many tokens moved.
 
@@ -235,11 +240,15 @@ def document_loop(
         Writes the new topic of a token into the rows of the block; by default at once.
     end : ``end(own, cell)``, optional
         Called after the last token.
+    counts : tuple of three functions, optional
+        ``enter(cell, document, d)``, ``leave(cell, document)`` and ``move(cell, document, token, old, new)`` keep the
+        counts of a document when it comes, when it goes, and when a token moves; by default with a list of its topics.
 
     Notes
     -----
     2 ns for each token of the document, in whichever block, beside what the functions take.
     """
+    enter, leave, move = counts
 
     @maker
     def sample_documents(cell):
@@ -248,7 +257,7 @@ def document_loop(
         for d in range(len(visit_ptr) - 1):
             if visit_ptr[d] == visit_ptr[d + 1]:
                 continue
-            _enter(cell, document, d)
+            enter(cell, document, d)
             for visit in range(visit_ptr[d], visit_ptr[d + 1]):
                 fetch(own, cell, visit)
                 token, word = np.uint64(visits.token[np.uint64(visit)]), np.int64(visits.word[np.uint64(visit)])
@@ -257,10 +266,10 @@ def document_loop(
                 new = draw(own, cell, document, token, word, old, counter)
                 if new != old:
                     n_moved += 1
-                    _move(cell, document, token, old, new)
+                    move(cell, document, token, old, new)
                     write(own, cell, token, word, old, new)
                     moved(own, cell, document, token, word, old, new)
-            _leave(cell, document)
+            leave(cell, document)
         end(own, cell)
         return n_moved
 
@@ -289,14 +298,10 @@ class DocumentLDA(SequentialProgram[DocumentState]):
     """
 
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[DocumentState, dict[int, WordPart]]:
-        """Return topics that were saved in document order, or uniform ones, and the order of the visits."""
+        """Return topics that were saved in document order, and the order of the visits."""
         shard, (topic, _, total) = at.shard, self.begun(at, saved)
         state = DocumentState(topic, order_visits(shard), total)
         return state, self.parts(at, state)
-
-    def topics(self, state: DocumentState) -> NDArray[np.signedinteger]:
-        """Return the topics of a shard's tokens in document order."""
-        return state.topic
 
     def by_word(self, at: At, state: DocumentState) -> NDArray[Any]:
         """Return the topics of a shard's tokens in word-major order."""

@@ -31,8 +31,8 @@ from schmp_estimators.core.jit import inlined, kernel, maker
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix, stream_key
 from schmp_estimators.core.stages import At
 from schmp_estimators.lda.kernels import ftree
+from schmp_estimators.lda.kernels.draw import uniform24
 from schmp_estimators.lda.kernels.lists import place_of
-from schmp_estimators.lda.kernels.warp import uniform24
 from schmp_estimators.lda.samplers import fplus
 from schmp_estimators.lda.samplers.sequential import SequentialModel, first_above
 from schmp_estimators.lda.samplers.words import word_loop

@@ -25,11 +25,11 @@ from schmp_estimators.core.jit import copy_to, inlined, kernel, maker, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, SHIFT_ACCEPT, mix
 from schmp_estimators.core.stages import At
-from schmp_estimators.lda.kernels.alias import build_alias, draw_alias
-from schmp_estimators.lda.kernels.count_rows import add_to, cell_of, count_of, make_rows, take_one
+from schmp_estimators.lda.kernels.document_priors import build_alias, draw_alias, where_given
+from schmp_estimators.lda.kernels.rows import add_to, cell_of, count_of, make_rows, take_one
 from schmp_estimators.lda.kernels.word_priors import beta_of, draw_of_prior, prior_mass
-from schmp_estimators.lda.samplers.documents import DocumentLDA, document_loop
-from schmp_estimators.lda.samplers.sequential import first_above, nothing
+from schmp_estimators.lda.samplers.documents import DocumentLDA, document_loop, put_factor
+from schmp_estimators.lda.samplers.sequential import first_above, move_total, nothing
 
 _SCALE_ACCEPT = 2.0**-24
 #: The rows and the list of the word that comes so many tokens later are fetched into the cache, their bounds before.
@@ -150,26 +150,45 @@ def _fetch(own, cell, visit):
         prefetch(slots.topic, at + np.int64(_point(bits, n - 1.0)))
 
 
+class Token(NamedTuple):
+    """What its proposals ask of a token."""
+
+    #: Its number in document order, its word in the block, and its topic.
+    number: int
+    word: int
+    old: int
+    #: Slot of the token, other tokens of its word, those of earlier batches included, and with the prior.
+    own_slot: int
+    n_slots: int
+    n_word: int
+    word_mass: float
+    #: Other tokens of its document.
+    n_others: int
+    #: What document and word weigh in its topic without it.
+    factor: float
+    weight: float
+
+
 @inlined
-def _propose_by_word(own, cell, word, own_slot, n_slots, n_word, x):
+def _propose_by_word(own, cell, token, x):
     """Return the topic at x, where the word's other tokens, those of earlier batches and its prior are lined up."""
-    slots, fixed = own.slots, cell.block.fixed
-    if x < n_slots:
+    slots, fixed, word = own.slots, cell.block.fixed, token.word
+    if x < token.n_slots:
         at = slots.ptr[np.uint64(word)] + np.int64(x)
-        return np.uint64(slots.topic[np.uint64(at + 1 if at >= own_slot else at)])
-    if x < n_word:
+        return np.uint64(slots.topic[np.uint64(at + 1 if at >= token.own_slot else at)])
+    if x < token.n_word:
         start, end = fixed.ptr[np.uint64(word)], fixed.ptr[np.uint64(word + 1)]
-        return np.uint64(fixed.topic[first_above(slots.fixed_ends, start, end, np.int64(x) - n_slots)])
-    return draw_of_prior(cell.seeds, cell.first + word, x - n_word, cell.beta, len(cell.total))
+        return np.uint64(fixed.topic[first_above(slots.fixed_ends, start, end, np.int64(x) - token.n_slots)])
+    return draw_of_prior(cell.seeds, cell.first + word, x - token.n_word, cell.beta, len(cell.total))
 
 
 @inlined
-def _propose_by_document(own, cell, document, token, n_others, x):
+def _propose_by_document(own, cell, document, token, x):
     """Return the topic at x, where the document's other tokens and its prior are lined up."""
-    if x < n_others:
+    if x < token.n_others:
         at = document.now[0].start + np.int64(x)
-        return np.uint64(cell.state.topic[np.uint64(at + 1 if at >= np.int64(token) else at)])
-    y = (x - n_others) / own.alpha_sum[0]
+        return np.uint64(cell.state.topic[np.uint64(at + 1 if at >= np.int64(token.number) else at)])
+    y = (x - token.n_others) / own.alpha_sum[0]
     return np.uint64(draw_alias(own.share, own.other, 0, len(own.share), y))
 
 
@@ -181,10 +200,35 @@ def _weigh(own, cell, document, word, topic, less):
     return count * (document.inverse_less[topic] if less else document.inverse[topic])
 
 
+def _answer_word(kind, own, cell, document, token, bits, s, s_factor, s_weight):
+    t = _propose_by_word(own, cell, token, _point(bits, token.word_mass))
+    t_factor = token.factor if t == token.old else document.factor[t]
+    if t != s and _uniform(bits) * s_factor < t_factor:
+        s, s_factor, s_weight = t, t_factor, -1.0
+    return s, s_factor, s_weight
+
+
+@where_given(_answer_word)
+def _answer(kind, own, cell, document, token, bits, s, s_factor, s_weight):
+    """Return the topic after a proposal to topic s, with its factor and its weight, -1 as long as nobody asked for it.
+
+    `kind` is None for a proposal of the word, and () for one of the document.
+    """
+    t = _propose_by_document(own, cell, document, token, _point(bits, token.n_others + own.alpha_sum[0]))
+    if t != s:
+        if s_weight < 0.0:
+            s_weight = token.weight if s == token.old else _weigh(own, cell, document, token.word, s, 0)
+        t_weight = token.weight if t == token.old else _weigh(own, cell, document, token.word, t, 0)
+        if _uniform(bits) * s_weight < t_weight:
+            s, s_weight = t, t_weight
+            s_factor = token.factor if t == token.old else document.factor[t]
+    return s, s_factor, s_weight
+
+
 @inlined
 def _draw(own, cell, document, token, word, old, counter):
     """Return the new topic of a token, after `cell.n_random` proposals; 35 ns for each, whatever K."""
-    slots, factor, (first_kind, alternates) = own.slots, document.factor, cell.extra
+    slots, (first, second) = own.slots, cell.extra
     n_slots = slots.ptr[np.uint64(word + 1)] - slots.ptr[np.uint64(word)] - 1
     end, n_word = cell.block.fixed.ptr[np.uint64(word + 1)], n_slots
     if end > cell.block.fixed.ptr[np.uint64(word)]:
@@ -192,26 +236,14 @@ def _draw(own, cell, document, token, word, old, counter):
     own_slot = slots.shift[np.uint64(word)] + np.int64(cell.shard.place[token])
     word_mass = n_word + prior_mass(cell.seeds, cell.first + word, cell.beta, len(cell.total))
     n_others = document.now[0].end - document.now[0].start - 1
-    own_factor = (document.tokens[old] - 1 + cell.alpha[old]) * document.inverse_less[old]
-    own_weight = _weigh(own, cell, document, word, old, 1)
-    s, s_factor, s_weight = old, own_factor, own_weight
-    for step in range(cell.n_random):
-        bits = mix(counter)
-        counter += GAMMA
-        if step & alternates == first_kind:
-            t = _propose_by_word(own, cell, word, own_slot, n_slots, n_word, _point(bits, word_mass))
-            t_factor = own_factor if t == old else factor[t]
-            if t != s and _uniform(bits) * s_factor < t_factor:
-                s, s_factor, s_weight = t, t_factor, -1.0
-        else:
-            t = _propose_by_document(own, cell, document, token, n_others, _point(bits, n_others + own.alpha_sum[0]))
-            if t != s:
-                if s_weight < 0.0:
-                    s_weight = own_weight if s == old else _weigh(own, cell, document, word, s, 0)
-                t_weight = own_weight if t == old else _weigh(own, cell, document, word, t, 0)
-                if _uniform(bits) * s_weight < t_weight:
-                    s, s_weight = t, t_weight
-                    s_factor = own_factor if t == old else factor[t]
+    factor = (document.tokens[old] - 1 + cell.alpha[old]) * document.inverse_less[old]
+    weight = _weigh(own, cell, document, word, old, 1)
+    one = Token(token, word, old, own_slot, n_slots, n_word, word_mass, n_others, factor, weight)
+    s = old
+    for _ in range(cell.n_random >> 1):
+        s, factor, weight = _answer(first, own, cell, document, one, mix(counter), s, factor, weight)
+        s, factor, weight = _answer(second, own, cell, document, one, mix(counter + GAMMA), s, factor, weight)
+        counter += GAMMA + GAMMA
     if s != old:
         slots.topic[np.uint64(own_slot)] = s
     return s
@@ -236,14 +268,45 @@ def _write_back(own, cell):
             block.heads[word, np.uint32(slots.topic[np.uint64(i)])] += 1
 
 
-_loop = document_loop(_begin, _draw, _moved, _fetch, nothing, _write_back)
+@part
+def _enter(cell, document, d):
+    """Count the topics of a document, without a list of them."""
+    now, topic = document.now[0], cell.state.topic
+    now.start, now.end = cell.shard.doc_ptr[d], cell.shard.doc_ptr[d + 1]
+    for i in range(now.start, now.end):
+        document.tokens[np.uint64(topic[np.uint64(i)])] += 1
+    for i in range(now.start, now.end):
+        put_factor(cell, document, np.uint64(topic[np.uint64(i)]))
+
+
+@part
+def _leave(cell, document):
+    """Make all counts those of no document."""
+    for i in range(document.now[0].start, document.now[0].end):
+        k = np.uint64(cell.state.topic[np.uint64(i)])
+        document.tokens[k] = 0
+        put_factor(cell, document, k)
+
+
+@inlined
+def _move(cell, document, token, old, new):
+    """Give a token its new topic, in all counts but those of its word."""
+    cell.state.topic[token] = new
+    document.tokens[old] -= 1
+    document.tokens[new] += 1
+    move_total(cell, document.inverse, document.inverse_less, old, new)
+    put_factor(cell, document, old)
+    put_factor(cell, document, new)
+
+
+_loop = document_loop(_begin, _draw, _moved, _fetch, nothing, _write_back, (_enter, _leave, _move))
 
 
 @kernel
 def sample_light(cell):
     """Sample the tokens of a `Cell`; see `document_loop`.
 
-    Its extra is the kind of the first proposal, 0 of the word and 1 of the document, and 1 if the kinds alternate.
+    Its extra are the kinds of two proposals that follow each other: see `_answer`.
     5 ns for each of the block's tokens, of whichever shard, beside what the loop takes.
     """
     return _loop(cell)
@@ -268,7 +331,7 @@ class LightLDA(DocumentLDA):
     options: ClassVar[tuple[str, ...]] = ("mh_steps",)
     kernel = staticmethod(sample_light)
     #: See `sample_light`.
-    kinds: ClassVar[tuple[int, int]] = 0, 1
+    kinds: ClassVar[tuple[Any, Any]] = None, ()
 
     mh_steps: int = 2
 
@@ -293,7 +356,7 @@ class LightWordLDA(LightLDA):
     """
 
     sampler: ClassVar[str] = "light-word"
-    kinds: ClassVar[tuple[int, int]] = 0, 0
+    kinds: ClassVar[tuple[Any, Any]] = None, None
 
 
 class LightDocumentLDA(LightLDA):
@@ -307,4 +370,4 @@ class LightDocumentLDA(LightLDA):
     """
 
     sampler: ClassVar[str] = "light-document"
-    kinds: ClassVar[tuple[int, int]] = 1, 0
+    kinds: ClassVar[tuple[Any, Any]] = (), ()

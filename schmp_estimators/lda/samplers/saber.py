@@ -26,13 +26,12 @@ from schmp_estimators.lda.kernels.saber import (
     list_documents,
     make_lists,
     make_scratch,
-    number_documents,
     sample_words,
     smoothing,
 )
 from schmp_estimators.lda.programs.blocks import WordPart
 from schmp_estimators.lda.programs.topics import SWEEP, topic_dtype
-from schmp_estimators.lda.samplers.frozen_words import FrozenWordsLDA, total_of
+from schmp_estimators.lda.samplers.frozen import FrozenWordsLDA, total_of
 
 
 class SaberState(NamedTuple):
@@ -72,10 +71,9 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
         return [words, each(self.list_documents, parts=True, merge=self.merge), *looking]
 
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[SaberState, dict[int, WordPart]]:
-        """Return topics that were saved in document order, or uniform ones."""
+        """Return topics that were saved in document order."""
         shard, (_, topic, total) = at.shard, self.begun(at, saved)
-        documents = make_lists(shard.doc_ptr, self.n_components)
-        number_documents(shard.doc_ptr, shard.place, documents.document)
+        documents = make_lists(shard.doc_ptr, shard.place, self.n_components)
         state = self._listed(at, SaberState(topic, documents, total))
         return state, self.parts(at, state) if at.n_blocks else {}
 

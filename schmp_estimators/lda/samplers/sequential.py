@@ -23,7 +23,7 @@ from schmp_estimators.core.stages import At, Stage, changes, each
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TokenShard, WordBlock
 from schmp_estimators.lda.kernels.document_priors import alpha_at
-from schmp_estimators.lda.kernels.seeds import SeedRows
+from schmp_estimators.lda.kernels.word_priors import SeedRows
 from schmp_estimators.lda.programs.learning import Learned
 from schmp_estimators.lda.programs.topics import SWEEP, TopicProgram
 
@@ -79,6 +79,19 @@ def move_total(cell, inverse, inverse_less, old, new):
     inverse_less[old] = 1.0 / (total[old] - 1 + alpha_at(cell.beta_sum, old))
     inverse_less[new] = inverse[new]
     inverse[new] = 1.0 / (total[new] + alpha_at(cell.beta_sum, new))
+
+
+@inlined
+def write_row(cell, place, word, old, new):
+    """Give the token at a place in word-major order its new topic in the row of its word."""
+    shard, block, tail = cell.shard, cell.block, word - len(cell.block.heads)
+    if tail < 0:
+        block.heads[word, old] -= 1
+        block.heads[word, new] += 1
+    else:
+        at = np.uint64(cell.first + word)
+        rank = shard.word_rank[at] + place - shard.word_ptr[at]
+        block.tails[np.uint64(block.tail_ptr[np.uint64(tail)] + rank)] = new
 
 
 @inlined
@@ -230,10 +243,6 @@ class SequentialProgram(TopicProgram[State, SequentialModel]):
             proposed_now=model.proposed_now + sum(step.proposed for step in reports),
             accepted_now=model.accepted_now + sum(step.accepted for step in reports),
         )
-
-    def topics(self, state: State) -> NDArray[np.signedinteger]:
-        """Return the topics of a shard's tokens in word-major order."""
-        return state.topic
 
     def moves(self, model: SequentialModel) -> dict[str, Any]:
         """Return how many tokens moved, and the s-error."""

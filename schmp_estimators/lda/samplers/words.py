@@ -20,7 +20,7 @@ from schmp_estimators.lda.kernels.lists import TopicLists, list_topics, order_li
 from schmp_estimators.lda.kernels.rows import add_row
 from schmp_estimators.lda.kernels.word_priors import add_seeds, make_row
 from schmp_estimators.lda.programs.blocks import WordPart
-from schmp_estimators.lda.samplers.sequential import SequentialProgram, inverse_totals, move_total, nothing
+from schmp_estimators.lda.samplers.sequential import SequentialProgram, inverse_totals, move_total, nothing, write_row
 
 
 class Row(NamedTuple):
@@ -56,15 +56,8 @@ def _clear(cell, word, is_seeded, tokens):
 @inlined
 def _move(cell, row, token, word, old, new):
     """Give a token its new topic, in all counts but those of its document."""
-    shard, block, tail = cell.shard, cell.block, word - len(cell.block.heads)
     cell.state.topic[token] = new
-    if tail < 0:
-        block.heads[word, old] -= 1
-        block.heads[word, new] += 1
-    else:
-        at = np.uint64(cell.first + word)
-        rank = shard.word_rank[at] + np.int64(token) - shard.word_ptr[at]
-        block.tails[np.uint64(block.tail_ptr[np.uint64(tail)] + rank)] = new
+    write_row(cell, np.int64(token), word, old, new)
     row.tokens[old] -= 1
     row.tokens[new] += 1
     move_total(cell, row.inverse, row.inverse_less, old, new)
@@ -151,7 +144,7 @@ class WordLDA(SequentialProgram[WordState]):
     """
 
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[WordState, dict[int, WordPart]]:
-        """Return topics that were saved in document order, or uniform ones, with their lists."""
+        """Return topics that were saved in document order, with their lists."""
         shard, (_, topic, total) = at.shard, self.begun(at, saved)
         document, lists = list_topics(shard.doc_ptr, shard.place, freeze(topic), self.n_components)
         order_lists(lists)

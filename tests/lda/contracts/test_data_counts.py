@@ -12,13 +12,13 @@ from schmp_estimators import DistributedLDA
 from schmp_estimators.lda.data.corpus import open_corpus
 from schmp_estimators.lda.data.counts import (
     Counts,
+    Fault,
     canonical_counts,
     copy_rows,
     read_counts,
     take_rows,
     token_counts,
 )
-from schmp_estimators.lda.data.faults import Fault
 
 #: Those that other tests have kernels for, and all.
 DTYPES = ["i8", "f4", "f8", "f2", "longdouble", ">i4", ">f8"]

@@ -3,7 +3,6 @@
 import pickle
 import tracemalloc
 import weakref
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,10 +20,15 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import HEAD, WordBlock, no_rows
 from schmp_estimators.lda.data.corpus import narrow
 from schmp_estimators.lda.data.counts import canonical_counts
-from schmp_estimators.lda.data.exchange import LARGEST_SHARE, ROW_BYTES, WORK_BYTES, words_at_home
-from schmp_estimators.lda.data.met_shards import MetPlan, make_met_shard
-from schmp_estimators.lda.data.packed import Packing
-from schmp_estimators.lda.data.parcels import Parcel
+from schmp_estimators.lda.data.met_shards import (
+    LARGEST_SHARE,
+    ROW_BYTES,
+    WORK_BYTES,
+    MetPlan,
+    make_met_shard,
+    words_at_home,
+)
+from schmp_estimators.lda.data.parcels import Packing, Parcel
 from schmp_estimators.lda.data.tokens import make_layout
 from schmp_estimators.lda.data.topic_rows import rows_of_counts
 from schmp_estimators.lda.kernels.exchange import (
@@ -35,7 +39,6 @@ from schmp_estimators.lda.kernels.exchange import (
     read_lengths,
 )
 from schmp_estimators.lda.programs.blocks import home_words
-from schmp_estimators.lda.programs.seeds import word_seeds
 from schmp_estimators.lda.programs.topics import topic_dtype
 from schmp_estimators.lda.programs.warp import WarpLDA
 from schmp_estimators.lda.programs.warp_values import WarpReport
@@ -104,14 +107,11 @@ def test_no_word_is_more_than_a_share_of_an_owners_work():
     assert words_at_home(totals, layout, 10**6, 4, 12, far=False, alone=True).tolist() == [0, 0, 0, 0]
 
 
-def test_seeded_words_and_lone_shards_stay_at_home():
+def test_words_of_lone_shards_stay_at_home():
     totals = zipf()
     program = WarpLDA(100, len(totals), 0.1, 0.01)
     assert program.words_at_home(totals, make_layout(totals, 1)) is None
     assert program.words_at_home(totals, make_layout(totals, 9)) is not None
-    seeds = word_seeds(sparse.csc_array(([5.0], ([2], [0])), shape=(100, len(totals))), totals, None)
-    seeded = WarpLDA(100, len(totals), 0.1, 0.01, seeds=seeds)
-    assert seeded.words_at_home(totals, make_layout(totals, 9)) is None
 
 
 @given(seed=st.integers(0, 10**6), n_shards=st.integers(1, 5))
@@ -365,33 +365,3 @@ def test_sums_of_what_came_before(n):
     arrays = list(np.random.default_rng(n).integers(0, 9, (n, 3)))
     found = sums_before(Place(), arrays, "counts")
     np.testing.assert_array_equal(found, np.cumsum(arrays, axis=0) - arrays)
-
-
-def test_totals_of_shards_that_fit_in_32_bits_add_up_to_such_that_do_not():
-    program, most = WarpLDA(2, 10, 0.1, 0.01), np.iinfo(np.int32).max
-    reports = [WarpReport(np.array([most, p], np.int32), (p, 2 * p), 4) for p in range(3)]
-    merged = program.merge(program.merge(*reports[:2]), reports[2])
-    for model in (program.aggregate(None, reports), program.aggregate(None, [merged])):
-        assert model.topic_total.dtype == np.int64
-        assert model.topic_total.tolist() == [3 * most, 3] and model.moved == (3, 6)
-
-
-@pytest.mark.parametrize("seeded", [False, True])
-def test_the_model_has_two_arrays_over_topics_and_is_made_without_many_more(seeded):
-    n_topics, rng = 1 << 20, np.random.default_rng(0)
-    reports = [WarpReport(rng.integers(0, 9, n_topics, np.int32), (1, 2), 4) for _ in range(3)]
-    program = WarpLDA(n_topics, 10, 0.1, 0.01)
-    total, smooth = sum(report.topic_total.astype(np.int64) for report in reports), 10 * np.float64(np.float32(0.01))
-    if seeded:
-        seeds = word_seeds(sparse.csc_array(([5.0], ([2], [0])), shape=(n_topics, 10)), np.ones(10, np.int64), None)
-        program, smooth = replace(program, seeds=seeds), smooth + seeds.total
-    tracemalloc.start()
-    try:
-        model = program.aggregate(None, reports)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    np.testing.assert_array_equal(model.topic_total, total)
-    np.testing.assert_array_equal(model.inverse, (1.0 / (total + smooth)).astype(np.float32))
-    assert (model.topic_total.dtype, model.inverse.dtype) == (np.uint8, np.float32)
-    assert peak < 5.5 * n_topics

@@ -5,8 +5,7 @@ import pytest
 from lda_cases import CUTS, fit, make_shards, random_counts
 from oracles.lda_fplus import CopiesOracle
 
-from schmp_estimators.lda.samplers.data_parallel import DataParallelLDA
-from schmp_estimators.lda.samplers.fplus import FPlusLDA
+from schmp_estimators.lda.samplers.fplus import DataParallelLDA, FPlusLDA
 
 
 @pytest.mark.parametrize("n_components", [1, 3, 20])

@@ -19,7 +19,7 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TopicRows
 from schmp_estimators.lda.kernels.document_priors import topic_priors
 from schmp_estimators.lda.kernels.foldin import topic_model
-from schmp_estimators.lda.kernels.topic_counts import merge_counts, topic_counts
+from schmp_estimators.lda.kernels.likelihood import merge_counts, topic_counts
 from schmp_estimators.lda.kernels.warp_documents import sample_documents
 from schmp_estimators.lda.programs.foldin import proportions
 from schmp_estimators.lda.samplers.fplus import FPlusLDA

@@ -16,13 +16,12 @@ from scipy.stats import chi2
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TopicRows, WordBlock
-from schmp_estimators.lda.kernels.listed import LANES, add_listed, find_lane
+from schmp_estimators.lda.kernels.lists import LANES, add_listed, find_lane
 from schmp_estimators.lda.kernels.saber import (
     DocumentLists,
     list_documents,
     make_lists,
     make_scratch,
-    number_documents,
     sample_words,
     smoothing,
 )
@@ -115,8 +114,7 @@ def test_lists_have_the_topics_of_documents(n_topics):
     rng = np.random.default_rng(0)
     topic = rng.choice(rng.integers(0, n_topics, 30), len(shard.place))
     topic = topic.astype(np.int16 if n_topics < 1 << 15 else np.int32)
-    document, ptr, n_blocks, lists = made = make_lists(shard.doc_ptr, n_topics)
-    number_documents(shard.doc_ptr, shard.place, document)
+    document, ptr, n_blocks, lists = made = make_lists(shard.doc_ptr, shard.place, n_topics)
     totals, scratch = np.zeros(n_topics, np.int64), np.zeros((2, n_topics), np.int32)
     list_documents(0, len(counts), shard.doc_ptr, shard.place, freeze(topic), *made[1:], *scratch, totals)
     np.testing.assert_array_equal(totals, np.bincount(topic, minlength=n_topics))
@@ -177,8 +175,7 @@ def test_a_topic_is_drawn_from_the_conditional_of_the_token_given_all_others(top
     (shard,), _ = make_shards(np.ones((n, 1 + len(others)), np.int32))
     topics = np.empty(len(shard.place), np.int16)
     topics[shard.place] = np.tile(np.append(topic, others), (n, 1)).reshape(-1)
-    document, *lists = make_lists(shard.doc_ptr, 4)
-    number_documents(shard.doc_ptr, shard.place, document)
+    document, *lists = make_lists(shard.doc_ptr, shard.place, 4)
     scratch = np.zeros((2, 4), np.int32)
     list_documents(0, n, shard.doc_ptr, shard.place, freeze(topics), *lists, *scratch, np.zeros(4, np.int64))
     row = in_word + np.eye(4, dtype=int)[topic]

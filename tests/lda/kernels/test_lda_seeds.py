@@ -19,7 +19,9 @@ from scipy.special import gammaln
 
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.kernels.seeds import sample_seeded_word
+from schmp_estimators.lda.blocks import WordBlock, no_rows
+from schmp_estimators.lda.kernels.warp import pieces_of, sample_words
+from schmp_estimators.lda.kernels.word_priors import SeedRows
 from schmp_estimators.lda.programs.seeds import word_seeds
 from schmp_estimators.lda.samplers import SAMPLERS
 from schmp_estimators.lda.samplers.fplus import FPlusLDA, sample_fplus
@@ -154,6 +156,7 @@ def test_what_flows_from_topic_to_topic_flows_back():
     n, document, word = 200_000, np.array([3, 0, 1, 5]) + 0.4, np.array([2, 7, 0, 1])
     seeds, beta = np.array([0.0, 0.0, 3.5, 1.0]), np.float32(0.25)
     inverse = freeze((1 / (np.array([40, 25, 3, 60]) + 7.5 + seeds)).astype(np.float32))
+    rows = freeze(SeedRows(np.zeros(1, np.int32), np.array([0, 2]), np.array([2, 3], np.int32), np.array([3.5, 1.0])))
     target = document * (word + beta + seeds) * inverse
     target /= target.sum()
     rng, flow = np.random.default_rng(0), []
@@ -161,10 +164,10 @@ def test_what_flows_from_topic_to_topic_flows_back():
         tokens = np.empty((n, 2), np.int16)
         tokens[:, 0], tokens[:, 1] = s, rng.choice(4, n, p=document / document.sum())
         row = word + np.eye(4, dtype=int)[s]
-        sample_seeded_word(
-            tokens.reshape(-1), np.uint64(17), row + seeds, inverse, beta, stream_key(1, s),
-            np.repeat(np.arange(4, dtype=np.int16), row), np.zeros(0, np.int32), np.zeros(0, np.int64),
-            np.array([2, 3], np.int32), np.array([3.5, 1.0]), False, (0,),
+        block = freeze(WordBlock(row[None].astype(np.int32), np.zeros(1, np.int64), np.empty(0, np.int16), no_rows(1)))
+        sample_words(
+            0, 1, freeze(pieces_of(tokens, np.array([0, n]))), freeze(np.array([17])), block, block.fixed, rows,
+            tokens[:0].reshape(-1), inverse, beta, stream_key(1, s), False, (0,),
         )  # fmt: skip
         flow.append(target[s] * np.bincount(tokens[:, 0], minlength=4) / n)
         expected = (row + beta + seeds) / (row + beta + seeds).sum()

@@ -13,13 +13,13 @@ from schmp_estimators.lda.data.counts import canonical_counts, count_words
 from schmp_estimators.lda.data.tokens import Plan, layout_by_column, make_layout, make_shard, shard_offsets
 from schmp_estimators.lda.data.topic_rows import (
     add_rows,
+    counts_of_rows,
     cut_rows,
     order_rows,
     rows_of_counts,
     rows_of_lists,
     stack_rows,
 )
-from schmp_estimators.lda.data.topics import counts_of_rows
 
 
 @given(seed=st.integers(0, 10**6), cuts=st.lists(st.integers(0, 12), max_size=4).map(sorted))

@@ -13,7 +13,7 @@ from oracles.lda_warp import WarpOracle, topic_in_order
 from schmp_estimators.core.jit import kernel_of_this_process
 from schmp_estimators.core.values import Frozen
 from schmp_estimators.lda.kernels.rows import pack_rows, unpack_rows
-from schmp_estimators.lda.kernels.warp_tables import SLACK, fill_slots
+from schmp_estimators.lda.kernels.warp import SLACK, fill_slots
 from schmp_estimators.lda.programs.warp import WarpLDA
 
 

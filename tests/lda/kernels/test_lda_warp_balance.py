@@ -19,9 +19,9 @@ from scipy.stats import chi2
 from schmp_estimators.core.jit import kernel_of_this_process
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.kernels.warp import sample_word
+from schmp_estimators.lda.blocks import TopicRows, WordBlock
+from schmp_estimators.lda.kernels.warp import pieces_of, sample_words
 from schmp_estimators.lda.kernels.warp_documents import sample_documents
-from schmp_estimators.lda.kernels.warp_tables import fill_slots
 
 N = 200_000
 ALPHA, BETA = np.float32(0.4), np.float32(0.25)
@@ -40,15 +40,14 @@ def sample_by_word(topic, proposals, mh_steps=1, fixed_topic=(), fixed_tokens=()
     """Do the word pass for N tokens in the same situation, and return their topics and proposals."""
     tokens = np.empty((N, 1 + mh_steps), np.int16)
     tokens[:, 0], tokens[:, 1:] = topic, proposals
-    row = WORD.copy()
+    row = WORD.astype(np.int32)
     row[topic] += 1
-    slots, ends = np.empty(64, np.int16), np.empty(K, np.int64)
-    shift = kernel_of_this_process(fill_slots)(row.astype(np.int32), 48, slots, ends)
-    n, fixed_topic = row.sum(), np.array(fixed_topic, np.int32)
-    row[fixed_topic] += np.array(fixed_tokens, int)
-    kernel_of_this_process(sample_word)(
-        tokens.reshape(-1), np.uint64(17), row.astype(np.int32), INVERSE, BETA, stream_key(1, topic), slots, shift,
-        ends, n, fixed_topic, np.cumsum(fixed_tokens, dtype=np.int64), (0,) * mh_steps,
+    ends = np.array([0, len(fixed_topic)])
+    fixed = freeze(TopicRows(ends, np.array(fixed_topic, np.int32), np.array(fixed_tokens, np.int32)))
+    block = freeze(WordBlock(row[None], np.zeros(1, np.int64), np.empty(0, np.int16), fixed))
+    kernel_of_this_process(sample_words)(
+        0, 1, freeze(pieces_of(tokens, np.array([0, N]))), freeze(np.array([17])), block, fixed, None,
+        tokens[:0].reshape(-1), INVERSE, BETA, stream_key(1, topic), False, (0,) * mh_steps,
     )  # fmt: skip
     return tokens[:, 0], tokens[:, 1:]
 

@@ -10,11 +10,11 @@ from lda_cases import random_counts
 from schmp_estimators import DistributedLDA
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import WordTopics
-from schmp_estimators.lda.data import weighing
+from schmp_estimators.lda.data import passages as weighing
 from schmp_estimators.lda.data.corpus import open_corpus
 from schmp_estimators.lda.data.counts import canonical_counts
-from schmp_estimators.lda.data.weighing import weigh_topics
-from schmp_estimators.lda.kernels.weighing import TOKEN, expect_topics
+from schmp_estimators.lda.data.passages import weigh_topics
+from schmp_estimators.lda.kernels.first_topics import TOKEN, expect_topics
 
 ALPHA = np.array([0.1, 0.3, 0.05, 0.2, 0.7, 0.1, 0.4], np.float32)
 

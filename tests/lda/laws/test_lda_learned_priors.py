@@ -15,8 +15,7 @@ from schmp_estimators import DistributedLDA
 from schmp_estimators.core.io.checkpoint import CheckpointMismatchError
 from schmp_estimators.core.program import Saved
 from schmp_estimators.core.stages import At
-from schmp_estimators.lda.kernels.likelihood import count_histogram
-from schmp_estimators.lda.kernels.topic_counts import TopicCounts
+from schmp_estimators.lda.kernels.likelihood import TopicCounts, count_histogram
 from schmp_estimators.lda.programs import learning
 from schmp_estimators.lda.programs.seeds import SeedCounts, word_seeds
 from schmp_estimators.lda.programs.warp import WarpLDA

@@ -241,7 +241,7 @@ def test_proposals_are_drawn_again_only_where_a_fit_goes_on(where, little_memory
 
 
 def sizes(**changed):
-    given = {"n_tokens": 1_000_000, "n_docs": 50, "n_words": 40, "n_topics": 10, "longest": 100, "heaviest": 1000}
+    given = {"n_tokens": 1_000_000, "n_docs": 50, "n_words": 40, "n_topics": 10, "longest": 100}
     return spill.Sizes(**given | {"state": 6, "table": 0, "rows": 0} | changed)
 
 
@@ -262,7 +262,6 @@ def test_slices_follow_from_memory(n_processes):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"heaviest": 900_000}, r"a seeded word \(900000 tokens at most\) need 0\.02\d+ GiB.*: 0\.000931 GiB of what"),
         ({"longest": 900_000}, r"longest document \(900000 tokens\)"),
         ({"n_topics": 10**7}, r"n_components=10000000 topics.*need .*GiB.*fewer topics"),
         ({"n_words": 10**6}, r"arrays over 1000000 words.*most frequent words.*memory-limit.*workers"),

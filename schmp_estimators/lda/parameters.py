@@ -1,0 +1,305 @@
+"""What users of `DistributedLDA` ask for, checked: priors, starts, names of words and seed words.
+
+With larger priors in the first sweeps, topics are not yet set on what chance gave them.  With passages, each topic
+begins with some tokens of one document (`data.passages`): what topics have to tell apart is there from the first sweep
+on, and what is together in a topic belongs together.  With words that begin in two topics each, only the former is so.
+Measured in docs/measurements/lda.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from schmp_estimators.core.door.masks import unmask
+from schmp_estimators.lda.programs.learning import mean_alpha, memory_of_counts
+from schmp_estimators.lda.samplers import check_steps
+from schmp_estimators.lda.use import dense_limit
+
+#: Kernels have 32 bits: beyond these bounds, sums and ratios of priors leave their range.
+LEAST, MOST = 1e-30, 1e30
+#: What priors that are learned begin with, of documents and of words, and every how many sweeps they are learned.
+LEARN_FROM, LEARN_BETA_FROM, LEARN_EVERY = 0.1, 0.01, 5
+
+
+class Priors(NamedTuple):
+    """Priors as numbers."""
+
+    #: The document-topic prior, or the mean of those of all topics.
+    alpha: float
+    #: The topic-word prior.
+    beta: float
+    #: (K,) the document-topic prior of each topic, or None if they are the same.
+    alphas: NDArray[np.float64] | None = None
+    #: Number of sweeps between two times that `alphas` are learned, and that `beta` is; 0 for never.
+    learn_every: tuple[int, int] = (0, 0)
+
+
+def check_parameters(estimator: Any, earlier: sparse.csc_array | None) -> None:
+    """Raise ValueError if parameters do not go together, or with counts of earlier documents."""
+    priors_asked_for(estimator)
+    check_steps(estimator.sampler, estimator.mh_steps)
+    if earlier is not None and earlier.shape[0] != estimator.n_components:
+        raise ValueError(
+            f"n_components={estimator.n_components}, but the earlier fit had {earlier.shape[0]} topics; keep the "
+            "number, or begin anew with fit and warm_start=False"
+        )
+
+
+def priors_asked_for(estimator: Any) -> Priors:
+    """Return the priors that the parameters of an estimator ask for; where they are learned, how that begins.
+
+    Raises
+    ------
+    ValueError
+        If a prior for every topic does not have one for every topic, or one that is none.
+    """
+    n_topics, alpha, beta = estimator.n_components, estimator.doc_topic_prior, estimator.topic_word_prior
+    uniform = 1.0 / n_topics
+    of_words = LEARN_EVERY if isinstance(beta, str) else 0  # "learn"
+    beta = LEARN_BETA_FROM if of_words else uniform if beta is None else float(beta)
+    if isinstance(alpha, str):
+        return Priors(LEARN_FROM, beta, np.full(n_topics, LEARN_FROM), (LEARN_EVERY, of_words))
+    if alpha is None or np.ndim(alpha) == 0:
+        return Priors(uniform if alpha is None else float(alpha), beta, None, (0, of_words))
+    alphas = _check_array("doc_topic_prior", alpha, n_topics)
+    return Priors(mean_alpha(alphas), beta, alphas, (0, of_words))
+
+
+def going_on(asked: Priors, fitted: Any, *, keep: bool) -> Priors:
+    """Return learned priors as an earlier fit has left them; `keep` them from then on, or go on learning."""
+    found = asked._replace(learn_every=(0, 0)) if keep else asked
+    if asked.learn_every[1]:
+        found = found._replace(beta=fitted.topic_word_prior_)
+    if asked.learn_every[0]:
+        alphas = np.array(np.broadcast_to(fitted.doc_topic_prior_, len(asked.alphas)), np.float64)  # type: ignore[arg-type]
+        found = found._replace(alpha=mean_alpha(alphas), alphas=alphas)
+    return found
+
+
+def _check_array(name: str, values: Any, n_topics: int) -> NDArray[np.float64]:
+    """Return a prior for every topic as a copy that nobody can change."""
+    values = unmask(values, name)
+    try:
+        given = np.array(values, np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be one number, or numbers, one for each topic: {error}") from error
+    if given.shape != (n_topics,):
+        raise ValueError(
+            f"{name} has shape {given.shape}, but n_components={n_topics}; give one number for all topics, or an array "
+            f"of shape ({n_topics},)"
+        )
+    if bad := np.flatnonzero(~((given >= LEAST) & (given <= MOST))).tolist():
+        raise ValueError(
+            f"{name}[{bad[0]}] is {given[bad[0]]}; priors must be from {LEAST:g} to {MOST:g}"
+            + (f", and so must {len(bad) - 1} others" if bad[1:] else "")
+            + ": give rare topics a small prior, such as 1e-3, not zero"
+        )
+    given.flags.writeable = False
+    return given
+
+
+def check_learning(n_tokens: int, n_topics: int) -> None:
+    """Raise MemoryError if what learning document-topic priors needs on the client could be too large."""
+    needed, limit = memory_of_counts(n_tokens, n_topics), dense_limit()
+    if needed > limit:
+        raise MemoryError(
+            f"doc_topic_prior='learn' may need {needed / 2**30:.3g} GiB for the counts of {n_topics} topics in "
+            f"{n_tokens} tokens; give an array or a number as doc_topic_prior, or raise the limit with "
+            f"dask.config.set({{'schmp-estimators.dense-limit': {math.ceil(needed)}}})"
+        )
+
+
+#: Larger priors of a tempered start, in units of those asked for.
+HOT_DOCUMENT, HOT_WORD = 5.0, 10.0
+#: Where documents have so many tokens on average, only the prior for documents is larger.
+LONG_DOCUMENT = 500
+#: From so many topics on, "auto" begins with passages, unless topics have more tokens than so many on average: beyond
+#: these, longer fits end better without.
+MANY_TOPICS, TOKENS_OF_TOPIC = 50, 100_000
+#: Among how many topics, drawn for each word, its tokens begin in a sparse start.
+TOPICS_OF_WORD = 2
+#: The most sweeps of a tempered start.
+HOT_SWEEPS = 30
+
+
+def suits_passages(n_tokens: int, n_topics: int) -> bool:
+    """Return whether "auto" begins with passages."""
+    return n_topics >= MANY_TOPICS and n_tokens <= TOKENS_OF_TOPIC * n_topics
+
+
+def hot_priors(
+    priors: tuple[float, float], n_tokens: int, n_docs: int, n_used_words: int, n_topics: int
+) -> tuple[float, float]:
+    """Return the priors of documents and words for a tempered start, 0 where text would not outweigh a larger one.
+
+    Parameters
+    ----------
+    priors : tuple of two floats
+        Alpha and beta as asked for.
+    n_tokens, n_docs, n_used_words, n_topics : int
+        Sizes of the corpus, without words that no document has, and of the model.
+    """
+    alpha, beta = priors
+    length = n_tokens / max(1, n_docs)
+    # K alpha is no more than half an average document.
+    hot_document, hot_word = min(HOT_DOCUMENT * alpha, length / (2 * n_topics)), HOT_WORD * beta
+    suits = length < LONG_DOCUMENT and 4 * n_used_words * hot_word <= n_tokens / n_topics
+    return hot_document, hot_word if suits else 0.0
+
+
+def hot_sweeps(max_iter: int, done: int = 0, begun_with: int = HOT_SWEEPS) -> int:
+    """Return how many sweeps a tempered start has: no more than half of them, so that a fit ends with its own priors.
+
+    Parameters
+    ----------
+    max_iter : int
+        Number of sweeps of the fit.
+    done : int
+        Sweeps that a checkpoint has behind it: theirs are what they were.
+    begun_with : int
+        What the fit of that checkpoint was to have.  More sweeps than it had asked for are not tempered again; if there
+        are to be fewer, the rest of them may be no longer.
+    """
+    return min(begun_with, max(done, max_iter // 2))
+
+
+#: Stands for the number of a column where several have the same name.
+_TWICE = -1
+#: What is said of words where columns have no names.
+_NAMELESS = (
+    "X has no names of columns: give numbers of columns, or feature_names, a list of names or the vectorizer in front, "
+    "as in make_pipeline(vectorizer, DistributedLDA(feature_names=vectorizer))"
+)
+
+
+def word_names(estimator: Any, n_words: int) -> NDArray[Any] | None:
+    """Return the names of the words, those of `feature_names` or of the columns of X; None if there are none."""
+    if estimator.feature_names is None:
+        return getattr(estimator, "feature_names_in_", None)
+    return read_names(estimator.feature_names, n_words)
+
+
+def read_names(given: Any, n_words: int) -> NDArray[Any]:
+    """Return names of words that are given as an array, or by a fitted vectorizer.
+
+    Raises
+    ------
+    ValueError
+        If the vectorizer knows none, or if there is not one for each word.
+    """
+    names = unmask(_names_of(given) if hasattr(given, "get_feature_names_out") else given, "feature_names")
+    names = np.array(names)
+    if names.shape != (n_words,):
+        raise ValueError(
+            f"feature_names has shape {names.shape}, but there are {n_words} words; give one name for each column, for "
+            "example vectorizer.get_feature_names_out()"
+        )
+    return names
+
+
+def _names_of(vectorizer: Any) -> Any:
+    try:
+        return vectorizer.get_feature_names_out()
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"feature_names is a {type(vectorizer).__name__} that has no names ({error}). It must be the object that "
+            "is fitted in front, as in make_pipeline(vectorizer, DistributedLDA(feature_names=vectorizer)). Searches, "
+            "cross-validation and Pipeline(memory=...) fit copies of it: for these give the words to both, "
+            "CountVectorizer(vocabulary=words) and DistributedLDA(feature_names=words)"
+        ) from error
+
+
+def seed_counts(estimator: Any, word_totals: NDArray[np.int64], names: NDArray[Any] | None) -> sparse.csc_array | None:
+    """Return the imaginary tokens of words (V) in topics (K) that the parameters ask for, None if there are none.
+
+    `names` are those of the words.
+
+    Raises
+    ------
+    ValueError
+        If what is given are no such tokens.
+    """
+    given = estimator.seed_words
+    if given is None:
+        return None
+    shape = (estimator.n_components, len(word_totals))
+    is_dict = isinstance(given, Mapping)
+    found = _of_dict(estimator, given, word_totals, names) if is_dict else _of_array(unmask(given, "seed_words"), shape)
+    found.sum_duplicates()
+    found.eliminate_zeros()
+    return found if found.nnz else None
+
+
+def seeds_of_first_batch(estimator: Any, asked: sparse.csc_array | None) -> sparse.csc_array | None:
+    """Return the seeds that a later batch is sampled with: those of the first one, in whose tokens they are weighed.
+
+    Raises
+    ------
+    ValueError
+        If the parameters ask for others by now: for other words or topics, or for other numbers in an array.
+    """
+    fitted: sparse.csc_array | None = getattr(estimator, "seed_counts_", None)
+    is_same = asked is fitted
+    if asked is not None and fitted is not None:
+        by_name = isinstance(estimator.seed_words, Mapping)
+        is_same = ((asked != 0) != (fitted != 0) if by_name else asked != fitted).nnz == 0
+    if not is_same:
+        raise ValueError(
+            "seed_words are not those of the first batch, which partial_fit keeps: give the same, or begin anew by fit"
+        )
+    return fitted
+
+
+def _of_dict(
+    estimator: Any, given: Mapping[Any, Any], word_totals: NDArray[np.int64], names: NDArray[Any] | None
+) -> sparse.csc_array:
+    n_topics, columns = estimator.n_components, dict[Any, int]()
+    for at, name in enumerate([] if names is None else names.tolist()):
+        columns[name] = _TWICE if name in columns else at
+    cells: dict[tuple[int, int], float] = {}
+    for topic, words in given.items():
+        if not isinstance(topic, (int, np.integer)) or not 0 <= topic < n_topics:
+            raise ValueError(f"seed_words has the topic {topic!r}; topics are numbers from 0 to {n_topics - 1}")
+        if isinstance(words, (str, bytes)) or not np.iterable(words):
+            raise ValueError(f"seed_words[{topic}] is {words!r}; give a list of words")
+        for word in words:
+            column = _column(word, columns, len(word_totals), f"seed_words[{topic}]")
+            cells[int(topic), column] = float(estimator.seed_weight) * max(1, int(word_totals[column]))
+    rows, found = np.array(list(cells), np.int64).reshape(-1, 2).T
+    return sparse.csc_array((np.array(list(cells.values())), (rows, found)), shape=(n_topics, len(word_totals)))
+
+
+def _column(word: Any, columns: Mapping[str, int], n_words: int, where: str) -> int:
+    if isinstance(word, str):
+        if columns.get(word) == _TWICE:
+            raise ValueError(f"{where} has the word {word!r}, which several columns have as their name: give numbers")
+        if word in columns:
+            return columns[word]
+        known = "X has no such column" if columns else _NAMELESS
+        raise ValueError(f"{where} has the word {word!r}, but {known}")
+    if isinstance(word, (int, np.integer)) and 0 <= word < n_words:
+        return int(word)
+    raise ValueError(f"{where} has the word {word!r}; words are names of columns, or numbers from 0 to {n_words - 1}")
+
+
+def _of_array(given: Any, shape: tuple[int, int]) -> sparse.csc_array:
+    try:
+        found = sparse.csc_array(given if sparse.issparse(given) else np.asarray(given, np.float64), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"seed_words must be a dictionary or an array of numbers: {error}") from error
+    if found.shape != shape:
+        raise ValueError(
+            f"seed_words has shape {found.shape}; an array must have shape (n_components, n_features) = {shape}"
+        )
+    if not ((found.data >= 0) & (found.data <= MOST)).all():
+        raise ValueError(
+            "seed_words has values that are negative or not finite, or above "
+            f"{MOST:g}; they are numbers of tokens, 0 for none"
+        )
+    return found.copy()
