@@ -29,13 +29,8 @@ from schmp_estimators.linear.data.samples import (
     Samples,
     any_dask,
     check_finite,
-    check_input,
     check_length,
-    check_weights,
-    drop_weightless,
     explain_sums,
-    here,
-    read_samples,
 )
 from schmp_estimators.linear.following import Followed
 from schmp_estimators.linear.penalties.choose import check_factors
@@ -47,16 +42,6 @@ from schmp_estimators.linear.programs.homotopy import HomotopyProblem
 from schmp_estimators.linear.programs.input import Extent, split_rows
 from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, SumsError
 from schmp_estimators.linear.programs.resolve import Resolve
-
-__all__ = [
-    "Place",
-    "Samples",
-    "check_input",
-    "check_weights",
-    "drop_weightless",
-    "here",
-    "read_samples",
-]
 
 #: Stored values of X up to which rounds take longer than what is done in them, so that they are not to pass the client.
 _MOST_LED = 1 << 22
@@ -114,7 +99,8 @@ def penalty_identity(estimator: Any, problem: Problem) -> dict[str, Any]:
     """Return what a checkpoint knows of the shape of the penalty, and the type of X."""
     factors = check_factors(estimator.penalty_factors, problem.extent.n_columns)
     digest = hashlib.sha256(np.asarray(factors, np.float64).tobytes()).hexdigest()
-    return {"l1_ratio": float(estimator.l1_ratio), "penalty_factors": digest, "dtype": str(problem.extent.dtype)}
+    shape = {"l1_ratio": float(estimator.l1_ratio), "positive": bool(estimator.positive), "penalty_factors": digest}
+    return {**shape, "dtype": str(problem.extent.dtype)}
 
 
 @contextmanager

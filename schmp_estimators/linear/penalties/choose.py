@@ -30,9 +30,9 @@ def choose_penalty(strength: float, l1_ratio: float, factors: PerColumn = 1.0, p
     return ElasticNet(read_only(l1_ratio * whole), read_only((1.0 - l1_ratio) * whole), bool(positive))
 
 
-def unit_penalty(n_columns: int, l1_ratio: float, penalty_factors: Any, positive: bool = False) -> Any:
-    """Return the penalty of strength one that parameters stand for."""
-    return choose_penalty(1.0, l1_ratio, check_factors(penalty_factors, n_columns, positive), positive)
+def unit_penalty(estimator: Any, l1_ratio: float, penalty_factors: Any, positive: bool = False) -> Any:
+    """Return the penalty of strength one that parameters stand for, for the columns that an estimator knows of."""
+    return choose_penalty(1.0, l1_ratio, check_factors(penalty_factors, estimator.n_features_in_, positive), positive)
 
 
 def check_factors(given: Any, n_columns: int, positive: bool = False) -> PerColumn:
