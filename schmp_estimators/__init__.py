@@ -31,11 +31,14 @@ __all__ = [
     "PrioritizedLasso",
     "PrioritizedLassoCV",
     "ScheduleDisplay",
+    "SparseGLM",
+    "SparseGLMCV",
     "SparseLogisticRegression",
     "SparseLogisticRegressionCV",
     "TopicDisplay",
     "__version__",
     "prioritized_lasso_path",
+    "sparse_glm_path",
     "sparse_logistic_path",
 ]
 
@@ -50,10 +53,13 @@ _HOME = {
     "PrioritizedLasso": "schmp_estimators.linear.lasso",
     "PrioritizedLassoCV": "schmp_estimators.linear.lasso",
     "ScheduleDisplay": "schmp_estimators.monitor.schedule_display",
+    "SparseGLM": "schmp_estimators.linear.glm",
+    "SparseGLMCV": "schmp_estimators.linear.glm",
     "SparseLogisticRegression": "schmp_estimators.linear.logistic",
     "SparseLogisticRegressionCV": "schmp_estimators.linear.logistic",
     "TopicDisplay": "schmp_estimators.monitor.topic_display",
     "prioritized_lasso_path": "schmp_estimators.linear.lasso",
+    "sparse_glm_path": "schmp_estimators.linear.glm",
     "sparse_logistic_path": "schmp_estimators.linear.logistic",
 }
 

@@ -34,6 +34,7 @@ from schmp_estimators.linear.fold_paths import Fold, FoldAtHand, Folded
 from schmp_estimators.linear.folding import FoldedProblem, open_folds
 from schmp_estimators.linear.grids import Floats, Grid
 from schmp_estimators.linear.losses.base import Loss
+from schmp_estimators.linear.penalties.base import Penalty
 from schmp_estimators.linear.penalties.choose import unit_penalty
 from schmp_estimators.linear.programs.choose import choose_solver, is_quadratic
 from schmp_estimators.linear.programs.folds import Drop, Plan
@@ -90,6 +91,8 @@ class CrossValidated(FollowedEstimator):
     positive = False
     class_weight: Any = None
 
+    #: the estimator that fits all samples
+    _kind: Any
     #: of tasks on a cluster, and of a fit in warnings
     _name, _what = "lasso-cv", "The fit"
     #: the attribute with the value of each fold, and whether larger ones are better
@@ -145,14 +148,25 @@ class CrossValidated(FollowedEstimator):
     def _loss(self) -> Loss:
         raise NotImplementedError
 
+    def _check(self) -> None:
+        """Raise an error if parameters do not go together."""
+
     def _grid(self) -> Grid:
         raise NotImplementedError
 
+    def _unit(self) -> Penalty:
+        """Return the penalty of strength one."""
+        found: Penalty = unit_penalty(self, self.l1_ratio, self.penalty_factors, self.positive)
+        return found
+
     def _model(self, value: float) -> Any:
-        """Return the estimator that fits all samples with a penalty."""
-        raise NotImplementedError
+        """Return the estimator that fits all samples with a penalty; their weights know of those of classes."""
+        kind, others = self._kind, {"n_jobs", "verbose", "class_weight"}
+        given = {name: getattr(self, name) for name in set(self._get_param_names()) & set(kind._get_param_names())}
+        return kind(**{name: one for name, one in given.items() if name not in others}, **{self._grid().name: value})
 
     def _fit(self, place: Place, X: Any, y: Any, sample_weight: Any, params: dict[str, Any]) -> Self:
+        self._check()
         loss, grid = self._loss(), self._grid()
         given = self._read(place, X, y, sample_weight, **({} if classifies(loss) else {"y_numeric": True}))
         routed = self._route(sample_weight, params)
@@ -172,8 +186,7 @@ class CrossValidated(FollowedEstimator):
         samples = given._replace(weights=weights).rows(counted)
         plan = make_plan(folds, fitted, counted)
         with self._opened(place, given, samples, np.array(responses), plan) as (problem, context):
-            penalty = unit_penalty(self, self.l1_ratio, self.penalty_factors, self.positive)
-            options = PathOptions(penalty, self.tol, self.max_iter, self.fit_intercept)
+            options = PathOptions(penalty := self._unit(), self.tol, self.max_iter, self.fit_intercept)
             score = partial(self._score, given, routed.score, np.flatnonzero(counted))
             common = (problem, loss, options, grid, unit, targets.codes, targets.classes, self._what, score)
             solver = choose_solver(None, problem.extent, grid.count, penalty) if is_quadratic(loss) else "rounds"
@@ -184,7 +197,7 @@ class CrossValidated(FollowedEstimator):
             self._choose(grid.name, values, found)
             final = self._final(context, place, given._replace(weights=targets.factors))
             kept = ("classes_", "coef_", "intercept_", "dual_gap_", "n_iter_")
-            vars(self).update({name: getattr(final, name) for name in kept if hasattr(final, name)})
+            self.__dict__.update({name: getattr(final, name) for name in kept if hasattr(final, name)})
         return self
 
     def _values_of(self, grid: Grid, given: Folded, n_folds: int) -> Floats:
@@ -200,7 +213,7 @@ class CrossValidated(FollowedEstimator):
     def _choose(self, name: str, values: Floats, found: Floats) -> None:
         chosen = [best_of(self._sign * found), within_one_standard_error(self._sign * found)]
         best, simple = values[chosen].tolist()
-        vars(self).update({f"{name}s_": values, self._values: found, f"{name}_": best, f"{name}_1se_": simple})
+        self.__dict__.update({f"{name}s_": values, self._values: found, f"{name}_": best, f"{name}_1se_": simple})
 
     def _targets(self, loss: Loss, given: Given, counted: NDArray[np.bool_]) -> _Targets:
         """Return what is fitted to the samples that count, and what samples weigh in fits."""

@@ -87,6 +87,10 @@ class SparseModel(CertifiedEstimator, LinearModel):
         """
         return shared.fit_where_input_is(self, X, y, sample_weight, f"schmp-{self._name}")
 
+    def _check(self) -> None:
+        """Raise an error if parameters do not go together."""
+        check_checkpoint(self)
+
     def _loss(self) -> Loss:
         raise NotImplementedError
 
@@ -97,38 +101,41 @@ class SparseModel(CertifiedEstimator, LinearModel):
         """
         return self.alpha, None
 
-    def _penalty(self, n_columns: int, strength: float) -> Any:
-        return choose_penalty(strength, self.l1_ratio, self._factors(n_columns), self.positive)
+    def _factors(self) -> Any:
+        return check_factors(self.penalty_factors, self.n_features_in_, self.positive)
 
-    def _factors(self, n_columns: int) -> Any:
-        return check_factors(self.penalty_factors, n_columns, self.positive)
+    def _penalty(self, strength: float, factors: Any) -> Any:
+        return choose_penalty(strength, self.l1_ratio, factors, self.positive)
 
     def _fit_on(self, place: Place, X: Any, y: Any, sample_weight: Any, models: list[Any] | None = None) -> Self:
         """Fit at a place; `models` gets what has been fitted, one for each target or class."""
-        check_checkpoint(self)
+        self._check()
         loss = self._loss()
         samples = read_samples(self, X, y, sample_weight, place=place, **reading(loss))
         targets = find_targets(loss, samples, self.class_weight)
         models = [] if models is None else models
         models.clear()  # input that is lost is read again
-        opened = {"n_shards": self.n_shards, "name": self._name}
+        opened: dict[str, Any] = {"n_shards": self.n_shards, "name": self._name}
         with (
             shared.open_rows(self, samples, targets.responses, targets.weights, place, **opened) as problem,
             self._followed(X, y, place) as follower,
         ):
             strength, scale = self._strength(targets.unit)
+            per_weight = scale is None and is_quadratic(loss)
+            if scale is None and not per_weight:
+                strength *= float(targets.weights.sum()) if len(targets.weights) else problem.extent.n_rows
             kept = np.float32 if problem.extent.dtype == np.float32 else np.float64
             attributes = partial(_attributes, models, targets, scale, kept)
             followed = follower.watch(problem.rounds, attributes)
             starts = self._starts(len(targets.jobs), problem.extent.n_columns, loss)
-            penalty = self._penalty(problem.extent.n_columns, strength)
+            penalty = self._penalty(strength, self._factors())
             self.solver_ = choose_solver(self, problem.extent, len(starts), penalty)
             if self.solver_ in shared.AT_HAND and not is_quadratic(loss):
                 self.solver_ = "rounds"
             if not self._fit_at_hand(problem, followed, models, starts, kept):
-                identity = {"strength": float(strength), **shared.penalty_identity(self, problem)}
+                identity = shared.identity_of(self, problem, penalty)
                 checkpointing = Checkpointing(self, problem, identity, len(starts))
-                asked = {"per_weight": scale is None, "dtype": kept}
+                asked = {"per_weight": per_weight, "dtype": kept}
                 fits = self._fits(problem, loss, penalty, targets, starts, asked)
                 shared.fit_each(fits, models, problem, followed, checkpointing)
         if not follower.stopped:
@@ -147,20 +154,15 @@ class SparseModel(CertifiedEstimator, LinearModel):
             levels += self.intercept_
         return list(zip(coef.astype(np.float64), levels.tolist(), strict=True))
 
-    def _unit(self, n_columns: int) -> tuple[Any, float]:
-        """Return a penalty, and what it is to be multiplied by; factors that are all alike multiply alpha."""
-        factors = self._factors(n_columns)
-        alike = not np.ndim(factors)
-        unit = choose_penalty(1.0, self.l1_ratio, 1.0 if alike else factors, self.positive)
-        return unit, self.alpha * factors if alike else self.alpha
-
     def _fit_at_hand(self, problem: shared.Problem, followed: Any, models: list[Any], starts: Any, dtype: type) -> bool:
         """Fit all targets where all columns are, until a callback ends that; returns False if that is not the way."""
         n_columns, solutions, records = problem.extent.n_columns, list[Solution](), list[dict[str, float]]()
         if self.solver_ not in shared.AT_HAND:
             return False
-        penalty, strength = self._unit(n_columns)
-        found = shared.at_hand(problem, self.solver_, self.fit_intercept, penalty)
+        factors, strength = self._factors(), self.alpha
+        if not np.ndim(factors):  # factors that are all alike multiply alpha
+            factors, strength = 1.0, strength * factors
+        found = shared.at_hand(problem, self.solver_, self.fit_intercept, self._penalty(1.0, factors))
         if found is not None:
             with one_blas_thread():
                 for target, (given, _) in enumerate(starts):
@@ -191,8 +193,8 @@ class SparseModel(CertifiedEstimator, LinearModel):
         """Give one target or class after the other; of targets the Gram matrix of candidates is shared."""
         random, size = check_random_state(self.random_state), problem.extent
         for (coef, level), job in zip(starts, targets.jobs, strict=True):
-            start = {"coef": coef, "level": level}
-            model = make_model(self, loss, penalty, size, problem.n_partitions, **start, **asked)
+            start: dict[str, Any] = {"coef": coef, "level": level, **asked}
+            model = make_model(self, loss, penalty, size, problem.n_partitions, **start)
             yield make_program(self, loss, model, size, random), job
 
 
@@ -210,9 +212,10 @@ def _attributes(models: Sequence[Any], targets: Targets, scale: float | None, dt
             gap = model.certified_gap
             gaps[number] = gap / model.total_weight if scale is None else scale * gap
     found = {"coef_": coefs, "intercept_": levels, "dual_gap_": gaps}
+    if not all(getattr(model, "certified", True) for model in models):
+        found |= {"dual_gap_": np.full(count, np.nan), "stationarity_": gaps}
     if classes is not None:
         return {"classes_": classes, **found, "n_iter_": steps}
     if count > 1:
         return {**found, "n_iter_": steps.tolist()}
-    [level], [gap], [step] = levels.tolist(), gaps.tolist(), steps.tolist()
-    return {"coef_": coefs[0], "intercept_": level, "dual_gap_": gap, "n_iter_": step}
+    return {name: value[0] if name == "coef_" else value.item() for name, value in {**found, "n_iter_": steps}.items()}

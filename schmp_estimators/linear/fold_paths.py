@@ -22,7 +22,7 @@ from schmp_estimators.linear.programs.folds import (
     Training,
 )
 from schmp_estimators.linear.programs.homotopy import HomotopyProblem
-from schmp_estimators.linear.programs.input import Label, is_sparse, prefer_residual, resolution
+from schmp_estimators.linear.programs.input import Label, is_sparse, resolution
 from schmp_estimators.linear.programs.path import PathOptions, make_path
 from schmp_estimators.linear.targets import positives
 
@@ -54,14 +54,13 @@ class Fold:
         self.given, self.number, self.value = given, number, np.inf
         self.is_whole = number == len(problem.plan.folds)
         self.codes = tuple(np.unique(self._codes()).tolist())
-        self._labels: Sequence[int] = ()
+        #: number of the class of each fit, which is fitted against all others
+        self.labels: Sequence[int] = ()
         if given.classes is not None:
-            self._labels = [self.codes[k] for k in positives(len(self.codes))]
-        data = {"n_partitions": n_partitions, "n_rows": size.n_rows, "eps": resolution(problem.extent.dtype)}
-        self.paths = [
-            make_path(given.loss, given.options, prefer_residual(size), partial(_of_fit, number, position), **data)
-            for position in range(max(1, len(self._labels)))
-        ]
+            self.labels = [self.codes[k] for k in positives(len(self.codes))]
+        shape = given.loss, given.options, size, n_partitions, resolution(problem.extent.dtype)
+        count = max(1, len(self.labels))
+        self.paths = [make_path(*shape, of=partial(_of_fit, number, position)) for position in range(count)]
         self._held_out: Any = None
 
     def _codes(self) -> np.ndarray:
@@ -73,11 +72,11 @@ class Fold:
     def start(self) -> Steps:
         """Get ready for the first penalty; returns the smallest λ whose solution is zero."""
         first, *others = self.paths
-        if self._labels:
-            yield OfFold(self.number, Training(Label(self._labels[0])))
+        if self.labels:
+            yield OfFold(self.number, Training(Label(self.labels[0])))
         largest = [(yield from first.start())]
         if others:
-            yield OfFold(self.number, Multiply(tuple(self._labels)))
+            yield OfFold(self.number, Multiply(tuple(self.labels)))
             largest += yield from abreast([path.start(first) for path in others])
         return max(largest)
 

@@ -1,7 +1,9 @@
 """The penalties of a path or of a cross-validation, in the units of the user."""
 
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,31 +14,44 @@ from schmp_estimators.linear.penalties.choose import STRONGEST, WEAKEST
 Floats = NDArray[np.float64]
 
 
-class Grid(Protocol):
-    """Penalties, the strongest first."""
+@dataclass(frozen=True)
+class Grid(ABC):
+    """Penalties, the strongest first.
 
-    #: of one
-    name: str
+    Parameters
+    ----------
+    given : ndarray of shape (count,) or None
+        The penalties, or None, if they depend on the data.
+    count : int
+        How many.
+    ratio : float
+        Of the smallest to the largest, where they depend on the data.
+    """
 
+    given: Floats | None
+    count: int
+    ratio: float
+    #: of a penalty
+    name: ClassVar[str]
+
+    @abstractmethod
     def values(self, largest: float, total: float, unit: float) -> Floats:
         """Return the penalties, where λ of the summed loss is the smallest for which all coefficients are zero.
 
         Samples weigh `total` together, or `unit` times that.
         """
 
+    @abstractmethod
     def strength(self, value: float, total: float, unit: float) -> float:
         """Return λ of the summed loss."""
 
+    @abstractmethod
     def in_units(self, sums: Floats, values: Floats, totals: Floats, unit: float) -> Floats:
         """Return summed objectives as those of the user."""
 
 
-class Alphas(NamedTuple):
+class Alphas(Grid):
     """Falling penalties of the mean loss."""
-
-    given: Floats | None
-    count: int
-    ratio: float
 
     name = "alpha"
 
@@ -67,12 +82,8 @@ class Alphas(NamedTuple):
         return sums / totals
 
 
-class Weights(NamedTuple):
-    """Rising weights of the summed loss."""
-
-    given: Floats | None
-    count: int
-    ratio: float
+class Weights(Grid):
+    """Rising weights C of the summed loss."""
 
     name = "C"
 

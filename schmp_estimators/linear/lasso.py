@@ -18,7 +18,7 @@ from schmp_estimators.linear.paths import Path
 from schmp_estimators.linear.penalties.choose import unit_penalty
 from schmp_estimators.linear.predicting import LinearRegressor
 from schmp_estimators.linear.programs.folds import OfFold, SquaredErrors
-from schmp_estimators.linear.texts import check_parameters, described, keep
+from schmp_estimators.linear.texts import check_arguments, described, keep
 
 
 @described
@@ -167,7 +167,7 @@ class PrioritizedLassoCV(CrossValidated, LinearRegressor):
     (20, 5)
     """
 
-    _what = "the Lasso"
+    _kind, _what = PrioritizedLasso, "the Lasso"
 
     def __init__(
         self,
@@ -197,10 +197,6 @@ class PrioritizedLassoCV(CrossValidated, LinearRegressor):
         [function] = fold.functions()
         errors, total = yield Sum(OfFold(fold.number, SquaredErrors(function)))
         return errors / total
-
-    def _model(self, value: float) -> PrioritizedLasso:
-        shape = {"l1_ratio": self.l1_ratio, "penalty_factors": self.penalty_factors, "positive": self.positive}
-        return PrioritizedLasso(value, **shape, fit_intercept=self.fit_intercept, max_iter=self.max_iter, tol=self.tol)
 
 
 @described
@@ -277,13 +273,9 @@ def prioritized_lasso_path(
     >>> coefs.shape, int((coefs[:, 0] != 0).sum())
     ((200, 5), 0)
     """
-    check_parameters(
-        "prioritized_lasso_path",
-        **{"eps": eps, "alphas": alphas, "l1_ratio": l1_ratio, "penalty_factors": penalty_factors},
-        **{"fit_intercept": fit_intercept, "positive": positive, "max_iter": max_iter, "tol": tol},
-    )
+    check_arguments(prioritized_lasso_path, locals())
     shape = {"l1_ratio": l1_ratio, "penalty_factors": penalty_factors, "positive": positive}
-    fits = {"fit_intercept": fit_intercept, "max_iter": max_iter, "tol": tol}
+    fits: dict[str, Any] = {"fit_intercept": fit_intercept, "max_iter": max_iter, "tol": tol}
     penalty = partial(unit_penalty, **shape)
     return Path("prioritized_lasso_path", "The Lasso", Squared(), Alphas.of(alphas, eps), penalty, **fits)(
         X, y, sample_weight

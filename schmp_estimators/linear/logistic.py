@@ -23,7 +23,7 @@ from schmp_estimators.linear.paths import Path
 from schmp_estimators.linear.penalties.choose import unit_penalty
 from schmp_estimators.linear.predicting import LinearClassifier
 from schmp_estimators.linear.programs.folds import Decisions, OfFold, Right
-from schmp_estimators.linear.texts import check_parameters, described, keep
+from schmp_estimators.linear.texts import check_arguments, described, keep
 
 #: Part of the objective at zero below which gaps are rounding.
 _ROUNDING = 1e-12
@@ -193,7 +193,7 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
     (3, 5)
     """
 
-    _name, _what = "logistic-cv", "logistic regression"
+    _kind, _name, _what = SparseLogisticRegression, "logistic-cv", "logistic regression"
     _values, _sign = "scores_", 1.0
     _n_tasks = 3
     C_: float
@@ -225,14 +225,9 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
     def _scorer(self) -> Any:
         return get_scorer(self.scoring or "accuracy")
 
-    def _model(self, value: float) -> SparseLogisticRegression:
-        shape = {"l1_ratio": self.l1_ratio, "penalty_factors": self.penalty_factors}
-        fits = {"fit_intercept": self.fit_intercept, "max_iter": self.max_iter, "tol": self.tol}
-        return SparseLogisticRegression(value, **shape, **fits, warm_start=True)
-
     def _final(self, context: Any, place: Place, given: Given) -> SparseLogisticRegression:
         """Fit on all samples; a gap that is small beside the objective at zero may be large beside the one reached."""
-        model, models = self._model(self.C_), list[Any]()
+        model, models = self._model(self.C_).set_params(warm_start=True), list[Any]()
         self._fit_all(context, model, place, given, models=models)
         parts = np.array([one.objective / one.null_objective for one in models])
         gaps = np.array([one.certified_gap / one.null_objective for one in models])
@@ -274,7 +269,7 @@ def _model_of(attributes: dict[str, Any]) -> SparseLogisticRegression:
     return model
 
 
-def _knowing_classes(scorer: Any, classes: np.ndarray) -> Any:
+def _knowing_classes(scorer: Any, classes: Any) -> Any:
     """Return a scorer that takes labels for given, where its metric takes any: a fold may lack some of them."""
     metric = getattr(scorer, "_score_func", None)
     known = inspect.signature(metric).parameters if metric else {}
@@ -363,12 +358,9 @@ def sparse_logistic_path(
     >>> coefs.shape, int((coefs[:, 0] != 0).sum()), np.flatnonzero(coefs[:, 1]).tolist()
     ((50, 5), 0, [0, 1])
     """
-    check_parameters(
-        "sparse_logistic_path",
-        **{"eps": eps, "Cs": Cs, "l1_ratio": l1_ratio, "penalty_factors": penalty_factors},
-        **{"fit_intercept": fit_intercept, "class_weight": class_weight, "max_iter": max_iter, "tol": tol},
-    )
+    check_arguments(sparse_logistic_path, locals())
     penalty = partial(unit_penalty, l1_ratio=l1_ratio, penalty_factors=penalty_factors)
-    fits = {"fit_intercept": fit_intercept, "max_iter": max_iter, "tol": tol, "class_weight": class_weight}
-    what = "Logistic regression"
-    return Path("sparse_logistic_path", what, Logistic(), Weights.of(Cs, eps), penalty, **fits)(X, y, sample_weight)
+    fits: dict[str, Any] = {"fit_intercept": fit_intercept, "max_iter": max_iter, "tol": tol}
+    grid, what = Weights.of(Cs, eps), "Logistic regression"
+    path = Path("sparse_logistic_path", what, Logistic(), grid, penalty, **fits, class_weight=class_weight)
+    return path(X, y, sample_weight)

@@ -18,7 +18,7 @@ from schmp_estimators.linear.data.samples import read_samples
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.penalties.base import Penalty, fields_of
 from schmp_estimators.linear.programs.choose import kind_of, make_model, make_program
-from schmp_estimators.linear.texts import check_parameters
+from schmp_estimators.linear.texts import check_arguments
 
 _OPTIONS = (
     *("fit_intercept", "schedule", "max_iter", "tol", "n_parallel", "max_correlation", "pipeline_depth"),
@@ -127,7 +127,7 @@ def minimise(
     """
     given = locals()
     options = {name: given[name] for name in _OPTIONS}
-    check_parameters("minimise", **options)
+    check_arguments(minimise, given)
     kind_of(schedule, loss, penalty)
     asked = _Asked(loss=loss, penalty=penalty, **options)
     dask = shared.any_dask(X, y, sample_weight)

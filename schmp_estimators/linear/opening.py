@@ -33,6 +33,7 @@ from schmp_estimators.linear.data.samples import (
     explain_sums,
 )
 from schmp_estimators.linear.following import Followed
+from schmp_estimators.linear.penalties.base import fields_of
 from schmp_estimators.linear.penalties.choose import check_factors
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.centred import Fetch, Summarise, Summary, centre, centred_products, joined
@@ -95,12 +96,15 @@ def at_hand(problem: Problem, solver: str, fit_intercept: bool, penalty: Any) ->
         return None if data is None else HomotopyProblem(data, penalty, eps)
 
 
-def penalty_identity(estimator: Any, problem: Problem) -> dict[str, Any]:
-    """Return what a checkpoint knows of the shape of the penalty, and the type of X."""
-    factors = check_factors(estimator.penalty_factors, problem.extent.n_columns)
-    digest = hashlib.sha256(np.asarray(factors, np.float64).tobytes()).hexdigest()
-    shape = {"l1_ratio": float(estimator.l1_ratio), "positive": bool(estimator.positive), "penalty_factors": digest}
-    return {**shape, "dtype": str(problem.extent.dtype)}
+def identity_of(estimator: Any, problem: Problem, penalty: Any) -> dict[str, Any]:
+    """Return what a checkpoint knows of the penalty, also by the names of parameters, of the loss and the type of X."""
+    named = {name: repr(getattr(estimator, name, None)) for name in ("alpha", "C", "loss", "l1_ratio", "positive")}
+    named["penalty_factors"] = _digest([check_factors(estimator.penalty_factors, problem.extent.n_columns)])
+    return {**named, "penalty": _digest(fields_of(penalty)), "dtype": str(problem.extent.dtype)}
+
+
+def _digest(values: Iterable[Any]) -> str:
+    return hashlib.sha256(b"".join(np.asarray(value, np.float64).tobytes() for value in values)).hexdigest()
 
 
 @contextmanager

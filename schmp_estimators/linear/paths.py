@@ -21,7 +21,7 @@ from schmp_estimators.linear.data.samples import read_samples
 from schmp_estimators.linear.grids import Grid
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.programs.choose import choose_solver, is_quadratic
-from schmp_estimators.linear.programs.input import prefer_residual, resolution
+from schmp_estimators.linear.programs.input import resolution
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.path import PathOptions, make_path
 from schmp_estimators.linear.targets import classifies, find_targets
@@ -142,8 +142,7 @@ class Path:
     def _by_rounds(self, problem: shared.Problem, penalty: Any, targets: Any) -> Any:
         size, unit = problem.extent, targets.unit
         options = PathOptions(penalty, self.tol, self.max_iter, self.fit_intercept)
-        data = {"n_partitions": problem.n_partitions, "n_rows": size.n_rows, "eps": resolution(size.dtype)}
-        path = make_path(self.loss, options, prefer_residual(size), part=_OF_STEP, **data)
+        path = make_path(self.loss, options, size, problem.n_partitions, resolution(size.dtype), _OF_STEP)
         program = PathProgram(path, self.grid, unit, targets.jobs[0])
         if problem.is_led:
             program = problem.rounds.lead(program)

@@ -31,26 +31,28 @@ class _Wide(Interval):
 _COUNT = Interval(Integral, 1, None, closed="left")
 _STRENGTH = _Wide(Real, WEAKEST, STRONGEST, closed="both")
 
-#: By name of a parameter: the values that it takes.
-CONSTRAINTS: dict[str, list[Any]] = {
+#: By name of a parameter: the values that it takes, beside None where that is the default.
+_CONSTRAINTS: dict[str, Any] = {
+    "loss": "no_validation",
+    "penalty": "no_validation",
     "alpha": [_STRENGTH],
     "C": [_STRENGTH],
     "l1_ratio": [Interval(Real, 1e-6, 1, closed="both")],
-    "penalty_factors": ["array-like", None],
+    "penalty_factors": ["array-like"],
     "fit_intercept": ["boolean"],
     "schedule": [StrOptions(set(SCHEDULES))],
-    "class_weight": [dict, StrOptions({"balanced"}), None],
+    "class_weight": [dict, StrOptions({"balanced"})],
     "positive": ["boolean"],
     "max_iter": [_COUNT],
     "tol": [Interval(Real, 0, None, closed="left")],
     "warm_start": ["boolean"],
     "n_parallel": [_COUNT],
-    "max_correlation": [Interval(Real, 0, 1, closed="both"), None],
+    "max_correlation": [Interval(Real, 0, 1, closed="both")],
     "pipeline_depth": [_COUNT],
     "n_schedulers": [_COUNT],
-    "n_shards": [_COUNT, None],
-    "n_jobs": [Integral, None],
-    "checkpoint": [None, str, os.PathLike],
+    "n_shards": [_COUNT],
+    "n_jobs": [Integral],
+    "checkpoint": [str, os.PathLike],
     "checkpoint_every": [_COUNT],
     "verbose": ["verbose"],
     "random_state": ["random_state"],
@@ -58,7 +60,7 @@ CONSTRAINTS: dict[str, list[Any]] = {
     "alphas": [_COUNT, "array-like"],
     "Cs": [_COUNT, "array-like"],
     "cv": ["cv_object"],
-    "scoring": [StrOptions(set(get_scorer_names())), callable, None],
+    "scoring": [StrOptions(set(get_scorer_names())), callable],
 }
 
 _ENTRIES = """
@@ -68,6 +70,11 @@ X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features
     where it is: each chunk of rows makes a partition.
 sample_weight : array-like or Dask collection of shape (n_samples,)
     Weights of the samples, ≥ 0.
+loss : {"squared", "logistic"} or object
+    The loss ℓ: ½(y − u)² of a prediction u, ln(1 + e^{−yu}) of two classes −1 and 1, which may be named otherwise, or
+    one of your own: see `~schmp_estimators.penalised.Loss`.
+penalty : {"l1", "elasticnet"} or object
+    The penalty P: Σ f|β|, Σ f(ρ|β| + ½(1 − ρ)β²), or one of your own: see `~schmp_estimators.penalised.Penalty`.
 alpha : float
     Strength of the penalty, from 1e-300 to 1e300.
 C : float
@@ -169,8 +176,7 @@ _KNOWN = {
 def described(thing: T) -> T:
     """Complete a docstring, and of a class also the constraints of its parameters."""
     if inspect.isclass(thing) and "__init__" in vars(thing):
-        constraints = {name: CONSTRAINTS[name] for name in _parameters(thing) if name in CONSTRAINTS}
-        vars(thing).get("_parameter_constraints") or setattr(thing, "_parameter_constraints", constraints)
+        thing._parameter_constraints = _constraints(thing)  # type: ignore[attr-defined]
     if thing.__doc__:  # there are none under -OO
         thing.__doc__ = _completed(inspect.cleandoc(thing.__doc__), thing)
     return thing
@@ -201,9 +207,19 @@ def _parameters(thing: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     return {name: one for name, one in inspect.signature(thing).parameters.items() if name != "self"}
 
 
-def check_parameters(owner: str, **given: Any) -> None:
-    """Raise scikit-learn's error if an argument of a function is none that it takes."""
-    validate_parameter_constraints({name: CONSTRAINTS[name] for name in given}, given, owner)
+def _constraints(thing: Callable[..., Any]) -> dict[str, Any]:
+    found = {}
+    for name, parameter in _parameters(thing).items():
+        if name in _CONSTRAINTS:
+            known = _CONSTRAINTS[name]
+            found[name] = [*known, None] if parameter.default is None and known != "no_validation" else known
+    return found
+
+
+def check_arguments(function: Callable[..., Any], given: Mapping[str, Any]) -> None:
+    """Raise scikit-learn's error if an argument of a function, among its local variables, is none that it takes."""
+    constraints = _constraints(function)
+    validate_parameter_constraints(constraints, {name: given[name] for name in constraints}, function.__name__)
 
 
 def keep(estimator: Any, given: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ from schmp_estimators.core.engine.dynamic import Report, Save, Steps, Sum
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.penalties.base import Penalty, sizes
 from schmp_estimators.linear.programs.choose import is_quadratic
+from schmp_estimators.linear.programs.input import Extent, prefer_residual
 from schmp_estimators.linear.programs.matrix import Floats
 from schmp_estimators.linear.programs.model import Model
 from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
@@ -178,8 +179,18 @@ class SmoothPath:
             yield from asking(self._program.restart(penalty), self._of)
 
 
-def make_path(loss: Loss, *given: Any, part: float | None = None, **data: Any) -> Any:
+def make_path(
+    loss: Loss,
+    options: PathOptions,
+    size: Extent,
+    n_partitions: int,
+    eps: float,
+    part: float | None = None,
+    **given: Any,
+) -> Any:
     """Return the path of a loss; see `SmoothPath`, which knows what `part` is."""
+    data: dict[str, Any] = {"n_partitions": n_partitions, "n_rows": size.n_rows, "eps": eps, **given}
+    sparse = prefer_residual(size)
     if is_quadratic(loss):
-        return LassoPath(*given, **data)
-    return SmoothPath(*given, part=part, loss=loss, **data)
+        return LassoPath(options, sparse, **data)
+    return SmoothPath(options, sparse, part=part, loss=loss, **data)
