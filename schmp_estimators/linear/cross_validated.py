@@ -35,7 +35,7 @@ from schmp_estimators.linear.folding import FoldedProblem, open_folds
 from schmp_estimators.linear.grids import Floats, Grid
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.penalties.base import Penalty
-from schmp_estimators.linear.penalties.choose import unit_penalty
+from schmp_estimators.linear.penalties.choose import by_name, unit_penalty
 from schmp_estimators.linear.programs.choose import choose_solver, is_quadratic
 from schmp_estimators.linear.programs.folds import Drop, Plan
 from schmp_estimators.linear.programs.path import PathOptions
@@ -163,6 +163,7 @@ class CrossValidated(FollowedEstimator):
         """Return the estimator that fits all samples with a penalty; their weights know of those of classes."""
         kind, others = self._kind, {"n_jobs", "verbose", "class_weight"}
         given = {name: getattr(self, name) for name in set(self._get_param_names()) & set(kind._get_param_names())}
+        given["penalty_factors"] = by_name(self.penalty_factors, getattr(self, "feature_names_in_", None))
         return kind(**{name: one for name, one in given.items() if name not in others}, **{self._grid().name: value})
 
     def _fit(self, place: Place, X: Any, y: Any, sample_weight: Any, params: dict[str, Any]) -> Self:

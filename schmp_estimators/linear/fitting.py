@@ -18,7 +18,7 @@ from schmp_estimators.linear.checkpoint import Checkpointing, check_checkpoint
 from schmp_estimators.linear.data.samples import read_samples
 from schmp_estimators.linear.following import CertifiedEstimator
 from schmp_estimators.linear.losses.base import Loss
-from schmp_estimators.linear.penalties.choose import check_factors, choose_penalty
+from schmp_estimators.linear.penalties.choose import choose_penalty, factors_of
 from schmp_estimators.linear.predicting import LinearModel
 from schmp_estimators.linear.programs.choose import choose_solver, is_quadratic, make_model, make_program
 from schmp_estimators.linear.programs.homotopy import Solution, record_of
@@ -102,7 +102,7 @@ class SparseModel(CertifiedEstimator, LinearModel):
         return self.alpha, None
 
     def _factors(self) -> Any:
-        return check_factors(self.penalty_factors, self.n_features_in_, self.positive)
+        return factors_of(self, self.penalty_factors, self.positive)
 
     def _penalty(self, strength: float, factors: Any) -> Any:
         return choose_penalty(strength, self.l1_ratio, factors, self.positive)

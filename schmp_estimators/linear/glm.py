@@ -19,7 +19,7 @@ from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.losses.squared import Squared
 from schmp_estimators.linear.paths import Path
 from schmp_estimators.linear.penalties.base import Penalty, fields_of
-from schmp_estimators.linear.penalties.choose import check_factors, choose_penalty
+from schmp_estimators.linear.penalties.choose import choose_penalty, factors_of
 from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.predicting import Deciding
 from schmp_estimators.linear.programs.choose import kind_of
@@ -48,7 +48,7 @@ def make_penalty(asked: Any, owner: Any, strength: float, factors: Any = None) -
     given = asked.penalty
     if isinstance(given, str):
         if factors is None:
-            factors = check_factors(asked.penalty_factors, owner.n_features_in_, asked.positive)
+            factors = factors_of(owner, asked.penalty_factors, asked.positive)
         return PENALTIES[given](strength, _ratio(asked), factors, bool(asked.positive))
     penalty = type(given)(*(unmask(field, "penalty") for field in fields_of(given)))
     for field in fields_of(penalty):

@@ -34,7 +34,7 @@ from schmp_estimators.linear.data.samples import (
 )
 from schmp_estimators.linear.following import Followed
 from schmp_estimators.linear.penalties.base import fields_of
-from schmp_estimators.linear.penalties.choose import check_factors
+from schmp_estimators.linear.penalties.choose import factors_of
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.centred import Fetch, Summarise, Summary, centre, centred_products, joined
 from schmp_estimators.linear.programs.choose import AT_HAND, is_small
@@ -99,7 +99,7 @@ def at_hand(problem: Problem, solver: str, fit_intercept: bool, penalty: Any) ->
 def identity_of(estimator: Any, problem: Problem, penalty: Any) -> dict[str, Any]:
     """Return what a checkpoint knows of the penalty, also by the names of parameters, of the loss and the type of X."""
     named = {name: repr(getattr(estimator, name, None)) for name in ("alpha", "C", "loss", "l1_ratio", "positive")}
-    named["penalty_factors"] = _digest([check_factors(estimator.penalty_factors, problem.extent.n_columns)])
+    named["penalty_factors"] = _digest([factors_of(estimator, estimator.penalty_factors)])
     return {**named, "penalty": _digest(fields_of(penalty)), "dtype": str(problem.extent.dtype)}
 
 

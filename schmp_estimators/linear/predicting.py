@@ -83,7 +83,17 @@ class LinearModel:
         return tags
 
 
-class LinearRegressor(LinearModel, RegressorMixin, BaseEstimator):
+class Penalised:
+    """Says what its penalty is as scikit-learn's tools ask for it: `SelectFromModel` keeps what is not zero."""
+
+    @property
+    def penalty(self) -> str:
+        """Which it is, "l1" or, with an `l1_ratio` below 1, "elasticnet"."""
+        ratio = getattr(self, "l1_ratio_", getattr(self, "l1_ratio", 1.0))
+        return "l1" if ratio == 1.0 else "elasticnet"
+
+
+class LinearRegressor(Penalised, LinearModel, RegressorMixin, BaseEstimator):
     """A regressor."""
 
 
@@ -149,7 +159,7 @@ class Deciding(LinearModel):
         )
 
 
-class LinearClassifier(Deciding, ClassifierMixin, BaseEstimator):
+class LinearClassifier(Penalised, Deciding, ClassifierMixin, BaseEstimator):
     """A classifier."""
 
     _classifies = True

@@ -38,7 +38,7 @@ _CONSTRAINTS: dict[str, Any] = {
     "alpha": [_STRENGTH],
     "C": [_STRENGTH],
     "l1_ratio": [Interval(Real, 1e-6, 1, closed="both")],
-    "penalty_factors": ["array-like"],
+    "penalty_factors": ["array-like", dict],
     "fit_intercept": ["boolean"],
     "schedule": [StrOptions(set(SCHEDULES))],
     "class_weight": [dict, StrOptions({"balanced"})],
@@ -82,8 +82,9 @@ C : float
     :class:`sklearn.linear_model.LogisticRegression`.
 l1_ratio : float
     Part ρ of the penalty that is absolute values, from 1e-6 to 1; the rest is squares.
-penalty_factors : array-like of shape (n_features,) or None
-    Factors f ≥ 0 by which the penalty of each coefficient is multiplied; they are not rescaled.  A coefficient
+penalty_factors : array-like of shape (n_features,), dict or None
+    Factors f ≥ 0 by which the penalty of each coefficient is multiplied; they are not rescaled.  A dict, or a Series
+    with strings as index, has them by the names of columns, and 1 for those that it does not name.  A coefficient
     with factor 0 is never penalised, as it should be for covariates, which may depend on each other; what they
     tell by less than the rounding of their values is left out.  None: all are 1.
 fit_intercept : bool
