@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from schmp_estimators.lda.estimator import DistributedLDA
-    from schmp_estimators.linear.lasso import PrioritizedLasso
-    from schmp_estimators.linear.lasso_cv import PrioritizedLassoCV
-    from schmp_estimators.linear.lasso_path import prioritized_lasso_path
-    from schmp_estimators.linear.logistic import SparseLogisticRegression
-    from schmp_estimators.linear.logistic_cv import SparseLogisticRegressionCV
-    from schmp_estimators.linear.logistic_path import sparse_logistic_path
+    from schmp_estimators.linear.lasso import PrioritizedLasso, PrioritizedLassoCV, prioritized_lasso_path
+    from schmp_estimators.linear.logistic import (
+        SparseLogisticRegression,
+        SparseLogisticRegressionCV,
+        sparse_logistic_path,
+    )
     from schmp_estimators.mf.estimator import ModelParallelMF
     from schmp_estimators.monitor.callbacks import HeldOutPerplexity
     from schmp_estimators.monitor.display import ConvergenceDisplay
@@ -31,11 +31,14 @@ __all__ = [
     "PrioritizedLasso",
     "PrioritizedLassoCV",
     "ScheduleDisplay",
+    "SparseGLM",
+    "SparseGLMCV",
     "SparseLogisticRegression",
     "SparseLogisticRegressionCV",
     "TopicDisplay",
     "__version__",
     "prioritized_lasso_path",
+    "sparse_glm_path",
     "sparse_logistic_path",
 ]
 
@@ -48,13 +51,16 @@ _HOME = {
     "ModelParallelMF": "schmp_estimators.mf.estimator",
     "PathDisplay": "schmp_estimators.monitor.path_display",
     "PrioritizedLasso": "schmp_estimators.linear.lasso",
-    "PrioritizedLassoCV": "schmp_estimators.linear.lasso_cv",
+    "PrioritizedLassoCV": "schmp_estimators.linear.lasso",
     "ScheduleDisplay": "schmp_estimators.monitor.schedule_display",
+    "SparseGLM": "schmp_estimators.linear.glm",
+    "SparseGLMCV": "schmp_estimators.linear.glm",
     "SparseLogisticRegression": "schmp_estimators.linear.logistic",
-    "SparseLogisticRegressionCV": "schmp_estimators.linear.logistic_cv",
+    "SparseLogisticRegressionCV": "schmp_estimators.linear.logistic",
     "TopicDisplay": "schmp_estimators.monitor.topic_display",
-    "prioritized_lasso_path": "schmp_estimators.linear.lasso_path",
-    "sparse_logistic_path": "schmp_estimators.linear.logistic_path",
+    "prioritized_lasso_path": "schmp_estimators.linear.lasso",
+    "sparse_glm_path": "schmp_estimators.linear.glm",
+    "sparse_logistic_path": "schmp_estimators.linear.logistic",
 }
 
 

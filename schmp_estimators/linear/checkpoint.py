@@ -37,7 +37,7 @@ class Checkpointing:
 
     Parameters
     ----------
-    estimator : PrioritizedLasso or SparseLogisticRegression
+    estimator : SparseModel
         Has the parameters, and the history.
     problem : Problem
         The partitions.
@@ -79,7 +79,7 @@ class Checkpointing:
             self._checkpoint.write(len(history), values)
 
 
-def check_parameters(estimator: Any) -> None:
+def check_checkpoint(estimator: Any) -> None:
     """Raise ValueError if a checkpoint could not know the fit again."""
     if estimator.checkpoint is None:
         return
@@ -94,7 +94,7 @@ def check_parameters(estimator: Any) -> None:
 
 
 def _schedule(estimator: Any) -> dict[str, Any]:
-    """Return what bits depend on of the parameters that both estimators have."""
+    """Return what bits depend on of the parameters that all estimators have."""
     used = {
         "fit_intercept": bool(estimator.fit_intercept),
         "schedule": estimator.schedule,

@@ -1,17 +1,17 @@
-"""What the cross-validated L1 estimators share: folds, what is routed to them, and the tasks that callbacks see."""
+"""What cross-validated estimators do: folds, what is routed to them, the choice, and the tasks that callbacks see."""
 
 from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from functools import cache
-from numbers import Integral
-from typing import Any, NamedTuple, Protocol, Self
+from functools import cache, partial
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import is_classifier
+from sklearn.base import _fit_context
+from sklearn.callback import with_callbacks
 from sklearn.model_selection import check_cv
 from sklearn.utils.metadata_routing import (
     MetadataRouter,
@@ -20,6 +20,7 @@ from sklearn.utils.metadata_routing import (
     _routing_enabled,
     process_routing,
 )
+from sklearn.utils.validation import column_or_1d
 
 from schmp_estimators.core.door.inputs import is_dask
 from schmp_estimators.core.door.masks import unmask
@@ -27,13 +28,17 @@ from schmp_estimators.core.engine.dynamic import Steps
 from schmp_estimators.core.following import FollowedEstimator, undone_on_error
 from schmp_estimators.core.places.place import Place, begun_anew, choose_place
 from schmp_estimators.linear.data.samples import Samples, check_input, check_weights, here, read_samples
+from schmp_estimators.linear.fold_paths import Fold, FoldAtHand, Folded
 from schmp_estimators.linear.folding import FoldedProblem, open_folds
-from schmp_estimators.linear.following import CONSTRAINTS
-from schmp_estimators.linear.penalties.choose import STRONGEST, WEAKEST
+from schmp_estimators.linear.grids import Floats, Grid
+from schmp_estimators.linear.losses.base import Loss
+from schmp_estimators.linear.penalties.base import Penalty
+from schmp_estimators.linear.penalties.choose import by_name, unit_penalty
+from schmp_estimators.linear.programs.choose import choose_solver, is_quadratic
 from schmp_estimators.linear.programs.folds import Drop, Plan
-
-#: Constraints of the parameters that both classes have.
-CV_CONSTRAINTS: dict[str, list[Any]] = {"cv": ["cv_object"], "verbose": ["verbose"], **CONSTRAINTS}
+from schmp_estimators.linear.programs.path import PathOptions
+from schmp_estimators.linear.targets import class_weights, classifies, find_classes, without_unit
+from schmp_estimators.linear.texts import described
 
 
 class Routed(NamedTuple):
@@ -51,39 +56,196 @@ class Given(NamedTuple):
     #: (n,), or None if there are none
     weights: NDArray[np.float64] | None
 
-    def rows(self, used: NDArray[np.bool_]) -> tuple[Samples, NDArray[Any]]:
-        """Return the rows that are used, and their responses; of an X on Dask the others are left out when it comes."""
+    def rows(self, used: NDArray[np.bool_]) -> Samples:
+        """Return the rows that are used; of an X on Dask the others are left out when it comes."""
         weights = np.empty(0) if self.weights is None else self.weights[used]
         X, y, mask = self.X, self.y[used], None if used.all() else used
         if mask is not None and not is_dask(X):
             X, mask = (X.tocsr()[used].tocsc() if hasattr(X, "tocsr") else X[used]), None
-        return Samples(X, y, weights, mask), y
+        return Samples(X, y, weights, mask)
 
 
-class FoldPath(Protocol):
-    """The fits of one fold."""
+class _Targets(NamedTuple):
+    """What is fitted."""
 
-    def start(self) -> Steps:
-        """Get ready for the first penalty."""
-
-    def go_to(self, penalty: float) -> Steps:
-        """Fit with a penalty."""
-
-    def held_out(self) -> Steps:
-        """Return the value of the present fit on the samples held out."""
-
-    def attributes(self) -> dict[str, Any]:
-        """Return the fitted attributes as they are now."""
+    #: of the samples that count: responses, or numbers of classes
+    codes: NDArray[Any]
+    #: of all samples, if they are not all alike: what they weigh in fits
+    factors: NDArray[np.float64] | None
+    classes: NDArray[Any] | None
 
 
-class CrossValidatedEstimator(FollowedEstimator):
-    """Base of estimators that choose a penalty by cross-validation; they have `cv`, `n_jobs` and `verbose`."""
+class CrossValidated(FollowedEstimator):
+    """Base of estimators that choose a penalty by cross-validation along a path, and fit the model with it."""
 
     cv: Any
+    l1_ratio: float
+    penalty_factors: Any
+    fit_intercept: bool
+    max_iter: int
+    tol: float
     n_jobs: int | None
+    #: Parameters that some classes do not have.
+    positive = False
+    class_weight: Any = None
 
+    #: the estimator that fits all samples
+    _kind: Any
+    #: of tasks on a cluster, and of a fit in warnings
+    _name, _what = "lasso-cv", "The fit"
+    #: the attribute with the value of each fold, and whether larger ones are better
+    _values, _sign = "mse_path_", -1.0
     #: most tasks of a fit: the folds, and fits on all samples
     _n_tasks = 2
+
+    @with_callbacks
+    @_fit_context(prefer_skip_nested_validation=True)
+    @described
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> Self:
+        """Choose the penalty, and fit the model with it on all samples.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
+            Samples.  On Dask it stays where it is; it is read once for the folds, and once or twice for fits on all
+            samples: persist it if reading takes long.
+        y : array-like or Dask collection of shape (n_samples,)
+            Responses, or class labels.
+        sample_weight : array-like or Dask collection of shape (n_samples,), default=None
+            Weights of the samples, in fits and in the value of each fold; folds count alike, as in scikit-learn.
+        params : dict
+            Arguments of the splitter and the scorer: `groups`, and with ``enable_metadata_routing=True`` whatever `cv`
+            and `scoring` ask for.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            If X, y or the weights are masked, not finite, empty or of different lengths, or the weights are negative or
+            all zero; if penalties are not positive; if y holds one class only, or what a fold is fitted to does; if a
+            fold has no samples to fit, or none held out, or its score is NaN.
+        TypeError
+
+        Warns
+        -----
+        ConvergenceWarning
+        """
+        label = f"schmp-{type(self).__name__}"
+        chosen: AbstractContextManager[Place] = nullcontext(Place())
+        if is_dask(X):
+            chosen = choose_place(self.n_jobs, is_dask=True, label=label)
+        with undone_on_error(self), chosen as place:
+            given = {"y": y, "sample_weight": sample_weight, **params}
+            found = begun_anew(place, lambda: {name: here(value, name, place) for name, value in given.items()})
+            return self._fit(place, X, found.pop("y"), found.pop("sample_weight"), found)
+
+    def _loss(self) -> Loss:
+        raise NotImplementedError
+
+    def _check(self) -> None:
+        """Raise an error if parameters do not go together."""
+
+    def _grid(self) -> Grid:
+        raise NotImplementedError
+
+    def _unit(self) -> Penalty:
+        """Return the penalty of strength one."""
+        found: Penalty = unit_penalty(self, self.l1_ratio, self.penalty_factors, self.positive)
+        return found
+
+    def _model(self, value: float) -> Any:
+        """Return the estimator that fits all samples with a penalty; their weights know of those of classes."""
+        kind, others = self._kind, {"n_jobs", "verbose", "class_weight"}
+        given = {name: getattr(self, name) for name in set(self._get_param_names()) & set(kind._get_param_names())}
+        given["penalty_factors"] = by_name(self.penalty_factors, getattr(self, "feature_names_in_", None))
+        return kind(**{name: one for name, one in given.items() if name not in others}, **{self._grid().name: value})
+
+    def _fit(self, place: Place, X: Any, y: Any, sample_weight: Any, params: dict[str, Any]) -> Self:
+        self._check()
+        loss, grid = self._loss(), self._grid()
+        given = self._read(place, X, y, sample_weight, **({} if classifies(loss) else {"y_numeric": True}))
+        routed = self._route(sample_weight, params)
+        counted = np.ones(len(given.y), bool) if given.weights is None else given.weights > 0.0
+        targets = self._targets(loss, given, counted)
+        fitted = counted if targets.factors is None else targets.factors > 0.0
+        folds = self._folds(given, routed)
+        self._check_folds(targets.classes, folds, given.y, fitted)
+        weights, unit = targets.factors, 1.0
+        if weights is not None:
+            used, unit = without_unit(weights[counted])
+            weights = weights if len(used) else None
+        responses: list[Any] = [targets.codes]
+        if weights is not None and classifies(loss):  # weights in scores are others, without those of classes
+            scored = routed.score.get("sample_weight")
+            responses.append(np.ones(len(targets.codes)) if scored is None else np.asarray(scored, float)[counted])
+        samples = given._replace(weights=weights).rows(counted)
+        plan = make_plan(folds, fitted, counted)
+        with self._opened(place, given, samples, np.array(responses), plan) as (problem, context):
+            options = PathOptions(penalty := self._unit(), self.tol, self.max_iter, self.fit_intercept)
+            score = partial(self._score, given, routed.score, np.flatnonzero(counted))
+            common = (problem, loss, options, grid, unit, targets.codes, targets.classes, self._what, score)
+            solver = choose_solver(None, problem.extent, grid.count, penalty) if is_quadratic(loss) else "rounds"
+            at_hand = Folded(*common, problem.fetch(solver, options))
+            values = self._values_of(grid, at_hand, len(folds))
+            found = self._fit_folds(context, given, folds, at_hand, values)
+            problem.close()
+            self._choose(grid.name, values, found)
+            final = self._final(context, place, given._replace(weights=targets.factors))
+            kept = ("classes_", "coef_", "intercept_", "dual_gap_", "n_iter_")
+            self.__dict__.update({name: getattr(final, name) for name in kept if hasattr(final, name)})
+        return self
+
+    def _values_of(self, grid: Grid, given: Folded, n_folds: int) -> Floats:
+        """Return the penalties."""
+        if grid.given is not None:
+            return grid.given
+        whole = given.at_hand(n_folds)
+        if whole is not None:
+            return grid.values(whole.largest(0), whole.total, given.unit)
+        [values] = given.problem.run([Fold(given, n_folds).grid_of_all])
+        return values
+
+    def _choose(self, name: str, values: Floats, found: Floats) -> None:
+        chosen = [best_of(self._sign * found), within_one_standard_error(self._sign * found)]
+        best, simple = values[chosen].tolist()
+        self.__dict__.update({f"{name}s_": values, self._values: found, f"{name}_": best, f"{name}_1se_": simple})
+
+    def _targets(self, loss: Loss, given: Given, counted: NDArray[np.bool_]) -> _Targets:
+        """Return what is fitted to the samples that count, and what samples weigh in fits."""
+        if not classifies(loss):
+            y = column_or_1d(given.y).astype(np.float64, copy=False)
+            return _Targets(y[counted], given.weights, None)
+        classes, codes = find_classes(given.y[counted])
+        weights = np.empty(0) if given.weights is None else given.weights[counted]
+        factors = class_weights(self.class_weight, classes, given.y[counted], weights)
+        if not len(factors):
+            return _Targets(codes, None, classes)
+        weighed = np.zeros(len(given.y))
+        weighed[counted] = factors
+        return _Targets(codes, weighed, classes)
+
+    def _check_folds(self, classes: Any, folds: Any, y: NDArray[Any], fitted: NDArray[np.bool_]) -> None:
+        if classes is None:
+            return
+        for train, _ in folds:
+            found = np.unique(y[train][fitted[train]])
+            if len(found) < 2:
+                raise ValueError(
+                    f"cv={brief(self.cv)} leaves one class only, {found[0]!r}, to fit a fold to; give a splitter "
+                    "that spreads each class over the folds, such as StratifiedKFold, or fewer folds"
+                )
+
+    def _score(self, given: Given, params: Mapping[str, Any], kept: NDArray[np.int64], fold: Fold) -> Steps:
+        """Return how good the present fit of a fold is on the samples held out; `kept` are those that count."""
+        raise NotImplementedError
+
+    def _final(self, context: Any, place: Place, given: Given) -> Any:
+        """Return the model with the chosen penalty."""
+        return self._fit_all(context, self._model(getattr(self, f"{self._grid().name}_")), place, given)
 
     def _scorer(self) -> Any:
         """Return the scorer that arguments of `fit` may be routed to, if there is one."""
@@ -112,20 +274,6 @@ class CrossValidatedEstimator(FollowedEstimator):
         split = {name: value for name, value in params.items() if value is not None}
         return Routed(split, {} if sample_weight is None else {"sample_weight": sample_weight})
 
-    def _fit_where_x_is(self, X: Any, y: Any, sample_weight: Any, params: dict[str, Any]) -> Self:
-        """Fit here, or an X on Dask on its cluster; a fit that fails leaves the earlier one as it was."""
-        label = f"schmp-{type(self).__name__}"
-        chosen: AbstractContextManager[Place] = nullcontext(Place())
-        if is_dask(X):
-            chosen = choose_place(self.n_jobs, is_dask=True, label=label)
-        with undone_on_error(self), chosen as place:
-            given = {"y": y, "sample_weight": sample_weight, **params}
-            found = begun_anew(place, lambda: {name: here(value, name, place) for name, value in given.items()})
-            return self._fit(place, X, found.pop("y"), found.pop("sample_weight"), found)
-
-    def _fit(self, place: Place, X: Any, y: Any, sample_weight: Any, params: dict[str, Any]) -> Self:
-        raise NotImplementedError
-
     def _read(self, place: Place, X: Any, y: Any, sample_weight: Any, **options: Any) -> Given:
         """Check the input."""
         if is_dask(X):
@@ -137,7 +285,7 @@ class CrossValidatedEstimator(FollowedEstimator):
     def _folds(self, given: Given, routed: Routed) -> list[tuple[Any, Any]]:
         """Return the samples to fit and those held out, of each fold; both must have some."""
         X, y, weights = given
-        splitter = check_cv(self.cv, y, classifier=is_classifier(self))
+        splitter = check_cv(self.cv, y, classifier=classifies(self._loss()))
         folds = list(splitter.split(np.broadcast_to(0.0, (len(y), 1)) if is_dask(X) else X, y, **routed.split))
         if not folds:
             raise ValueError(f"cv={brief(self.cv)} gives no folds; give an iterable with (training, held-out) indices")
@@ -153,11 +301,11 @@ class CrossValidatedEstimator(FollowedEstimator):
 
     @contextmanager
     def _opened(
-        self, place: Place, given: Given, samples: Samples, responses: NDArray[Any], plan: Plan, name: str
+        self, place: Place, given: Given, samples: Samples, responses: NDArray[Any], plan: Plan
     ) -> Iterator[tuple[FoldedProblem, Any]]:
         """Give the partitions, cut along the folds, and the task of the whole fit."""
         with ExitStack() as stack:
-            partitions = (self, samples, responses, samples.weights, plan, place, name)
+            partitions = (self, samples, responses, samples.weights, plan, place, self._name)
             place.tell("begin", {"estimator": type(self).__name__})
             problem = begun_anew(place, lambda: stack.enter_context(open_folds(*partitions)))
             yield problem, stack.enter_context(self._followed(given.X, given.y))
@@ -172,28 +320,22 @@ class CrossValidatedEstimator(FollowedEstimator):
             context.call_on_fit_task_end(estimator=self, X=X, y=y, reconstruction_attributes=lambda: vars(self).copy())
 
     def _fit_folds(
-        self,
-        context: Any,
-        given: Given,
-        folds: Sequence[tuple[Any, Any]],
-        problem: FoldedProblem,
-        penalties: Sequence[float],
-        paths: Callable[[int], FoldPath],
-    ) -> NDArray[np.float64]:
+        self, context: Any, given: Given, folds: Sequence[tuple[Any, Any]], common: Folded, values: Floats
+    ) -> Floats:
         """Return the values of all fits, shape (n_penalties, n_folds); those a callback has called off are NaN."""
         task = context.subcontext(task_name="cross-validation", max_subtasks=len(folds))
         task.call_on_fit_task_begin(estimator=self)
-        tasks = [task.subcontext(task_name="fold", max_subtasks=len(penalties)) for _ in folds]
+        tasks = [task.subcontext(task_name="fold", max_subtasks=len(values)) for _ in folds]
 
         def run(number: int) -> Callable[[], Steps]:
             def shown() -> dict[str, Any]:
                 return {"estimator": self, **_shown(given, folds[number][0])}
 
-            return lambda: _follow(tasks[number], shown(), number, paths(number), penalties)
+            return lambda: _follow(tasks[number], shown(), FoldAtHand(common, number, values), values.tolist())
 
-        values = problem.run([run(number) for number in range(len(folds))], self.n_jobs)
+        found = common.problem.run([run(number) for number in range(len(folds))], self.n_jobs)
         task.call_on_fit_task_end(estimator=self)
-        return np.array(values).T
+        return np.array(found).T
 
     def _fit_all(self, context: Any, model: Any, place: Place, given: Given, **options: Any) -> Any:
         """Fit a model on all samples, as a task; callbacks that go down to parts of a fit see its steps."""
@@ -205,7 +347,7 @@ class CrossValidatedEstimator(FollowedEstimator):
         return model
 
 
-def _follow(task: Any, data: dict[str, Any], number: int, path: FoldPath, penalties: Sequence[float]) -> Steps:
+def _follow(task: Any, data: dict[str, Any], path: Fold, penalties: Sequence[float]) -> Steps:
     """Fit penalty after penalty, until a callback ends it; returns the values on what is held out."""
     values = np.full(len(penalties), np.nan)
     task.call_on_fit_task_begin(**data)
@@ -217,7 +359,7 @@ def _follow(task: Any, data: dict[str, Any], number: int, path: FoldPath, penalt
         values[position] = yield from path.held_out()
         if step.call_on_fit_task_end(**data, reconstruction_attributes=path.attributes):
             break
-    yield Drop(number)
+    yield Drop(path.number)
     task.call_on_fit_task_end(**data)
     return values
 
@@ -269,19 +411,3 @@ def within_one_standard_error(values: NDArray[np.float64]) -> int:
     error = best.std(ddof=1) / np.sqrt(len(best)) if len(best) > 1 else 0.0
     with np.errstate(invalid="ignore"):
         return int(np.argmax(values.mean(axis=1) >= best.mean() - error))
-
-
-def positive_values(name: str, given: Any) -> NDArray[np.float64] | None:
-    """Return the values of a parameter in rising order, or None if it is their number."""
-    if isinstance(given, Integral):
-        return None
-    given = unmask(given, name)
-    try:
-        values = np.asarray(given, dtype=np.float64)
-    except (TypeError, ValueError):
-        values = np.empty(0)
-    if values.ndim != 1 or not len(values) or not ((values >= WEAKEST) & (values <= STRONGEST)).all():
-        raise ValueError(
-            f"{name}={given!r}; give numbers from {WEAKEST:g} to {STRONGEST:g}, or how many to space geometrically"
-        )
-    return np.sort(values)

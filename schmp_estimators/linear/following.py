@@ -1,65 +1,18 @@
-"""What the L1-penalised estimators share: constraints of parameters, and following a fit certificate by certificate."""
+"""What the L1-penalised estimators share: following a fit certificate by certificate."""
 
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from numbers import Integral, Real
 from typing import Any
-
-from sklearn.utils._param_validation import Interval, StrOptions
 
 from schmp_estimators.core.engine.dynamic import PlaceOfRounds
 from schmp_estimators.core.following import FollowedEstimator, without_itself
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.voice import FitBar, Voice
-from schmp_estimators.linear.penalties.choose import STRONGEST, WEAKEST
 
 logger = logging.getLogger(__name__)
-
-SCHEDULES = ("resolve", "priority", "random", "round_robin")
-
-
-class _Wide(Interval):
-    """An interval whose ends a number of another type, float32, need not be able to hold."""
-
-    def __contains__(self, value: Any) -> bool:
-        return bool(super().__contains__(float(value) if isinstance(value, Real) else value))
-
-
-STRENGTH = [_Wide(Real, WEAKEST, STRONGEST, closed="both")]
-
-_COUNT = [Interval(Integral, 1, None, closed="left")]
-
-#: Constraints of the parameters that each of the four classes has.
-CONSTRAINTS: dict[str, list[Any]] = {
-    "fit_intercept": ["boolean"],
-    "max_iter": _COUNT,
-    "tol": [Interval(Real, 0, None, closed="left")],
-    "n_jobs": [Integral, None],
-}
-#: Constraints of the parameters that shape the penalty.
-PENALTY_CONSTRAINTS: dict[str, list[Any]] = {
-    "l1_ratio": [Interval(Real, 1e-6, 1, closed="both")],
-    "penalty_factors": ["array-like", None],
-}
-#: Constraints of the parameters of those that take a schedule.
-SCHEDULED_CONSTRAINTS: dict[str, list[Any]] = {
-    **CONSTRAINTS,
-    "schedule": [StrOptions(set(SCHEDULES))],
-    "warm_start": ["boolean"],
-    "n_parallel": _COUNT,
-    "max_correlation": [Interval(Real, 0, 1, closed="both"), None],
-    "pipeline_depth": _COUNT,
-    "n_schedulers": _COUNT,
-    "n_shards": [*_COUNT, None],
-    "checkpoint": [None, str, os.PathLike],
-    "checkpoint_every": _COUNT,
-    "verbose": ["verbose"],
-    "random_state": ["random_state"],
-}
 
 
 class CertifiedEstimator(FollowedEstimator):

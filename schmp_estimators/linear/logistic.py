@@ -1,29 +1,36 @@
-"""Sparse logistic regression: classification with an L1 penalty, solved on scheduled working sets."""
+"""Sparse logistic regression: classification with an L1 penalty."""
 
+import inspect
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
-from sklearn.base import _fit_context
-from sklearn.callback import with_callbacks
-from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import StrOptions
+from sklearn.metrics import get_scorer, make_scorer
+from sklearn.utils.validation import _check_method_params
 
-from schmp_estimators.core.door.masks import unmask
-from schmp_estimators.linear import opening as shared
-from schmp_estimators.linear.checkpoint import Checkpointing, check_parameters
-from schmp_estimators.linear.classifier import LinearClassifier, class_weights, find_classes
-from schmp_estimators.linear.following import PENALTY_CONSTRAINTS, SCHEDULED_CONSTRAINTS, STRENGTH, CertifiedEstimator
+from schmp_estimators.core.door.inputs import is_dask
+from schmp_estimators.core.engine.dynamic import Steps, Sum
+from schmp_estimators.core.places.place import Place
+from schmp_estimators.linear.cross_validated import CrossValidated, Given, brief
+from schmp_estimators.linear.fitting import SparseModel
+from schmp_estimators.linear.fold_paths import Fold
+from schmp_estimators.linear.grids import Grid, Weights, positive_values
+from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.losses.logistic import Logistic
-from schmp_estimators.linear.penalties.choose import check_factors, choose_penalty
-from schmp_estimators.linear.programs.choose import make_model, make_program
-from schmp_estimators.linear.programs.input import Label
-from schmp_estimators.linear.programs.model import Model
+from schmp_estimators.linear.paths import Path
+from schmp_estimators.linear.penalties.choose import unit_penalty
+from schmp_estimators.linear.predicting import LinearClassifier
+from schmp_estimators.linear.programs.folds import Decisions, OfFold, Right
+from schmp_estimators.linear.texts import check_arguments, described, keep
+
+#: Part of the objective at zero below which gaps are rounding.
+_ROUNDING = 1e-12
 
 
-class SparseLogisticRegression(CertifiedEstimator, LinearClassifier):
+@described
+class SparseLogisticRegression(SparseModel, LinearClassifier):
     r"""Logistic regression with an L1 penalty, fitted on scheduled working sets, certified by a duality gap.
 
     Minimises over w and b, with labels :math:`y_i \in \{-1, 1\}` and sample weights :math:`s_i`,
@@ -36,60 +43,12 @@ class SparseLogisticRegression(CertifiedEstimator, LinearClassifier):
 
     Parameters
     ----------
-    C : float, default=1.0
-        Weight of the loss against the penalty, from 1e-300 to 1e300; as in
-        :class:`sklearn.linear_model.LogisticRegression`.
-    l1_ratio : float, default=1.0
-        Part ρ of the penalty that is absolute values, from 1e-6 to 1; the rest is squares.
-    penalty_factors : array-like of shape (n_features,) or None, default=None
-        Factors f ≥ 0 by which the penalty of each coefficient is multiplied; they are not rescaled.  A coefficient
-        with factor 0 is never penalised, as it should be for covariates, which may depend on each other; what they
-        tell by less than the rounding of their values is left out.  None: all are 1.
-    fit_intercept : bool, default=True
-        Whether to fit the intercept b, which is not penalised.
-    schedule : {"resolve", "priority", "random", "round_robin"}, default="resolve"
-        How coefficients are chosen and updated.  "resolve" makes proximal Newton steps on a growing working set.  The
-        others update `n_parallel` coefficients at a time: see `PrioritizedLasso`.
-    class_weight : dict, "balanced" or None, default=None
-        Weights of the classes; "balanced": inversely proportional to their frequencies.
-    max_iter : int, default=1000
-        Most outer steps of "resolve"; most passes over all coefficients of the other schedules.
     tol : float, default=1e-4
         The fit ends when the duality gap is at most `tol` times the objective at zero, ``C * sum(s) * ln(2)``.
-    warm_start : bool, default=False
-        Whether to start from the present `coef_` and `intercept_`.
-    n_parallel : int, default=64
-        Coefficients updated at a time by the schedules other than "resolve".
-    max_correlation : float or None, default=None
-        Largest absolute correlation of columns that are updated together, by the schedules other than "resolve"; 1: no
-        check.  None: 0.1 for "priority", no check for the others.
-    pipeline_depth : int, default=1
-        Rounds under way at a time, for the schedules other than "resolve".
-    n_schedulers : int, default=1
-        Schedulers that take turns in choosing coefficients, each of a slice of its own, for the schedules other than
-        "resolve": none has to look through all priorities.
-    n_shards : int or None, default=None
-        Partitions of the rows.  None: one per 2²⁸ stored values, or one per chunk of rows of a Dask collection; of
-        that, `n_shards` puts consecutive chunks together.
-    n_jobs : int or None, default=None
-        Threads over the partitions in this process; None means 1, -1 all processors.  The result does not depend on
-        it.  Not used on a Dask cluster.
-    checkpoint : str or path-like, default=None
-        Path (``~`` and environment variables are replaced) or URL known to fsspec to which the state is written every
-        `checkpoint_every` certificates and at the end.  A fit that finds its own checkpoint there goes on from it, with
-        the same bits; with a larger `max_iter` it goes further. "priority" and "random" need an int as `random_state`.
-        If it cannot be written, the fit warns and goes on.
-    checkpoint_every : int, default=5
-        Number of certificates between two checkpoints.
-    verbose : int or bool, default=0
-        Whether to show a progress bar, with the objective and samples per second; it needs the package rich.
-    random_state : int, RandomState or None, default=None
-        Seed of "priority" and "random"; "resolve" and "round_robin" draw nothing.
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-        Class labels.
+    classes_
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
         Coefficients w; float32 if X is, otherwise float64.
     sparse_coef_ : sparse array of the same shape
@@ -101,13 +60,10 @@ class SparseLogisticRegression(CertifiedEstimator, LinearClassifier):
         `coef_` is float32, it is the gap of the rounded coefficients.
     n_iter_ : ndarray of shape (1,) or (n_classes,)
         Outer steps made ("resolve") or passes over all coefficients (other schedules).
-    history_ : list of dict
-        One record per certificate; see `PrioritizedLasso`.  Objective and dual_gap are per unit of sample weight, with
-        the penalty divided by C.
-    n_features_in_ : int
-        Number of features.
-    feature_names_in_ : ndarray of shape (n_features,)
-        Names of features, if X has any that are all strings.
+    history_
+    solver_
+    n_features_in_
+    feature_names_in_
 
     See Also
     --------
@@ -116,9 +72,11 @@ class SparseLogisticRegression(CertifiedEstimator, LinearClassifier):
 
     References
     ----------
-    .. [1] J. K. Bradley, A. Kyrola, D. Bickson, C. Guestrin, "Parallel coordinate descent for L1-regularized loss
+    .. [1] S. Lee, J. K. Kim, X. Zheng, Q. Ho, G. A. Gibson, E. P. Xing, "On model parallelization and scheduling
+       strategies for distributed machine learning", NIPS 2014, section 3.3.
+    .. [2] J. K. Bradley, A. Kyrola, D. Bickson, C. Guestrin, "Parallel coordinate descent for L1-regularized loss
        minimization", ICML 2011, section 3.
-    .. [2] E. Ndiaye, O. Fercoq, A. Gramfort, J. Salmon, "Gap safe screening rules for sparsity enforcing penalties",
+    .. [3] E. Ndiaye, O. Fercoq, A. Gramfort, J. Salmon, "Gap safe screening rules for sparsity enforcing penalties",
        JMLR 2017, section 3.
 
     Examples
@@ -133,12 +91,8 @@ class SparseLogisticRegression(CertifiedEstimator, LinearClassifier):
     ([0, 1], True)
     """
 
-    _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012  (scikit-learn's convention)
-        "C": STRENGTH,
-        **PENALTY_CONSTRAINTS,
-        "class_weight": [dict, StrOptions({"balanced"}), None],
-        **SCHEDULED_CONSTRAINTS,
-    }
+    _name, _what = "logistic", "Logistic regression"
+    C: float
 
     def __init__(
         self,
@@ -163,137 +117,250 @@ class SparseLogisticRegression(CertifiedEstimator, LinearClassifier):
         verbose: int = 0,
         random_state: Any = None,
     ) -> None:
-        self.C = C
-        self.l1_ratio = l1_ratio
-        self.penalty_factors = penalty_factors
-        self.fit_intercept = fit_intercept
-        self.schedule = schedule
-        self.class_weight = class_weight
-        self.max_iter = max_iter
-        self.tol = tol
-        self.warm_start = warm_start
-        self.n_parallel = n_parallel
-        self.max_correlation = max_correlation
-        self.pipeline_depth = pipeline_depth
-        self.n_schedulers = n_schedulers
-        self.n_shards = n_shards
-        self.n_jobs = n_jobs
-        self.checkpoint = checkpoint
-        self.checkpoint_every = checkpoint_every
-        self.verbose = verbose
-        self.random_state = random_state
+        keep(self, locals())
 
-    @with_callbacks
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit the model.
+    def _loss(self) -> Loss:
+        return Logistic()
 
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
-            Samples.  Dense arrays of floats and integers are read as they are, in either order; sparse input is read
-            by columns.  A Dask array with dense or sparse chunks, a Dask data frame or a list of Delayed objects stays
-            where it is: each chunk of rows makes a partition.
-        y : array-like or Dask collection of shape (n_samples,)
-            Class labels, numbers or strings.
-        sample_weight : array-like or Dask collection of shape (n_samples,), default=None
-            Weights of the samples, ≥ 0.
+    def _strength(self, unit: float) -> tuple[float, float | None]:
+        scale = self.C * unit
+        return 1.0 / scale, scale
 
-        Returns
-        -------
-        self
-            The fitted estimator.
 
-        Raises
-        ------
-        ValueError
-            If X, y or the weights are masked, not finite, empty or of different lengths, or the weights are negative or
-            all zero; if y holds one class only, or numbers that are no classes; if chunks of X have different widths.
-        TypeError
-            If X is a Dask collection of another kind than those above.
-        CheckpointMismatchError
-            If the checkpoint is that of another fit, or damaged.
+@described
+class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
+    """Sparse logistic regression whose C is chosen by cross-validation, each fold along a warm-started path.
 
-        Warns
-        -----
-        ConvergenceWarning
-            If the gap is above the tolerance after `max_iter`, or where rounding ends the fit earlier.
-        CheckpointWarning
-            If a checkpoint could not be written.
-        UserWarning
-            If columns vary by less than the rounding of their values; they keep the coefficient 0.
-        """
-        return shared.fit_where_input_is(self, X, y, sample_weight, "schmp-logistic")
+    Parameters
+    ----------
+    Cs : int or array-like, default=10
+        Values of C, or how many to space geometrically between 1e-4 and 1e4.
+    scoring : str, callable or None, default=None
+        What to maximise on held-out samples; None: accuracy.  On Dask accuracy is counted on the workers, and for other
+        scores decision values come here, 8 bytes a sample and class; a callable gets an estimator that predicts from
+        these, and them as X.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes in fits, not in scores; "balanced": inversely proportional to their frequencies among
+        all samples.
+    max_iter : int, default=1000
+        Most outer steps for each C.
+    tol : float, default=1e-7
+        Duality gap to reach, as a part of the objective at zero in folds (see `SparseLogisticRegression`), of the
+        objective reached in the fit on all samples.  Where a large C separates the classes, the objective reached is
+        so much smaller than that at zero that a larger `tol` would leave coefficients and scores undetermined.
+    n_jobs : int or None, default=None
+        Folds worked on at a time, in threads; None means 1, -1 all processors.  Not used on a Dask cluster, where all
+        folds are.
 
-    def _fit_on(
-        self, place: shared.Place, X: Any, y: Any, sample_weight: Any, models: list[Model] | None = None
-    ) -> Self:
-        """Fit at a place; `models` gets what has been fitted, one for each class."""
-        check_parameters(self)
-        samples = shared.read_samples(self, X, y, sample_weight, place=place)
-        classes, codes = find_classes(samples.y)
-        if len(classes) < 2:
+    Attributes
+    ----------
+    classes_
+    C_ : float
+        Value with the largest mean score over folds, the smallest of equals.
+    C_1se_ : float
+        Smallest value whose mean score is at most one standard error, that of the largest mean, below the largest mean:
+        a simpler model that is about as good.
+    Cs_ : ndarray of shape (n_Cs,)
+        Values tried, rising.
+    scores_ : ndarray of shape (n_Cs, n_folds)
+        Score of each held-out fold, weighted by `sample_weight`; NaN where a callback has ended a path.
+    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
+        Coefficients of the fit on all samples with `C_`.
+    sparse_coef_ : sparse array of the same shape
+        `coef_` without its zeros.
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+        Intercepts.
+    dual_gap_ : ndarray of shape (1,) or (n_classes,)
+        Duality gaps of the fit on all samples.
+    n_iter_ : ndarray of shape (1,) or (n_classes,)
+        Outer steps of the fit on all samples.
+    n_features_in_
+    feature_names_in_
+
+    See Also
+    --------
+    SparseLogisticRegression : The same with a given C.
+    sklearn.linear_model.LogisticRegressionCV : Of two classes, chooses the same C with ``l1_ratios=(1,)``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from schmp_estimators import SparseLogisticRegressionCV
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(100, 20))
+    >>> y = X[:, 0] > 0
+    >>> SparseLogisticRegressionCV(Cs=[0.01, 0.1, 1.0]).fit(X, y).scores_.shape
+    (3, 5)
+    """
+
+    _kind, _name, _what = SparseLogisticRegression, "logistic-cv", "logistic regression"
+    _values, _sign = "scores_", 1.0
+    _n_tasks = 3
+    C_: float
+
+    def __init__(
+        self,
+        *,
+        Cs: Any = 10,
+        l1_ratio: float = 1.0,
+        penalty_factors: Any = None,
+        cv: Any = None,
+        scoring: Any = None,
+        fit_intercept: bool = True,
+        class_weight: Any = None,
+        max_iter: int = 1000,
+        tol: float = 1e-7,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        keep(self, locals())
+
+    def _loss(self) -> Loss:
+        return Logistic()
+
+    def _grid(self) -> Grid:
+        given = self.Cs if positive_values("Cs", self.Cs) is not None else np.logspace(-4, 4, int(self.Cs))
+        return Weights.of(given, 1.0)
+
+    def _scorer(self) -> Any:
+        return get_scorer(self.scoring or "accuracy")
+
+    def _final(self, context: Any, place: Place, given: Given) -> SparseLogisticRegression:
+        """Fit on all samples; a gap that is small beside the objective at zero may be large beside the one reached."""
+        model, models = self._model(self.C_).set_params(warm_start=True), list[Any]()
+        self._fit_all(context, model, place, given, models=models)
+        parts = np.array([one.objective / one.null_objective for one in models])
+        gaps = np.array([one.certified_gap / one.null_objective for one in models])
+        if (gaps <= self.tol * parts).all():
+            return model
+        steps = model.n_iter_
+        self._fit_all(context, model.set_params(tol=max(self.tol * float(parts.min()), _ROUNDING)), place, given)
+        model.n_iter_ = model.n_iter_ + steps
+        return model
+
+    def _score(self, given: Given, params: Mapping[str, Any], kept: np.ndarray, fold: Fold) -> Steps:
+        """Return the score of a fold's present fit."""
+        if self.scoring in (None, "accuracy") and set(params) <= {"sample_weight"}:
+            right, total = yield Sum(OfFold(fold.number, Right(fold.functions(), fold.codes)))
+            return right / total
+        classes = fold.given.classes
+        partials = yield OfFold(fold.number, Decisions(fold.functions()))
+        values = np.concatenate([one for one in partials if one is not None], axis=1)
+        rows = kept[fold.given.problem.held_out(fold.number)]
+        options = _check_method_params(given.y, params, indices=rows)
+        scorer = _knowing_classes(self._scorer(), classes)
+        if hasattr(scorer, "_response_method") or is_dask(given.X):
+            model, X = _model_of(fold.of_all_classes(np.eye(len(values)), np.zeros(len(values)))), values.T
+        else:
+            model, X = _model_of(fold.attributes()), fold.held_out_rows(given.X, rows)
+        value = float(scorer(model, X, given.y[rows], **options))
+        if np.isnan(value):
             raise ValueError(
-                f"y holds one class only, {classes[0]!r} (of samples with positive weight); give samples of two or more"
+                f"scoring={self.scoring!r} is NaN on a fold of cv={brief(self.cv)}; give a splitter that holds out "
+                "samples of every class, such as StratifiedKFold, or fewer folds"
             )
-        weights = class_weights(self.class_weight, classes, samples.y, samples.weights)
-        unit = float(weights[0]) if len(weights) else 1.0
-        uniform = not len(weights) or bool((weights == unit).all())
-        used = np.empty(0) if uniform else weights
-        with (
-            shared.open_rows(self, samples, codes, used, place, n_shards=self.n_shards, name="logistic") as problem,
-            self._followed(X, y, place) as follower,
-        ):
-            scale = self.C * (unit if uniform else 1.0)
-            identity = {"1 / C": 1.0 / scale, **shared.penalty_identity(self, problem)}
-            positives = range(len(classes)) if len(classes) > 2 else [1]
-            kept = np.float32 if problem.extent.dtype == np.float32 else np.float64
-            models = [] if models is None else models
-            models.clear()  # input that is lost is read again
-            attributes = partial(_attributes, models, classes, scale, kept)
-            fits = self._fits(problem, positives, scale, kept)
-            shared.fit_each(
-                fits,
-                models,
-                problem,
-                follower.watch(problem.rounds, attributes),
-                Checkpointing(self, problem, identity, len(positives)),
-            )
-        if not follower.stopped:
-            for model in models:
-                shared.warn_unless_converged(model, self.max_iter, "Logistic regression")
-        self.__dict__.update(attributes())
-        return self
-
-    def _fits(
-        self, problem: shared.Problem, positives: Sequence[int], scale: float, dtype: type
-    ) -> Iterator[shared.Fit]:
-        """Give one class after the other, each against all others."""
-        starts = self._start(len(positives), problem.extent.n_columns)
-        random = check_random_state(self.random_state)
-        factors = check_factors(self.penalty_factors, problem.extent.n_columns)
-        penalty = choose_penalty(1.0 / scale, self.l1_ratio, factors)
-        for positive, (coef, level) in zip(positives, starts, strict=True):
-            loss, size = Logistic(), problem.extent
-            options: dict[str, Any] = {"coef": coef, "level": level, "dtype": dtype}
-            model = make_model(self, loss, penalty, size, problem.n_partitions, **options)
-            yield make_program(self, loss, model, size, random), Label(positive)
-
-    def _start(self, n_models: int, n_features: int) -> list[tuple[np.ndarray, float]]:
-        fitted = self.warm_start and hasattr(self, "coef_")
-        if not fitted or self.coef_.shape != (n_models, n_features):
-            return [(np.empty(0), 0.0)] * n_models
-        levels = self.intercept_ if self.fit_intercept else np.zeros(n_models)
-        return list(zip(unmask(self.coef_, "coef_").astype(np.float64), levels.tolist(), strict=True))
+        return value
 
 
-def _attributes(models: list[Model], classes: np.ndarray, scale: float, dtype: type) -> dict[str, Any]:
-    """Return the fitted attributes; classes whose fit has not begun have no coefficients."""
-    count = len(classes) if len(classes) > 2 else 1
-    coefs: np.ndarray = np.zeros((count, max(model.n_columns for model in models)), dtype)
-    levels, gaps, steps = np.zeros(count), np.full(count, np.inf), np.ones(count, int)
-    for number, model in enumerate(models):
-        if len(model.coef):
-            coefs[number], levels[number] = model.coef, model.intercept
-            gaps[number], steps[number] = scale * model.certified_gap, max(1, model.n_iter)
-    return {"classes_": classes, "coef_": coefs, "intercept_": levels, "dual_gap_": gaps, "n_iter_": steps}
+def _model_of(attributes: dict[str, Any]) -> SparseLogisticRegression:
+    """Return a fitted model; on decision values in place of samples it predicts what a fold does from these."""
+    model = SparseLogisticRegression()
+    model.__dict__.update(attributes, n_features_in_=attributes["coef_"].shape[1])
+    return model
+
+
+def _knowing_classes(scorer: Any, classes: Any) -> Any:
+    """Return a scorer that takes labels for given, where its metric takes any: a fold may lack some of them."""
+    metric = getattr(scorer, "_score_func", None)
+    known = inspect.signature(metric).parameters if metric else {}
+    if "labels" not in known:
+        return scorer
+    options = {"labels": classes, **getattr(scorer, "_kwargs", {})}
+    if len(classes) == 2 and "pos_label" in known:
+        options = {"pos_label": classes[1], **options}
+    return make_scorer(metric, greater_is_better=scorer._sign == 1, response_method=scorer._response_method, **options)
+
+
+@described
+def sparse_logistic_path(
+    X: Any,
+    y: Any,
+    *,
+    eps: float = 1e-2,
+    Cs: Any = 30,
+    l1_ratio: float = 1.0,
+    penalty_factors: Any = None,
+    fit_intercept: bool = True,
+    class_weight: Any = None,
+    max_iter: int = 1000,
+    tol: float = 1e-4,
+    sample_weight: Any = None,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Compute sparse logistic regression for several C, each certified by its duality gap.
+
+    Every solution starts from the one before; the strong rule leaves columns out until the solution is verified on all
+    of them, and moments of the columns are taken once.  Each C is solved anew, also where the solution before would
+    meet the tolerance.
+
+    Parameters
+    ----------
+    X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
+        Samples.  On Dask it stays where it is, and each chunk of rows makes a partition, as in
+        `SparseLogisticRegression`.
+    y : array-like or Dask collection of shape (n_samples,)
+        Labels of two classes.
+    Cs : int or array-like, default=30
+        Values of C, or how many to space geometrically up from the largest one whose solution is zero.
+    max_iter : int, default=1000
+        Most outer steps for each C.
+    tol : float, default=1e-4
+        Duality gap to reach, as a part of the objective at zero, see `SparseLogisticRegression`; and each gap is at
+        most a hundredth of the one that the solution before has at this C, as far as that is above rounding.
+
+    Returns
+    -------
+    Cs : ndarray of shape (n_Cs,)
+        Values of C, rising.
+    coefs : ndarray of shape (n_features, n_Cs)
+        Coefficients, for the log odds of the second class in sorted order.
+    intercepts : ndarray of shape (n_Cs,)
+        Intercepts.
+    dual_gaps : ndarray of shape (n_Cs,)
+        Duality gaps reached, in units of the objective of `SparseLogisticRegression`.
+
+    Raises
+    ------
+    ValueError
+        If X, y or the weights are masked, not finite, empty or of different lengths, or the weights are negative or all
+        zero; if y does not hold two classes; if a parameter is not what it should be.
+    TypeError
+
+    Warns
+    -----
+    ConvergenceWarning
+
+    See Also
+    --------
+    SparseLogisticRegressionCV : Chooses C by cross-validation.
+    sklearn.svm.l1_min_c : The largest C whose solution is zero, where classes are of equal weight.
+
+    References
+    ----------
+    R. Tibshirani et al., "Strong rules for discarding predictors in lasso-type problems", JRSS-B 2012, section 5.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from schmp_estimators import sparse_logistic_path
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(100, 50))
+    >>> Cs, coefs, intercepts, gaps = sparse_logistic_path(X, X[:, 0] - X[:, 1] > 0, Cs=5)
+    >>> coefs.shape, int((coefs[:, 0] != 0).sum()), np.flatnonzero(coefs[:, 1]).tolist()
+    ((50, 5), 0, [0, 1])
+    """
+    check_arguments(sparse_logistic_path, locals())
+    penalty = partial(unit_penalty, l1_ratio=l1_ratio, penalty_factors=penalty_factors)
+    fits: dict[str, Any] = {"fit_intercept": fit_intercept, "max_iter": max_iter, "tol": tol}
+    grid, what = Weights.of(Cs, eps), "Logistic regression"
+    path = Path("sparse_logistic_path", what, Logistic(), grid, penalty, **fits, class_weight=class_weight)
+    return path(X, y, sample_weight)

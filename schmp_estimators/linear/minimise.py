@@ -8,21 +8,20 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import validate_parameter_constraints
 
 from schmp_estimators.core.door.masks import unmask
 from schmp_estimators.core.places.place import Place, begun_anew, choose_place
 from schmp_estimators.linear import opening as shared
-from schmp_estimators.linear.following import SCHEDULED_CONSTRAINTS
+from schmp_estimators.linear.data.samples import read_samples
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.penalties.base import Penalty, fields_of
 from schmp_estimators.linear.programs.choose import kind_of, make_model, make_program
+from schmp_estimators.linear.texts import check_arguments
 
 _OPTIONS = (
     *("fit_intercept", "schedule", "max_iter", "tol", "n_parallel", "max_correlation", "pipeline_depth"),
     *("n_schedulers", "n_shards", "n_jobs", "random_state"),
 )
-_CONSTRAINTS = {name: SCHEDULED_CONSTRAINTS[name] for name in _OPTIONS}
 
 
 class Minimum(NamedTuple):
@@ -126,7 +125,7 @@ def minimise(
     """
     given = locals()
     options = {name: given[name] for name in _OPTIONS}
-    validate_parameter_constraints(_CONSTRAINTS, options, "minimise")
+    check_arguments(minimise, given)
     kind_of(schedule, loss, penalty)
     asked = _Asked(loss=loss, penalty=penalty, **options)
     dask = shared.any_dask(X, y, sample_weight)
@@ -152,7 +151,7 @@ class _Asked(BaseEstimator):
         """Return the minimum."""
         loss, fields = self.loss, fields_of(self.penalty)
         penalty = type(self.penalty)(*(unmask(field, "penalty") for field in fields))
-        samples = shared.read_samples(self, X, y, sample_weight, place=place, y_numeric=True)
+        samples = read_samples(self, X, y, sample_weight, place=place, y_numeric=True)
         options = {"n_shards": self.__dict__["n_shards"], "name": "minimise"}
         with shared.open_rows(self, samples, samples.y, samples.weights, place, **options) as problem:
             _check_columns(penalty, problem.extent.n_columns)

@@ -27,16 +27,12 @@ from schmp_estimators.linear.data.samples import (
     Samples,
     any_dask,
     check_finite,
-    check_input,
     check_length,
-    check_weights,
-    drop_weightless,
     explain_sums,
-    here,
-    read_samples,
 )
 from schmp_estimators.linear.following import Followed
-from schmp_estimators.linear.penalties.choose import check_factors
+from schmp_estimators.linear.penalties.base import fields_of
+from schmp_estimators.linear.penalties.choose import factors_of
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.centred import Fetch, Summarise, Summary, centre, centred_products, joined
 from schmp_estimators.linear.programs.choose import AT_HAND, is_small
@@ -45,16 +41,6 @@ from schmp_estimators.linear.programs.homotopy import HomotopyProblem
 from schmp_estimators.linear.programs.input import Extent, split_rows
 from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, SumsError
 from schmp_estimators.linear.programs.resolve import Resolve
-
-__all__ = [
-    "Place",
-    "Samples",
-    "check_input",
-    "check_weights",
-    "drop_weightless",
-    "here",
-    "read_samples",
-]
 
 #: Stored values of X up to which rounds take longer than what is done in them, so that they are not to pass the client.
 _MOST_LED = 1 << 22
@@ -108,11 +94,15 @@ def at_hand(problem: Problem, solver: str, fit_intercept: bool, penalty: Any) ->
         return None if data is None else HomotopyProblem(data, penalty, eps)
 
 
-def penalty_identity(estimator: Any, problem: Problem) -> dict[str, Any]:
-    """Return what a checkpoint knows of the shape of the penalty, and the type of X."""
-    factors = check_factors(estimator.penalty_factors, problem.extent.n_columns)
-    digest = hashlib.sha256(np.asarray(factors, np.float64).tobytes()).hexdigest()
-    return {"l1_ratio": float(estimator.l1_ratio), "penalty_factors": digest, "dtype": str(problem.extent.dtype)}
+def identity_of(estimator: Any, problem: Problem, penalty: Any) -> dict[str, Any]:
+    """Return what a checkpoint knows of the penalty, also by the names of parameters, of the loss and the type of X."""
+    named = {name: repr(getattr(estimator, name, None)) for name in ("alpha", "C", "loss", "l1_ratio", "positive")}
+    named["penalty_factors"] = _digest([factors_of(estimator, estimator.penalty_factors)])
+    return {**named, "penalty": _digest(fields_of(penalty)), "dtype": str(problem.extent.dtype)}
+
+
+def _digest(values: Iterable[Any]) -> str:
+    return hashlib.sha256(b"".join(np.asarray(value, np.float64).tobytes() for value in values)).hexdigest()
 
 
 @contextmanager

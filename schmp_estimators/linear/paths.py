@@ -1,13 +1,13 @@
-"""How functions that return a path let their input in, and run."""
+"""Solutions for one penalty after the other: how functions that return a path let their input in, and run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from schmp_estimators.core.door.inputs import is_dask
@@ -15,19 +15,22 @@ from schmp_estimators.core.engine.dynamic import Steps, run_coroutine
 from schmp_estimators.core.places.place import Place, begun_anew, choose_place
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.linear import opening as shared
-from schmp_estimators.linear.data.samples import Samples, read_samples
-from schmp_estimators.linear.opening import Problem, open_rows
+from schmp_estimators.linear.data.samples import read_samples
+from schmp_estimators.linear.grids import Grid
+from schmp_estimators.linear.losses.base import Loss
+from schmp_estimators.linear.programs.choose import choose_solver, is_quadratic
+from schmp_estimators.linear.programs.input import resolution
 from schmp_estimators.linear.programs.matrix import Floats, Indices
-from schmp_estimators.linear.programs.model import Model
+from schmp_estimators.linear.programs.path import PathOptions, make_path
+from schmp_estimators.linear.targets import classifies, find_targets
 
-#: What is fitted, and the weights of samples.
-Target = tuple[NDArray[Any], NDArray[Any]]
+#: Part of the gap that the solution before has at a penalty, to which that at this penalty has to come.
+_OF_STEP = 0.01
 
 
 class Point(NamedTuple):
     """The solution for one penalty, and how its fit ended."""
 
-    penalty: float
     support: Indices
     #: of the support
     coef: Floats
@@ -39,133 +42,119 @@ class Point(NamedTuple):
     fell_short: bool
 
     @classmethod
-    def of(cls, penalty: float, model: Model) -> Point:
+    def of(cls, model: Any) -> Point:
         """Return where a model is."""
         support = np.flatnonzero(model.coef)
         end = model.gap, model.tolerance, model.total_weight, model.n_iter, model.fell_short
-        return cls(penalty, support, model.coef[support], model.intercept, *end)
-
-
-class Path(Protocol):
-    """The fits of a path, one after the other."""
-
-    model: Any
-
-    def start(self) -> Steps:
-        """Solve above all penalties, and return what penalties are to be measured by."""
-
-    def go_to(self, penalty: float) -> Steps:
-        """Solve for a penalty."""
+        return cls(support, model.coef[support], model.intercept, *end)
 
 
 class PathProgram:
-    """All of a path as a program, which leaves its `points` behind.
+    """All of a path as a program, which leaves its `points` behind; partitions do the job `before` first, if any."""
 
-    Parameters
-    ----------
-    path : Path
-    penalties : callable
-        Makes of what the start returns the penalties, in order.
-    what : str
-        What a fit is called in warnings, with ``{}`` for its penalty.
-    before : job, optional
-        What partitions do first.
-    """
-
-    def __init__(
-        self, path: Path, penalties: Callable[[float], NDArray[np.float64]], what: str, before: Any = None
-    ) -> None:
-        self.path, self.what, self.points = path, what, list[Point]()
-        self._penalties, self._before = penalties, before
+    def __init__(self, path: Any, grid: Grid, unit: float, before: Any) -> None:
+        self.path, self.points, self.values = path, list[Point](), np.empty(0)
+        self._grid, self._unit, self._before = grid, unit, before
 
     def __call__(self, state: None = None) -> Steps:
         """Return the steps."""
         if self._before is not None:
             yield self._before
-        for penalty in self._penalties((yield from self.path.start())).tolist():
-            yield from self.path.go_to(penalty)
-            self.points.append(Point.of(penalty, self.path.model))
+        largest = yield from self.path.start()
+        total = self.path.model.total_weight
+        self.values = self._grid.values(largest, total, self._unit)
+        for value in self.values.tolist():
+            yield from self.path.go_to(self._grid.strength(value, total, self._unit))
+            self.points.append(Point.of(self.path.model))
 
 
-class Solutions(NamedTuple):
-    """What a path has come to."""
-
-    #: (k,)
-    penalties: Floats
-    #: (p, k)
-    coefs: Floats
-    #: (k,)
-    intercepts: Floats
-    #: of objectives that are sums over samples, and the weight of these
-    gaps: Floats
-    weights: Floats
-
-    @classmethod
-    def of(cls, points: Sequence[Point], n_columns: int) -> Solutions:
-        """Return points side by side."""
-        coefs = np.zeros((len(points), n_columns))
-        for row, point in zip(coefs, points, strict=True):
-            row[point.support] = point.coef
-        rest = np.array([(one.penalty, one.intercept, one.gap, one.total_weight) for one in points])
-        penalties, intercepts, gaps, weights = np.ascontiguousarray(rest.T)
-        return cls(penalties, coefs.T, intercepts, gaps, weights)
-
-
-def as_they_are(samples: Samples) -> Target:
-    """Return the responses and weights of samples."""
-    return samples.y.astype(np.float64, copy=False), samples.weights
-
-
-def run_path(
-    name: str,
-    make: Callable[[Problem], PathProgram],
-    target: Callable[[Samples], Target],
-    X: Any,
-    y: Any,
-    sample_weight: Any,
-    max_iter: int,
-    at_hand: Callable[[Problem], Solutions | None] = lambda _: None,
-    **options: Any,
-) -> Solutions:
-    """Run a path here, or of an X on Dask on its cluster, and return its solutions.
+@dataclass
+class Path:
+    """A path that a function was asked for.
 
     Parameters
     ----------
-    name : str
-        Of the function, for messages.
-    make : callable
-        Returns the program of the path.
-    target : callable
-        What to fit.
-    X, y, sample_weight : inputs of any kind
-    max_iter : int
-        Most outer steps for each penalty.
-    at_hand : callable, optional
-        Returns the solutions if no rounds are needed for them.
-    **options
-        Further arguments of `sklearn.utils.validation.validate_data` for `y`.
+    owner : str
+        Name of the function, for messages.
+    what : str
+        What a fit is called in warnings.
+    loss : Loss
+    grid : Grid
+    penalty : callable
+        Returns the penalty of strength one for the columns of X; gets the estimator that knows of them.
+    fit_intercept, max_iter, tol, class_weight
+        As in estimators.
     """
-    owner = type(name, (BaseEstimator,), {})()
-    chosen: AbstractContextManager[Place] = nullcontext(Place())
-    if is_dask(X):
-        chosen = choose_place(is_dask=True, label=name)
 
-    def run(place: Place) -> Solutions:
+    owner: str
+    what: str
+    loss: Loss
+    grid: Grid
+    penalty: Callable[[Any], Any]
+    fit_intercept: bool
+    max_iter: int
+    tol: float
+    class_weight: Any = None
+
+    def __call__(self, X: Any, y: Any, sample_weight: Any) -> tuple[Floats, Floats, Floats, Floats]:
+        """Follow it here, or of an X on Dask on its cluster; returns penalties, coefficients, intercepts and gaps."""
+        chosen: AbstractContextManager[Place] = nullcontext(Place())
+        if is_dask(X):
+            chosen = choose_place(is_dask=True, label=self.owner)
+        with chosen as place:
+            return begun_anew(place, lambda: self._run(place, X, y, sample_weight))
+
+    def _run(self, place: Place, X: Any, y: Any, sample_weight: Any) -> tuple[Floats, Floats, Floats, Floats]:
+        owner = type(self.owner, (BaseEstimator,), {})()
+        options = {} if classifies(self.loss) else {"y_numeric": True}
         samples = read_samples(owner, X, y, sample_weight, place=place, **options)
-        responses, weights = target(samples)
-        partitions = open_rows(owner, samples, responses, weights, place, name="path")
-        with partitions as problem, one_blas_thread():
-            if (found := at_hand(problem)) is not None:
-                return found
-            program = make(problem)
-            if problem.is_led:
-                program = problem.rounds.lead(program)
-            else:
-                run_coroutine(program, problem.rounds)
-            for point in program.points:
-                shared.warn_unless_converged(point, max_iter, program.what.format(point.penalty))
-            shared.tell_of(problem, program.path.model)
-            return Solutions.of(program.points, problem.extent.n_columns)
+        targets = find_targets(self.loss, samples, self.class_weight)
+        if len(targets.jobs) > 1 and targets.classes is not None:
+            count, named = len(targets.classes), ", ".join(map(repr, targets.classes[:5].tolist()))
+            raise ValueError(
+                f"y holds {count} classes, {named}{', …' if count > 5 else ''} (of samples with positive weight); a "
+                "path is that of two: give y == label for one class against all others"
+            )
+        opened = shared.open_rows(owner, samples, targets.responses, targets.weights, place, name="path")
+        with opened as problem, one_blas_thread():
+            penalty = self.penalty(owner)
+            found = self._at_hand(problem, penalty, targets.unit)
+            return self._by_rounds(problem, penalty, targets) if found is None else found
 
-    with chosen as place:
-        return begun_anew(place, lambda: run(place))
+    def _at_hand(self, problem: shared.Problem, penalty: Any, unit: float) -> Any:
+        """Return the path of a problem that needs no rounds; None if it does."""
+        if not is_quadratic(self.loss):
+            return None
+        solver = choose_solver(None, problem.extent, self.grid.count, penalty)
+        found = shared.at_hand(problem, solver, self.fit_intercept, penalty)
+        if found is None:
+            return None
+        values, tolerance = self.grid.values(found.largest(0), found.total, unit), self.tol * found.square(0)
+        strengths = np.array([self.grid.strength(value, found.total, unit) for value in values.tolist()])
+        points = found.path(0, strengths, tolerance, self.max_iter)
+        if not found.at_hand and (points.gaps > tolerance).any():
+            return None
+        solutions = found.solutions(0, points, tolerance)
+        return self._told(values, solutions, points.coefs.T, found.intercepts(0, points.coefs), unit)
+
+    def _by_rounds(self, problem: shared.Problem, penalty: Any, targets: Any) -> Any:
+        size, unit = problem.extent, targets.unit
+        options = PathOptions(penalty, self.tol, self.max_iter, self.fit_intercept)
+        path = make_path(self.loss, options, size, problem.n_partitions, resolution(size.dtype), _OF_STEP)
+        program = PathProgram(path, self.grid, unit, targets.jobs[0])
+        if problem.is_led:
+            program = problem.rounds.lead(program)
+        else:
+            run_coroutine(program, problem.rounds)
+        shared.tell_of(problem, program.path.model)
+        points, coefs = program.points, np.zeros((len(program.points), size.n_columns))
+        for row, point in zip(coefs, points, strict=True):
+            row[point.support] = point.coef
+        return self._told(program.values, points, coefs.T, np.array([one.intercept for one in points]), unit)
+
+    def _told(self, values: Floats, points: Sequence[Any], coefs: Floats, intercepts: Floats, unit: float) -> Any:
+        """Return a path in the user's units; warns of fits that fell short."""
+        for value, point in zip(values.tolist(), points, strict=True):
+            shared.warn_unless_converged(point, self.max_iter, f"{self.what} at {self.grid.name}={value:.3g}")
+        sums, totals = np.array([(point.gap, point.total_weight) for point in points]).T
+        return values, coefs, intercepts, self.grid.in_units(sums, values, totals, unit)

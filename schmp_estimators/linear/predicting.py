@@ -1,4 +1,4 @@
-"""Predictions of fitted L1 models, here or lazily where chunks of X are."""
+"""Predictions of fitted sparse linear models, here or lazily where chunks of X are."""
 
 from __future__ import annotations
 
@@ -7,8 +7,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from sklearn.base import is_regressor
+import scipy.sparse as sp
+from scipy.special import expit
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.metrics import accuracy_score, r2_score
+from sklearn.utils import Tags
 from sklearn.utils.extmath import safe_sparse_dot
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from schmp_estimators.core.door.inputs import is_dask, map_rows, validate_in_memory
@@ -19,8 +24,32 @@ from schmp_estimators.linear.programs.input import is_sparse
 _AT_A_TIME = 1 << 24
 
 
-class Scored:
-    """Has scikit-learn's score, of responses and weights that are checked as those of a fit are."""
+class LinearModel:
+    """A linear model with coefficients, most of them zero."""
+
+    #: whether it is a classifier
+    _classifies = False
+    coef_: np.ndarray
+    intercept_: Any
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the predicted responses, or of a classifier the most probable class of each sample.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
+            Samples.
+
+        Returns
+        -------
+        ndarray or lazy Dask array of shape (n_samples,) or (n_samples, n_targets)
+            Predicted responses, or labels.
+        """
+        if self._classifies:
+            dtype = getattr(self, "classes_", np.empty(0)).dtype
+            return _apply_rows(self, _labels, X, n_outputs=None, dtype=dtype, name="logistic-predict")
+        n_targets = len(self.coef_) if np.ndim(getattr(self, "coef_", 0)) == 2 else None
+        return _apply_rows(self, _scores, X, n_outputs=n_targets, dtype=np.float64, name="lasso-predict")
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return how good predictions are, 1 at best: R² of a regressor, accuracy of a classifier.
@@ -39,12 +68,121 @@ class Scored:
         float
             The score.
         """
-        y = check_responses(self, here(y, "y"), multi_output=True, y_numeric=is_regressor(self))
-        scored: Any = super()
-        return float(scored.score(X, y, here(sample_weight, "sample_weight")))
+        y = check_responses(self, here(y, "y"), multi_output=True, y_numeric=not self._classifies)
+        measure = accuracy_score if self._classifies else r2_score
+        return float(measure(y, self.predict(X), sample_weight=here(sample_weight, "sample_weight")))
+
+    @property
+    def sparse_coef_(self) -> sp.csr_array:
+        """`coef_` as a sparse array of shape (1, n_features) or (n_targets, n_features)."""
+        return sp.csr_array(np.atleast_2d(self.coef_))
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()  # type: ignore[misc]  # those of BaseEstimator
+        tags.input_tags.sparse = True
+        return tags
 
 
-def apply_rows(
+class Penalised:
+    """Says what its penalty is as scikit-learn's tools ask for it: `SelectFromModel` keeps what is not zero."""
+
+    @property
+    def penalty(self) -> str:
+        """Which it is, "l1" or, with an `l1_ratio` below 1, "elasticnet"."""
+        ratio = getattr(self, "l1_ratio_", getattr(self, "l1_ratio", 1.0))
+        return "l1" if ratio == 1.0 else "elasticnet"
+
+
+class LinearRegressor(Penalised, LinearModel, RegressorMixin, BaseEstimator):
+    """A regressor."""
+
+
+class Deciding(LinearModel):
+    """A model that may be a classifier; methods of classes are there if it is."""
+
+    classes_: np.ndarray
+
+    @available_if(lambda model: model._classifies)
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return the log odds of each class against all others.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
+            Samples.
+
+        Returns
+        -------
+        ndarray or lazy Dask array of shape (n_samples,) or (n_samples, n_classes)
+            For two classes the log odds of ``classes_[1]``.
+        """
+        n_functions = len(getattr(self, "coef_", "?"))
+        n_outputs = None if n_functions == 1 else n_functions
+        return _apply_rows(self, _scores, X, n_outputs=n_outputs, dtype=np.float64, name="logistic-decision-function")
+
+    @available_if(lambda model: model._classifies)
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the probability of each class; of more than two classes, those of one-versus-rest, normalised.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
+            Samples.
+
+        Returns
+        -------
+        ndarray or lazy Dask array of shape (n_samples, n_classes)
+            Probabilities, in the order of `classes_`; each row sums to 1.
+        """
+        n_classes = len(getattr(self, "classes_", ()))
+        return _apply_rows(
+            self, _probabilities, X, n_outputs=n_classes, dtype=np.float64, name="logistic-predict-proba"
+        )
+
+    @available_if(lambda model: model._classifies)
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Return the logarithms of `predict_proba`.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
+            Samples.
+
+        Returns
+        -------
+        ndarray or lazy Dask array of shape (n_samples, n_classes)
+            Logarithms of probabilities.
+        """
+        n_classes = len(getattr(self, "classes_", ()))
+        return _apply_rows(
+            self, _log_probabilities, X, n_outputs=n_classes, dtype=np.float64, name="logistic-predict-log-proba"
+        )
+
+
+class LinearClassifier(Penalised, Deciding, ClassifierMixin, BaseEstimator):
+    """A classifier."""
+
+    _classifies = True
+
+
+def _labels(scores: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    return classes[(scores[:, 0] > 0).astype(np.intp) if scores.shape[1] == 1 else scores.argmax(axis=1)]
+
+
+def _probabilities(scores: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    if scores.shape[1] == 1:
+        return np.column_stack([expit(-scores[:, 0]), expit(scores[:, 0])])
+    # a row whose probabilities all underflow keeps its order: the largest log odds are taken out first
+    logarithms = -np.logaddexp(0.0, -scores)
+    odds = np.exp(logarithms - logarithms.max(axis=1, keepdims=True))
+    return odds / odds.sum(axis=1, keepdims=True)
+
+
+def _log_probabilities(scores: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    return np.log(_probabilities(scores, classes))
+
+
+def _apply_rows(
     estimator: Any, function: Callable[[Any, Any], Any], X: Any, *, n_outputs: int | None, dtype: Any, name: str
 ) -> Any:
     """Apply a fitted estimator row by row: now, if X is in memory, and lazily, if it is on Dask.
@@ -79,6 +217,6 @@ def _apply_to_chunk(function: Callable[[Any, Any], Any], owner: str, rows: Any, 
     return outputs if outputs.ndim == 2 else outputs[:, None]
 
 
-def scores(values: Any, classes: Any) -> Any:
+def _scores(values: Any, classes: Any) -> Any:
     """Return decision values as they are, those of one function in one dimension."""
     return values.ravel() if values.ndim == 2 and values.shape[1] == 1 and classes is not None else values

@@ -24,6 +24,7 @@ class Logistic:
 
     smoothness = 0.25
     certified = True
+    classifies = True
 
     def derivatives(self, decision: Floats, target: Floats, weights: Floats, intercept: float) -> Derivatives:
         """Return the loss, s y p and s p(1 − p) with p = σ(−y(u + b))."""

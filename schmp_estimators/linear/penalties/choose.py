@@ -1,5 +1,6 @@
 """The penalty that parameters of an estimator stand for."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -30,9 +31,37 @@ def choose_penalty(strength: float, l1_ratio: float, factors: PerColumn = 1.0, p
     return ElasticNet(read_only(l1_ratio * whole), read_only((1.0 - l1_ratio) * whole), bool(positive))
 
 
-def unit_penalty(n_columns: int, l1_ratio: float, penalty_factors: Any, positive: bool = False) -> Any:
-    """Return the penalty of strength one that parameters stand for."""
-    return choose_penalty(1.0, l1_ratio, check_factors(penalty_factors, n_columns, positive), positive)
+def unit_penalty(estimator: Any, l1_ratio: float, penalty_factors: Any, positive: bool = False) -> Any:
+    """Return the penalty of strength one that parameters stand for, for the columns that an estimator knows of."""
+    return choose_penalty(1.0, l1_ratio, factors_of(estimator, penalty_factors, positive), positive)
+
+
+def factors_of(estimator: Any, given: Any, positive: bool = False) -> PerColumn:
+    """Return `penalty_factors` for the columns that an estimator knows of; see `check_factors`."""
+    names = getattr(estimator, "feature_names_in_", None)
+    return check_factors(by_name(given, names), estimator.n_features_in_, positive)
+
+
+def by_name(given: Any, names: Any) -> Any:
+    """Return factors in the order of columns, if they are given by name: 1 for columns that are not named.
+
+    Raises
+    ------
+    ValueError
+        If X has no such names.
+    """
+    is_series = hasattr(given, "index") and hasattr(given, "to_dict")
+    is_named = is_series and names is not None and all(isinstance(label, str) for label in given.index)
+    if not isinstance(given, Mapping) and not is_named:
+        return given
+    named = dict(given.items())
+    if names is None:
+        raise ValueError("penalty_factors names columns, but X has no names; give a data frame, or one number a column")
+    unknown = [name for name in named if name not in set(names)]
+    if unknown:
+        more = ", …" if len(unknown) > 5 else ""
+        raise ValueError(f"penalty_factors names columns that X does not have: {str(unknown[:5])[1:-1]}{more}")
+    return [named.get(name, 1.0) for name in names]
 
 
 def check_factors(given: Any, n_columns: int, positive: bool = False) -> PerColumn:

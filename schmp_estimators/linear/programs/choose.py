@@ -84,7 +84,7 @@ def make_model(
     per_weight: bool = False,
 ) -> Model:
     """Return the point that a fit starts from; with `per_weight` the penalty is one per unit of sample weight."""
-    kind = Model if _is_quadratic(loss) else SmoothModel
+    kind = Model if is_quadratic(loss) else SmoothModel
     return kind(
         penalty=penalty,
         tolerance=asked.tol,
@@ -110,9 +110,9 @@ def kind_of(schedule: str, loss: Loss, penalty: Penalty) -> Any:
         If it needs what the loss or the penalty does not have.
     """
     if schedule == "resolve":
-        kind: type[Resolve] = ResolveQuadratic if _is_quadratic(loss) else ResolveSmooth
+        kind: type[Resolve] = ResolveQuadratic if is_quadratic(loss) else ResolveSmooth
     else:
-        kind = ScheduledLasso if _is_quadratic(loss) else ScheduledLogistic
+        kind = ScheduledLasso if is_quadratic(loss) else ScheduledLogistic
     check_needs(f"schedule={schedule!r}", kind.needs, loss, penalty)
     return kind
 
@@ -125,7 +125,7 @@ def make_program(asked: Asked, loss: Loss, model: Any, size: Extent, random: np.
     TypeError
         If it needs what the loss or the penalty does not have.
     """
-    quadratic, kind = _is_quadratic(loss), kind_of(asked.schedule, loss, model.penalty)
+    quadratic, kind = is_quadratic(loss), kind_of(asked.schedule, loss, model.penalty)
     options: dict[str, Any]
     if asked.schedule == "resolve":
         options = {"sparse": prefer_residual(size)}
@@ -137,5 +137,6 @@ def make_program(asked: Asked, loss: Loss, model: Any, size: Extent, random: np.
     return program
 
 
-def _is_quadratic(loss: Loss) -> bool:
+def is_quadratic(loss: Loss) -> bool:
+    """Return whether the curvature of a loss is the same everywhere."""
     return bool(getattr(loss, "constant_curvature", False))

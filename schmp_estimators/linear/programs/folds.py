@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from schmp_estimators.core.reduction import tree_merge
+from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.programs.centred import Fetch, Rows, Summary, blocks, summarise
 from schmp_estimators.linear.programs.input import (
     Extent,
@@ -346,6 +347,26 @@ class SquaredErrors(NamedTuple):
         residual = test.target - self.prediction.of(test)
         total = float(test.weights.sum()) if len(test.weights) else float(len(residual))
         return fold, (float(test.weigh(residual**2).sum()), total)
+
+
+class HeldOutLoss(NamedTuple):
+    """Predict the rows held out, and take the loss of that, summed over functions."""
+
+    loss: Loss
+    functions: tuple[Prediction, ...]
+    #: of each function the class that it tells from all others; none if responses are numbers
+    labels: Sequence[int]
+
+    def __call__(self, fold: Fold) -> tuple[Fold, tuple[float, float] | None]:
+        """Return the sum of the weighted losses, and that of the weights."""
+        test, losses = fold.test, 0.0
+        if test is None:
+            return fold, None
+        for number, function in enumerate(self.functions):
+            response = test.responses[0]
+            target = np.where(response == self.labels[number], 1.0, -1.0) if len(self.labels) else response
+            losses += self.loss.derivatives(function.of(test), target, test.weights, 0.0).level.loss
+        return fold, (losses, float(test.weights.sum()) if len(test.weights) else float(len(test.target)))
 
 
 class Decisions(NamedTuple):

@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from schmp_estimators.core.engine.dynamic import Report, Save, Steps, Sum
-from schmp_estimators.linear.losses.logistic import Logistic
+from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.penalties.base import Penalty, sizes
+from schmp_estimators.linear.programs.choose import is_quadratic
+from schmp_estimators.linear.programs.input import Extent, prefer_residual
 from schmp_estimators.linear.programs.matrix import Floats
 from schmp_estimators.linear.programs.model import Model
 from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
@@ -96,21 +98,20 @@ class LassoPath:
         self._before = 0.0
 
     def start(self) -> Steps:
-        """Solve above all penalties; returns the smallest alpha whose solution is that."""
+        """Solve above all penalties; returns the smallest one whose solution is that."""
         yield from asking(self._program(), self._of)
         assert self.model.full_gradient is not None
-        largest = self._largest(self.model.full_gradient)
-        self._before = largest * self.model.total_weight
+        largest = largest_ratio(self.options.penalty, self.model.full_gradient)
+        self._before = largest / self.model.total_weight * self.model.total_weight
         return largest
 
-    def go_to(self, alpha: float) -> Steps:
-        """Solve for an alpha, closer than to the tolerance if the solution before meets that as it is.
+    def go_to(self, strength: float) -> Steps:
+        """Solve for a penalty, closer than to the tolerance if the solution before meets that as it is.
 
         The solution at λ' has the residual λ'θ with a dual point θ that stays feasible, so that its gap at λ < λ' is
         ½(1 − λ/λ')²‖r‖².
         """
         model, before = self.model, self._before
-        strength = float(alpha) * model.total_weight
         tolerance, max_iter = model.tolerance, model.max_iter
         step = 0.5 * max(0.0, 1.0 - strength / before) ** 2 * model.energy if before > 0.0 else 0.0
         if step > 0.0:
@@ -123,12 +124,9 @@ class LassoPath:
             yield from asking(restart(), self._of)
         self._before = min(before, strength)
 
-    def _largest(self, gradient: np.ndarray) -> float:
-        return largest_ratio(self.options.penalty, gradient) / self.model.total_weight
 
-
-class LogisticPath:
-    """Sparse logistic regression of one class against all others, along a path.
+class SmoothPath:
+    """Any loss, such as that of one class against all others, along a path.
 
     Parameters
     ----------
@@ -138,7 +136,8 @@ class LogisticPath:
     of : callable, optional
         What to make of the jobs of the fits.
     part : float, optional
-        Part of the gap that the solution before has at a C, to which that at C has to come.
+        Part of the gap that the solution before has at a penalty, to which that at this penalty has to come.
+    loss : Loss
     **data
         Fields of the model that tell of the data.
     """
@@ -149,27 +148,28 @@ class LogisticPath:
         sparse: bool,
         of: Callable[[Any], Any] = as_it_is,
         part: float | None = None,
+        *,
+        loss: Loss,
         **data: Any,
     ) -> None:
         self.options, self._of, self._part = options, of, part
         self.model: SmoothModel = options.model(SmoothModel, **data)
-        self._program = ResolveSmooth(self.model, Logistic(), sparse)
+        self._program = ResolveSmooth(self.model, loss, sparse)
 
-    def start(self, other: "LogisticPath | None" = None) -> Steps:
-        """Solve above all penalties, `other` having been first; returns the largest C whose solution is that."""
+    def start(self, other: "SmoothPath | None" = None) -> Steps:
+        """Solve above all penalties, `other` having been first; returns the smallest one whose solution is that."""
         if other is not None:
             self.model.follow(other.model)
         yield from asking(self._program(), self._of)
         model = self.model
         assert model.full_gradient is not None
         gradient = np.where(model.norms > 0.0, model.full_gradient - model.balance * model.means, 0.0)
-        largest = largest_ratio(self.options.penalty, gradient)
-        return 1.0 / largest if largest > 0.0 else np.inf
+        return largest_ratio(self.options.penalty, gradient)
 
-    def go_to(self, C: float) -> Steps:
-        """Solve for a C."""
+    def go_to(self, strength: float) -> Steps:
+        """Solve for a penalty."""
         model, part = self.model, self._part
-        penalty = self.options.penalty.scaled(1.0 / C)
+        penalty = self.options.penalty.scaled(strength)
         tolerance, max_iter = model.tolerance, model.max_iter
         if part is not None:
             model.max_iter = min(max_iter, _MOST_STEPS)
@@ -177,3 +177,20 @@ class LogisticPath:
         model.tolerance, model.max_iter = tolerance, max_iter
         if part is not None and not model.gap <= tolerance and max_iter > _MOST_STEPS:
             yield from asking(self._program.restart(penalty), self._of)
+
+
+def make_path(
+    loss: Loss,
+    options: PathOptions,
+    size: Extent,
+    n_partitions: int,
+    eps: float,
+    part: float | None = None,
+    **given: Any,
+) -> Any:
+    """Return the path of a loss; see `SmoothPath`, which knows what `part` is."""
+    data: dict[str, Any] = {"n_partitions": n_partitions, "n_rows": size.n_rows, "eps": eps, **given}
+    sparse = prefer_residual(size)
+    if is_quadratic(loss):
+        return LassoPath(options, sparse, **data)
+    return SmoothPath(options, sparse, part=part, loss=loss, **data)

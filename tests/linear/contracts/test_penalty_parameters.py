@@ -3,12 +3,25 @@
 import pickle
 
 import dask.array as da
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 from sklearn.base import clone
+from sklearn.feature_selection import SelectFromModel
 from sklearn.model_selection import GridSearchCV
 
-from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
+from schmp_estimators import (
+    PrioritizedLasso,
+    PrioritizedLassoCV,
+    SparseGLM,
+    SparseGLMCV,
+    SparseLogisticRegression,
+    prioritized_lasso_path,
+    sparse_glm_path,
+    sparse_logistic_path,
+)
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 6))
@@ -23,10 +36,47 @@ def kind(request):
     return lambda X=X, **parameters: make(**parameters).fit(X, y)
 
 
+def test_factors_by_name_of_column(kind):
+    """As they are by position; columns that are not named have factor 1."""
+    names = list("abcdef")
+    frame, by_position = pd.DataFrame(X, columns=names), kind(penalty_factors=[0.0, 1, 3, 1, 1, 0.5])
+    named = {"f": 0.5, "a": 0, "c": 3}
+    frames = (frame, pl.from_pandas(frame), dd.from_pandas(frame, npartitions=1))
+    for given in (named, pd.Series(named)):
+        for one in frames:
+            found = kind(one, penalty_factors=given)
+            np.testing.assert_allclose(found.coef_, by_position.coef_, rtol=1e-9, atol=1e-12)
+    np.testing.assert_array_equal(kind(penalty_factors=pd.Series([0.0, 1, 3, 1, 1, 0.5])).coef_, by_position.coef_)
+    with pytest.raises(ValueError, match=r"penalty_factors names columns that X does not have: 'z', 'A'$"):
+        kind(frame, penalty_factors={"z": 1.0, "a": 2.0, "A": 1.0})
+    with pytest.raises(ValueError, match="penalty_factors names columns, but X has no names; give a data frame"):
+        kind(penalty_factors={"a": 1.0})
+
+
+def test_paths_and_cross_validation_take_names():
+    frame, named = pd.DataFrame(X, columns=list("abcdef")), {"c": 0.2, "f": 0.0}
+    given = [1.0, 1, 0.2, 1, 1, 0]
+    for fit, y in ((prioritized_lasso_path, Y), (sparse_logistic_path, Y > 0), (sparse_glm_path, Y)):
+        size = {"Cs" if fit is sparse_logistic_path else "alphas": 4}
+        by_name, by_position = (fit(frame, y, penalty_factors=one, **size) for one in (named, given))
+        np.testing.assert_array_equal(by_name[1], by_position[1])
+    for make, y in ((PrioritizedLassoCV(alphas=4), Y), (SparseGLMCV(alphas=4), Y)):
+        by_name, by_position = (clone(make).set_params(penalty_factors=one).fit(frame, y) for one in (named, given))
+        np.testing.assert_array_equal(by_name.coef_, by_position.coef_)
+
+
+def test_selection_keeps_what_is_not_zero():
+    """SelectFromModel asks an estimator for its penalty."""
+    for estimator, y in ((SparseLogisticRegression(0.5), Y > 0), (PrioritizedLasso(0.1), Y), (SparseGLM(alpha=0.1), Y)):
+        selector = SelectFromModel(estimator).fit(X, y)
+        np.testing.assert_array_equal(selector.get_support(), (np.abs(selector.estimator_.coef_) > 1e-5).ravel())
+    assert SparseLogisticRegression(l1_ratio=0.5).penalty == "elasticnet"
+
+
 BAD = {
     "too few": ([1.0] * 5, r"penalty_factors must hold 6 numbers >= 0, one for each column.* got shape \(5,\)"),
     "none": ([], r"0 sample|penalty_factors"),
-    "a number": (2.0, "penalty_factors.* must be an array-like or None"),
+    "a number": (2.0, "penalty_factors.* must be an array-like, an instance of 'dict' or None"),
     "two dimensions": (np.ones((1, 6)), r"penalty_factors must hold 6 numbers.* got shape \(1, 6\)"),
     "negative": ([1, 1, -0.5, 1, 1, 1], r"penalty_factors .* >= 0.* with values from -0.5 to 1"),
     "all zero": (np.zeros(6), "penalty_factors .* not all of them zero"),

@@ -14,11 +14,8 @@ from scipy.optimize import brentq
 from scipy.special import expit
 from sklearn.linear_model import Lasso
 
-from schmp_estimators.linear.lasso import PrioritizedLasso
-from schmp_estimators.linear.lasso_cv import PrioritizedLassoCV
-from schmp_estimators.linear.lasso_path import prioritized_lasso_path
-from schmp_estimators.linear.logistic import SparseLogisticRegression
-from schmp_estimators.linear.logistic_cv import SparseLogisticRegressionCV
+from schmp_estimators.linear.lasso import PrioritizedLasso, PrioritizedLassoCV, prioritized_lasso_path
+from schmp_estimators.linear.logistic import SparseLogisticRegression, SparseLogisticRegressionCV
 from schmp_estimators.linear.programs import folds, smooth_jobs
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.input import restore_partition, save_partition

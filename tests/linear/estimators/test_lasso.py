@@ -12,9 +12,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from schmp_estimators.linear.lasso import PrioritizedLasso
-from schmp_estimators.linear.lasso_cv import PrioritizedLassoCV
-from schmp_estimators.linear.lasso_path import prioritized_lasso_path
+from schmp_estimators.linear.lasso import PrioritizedLasso, PrioritizedLassoCV, prioritized_lasso_path
 from schmp_estimators.linear.logistic import SparseLogisticRegression
 
 

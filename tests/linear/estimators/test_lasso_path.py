@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from oracles.l1 import lasso_gap
 from sklearn.linear_model import lasso_path
 
-from schmp_estimators.linear.lasso_path import prioritized_lasso_path
+from schmp_estimators.linear.lasso import prioritized_lasso_path
 
 SHAPES = {"tall": (150, 40, 0.0), "wide": (50, 120, 0.0), "noisy": (80, 60, 1.0), "with offset": (80, 60, 0.1)}
 

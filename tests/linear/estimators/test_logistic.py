@@ -7,8 +7,7 @@ from oracles.l1 import logistic_gap, logistic_objective
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
-from schmp_estimators.linear.logistic import SparseLogisticRegression
-from schmp_estimators.linear.logistic_cv import SparseLogisticRegressionCV
+from schmp_estimators.linear.logistic import SparseLogisticRegression, SparseLogisticRegressionCV
 
 
 @pytest.fixture(scope="module")

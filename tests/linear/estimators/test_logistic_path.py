@@ -102,7 +102,7 @@ def test_what_is_wrong_is_named():
         sparse_logistic_path(X, y, Cs=[1.0, -1.0])
     with pytest.raises(ValueError, match=r"y holds 3 classes, 0, 1, 2 .* give y == label"):
         sparse_logistic_path(X, np.arange(9) % 3)
-    with pytest.raises(ValueError, match="y holds 1 classes"):
+    with pytest.raises(ValueError, match="y holds one class only"):
         sparse_logistic_path(X, np.ones(9, int))
     with pytest.raises(ValueError, match="Unknown label type"):
         sparse_logistic_path(X, X[:, 0])

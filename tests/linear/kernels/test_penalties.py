@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from schmp_estimators import PrioritizedLasso
 from schmp_estimators.core.jit import kernel
 from schmp_estimators.core.values import freeze
-from schmp_estimators.linear import lasso as lasso_module
+from schmp_estimators.linear import fitting
 from schmp_estimators.linear.kernels import dense, gram, sparse
 from schmp_estimators.linear.penalties import base
 from schmp_estimators.linear.penalties.base import compiled_for, read_only, sizes, take, weigh_along
@@ -214,7 +214,7 @@ class Mcp(NamedTuple):
 @pytest.mark.parametrize("form", [np.asarray, sp.csc_array], ids=["Gram", "residual"])
 @pytest.mark.parametrize("n_shards", [1, 2])
 def test_a_penalty_of_ones_own_reaches_a_point_that_no_coordinate_improves(monkeypatch, form, n_shards):
-    monkeypatch.setattr(lasso_module, "choose_penalty", lambda *given: Mcp(given[0], 3.0))
+    monkeypatch.setattr(fitting, "choose_penalty", lambda *given: Mcp(given[0], 3.0))
     monkeypatch.setattr(choose, "prefer_residual", lambda size: form is sp.csc_array)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(80, 30))

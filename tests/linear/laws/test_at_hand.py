@@ -2,6 +2,7 @@
 
 import tracemalloc
 import warnings
+from types import SimpleNamespace
 
 import dask.array as da
 import numpy as np
@@ -142,7 +143,8 @@ def test_products_that_cancel_are_not_relied_upon():
 )
 def test_the_solver_follows_from_the_shape(shape, n_fits, expected):
     size = Extent(*shape, shape[0] * shape[1], False, np.dtype(float))
-    alike, free = unit_penalty(2, 1.0, None), unit_penalty(2, 1.0, np.array([0.0, 1.0]))
+    columns = SimpleNamespace(n_features_in_=2)
+    alike, free = unit_penalty(columns, 1.0, None), unit_penalty(columns, 1.0, np.array([0.0, 1.0]))
     assert choose_solver(PrioritizedLasso(), size, n_fits, alike) == expected
     assert choose_solver(PrioritizedLasso(), size, n_fits, free) == (expected if is_small(size) else "rounds")
     assert choose_solver(PrioritizedLasso(checkpoint="here.npz"), size, n_fits, alike) == "rounds"

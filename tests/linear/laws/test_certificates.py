@@ -7,8 +7,7 @@ from oracles.l1 import lasso_gap, lasso_objective, logistic_gap
 from sklearn.linear_model import Lasso
 
 from schmp_estimators.core.reduction import tree_sum
-from schmp_estimators.linear.lasso import PrioritizedLasso
-from schmp_estimators.linear.lasso_path import prioritized_lasso_path
+from schmp_estimators.linear.lasso import PrioritizedLasso, prioritized_lasso_path
 from schmp_estimators.linear.logistic import SparseLogisticRegression
 from schmp_estimators.linear.programs import choose
 

@@ -1,4 +1,4 @@
-"""scikit-learn's own checks of all six estimators, none excused.
+"""scikit-learn's own checks of all eight estimators, none excused.
 
 One setting of each runs with every change; many more, also with the array API switched on, run with
 ``python -m pytest -m "checks and slow"``.
@@ -16,6 +16,8 @@ from schmp_estimators import (
     ModelParallelMF,
     PrioritizedLasso,
     PrioritizedLassoCV,
+    SparseGLM,
+    SparseGLMCV,
     SparseLogisticRegression,
     SparseLogisticRegressionCV,
 )
@@ -33,6 +35,10 @@ ONE_OF_EACH = [
     ModelParallelMF(),
     PrioritizedLasso(alpha=0.1),
     PrioritizedLassoCV(alphas=3, cv=2),
+    SparseGLM(alpha=0.1),
+    SparseGLM("logistic", alpha=0.01),
+    SparseGLMCV(alphas=3, cv=2),
+    SparseGLMCV("logistic", alphas=[0.01], cv=2),
     SparseLogisticRegression(),
     SparseLogisticRegressionCV(Cs=[1.0], cv=2),
 ]

@@ -18,7 +18,7 @@ from schmp_estimators import (
     SparseLogisticRegression,
     SparseLogisticRegressionCV,
 )
-from schmp_estimators.linear.lasso_path import prioritized_lasso_path
+from schmp_estimators.linear.lasso import prioritized_lasso_path
 
 RNG = np.random.default_rng(0)
 VALUES = RNG.integers(1, 5, (30, 12)) * (RNG.random((30, 12)) < 0.6)

@@ -1,0 +1,385 @@
+"""Sparse linear models of any loss with any penalty."""
+
+import os
+from functools import partial
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import ClassifierTags, RegressorTags, Tags
+
+from schmp_estimators.core.door.masks import unmask
+from schmp_estimators.core.engine.dynamic import Steps, Sum
+from schmp_estimators.linear.cross_validated import CrossValidated
+from schmp_estimators.linear.fitting import SparseModel
+from schmp_estimators.linear.fold_paths import Fold
+from schmp_estimators.linear.grids import Alphas, Grid
+from schmp_estimators.linear.losses.base import Loss
+from schmp_estimators.linear.losses.logistic import Logistic
+from schmp_estimators.linear.losses.squared import Squared
+from schmp_estimators.linear.paths import Path
+from schmp_estimators.linear.penalties.base import Penalty, fields_of
+from schmp_estimators.linear.penalties.choose import choose_penalty, factors_of
+from schmp_estimators.linear.penalties.l1 import L1
+from schmp_estimators.linear.predicting import Deciding
+from schmp_estimators.linear.programs.choose import kind_of
+from schmp_estimators.linear.programs.folds import HeldOutLoss, OfFold
+from schmp_estimators.linear.targets import classifies
+from schmp_estimators.linear.texts import check_arguments, described, keep
+
+#: By name: what makes a loss, and what makes a penalty of a strength: of ratio, factors and `positive`.
+LOSSES: dict[str, Any] = {"squared": Squared, "logistic": Logistic}
+PENALTIES: dict[str, Any] = {
+    "l1": lambda strength, _, factors, positive: choose_penalty(strength, 1.0, factors, positive),
+    "elasticnet": choose_penalty,
+}
+
+
+def find_loss(loss: Any) -> Loss:
+    """Return the loss that a parameter stands for."""
+    if isinstance(loss, str) and loss not in LOSSES:
+        raise ValueError(f"loss={loss!r}; give one of {sorted(LOSSES)}, or an object such as penalised.Loss describes")
+    found: Loss = LOSSES[loss]() if isinstance(loss, str) else loss
+    return found
+
+
+def make_penalty(asked: Any, owner: Any, strength: float, factors: Any = None) -> Any:
+    """Return the penalty of a strength that parameters stand for, for the columns that `owner` knows of."""
+    given = asked.penalty
+    if isinstance(given, str):
+        if factors is None:
+            factors = factors_of(owner, asked.penalty_factors, asked.positive)
+        return PENALTIES[given](strength, _ratio(asked), factors, bool(asked.positive))
+    penalty = type(given)(*(unmask(field, "penalty") for field in fields_of(given)))
+    for field in fields_of(penalty):
+        if np.ndim(field) and np.shape(field) != (owner.n_features_in_,):
+            raise ValueError(
+                f"penalty holds an array of shape {np.shape(field)}; give one number for all columns of X, or an array "
+                f"of shape ({owner.n_features_in_},)"
+            )
+    return penalty.scaled(strength)
+
+
+def check_pair(asked: Any, schedule: str = "resolve") -> None:
+    """Raise an error before any work if a loss and a penalty do not go together, or with other parameters.
+
+    Raises
+    ------
+    TypeError
+        If the schedule needs what the loss or the penalty does not have.
+    ValueError
+        If a parameter does not go with the penalty.
+    """
+    penalty, is_named = asked.penalty, isinstance(asked.penalty, str)
+    if is_named and penalty not in PENALTIES:
+        raise ValueError(
+            f"penalty={penalty!r}; give one of {sorted(PENALTIES)}, or an object such as penalised.Penalty describes"
+        )
+    if asked.l1_ratio is not None and penalty != "elasticnet":
+        raise ValueError(f'l1_ratio={asked.l1_ratio!r} goes with penalty="elasticnet"; got penalty={penalty!r}')
+    if not is_named and (asked.penalty_factors is not None or asked.positive):
+        raise ValueError("penalty_factors and positive go with a penalty given by name; an object says both itself")
+    kind_of(schedule, find_loss(asked.loss), L1(1.0) if is_named else penalty)
+
+
+def _ratio(asked: Any) -> float:
+    """Return the L1 ratio, half and half if nothing is said."""
+    return 0.5 if asked.l1_ratio is None else asked.l1_ratio
+
+
+class _Pair(Deciding, BaseEstimator):
+    """An estimator with the parameters `loss` and `penalty`; scikit-learn's tags follow the loss."""
+
+    loss: Any
+    penalty: Any
+
+    @property
+    def _classifies(self) -> bool:  # type: ignore[override]
+        return classifies(find_loss(self.loss))
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        if self._classifies:
+            tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags()
+        else:
+            tags.estimator_type, tags.regressor_tags = "regressor", RegressorTags()
+            tags.target_tags.multi_output = isinstance(self, SparseModel)
+        return tags
+
+    def _loss(self) -> Loss:
+        return find_loss(self.loss)
+
+
+@described
+class SparseGLM(_Pair, SparseModel):
+    r"""Linear model of any loss with any penalty, certified by a duality gap where there is one.
+
+    Minimises over :math:`\beta` and :math:`b`, with sample weights :math:`s_i`,
+
+    .. math:: \frac{1}{\sum_i s_i} \sum_i s_i\, \ell(y_i, x_i^\top\beta + b) + \alpha P(\beta).
+
+    `PrioritizedLasso` is the pair "squared" and "l1" or "elasticnet", `SparseLogisticRegression` the pair "logistic"
+    and these, with C = 1/(α Σ s).
+
+    Parameters
+    ----------
+    tol : float, default=1e-4
+        The fit ends when the duality gap, or without one what steps of single coefficients could gain, is at most
+        `tol` times the objective at zero (of squared loss ``sum(s * y ** 2) / sum(s)`` of the centred response).
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Class labels, if the loss is one of classes.  Of more than two, each is fitted against all others.
+    coef_ : ndarray of shape (n_features,) or (n_targets, n_features)
+        Coefficients β; of classes (1, n_features) or (n_classes, n_features).  float32 if X is, otherwise float64.
+    sparse_coef_
+    intercept_ : float or ndarray of shape (n_targets,)
+        Intercept b; of classes an array.
+    dual_gap_ : float or ndarray of shape (n_targets,)
+        Duality gap reached, in units of the objective; NaN where loss or penalty have none.
+    stationarity_ : float or ndarray of shape (n_targets,)
+        Only where there is no gap: what steps of single coefficients could lower the objective by, about.
+    n_iter_
+    history_
+    solver_
+    n_features_in_
+    feature_names_in_
+
+    See Also
+    --------
+    SparseGLMCV : Chooses alpha by cross-validation.
+    sparse_glm_path : Solutions for several alphas.
+    PrioritizedLasso, SparseLogisticRegression : The same for two losses, with the units of scikit-learn.
+
+    References
+    ----------
+    .. [1] S. Lee, J. K. Kim, X. Zheng, Q. Ho, G. A. Gibson, E. P. Xing, "On model parallelization and scheduling
+       strategies for distributed machine learning", NIPS 2014, section 3.3.
+    .. [2] J. K. Bradley, A. Kyrola, D. Bickson, C. Guestrin, "Parallel coordinate descent for L1-regularized loss
+       minimization", ICML 2011, section 3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from schmp_estimators import SparseGLM
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(200, 50))
+    >>> y = np.where(X[:, 0] - X[:, 1] > 0, "right", "left")
+    >>> model = SparseGLM("logistic", alpha=0.1).fit(X, y)
+    >>> np.flatnonzero(model.coef_).tolist(), model.predict(X[:3]).tolist() == y[:3].tolist()
+    ([0, 1], True)
+    """
+
+    def __init__(
+        self,
+        loss: Any = "squared",
+        penalty: Any = "l1",
+        alpha: float = 1.0,
+        *,
+        l1_ratio: float | None = None,
+        penalty_factors: Any = None,
+        fit_intercept: bool = True,
+        schedule: str = "resolve",
+        class_weight: Any = None,
+        max_iter: int = 1000,
+        tol: float = 1e-4,
+        positive: bool = False,
+        warm_start: bool = False,
+        n_parallel: int = 64,
+        max_correlation: float | None = None,
+        pipeline_depth: int = 1,
+        n_schedulers: int = 1,
+        n_shards: int | None = None,
+        n_jobs: int | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: int = 5,
+        verbose: int = 0,
+        random_state: Any = None,
+    ) -> None:
+        keep(self, locals())
+
+    def _check(self) -> None:
+        super()._check()
+        check_pair(self, self.schedule)
+
+    def _penalty(self, strength: float, factors: Any) -> Any:
+        return make_penalty(self, self, strength, factors)
+
+
+@described
+class SparseGLMCV(_Pair, CrossValidated):
+    """Linear model of any loss with any penalty, whose strength is chosen by cross-validation along a path.
+
+    Parameters
+    ----------
+    max_iter : int, default=1000
+        Most outer steps for each alpha.
+    tol : float, default=1e-4
+        Duality gap to reach; see `sparse_glm_path` for the folds, `SparseGLM` for the fit on all samples.
+    n_jobs : int or None, default=None
+        Folds worked on at a time, in threads; None means 1, -1 all processors.  Not used on a Dask cluster, where all
+        folds are.
+
+    Attributes
+    ----------
+    alpha_ : float
+        Penalty with the smallest mean over folds of the deviance, the largest of equals.
+    alpha_1se_ : float
+        Largest penalty whose mean is at most one standard error, that of the smallest mean, above the smallest mean:
+        a simpler model that is about as good.
+    alphas_ : ndarray of shape (n_alphas,)
+        Penalties tried, falling.
+    deviance_path_ : ndarray of shape (n_alphas, n_folds)
+        Twice the mean loss of the samples that each fold holds out, weighted by `sample_weight`: of squared loss the
+        mean squared error.  Of several classes the sum over all of them.
+    classes_ : ndarray of shape (n_classes,)
+        Class labels, if the loss is one of classes.
+    coef_ : ndarray of shape (n_features,)
+        Coefficients of the fit on all samples with `alpha_`; of classes (1, n_features) or (n_classes, n_features).
+    sparse_coef_
+    intercept_ : float
+        Intercept; of classes an array.
+    dual_gap_ : float
+        Duality gap of the fit on all samples; of classes an array.
+    n_iter_ : int
+        Outer steps of the fit on all samples; of classes an array.
+    n_features_in_
+    feature_names_in_
+
+    See Also
+    --------
+    SparseGLM : The same with a given penalty.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from schmp_estimators import SparseGLMCV
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(100, 20))
+    >>> y = X[:, 0] > 0.3 * rng.normal(size=100)
+    >>> SparseGLMCV("logistic", alphas=[0.1, 0.01]).fit(X, y).deviance_path_.shape
+    (2, 5)
+    """
+
+    _kind, _name, _what, _values = SparseGLM, "glm-cv", "the model", "deviance_path_"
+
+    def __init__(
+        self,
+        loss: Any = "squared",
+        penalty: Any = "l1",
+        *,
+        eps: float = 1e-3,
+        alphas: Any = 100,
+        l1_ratio: float | None = None,
+        penalty_factors: Any = None,
+        cv: Any = None,
+        fit_intercept: bool = True,
+        class_weight: Any = None,
+        positive: bool = False,
+        max_iter: int = 1000,
+        tol: float = 1e-4,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        keep(self, locals())
+
+    def _check(self) -> None:
+        check_pair(self)
+
+    def _grid(self) -> Grid:
+        return Alphas.of(self.alphas, self.eps)
+
+    def _unit(self) -> Penalty:
+        found: Penalty = make_penalty(self, self, 1.0)
+        return found
+
+    def _score(self, given: Any, params: Any, kept: Any, fold: Fold) -> Steps:
+        """Return the deviance."""
+        job = HeldOutLoss(fold.given.loss, fold.functions(), fold.labels)
+        losses, total = yield Sum(OfFold(fold.number, job))
+        return 2.0 * losses / total
+
+
+class _Asked:
+    """The arguments of a function."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        vars(self).update(given)
+
+
+@described
+def sparse_glm_path(
+    X: Any,
+    y: Any,
+    loss: Any = "squared",
+    penalty: Any = "l1",
+    *,
+    eps: float = 1e-3,
+    alphas: Any = 100,
+    l1_ratio: float | None = None,
+    penalty_factors: Any = None,
+    fit_intercept: bool = True,
+    class_weight: Any = None,
+    positive: bool = False,
+    max_iter: int = 1000,
+    tol: float = 1e-4,
+    sample_weight: Any = None,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Compute a linear model of any loss with any penalty for several alphas, each solution from the one before.
+
+    Parameters
+    ----------
+    y : array-like or Dask collection of shape (n_samples,)
+        Responses, or labels of two classes.
+    max_iter : int, default=1000
+        Most outer steps for each alpha.
+    tol : float, default=1e-4
+        Duality gap to reach, see `SparseGLM`; and each gap is at most a hundredth of the one that the solution before
+        has at this alpha, as far as that is above rounding.
+
+    Returns
+    -------
+    alphas : ndarray of shape (n_alphas,)
+        Penalties, falling.
+    coefs : ndarray of shape (n_features, n_alphas)
+        Coefficients.
+    intercepts : ndarray of shape (n_alphas,)
+        Intercepts.
+    dual_gaps : ndarray of shape (n_alphas,)
+        Duality gaps reached, in units of the objective of `SparseGLM`.
+
+    Raises
+    ------
+    ValueError
+        If X, y or the weights are masked, not finite, empty or of different lengths, or the weights are negative or all
+        zero; if a parameter is not what it should be.
+    TypeError
+
+    Warns
+    -----
+    ConvergenceWarning
+
+    See Also
+    --------
+    SparseGLMCV : Chooses a point of the path by cross-validation.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from schmp_estimators import sparse_glm_path
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(50, 200))
+    >>> alphas, coefs, intercepts, gaps = sparse_glm_path(X, X[:, 0] > 0, "logistic", alphas=5)
+    >>> coefs.shape, int((coefs[:, 0] != 0).sum())
+    ((200, 5), 0)
+    """
+    check_arguments(sparse_glm_path, locals())
+    asked = _Asked(locals())
+    check_pair(asked)
+    fits: dict[str, Any] = {"fit_intercept": fit_intercept, "max_iter": max_iter, "tol": tol}
+    fits |= {"class_weight": class_weight}
+    unit = partial(make_penalty, asked, strength=1.0)
+    path = Path("sparse_glm_path", "The model", find_loss(loss), Alphas.of(alphas, eps), unit, **fits)
+    return path(X, y, sample_weight)

@@ -1,0 +1,125 @@
+"""The penalties of a path or of a cross-validation, in the units of the user."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schmp_estimators.core.door.masks import unmask
+from schmp_estimators.linear.penalties.choose import STRONGEST, WEAKEST
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Grid(ABC):
+    """Penalties, the strongest first.
+
+    Parameters
+    ----------
+    given : ndarray of shape (count,) or None
+        The penalties, or None, if they depend on the data.
+    count : int
+        How many.
+    ratio : float
+        Of the smallest to the largest, where they depend on the data.
+    """
+
+    given: Floats | None
+    count: int
+    ratio: float
+    #: of a penalty
+    name: ClassVar[str]
+
+    @abstractmethod
+    def values(self, largest: float, total: float, unit: float) -> Floats:
+        """Return the penalties, where λ of the summed loss is the smallest for which all coefficients are zero.
+
+        Samples weigh `total` together, or `unit` times that.
+        """
+
+    @abstractmethod
+    def strength(self, value: float, total: float, unit: float) -> float:
+        """Return λ of the summed loss."""
+
+    @abstractmethod
+    def in_units(self, sums: Floats, values: Floats, totals: Floats, unit: float) -> Floats:
+        """Return summed objectives as those of the user."""
+
+
+class Alphas(Grid):
+    """Falling penalties of the mean loss."""
+
+    name = "alpha"
+
+    @classmethod
+    def of(cls, alphas: Any, ratio: float) -> Self:
+        """Return those that a parameter stands for."""
+        values = positive_values("alphas", alphas)
+        return cls(None, int(alphas), ratio) if values is None else cls(values[::-1], len(values), ratio)
+
+    def values(self, largest: float, total: float, unit: float) -> Floats:
+        """Return the penalties.
+
+        Where the largest is but rounding, all are its resolution, as scikit-learn has it: gradients are no smaller.
+        """
+        if self.given is not None:
+            return self.given
+        largest, resolution = largest / total, float(np.finfo(float).resolution)
+        if largest <= resolution:
+            return np.full(self.count, resolution)
+        return np.geomspace(largest, self.ratio * largest, self.count) if self.count > 1 else np.array([largest])
+
+    def strength(self, value: float, total: float, unit: float) -> float:
+        """Return λ of the summed loss."""
+        return value * total
+
+    def in_units(self, sums: Floats, values: Floats, totals: Floats, unit: float) -> Floats:
+        """Return means."""
+        return sums / totals
+
+
+class Weights(Grid):
+    """Rising weights C of the summed loss."""
+
+    name = "C"
+
+    @classmethod
+    def of(cls, Cs: Any, ratio: float) -> Self:
+        """Return those that a parameter stands for."""
+        values = positive_values("Cs", Cs)
+        return cls(values, int(Cs) if values is None else len(values), ratio)
+
+    def values(self, largest: float, total: float, unit: float) -> Floats:
+        """Return the weights, up from the largest one whose solution is zero."""
+        if self.given is not None:
+            return self.given
+        smallest = 1.0 / largest / unit if largest > 0.0 else 1.0  # or every solution is zero
+        return np.geomspace(smallest, smallest / self.ratio, self.count) if self.count > 1 else np.array([smallest])
+
+    def strength(self, value: float, total: float, unit: float) -> float:
+        """Return λ of the summed loss."""
+        return 1.0 / (value * unit)
+
+    def in_units(self, sums: Floats, values: Floats, totals: Floats, unit: float) -> Floats:
+        """Return C times the sums."""
+        return values * unit * sums
+
+
+def positive_values(name: str, given: Any) -> Floats | None:
+    """Return the values of a parameter in rising order, or None if it is their number."""
+    if isinstance(given, Integral):
+        return None
+    given = unmask(given, name)
+    try:
+        values = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        values = np.empty(0)
+    if values.ndim != 1 or not len(values) or not ((values >= WEAKEST) & (values <= STRONGEST)).all():
+        raise ValueError(
+            f"{name}={given!r}; give numbers from {WEAKEST:g} to {STRONGEST:g}, or how many to space geometrically"
+        )
+    return np.sort(values)

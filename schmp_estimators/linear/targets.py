@@ -1,0 +1,101 @@
+"""From the responses of samples to what a loss is fitted to: numbers, or classes."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.utils import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+
+from schmp_estimators.linear.data.samples import Samples
+from schmp_estimators.linear.losses.base import Loss
+from schmp_estimators.linear.programs.input import Label, Target
+
+#: Classes up to which scikit-learn does not warn that y may be a response, and integers that float64 can hold.
+_FEW, _EXACT = 10, 2.0**53
+
+
+class Targets(NamedTuple):
+    """What a loss is fitted to, one target or class after the other."""
+
+    #: (n,), or (n_targets, n)
+    responses: np.ndarray
+    #: (n,), or (0,) if they are all alike
+    weights: np.ndarray
+    #: what partitions do before each fit, if anything
+    jobs: Sequence[Any]
+    #: what each sample weighs, if they weigh alike
+    unit: float = 1.0
+    classes: np.ndarray | None = None
+
+
+def classifies(loss: Loss) -> bool:
+    """Return whether a loss is one of classes: its y is −1 or 1."""
+    return bool(getattr(loss, "classifies", False))
+
+
+def reading(loss: Loss) -> dict[str, Any]:
+    """Return how y is to be checked, in scikit-learn's words."""
+    return {} if classifies(loss) else {"multi_output": True, "y_numeric": True}
+
+
+def find_targets(loss: Loss, samples: Samples, class_weight: Any = None) -> Targets:
+    """Return what a loss is fitted to.
+
+    Raises
+    ------
+    ValueError
+        If y holds one class only, or numbers that are no classes.
+    """
+    if not classifies(loss):
+        responses = samples.y.reshape(len(samples.y), -1).T
+        weights, unit = without_unit(samples.weights)
+        return Targets(responses, weights, [Target(k) if k else None for k in range(len(responses))], unit)
+    classes, codes = find_classes(samples.y)
+    if len(classes) < 2:
+        raise ValueError(
+            f"y holds one class only, {classes[0]!r} (of samples with positive weight); give samples of two or more"
+        )
+    weights, unit = without_unit(class_weights(class_weight, classes, samples.y, samples.weights))
+    return Targets(codes, weights, [Label(k) for k in positives(len(classes))], unit, classes)
+
+
+def positives(n_classes: int) -> Sequence[int]:
+    """Return the numbers of the classes that are fitted, each against all others."""
+    return range(n_classes) if n_classes > 2 else [1]
+
+
+def without_unit(weights: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return weights, none if they are all alike, and what each is then."""
+    if len(weights) and (weights == weights[0]).all():
+        return np.empty(0), float(weights[0])
+    return weights, 1.0
+
+
+def find_classes(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the classes, in order, and for each sample the number of its own.
+
+    Raises
+    ------
+    ValueError
+        If y holds numbers that are no classes.
+    """
+    if y.dtype.kind not in "biuf":
+        check_classification_targets(y)
+        return np.unique(y, return_inverse=True)
+    classes = np.unique(y)
+    numbers = classes.astype(np.float64)
+    are_integers = (abs(numbers) < _EXACT).all() and (numbers == np.floor(numbers)).all()
+    if len(classes) > _FEW or not are_integers:  # of others scikit-learn would have nothing to say, after a long look
+        check_classification_targets(y)
+    return classes, np.searchsorted(classes, y)
+
+
+def class_weights(class_weight: Any, classes: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return sample weights times class weights; empty if there are neither."""
+    if class_weight is None:
+        return weights
+    given = weights if len(weights) else None
+    per_class = compute_class_weight(class_weight, classes=classes, y=y, sample_weight=given)
+    factors = per_class[np.searchsorted(classes, y)]
+    return factors if given is None else weights * factors

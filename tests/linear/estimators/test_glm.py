@@ -1,0 +1,187 @@
+"""Any loss with any penalty as one estimator, beside scikit-learn's, and ours that are named after a pair."""
+
+import inspect
+import re
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.linear_model import ElasticNet, Lasso, LassoCV, LogisticRegression
+from sklearn.metrics import log_loss
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
+
+import schmp_estimators
+from schmp_estimators import (
+    PrioritizedLasso,
+    PrioritizedLassoCV,
+    SparseGLM,
+    SparseGLMCV,
+    SparseLogisticRegression,
+    prioritized_lasso_path,
+    sparse_glm_path,
+)
+from schmp_estimators.penalised import L1, Logistic, Squared
+
+FITS = [
+    "PrioritizedLasso",
+    "PrioritizedLassoCV",
+    "SparseGLM",
+    "SparseGLMCV",
+    "SparseLogisticRegression",
+    "SparseLogisticRegressionCV",
+]
+PATHS = ["prioritized_lasso_path", "sparse_glm_path", "sparse_logistic_path"]
+
+
+@pytest.fixture(scope="module")
+def problem():
+    """Samples, a response, two classes and weights."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 15)) + 0.5
+    y = 2.0 * X[:, 0] - X[:, 1] + rng.normal(size=80) + 1.0
+    return X, y, np.where(y > 1.2, "yes", "no"), rng.integers(1, 4, 80).astype(float)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csc_array])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("ratio", "factors"), [(1.0, None), (0.3, None), (1.0, np.linspace(0.5, 2.0, 15))])
+def test_pairs_of_scikit_learn(problem, form, weighted, factors, ratio):
+    """A penalty factor f is a column divided by f, where the penalty is absolute values."""
+    X, y, labels, weights = problem
+    weights = weights if weighted else np.ones(len(y))
+    options = {"penalty_factors": factors, "tol": 1e-11}
+    options |= {} if ratio == 1.0 else {"penalty": "elasticnet", "l1_ratio": ratio}
+    scaled = X if factors is None else X / factors
+    ours = SparseGLM(alpha=0.07, **options).fit(form(X), y, sample_weight=weights)
+    theirs = ElasticNet(0.07, l1_ratio=ratio, tol=1e-12, max_iter=100_000).fit(scaled, y, sample_weight=weights)
+    np.testing.assert_allclose(ours.coef_ * (1.0 if factors is None else factors), theirs.coef_, atol=1e-6)
+    assert ours.intercept_ == pytest.approx(theirs.intercept_, abs=1e-6)
+    ours = SparseGLM("logistic", alpha=0.03, **options).fit(form(X), labels, sample_weight=weights)
+    solver = {"solver": "saga", "tol": 1e-10, "max_iter": 100_000, "random_state": 0}
+    theirs = LogisticRegression(C=1.0 / (0.03 * weights.sum()), l1_ratio=ratio, **solver)
+    theirs.fit(scaled, labels, sample_weight=weights)
+    np.testing.assert_allclose(ours.coef_ * (1.0 if factors is None else factors), theirs.coef_, atol=1e-5)
+    np.testing.assert_allclose(ours.intercept_, theirs.intercept_, atol=1e-5)
+    assert (ours.predict(form(X)) == theirs.predict(scaled)).all()
+
+
+def test_it_has_the_bits_of_the_estimators_named_after_a_pair(problem):
+    X, y, labels, weights = problem
+    ours, named = SparseGLM(alpha=0.1).fit(X, y, weights), PrioritizedLasso(0.1).fit(X, y, weights)
+    assert ours.coef_.tobytes() == named.coef_.tobytes() and ours.dual_gap_ == named.dual_gap_
+    C = 1.0 / (0.03125 * 80)  # in binary α n is exact
+    ours, named = SparseGLM("logistic", alpha=0.03125).fit(X, labels), SparseLogisticRegression(C).fit(X, labels)
+    assert ours.coef_.tobytes() == named.coef_.tobytes()
+    assert ours.dual_gap_[0] == pytest.approx(named.dual_gap_[0] / C / 80)
+    np.testing.assert_array_equal(ours.predict_proba(X), named.predict_proba(X))
+    for alphas in (4, [0.1, 0.01]):
+        ours, named = (
+            SparseGLMCV(alphas=alphas).fit(X, y, weights),
+            PrioritizedLassoCV(alphas=alphas).fit(X, y, weights),
+        )
+        np.testing.assert_array_equal(ours.deviance_path_, named.mse_path_)
+        assert ours.coef_.tobytes() == named.coef_.tobytes() and ours.alpha_1se_ == named.alpha_1se_
+        for one, other in zip(
+            sparse_glm_path(X, y, alphas=alphas), prioritized_lasso_path(X, y, alphas=alphas), strict=True
+        ):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_objects_stand_for_names(problem):
+    X, y, labels, weights = problem
+    for loss, target, given in (("squared", y, Squared()), ("logistic", labels, Logistic())):
+        named = SparseGLM(loss, alpha=0.05, tol=1e-9).fit(X, target, weights)
+        with_objects = SparseGLM(given, L1(0.5), 0.1, tol=1e-9).fit(X, target, weights)
+        np.testing.assert_allclose(with_objects.coef_, named.coef_, rtol=1e-12)
+        assert is_classifier(with_objects) == (loss == "logistic")
+
+
+def test_deviances_are_those_of_scikit_learn(problem):
+    X, y, labels, _ = problem
+    options = {"alphas": [0.2, 0.05, 0.01], "cv": 4, "tol": 1e-11}
+    theirs = LassoCV(max_iter=100_000, **options).fit(X, y)
+    np.testing.assert_allclose(SparseGLMCV(**options).fit(X, y).deviance_path_, theirs.mse_path_, rtol=1e-6)
+    ours = SparseGLMCV("logistic", **options).fit(X, labels)
+    for column, (train, test) in enumerate(StratifiedKFold(4).split(X, labels)):
+        for row, alpha in enumerate(options["alphas"]):
+            model = LogisticRegression(
+                C=1 / (alpha * len(train)), l1_ratio=1, solver="saga", tol=1e-10, max_iter=100_000
+            )
+            found = model.fit(X[train], labels[train]).predict_proba(X[test])
+            assert ours.deviance_path_[row, column] == pytest.approx(2 * log_loss(labels[test], found), rel=1e-5)
+    balanced = SparseGLMCV("logistic", class_weight="balanced", **options).fit(X, labels)
+    alone = SparseGLM("logistic", alpha=balanced.alpha_, class_weight="balanced", tol=1e-11).fit(X, labels)
+    np.testing.assert_allclose(balanced.coef_, alone.coef_, atol=1e-6)
+    assert ours.alpha_ == options["alphas"][ours.deviance_path_.mean(axis=1).argmin()]
+
+
+def test_a_path_is_its_fits(problem):
+    X, _, labels, weights = problem
+    alphas, coefs, intercepts, gaps = sparse_glm_path(X, labels, "logistic", alphas=6, eps=0.05, sample_weight=weights)
+    assert (np.diff(alphas) < 0).all() and alphas[-1] == pytest.approx(0.05 * alphas[0])
+    assert not coefs[:, 0].any() and coefs[:, 1].any() and (gaps <= 1e-4 * np.log(2)).all()
+    for alpha, coef, intercept in zip(alphas, coefs.T, intercepts, strict=True):
+        single = SparseGLM("logistic", alpha=alpha, tol=1e-10).fit(X, labels, weights)
+        np.testing.assert_allclose(coef, single.coef_[0], atol=0.03)
+        assert intercept == pytest.approx(single.intercept_[0], abs=0.03)
+
+
+def test_tags_and_methods_follow_the_loss(problem):
+    X, y, labels, _ = problem
+    regressor, classifier = SparseGLM(alpha=0.1), SparseGLM("logistic", alpha=0.01)
+    assert is_regressor(regressor) and is_classifier(classifier) and is_classifier(clone(classifier))
+    for name in ("predict_proba", "decision_function", "predict_log_proba"):
+        assert hasattr(classifier, name) and not hasattr(regressor, name)
+    assert Lasso(0.1).fit(X, y).score(X, y) == pytest.approx(regressor.fit(X, y).score(X, y), abs=1e-4)
+    assert classifier.fit(X, labels).score(X, labels) == np.mean(classifier.predict(X) == labels)
+    assert regressor.set_params(loss="logistic").fit(X, labels).classes_.tolist() == ["no", "yes"]
+    searched = GridSearchCV(SparseGLM("logistic"), {"alpha": [0.1, 0.01], "penalty": ["l1", "elasticnet"]}).fit(
+        X, labels
+    )
+    assert searched.scorer_(searched, X, labels) > 0.8
+    targets = SparseGLM(alpha=0.1).fit(X, np.column_stack([y, -y]))
+    np.testing.assert_array_equal(targets.coef_[0], -targets.coef_[1])
+
+
+WRONG = {
+    "loss": ({"loss": "l2"}, ValueError, r"loss='l2'; give one of \['logistic'"),
+    "penalty": ({"penalty": "tv"}, ValueError, r"penalty='tv'; give one of \['elasticnet', 'l1'\]"),
+    "ratio": ({"l1_ratio": 0.3}, ValueError, "l1_ratio=0.3 goes with penalty=\"elasticnet\"; got penalty='l1'"),
+    "factors": ({"penalty": L1(1.0), "penalty_factors": [1.0] * 15}, ValueError, "go with a penalty given by name"),
+    "an object that is no loss": ({"loss": 3}, TypeError, "needs a loss with a method `derivatives`"),
+    "columns": ({"penalty": L1(np.ones(3))}, ValueError, r"penalty holds an array of shape \(3,\); .* shape \(15,\)"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_does_not_go_together_is_named(problem, name):
+    X, y, *_ = problem
+    options, error, message = WRONG[name]
+    model = SparseGLM().fit(X, y)
+    before = model.coef_
+    with pytest.raises(error, match=message):
+        model.set_params(**options).fit(X, y)
+    assert model.coef_ is before
+    for fit in (lambda: SparseGLMCV(**options).fit(X, y), lambda: sparse_glm_path(X, y, **options)):
+        with pytest.raises(error, match=message):
+            fit()
+
+
+@pytest.mark.parametrize("name", FITS + PATHS)
+def test_docstrings_tell_of_every_parameter(name):
+    thing = getattr(schmp_estimators, name)
+    lines = inspect.getdoc(thing).splitlines()
+    begin = lines.index("Parameters") + 2
+    entries = lines[begin : lines.index("", begin)]
+    heads = [place for place, line in enumerate(entries) if not line.startswith(" ")]
+    for (parameter, given), place in zip(inspect.signature(thing).parameters.items(), heads, strict=True):
+        assert re.match(rf"{parameter} : \S", entries[place]) and entries[place + 1].startswith("    ")
+        if given.default is not given.empty:
+            assert re.search(rf"default=\"?{re.escape(str(given.default))}\"?$", entries[place]) or (
+                float(re.search("default=(.*)", entries[place])[1]) == given.default
+            )
+    if name in FITS:
+        for attribute in ("coef_", "intercept_", "n_iter_", "n_features_in_", "feature_names_in_"):
+            [place] = [i for i, line in enumerate(lines) if line.startswith(f"{attribute} : ")]
+            assert lines[place + 1].startswith("    ")
