@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from schmp_estimators.core.door.inputs import validate_in_memory
 from schmp_estimators.core.lanes import pad_rows
 from schmp_estimators.core.values import freeze
-from schmp_estimators.mf.data.ids import is_text, number, read_ids
+from schmp_estimators.mf.data.ids import is_text, look_up, number, read_ids
 from schmp_estimators.mf.data.inputs import PairRatings, user_ratings
 from schmp_estimators.mf.data.seen import SeenItems
 from schmp_estimators.mf.kernels.ccd import UserRatings
@@ -124,7 +125,9 @@ class Recommender:
         """
         check_is_fitted(self)
         ids = self._rows_of(items, n, "item", "items")
-        found, scores = _most_similar(self.components_.T, self._occur[1], ids, n)
+        arrays = self.components_, self._occur[1]
+        directions = self._once("similar items", lambda items, occur: _directions(items.T, occur), *arrays)
+        found, scores = _most_similar(directions, ids, n)
         return _named(found, self.item_ids_), scores
 
     def similar_users(self, users: ArrayLike, n: int = 10) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -146,7 +149,9 @@ class Recommender:
         """
         check_is_fitted(self)
         ids = self._rows_of(users, n, "user", "users")
-        found, scores = _most_similar(self.user_factors_, self._occur[0], ids, n)
+        found, scores = _most_similar(
+            self._once("similar users", _directions, self.user_factors_, self._occur[0]), ids, n
+        )
         return _named(found, self.user_ids_), scores
 
     def _lists(self, ids: NDArray[Any], exclude: Any) -> _Lists:
@@ -185,7 +190,8 @@ class Recommender:
     def _or_mean(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return vectors of users; of clicks those that are zero become the mean over all users.  Mutates them."""
         if self._unobserved:  # there are no biases
-            vectors[~vectors.any(axis=1)] = self.user_factors_.mean(axis=0, dtype=np.float64)
+            mean = self._once("mean", lambda users: users.mean(axis=0, dtype=np.float64), self.user_factors_)
+            vectors[~vectors.any(axis=1)] = mean
         return vectors
 
     def _best_items(
@@ -193,7 +199,29 @@ class Recommender:
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return which items that occur, less those in the lists, have the highest predictions, and these."""
         bias = np.where(self._occur[1], self.item_bias_, -np.float32(np.inf))
-        return _best(rows, self.components_.T, bias, lists, n)
+        return _best(rows, self._padded_items(), bias, lists, n)
+
+    def _padded_items(self) -> NDArray[np.float32]:
+        padded: NDArray[np.float32] = self._once("items", lambda items: freeze(pad_rows(items.T)), self.components_)
+        return padded
+
+    def _once(self, name: str, make: Callable[..., Any], *arrays: Any) -> Any:
+        """Return what is made of fitted arrays: once, for as long as they are those of the model.
+
+        They become read-only, so that nobody changes them behind its back.
+        """
+        tables: dict[str, Any] = self.__dict__.setdefault("_tables", {})
+        found = tables.get(name)
+        if found is None or any(array is not now for array, now in zip(found[0], arrays, strict=True)):
+            for array in arrays:
+                array.flags.writeable = False
+            found = tables[name] = arrays, make(*arrays)
+        return found[1]
+
+    def __getstate__(self) -> Any:
+        """Return what is pickled: what `_once` has made is made again."""
+        state: Any = super().__getstate__()
+        return {name: value for name, value in state.items() if name != "_tables"}
 
     def _rows_of(self, ids: Any, n: Any, kind: str, sought: str) -> NDArray[np.int64]:
         """Return the rows of users or items, for each of which `n` of what is sought shall be found."""
@@ -202,7 +230,11 @@ class Recommender:
         if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
             raise ValueError(f"n={n!r}; it is a number of {sought}, an integer of at least 1")
         table = self.user_ids_ if kind == "user" else self.item_ids_
-        return number(read_ids(ids, kind, f"{kind}s"), table, kind, f"{kind}s")
+        return number(read_ids(ids, kind, f"{kind}s"), table, kind, f"{kind}s", self._looked_up(kind))
+
+    def _looked_up(self, kind: str) -> Any:
+        table = self.user_ids_ if kind == "user" else self.item_ids_
+        return None if table is None else self._once(f"{kind} ids", look_up, table)
 
     def _score_ranking(self, ratings: PairRatings) -> float:
         """Return the NDCG of recommendations for the users of pairs."""
@@ -231,26 +263,33 @@ class Recommender:
 def _best(
     rows: NDArray[np.float32], others: NDArray[np.float32], bias: NDArray[np.float32], lists: _Lists, n: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return which of `others`, less those in the lists, have the largest products with each row, and these."""
+    """Return which of `others`, which are padded, less those in the lists, have the largest products with each row."""
     shape = len(rows), min(int(n), len(others))
     found, scores = np.full((len(rows), n), -1), np.full((len(rows), n), -np.inf)
     best, values = np.empty(shape, np.int64), np.empty(shape, np.float32)
-    arrays = freeze((np.arange(len(rows)), pad_rows(rows), pad_rows(others), bias))
-    top_items(*arrays, *freeze(lists), best, values)
+    padded = rows if rows.shape[1:] == others.shape[1:] else pad_rows(rows)
+    top_items(*freeze((np.arange(len(rows)), padded, others, bias, *lists)), best, values)
     found[:, : shape[1]], scores[:, : shape[1]] = best, values
     return found, scores
 
 
-def _most_similar(
-    factors: NDArray[np.float32], occur: NDArray[np.bool_], ids: NDArray[np.int64], n: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the rows that occur with the largest cosines to some rows, and these; none for what is not known."""
+def _directions(
+    factors: NDArray[np.float32], occur: NDArray[np.bool_]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return the directions of vectors, padded, and −inf for those that have none, or do not occur, else 0."""
     lengths = np.sqrt(np.einsum("nk,nk->n", factors, factors, dtype=np.float64)) * occur
     with np.errstate(divide="ignore", invalid="ignore"):
         directions = np.where(lengths[:, None] > 0, factors / lengths[:, None], 0.0).astype(np.float32)
-    bias = np.where(lengths > 0, 0.0, -np.inf).astype(np.float32)
-    known = np.flatnonzero(ids < len(factors))
-    known = known[lengths[ids[known]] > 0]
+    return freeze((pad_rows(directions), np.where(lengths > 0, 0.0, -np.inf).astype(np.float32)))
+
+
+def _most_similar(
+    table: tuple[NDArray[np.float32], NDArray[np.float32]], ids: NDArray[np.int64], n: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the rows of `_directions` with the largest cosines to some rows, and these; none for unknown ones."""
+    directions, bias = table
+    known = np.flatnonzero(ids < len(bias))
+    known = known[bias[ids[known]] == 0.0]
     lists = np.arange(known.size + 1), ids[known].astype(np.int32)
     found, scores = np.full((ids.size, n), -1), np.full((ids.size, n), -np.inf)
     found[known], scores[known] = _best(directions[ids[known]], directions, bias, lists, n)

@@ -65,6 +65,8 @@ class _Pairs(NamedTuple):
     """What it takes to predict ratings of pairs."""
 
     known: Known
+    #: By what their numbers are found, or None.
+    looked_up: tuple[Any, Any]
     #: Padded factors and the biases of users and items, as `predict_pairs` takes them.
     sides: tuple[NDArray[np.float32], ...]
     mean: float
@@ -227,11 +229,14 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
     def _predict_pairs(self, X: Any) -> Any:
         if self._fitted_on_pairs:
             check_pair_columns(X, self, reset=False)
-        return map_chunks(_predict_pairs, X, self._pair_model(), name="mf-predict")
+        return map_chunks(_predict_pairs, X, self._pair_model(is_here=not is_dask(X)), name="mf-predict")
 
-    def _pair_model(self) -> _Pairs:
-        sides = pad_rows(self.user_factors_), pad_rows(self.components_.T), self.user_bias_, self.item_bias_
-        return _Pairs(Known(self.user_ids_, self.item_ids_), freeze(sides), self.global_mean_, self._limits())
+    def _pair_model(self, is_here: bool = True) -> _Pairs:
+        """Return what it takes to predict; what ids are found by does not travel."""
+        users = self._once("users", lambda users: freeze(pad_rows(users)), self.user_factors_)
+        sides = users, self._padded_items(), freeze(self.user_bias_), freeze(self.item_bias_)
+        looked_up = (self._looked_up("user"), self._looked_up("item")) if is_here else (None, None)
+        return _Pairs(Known(self.user_ids_, self.item_ids_), looked_up, sides, self.global_mean_, self._limits())
 
     def _items(self) -> _Items:
         parameters: Any = self
@@ -285,8 +290,8 @@ def _predict_pairs(pairs: Any, model: _Pairs) -> NDArray[np.float64]:
 
 
 def _predict_ids(pairs: Any, model: _Pairs) -> NDArray[np.float64]:
-    ids = zip(pairs, model.known, ("user", "item"), strict=True)
-    users, items = (number(column, table, kind) for column, table, kind in ids)
+    ids = zip(pairs, model.known, ("user", "item"), model.looked_up, strict=True)
+    users, items = (number(column, table, kind, looked_up=found) for column, table, kind, found in ids)
     out = np.empty(users.size)
     predict_pairs(*freeze((users, items)), *model.sides, model.mean, out)
     return np.clip(out, *model.limits, out=out)

@@ -184,8 +184,22 @@ def check_alike(known: Table | None, ids: NDArray[Any], kind: str, source: str =
         raise ValueError(f"{source} holds {kind}s that are {here}, but in fit they were {there}; convert them")
 
 
-def number(ids: NDArray[Any], known: Table | None, kind: str, source: str = "pairs") -> NDArray[np.int64]:
-    """Return the row of each id, or a number beyond all rows if it is not known."""
+def look_up(table: Table) -> Any:
+    """Return what `number` finds the rows of ids by."""
+    if is_text(table):
+        return {one: row for row, one in enumerate(table)}
+    wide = table.astype(np.uint64)
+    order = np.argsort(wide, kind="stable")
+    return order, wide[order]
+
+
+def number(
+    ids: NDArray[Any], known: Table | None, kind: str, source: str = "pairs", looked_up: Any = None
+) -> NDArray[np.int64]:
+    """Return the row of each id, or a number beyond all rows if it is not known.
+
+    `looked_up` is what `look_up` returns of `known`, if that has been asked before.
+    """
     if not ids.size:  # nobody knows whether they would be strings
         return np.empty(0, np.int64)
     if known is None:
@@ -194,13 +208,12 @@ def number(ids: NDArray[Any], known: Table | None, kind: str, source: str = "pai
     if not known.size:
         return np.full(ids.size, UNKNOWN)
     check_alike(known, ids, kind, source)
+    rows = look_up(known) if looked_up is None else looked_up
     if is_text(ids):
-        rows = {one: row for row, one in enumerate(known)}
         return np.fromiter((rows.get(one, UNKNOWN) for one in ids), np.int64, ids.size)
-    wide, ids = known.astype(np.uint64), ids.astype(np.uint64)
-    order = np.argsort(wide, kind="stable")
-    place = order[np.minimum(np.searchsorted(wide, ids, sorter=order), known.size - 1)]
-    return np.where(wide[place] == ids, place, UNKNOWN)
+    (order, ascending), ids = rows, ids.astype(np.uint64)
+    place = np.minimum(np.searchsorted(ascending, ids), known.size - 1)
+    return np.where(ascending[place] == ids, order[place], UNKNOWN)
 
 
 def united(

@@ -254,3 +254,28 @@ def test_one_rating_moves_its_user_and_its_item_only(solver):
     nobody = model.partial_fit([[N_USERS + 7, N_ITEMS + 7]], [1.0])
     assert np.isfinite(nobody.predict([[N_USERS + 7, N_ITEMS + 7]])).all()
     np.testing.assert_array_equal(nobody.user_factors_[: len(users)][user + 1 :], users[user + 1 :])
+
+
+@solvers
+def test_what_is_kept_between_calls_is_that_of_the_present_fit(solver):
+    """Tables are made at the first call, and anew after a fit, more ratings or other arrays; no pickle has them."""
+
+    def answers(model):
+        users, items = np.arange(len(model.user_bias_)), np.arange(len(model.item_bias_))
+        pairs = np.argwhere(np.ones((len(users), len(items)), bool))
+        ranked = model.recommend(users, 4), model.similar_items(items, 3), model.similar_users(users, 3)
+        return [array.tobytes() for array in (model.predict(pairs), *map(np.concatenate, ranked))]
+
+    model = make(**solver, max_iter=3)
+    seen = []
+    for change in (lambda: call(model, OLD), lambda: call(model, NEW), lambda: model.fit(NEW, values_of(NEW, solver))):
+        change()
+        size = len(pickle.dumps(model))
+        seen.append(answers(model))
+        assert answers(model) == seen[-1] == answers(pickle.loads(pickle.dumps(model)))
+        assert len(pickle.dumps(model)) == size
+    assert len({tuple(one) for one in seen}) == 3
+    with pytest.raises(ValueError, match="read-only"):
+        model.components_ *= 2
+    model.components_ = -model.components_
+    assert answers(model)[0] != seen[-1][0]
