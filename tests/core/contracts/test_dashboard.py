@@ -35,6 +35,8 @@ def told(client, monkeypatch):
     plugins = client.cluster.scheduler.plugins
     if Fits.name in plugins:
         plugins[Fits.name].fits.clear()
+        for watcher in list(plugins[Fits.name]._watchers):  # pages of tests before, which are still open
+            plugins[Fits.name].leave(watcher)
     with client.as_current():
         yield lambda: list(plugins[Fits.name].fits.values())
     assert not keys_left(client)
