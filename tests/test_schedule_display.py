@@ -7,7 +7,7 @@ import pytest
 from corpora import SMALL
 
 from schmp_estimators import DistributedLDA, ModelParallelMF, ScheduleDisplay
-from schmp_estimators.core.dashboard.telling import SPANS
+from schmp_estimators.core.dashboard.fits import SPANS
 from schmp_estimators.monitor.schedule_display import Span
 
 matplotlib.use("Agg")

@@ -42,6 +42,13 @@ def _fold_pairs(builder: Any, values: list[Any]) -> Any:
     return values[0]
 
 
+def _folded(builder: Any, sums: list[Any]) -> Any:
+    """Emit the sum of all numbers of registers."""
+    folded = _fold_pairs(builder, [builder.load(total) for total in sums])
+    lanes = [builder.extract_element(folded, ir.Constant(ir.IntType(32), lane)) for lane in range(LANES)]
+    return _fold_pairs(builder, lanes)
+
+
 def _load_lanes(context: Any, builder: Any, array: Any, dtype: Any, index: Any, count: int = LANES) -> Any:
     """Emit the load of `count` neighbours, converted to doubles."""
     element = context.get_data_type(dtype)
@@ -82,9 +89,7 @@ def _strided_dot(typing_context: Any, left: Any, right: Any) -> Any:
                     for array, kind in zip(arrays, signature.args, strict=True)
                 ]
                 builder.store(builder.fadd(builder.load(total), builder.fmul(*factors)), total)
-        folded = _fold_pairs(builder, [builder.load(total) for total in sums])
-        lanes = [builder.extract_element(folded, ir.Constant(ir.IntType(32), lane)) for lane in range(LANES)]
-        return _fold_pairs(builder, lanes)
+        return _folded(builder, sums)
 
     return types.float64(left, right), generate
 
@@ -115,11 +120,7 @@ def _strided_sums(typing_context: Any, vector: Any) -> Any:
                 loaded = _load_lanes(context, builder, arrays[0], signature.args[0].dtype, index)
                 for total, addend in ((sums[number], loaded), (sums[UNROLLED + number], builder.fmul(loaded, loaded))):
                     builder.store(builder.fadd(builder.load(total), addend), total)
-        totals = []
-        for part in (sums[:UNROLLED], sums[UNROLLED:]):
-            folded = _fold_pairs(builder, [builder.load(total) for total in part])
-            lanes = [builder.extract_element(folded, ir.Constant(ir.IntType(32), lane)) for lane in range(LANES)]
-            totals.append(_fold_pairs(builder, lanes))
+        totals = [_folded(builder, part) for part in (sums[:UNROLLED], sums[UNROLLED:])]
         return context.make_tuple(builder, result, totals)
 
     return result(vector), generate
@@ -186,6 +187,17 @@ def load_register(builder: Any, row: Any, offset: Any) -> Any:
     return builder.load(builder.bitcast(builder.gep(row, [offset]), VECTOR.as_pointer()), align=4)
 
 
+def over_registers(builder: Any, width: Any, together: int, accumulate: Callable[[Any, int], None]) -> None:
+    """Emit ``accumulate(start, register)`` for all registers of a row, so many `together` as long as there are."""
+    whole = builder.and_(width, ir.Constant(INDEX, -LANES * together))
+    stride = ir.Constant(INDEX, LANES * together)
+    with cgutils.for_range_slice(builder, ir.Constant(INDEX, 0), whole, stride) as (start, _):
+        for register in range(together):
+            accumulate(start, register)
+    with cgutils.for_range_slice(builder, whole, width, ir.Constant(INDEX, LANES)) as (start, _):
+        accumulate(start, 0)
+
+
 def fold_register(builder: Any, vector: Any) -> Any:
     """Add the upper half of `vector` to its lower half until one number is left."""
     length = LANES
@@ -226,13 +238,7 @@ def row_dot(typing_context, left, i, right, j):
             product = builder.fmul(load_register(builder, first, offset), load_register(builder, second, offset))
             builder.store(builder.fadd(builder.load(sums[register]), product), sums[register])
 
-        stride = ir.Constant(INDEX, LANES * UNROLLED)
-        whole = builder.and_(width, ir.Constant(INDEX, -LANES * UNROLLED))
-        with cgutils.for_range_slice(builder, ir.Constant(INDEX, 0), whole, stride) as (start, _):
-            for register in range(UNROLLED):
-                accumulate(start, register)
-        with cgutils.for_range_slice(builder, whole, width, ir.Constant(INDEX, LANES)) as (start, _):
-            accumulate(start, 0)
+        over_registers(builder, width, UNROLLED, accumulate)
         return fold_sums(builder, [builder.load(partial) for partial in sums])
 
     return signature, generate
@@ -260,13 +266,7 @@ def row_moments(typing_context, values, j, others, weights, vector):
             for total, addend in zip(sums, (weighed, builder.fmul(x, weighed), builder.fmul(x, v)), strict=True):
                 builder.store(builder.fadd(builder.load(total[register]), addend), total[register])
 
-        stride = ir.Constant(INDEX, 2 * LANES)
-        whole = builder.and_(width, ir.Constant(INDEX, -2 * LANES))
-        with cgutils.for_range_slice(builder, ir.Constant(INDEX, 0), whole, stride) as (start, _):
-            for register in range(2):
-                accumulate(start, register)
-        with cgutils.for_range_slice(builder, whole, width, ir.Constant(INDEX, LANES)) as (start, _):
-            accumulate(start, 0)
+        over_registers(builder, width, 2, accumulate)
         folded = [fold_register(builder, builder.fadd(builder.load(one), builder.load(two))) for one, two in sums]
         return context.make_tuple(builder, result, folded)
 

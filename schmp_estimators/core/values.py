@@ -73,7 +73,7 @@ def _frozen(value: Any, known: set[int]) -> Any:
         if isinstance(part, np.ndarray):
             if part.flags.num & _ALIGNED_OR_WRITEABLE == _ALIGNED:
                 continue
-            new: Any = _aligned(part).view()
+            new: Any = (part if part.flags.aligned else part.copy(order="K")).view()
             new.flags.writeable = False
         elif isinstance(part, _CONTAINERS):
             if id(part) in known:

@@ -23,7 +23,7 @@ from distributed.metrics import context_meter
 from distributed.protocol import Serialized
 from numpy.typing import NDArray
 
-from schmp_estimators.core.dashboard.telling import SPANS
+from schmp_estimators.core.dashboard.fits import SPANS
 from schmp_estimators.core.engine.communicator import Communicator
 from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.places.threads import share

@@ -6,7 +6,6 @@ A communicator only has to send and to receive; all else that ranks say to each 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Iterable
 from math import isqrt
 from typing import Any
@@ -39,17 +38,17 @@ class Communicator(ABC):
     def each(self, function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
         """Apply a function to every job, with the threads of this rank."""
 
-    @abstractmethod
     def send(self, to: int, value: Any) -> None:
-        """Send a value to another rank, without waiting until it has arrived."""
+        """Send a value to another rank, without waiting until it has arrived; nobody calls it where there is none."""
+        raise NotImplementedError
 
-    @abstractmethod
     def receive(self, source: int) -> Any:
         """Wait for the next value that another rank has sent to this one."""
+        raise NotImplementedError
 
-    @abstractmethod
     def flush(self) -> None:
-        """Wait until everything that was sent has left, so that its memory may be written to."""
+        """Wait until everything that was sent has left, so that its memory may be written to; by default it has."""
+        return
 
     def note(self, what: str, began: float, sweep: int = -1, block: int = -1) -> None:
         """Take note that something was done from a moment, by `time.time`, until now; by default nobody cares."""
@@ -163,19 +162,7 @@ class Alone(Communicator):
 
     def __init__(self, each: Each = in_turn) -> None:
         self._each = each
-        self._sent = deque[Any]()
 
     def each(self, function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
         """Apply a function to every job."""
         return self._each(function, jobs)
-
-    def send(self, to: int, value: Any) -> None:
-        """Keep a value for this rank itself."""
-        self._sent.append(value)
-
-    def receive(self, source: int) -> Any:
-        """Return the value that has been kept for longest."""
-        return self._sent.popleft()
-
-    def flush(self) -> None:
-        """Return: nothing is ever under way."""

@@ -8,11 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from pickle import PicklingError
 from types import FunctionType
 from typing import Any, ClassVar
-
-import joblib
 
 from schmp_estimators.core.engine.batch import Ends, in_order
 from schmp_estimators.core.engine.communicator import Alone
@@ -21,7 +18,7 @@ from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds
 from schmp_estimators.core.engine.static import GroupRun
 from schmp_estimators.core.engine.sweep import Rank
 from schmp_estimators.core.io.archive import pack
-from schmp_estimators.core.io.checkpoint import Checkpoint, check_sweeps, settle
+from schmp_estimators.core.io.checkpoint import Checkpoint, check_sweeps, identity_of_run, settle
 from schmp_estimators.core.io.slices import Slices
 from schmp_estimators.core.places.place import Place, choose_place
 from schmp_estimators.core.places.threads import one_blas_thread
@@ -160,7 +157,7 @@ def run_static(
     records: Records = []
     kept, saved = None, None
     if checkpoint is not None:
-        kept = Checkpoint(checkpoint, _identity(program.name, vars(program), pieces))
+        kept = Checkpoint(checkpoint, identity_of_run(program.name, vars(program), pieces))
         if found := kept.read():
             records, saved = found["records"], found["saved"]
             check_sweeps(kept.url, len(records), sweeps, "sweeps")
@@ -215,8 +212,9 @@ def run_dynamic(
         check_saves(program)
         own = {} if isinstance(call, FunctionType) else getattr(call, "__dict__", {})
         arguments = {"args": getattr(program, "args", ()), **getattr(program, "keywords", {}), **own}
-        kept = Checkpoint(checkpoint, {**_identity(name, arguments, pieces), "keeps_partitions": keeper is not None})
-        found = kept.read() or found
+        found = identity_of_run(name, arguments, pieces)
+        kept = Checkpoint(checkpoint, {**found, "keeps_partitions": keeper is not None})
+        found = kept.read() or {}
         records = found.get("records", records)
     made = [Piece(piece) if callable(piece) else piece for piece in pieces]
     with (
@@ -262,35 +260,3 @@ def _values(records: Records, saved: Saved) -> dict[str, Any]:
 
 def _as_it_is(piece: Any) -> Any:
     return piece
-
-
-def _identity(name: str, parameters: dict[str, Any], pieces: Sequence[Any]) -> dict[str, Any]:
-    """Return what must be alike for a checkpoint to be a run's own.
-
-    Pieces that are made elsewhere are known by the functions that make them.
-    """
-    return {
-        "program": name,
-        **{f"parameter {key}": _plain(value) for key, value in parameters.items()},
-        "data": [_digest(piece) for piece in pieces],
-    }
-
-
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, (int, float, str, bool, type(None))) else _digest(value)
-
-
-def _digest(value: Any) -> str:
-    try:
-        found: str = joblib.hash(_bare(value))
-    except PicklingError as error:
-        raise TypeError(
-            f"checkpoint cannot know {value!r} again in another process ({error}); give values, functions that stand "
-            "in a module, or functools.partial of these"
-        ) from error
-    return found
-
-
-def _bare(value: Any) -> Any:
-    """Return tuples without their names: the values alone matter, wherever the class was defined."""
-    return tuple(map(_bare, value)) if isinstance(value, (tuple, list)) else value

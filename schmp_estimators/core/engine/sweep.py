@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, TypeVar
 
-from schmp_estimators.core.engine.shards import Reports, Segment, Shards, Visit, made_anew, plan_route
+from schmp_estimators.core.engine.shards import Reports, Shards, made_anew
 from schmp_estimators.core.program import Saved
+from schmp_estimators.core.schedules.rotation import Leg, Visit, plan_route
 from schmp_estimators.core.stages import At, Stage, check_stages, for_all, unpack
 from schmp_estimators.core.values import claim, freeze, own, own_views
 
@@ -212,28 +213,28 @@ class Rank(Shards):
             self._pass_on(b, to)
         arrived: dict[int, Any] = {}
         if self.slices is not None and stage.kind != "changes" and not stage.synced:
-            self._meet_by_shard(stage, route.segments, reports)
+            self._meet_by_shard(stage, route.legs, reports)
         else:
-            for segment in route.segments:
-                for _, visits in groupby(segment.leg.visits, lambda visit: visit.step):
-                    self._visit(stage, list(visits), segment, arrived, left, reports)
+            for leg in route.legs:
+                for _, visits in groupby(leg.visits, lambda visit: visit.step):
+                    self._visit(stage, list(visits), leg, arrived, left, reports)
         self.holders = route.holders
         found = Reports(self._n_shards, None, are_lists=True)
         for number, of_shard in reports.items():
             found.add(number, of_shard)
         return found
 
-    def _meet_by_shard(self, stage: Stage, segments: Sequence[Segment], reports: dict[int, list[Any]]) -> None:
+    def _meet_by_shard(self, stage: Stage, legs: Sequence[Leg], reports: dict[int, list[Any]]) -> None:
         """Let all blocks come by, which are only read; then let one shard after the other meet them."""
         seen: dict[int, Any] = {}
         visits: dict[int, list[int]] = {at.number: [] for at in self._ats}
         arrived: dict[int, Any] = {}
-        for segment in segments:
-            for visit in segment.leg.visits:
-                self._await([visit.block], segment, arrived)
+        for leg in legs:
+            for visit in leg.visits:
+                self._await([visit.block], leg, arrived)
                 seen[visit.block] = self.blocks[visit.block]
                 visits[visit.shard].append(visit.block)
-            for b, to in segment.goes.items():
+            for b, to in leg.goes.items():
                 self._pass_on(b, to)
         here, self.blocks = self.blocks, seen
 
@@ -255,7 +256,7 @@ class Rank(Shards):
         self,
         stage: Stage,
         visits: Sequence[Visit],
-        segment: Segment,
+        leg: Leg,
         arrived: dict[int, Any],
         left: Counter[int],
         reports: dict[int, list[Any]],
@@ -270,20 +271,20 @@ class Rank(Shards):
                 reports[visit.shard] += self._met(stage, i, at)
 
         left.subtract(visit.shard for visit in visits)
-        last = {visit.block: visit for visit in segment.leg.visits}
+        last = {visit.block: visit for visit in leg.visits}
         here = [visit for visit in visits if visit.block in self.blocks]
         for some in here, [visit for visit in visits if visit not in here]:
-            self._await({visit.block for visit in some}, segment, arrived)
+            self._await({visit.block for visit in some}, leg, arrived)
             self._communicator.each(meet, some)
             for visit in some:
-                if visit.block in segment.goes and visit is last[visit.block]:  # it travels while others are worked on
-                    self._pass_on(visit.block, segment.goes[visit.block])
+                if visit.block in leg.goes and visit is last[visit.block]:  # it travels while others are worked on
+                    self._pass_on(visit.block, leg.goes[visit.block])
 
-    def _await(self, wanted: Iterable[int], segment: Segment, arrived: dict[int, Any]) -> None:
+    def _await(self, wanted: Iterable[int], leg: Leg, arrived: dict[int, Any]) -> None:
         """Wait for the blocks that other ranks send; those that come before they are wanted are kept in `arrived`."""
         for b in wanted:
             while b not in self.blocks and b not in arrived:
-                arrived.update([self._communicator.receive(segment.comes[b])])
+                arrived.update([self._communicator.receive(leg.comes[b])])
             if b in arrived:
                 self.blocks[b] = self.kept(arrived.pop(b))
 

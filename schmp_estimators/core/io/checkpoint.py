@@ -18,10 +18,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
+from pickle import PicklingError
 from typing import IO, Any
 from zipfile import ZipFile
 
 import fsspec
+import joblib
 
 from schmp_estimators import __version__
 from schmp_estimators.core.errors import CheckpointMismatchError, CheckpointWarning
@@ -153,6 +155,38 @@ def identity_of(estimator: Any, data: Iterable[str], **more: Any) -> dict[str, A
     return {"estimator": type(estimator).__name__, "data": digest, **more}
 
 
+def identity_of_run(name: str, parameters: dict[str, Any], pieces: Sequence[Any]) -> dict[str, Any]:
+    """Return what must be alike for a checkpoint to be a run's own.
+
+    Pieces that are made elsewhere are known by the functions that make them.
+    """
+    return {
+        "program": name,
+        **{f"parameter {key}": _plain(value) for key, value in parameters.items()},
+        "data": [_digest(piece) for piece in pieces],
+    }
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, (int, float, str, bool, type(None))) else _digest(value)
+
+
+def _digest(value: Any) -> str:
+    try:
+        found: str = joblib.hash(_bare(value))
+    except PicklingError as error:
+        raise TypeError(
+            f"checkpoint cannot know {value!r} again in another process ({error}); give values, functions that stand "
+            "in a module, or functools.partial of these"
+        ) from error
+    return found
+
+
+def _bare(value: Any) -> Any:
+    """Return tuples without their names: the values alone matter, wherever the class was defined."""
+    return tuple(map(_bare, value)) if isinstance(value, (tuple, list)) else value
+
+
 def settle(checkpoint: Checkpoint | None, error: BaseException | None) -> None:
     """Wait until a run's checkpoint is written, if it has one; if the run ends with an error, that is what counts."""
     if checkpoint is not None:
@@ -191,10 +225,8 @@ def save_part(folder: str, mark: str, number: int, values: Any) -> Part | None:
         return None
 
 
-def read_checkpoint(
-    url: PathLike, identity: Mapping[str, Any], check: Callable[[Any], Any] = lambda values: values
-) -> Any:
-    """Return what `check` makes of the values of the checkpoint at `url`, or None if there is none.
+def read_checkpoint(url: PathLike, identity: Mapping[str, Any]) -> Any:
+    """Return the values of the checkpoint at `url`, or None if there is none.
 
     Parameters
     ----------
@@ -202,8 +234,6 @@ def read_checkpoint(
         Where to look; see `located`.
     identity : mapping of str to JSON values
         What the checkpoint must belong to.
-    check : callable, optional
-        Gets the values and raises any exception if they belong to something else; its result is returned.
 
     Raises
     ------
@@ -221,7 +251,7 @@ def read_checkpoint(
             )
         head = read_head(archive)
         _check_identity(name, head, identity)
-        return check(unpack(archive, head, folder_of(name)))
+        return unpack(archive, head, folder_of(name))
 
 
 def check_sweeps(url: str, done: int, limit: int, name: str = "max_iter") -> None:

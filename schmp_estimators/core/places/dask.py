@@ -22,7 +22,7 @@ from distributed import Client, Future, futures_of, secede, span
 
 from schmp_estimators.core.cluster.group import InPlace, Ranks, as_rank
 from schmp_estimators.core.cluster.service import GroupService, as_server, listen
-from schmp_estimators.core.dashboard.telling import Teller
+from schmp_estimators.core.dashboard.fits import Teller
 from schmp_estimators.core.engine.rounds import Piece
 from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.places.cluster import (

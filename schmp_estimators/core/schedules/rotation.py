@@ -1,14 +1,18 @@
-"""Static schedules: that of STRADS, in which blocks go round a ring of workers, and those made from costs.
+"""Static schedules: that of STRADS, in which blocks go round a ring of workers, and those made from costs; and routes.
 
-The latter are for pairs of which not all have to meet.
+Orders from costs are for pairs of which not all have to meet.  In a rotation every rank knows the whole order, so all
+of them know where every block is, and no rank has to ask for one.  The visits of a rank fall into *legs*: all that it
+can do up to where it needs blocks that other ranks have still to send.
 """
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+
+from schmp_estimators.core.stages import Order
 
 
 def schedule_rotation(n_shards: int, n_blocks: int | None = None) -> tuple[tuple[int, ...], ...]:
@@ -181,3 +185,88 @@ def _exchange(met: dict[int, dict[int, int]], free: dict[int, int], end: int, bu
         steps.update(moved)
     for node in (path[0], path[-1]):
         free[node] ^= 1 << busy | 1 << other
+
+
+class Visit(NamedTuple):
+    """A shard meets a block."""
+
+    step: int
+    shard: int
+    block: int
+
+
+class Leg(NamedTuple):
+    """What a group of shards does between two arrivals of blocks."""
+
+    #: How often blocks have come from other groups since the rotation began, at most.
+    number: int
+    group: int
+    #: In an order in which they may be worked off.
+    visits: tuple[Visit, ...]
+    #: Blocks that other groups send before it, each with its sender.
+    comes: dict[int, int]
+    #: Blocks that other groups are sent after it, each with who gets it.
+    goes: dict[int, int]
+
+
+class Route(NamedTuple):
+    """A rotation as one rank sees it."""
+
+    #: Blocks that are at this rank, but begin elsewhere, each with who gets it.
+    leaves: dict[int, int]
+    legs: tuple[Leg, ...]
+    #: The rank that has each block after the rotation.
+    holders: tuple[int, ...]
+
+
+def plan_legs(order: Order, group_of: Sequence[int]) -> list[Leg]:
+    """Return the legs of a rotation, each after those that it needs something of, as if no block came or went.
+
+    Parameters
+    ----------
+    order : Order
+    group_of : sequence of int
+        The group of each shard.
+
+    Notes
+    -----
+    A leg needs those of its group with lower numbers, and of other groups legs with lower numbers: so no two wait for
+    each other.
+    """
+    reached = [0] * len(group_of)
+    blocks: dict[int, tuple[int, int]] = {}
+    found: dict[tuple[int, int], list[Visit]] = {}
+    for step, line in enumerate(order):
+        for shard, block in enumerate(line):
+            if block < 0:
+                continue
+            group = group_of[shard]
+            number, sender = blocks.get(block, (0, group))
+            reached[shard] = max(reached[shard], number + (sender != group))
+            blocks[block] = reached[shard], group
+            found.setdefault(blocks[block], []).append(Visit(step, shard, block))
+    return [Leg(*which, tuple(found[which]), {}, {}) for which in sorted(found)]
+
+
+def plan_route(order: Order, rank_of: Sequence[int], holders: Sequence[int], rank: int) -> Route:
+    """Return what a rank does in a rotation.
+
+    Parameters
+    ----------
+    order : Order
+    rank_of : sequence of int
+        The rank that has each shard.
+    holders : sequence of int
+        The rank that has each block before the rotation.
+    rank : int
+        Number of the rank.
+    """
+    legs, at, leaves = plan_legs(order, rank_of), list(holders), dict[int, int]()
+    last: dict[int, Leg] = {}
+    for leg in legs:
+        for block in dict.fromkeys(visit.block for visit in leg.visits):
+            if at[block] != leg.group:
+                goes = last[block].goes if block in last else leaves if at[block] == rank else {}
+                leg.comes[block], goes[block] = at[block], leg.group
+            at[block], last[block] = leg.group, leg
+    return Route(leaves, tuple([leg for leg in legs if leg.group == rank]), tuple(at))

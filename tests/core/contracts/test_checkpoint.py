@@ -331,13 +331,6 @@ def test_an_array_that_is_not_what_it_says_is_refused_by_name(name, tmp_path, mo
     assert os.listdir(tmp_path) == ["state"]
 
 
-def test_a_reader_may_refuse_values(tmp_path):
-    written(tmp_path / "state")
-    assert read_checkpoint(tmp_path / "state", MARK, lambda values: values["done"]) == 3
-    with pytest.raises(CheckpointMismatchError, match="KeyError: 'best'"):
-        read_checkpoint(tmp_path / "state", MARK, lambda values: values["best"])
-
-
 # Writing.
 
 

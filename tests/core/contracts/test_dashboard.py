@@ -17,9 +17,19 @@ from corpora import SMALL
 from schmp_estimators import DistributedLDA, HeldOutPerplexity, ModelParallelMF, PrioritizedLasso, schmp
 from schmp_estimators.core.cluster import group
 from schmp_estimators.core.dashboard import fits as fits_module
-from schmp_estimators.core.dashboard import tables, telling
-from schmp_estimators.core.dashboard.fits import ENDED, FOR_SECONDS, POINTS, Fit, Fits, Strips
-from schmp_estimators.core.dashboard.telling import EVERY, SPANS, TOPIC, Teller
+from schmp_estimators.core.dashboard import tables
+from schmp_estimators.core.dashboard.fits import (
+    ENDED,
+    EVERY,
+    FOR_SECONDS,
+    POINTS,
+    SPANS,
+    TOPIC,
+    Fit,
+    Fits,
+    Strips,
+    Teller,
+)
 from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.places.place import Restores
 
@@ -31,10 +41,12 @@ def make(**parameters):
 @pytest.fixture
 def told(client, monkeypatch):
     """The fits of a test that the scheduler of `client` knows, all of which it has told."""
-    monkeypatch.setattr(telling, "PATIENCE", 60.0)  # else a fit on a busy machine may leave its last message behind
+    monkeypatch.setattr(fits_module, "PATIENCE", 60.0)  # else a fit on a busy machine may leave its last message behind
     plugins = client.cluster.scheduler.plugins
     if Fits.name in plugins:
         plugins[Fits.name].fits.clear()
+        for watcher in list(plugins[Fits.name]._watchers):  # pages of tests before, which are still open
+            plugins[Fits.name].leave(watcher)
     with client.as_current():
         yield lambda: list(plugins[Fits.name].fits.values())
     assert not keys_left(client)
@@ -365,7 +377,7 @@ def test_a_scheduler_without_dashboard_has_no_page(caplog):
 
 
 def test_whatever_goes_wrong_with_telling_ends_it(client, monkeypatch):
-    monkeypatch.setattr("schmp_estimators.core.dashboard.telling.has_page", raising)
+    monkeypatch.setattr("schmp_estimators.core.dashboard.fits.has_page", raising)
     teller = Teller(client, "schmp-lda")
     teller.tell("record", {"before": "the beginning"})
     assert teller._unsent == []

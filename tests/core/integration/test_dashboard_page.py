@@ -18,8 +18,7 @@ from matplotlib import image
 from schedulers import cluster_lacking
 
 from schmp_estimators import DistributedLDA
-from schmp_estimators.core.dashboard.fits import Fits, Strips
-from schmp_estimators.core.dashboard.telling import has_page
+from schmp_estimators.core.dashboard.fits import Fits, Strips, has_page
 from schmp_estimators.exceptions import SchMPError
 
 
@@ -149,7 +148,7 @@ def test_a_scheduler_that_lacks_what_the_page_needs(lacking, tmp_path, caplog):
             ldas = [make(n_shards=2).fit(SMALL) for _ in range(2)]
         events = client.get_events("schmp")
     assert_same_bits(ldas[0], make(n_shards=2).fit(SMALL))
-    [said] = [one.message for one in caplog.records if one.name == "schmp_estimators.core.dashboard.telling"]
+    [said] = [one.message for one in caplog.records if one.name == "schmp_estimators.core.dashboard.fits"]
     assert "no page of fits on the dashboard" in said
     assert lacking in said or "dashboard" in said
     assert not events

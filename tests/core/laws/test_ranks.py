@@ -13,12 +13,11 @@ from toys import PROGRAMS, Floats, bits, make_shards
 
 from schmp_estimators.core.engine.communicator import MANY, SMALL, Alone
 from schmp_estimators.core.engine.running import in_order
-from schmp_estimators.core.engine.shards import plan_legs, plan_route
 from schmp_estimators.core.engine.sweep import Rank
 from schmp_estimators.core.places.threads import in_threads
 from schmp_estimators.core.program import Saved
 from schmp_estimators.core.reduction import add_up, tree_sum
-from schmp_estimators.core.schedules.rotation import schedule_rotation
+from schmp_estimators.core.schedules.rotation import plan_legs, plan_route, schedule_rotation
 
 N_SWEEPS = 5
 
@@ -88,9 +87,6 @@ def test_sums_of_ranks_have_the_bits_of_one_sum(size, in_order):
 
 def test_who_is_alone_hears_what_he_has_said():
     alone = Alone()
-    alone.send(0, 1)
-    alone.send(0, 2)
-    assert [alone.receive(0), alone.receive(0)] == [1, 2]
     assert alone.alltoall([3]) == alone.gather(3) == [alone.broadcast(3)]
 
 
@@ -152,23 +148,23 @@ def test_every_block_is_where_it_is_wanted_and_nobody_waits_for_himself(drawn, r
         routes = [plan_route(order, rank_of, holders, rank) for rank in range(size)]
         assert len({route.holders for route in routes}) == 1
         here = [{b for b, holder in enumerate(holders) if holder == rank} for rank in range(size)]
-        under_way, ahead = Counter(), [list(route.segments) for route in routes]
+        under_way, ahead = Counter(), [list(route.legs) for route in routes]
         for rank, route in enumerate(routes):
             send(here[rank], rank, route.leaves, under_way)
         while any(ahead):
             ready = [
                 rank
-                for rank, segments in enumerate(ahead)
-                if segments and all(under_way[source, rank, b] for b, source in segments[0].comes.items())
+                for rank, legs in enumerate(ahead)
+                if legs and all(under_way[source, rank, b] for b, source in legs[0].comes.items())
             ]
             assert ready, "all ranks wait"
             rank = random.choice(ready)
-            segment = ahead[rank].pop(0)
-            for b, source in segment.comes.items():
+            leg = ahead[rank].pop(0)
+            for b, source in leg.comes.items():
                 under_way[source, rank, b] -= 1
                 here[rank].add(b)
-            assert {visit.block for visit in segment.leg.visits} <= here[rank]
-            send(here[rank], rank, segment.goes, under_way)
+            assert {visit.block for visit in leg.visits} <= here[rank]
+            send(here[rank], rank, leg.goes, under_way)
         assert not +under_way
         holders = routes[0].holders
         assert [b in here[holder] for b, holder in enumerate(holders)] == [True] * n_blocks
