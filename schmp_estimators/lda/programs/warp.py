@@ -129,15 +129,8 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
     def sample_documents(self, at: At, state: WarpState, answers: Sequence[WarpAnswer]) -> tuple[WarpState, WarpReport]:
         """Take what owners have sampled, do the word pass of the other words with their rows, and the document pass."""
-        return self._finish(at, state, self.take_words(at, state, answers))
-
-    def take_words(self, at: At, state: WarpState, answers: Sequence[WarpAnswer]) -> int:
-        """Do the word pass of a shard, and return how many tokens moved: its own, or counted by it for others."""
-        if come := [answer.parcel for answer in answers if answer.parcel is not None]:
-            for met, parcel in zip(_met_tokens(at.shard), come, strict=True):
-                parcel.write(state.tokens[met])
-        moved = sum([answer.moved for answer in answers])
-
+        for met, answer in zip(_met_tokens(at.shard), answers, strict=True):
+            answer.parcel.write(state.tokens[met])
         shard, seeds, jobs = at.shard, self.seeds_of(at.shard), []
         address = shard.word_first + shard.word_rank
         for number, answer in enumerate(answers):
@@ -147,7 +140,8 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
                 ptr = shard.word_ptr[words.start : words.stop + 1]
                 own = freeze((pieces_of(state.tokens, ptr), address[words], block, block.fixed))
                 jobs.append((Words(*own, None if seeds is None else seeds_of_words(seeds, words)), ptr))
-        return moved + self._pass_words(at, jobs, state.tokens)
+        moved = sum([answer.moved for answer in answers])  # by owners
+        return self._finish(at, state, moved + self._pass_words(at, jobs, state.tokens))
 
     def _pass_words(
         self, at: At, some: Sequence[tuple[Words, NDArray[np.int64]]], tokens: NDArray[np.signedinteger]

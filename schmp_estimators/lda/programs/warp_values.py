@@ -43,9 +43,8 @@ class WarpAnswer(NamedTuple):
 
     #: Rows of the words whose rows travel; None if there are none.
     block: WordBlock | None
-    #: Tokens of the other words, sampled, in the order in which they came; None where these have been sampled where
-    #: they are.
-    parcel: Parcel | None
+    #: Tokens of the other words, sampled, in the order in which they came.
+    parcel: Parcel
     #: Of them, those that moved to another topic; the tokens of all shards in the answer to the first one.
     moved: int
 
