@@ -18,7 +18,7 @@ from schmp_estimators.lda.kernels.warp import pieces_of, sample_words
 from schmp_estimators.lda.kernels.warp_documents import start_documents
 from schmp_estimators.lda.samplers.alias import AliasLDA
 from schmp_estimators.lda.samplers.fplus import FPlusLDA
-from schmp_estimators.lda.samplers.hybrid import HybridLDA
+from schmp_estimators.lda.samplers.hybrid import HybridLDA, sample_hybrid
 from schmp_estimators.lda.samplers.light import LightLDA
 from schmp_estimators.lda.samplers.sequential import SequentialModel, SequentialProgram
 from schmp_estimators.lda.samplers.sparse import SparseLDA
@@ -126,7 +126,7 @@ class HybridCell(Cell):
     """Of "hybrid", where every document makes two proposals for each token."""
 
     program = priors(HybridLDA, long_document=LENGTH - 1)
-    kernel = staticmethod(HybridLDA.kernel)
+    kernel = staticmethod(sample_hybrid)
 
 
 class SparseCell(Cell):

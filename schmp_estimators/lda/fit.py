@@ -184,13 +184,8 @@ class LDAFit:
         self, program: TopicProgram[Any, Any], earlier: sparse.csc_array | None, **options: Any
     ) -> AbstractContextManager[AnyRun]:
         """Give a run of a program that has begun, with counts of earlier documents."""
-        told: dict[str, Any] = {"may_ask": self._may_ask, "saves": self._saves, "slices": self._slices}
+        told: dict[str, Any] = {"may_ask": self._may_ask, "slices": self._slices}
         return static_run(program, self._sources(earlier), self._place, **told, **options)
-
-    def _saves(self, sweep: int) -> bool:
-        done = sweep + 1
-        due = done % self._checkpoint_every == 0 or done == self._estimator.max_iter
-        return self._checkpoint is not None and due
 
     def _may_ask(self, sweep: int) -> bool:
         kept = (sweep + 1) % self._checkpoint_every == 0

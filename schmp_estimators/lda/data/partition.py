@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -96,19 +96,3 @@ def cut_jobs(ptr: NDArray[Any], least: int, most: int) -> list[tuple[int, int]]:
     cuts = np.searchsorted(ptr, np.linspace(first, last, n_jobs + 1)[1:-1])
     ends = np.unique(np.concatenate([[0], cuts, [len(ptr) - 1]])).tolist()
     return list(pairwise(ends))
-
-
-def put_together(weights: Iterable[float], most: float) -> list[list[int]]:
-    """Return the numbers of things with these weights, in groups of neighbours, which weigh no more than `most`.
-
-    What is heavier stays alone.  So light things can be dealt with by one call of a kernel, at the price of a copy.
-    """
-    groups, total = list[list[int]](), 0.0
-    for number, weight in enumerate(weights):
-        total += weight
-        if groups and total <= most:
-            groups[-1].append(number)
-        else:
-            groups.append([number])
-            total = weight
-    return groups

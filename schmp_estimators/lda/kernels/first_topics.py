@@ -9,15 +9,10 @@ proportion to ``(n_dk + alpha_k) p(w | k)``, as in Gibbs sampling, but for the d
 "On smoothing and inference for topic models", UAI 2009, section 2).
 """
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import copy_to, inlined, kernel
-from schmp_estimators.core.rng import GAMMA, below, mix
-from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.blocks import TokenShard
+from schmp_estimators.core.jit import copy_to, inlined, kernel, maker
+from schmp_estimators.core.rng import GAMMA, below, mix, unit
 
 #: How many other tokens of its document a token asks whose word has no topics to begin in.
 _ASKED = 7
@@ -31,9 +26,18 @@ def draw_uniform_topics(first_token, key, n_topics, out):
         out[i] = np.int64(below(bits, n_topics))
 
 
-def draw_of_words(
-    shard: TokenShard, n_topics: int, n_choices: int, words: np.uint64, tokens: np.uint64, out: NDArray[Any]
-) -> None:
+@maker
+def _words_of_places(word_ptr):
+    """Return the word of each place in word-major order."""
+    found = np.empty(word_ptr[-1], np.int32)
+    for word in range(len(word_ptr) - 1):
+        for place in range(word_ptr[word], word_ptr[word + 1]):
+            found[place] = word
+    return found
+
+
+@kernel
+def draw_of_words(shard, n_topics, n_choices, words, tokens, out):
     """Draw a topic for each token from `n_choices` topics that its word has drawn, with equal chances.
 
     Parameters
@@ -51,11 +55,17 @@ def draw_of_words(
     -----
     5 to 10 ns per token, and 4 bytes for each while it runs.
     """
-    given = freeze((shard.word_first, shard.place, _words_of_places(shard)))
-    _draw_of_words(*given, shard.first_token, n_topics, n_choices, words, tokens, out)
+    word_of = _words_of_places(shard.word_ptr)
+    for token in range(len(out)):
+        drawn = mix(tokens + np.uint64(shard.first_token + token) * GAMMA)
+        choice = below(drawn, n_choices)
+        address = np.uint64(shard.word_first[word_of[shard.place[token]]])
+        bits = mix(words + (address * np.uint64(n_choices) + choice) * GAMMA)
+        out[token] = np.int64(below(bits, n_topics))
 
 
-def draw_of_lists(shard: TokenShard, n_topics: int, tokens: np.uint64, out: NDArray[Any]) -> None:
+@kernel
+def draw_of_lists(shard, n_topics, tokens, out):
     """Draw a topic for each token from those that its word may begin in, ``shard.first``, with equal chances.
 
     Where there are none, the token asks others of its document, drawn at random, for a word that has some; where these
@@ -76,31 +86,11 @@ def draw_of_lists(shard: TokenShard, n_topics: int, tokens: np.uint64, out: NDAr
     -----
     10 ns per token, and 4 bytes for each while it runs.
     """
-    given = freeze((shard.doc_ptr, shard.place, _words_of_places(shard), *shard.first))
-    _draw_of_lists(*given, shard.first_token, n_topics, tokens, out)
-
-
-def _words_of_places(shard: TokenShard) -> NDArray[np.int32]:
-    """Return the word of each place in word-major order."""
-    return np.repeat(np.arange(len(shard.word_ptr) - 1, dtype=np.int32), np.diff(shard.word_ptr))
-
-
-@kernel
-def _draw_of_words(word_first, place, word_of, first_token, n_topics, n_choices, words, tokens, out):
-    for token in range(len(out)):
-        drawn = mix(tokens + np.uint64(first_token + token) * GAMMA)
-        choice = below(drawn, n_choices)
-        address = np.uint64(word_first[word_of[place[token]]])
-        bits = mix(words + (address * np.uint64(n_choices) + choice) * GAMMA)
-        out[token] = np.int64(below(bits, n_topics))
-
-
-@kernel
-def _draw_of_lists(doc_ptr, place, word_of, ptr, topic, first_token, n_topics, tokens, out):
-    for doc in range(len(doc_ptr) - 1):
-        start, n = doc_ptr[doc], doc_ptr[doc + 1] - doc_ptr[doc]
+    word_of, place, (ptr, topic) = _words_of_places(shard.word_ptr), shard.place, shard.first
+    for doc in range(len(shard.doc_ptr) - 1):
+        start, n = shard.doc_ptr[doc], shard.doc_ptr[doc + 1] - shard.doc_ptr[doc]
         for token in range(start, start + n):
-            bits = mix(tokens + np.uint64(first_token + token) * GAMMA)
+            bits = mix(tokens + np.uint64(shard.first_token + token) * GAMMA)
             asked = token
             for _ in range(_ASKED):
                 word = word_of[place[asked]]
@@ -114,6 +104,39 @@ def _draw_of_lists(doc_ptr, place, word_of, ptr, topic, first_token, n_topics, t
                 out[token] = topic[ptr[word] + np.int64(below(bits, n_choices))]
             else:
                 out[token] = np.int64(below(bits, n_topics))
+
+
+@kernel
+def draw_of_seeds(shard, seeds, key, out):
+    """Draw first topics of the tokens of seeded words from their seeds; the others keep theirs.
+
+    Parameters
+    ----------
+    shard : TokenShard
+        Any; a token is known by its number in the corpus.
+    seeds : SeedRows
+        Of all words.
+    key : uint64
+        Stream of random numbers.
+    out : (n_tokens,) int16 or int32
+        Mutated: topics in document order.
+
+    Notes
+    -----
+    5 ns per token, and 4 bytes for each while it runs.
+    """
+    word_of = _words_of_places(shard.word_ptr)
+    ends = np.cumsum(seeds.weight)
+    for token in range(len(out)):
+        at = seeds.number[word_of[shard.place[token]]]
+        if at < 0:
+            continue
+        first, last = seeds.ptr[at], seeds.ptr[at + 1]
+        before = ends[first - 1] if first else 0.0
+        bits = mix(key + np.uint64(shard.first_token + token) * GAMMA)
+        y = before + unit(bits) * (ends[last - 1] - before)
+        found = first + np.searchsorted(ends[first:last], y, side="right")
+        out[token] = seeds.topic[min(found, last - 1)]
 
 
 @kernel

@@ -65,8 +65,8 @@ def count_histogram(counts: NDArray[Any]) -> Histogram:
 
     Serves lengths of documents, topic totals, the counts of sparse word rows (`TopicRows.tokens`) and dense word rows.
     """
-    dense = np.zeros(LIMIT, np.int64)
-    _tally_counts(counts.reshape(-1), dense)
+    dense = np.bincount(counts[counts < LIMIT], minlength=LIMIT)
+    dense[0] = 0
     large = counts[counts >= LIMIT]
     return Histogram(dense, np.sort(large.astype(np.int64)))
 
@@ -141,14 +141,6 @@ def _log_rising(histogram: Histogram, start: float) -> float:
     """Return the sum over the cells of ``ln(start (start + 1) ... (start + count - 1))``, correctly rounded."""
     count, weight = histogram.cells
     return math.fsum(weight * (gammaln(start + count) - gammaln(start)))
-
-
-@kernel
-def _tally_counts(counts, dense):
-    """Add the counts (n,) between 0 and LIMIT, both excluded, to `dense` (LIMIT,) int64; 1 ns per count."""
-    for count in counts:
-        if 0 < count < LIMIT:
-            dense[count] += 1
 
 
 @inlined

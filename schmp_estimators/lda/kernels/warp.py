@@ -75,13 +75,10 @@ def _fetch(tokens, base, last, row, inverse, steps):
     return far
 
 
-def pieces_of(
-    tokens: NDArray[np.signedinteger], word_ptr: NDArray[np.int64], words: NDArray[np.int32] | slice = slice(None)
-) -> MetLengths:
+def pieces_of(tokens: NDArray[np.signedinteger], word_ptr: NDArray[np.int64]) -> MetLengths:
     """Return where the tokens of words are: one piece for each, of word-major tokens (n_tokens, 1 + mh_steps)."""
-    begin, size = word_ptr[:-1][words], np.diff(word_ptr)[words]
-    step = tokens.shape[1] * tokens.itemsize
-    return MetLengths(np.arange(len(size) + 1), tokens.ctypes.data + begin * step, size.astype(np.uint32))
+    begin = tokens.ctypes.data + word_ptr[:-1] * (tokens.shape[1] * tokens.itemsize)
+    return MetLengths(np.arange(len(word_ptr)), begin, np.diff(word_ptr).astype(np.uint32))
 
 
 @inlined

@@ -13,7 +13,7 @@ keep them.
 
 import numpy as np
 
-from schmp_estimators.core.jit import copy_to, inlined, kernel, part
+from schmp_estimators.core.jit import inlined, kernel, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA
 from schmp_estimators.lda.kernels.document_priors import alpha_at, draw_slots, values_of
@@ -128,7 +128,7 @@ def _clear(n, topics, alpha, inverse, totals, row, weights):
 
 
 @kernel
-def sample_documents(first, last, shard, tokens, inverse, alpha, key, totals, steps, saved):
+def sample_documents(first, last, shard, tokens, inverse, alpha, key, totals, steps):
     """Do the document pass for some documents of a shard.
 
     Parameters
@@ -149,8 +149,6 @@ def sample_documents(first, last, shard, tokens, inverse, alpha, key, totals, st
         Mutated: the tokens' new topics are added.
     steps : tuple
         As many numbers as proposals: integers, or floats to fetch ahead.
-    saved : (n_tokens,) int16 or int32
-        Mutated: topics in document order; of length 0, if nobody wants them.
 
     Returns
     -------
@@ -206,8 +204,6 @@ def sample_documents(first, last, shard, tokens, inverse, alpha, key, totals, st
                     moved += 1
         _clear(n, topics, prior, inverse, totals, row, weights)
         _propose(own, topics, draws, tokens, steps)
-        if len(saved):
-            copy_to(topics[:n], saved[start : start + n])
     return moved
 
 

@@ -15,8 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import inlined, kernel
-from schmp_estimators.core.rng import GAMMA, mix, unit
+from schmp_estimators.core.jit import inlined
 from schmp_estimators.lda.kernels.document_priors import where_given
 from schmp_estimators.lda.kernels.draw import at_most
 
@@ -131,39 +130,3 @@ def draw_of_weights(seeds, word, point, beta, per_topic, n_topics):
     if at < 0 or point < smooth:
         return at_most(point * per_topic, n_topics - 1)
     return _seed_at(seeds, at, point - smooth)
-
-
-@kernel
-def draw_of_seeds(shard, seeds, key, out):
-    """Draw first topics of the tokens of seeded words from their seeds; the others keep theirs.
-
-    Parameters
-    ----------
-    shard : TokenShard
-        Any; a token is known by its number in the corpus.
-    seeds : SeedRows
-        Of all words.
-    key : uint64
-        Stream of random numbers.
-    out : (n_tokens,) int16 or int32
-        Mutated: topics in document order.
-
-    Notes
-    -----
-    5 ns per token, and 4 bytes for each while it runs.
-    """
-    number = np.empty(len(out), np.int32)
-    for word in range(len(seeds.number)):
-        for slot in range(shard.word_ptr[word], shard.word_ptr[word + 1]):
-            number[slot] = seeds.number[word]
-    ends = np.cumsum(seeds.weight)
-    for token in range(len(out)):
-        at = number[shard.place[token]]
-        if at < 0:
-            continue
-        first, last = seeds.ptr[at], seeds.ptr[at + 1]
-        before = ends[first - 1] if first else 0.0
-        bits = mix(key + np.uint64(shard.first_token + token) * GAMMA)
-        y = before + unit(bits) * (ends[last - 1] - before)
-        found = first + np.searchsorted(ends[first:last], y, side="right")
-        out[token] = seeds.topic[min(found, last - 1)]

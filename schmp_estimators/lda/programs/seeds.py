@@ -77,7 +77,7 @@ def seed_rows(seeds: WordSeeds, shard: TokenShard) -> SeedRows:
     return freeze(SeedRows(np.where(found, at, -1).astype(np.int32), seeds.ptr, seeds.topic, seeds.weight))
 
 
-def seeds_of_words(rows: SeedRows, words: NDArray[np.integer]) -> SeedRows:
+def seeds_of_words(rows: SeedRows, words: NDArray[np.integer] | slice) -> SeedRows:
     """Return the seeds of some words of the layout."""
     return freeze(rows._replace(number=rows.number[words]))
 

@@ -29,12 +29,11 @@ from schmp_estimators.lda.kernels import warp_documents
 from schmp_estimators.lda.kernels.document_priors import TopicPriors, topic_priors
 from schmp_estimators.lda.kernels.likelihood import word_histogram
 from schmp_estimators.lda.kernels.warp import Steps, pieces_of, sample_words, steps_for
-from schmp_estimators.lda.programs.blocks import WordPart, combine_parts, home_words, make_parts, rows_of_tokens
+from schmp_estimators.lda.programs.blocks import WordPart, combine_parts, make_parts, rows_of_tokens
 from schmp_estimators.lda.programs.learning import Learned, merge_some
 from schmp_estimators.lda.programs.seeds import chain_seeds, count_seeds, seed_rows, seeds_of_words
 from schmp_estimators.lda.programs.topics import Measured, TopicProgram, topic_dtype
 from schmp_estimators.lda.programs.warp_values import (
-    InOrder,
     MetWords,
     WarpAnswer,
     WarpModel,
@@ -130,21 +129,19 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
     def sample_documents(self, at: At, state: WarpState, answers: Sequence[WarpAnswer]) -> tuple[WarpState, WarpReport]:
         """Take what owners have sampled, do the word pass of the other words with their rows, and the document pass."""
-        return self._finish(at, state, self.take_words(at, state, answers))
-
-    def take_words(self, at: At, state: WarpState, answers: Sequence[WarpAnswer]) -> int:
-        """Do the word pass of a shard, and return how many tokens moved: its own, or counted by it for others."""
-        if come := [answer.parcel for answer in answers if answer.parcel is not None]:
-            for met, parcel in zip(_met_tokens(at.shard), come, strict=True):
-                parcel.write(state.tokens[met])
-        moved = sum([answer.moved for answer in answers])
-
-        seeds, address, jobs = self.seeds_of(at.shard), at.shard.word_first + at.shard.word_rank, []
-        for some in home_words(at.shard, [answer.block for answer in answers], MIN_JOB):
-            own = pieces_of(state.tokens, at.shard.word_ptr, some.words), address[some.words]
-            of_words = None if seeds is None else seeds_of_words(seeds, some.words)
-            jobs.append((Words(*freeze(own), some.rows, some.rows.fixed, of_words), some.ptr))
-        return moved + self._pass_words(at, jobs, state.tokens)
+        for met, answer in zip(_met_tokens(at.shard), answers, strict=True):
+            answer.parcel.write(state.tokens[met])
+        shard, seeds, jobs = at.shard, self.seeds_of(at.shard), []
+        address = shard.word_first + shard.word_rank
+        for number, answer in enumerate(answers):
+            if (block := answer.block) is not None:
+                begin = int(shard.block_ptr[number])
+                words = slice(begin, begin + len(block.fixed.ptr) - 1)
+                ptr = shard.word_ptr[words.start : words.stop + 1]
+                own = freeze((pieces_of(state.tokens, ptr), address[words], block, block.fixed))
+                jobs.append((Words(*own, None if seeds is None else seeds_of_words(seeds, words)), ptr))
+        moved = sum([answer.moved for answer in answers])  # by owners
+        return self._finish(at, state, moved + self._pass_words(at, jobs, state.tokens))
 
     def _pass_words(
         self, at: At, some: Sequence[tuple[Words, NDArray[np.int64]]], tokens: NDArray[np.signedinteger]
@@ -160,50 +157,29 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
         return sum(at.each(work, [(words, *job) for words, ptr in some for job in self._jobs(ptr)]))
 
-    def save(self, at: At, state: WarpState) -> NDArray[np.signedinteger]:
-        """Return the topics in document order."""
-        known = state.saved.take() if state.saved else None
-        return super().save(at, state) if known is None else known
-
-    def pass_documents(
-        self, at: At, state: WarpState, moved_by_words: int, saved: NDArray[np.signedinteger] | None = None
-    ) -> WarpState:
-        """Do the document pass of a shard once its words are done; write the topics to `saved`, if there is one."""
-        tokens, steps, prior = (
-            state.tokens.reshape(-1),
-            self._steps,
-            self._document_prior(at.sweep, self.alphas(at.sweep, at.model)),
-        )
-        jobs, key = self._jobs(at.shard.doc_ptr), stream_key(self.seed, at.sweep, _DOCUMENTS)
-
-        saved = np.empty(0, tokens.dtype) if saved is None else saved
+    def _finish(self, at: At, state: WarpState, moved_by_words: int) -> tuple[WarpState, WarpReport]:
+        """Do the document pass; return a state without what is reported, which would be copied, and the report."""
+        tokens, prior = state.tokens.reshape(-1), self._document_prior(at.sweep, self.alphas(at.sweep, at.model))
+        key = stream_key(self.seed, at.sweep, _DOCUMENTS)
 
         def work(job: tuple[int, int]) -> tuple[NDArray[np.signedinteger], int]:
             totals = self._no_totals(state.tokens)
-            given = *job, at.shard, tokens, at.model.inverse, prior, key, totals, steps, saved
+            given = *job, at.shard, tokens, at.model.inverse, prior, key, totals, self._steps
             return totals, warp_documents.sample_documents(*given)
 
-        totals, moved = zip(*at.each(work, jobs), strict=True)
-        return WarpState(state.tokens, np.sum(totals, axis=0), moved_by_words, sum(moved))
+        totals, moved = zip(*at.each(work, self._jobs(at.shard.doc_ptr)), strict=True)
+        return WarpState(state.tokens, _REPORTED), self._reported(at, sum(totals), (moved_by_words, sum(moved)))
 
     def _no_totals(self, tokens: NDArray[np.signedinteger]) -> NDArray[np.signedinteger]:
         """Return what so many tokens can be counted in: (K,) zeros."""
         return np.zeros(self.n_components, np.int32 if len(tokens) <= np.iinfo(np.int32).max else np.int64)
 
-    def _finish(self, at: At, state: WarpState, moved_by_words: int) -> tuple[WarpState, WarpReport]:
-        """Do the document pass; return a state without what is reported of it, as that would be copied, and the report.
-
-        What is going to be saved is kept: to put it in order takes less time now than later.
-        """
-        saved = np.empty(len(state.tokens), state.tokens.dtype) if at.saves else None
-        state = self.pass_documents(at, state, moved_by_words, saved)
-        kept = None if saved is None else InOrder(saved)
-        return state._replace(totals=_REPORTED, saved=kept), self.report(at, state)
-
     def report(self, at: At, state: WarpState) -> WarpReport:
-        """Return the topic totals, with those of earlier batches that the shard speaks for."""
-        moved = state.moved_by_words, state.moved_by_documents
-        return WarpReport(self.with_fixed(at, state.totals.astype(np.int64)), moved, at.sweep + 1)
+        """Return the topic totals before the first sweep."""
+        return self._reported(at, state.totals, (0, 0))
+
+    def _reported(self, at: At, totals: NDArray[np.signedinteger], moved: tuple[int, int]) -> WarpReport:
+        return WarpReport(self.with_fixed(at, totals.astype(np.int64)), moved, at.sweep + 1)
 
     def merge(self, report: WarpReport, other: WarpReport) -> WarpReport:
         """Add up what two shards report."""

@@ -20,36 +20,13 @@ from schmp_estimators.lda.programs.blocks import WordPart
 from schmp_estimators.lda.programs.learning import Learned
 
 
-class InOrder:
-    """Topics in document order for who asks first: then nothing holds them that lives as long as the state.
-
-    Parameters
-    ----------
-    topics : (n_tokens,) int16 or int32
-    """
-
-    def __init__(self, topics: NDArray[np.signedinteger]) -> None:
-        self._topics: NDArray[np.signedinteger] | None = topics
-
-    def take(self) -> NDArray[np.signedinteger] | None:
-        """Return them, or None if somebody has them."""
-        topics, self._topics = self._topics, None
-        return topics
-
-
 class WarpState(NamedTuple):
     """What changes of a shard."""
 
     #: (n_tokens, 1 + mh_steps) topic and pending proposals of each token, word-major; int16 or int32.
     tokens: NDArray[np.signedinteger]
-    #: (K,) tokens of each topic after the last document pass; empty once they have been reported.
+    #: (K,) tokens of each topic before the first sweep; then they are reported.
     totals: NDArray[np.integer]
-    #: Tokens that moved to another topic in the last word pass.
-    moved_by_words: int = 0
-    #: Tokens that moved in the last document pass.
-    moved_by_documents: int = 0
-    #: Where it was known that they would be saved.
-    saved: InOrder | None = None
 
 
 class WarpPiece(NamedTuple):
@@ -66,9 +43,8 @@ class WarpAnswer(NamedTuple):
 
     #: Rows of the words whose rows travel; None if there are none.
     block: WordBlock | None
-    #: Tokens of the other words, sampled, in the order in which they came; None where these have been sampled where
-    #: they are.
-    parcel: Parcel | None
+    #: Tokens of the other words, sampled, in the order in which they came.
+    parcel: Parcel
     #: Of them, those that moved to another topic; the tokens of all shards in the answer to the first one.
     moved: int
 

@@ -27,14 +27,14 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import inlined, kernel, maker
+from schmp_estimators.core.jit import inlined, kernel, maker, part
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix, stream_key
 from schmp_estimators.core.stages import At
 from schmp_estimators.lda.kernels import ftree
 from schmp_estimators.lda.kernels.draw import uniform24
 from schmp_estimators.lda.kernels.lists import place_of
 from schmp_estimators.lda.samplers import fplus
-from schmp_estimators.lda.samplers.sequential import SequentialModel, first_above
+from schmp_estimators.lda.samplers.sequential import Cell, SequentialModel, first_above
 from schmp_estimators.lda.samplers.words import word_loop
 
 #: The most proposals for a token in a sweep.
@@ -100,7 +100,7 @@ def _propose_by_document(own, cell, token, d, uniform):
     return np.uint64(first_above(ends, 0, len(ends), y - np.float64(n_others)))
 
 
-@inlined
+@part
 def _draw_by_proposals(own, cell, row, token, old, counter):
     """Return the new topic of a token; if it is another one, all is without the token then, as in `fplus.draw`."""
     lists, doing, q, alpha, kept = cell.state.lists, cell.extra, own.q, cell.alpha, own.kept[0]
@@ -171,11 +171,17 @@ class HybridLDA(fplus.FPlusLDA):
     """
 
     sampler: ClassVar[str] = "hybrid"
-    kernel = staticmethod(sample_hybrid)
 
     long_document: int = 600
     #: Not shown: a fit that goes on from a checkpoint is the same fit.
     accepted_before: float = field(default=1.0, repr=False)
+
+    @staticmethod
+    def kernel(cell: Cell) -> int:
+        """Sample the tokens of a cell in place, as "fplus" does where no document is long; return how many moved."""
+        if np.diff(cell.shard.doc_ptr).max(initial=0) > cell.extra.long_document:
+            return sample_hybrid(cell)
+        return fplus.sample_fplus(cell._replace(extra=(cell.extra.level_ptr,)))
 
     def resumed(self, history: Sequence[Mapping[str, Any]]) -> HybridLDA:
         """Return the program that goes on after these sweeps."""

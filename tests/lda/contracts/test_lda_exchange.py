@@ -17,7 +17,7 @@ from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.stages import At
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.blocks import HEAD, WordBlock, no_rows
+from schmp_estimators.lda.blocks import HEAD, no_rows
 from schmp_estimators.lda.data.corpus import narrow
 from schmp_estimators.lda.data.counts import canonical_counts
 from schmp_estimators.lda.data.met_shards import (
@@ -30,7 +30,6 @@ from schmp_estimators.lda.data.met_shards import (
 )
 from schmp_estimators.lda.data.parcels import Packing, Parcel
 from schmp_estimators.lda.data.tokens import make_layout
-from schmp_estimators.lda.data.topic_rows import rows_of_counts
 from schmp_estimators.lda.kernels.exchange import (
     MOST_BYTES,
     MetLengths,
@@ -38,7 +37,6 @@ from schmp_estimators.lda.kernels.exchange import (
     merge_topics,
     read_lengths,
 )
-from schmp_estimators.lda.programs.blocks import home_words
 from schmp_estimators.lda.programs.topics import topic_dtype
 from schmp_estimators.lda.programs.warp import WarpLDA
 from schmp_estimators.lda.programs.warp_values import WarpReport
@@ -191,33 +189,6 @@ def test_what_is_said_to_be_frozen_is():
             found = arrays_of([of_all, answers])
             assert all(freeze(one) is one for one in found)
             assert len(found) > 2 * len(shards)
-
-
-@pytest.mark.parametrize(("most", "n_calls"), [(-1, 3), (10**6, 1)])
-def test_rows_of_light_blocks_are_put_together(most, n_calls):
-    shards, _ = make_shards(random_counts(5, n_docs=30, n_words=40, rate=3.0), (4, 9, 20), exchanged=True)
-    shard, rng = shards[1], np.random.default_rng(0)
-    blocks, rows = [], {}
-    for b, n_home in enumerate(shard.home.tolist()):
-        words = range(shard.block_ptr[b], shard.block_ptr[b] + n_home)
-        n_heads, sizes = n_home // 2, shard.word_total[words.start + n_home // 2 : words.stop]
-        heads, tails = rng.integers(0, 9, (n_heads, 3)), [rng.integers(0, 3, n) for n in sizes]
-        fixed = rows_of_counts(rng.poisson(0.5, (n_home, 3)).astype(np.int32))
-        tail_ptr = np.concatenate([[0], np.cumsum(sizes)])
-        blocks.append(WordBlock(heads.astype(np.int32), tail_ptr, np.concatenate([[], *tails]).astype(np.int16), fixed))
-        for at, word in enumerate(words):
-            row = heads[at] if at < n_heads else tails[at - n_heads]
-            rows[word] = row.tolist(), [x[fixed.ptr[at] : fixed.ptr[at + 1]].tolist() for x in fixed[1:]]
-    found = list(home_words(shard, [block if len(block.fixed.ptr) > 1 else None for block in blocks], most))
-    for some in found:
-        heads, tail_ptr, tails, fixed = some.rows
-        np.testing.assert_array_equal(np.diff(some.ptr), np.diff(shard.word_ptr)[some.words])
-        for at, word in enumerate(some.words.tolist()):
-            tail = slice(*tail_ptr[max(at - len(heads), 0) :][:2])
-            row = heads[at] if at < len(heads) else tails[tail]
-            assert rows.pop(word) == (row.tolist(), [x[fixed.ptr[at] : fixed.ptr[at + 1]].tolist() for x in fixed[1:]])
-    assert rows == {}
-    assert len(found) == n_calls
 
 
 @given(st.integers(1, 2**31), st.integers(2, 5), st.data())

@@ -183,7 +183,7 @@ def test_counts_that_could_be_too_large_are_refused():
 @pytest.mark.parametrize("at", [15, 21, 24])
 def test_a_killed_worker_does_not_change_what_is_learned(processes, sampler, at, monkeypatch):
     X = planted(n_docs=120, length=40)[0]
-    monkeypatch.setattr("schmp_estimators.lda.priors.LEARN_EVERY", 2)
+    monkeypatch.setattr("schmp_estimators.lda.parameters.LEARN_EVERY", 2)
     expected = learning(sampler=sampler, n_shards=2, max_iter=28).fit(X)
     killer = Killer(processes, at=at)
     with processes.as_current():

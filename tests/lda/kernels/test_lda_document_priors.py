@@ -24,7 +24,6 @@ from schmp_estimators.lda.kernels.warp_documents import sample_documents
 from schmp_estimators.lda.programs.foldin import proportions
 from schmp_estimators.lda.samplers.fplus import FPlusLDA
 
-UNSAVED = np.empty(0, np.int16)
 CUTS = [(), (0, 2, 2, 5, 6, 9, 12)]
 
 
@@ -93,7 +92,7 @@ def test_what_flows_from_topic_to_topic_flows_back():
         tokens = np.empty((len(shard.place), 2), np.int16)
         tokens[shard.place] = in_order.reshape(-1, 2)
         totals, prior, key = np.zeros(k, np.int64), topic_priors(alphas), stream_key(2, s)
-        sample_documents(0, n, shard, tokens.reshape(-1), freeze(inverse), prior, key, totals, (0,), UNSAVED)
+        sample_documents(0, n, shard, tokens.reshape(-1), freeze(inverse), prior, key, totals, (0,))
         after = tokens[shard.place].reshape(in_order.shape)
         flow.append(target[s] * np.bincount(after[:, 0, 0], minlength=k) / n)
         stayed = after[:, 0, 0] == s

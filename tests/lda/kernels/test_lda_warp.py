@@ -1,12 +1,9 @@
 """The sampler with frozen counts against its oracle, and its tables."""
 
 import pickle
-from functools import partial
-from typing import ClassVar
 
 import numpy as np
 import pytest
-from definition import run_serial
 from lda_cases import CUTS, fit, old_rows, random_counts
 from oracles.lda_warp import WarpOracle, topic_in_order
 
@@ -71,31 +68,6 @@ def test_equals_oracle_where_tokens_travel_packed(n_components, mh_steps, kind):
     oracle = WarpOracle(counts, n_components, 0.3, 0.1, mh_steps, 5, fixed)
     for topic in result.topics:
         np.testing.assert_array_equal(topic, oracle.run())
-
-
-class Foreseeing(WarpLDA):
-    """Notes whether what is saved has been kept."""
-
-    kept: ClassVar[list] = []
-
-    def save(self, at, state):
-        self.kept.append(state.saved is not None)
-        return super().save(at, state)
-
-
-@pytest.mark.parametrize("cuts", CUTS[::3])
-@pytest.mark.parametrize("mh_steps", [1, 2])
-def test_what_is_known_to_be_saved_is_kept_for_it(cuts, mh_steps):
-    counts = random_counts(3)
-    topics, n_shards = [], len(cuts) + 1
-    for told in (set(), {0, 2}, {0, 1, 2, 3}):
-        engine = partial(run_serial, saves=told.__contains__)
-        Foreseeing.kept.clear()
-        found = fit(counts, 60, kind=Foreseeing, cuts=cuts, n_sweeps=4, mh_steps=mh_steps, engine=engine)
-        assert Foreseeing.kept == [sweep in told for sweep in range(4) for _ in range(n_shards)]
-        topics.append(found.topics)
-    np.testing.assert_array_equal(topics[1], topics[0])
-    np.testing.assert_array_equal(topics[2], topics[0])
 
 
 @pytest.mark.parametrize("cuts", CUTS[::3])

@@ -29,7 +29,6 @@ DOCUMENT = np.array([3, 0, 1, 5])
 WORD = np.array([2, 7, 0, 1])
 TOTAL = np.array([40, 25, 3, 60])
 K = len(WORD)
-UNSAVED = np.empty(0, np.int16)
 INVERSE = freeze((1 / (TOTAL + 30 * BETA)).astype(np.float32))
 FROM_DOCUMENT = (DOCUMENT + ALPHA) / (DOCUMENT + ALPHA).sum()
 FROM_WORD = (WORD + BETA) / (WORD + BETA).sum()
@@ -62,7 +61,7 @@ def sample_by_document(topic, proposals):
     in_order[:, 0, 0], in_order[:, 0, 1] = topic, proposals
     tokens[shard.place] = in_order.reshape(-1, 2)
     totals, key = np.zeros(K, np.int64), stream_key(2, topic)
-    sample_documents(0, N, shard, tokens.reshape(-1), INVERSE, ALPHA, key, totals, (0,), UNSAVED)
+    sample_documents(0, N, shard, tokens.reshape(-1), INVERSE, ALPHA, key, totals, (0,))
     after = tokens[shard.place].reshape(in_order.shape)
     assert totals.sum() == len(tokens)
     return after[:, 0, 0], after[:, :, 1]
@@ -202,7 +201,7 @@ def test_a_document_stays_in_the_law_of_the_joint_probability():
     tokens = np.empty((3 * N, 2), np.int16)
     tokens[shard.place] = in_order.reshape(-1, 2)
     moved = sample_documents(
-        0, N, shard, tokens.reshape(-1), INVERSE, ALPHA, stream_key(3), np.zeros(K, np.int64), (0,), UNSAVED
+        0, N, shard, tokens.reshape(-1), INVERSE, ALPHA, stream_key(3), np.zeros(K, np.int64), (0,)
     )
     assert moved > N // 2
     after = tokens[shard.place, 0].reshape(N, 3) @ K ** np.arange(2, -1, -1)

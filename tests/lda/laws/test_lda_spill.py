@@ -8,16 +8,13 @@ import dask.array as da
 import numpy as np
 import pytest
 from corpora import SMALL, assert_same_bits, planted
-from lda_cases import make_shards, random_counts
+from lda_cases import random_counts
 from scipy import sparse
 
 from schmp_estimators import DistributedLDA
 from schmp_estimators.core.io import slices
-from schmp_estimators.core.rng import stream_key
-from schmp_estimators.core.values import freeze
 from schmp_estimators.exceptions import SpillWarning
 from schmp_estimators.lda import fit, spill
-from schmp_estimators.lda.kernels.warp_documents import sample_documents
 from schmp_estimators.lda.programs.warp import WarpLDA
 
 SAMPLERS = ["warp", "frozen", "saber"]
@@ -200,24 +197,6 @@ def test_counts_that_do_not_fit_are_in_a_file(tmp_path, monkeypatch):
 def test_nothing_is_left_in_the_temporary_directory(little_memory, tmp_path):
     fit_auto("fit", X)
     assert list((tmp_path / "scratch").iterdir()) == []
-
-
-def test_a_document_pass_that_keeps_topics_is_the_same():
-    [shard], _ = make_shards(random_counts(3, n_docs=30))
-    rng, n = np.random.default_rng(0), len(shard.place)
-    before = rng.integers(0, 5, (n, 3)).astype(np.int16)
-    inverse, key = freeze(rng.random(5).astype(np.float32)), stream_key(1, 2)
-    results = []
-    for saved in (np.empty(0, np.int16), np.empty(n, np.int16)):
-        tokens, totals = before.copy(), np.zeros(5, np.int64)
-        given = 0, len(shard.doc_ptr) - 1, shard, tokens.reshape(-1), inverse, np.float32(0.3), key, totals, (0, 0)
-        moved = sample_documents(*given, saved)
-        results.append((moved, tokens, totals, saved))
-    (moved, tokens, totals, _), (other, same, sums, saved) = results
-    assert moved == other > 0
-    np.testing.assert_array_equal(same, tokens)
-    np.testing.assert_array_equal(saved, tokens[shard.place, 0])
-    np.testing.assert_array_equal(sums, totals)
 
 
 @pytest.mark.parametrize("where", ["auto", "folder"])
