@@ -23,7 +23,7 @@ from schmp_estimators.linear.programs.folds import (
 from schmp_estimators.linear.programs.homotopy import HomotopyProblem
 from schmp_estimators.linear.programs.input import Label, is_sparse, resolution
 from schmp_estimators.linear.programs.path import PathOptions, make_path
-from schmp_estimators.linear.targets import positives
+from schmp_estimators.linear.targets import FoldTargets, positives
 
 
 class Folded(NamedTuple):
@@ -33,10 +33,7 @@ class Folded(NamedTuple):
     loss: Loss
     options: PathOptions
     grid: Grid
-    unit: float
-    #: (n_rows,) numbers of classes, and these, or None
-    codes: np.ndarray
-    classes: np.ndarray | None
+    targets: FoldTargets
     #: what a fit is called in warnings, and how good it is on the samples held out
     what: str
     score: Callable[["Fold"], Steps]
@@ -55,7 +52,7 @@ class Fold:
         self.codes = tuple(np.unique(self._codes()).tolist())
         #: number of the class of each fit, which is fitted against all others
         self.labels: Sequence[int] = ()
-        if given.classes is not None:
+        if given.targets.classes is not None:
             self.labels = [self.codes[k] for k in positives(len(self.codes))]
         shape = given.loss, given.options, size, n_partitions, resolution(problem.extent.dtype)
         count = max(1, len(self.labels))
@@ -64,9 +61,9 @@ class Fold:
 
     def _codes(self) -> np.ndarray:
         given = self.given
-        if given.classes is None:
+        if given.targets.classes is None:
             return np.empty(0)
-        return given.codes if self.is_whole else given.codes[given.problem.plan.folds[self.number][0]]
+        return given.targets.codes if self.is_whole else given.targets.codes[given.problem.plan.folds[self.number][0]]
 
     def start(self) -> Steps:
         """Get ready for the first penalty; returns the smallest λ whose solution is zero."""
@@ -83,7 +80,7 @@ class Fold:
         """Return the penalties that fit these samples."""
         largest = yield from self.start()
         yield Drop(self.number)
-        return self.given.grid.values(largest, self.total, self.given.unit)
+        return self.given.grid.values(largest, self.total, self.given.targets.unit)
 
     @property
     def total(self) -> float:
@@ -93,7 +90,7 @@ class Fold:
     def go_to(self, value: float) -> Steps:
         """Fit with a penalty."""
         self.value, given = value, self.given
-        strength = given.grid.strength(value, self.total, given.unit)
+        strength = given.grid.strength(value, self.total, given.targets.unit)
         if len(self.paths) == 1:
             yield from self.paths[0].go_to(strength)
         else:
@@ -133,7 +130,7 @@ class Fold:
 
     def of_all_classes(self, coef: Floats, levels: Floats) -> dict[str, Any]:
         """Return coefficients and intercepts for which classes that this fold has not are impossible."""
-        classes = self.given.classes
+        classes = self.given.targets.classes
         if classes is None:
             return {"coef_": coef[0], "intercept_": float(levels[0])}
         if len(self.codes) < len(classes):
@@ -166,7 +163,7 @@ class FoldAtHand(Fold):
         found = given.at_hand(self.number)
         if found is not None:
             values, tolerance = self._values.tolist(), given.options.tolerance * found.square(0)
-            strengths = np.array([given.grid.strength(value, found.total, given.unit) for value in values])
+            strengths = np.array([given.grid.strength(value, found.total, given.targets.unit) for value in values])
             points = found.path(0, strengths, tolerance, given.options.max_iter)
             if found.at_hand or (points.gaps <= tolerance).all():
                 errors = np.zeros(len(values))
@@ -176,6 +173,16 @@ class FoldAtHand(Fold):
                 self._points = dict(zip(values, solutions, strict=True))
                 return None
         return (yield from super().start())
+
+    def all_solutions(self) -> Steps:
+        """Return the coefficients (k, t, p) and intercepts (k, t) of k classes, or of one target, for each penalty."""
+        yield from self.start()
+        found = []
+        for value in self._values.tolist():
+            yield from self.go_to(value)
+            found.append(self.solution())
+        yield Drop(self.number)
+        return tuple(np.stack(part, axis=1) for part in zip(*found, strict=True))
 
     def _errors(self, found: HomotopyProblem, coefs: np.ndarray) -> Steps:
         data, rows = found.whole, self.given.problem.rows

@@ -43,13 +43,16 @@ def find_loss(loss: Any) -> Loss:
     return found
 
 
-def make_penalty(asked: Any, owner: Any, strength: float, factors: Any = None) -> Any:
-    """Return the penalty of a strength that parameters stand for, for the columns that `owner` knows of."""
+def make_penalty(asked: Any, owner: Any, strength: float, ratio: Any, factors: Any = None) -> Any:
+    """Return the penalty of a strength that parameters stand for, for the columns that `owner` knows of.
+
+    The L1 ratio is half and half if nothing is said.
+    """
     given = asked.penalty
     if isinstance(given, str):
         if factors is None:
             factors = factors_of(owner, asked.penalty_factors, asked.positive)
-        return PENALTIES[given](strength, _ratio(asked), factors, bool(asked.positive))
+        return PENALTIES[given](strength, 0.5 if ratio is None else ratio, factors, bool(asked.positive))
     penalty = type(given)(*(unmask(field, "penalty") for field in fields_of(given)))
     for field in fields_of(penalty):
         if np.ndim(field) and np.shape(field) != (owner.n_features_in_,):
@@ -82,11 +85,6 @@ def check_pair(asked: Any, schedule: str = "resolve") -> None:
     kind_of(schedule, find_loss(asked.loss), L1(1.0) if is_named else penalty)
 
 
-def _ratio(asked: Any) -> float:
-    """Return the L1 ratio, half and half if nothing is said."""
-    return 0.5 if asked.l1_ratio is None else asked.l1_ratio
-
-
 class _Pair(Deciding, BaseEstimator):
     """An estimator with the parameters `loss` and `penalty`; scikit-learn's tags follow the loss."""
 
@@ -104,7 +102,7 @@ class _Pair(Deciding, BaseEstimator):
             tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags()
         else:
             tags.estimator_type, tags.regressor_tags = "regressor", RegressorTags()
-            tags.target_tags.multi_output = isinstance(self, SparseModel)
+            tags.target_tags.multi_output = True
         return tags
 
     def _loss(self) -> Loss:
@@ -205,12 +203,14 @@ class SparseGLM(_Pair, SparseModel):
         check_pair(self, self.schedule)
 
     def _penalty(self, strength: float, factors: Any) -> Any:
-        return make_penalty(self, self, strength, factors)
+        return make_penalty(self, self, strength, self.l1_ratio, factors)
 
 
 @described
 class SparseGLMCV(_Pair, CrossValidated):
     """Linear model of any loss with any penalty, whose strength is chosen by cross-validation along a path.
+
+    For each of several targets (y of two dimensions) one is chosen; attributes then have one more dimension, the first.
 
     Parameters
     ----------
@@ -229,9 +229,9 @@ class SparseGLMCV(_Pair, CrossValidated):
     alpha_1se_ : float
         Largest penalty whose mean is at most one standard error, that of the smallest mean, above the smallest mean:
         a simpler model that is about as good.
-    alphas_ : ndarray of shape (n_alphas,)
-        Penalties tried, falling.
-    deviance_path_ : ndarray of shape (n_alphas, n_folds)
+    alphas_ : ndarray of shape (n_alphas,) or (n_ratios, n_alphas)
+        Penalties tried, falling; of several L1 ratios a row for each, unless they are given.
+    deviance_path_ : ndarray of shape (n_alphas, n_folds) or (n_ratios, n_alphas, n_folds)
         Twice the mean loss of the samples that each fold holds out, weighted by `sample_weight`: of squared loss the
         mean squared error.  Of several classes the sum over all of them.
     classes_ : ndarray of shape (n_classes,)
@@ -245,6 +245,11 @@ class SparseGLMCV(_Pair, CrossValidated):
         Duality gap of the fit on all samples; of classes an array.
     n_iter_ : int
         Outer steps of the fit on all samples; of classes an array.
+    l1_ratio_
+    coefs_path_
+    intercepts_path_
+    coef_1se_
+    intercept_1se_
     n_features_in_
     feature_names_in_
 
@@ -291,8 +296,8 @@ class SparseGLMCV(_Pair, CrossValidated):
     def _grid(self) -> Grid:
         return Alphas.of(self.alphas, self.eps)
 
-    def _unit(self) -> Penalty:
-        found: Penalty = make_penalty(self, self, 1.0)
+    def _unit(self, ratio: Any) -> Penalty:
+        found: Penalty = make_penalty(self, self, 1.0, ratio)
         return found
 
     def _score(self, given: Any, params: Any, kept: Any, fold: Fold) -> Steps:
@@ -380,6 +385,6 @@ def sparse_glm_path(
     check_pair(asked)
     fits: dict[str, Any] = {"fit_intercept": fit_intercept, "max_iter": max_iter, "tol": tol}
     fits |= {"class_weight": class_weight}
-    unit = partial(make_penalty, asked, strength=1.0)
+    unit = partial(make_penalty, asked, strength=1.0, ratio=l1_ratio)
     path = Path("sparse_glm_path", "The model", find_loss(loss), Alphas.of(alphas, eps), unit, **fits)
     return path(X, y, sample_weight)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d
 
 from schmp_estimators.linear.data.samples import Samples
 from schmp_estimators.linear.losses.base import Loss
@@ -70,6 +71,50 @@ def without_unit(weights: np.ndarray) -> tuple[np.ndarray, float]:
     if len(weights) and (weights == weights[0]).all():
         return np.empty(0), float(weights[0])
     return weights, 1.0
+
+
+class FoldTargets(NamedTuple):
+    """What is fitted in a cross-validation."""
+
+    #: of the samples that count: responses, or numbers of classes
+    codes: np.ndarray
+    #: of all samples: responses or labels, what they weigh in fits, if anything is said, and whether they are fitted
+    y: np.ndarray
+    factors: np.ndarray | None
+    fitted: np.ndarray
+    #: the same weights, if they are not all alike, and else what each is
+    weights: np.ndarray | None
+    unit: float
+    classes: np.ndarray | None
+
+    def check_folds(self, folds: Sequence[tuple[Any, Any]], cv: str) -> None:
+        """Raise ValueError if a fold is fitted to samples of one class."""
+        for train, _ in folds if self.classes is not None else ():
+            found = np.unique(self.y[train][self.fitted[train]])
+            if len(found) < 2:
+                raise ValueError(
+                    f"cv={cv} leaves one class only, {found[0]!r}, to fit a fold to; give a splitter that spreads each "
+                    "class over the folds, such as StratifiedKFold, or fewer folds"
+                )
+
+
+def find_fold_targets(
+    loss: Loss, y: np.ndarray, weights: np.ndarray | None, class_weight: Any, counted: np.ndarray
+) -> FoldTargets:
+    """Return what a loss is fitted to; of all samples those count that have weight."""
+    factors, classes = weights, None
+    if classifies(loss):
+        classes, codes = find_classes(y[counted])
+        known = np.empty(0) if weights is None else weights[counted]
+        found, factors = class_weights(class_weight, classes, y[counted], known), None
+        if len(found):
+            factors = np.zeros(len(y))
+            factors[counted] = found
+    else:
+        codes = column_or_1d(y).astype(np.float64, copy=False)[counted]
+    fitted = counted if factors is None else factors > 0.0
+    used, unit = without_unit(np.empty(0) if factors is None else factors[counted])
+    return FoldTargets(codes, y, factors, fitted, factors if len(used) else None, unit, classes)
 
 
 def find_classes(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -81,7 +81,8 @@ C : float
     Weight of the loss against the penalty, from 1e-300 to 1e300; as in
     :class:`sklearn.linear_model.LogisticRegression`.
 l1_ratio : float
-    Part ρ of the penalty that is absolute values, from 1e-6 to 1; the rest is squares.
+    Part ρ of the penalty that is absolute values, from 1e-6 to 1; the rest is squares.  Cross-validation also takes a
+    list, and chooses one of them.
 penalty_factors : array-like of shape (n_features,), dict or None
     Factors f ≥ 0 by which the penalty of each coefficient is multiplied; they are not rescaled.  A dict, or a Series
     with strings as index, has them by the names of columns, and 1 for those that it does not name.  A coefficient
@@ -152,6 +153,16 @@ solver_ : {"gram", "columns", "rounds", "scheduled"}
     How the fit was made; the user guide has a table.
 classes_ : ndarray of shape (n_classes,)
     Class labels.
+l1_ratio_ : float
+    The L1 ratio that has been chosen.
+coefs_path_ : ndarray of shape (n_features, n_penalties) or (n_classes, n_features, n_penalties)
+    Coefficients of all samples along the path with `l1_ratio_`.
+intercepts_path_ : ndarray of shape (n_penalties,) or (n_classes, n_penalties)
+    Intercepts along it.
+coef_1se_ : ndarray of the shape of `coef_`
+    Coefficients of all samples for the simpler model.
+intercept_1se_ : float or ndarray of the shape of `intercept_`
+    Its intercept.
 n_features_in_ : int
     Number of features.
 feature_names_in_ : ndarray of shape (n_features,)
@@ -214,6 +225,8 @@ def _constraints(thing: Callable[..., Any]) -> dict[str, Any]:
         if name in _CONSTRAINTS:
             known = _CONSTRAINTS[name]
             found[name] = [*known, None] if parameter.default is None and known != "no_validation" else known
+    if "cv" in found and "l1_ratio" in found:
+        found["l1_ratio"] = [*found["l1_ratio"], "array-like"]
     return found
 
 
