@@ -23,12 +23,12 @@ class MCP(NamedTuple):
     certified = False  # no duality gap, and no Newton steps
 
     def prox(self, j, aim, norm):  # compiled: the minimiser of norm/2·b² − aim·b plus the penalty of b
-        strength, size = at(self.strengths, j), abs(aim)
-        if size > self.gamma * strength * norm:
+        strength, size, curved = at(self.strengths, j), abs(aim), self.gamma * norm
+        if size > strength * max(curved, np.sqrt(curved)):
             return aim / norm
-        if self.gamma * norm > 1.0:
+        if curved > 1.0:
             return np.sign(aim) * max(size - strength, 0.0) / (norm - 1.0 / self.gamma)
-        return aim / norm if size > strength * np.sqrt(self.gamma * norm) else 0.0
+        return 0.0
 
     def value(self, coef):  # compiled, too
         inner = np.minimum(np.abs(coef), self.gamma * self.strengths)

@@ -85,12 +85,12 @@ def minimise(
     X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
         Samples, as `PrioritizedLasso` takes them.
     y : array-like or Dask collection of shape (n_samples,)
-        Numbers that the loss knows how to compare with predictions: −1 and 1 for `Logistic`.
+        Numbers that the loss knows how to compare with predictions: −1 and 1 for `Logistic`, ≥ 0 for `Poisson`.
     loss : Loss
-        `Squared`, `Logistic`, or one of your own.
+        `Squared`, `Logistic`, `Poisson`, `Huber`, or one of your own.
     penalty : Penalty
-        `L1`, `ElasticNet`, or one of your own.  Its strength is in the units of the sum over samples, not of their
-        mean.
+        `L1`, `ElasticNet`, `MCP`, or one of your own.  Its strength is in the units of the sum over samples, not of
+        their mean.
     sample_weight : array-like or Dask collection of shape (n_samples,), default=None
         Weights s ≥ 0 of the samples.
     fit_intercept : bool, default=True
@@ -98,8 +98,9 @@ def minimise(
     schedule, max_iter, n_parallel, max_correlation, pipeline_depth, n_schedulers, n_shards, n_jobs, random_state
         As in `PrioritizedLasso`.
     tol : float, default=1e-6
-        Gap to reach, or stationarity where there is no gap, as a part of the objective at zero (for squared loss: of
-        Σ s y² of the centred response).  A fit that falls short says so by `Minimum.converged`.
+        Gap to reach, or stationarity where there is no gap, as a part of the objective at zero coefficients and the
+        best intercept (for squared loss: of Σ s y² of the centred response; for `Logistic`: of the intercept zero).
+        A fit that falls short says so by `Minimum.converged`.
 
     Returns
     -------
@@ -153,7 +154,9 @@ class _Asked(BaseEstimator):
         penalty = type(self.penalty)(*(unmask(field, "penalty") for field in fields))
         samples = read_samples(self, X, y, sample_weight, place=place, y_numeric=True)
         options = {"n_shards": self.__dict__["n_shards"], "name": "minimise"}
-        with shared.open_rows(self, samples, samples.y, samples.weights, place, **options) as problem:
+        is_shifted = self.__dict__["fit_intercept"] and getattr(loss, "of_difference", False)
+        shift = float(samples.y.mean()) if is_shifted and not getattr(loss, "constant_curvature", False) else 0.0
+        with shared.open_rows(self, samples, samples.y - shift, samples.weights, place, **options) as problem:
             _check_columns(penalty, problem.extent.n_columns)
             asked: Any = self
             model = make_model(asked, loss, penalty, problem.extent, problem.n_partitions)
@@ -163,7 +166,7 @@ class _Asked(BaseEstimator):
         gap = float(model.certified_gap)
         return Minimum(
             coef=model.coef,
-            intercept=model.intercept,
+            intercept=model.intercept + shift,
             objective=float(model.objective),
             dual_gap=gap if model.certified else None,
             stationarity=None if model.certified else gap,
