@@ -1,4 +1,4 @@
-"""Any loss with any penalty, by the solvers of the linear models; bring a loss or a penalty of your own.
+"""Losses and penalties of `SparseGLM`, and what one of your own has to be.
 
 :doc:`../user_guide/penalties` shows how.
 """
@@ -8,7 +8,6 @@ from schmp_estimators.linear.losses.huber import Huber
 from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.losses.poisson import Poisson
 from schmp_estimators.linear.losses.squared import Squared
-from schmp_estimators.linear.minimise import Minimum, minimise
 from schmp_estimators.linear.penalties.base import Penalty, at, weigh, weigh_rise
 from schmp_estimators.linear.penalties.elastic_net import ElasticNet
 from schmp_estimators.linear.penalties.l1 import L1
@@ -23,12 +22,10 @@ __all__ = [
     "Level",
     "Logistic",
     "Loss",
-    "Minimum",
     "Penalty",
     "Poisson",
     "Squared",
     "at",
-    "minimise",
     "weigh",
     "weigh_rise",
 ]

@@ -32,9 +32,9 @@ from schmp_estimators.linear.fold_paths import Fold, FoldAtHand, Folded
 from schmp_estimators.linear.folding import FoldedProblem, open_folds
 from schmp_estimators.linear.grids import Floats, Grid, best_of, ratios_of, within_one_standard_error
 from schmp_estimators.linear.losses.base import Loss
+from schmp_estimators.linear.opening import find_solver
 from schmp_estimators.linear.penalties.base import Penalty
 from schmp_estimators.linear.penalties.choose import by_name, unit_penalty
-from schmp_estimators.linear.programs.choose import choose_solver, is_quadratic
 from schmp_estimators.linear.programs.folds import Drop, Plan
 from schmp_estimators.linear.programs.path import PathOptions
 from schmp_estimators.linear.targets import classifies, find_fold_targets
@@ -131,8 +131,9 @@ class CrossValidated(FollowedEstimator):
         with undone_on_error(self), chosen as place:
             given = {"y": y, "sample_weight": sample_weight, **params}
             found = begun_anew(place, lambda: {name: here(value, name, place) for name, value in given.items()})
-            given = X, found.pop("y"), found.pop("sample_weight"), found
-            return self._fit(place, *given) if np.ndim(given[1]) < 2 else self._fit_targets(place, *given)
+            y, sample_weight = found.pop("y"), found.pop("sample_weight")
+            fit = self._fit if np.ndim(np.asarray(y)) < 2 else self._fit_targets
+            return fit(place, X, y, sample_weight, found)
 
     def _fit_targets(self, place: Place, X: Any, y: Any, sample_weight: Any, params: dict[str, Any]) -> Self:
         """Choose a penalty for each of several targets."""
@@ -178,7 +179,7 @@ class CrossValidated(FollowedEstimator):
         given = self._read(place, X, y, sample_weight, **({} if classifies(loss) else {"y_numeric": True}))
         routed = self._route(sample_weight, params)
         counted = np.ones(len(given.y), bool) if given.weights is None else given.weights > 0.0
-        targets = find_fold_targets(loss, given.y, given.weights, self.class_weight, counted)
+        targets = find_fold_targets(loss, given.y, given.weights, self.class_weight, counted, self.fit_intercept)
         folds = self._folds(given, routed)
         targets.check_folds(folds, brief(self.cv))
         responses: list[Any] = [targets.codes]
@@ -192,7 +193,7 @@ class CrossValidated(FollowedEstimator):
             found = []
             for ratio in ratios:
                 options = PathOptions(penalty := self._unit(ratio), self.tol, self.max_iter, self.fit_intercept)
-                solver = choose_solver(None, problem.extent, grid.count, penalty) if is_quadratic(loss) else "rounds"
+                solver = find_solver(None, problem.extent, grid.count, loss, penalty)
                 common = Folded(
                     problem, loss, options, grid, targets, self._what, score, problem.fetch(solver, options)
                 )

@@ -20,7 +20,7 @@ from schmp_estimators.linear.following import CertifiedEstimator
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.penalties.choose import choose_penalty, factors_of
 from schmp_estimators.linear.predicting import LinearModel
-from schmp_estimators.linear.programs.choose import choose_solver, is_quadratic, make_model, make_program
+from schmp_estimators.linear.programs.choose import is_quadratic, make_model, make_program
 from schmp_estimators.linear.programs.homotopy import Solution, record_of
 from schmp_estimators.linear.targets import Targets, find_targets, reading
 from schmp_estimators.linear.texts import described
@@ -112,7 +112,7 @@ class SparseModel(CertifiedEstimator, LinearModel):
         self._check()
         loss = self._loss()
         samples = read_samples(self, X, y, sample_weight, place=place, **reading(loss))
-        targets = find_targets(loss, samples, self.class_weight)
+        targets = find_targets(loss, samples, self.class_weight, self.fit_intercept)
         models = [] if models is None else models
         models.clear()  # input that is lost is read again
         opened: dict[str, Any] = {"n_shards": self.n_shards, "name": self._name}
@@ -127,11 +127,9 @@ class SparseModel(CertifiedEstimator, LinearModel):
             kept = np.float32 if problem.extent.dtype == np.float32 else np.float64
             attributes = partial(_attributes, models, targets, scale, kept)
             followed = follower.watch(problem.rounds, attributes)
-            starts = self._starts(len(targets.jobs), problem.extent.n_columns, loss)
+            starts = self._starts(targets, problem.extent.n_columns, loss)
             penalty = self._penalty(strength, self._factors())
-            self.solver_ = choose_solver(self, problem.extent, len(starts), penalty)
-            if self.solver_ in shared.AT_HAND and not is_quadratic(loss):
-                self.solver_ = "rounds"
+            self.solver_ = shared.find_solver(self, problem.extent, len(starts), loss, penalty)
             if not self._fit_at_hand(problem, followed, models, starts, kept):
                 identity = shared.identity_of(self, problem, penalty)
                 checkpointing = Checkpointing(self, problem, identity, len(starts))
@@ -144,14 +142,15 @@ class SparseModel(CertifiedEstimator, LinearModel):
         self.__dict__.update(attributes())
         return self
 
-    def _starts(self, n_targets: int, n_columns: int, loss: Loss) -> list[tuple[np.ndarray, float]]:
+    def _starts(self, targets: Targets, n_columns: int, loss: Loss) -> list[tuple[np.ndarray, float]]:
         """Return the coefficients and the intercept that each fit starts from; none stand for zeros."""
+        n_targets = len(targets.jobs)
         coef = np.atleast_2d(unmask(self.coef_, "coef_")) if self.warm_start and hasattr(self, "coef_") else None
         if coef is None or coef.shape != (n_targets, n_columns):
             return [(np.empty(0), 0.0)] * n_targets
         levels = np.zeros(n_targets)
         if self.fit_intercept and not is_quadratic(loss):
-            levels += self.intercept_
+            levels += self.intercept_ - targets.shifts
         return list(zip(coef.astype(np.float64), levels.tolist(), strict=True))
 
     def _fit_at_hand(self, problem: shared.Problem, followed: Any, models: list[Any], starts: Any, dtype: type) -> bool:
@@ -211,7 +210,7 @@ def _attributes(models: Sequence[Any], targets: Targets, scale: float | None, dt
             coefs[number], levels[number], steps[number] = model.coef, model.intercept, max(1, model.n_iter)
             gap = model.certified_gap
             gaps[number] = gap / model.total_weight if scale is None else scale * gap
-    found = {"coef_": coefs, "intercept_": levels, "dual_gap_": gaps}
+    found = {"coef_": coefs, "intercept_": levels + targets.shifts, "dual_gap_": gaps}
     if not all(getattr(model, "certified", True) for model in models):
         found |= {"dual_gap_": np.full(count, np.nan), "stationarity_": gaps}
     if classes is not None:

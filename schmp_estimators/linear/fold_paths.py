@@ -122,7 +122,8 @@ class Fold:
     def solution(self) -> tuple[Floats, Floats]:
         """Return the coefficients and intercepts, one row of each."""
         models = [path.model for path in self.paths]
-        return np.array([model.coef for model in models]), np.array([model.intercept for model in models])
+        levels = np.array([model.intercept for model in models]) + self.given.targets.shift
+        return np.array([model.coef for model in models]), levels
 
     def attributes(self) -> dict[str, Any]:
         """Return the fitted attributes as they are now."""

@@ -15,12 +15,15 @@ from schmp_estimators.linear.fitting import SparseModel
 from schmp_estimators.linear.fold_paths import Fold
 from schmp_estimators.linear.grids import Alphas, Grid
 from schmp_estimators.linear.losses.base import Loss
+from schmp_estimators.linear.losses.huber import Huber
 from schmp_estimators.linear.losses.logistic import Logistic
+from schmp_estimators.linear.losses.poisson import Poisson
 from schmp_estimators.linear.losses.squared import Squared
 from schmp_estimators.linear.paths import Path
-from schmp_estimators.linear.penalties.base import Penalty, fields_of
+from schmp_estimators.linear.penalties.base import Penalty, fields_of, read_only
 from schmp_estimators.linear.penalties.choose import choose_penalty, factors_of
 from schmp_estimators.linear.penalties.l1 import L1
+from schmp_estimators.linear.penalties.mcp import MCP
 from schmp_estimators.linear.predicting import Deciding
 from schmp_estimators.linear.programs.choose import kind_of
 from schmp_estimators.linear.programs.folds import HeldOutLoss, OfFold
@@ -28,11 +31,14 @@ from schmp_estimators.linear.targets import classifies
 from schmp_estimators.linear.texts import check_arguments, described, keep
 
 #: By name: what makes a loss, and what makes a penalty of a strength: of ratio, factors and `positive`.
-LOSSES: dict[str, Any] = {"squared": Squared, "logistic": Logistic}
+LOSSES: dict[str, Any] = {"squared": Squared, "logistic": Logistic, "poisson": Poisson, "huber": Huber}
 PENALTIES: dict[str, Any] = {
     "l1": lambda strength, _, factors, positive: choose_penalty(strength, 1.0, factors, positive),
     "elasticnet": choose_penalty,
+    "mcp": lambda strength, _, factors, positive: MCP(read_only(strength * factors), _GAMMA),
 }
+#: Zhang's γ: coefficients of standardised columns are not shrunk from γ times the penalty on.
+_GAMMA = 3.0
 
 
 def find_loss(loss: Any) -> Loss:
@@ -80,6 +86,8 @@ def check_pair(asked: Any, schedule: str = "resolve") -> None:
         )
     if asked.l1_ratio is not None and penalty != "elasticnet":
         raise ValueError(f'l1_ratio={asked.l1_ratio!r} goes with penalty="elasticnet"; got penalty={penalty!r}')
+    if penalty == "mcp" and asked.positive:
+        raise ValueError('positive=True does not go with penalty="mcp"; give penalty="l1"')
     if not is_named and (asked.penalty_factors is not None or asked.positive):
         raise ValueError("penalty_factors and positive go with a penalty given by name; an object says both itself")
     kind_of(schedule, find_loss(asked.loss), L1(1.0) if is_named else penalty)
@@ -95,9 +103,14 @@ class _Pair(Deciding, BaseEstimator):
     def _classifies(self) -> bool:  # type: ignore[override]
         return classifies(find_loss(self.loss))
 
+    @property
+    def _loss_to_predict(self) -> Any:
+        return find_loss(self.loss)
+
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
+        tags.target_tags.positive_only = not getattr(find_loss(self.loss), "signed", True)
         if self._classifies:
             tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags()
         else:

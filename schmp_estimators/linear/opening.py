@@ -31,11 +31,12 @@ from schmp_estimators.linear.data.samples import (
     explain_sums,
 )
 from schmp_estimators.linear.following import Followed
-from schmp_estimators.linear.penalties.base import fields_of
+from schmp_estimators.linear.losses.base import Loss
+from schmp_estimators.linear.penalties.base import Penalty, fields_of
 from schmp_estimators.linear.penalties.choose import factors_of
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.centred import Fetch, Summarise, Summary, centre, centred_products, joined
-from schmp_estimators.linear.programs.choose import AT_HAND, is_small
+from schmp_estimators.linear.programs.choose import AT_HAND, choose_solver, is_quadratic, is_small
 from schmp_estimators.linear.programs.folds import Plan, fold_parts, fold_rows
 from schmp_estimators.linear.programs.homotopy import HomotopyProblem
 from schmp_estimators.linear.programs.input import Extent, split_rows
@@ -75,6 +76,12 @@ class Problem:
         """Apply one job to all partitions, and return their answers."""
         rounds: PlaceOfRounds = self.rounds
         return rounds.collect(rounds.submit(apply_job, job))
+
+
+def find_solver(asked: Any, size: Extent, n_fits: int, loss: Loss, penalty: Penalty) -> str:
+    """Return which solver a fit takes; see `choose_solver`, which knows of squared loss and a duality gap."""
+    found = choose_solver(asked, size, n_fits, penalty)
+    return "rounds" if found in AT_HAND and not (is_quadratic(loss) and penalty.certified) else found
 
 
 def at_hand(problem: Problem, solver: str, fit_intercept: bool, penalty: Any) -> HomotopyProblem | None:

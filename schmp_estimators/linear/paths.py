@@ -18,7 +18,6 @@ from schmp_estimators.linear import opening as shared
 from schmp_estimators.linear.data.samples import read_samples
 from schmp_estimators.linear.grids import Grid
 from schmp_estimators.linear.losses.base import Loss
-from schmp_estimators.linear.programs.choose import choose_solver, is_quadratic
 from schmp_estimators.linear.programs.input import resolution
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.path import PathOptions, make_path
@@ -108,7 +107,7 @@ class Path:
         owner = type(self.owner, (BaseEstimator,), {})()
         options = {} if classifies(self.loss) else {"y_numeric": True}
         samples = read_samples(owner, X, y, sample_weight, place=place, **options)
-        targets = find_targets(self.loss, samples, self.class_weight)
+        targets = find_targets(self.loss, samples, self.class_weight, self.fit_intercept)
         if len(targets.jobs) > 1 and targets.classes is not None:
             count, named = len(targets.classes), ", ".join(map(repr, targets.classes[:5].tolist()))
             raise ValueError(
@@ -123,9 +122,7 @@ class Path:
 
     def _at_hand(self, problem: shared.Problem, penalty: Any, unit: float) -> Any:
         """Return the path of a problem that needs no rounds; None if it does."""
-        if not is_quadratic(self.loss):
-            return None
-        solver = choose_solver(None, problem.extent, self.grid.count, penalty)
+        solver = shared.find_solver(None, problem.extent, self.grid.count, self.loss, penalty)
         found = shared.at_hand(problem, solver, self.fit_intercept, penalty)
         if found is None:
             return None
@@ -150,7 +147,9 @@ class Path:
         points, coefs = program.points, np.zeros((len(program.points), size.n_columns))
         for row, point in zip(coefs, points, strict=True):
             row[point.support] = point.coef
-        return self._told(program.values, points, coefs.T, np.array([one.intercept for one in points]), unit)
+        return self._told(
+            program.values, points, coefs.T, np.array([one.intercept for one in points]) + targets.shifts, unit
+        )
 
     def _told(self, values: Floats, points: Sequence[Any], coefs: Floats, intercepts: Floats, unit: float) -> Any:
         """Return a path in the user's units; warns of fits that fell short."""

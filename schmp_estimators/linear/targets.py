@@ -10,6 +10,7 @@ from sklearn.utils.validation import column_or_1d
 
 from schmp_estimators.linear.data.samples import Samples
 from schmp_estimators.linear.losses.base import Loss
+from schmp_estimators.linear.programs.choose import is_quadratic
 from schmp_estimators.linear.programs.input import Label, Target
 
 #: Classes up to which scikit-learn does not warn that y may be a response, and integers that float64 can hold.
@@ -28,6 +29,8 @@ class Targets(NamedTuple):
     #: what each sample weighs, if they weigh alike
     unit: float = 1.0
     classes: np.ndarray | None = None
+    #: of each target, what has been taken from its responses
+    shifts: Any = 0.0
 
 
 def classifies(loss: Loss) -> bool:
@@ -40,7 +43,13 @@ def reading(loss: Loss) -> dict[str, Any]:
     return {} if classifies(loss) else {"multi_output": True, "y_numeric": True}
 
 
-def find_targets(loss: Loss, samples: Samples, class_weight: Any = None) -> Targets:
+def shifts_of(loss: Loss, responses: np.ndarray, fit_intercept: bool) -> Any:
+    """Return what is to be taken from responses (k, n) for the intercept to be near zero: rounding grows with both."""
+    shifted = fit_intercept and getattr(loss, "of_difference", False) and not is_quadratic(loss)
+    return responses.mean(axis=-1) if shifted else 0.0
+
+
+def find_targets(loss: Loss, samples: Samples, class_weight: Any, fit_intercept: bool) -> Targets:
     """Return what a loss is fitted to.
 
     Raises
@@ -51,7 +60,9 @@ def find_targets(loss: Loss, samples: Samples, class_weight: Any = None) -> Targ
     if not classifies(loss):
         responses = samples.y.reshape(len(samples.y), -1).T
         weights, unit = without_unit(samples.weights)
-        return Targets(responses, weights, [Target(k) if k else None for k in range(len(responses))], unit)
+        shifts = shifts_of(loss, responses, fit_intercept)
+        jobs = [Target(k) if k else None for k in range(len(responses))]
+        return Targets(responses - np.reshape(shifts, (-1, 1)), weights, jobs, unit, shifts=shifts)
     classes, codes = find_classes(samples.y)
     if len(classes) < 2:
         raise ValueError(
@@ -86,6 +97,8 @@ class FoldTargets(NamedTuple):
     weights: np.ndarray | None
     unit: float
     classes: np.ndarray | None
+    #: what has been taken from responses
+    shift: float = 0.0
 
     def check_folds(self, folds: Sequence[tuple[Any, Any]], cv: str) -> None:
         """Raise ValueError if a fold is fitted to samples of one class."""
@@ -99,10 +112,10 @@ class FoldTargets(NamedTuple):
 
 
 def find_fold_targets(
-    loss: Loss, y: np.ndarray, weights: np.ndarray | None, class_weight: Any, counted: np.ndarray
+    loss: Loss, y: np.ndarray, weights: np.ndarray | None, class_weight: Any, counted: np.ndarray, fit_intercept: bool
 ) -> FoldTargets:
     """Return what a loss is fitted to; of all samples those count that have weight."""
-    factors, classes = weights, None
+    factors, classes, shift = weights, None, 0.0
     if classifies(loss):
         classes, codes = find_classes(y[counted])
         known = np.empty(0) if weights is None else weights[counted]
@@ -112,9 +125,11 @@ def find_fold_targets(
             factors[counted] = found
     else:
         codes = column_or_1d(y).astype(np.float64, copy=False)[counted]
+        shift = shifts_of(loss, codes, fit_intercept)
+        codes = codes - shift
     fitted = counted if factors is None else factors > 0.0
     used, unit = without_unit(np.empty(0) if factors is None else factors[counted])
-    return FoldTargets(codes, y, factors, fitted, factors if len(used) else None, unit, classes)
+    return FoldTargets(codes, y, factors, fitted, factors if len(used) else None, unit, classes, shift)
 
 
 def find_classes(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

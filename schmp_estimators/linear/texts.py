@@ -70,11 +70,13 @@ X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features
     where it is: each chunk of rows makes a partition.
 sample_weight : array-like or Dask collection of shape (n_samples,)
     Weights of the samples, ≥ 0.
-loss : {"squared", "logistic"} or object
-    The loss ℓ: ½(y − u)² of a prediction u, ln(1 + e^{−yu}) of two classes −1 and 1, which may be named otherwise, or
-    one of your own: see `~schmp_estimators.penalised.Loss`.
-penalty : {"l1", "elasticnet"} or object
-    The penalty P: Σ f|β|, Σ f(ρ|β| + ½(1 − ρ)β²), or one of your own: see `~schmp_estimators.penalised.Penalty`.
+loss : {"squared", "logistic", "poisson", "huber"} or object
+    The loss ℓ: ½(y − u)² of a prediction u; ln(1 + e^{−yu}) of two classes −1 and 1, which may be named otherwise; half
+    the deviance of counts y ≥ 0 with the mean e^u; that of Huber with ε = 1.35, or
+    `~schmp_estimators.penalised.Huber` with another ε; or one of your own: see `~schmp_estimators.penalised.Loss`.
+penalty : {"l1", "elasticnet", "mcp"} or object
+    The penalty P: Σ f|β|; Σ f(ρ|β| + ½(1 − ρ)β²); the minimax concave one with γ = 3; or one of your own, of strength
+    one: see `~schmp_estimators.penalised.Penalty`.
 alpha : float
     Strength of the penalty, from 1e-300 to 1e300.
 C : float

@@ -205,7 +205,7 @@ class PathDisplay:
             raise ValueError(f"kind={kind!r}; it must be 'cv' or 'path'")
         check_is_fitted(estimator)
         model, names = _last_step(estimator, names)
-        [found] = [one for one in _SCORED if hasattr(model, one)] or [None]
+        found = next((one for one in _SCORED if hasattr(model, one)), None)
         if found is None:
             raise TypeError(
                 f"{type(model).__name__} has chosen no penalty by cross-validation; give a PrioritizedLassoCV, a "
@@ -293,7 +293,7 @@ class PathDisplay:
             heights[i] = min(heights[i], 1.0 - (len(heights) - 1 - i) * _APART) if over else heights[i]
         for place, height in zip(places, heights, strict=True):
             text, color = (self.labels or {})[place], self.lines_[place].get_color()
-            options = {"transform": ax.transAxes, "va": "center", "fontsize": "small", "color": color}
+            options: dict[str, Any] = {"transform": ax.transAxes, "va": "center", "fontsize": "small", "color": color}
             self.labels_.append(ax.text(1.01, height, text, **options))
 
     def _write_counts(self, ax: Axes, penalties: NDArray[np.float64]) -> None:

@@ -1,9 +1,11 @@
 """The Poisson loss of counts, with a logarithmic link."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.special import xlogy
+from sklearn.metrics import d2_tweedie_score
 
 from schmp_estimators.linear.losses.base import Derivatives, Floats, Level, weigh
 
@@ -18,6 +20,8 @@ class Poisson:
 
     smoothness = np.inf
     certified = True
+    #: whether responses may be negative
+    signed = False
 
     def derivatives(self, decision: Floats, target: Floats, weights: Floats, intercept: float) -> Derivatives:
         """Return the loss, s(y − μ) and s μ.
@@ -40,6 +44,15 @@ class Poisson:
         """Return Σ s [y ln y − y − (q ln q − q)] at q = y + scale·(μ − y)."""
         part = target + scale * (np.exp(decision + intercept) - target)
         return float(weigh(weights, xlogy(target, target) - xlogy(part, part) + part - target).sum())
+
+    def mean(self, decision: Floats) -> Floats:
+        """Return μ, what is predicted."""
+        found: Floats = np.exp(decision)
+        return found
+
+    def score(self, target: Floats, predicted: Floats, weights: Any) -> float:
+        """Return the part of the deviance that predictions explain."""
+        return float(d2_tweedie_score(target, predicted, sample_weight=weights, power=1))
 
 
 def _check(target: Floats) -> None:

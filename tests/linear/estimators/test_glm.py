@@ -3,13 +3,14 @@
 import inspect
 import re
 
+import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone, is_classifier, is_regressor
-from sklearn.linear_model import ElasticNet, Lasso, LassoCV, LogisticRegression
-from sklearn.metrics import log_loss
-from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.linear_model import ElasticNet, Lasso, LassoCV, LinearRegression, LogisticRegression, PoissonRegressor
+from sklearn.metrics import log_loss, mean_poisson_deviance
+from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold
 
 import schmp_estimators
 from schmp_estimators import (
@@ -21,7 +22,8 @@ from schmp_estimators import (
     prioritized_lasso_path,
     sparse_glm_path,
 )
-from schmp_estimators.penalised import L1, Logistic, Squared
+from schmp_estimators.penalised import L1, Huber, Logistic, Squared
+from schmp_estimators.penalised import ElasticNet as ElasticNet_
 
 FITS = [
     "PrioritizedLasso",
@@ -127,6 +129,42 @@ def test_a_path_is_its_fits(problem):
         assert intercept == pytest.approx(single.intercept_[0], abs=0.03)
 
 
+def test_counts_and_outliers(problem):
+    """scikit-learn's PoissonRegressor with squares alone, its HuberRegressor's predictions where errors are large."""
+    X, y, _, weights = problem
+    counts = np.random.default_rng(0).poisson(np.exp(0.3 * y)).astype(float)
+    theirs = PoissonRegressor(alpha=0.2, tol=1e-10, max_iter=10_000).fit(X, counts, weights)
+    options = {"penalty": ElasticNet_(1e-9, 1.0), "alpha": 0.2, "tol": 1e-12}
+    ours = SparseGLM("poisson", **options).fit(X, counts, weights)
+    np.testing.assert_allclose(ours.predict(X), theirs.predict(X), rtol=1e-4)
+    assert ours.score(X, counts, weights) == pytest.approx(theirs.score(X, counts, weights), abs=1e-5)
+    there = ours.predict(da.from_array(X, chunks=(30, 15)))
+    np.testing.assert_allclose(np.asarray(there), ours.predict(X), rtol=1e-12)
+    chosen = SparseGLMCV("poisson", alphas=[0.5, 0.05], cv=3).fit(X, counts)
+    for column, (train, test) in enumerate(KFold(3).split(X)):
+        model = SparseGLM("poisson", alpha=0.05, tol=1e-10).fit(X[train], counts[train])
+        expected = mean_poisson_deviance(counts[test], model.predict(X[test]))
+        assert chosen.deviance_path_[1, column] == pytest.approx(expected, rel=0.02)
+    wild = y.copy()
+    wild[::9] += 300.0
+    robust, plain = SparseGLM("huber", alpha=0.01).fit(X, wild), SparseGLM(alpha=0.01).fit(X, wild)
+    assert np.median(np.abs(robust.predict(X) - y)) < 1.5 < np.median(np.abs(plain.predict(X) - y))
+    assert SparseGLM(Huber(1e6), alpha=0.01, tol=1e-10).fit(X, y).coef_ == pytest.approx(
+        SparseGLM(alpha=0.01, tol=1e-10).fit(X, y).coef_, abs=1e-5
+    )
+
+
+def test_large_coefficients_are_not_shrunk_by_mcp(problem):
+    X, noise = problem[0], np.random.default_rng(1).normal(size=80)
+    y = 2.0 * X[:, 0] - 1.5 * X[:, 1] + 0.3 * noise
+    factors = np.where(np.arange(15) == 1, 0.0, 1.0)
+    model = SparseGLM(penalty="mcp", alpha=0.3, tol=1e-14).fit(X, y)
+    assert np.flatnonzero(model.coef_).tolist() == [0, 1] and (np.abs(model.coef_[:2]) > 3 * 0.3).all()
+    np.testing.assert_allclose(model.coef_[:2], LinearRegression().fit(X[:, :2], y).coef_, atol=1e-6)
+    assert np.isnan(model.dual_gap_) and model.stationarity_ <= 1e-13 * np.var(y)
+    assert SparseGLM(penalty="mcp", alpha=1e6, penalty_factors=factors).fit(X, y).coef_[1] != 0.0
+
+
 def test_tags_and_methods_follow_the_loss(problem):
     X, y, labels, _ = problem
     regressor, classifier = SparseGLM(alpha=0.1), SparseGLM("logistic", alpha=0.01)
@@ -145,8 +183,8 @@ def test_tags_and_methods_follow_the_loss(problem):
 
 
 WRONG = {
-    "loss": ({"loss": "l2"}, ValueError, r"loss='l2'; give one of \['logistic'"),
-    "penalty": ({"penalty": "tv"}, ValueError, r"penalty='tv'; give one of \['elasticnet', 'l1'\]"),
+    "loss": ({"loss": "l2"}, ValueError, r"loss='l2'; give one of \['huber', 'logistic'"),
+    "penalty": ({"penalty": "tv"}, ValueError, r"penalty='tv'; give one of \['elasticnet', 'l1', 'mcp'\]"),
     "ratio": ({"l1_ratio": 0.3}, ValueError, "l1_ratio=0.3 goes with penalty=\"elasticnet\"; got penalty='l1'"),
     "factors": ({"penalty": L1(1.0), "penalty_factors": [1.0] * 15}, ValueError, "go with a penalty given by name"),
     "an object that is no loss": ({"loss": 3}, TypeError, "needs a loss with a method `derivatives`"),

@@ -3,6 +3,7 @@
 import ast
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from sklearn.linear_model import ElasticNet as TheirElasticNet
 from sklearn.linear_model import PoissonRegressor
 from sklearn.svm import LinearSVC
 
-from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
+from schmp_estimators import PrioritizedLasso, SparseGLM, SparseLogisticRegression
 from schmp_estimators.penalised import (
     L1,
     MCP,
@@ -25,8 +26,30 @@ from schmp_estimators.penalised import (
     Logistic,
     Poisson,
     Squared,
-    minimise,
 )
+
+
+class Minimum(SimpleNamespace):
+    """A fit of Σ s ℓ + P, a sum and not a mean."""
+
+
+def minimise(X, y, *, loss, penalty, sample_weight=None, tol=1e-6, **options):
+    total = len(y) if sample_weight is None else np.sum(sample_weight)
+    model = SparseGLM(loss, penalty, 1.0 / total, tol=tol, **options)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(X, y, sample_weight)
+    last = {name: total * np.ravel(getattr(model, name, np.nan))[0] for name in ("dual_gap_", "stationarity_")}
+    return Minimum(
+        coef=np.ravel(model.coef_),
+        intercept=np.ravel(model.intercept_)[0],
+        objective=total * model.history_[-1]["objective"],
+        dual_gap=None if np.isnan(last["dual_gap_"]) else last["dual_gap_"],
+        stationarity=last["stationarity_"],
+        converged=not any(issubclass(one.category, ConvergenceWarning) for one in caught),
+        n_iter=np.ravel(model.n_iter_)[0],
+    )
+
 
 ROOT = Path(__file__).parents[3]
 
@@ -282,5 +305,5 @@ def test_what_is_missing_is_said_before_any_work(problem):
         minimise(X, y, loss=None, penalty=0.5)
     with pytest.raises(ValueError, match=r"penalty holds an array of shape \(3,\); give one number .* shape \(150,\)"):
         minimise(X, y, loss=Squared(), penalty=L1(np.ones(3)))
-    with pytest.raises(ValueError, match="'tol' parameter of minimise must be"):
+    with pytest.raises(ValueError, match="'tol' parameter of SparseGLM must be"):
         minimise(X, y, loss=Squared(), penalty=L1(1.0), tol=-1.0)
