@@ -275,7 +275,7 @@ class ResolveSmooth(Resolve):
             model.level = place
             level = yield Sum(jobs.Shift(self.loss, NO_COLUMNS, NO_CHANGE, place))
         model.balance = level.slope if model.fit_intercept else 0.0
-        self.steepness = steepness(self.loss, level, model.total_weight)
+        model.steepness = steepness(self.loss, level, model.total_weight)
         loss = level.loss
         if self.unpenalised is not None and not self.rounded:
             loss = yield from self._settle_unpenalised(self.unpenalised)
@@ -326,7 +326,7 @@ class ResolveSmooth(Resolve):
         model.touched += len(gradient) * float(model.n_rows)
         coef, penalty = model.coef[model.scope_columns()], model.scope_penalty()
         if not model.certified:
-            norms = self.steepness * model.norms[model.scope_columns()]
+            norms = model.steepness * model.norms[model.scope_columns()]
             model.certify(objective, merit(penalty, coef, gradient, norms))
             return Seen(gradient, 1.0, np.inf)
         scale = dual_scale(penalty, coef, gradient)
@@ -347,7 +347,7 @@ class ResolveSmooth(Resolve):
     def _solve_on_gram(self, chosen: Indices, scoped: Floats) -> _Solved:
         """Solve the quadratic model on its Gram matrix, the intercept eliminated."""
         model = self.model
-        least = model.damping * self.steepness
+        least = model.damping * model.steepness
         weighted = jobs.WeightedGram(self.loss, chosen, model.level, model.means, least)
         gram, weighted_sums, total, energy = yield Sum(weighted)
         means = weighted_sums / total
