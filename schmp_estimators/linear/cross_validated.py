@@ -6,6 +6,7 @@ import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from copy import copy
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any, NamedTuple, Self
 
@@ -27,6 +28,7 @@ from schmp_estimators.core.door.masks import unmask
 from schmp_estimators.core.engine.dynamic import Steps
 from schmp_estimators.core.following import FollowedEstimator, undone_on_error
 from schmp_estimators.core.places.place import Place, begun_anew, choose_place
+from schmp_estimators.linear.blocks import fetched_folds
 from schmp_estimators.linear.data.samples import Samples, check_input, check_weights, here, read_samples
 from schmp_estimators.linear.fold_paths import Fold, FoldAtHand, Folded
 from schmp_estimators.linear.folding import FoldedProblem, open_folds
@@ -37,7 +39,7 @@ from schmp_estimators.linear.penalties.base import Penalty
 from schmp_estimators.linear.penalties.choose import by_name, unit_penalty
 from schmp_estimators.linear.programs.folds import Drop, Plan
 from schmp_estimators.linear.programs.path import PathOptions
-from schmp_estimators.linear.targets import classifies, find_fold_targets
+from schmp_estimators.linear.targets import classifies, find_fold_targets, positives
 from schmp_estimators.linear.texts import described
 
 
@@ -180,6 +182,8 @@ class CrossValidated(FollowedEstimator):
         routed = self._route(sample_weight, params)
         counted = np.ones(len(given.y), bool) if given.weights is None else given.weights > 0.0
         targets = find_fold_targets(loss, given.y, given.weights, self.class_weight, counted, self.fit_intercept)
+        if targets.joint and targets.classes is not None:
+            loss = replace(loss, n_outputs=len(targets.classes))
         folds = self._folds(given, routed)
         targets.check_folds(folds, brief(self.cv))
         responses: list[Any] = [targets.codes]
@@ -194,9 +198,12 @@ class CrossValidated(FollowedEstimator):
             for ratio in ratios:
                 options = PathOptions(penalty := self._unit(ratio), self.tol, self.max_iter, self.fit_intercept)
                 solver = find_solver(None, problem.extent, grid.count, loss, penalty)
-                common = Folded(
-                    problem, loss, options, grid, targets, self._what, score, problem.fetch(solver, options)
-                )
+                if solver == "blocks":
+                    labels = [] if targets.classes is None or targets.joint else positives(len(targets.classes))
+                    at_hand: Any = fetched_folds(problem, self.fit_intercept, loss, penalty, labels)
+                else:
+                    at_hand = problem.fetch(solver, options)
+                common = Folded(problem, loss, options, grid, targets, self._what, score, at_hand)
                 values = self._values_of(grid, common, len(folds))
                 found.append((common, values, self._fit_folds(context, given, folds, common, values)))
             self._choose(grid.name, ratios, found)

@@ -8,9 +8,11 @@ import numpy as np
 
 from schmp_estimators.core.engine.dynamic import Steps, Sum, abreast
 from schmp_estimators.linear import opening as shared
+from schmp_estimators.linear.blocks import BlocksAtHand, by_class
 from schmp_estimators.linear.folding import FoldedProblem
 from schmp_estimators.linear.grids import Floats, Grid
 from schmp_estimators.linear.losses.base import Loss
+from schmp_estimators.linear.programs.centred import Rows
 from schmp_estimators.linear.programs.choose import is_quadratic
 from schmp_estimators.linear.programs.folds import (
     Drop,
@@ -38,7 +40,7 @@ class Folded(NamedTuple):
     what: str
     score: Callable[["Fold"], Steps]
     #: returns the problem of a fold, if it needs no rounds
-    at_hand: Callable[[int], HomotopyProblem | None] = lambda _: None
+    at_hand: Callable[[int], Any] = lambda _: None
 
 
 class Fold:
@@ -134,7 +136,7 @@ class Fold:
         classes = self.given.targets.classes
         if classes is None:
             return {"coef_": coef[0], "intercept_": float(levels[0])}
-        if len(self.codes) < len(classes):
+        if len(self.codes) < len(classes) and not self.given.targets.joint:
             signs = np.array([[-1.0], [1.0]]) if len(self.codes) == 2 else np.ones((len(self.codes), 1))
             whole, intercept = np.zeros((len(classes), coef.shape[1])), np.full(len(classes), -np.inf)
             whole[list(self.codes)] = signs * coef
@@ -168,7 +170,9 @@ class FoldAtHand(Fold):
             points = found.path(0, strengths, tolerance, given.options.max_iter)
             if found.at_hand or (points.gaps <= tolerance).all():
                 errors = np.zeros(len(values))
-                if not self.is_whole:
+                if not self.is_whole and isinstance(found, BlocksAtHand):
+                    errors = found.deviances(points, self._test_rows())
+                elif not self.is_whole:
                     errors = yield from self._errors(found, points.coefs)
                 solutions = zip(found.solutions(0, points, tolerance), errors.tolist(), strict=True)
                 self._points = dict(zip(values, solutions, strict=True))
@@ -195,6 +199,14 @@ class FoldAtHand(Fold):
         left = response - data.levels[0] - coefs @ (columns - data.means[:, None])
         return np.average(left**2, axis=1, weights=weights if len(weights) else None)
 
+    def _test_rows(self) -> Rows:
+        """Return the rows held out, as the loss has them."""
+        given = self.given
+        rows = given.problem.rows.part(given.problem.plan.folds[self.number][1])
+        if given.targets.classes is None or given.targets.joint:
+            return rows
+        return rows._replace(responses=np.where(rows.responses[:1] == self.labels[0], 1.0, -1.0))
+
     def go_to(self, value: float) -> Steps:
         """Take the solution for a penalty."""
         if self._points is None:
@@ -212,7 +224,8 @@ class FoldAtHand(Fold):
         if self._points is None:
             return super().solution()
         solution = self._points[self.value][0]
-        return solution.coef[None].copy(), np.array([solution.intercept])
+        coef, levels = by_class(solution.coef.copy(), solution.intercept)
+        return coef, levels + self.given.targets.shift
 
 
 def _of_fit(number: int, position: int, job: Any) -> OfFold:

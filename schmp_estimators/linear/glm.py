@@ -10,6 +10,7 @@ from sklearn.utils import ClassifierTags, RegressorTags, Tags
 
 from schmp_estimators.core.door.masks import unmask
 from schmp_estimators.core.engine.dynamic import Steps, Sum
+from schmp_estimators.linear.blocks import is_joint
 from schmp_estimators.linear.cross_validated import CrossValidated
 from schmp_estimators.linear.fitting import SparseModel
 from schmp_estimators.linear.fold_paths import Fold
@@ -17,11 +18,13 @@ from schmp_estimators.linear.grids import Alphas, Grid
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.losses.huber import Huber
 from schmp_estimators.linear.losses.logistic import Logistic
+from schmp_estimators.linear.losses.multinomial import Multinomial
 from schmp_estimators.linear.losses.poisson import Poisson
 from schmp_estimators.linear.losses.squared import Squared
 from schmp_estimators.linear.paths import Path
 from schmp_estimators.linear.penalties.base import Penalty, fields_of, read_only
 from schmp_estimators.linear.penalties.choose import choose_penalty, factors_of
+from schmp_estimators.linear.penalties.group import Group, group_penalty
 from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.penalties.mcp import MCP
 from schmp_estimators.linear.predicting import Deciding
@@ -31,10 +34,17 @@ from schmp_estimators.linear.targets import classifies
 from schmp_estimators.linear.texts import check_arguments, described, keep
 
 #: By name: what makes a loss, and what makes a penalty of a strength: of ratio, factors and `positive`.
-LOSSES: dict[str, Any] = {"squared": Squared, "logistic": Logistic, "poisson": Poisson, "huber": Huber}
+LOSSES: dict[str, Any] = {
+    "squared": Squared,
+    "logistic": Logistic,
+    "multinomial": Multinomial,
+    "poisson": Poisson,
+    "huber": Huber,
+}
 PENALTIES: dict[str, Any] = {
     "l1": lambda strength, _, factors, positive: choose_penalty(strength, 1.0, factors, positive),
     "elasticnet": choose_penalty,
+    "group": None,  # which needs more than strengths
     "mcp": lambda strength, _, factors, positive: MCP(read_only(strength * factors), _GAMMA),
 }
 #: Zhang's γ: coefficients of standardised columns are not shrunk from γ times the penalty on.
@@ -55,6 +65,9 @@ def make_penalty(asked: Any, owner: Any, strength: float, ratio: Any, factors: A
     The L1 ratio is half and half if nothing is said.
     """
     given = asked.penalty
+    if given == "group":
+        groups = range(owner.n_features_in_) if asked.groups is None else asked.groups
+        return group_penalty(groups, owner.n_features_in_, asked.penalty_factors).scaled(strength)
     if isinstance(given, str):
         if factors is None:
             factors = factors_of(owner, asked.penalty_factors, asked.positive)
@@ -79,18 +92,29 @@ def check_pair(asked: Any, schedule: str = "resolve") -> None:
     ValueError
         If a parameter does not go with the penalty.
     """
-    penalty, is_named = asked.penalty, isinstance(asked.penalty, str)
+    penalty, loss = asked.penalty, find_loss(asked.loss)
+    is_named, grouped = isinstance(penalty, str), penalty == "group" or isinstance(penalty, Group)
     if is_named and penalty not in PENALTIES:
         raise ValueError(
             f"penalty={penalty!r}; give one of {sorted(PENALTIES)}, or an object such as penalised.Penalty describes"
         )
     if asked.l1_ratio is not None and penalty != "elasticnet":
         raise ValueError(f'l1_ratio={asked.l1_ratio!r} goes with penalty="elasticnet"; got penalty={penalty!r}')
-    if penalty == "mcp" and asked.positive:
-        raise ValueError('positive=True does not go with penalty="mcp"; give penalty="l1"')
+    if asked.groups is not None and penalty != "group":
+        raise ValueError(f'groups goes with penalty="group"; got penalty={penalty!r}')
+    if asked.positive and penalty in ("mcp", "group"):
+        raise ValueError(f'positive=True does not go with penalty={penalty!r}; give penalty="l1"')
     if not is_named and (asked.penalty_factors is not None or asked.positive):
         raise ValueError("penalty_factors and positive go with a penalty given by name; an object says both itself")
-    kind_of(schedule, find_loss(asked.loss), L1(1.0) if is_named else penalty)
+    if not grouped and not is_joint(loss):
+        kind_of(schedule, loss, L1(1.0) if is_named else penalty)
+        return
+    if penalty == "group" and asked.groups is None and not is_joint(loss):
+        raise ValueError('penalty="group" needs groups: the group of each column, or the columns of each group')
+    if not grouped and penalty not in ("l1", "elasticnet"):
+        raise ValueError(f'loss="multinomial" goes with "l1", "elasticnet" and "group"; got penalty={penalty!r}')
+    if schedule != "resolve" or getattr(asked, "checkpoint", None) is not None:
+        raise ValueError('penalty="group" and loss="multinomial" go with schedule="resolve" and without checkpoint')
 
 
 class _Pair(Deciding, BaseEstimator):
@@ -191,6 +215,7 @@ class SparseGLM(_Pair, SparseModel):
         *,
         l1_ratio: float | None = None,
         penalty_factors: Any = None,
+        groups: Any = None,
         fit_intercept: bool = True,
         schedule: str = "resolve",
         class_weight: Any = None,
@@ -214,6 +239,9 @@ class SparseGLM(_Pair, SparseModel):
     def _check(self) -> None:
         super()._check()
         check_pair(self, self.schedule)
+
+    def _factors(self) -> Any:
+        return 1.0 if self.penalty == "group" else super()._factors()
 
     def _penalty(self, strength: float, factors: Any) -> Any:
         return make_penalty(self, self, strength, self.l1_ratio, factors)
@@ -292,6 +320,7 @@ class SparseGLMCV(_Pair, CrossValidated):
         alphas: Any = 100,
         l1_ratio: float | None = None,
         penalty_factors: Any = None,
+        groups: Any = None,
         cv: Any = None,
         fit_intercept: bool = True,
         class_weight: Any = None,
@@ -338,6 +367,7 @@ def sparse_glm_path(
     alphas: Any = 100,
     l1_ratio: float | None = None,
     penalty_factors: Any = None,
+    groups: Any = None,
     fit_intercept: bool = True,
     class_weight: Any = None,
     positive: bool = False,

@@ -22,6 +22,7 @@ from schmp_estimators.core.following import undone_on_error
 from schmp_estimators.core.places.place import Place, begun_anew, choose_place
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.reduction import tree_merge
+from schmp_estimators.linear.blocks import has_blocks
 from schmp_estimators.linear.checkpoint import Checkpointing
 from schmp_estimators.linear.data.samples import (
     Samples,
@@ -80,6 +81,8 @@ class Problem:
 
 def find_solver(asked: Any, size: Extent, n_fits: int, loss: Loss, penalty: Penalty) -> str:
     """Return which solver a fit takes; see `choose_solver`, which knows of squared loss and a duality gap."""
+    if has_blocks(loss, penalty):
+        return "blocks"
     found = choose_solver(asked, size, n_fits, penalty)
     return "rounds" if found in AT_HAND and not (is_quadratic(loss) and penalty.certified) else found
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.special import expit
+from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import Tags
@@ -141,9 +141,8 @@ class Deciding(LinearModel):
             Probabilities, in the order of `classes_`; each row sums to 1.
         """
         n_classes = len(getattr(self, "classes_", ()))
-        return _apply_rows(
-            self, _probabilities, X, n_outputs=n_classes, dtype=np.float64, name="logistic-predict-proba"
-        )
+        function = _shares if hasattr(self._loss_to_predict, "n_outputs") else _probabilities
+        return _apply_rows(self, function, X, n_outputs=n_classes, dtype=np.float64, name="logistic-predict-proba")
 
     @available_if(lambda model: model._classifies)
     def predict_log_proba(self, X: Any) -> np.ndarray:
@@ -160,9 +159,8 @@ class Deciding(LinearModel):
             Logarithms of probabilities.
         """
         n_classes = len(getattr(self, "classes_", ()))
-        return _apply_rows(
-            self, _log_probabilities, X, n_outputs=n_classes, dtype=np.float64, name="logistic-predict-log-proba"
-        )
+        function = _log_shares if hasattr(self._loss_to_predict, "n_outputs") else _log_probabilities
+        return _apply_rows(self, function, X, n_outputs=n_classes, dtype=np.float64, name="logistic-predict-log-proba")
 
 
 class LinearClassifier(Penalised, Deciding, ClassifierMixin, BaseEstimator):
@@ -182,6 +180,15 @@ def _probabilities(scores: np.ndarray, classes: np.ndarray) -> np.ndarray:
     logarithms = -np.logaddexp(0.0, -scores)
     odds = np.exp(logarithms - logarithms.max(axis=1, keepdims=True))
     return odds / odds.sum(axis=1, keepdims=True)
+
+
+def _shares(scores: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Return the probabilities of a loss of all classes at once."""
+    return _probabilities(scores, classes) if scores.shape[1] == 1 else softmax(scores, axis=1)
+
+
+def _log_shares(scores: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    return np.log(_shares(scores, classes))
 
 
 def _log_probabilities(scores: np.ndarray, classes: np.ndarray) -> np.ndarray:

@@ -8,11 +8,13 @@ from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
+from schmp_estimators.linear.blocks import is_joint
 from schmp_estimators.linear.data.samples import Samples
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.programs.choose import is_quadratic
 from schmp_estimators.linear.programs.input import Label, Target
 
+_SPREAD = "give a splitter that spreads each class over the folds, such as StratifiedKFold, or fewer folds"
 #: Classes up to which scikit-learn does not warn that y may be a response, and integers that float64 can hold.
 _FEW, _EXACT = 10, 2.0**53
 
@@ -31,6 +33,11 @@ class Targets(NamedTuple):
     classes: np.ndarray | None = None
     #: of each target, what has been taken from its responses
     shifts: Any = 0.0
+
+    @property
+    def labels(self) -> Sequence[int]:
+        """Numbers of the classes that are fitted one after the other, each against all others."""
+        return [job.code for job in self.jobs if isinstance(job, Label)]
 
 
 def classifies(loss: Loss) -> bool:
@@ -69,7 +76,8 @@ def find_targets(loss: Loss, samples: Samples, class_weight: Any, fit_intercept:
             f"y holds one class only, {classes[0]!r} (of samples with positive weight); give samples of two or more"
         )
     weights, unit = without_unit(class_weights(class_weight, classes, samples.y, samples.weights))
-    return Targets(codes, weights, [Label(k) for k in positives(len(classes))], unit, classes)
+    jobs = [None] if is_joint(loss) else [Label(k) for k in positives(len(classes))]
+    return Targets(codes, weights, jobs, unit, classes)
 
 
 def positives(n_classes: int) -> Sequence[int]:
@@ -99,16 +107,19 @@ class FoldTargets(NamedTuple):
     classes: np.ndarray | None
     #: what has been taken from responses
     shift: float = 0.0
+    #: whether the loss is one of all classes at once
+    joint: bool = False
 
     def check_folds(self, folds: Sequence[tuple[Any, Any]], cv: str) -> None:
-        """Raise ValueError if a fold is fitted to samples of one class."""
+        """Raise ValueError if a fold is fitted to samples of one class, or not to all, of a loss of all."""
         for train, _ in folds if self.classes is not None else ():
             found = np.unique(self.y[train][self.fitted[train]])
-            if len(found) < 2:
+            if self.joint and len(found) < len(self.classes):
                 raise ValueError(
-                    f"cv={cv} leaves one class only, {found[0]!r}, to fit a fold to; give a splitter that spreads each "
-                    "class over the folds, such as StratifiedKFold, or fewer folds"
+                    f"cv={cv} leaves {len(found)} of {len(self.classes)} classes to fit a fold to; {_SPREAD}"
                 )
+            if len(found) < 2:
+                raise ValueError(f"cv={cv} leaves one class only, {found[0]!r}, to fit a fold to; {_SPREAD}")
 
 
 def find_fold_targets(
@@ -129,7 +140,7 @@ def find_fold_targets(
         codes = codes - shift
     fitted = counted if factors is None else factors > 0.0
     used, unit = without_unit(np.empty(0) if factors is None else factors[counted])
-    return FoldTargets(codes, y, factors, fitted, factors if len(used) else None, unit, classes, shift)
+    return FoldTargets(codes, y, factors, fitted, factors if len(used) else None, unit, classes, shift, is_joint(loss))
 
 
 def find_classes(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

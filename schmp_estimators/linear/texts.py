@@ -39,6 +39,7 @@ _CONSTRAINTS: dict[str, Any] = {
     "C": [_STRENGTH],
     "l1_ratio": [Interval(Real, 1e-6, 1, closed="both")],
     "penalty_factors": ["array-like", dict],
+    "groups": ["array-like"],
     "fit_intercept": ["boolean"],
     "schedule": [StrOptions(set(SCHEDULES))],
     "class_weight": [dict, StrOptions({"balanced"})],
@@ -70,13 +71,15 @@ X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features
     where it is: each chunk of rows makes a partition.
 sample_weight : array-like or Dask collection of shape (n_samples,)
     Weights of the samples, ≥ 0.
-loss : {"squared", "logistic", "poisson", "huber"} or object
-    The loss ℓ: ½(y − u)² of a prediction u; ln(1 + e^{−yu}) of two classes −1 and 1, which may be named otherwise; half
+loss : {"squared", "logistic", "multinomial", "poisson", "huber"} or object
+    The loss ℓ: ½(y − u)² of a prediction u; ln(1 + e^{−yu}) of two classes −1 and 1, which may be named otherwise; that
+    of all classes at once, ln Σ e^{u_k} − u_y, with coefficients for each, of two classes their difference; half
     the deviance of counts y ≥ 0 with the mean e^u; that of Huber with ε = 1.35, or
     `~schmp_estimators.penalised.Huber` with another ε; or one of your own: see `~schmp_estimators.penalised.Loss`.
-penalty : {"l1", "elasticnet", "mcp"} or object
-    The penalty P: Σ f|β|; Σ f(ρ|β| + ½(1 − ρ)β²); the minimax concave one with γ = 3; or one of your own, of strength
-    one: see `~schmp_estimators.penalised.Penalty`.
+penalty : {"l1", "elasticnet", "group", "mcp"} or object
+    The penalty P: Σ f|β|; Σ f(ρ|β| + ½(1 − ρ)β²); Σ f‖β_g‖ of `groups`, with a factor for each, by default the roots of
+    their sizes, for X of up to 2²² entries, as is "multinomial"; the minimax concave one with γ = 3; or one of your
+    own, of strength one: see `~schmp_estimators.penalised.Penalty`.
 alpha : float
     Strength of the penalty, from 1e-300 to 1e300.
 C : float
@@ -90,6 +93,9 @@ penalty_factors : array-like of shape (n_features,), dict or None
     with strings as index, has them by the names of columns, and 1 for those that it does not name.  A coefficient
     with factor 0 is never penalised, as it should be for covariates, which may depend on each other; what they
     tell by less than the rounding of their values is left out.  None: all are 1.
+groups : array-like or None
+    For penalty="group": the group of each column, or for each group the numbers of its columns.  None: each column is a
+    group, which joins its coefficients for all classes.
 fit_intercept : bool
     Whether to fit the intercept b, which is not penalised.  X is then centred implicitly: it is neither copied nor
     made dense.
@@ -151,7 +157,7 @@ history_ : list of dict
     One record per certificate: iterations, seconds, samples (entries of X and of Gram matrices operated upon),
     objective and dual_gap, per unit of sample weight, support (non-zero coefficients), scope (columns looked at).  Of
     several targets or classes: one after the other.  The solvers "gram" and "columns" give one certificate for each.
-solver_ : {"gram", "columns", "rounds", "scheduled"}
+solver_ : {"gram", "columns", "blocks", "rounds", "scheduled"}
     How the fit was made; the user guide has a table.
 classes_ : ndarray of shape (n_classes,)
     Class labels.

@@ -29,10 +29,12 @@ class Multinomial:
     Institute of Statistical Mathematics 1992).
     """
 
-    n_outputs: int
+    #: K, or 0 for as many as there are in y
+    n_outputs: int = 0
 
     smoothness = 0.5
     certified = True
+    classifies = True
 
     def look(self, decision: Floats, target: Floats, weights: Floats) -> Seen:
         """Return the loss, s([y = k] − p_k) and p, the probabilities."""

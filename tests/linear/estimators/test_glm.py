@@ -165,6 +165,75 @@ def test_large_coefficients_are_not_shrunk_by_mcp(problem):
     assert SparseGLM(penalty="mcp", alpha=1e6, penalty_factors=factors).fit(X, y).coef_[1] != 0.0
 
 
+@pytest.mark.parametrize("form", [np.asarray, sp.csc_array, lambda X: da.from_array(X, chunks=(30, 15))])
+@pytest.mark.parametrize("class_weight", [None, "balanced"])
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_all_classes_at_once_as_scikit_learn(problem, form, class_weight, fit_intercept):
+    X, y, _, weights = problem
+    labels = np.array(["low", "middle", "top"])[np.digitize(y, [0.3, 2.0])]
+    options = {"class_weight": class_weight, "fit_intercept": fit_intercept}
+    ours = SparseGLM("multinomial", alpha=0.03, tol=1e-10, **options).fit(form(X), labels, weights)
+    C = 1.0 / (0.03 * weights.sum())  # which is also what balanced weights add up to
+    theirs = LogisticRegression(C=C, l1_ratio=1, solver="saga", tol=1e-10, max_iter=100_000, random_state=0, **options)
+    theirs.fit(X, labels, weights)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-5)
+    np.testing.assert_allclose(np.asarray(ours.predict_proba(form(X))), theirs.predict_proba(X), atol=1e-5)
+    np.testing.assert_allclose(np.diff(ours.intercept_), np.diff(theirs.intercept_), atol=1e-4)
+    assert ours.solver_ == "blocks" and ours.dual_gap_.shape == (1,) and ours.score(form(X), labels) > 0.5
+    two = SparseGLM("multinomial", alpha=0.03, tol=1e-11, **options).fit(form(X), labels == "top", weights)
+    one = SparseGLM("logistic", alpha=0.03, tol=1e-11, **options).fit(X, labels == "top", weights)
+    np.testing.assert_allclose(two.coef_, one.coef_, atol=1e-5)
+    np.testing.assert_allclose(two.intercept_, one.intercept_, atol=1e-5)
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic", "huber", "poisson"])
+def test_groups_are_in_or_out_together(problem, loss):
+    """Groups of one column are the L1 penalty; of others all coefficients are zero or none, and in balance."""
+    X, y, labels, weights = problem
+    y = {"logistic": labels, "poisson": np.floor(np.abs(y))}.get(loss, y)
+    single = SparseGLM(loss, "group", 0.05, groups=np.arange(15), tol=1e-11).fit(X, y, weights)
+    lasso = SparseGLM(loss, alpha=0.05, tol=1e-11).fit(X, y, weights)
+    np.testing.assert_allclose(single.coef_, lasso.coef_, atol=1e-5)
+    groups = np.repeat(np.arange(5), 3)
+    by_number = SparseGLM(loss, "group", 0.08, groups=groups, tol=1e-11).fit(X, y, weights)
+    by_columns = SparseGLM(loss, "group", 0.08, groups=np.arange(15).reshape(5, 3), tol=1e-11).fit(X, y, weights)
+    np.testing.assert_array_equal(by_number.coef_, by_columns.coef_)
+    coef = by_number.coef_.reshape(5, 3)
+    kept = (coef != 0.0).all(axis=1)
+    assert 0 < kept.sum() < 5 and not coef[~kept].any()
+    if loss == "squared":
+        residual = (weights * (y - by_number.predict(X))) / weights.sum()
+        slopes = (X.T @ residual).reshape(5, 3)
+        lengths = np.linalg.norm(coef[kept], axis=1, keepdims=True)
+        np.testing.assert_allclose(slopes[kept], 0.08 * np.sqrt(3) * coef[kept] / lengths, atol=1e-6)
+        assert (np.linalg.norm(slopes[~kept], axis=1) <= 0.08 * np.sqrt(3) + 1e-6).all()
+
+
+def test_paths_and_choices_of_blocks(problem):
+    X, y, *_ = problem
+    classes = np.digitize(y, [0.3, 2.0])
+    alphas, coefs, intercepts, gaps = sparse_glm_path(X, classes, "multinomial", alphas=4, tol=1e-8)
+    assert coefs.shape == (3, 15, 4) and intercepts.shape == (3, 4) and not coefs[..., 0].any() and (gaps < 1e-7).all()
+    single = SparseGLM("multinomial", alpha=alphas[2], tol=1e-8).fit(X, classes)
+    np.testing.assert_allclose(coefs[..., 2], single.coef_, atol=1e-3)
+    folds = list(StratifiedKFold(3).split(X, classes))
+    ours = SparseGLMCV("multinomial", alphas=[0.1, 0.02], cv=folds, tol=1e-9).fit(X, classes)
+    for row, alpha in enumerate([0.1, 0.02]):
+        for column, (train, test) in enumerate(folds):
+            solver = {"solver": "saga", "tol": 1e-9, "max_iter": 100_000}
+            theirs = LogisticRegression(C=1 / (alpha * len(train)), l1_ratio=1, **solver).fit(X[train], classes[train])
+            expected = 2.0 * log_loss(classes[test], theirs.predict_proba(X[test]))
+            assert ours.deviance_path_[row, column] == pytest.approx(expected, rel=1e-4)
+    assert ours.coefs_path_.shape == (3, 15, 2) and ours.coef_1se_.shape == (3, 15)
+    grouped = SparseGLMCV(penalty="group", groups=np.repeat(np.arange(5), 3), alphas=6, cv=3).fit(X, y)
+    fold = SparseGLM(penalty="group", groups=np.repeat(np.arange(5), 3), alpha=grouped.alphas_[3], tol=1e-8)
+    [(train, test), *_] = KFold(3).split(X)
+    error = np.mean((y[test] - fold.fit(X[train], y[train]).predict(X[test])) ** 2)
+    assert grouped.deviance_path_[3, 0] == pytest.approx(error, rel=1e-3)
+    with pytest.raises(ValueError, match="leaves 2 of 3 classes to fit a fold to; give a splitter that spreads"):
+        SparseGLMCV("multinomial", alphas=[0.1], cv=KFold(3)).fit(X[np.argsort(y)], np.sort(classes))
+
+
 def test_tags_and_methods_follow_the_loss(problem):
     X, y, labels, _ = problem
     regressor, classifier = SparseGLM(alpha=0.1), SparseGLM("logistic", alpha=0.01)
@@ -184,7 +253,11 @@ def test_tags_and_methods_follow_the_loss(problem):
 
 WRONG = {
     "loss": ({"loss": "l2"}, ValueError, r"loss='l2'; give one of \['huber', 'logistic'"),
-    "penalty": ({"penalty": "tv"}, ValueError, r"penalty='tv'; give one of \['elasticnet', 'l1', 'mcp'\]"),
+    "penalty": ({"penalty": "tv"}, ValueError, r"penalty='tv'; give one of \['elasticnet', 'group', 'l1', 'mcp'\]"),
+    "groups": ({"groups": [0] * 15}, ValueError, "groups goes with penalty=\"group\"; got penalty='l1'"),
+    "no groups": ({"penalty": "group"}, ValueError, 'penalty="group" needs groups'),
+    "groups of other columns": ({"penalty": "group", "groups": [0] * 3}, ValueError, "groups must put each of the 15"),
+    "both": ({"penalty": "mcp", "positive": True}, ValueError, "positive=True does not go with penalty='mcp'"),
     "ratio": ({"l1_ratio": 0.3}, ValueError, "l1_ratio=0.3 goes with penalty=\"elasticnet\"; got penalty='l1'"),
     "factors": ({"penalty": L1(1.0), "penalty_factors": [1.0] * 15}, ValueError, "go with a penalty given by name"),
     "an object that is no loss": ({"loss": 3}, TypeError, "needs a loss with a method `derivatives`"),
