@@ -4,7 +4,8 @@ Your own penalty: MCP
 
 The L1 penalty pulls large coefficients towards zero by as much as small ones.  The *minimax concave penalty* (Zhang,
 Annals of Statistics 2010) pulls less and less: ``λ|b| − b²/2γ`` up to a size of γλ, and a constant from there on.  It
-is not convex, so there is no duality gap: the fit ends where no coefficient can be improved.
+is not convex, so there is no duality gap: the fit ends where no coefficient can be improved.  `SparseGLM` has it as
+``penalty="mcp"``; here it is written anew.
 """
 
 from typing import NamedTuple
@@ -13,7 +14,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from distributed import Client, LocalCluster
 
-from schmp_estimators.penalised import L1, Squared, at, minimise, weigh, weigh_rise
+from schmp_estimators import SparseGLM
+from schmp_estimators.penalised import at, weigh, weigh_rise
 
 
 class MCP(NamedTuple):
@@ -23,12 +25,12 @@ class MCP(NamedTuple):
     certified = False  # no duality gap, and no Newton steps
 
     def prox(self, j, aim, norm):  # compiled: the minimiser of norm/2·b² − aim·b plus the penalty of b
-        strength, size = at(self.strengths, j), abs(aim)
-        if size > self.gamma * strength * norm:
+        strength, size, curved = at(self.strengths, j), abs(aim), self.gamma * norm
+        if size > strength * max(curved, np.sqrt(curved)):
             return aim / norm
-        if self.gamma * norm > 1.0:
+        if curved > 1.0:
             return np.sign(aim) * max(size - strength, 0.0) / (norm - 1.0 / self.gamma)
-        return aim / norm if size > strength * np.sqrt(self.gamma * norm) else 0.0
+        return 0.0
 
     def value(self, coef):  # compiled, too
         inner = np.minimum(np.abs(coef), self.gamma * self.strengths)
@@ -54,40 +56,41 @@ rng = np.random.default_rng(0)
 X, truth = rng.normal(size=(200, 400)), np.zeros(400)
 truth[::50] = rng.choice([-3.0, -2.0, 2.0, 3.0], 8)
 y = X @ truth + rng.normal(size=200)
-strength = 0.3 * len(y)
-lasso = minimise(X, y, loss=Squared(), penalty=L1(strength))
-mcp = minimise(X, y, loss=Squared(), penalty=MCP(strength, gamma=3.0 / len(y)), tol=1e-10)
+alpha = 0.3
+lasso = SparseGLM("squared", "l1", alpha).fit(X, y)
+mcp = SparseGLM("squared", MCP(1.0, gamma=3.0 * alpha), alpha, tol=1e-10).fit(X, y)  # alpha times it is MCP(alpha, 3)
 
 figure, ax = plt.subplots(figsize=(7, 3.6), layout="constrained")
 places = np.arange(8)
 ax.axhline(0.0, color="#7a8a93", linewidth=0.8)
 for shift, found, label in (-0.15, lasso, "L1"), (0.15, mcp, "MCP"):
-    error = np.sign(truth[::50]) * (found.coef - truth)[::50]
+    error = np.sign(truth[::50]) * (found.coef_ - truth)[::50]
     ax.vlines(places + shift, 0.0, error, color="#cfd6da")
     ax.plot(places + shift, error, "o", label=label)
 ax.set(title="Error of each coefficient, towards larger ones", xlabel="Coefficient", ylabel="Estimate − truth")
 ax.legend()
 plt.show()
-print(f"Largest error {np.abs(lasso.coef - truth).max():.2f} with L1, {np.abs(mcp.coef - truth).max():.2f} with MCP")
-assert np.abs(mcp.coef - truth).max() < 0.5 * np.abs(lasso.coef - truth).max()
+print(f"Largest error {np.abs(lasso.coef_ - truth).max():.2f} with L1, {np.abs(mcp.coef_ - truth).max():.2f} with MCP")
+assert np.abs(mcp.coef_ - truth).max() < 0.5 * np.abs(lasso.coef_ - truth).max()
 
 # %%
 # What it says of itself
 # ----------------------
-# ``dual_gap`` is None.  ``stationarity`` is about what steps of single coefficients could still gain; here is the same
+# ``dual_gap_`` is NaN.  ``stationarity_`` is about what steps of single coefficients could still gain; here is the same
 # by brute force.
-assert mcp.converged and mcp.dual_gap is None and mcp.stationarity <= 1e-10 * (y**2).sum()
-penalty, residual, grid = MCP(strength, 3.0 / len(y)), y - X @ mcp.coef - mcp.intercept, np.linspace(-4, 4, 2001)
+assert np.isnan(mcp.dual_gap_) and mcp.stationarity_ <= 1e-10 * (y**2).mean()
+penalty, residual, grid = MCP(alpha, 3.0), y - X @ mcp.coef_ - mcp.intercept_, np.linspace(-4, 4, 2001)
 best = np.inf
 for j in range(400):
-    moved = grid - mcp.coef[j]
-    loss = -moved * (X[:, j] @ residual) + 0.5 * moved**2 * (X[:, j] @ X[:, j])
-    best = min(best, (loss + [penalty.value(np.array([b])) for b in grid]).min() - penalty.value(mcp.coef[j : j + 1]))
-print(f"The best step on a grid lowers the objective by {max(0.0, -best):.1e} of {mcp.objective:.1f}")
-assert best > -1e-9 * mcp.objective
+    moved = grid - mcp.coef_[j]
+    loss = (-moved * (X[:, j] @ residual) + 0.5 * moved**2 * (X[:, j] @ X[:, j])) / len(y)
+    best = min(best, (loss + [penalty.value(np.array([b])) for b in grid]).min() - penalty.value(mcp.coef_[j : j + 1]))
+objective = mcp.history_[-1]["objective"]
+print(f"The best step on a grid lowers the objective by {max(0.0, -best):.1e} of {objective:.3f}")
+assert best > -1e-9 * objective
 
 # %%
 # On a cluster it is the same program, with the same bits.
 with LocalCluster(n_workers=2, processes=False, dashboard_address=":0") as cluster, Client(cluster):
-    there = minimise(X, y, loss=Squared(), penalty=MCP(strength, 3.0 / len(y)), tol=1e-10)
-assert (there.coef == mcp.coef).all()
+    there = SparseGLM("squared", MCP(1.0, gamma=3.0 * alpha), alpha, tol=1e-10).fit(X, y)
+assert (there.coef_ == mcp.coef_).all()

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         SparseLogisticRegressionCV,
         sparse_logistic_path,
     )
+    from schmp_estimators.linear.stability import Stability, stability_selection
     from schmp_estimators.mf.estimator import ModelParallelMF
     from schmp_estimators.monitor.callbacks import HeldOutPerplexity
     from schmp_estimators.monitor.display import ConvergenceDisplay
@@ -35,11 +36,13 @@ __all__ = [
     "SparseGLMCV",
     "SparseLogisticRegression",
     "SparseLogisticRegressionCV",
+    "Stability",
     "TopicDisplay",
     "__version__",
     "prioritized_lasso_path",
     "sparse_glm_path",
     "sparse_logistic_path",
+    "stability_selection",
 ]
 
 # Names are imported when they are first used: Dask imports this package while it is itself being imported, to learn the
@@ -57,10 +60,12 @@ _HOME = {
     "SparseGLMCV": "schmp_estimators.linear.glm",
     "SparseLogisticRegression": "schmp_estimators.linear.logistic",
     "SparseLogisticRegressionCV": "schmp_estimators.linear.logistic",
+    "Stability": "schmp_estimators.linear.stability",
     "TopicDisplay": "schmp_estimators.monitor.topic_display",
     "prioritized_lasso_path": "schmp_estimators.linear.lasso",
     "sparse_glm_path": "schmp_estimators.linear.glm",
     "sparse_logistic_path": "schmp_estimators.linear.logistic",
+    "stability_selection": "schmp_estimators.linear.stability",
 }
 
 

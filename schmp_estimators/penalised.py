@@ -1,28 +1,31 @@
-"""Any loss with any penalty, by the solvers of the linear models; bring a loss or a penalty of your own.
+"""Losses and penalties of `SparseGLM`, and what one of your own has to be.
 
 :doc:`../user_guide/penalties` shows how.
 """
 
 from schmp_estimators.linear.losses.base import Derivatives, Level, Loss
+from schmp_estimators.linear.losses.huber import Huber
 from schmp_estimators.linear.losses.logistic import Logistic
+from schmp_estimators.linear.losses.poisson import Poisson
 from schmp_estimators.linear.losses.squared import Squared
-from schmp_estimators.linear.minimise import Minimum, minimise
 from schmp_estimators.linear.penalties.base import Penalty, at, weigh, weigh_rise
 from schmp_estimators.linear.penalties.elastic_net import ElasticNet
 from schmp_estimators.linear.penalties.l1 import L1
+from schmp_estimators.linear.penalties.mcp import MCP
 
 __all__ = [
     "L1",
+    "MCP",
     "Derivatives",
     "ElasticNet",
+    "Huber",
     "Level",
     "Logistic",
     "Loss",
-    "Minimum",
     "Penalty",
+    "Poisson",
     "Squared",
     "at",
-    "minimise",
     "weigh",
     "weigh_rise",
 ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from copy import copy
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any, NamedTuple, Self
 
@@ -20,24 +22,24 @@ from sklearn.utils.metadata_routing import (
     _routing_enabled,
     process_routing,
 )
-from sklearn.utils.validation import column_or_1d
 
 from schmp_estimators.core.door.inputs import is_dask
 from schmp_estimators.core.door.masks import unmask
 from schmp_estimators.core.engine.dynamic import Steps
 from schmp_estimators.core.following import FollowedEstimator, undone_on_error
 from schmp_estimators.core.places.place import Place, begun_anew, choose_place
+from schmp_estimators.linear.blocks import fetched_folds
 from schmp_estimators.linear.data.samples import Samples, check_input, check_weights, here, read_samples
 from schmp_estimators.linear.fold_paths import Fold, FoldAtHand, Folded
 from schmp_estimators.linear.folding import FoldedProblem, open_folds
-from schmp_estimators.linear.grids import Floats, Grid
+from schmp_estimators.linear.grids import Floats, Grid, best_of, ratios_of, within_one_standard_error
 from schmp_estimators.linear.losses.base import Loss
+from schmp_estimators.linear.opening import find_solver
 from schmp_estimators.linear.penalties.base import Penalty
 from schmp_estimators.linear.penalties.choose import by_name, unit_penalty
-from schmp_estimators.linear.programs.choose import choose_solver, is_quadratic
 from schmp_estimators.linear.programs.folds import Drop, Plan
 from schmp_estimators.linear.programs.path import PathOptions
-from schmp_estimators.linear.targets import class_weights, classifies, find_classes, without_unit
+from schmp_estimators.linear.targets import classifies, find_fold_targets, positives
 from schmp_estimators.linear.texts import described
 
 
@@ -63,16 +65,6 @@ class Given(NamedTuple):
         if mask is not None and not is_dask(X):
             X, mask = (X.tocsr()[used].tocsc() if hasattr(X, "tocsr") else X[used]), None
         return Samples(X, y, weights, mask)
-
-
-class _Targets(NamedTuple):
-    """What is fitted."""
-
-    #: of the samples that count: responses, or numbers of classes
-    codes: NDArray[Any]
-    #: of all samples, if they are not all alike: what they weigh in fits
-    factors: NDArray[np.float64] | None
-    classes: NDArray[Any] | None
 
 
 class CrossValidated(FollowedEstimator):
@@ -141,7 +133,25 @@ class CrossValidated(FollowedEstimator):
         with undone_on_error(self), chosen as place:
             given = {"y": y, "sample_weight": sample_weight, **params}
             found = begun_anew(place, lambda: {name: here(value, name, place) for name, value in given.items()})
-            return self._fit(place, X, found.pop("y"), found.pop("sample_weight"), found)
+            y, sample_weight = found.pop("y"), found.pop("sample_weight")
+            fit = self._fit if np.ndim(np.asarray(y)) < 2 else self._fit_targets
+            return fit(place, X, y, sample_weight, found)
+
+    def _fit_targets(self, place: Place, X: Any, y: Any, sample_weight: Any, params: dict[str, Any]) -> Self:
+        """Choose a penalty for each of several targets."""
+        y = np.asarray(y)
+        if y.shape[1] < 2 or classifies(self._loss()):
+            return self._fit(place, X, y, sample_weight, params)
+        splitter, fits = check_cv(self.cv), []
+        for column in y.T:
+            one = copy(self)
+            one.cv = splitter
+            fits.append(vars(one._fit(place, X, column, sample_weight, dict(params))))
+        alike = ("n_features_in_", "feature_names_in_")
+        names = [name for name in fits[0] if name.endswith("_") and not name.startswith("_")]
+        found = {name: fits[0][name] if name in alike else np.array([one[name] for one in fits]) for name in names}
+        self.__dict__.update(found)
+        return self
 
     def _loss(self) -> Loss:
         raise NotImplementedError
@@ -152,9 +162,9 @@ class CrossValidated(FollowedEstimator):
     def _grid(self) -> Grid:
         raise NotImplementedError
 
-    def _unit(self) -> Penalty:
-        """Return the penalty of strength one."""
-        found: Penalty = unit_penalty(self, self.l1_ratio, self.penalty_factors, self.positive)
+    def _unit(self, ratio: Any) -> Penalty:
+        """Return the penalty of strength one, with an L1 ratio."""
+        found: Penalty = unit_penalty(self, ratio, self.penalty_factors, self.positive)
         return found
 
     def _model(self, value: float) -> Any:
@@ -162,38 +172,42 @@ class CrossValidated(FollowedEstimator):
         kind, others = self._kind, {"n_jobs", "verbose", "class_weight"}
         given = {name: getattr(self, name) for name in set(self._get_param_names()) & set(kind._get_param_names())}
         given["penalty_factors"] = by_name(self.penalty_factors, getattr(self, "feature_names_in_", None))
+        given["l1_ratio"] = self.l1_ratio_
         return kind(**{name: one for name, one in given.items() if name not in others}, **{self._grid().name: value})
 
     def _fit(self, place: Place, X: Any, y: Any, sample_weight: Any, params: dict[str, Any]) -> Self:
         self._check()
-        loss, grid = self._loss(), self._grid()
+        loss, grid, ratios = self._loss(), self._grid(), ratios_of(self.l1_ratio)
         given = self._read(place, X, y, sample_weight, **({} if classifies(loss) else {"y_numeric": True}))
         routed = self._route(sample_weight, params)
         counted = np.ones(len(given.y), bool) if given.weights is None else given.weights > 0.0
-        targets = self._targets(loss, given, counted)
-        fitted = counted if targets.factors is None else targets.factors > 0.0
+        targets = find_fold_targets(loss, given.y, given.weights, self.class_weight, counted, self.fit_intercept)
+        if targets.joint and targets.classes is not None:
+            loss = replace(loss, n_outputs=len(targets.classes))
         folds = self._folds(given, routed)
-        self._check_folds(targets.classes, folds, given.y, fitted)
-        weights, unit = targets.factors, 1.0
-        if weights is not None:
-            used, unit = without_unit(weights[counted])
-            weights = weights if len(used) else None
+        targets.check_folds(folds, brief(self.cv))
         responses: list[Any] = [targets.codes]
-        if weights is not None and classifies(loss):  # weights in scores are others, without those of classes
+        if targets.weights is not None and classifies(loss):  # weights in scores are others, without those of classes
             scored = routed.score.get("sample_weight")
             responses.append(np.ones(len(targets.codes)) if scored is None else np.asarray(scored, float)[counted])
-        samples = given._replace(weights=weights).rows(counted)
-        plan = make_plan(folds, fitted, counted)
+        samples = given._replace(weights=targets.weights).rows(counted)
+        plan = make_plan(folds, targets.fitted, counted)
         with self._opened(place, given, samples, np.array(responses), plan) as (problem, context):
-            options = PathOptions(penalty := self._unit(), self.tol, self.max_iter, self.fit_intercept)
             score = partial(self._score, given, routed.score, np.flatnonzero(counted))
-            common = (problem, loss, options, grid, unit, targets.codes, targets.classes, self._what, score)
-            solver = choose_solver(None, problem.extent, grid.count, penalty) if is_quadratic(loss) else "rounds"
-            at_hand = Folded(*common, problem.fetch(solver, options))
-            values = self._values_of(grid, at_hand, len(folds))
-            found = self._fit_folds(context, given, folds, at_hand, values)
+            found = []
+            for ratio in ratios:
+                options = PathOptions(penalty := self._unit(ratio), self.tol, self.max_iter, self.fit_intercept)
+                solver = find_solver(None, problem.extent, grid.count, loss, penalty)
+                if solver == "blocks":
+                    labels = [] if targets.classes is None or targets.joint else positives(len(targets.classes))
+                    at_hand: Any = fetched_folds(problem, self.fit_intercept, loss, penalty, labels)
+                else:
+                    at_hand = problem.fetch(solver, options)
+                common = Folded(problem, loss, options, grid, targets, self._what, score, at_hand)
+                values = self._values_of(grid, common, len(folds))
+                found.append((common, values, self._fit_folds(context, given, folds, common, values)))
+            self._choose(grid.name, ratios, found)
             problem.close()
-            self._choose(grid.name, values, found)
             final = self._final(context, place, given._replace(weights=targets.factors))
             kept = ("classes_", "coef_", "intercept_", "dual_gap_", "n_iter_")
             self.__dict__.update({name: getattr(final, name) for name in kept if hasattr(final, name)})
@@ -205,39 +219,31 @@ class CrossValidated(FollowedEstimator):
             return grid.given
         whole = given.at_hand(n_folds)
         if whole is not None:
-            return grid.values(whole.largest(0), whole.total, given.unit)
+            return grid.values(whole.largest(0), whole.total, given.targets.unit)
         [values] = given.problem.run([Fold(given, n_folds).grid_of_all])
         return values
 
-    def _choose(self, name: str, values: Floats, found: Floats) -> None:
-        chosen = [best_of(self._sign * found), within_one_standard_error(self._sign * found)]
-        best, simple = values[chosen].tolist()
-        self.__dict__.update({f"{name}s_": values, self._values: found, f"{name}_": best, f"{name}_1se_": simple})
-
-    def _targets(self, loss: Loss, given: Given, counted: NDArray[np.bool_]) -> _Targets:
-        """Return what is fitted to the samples that count, and what samples weigh in fits."""
-        if not classifies(loss):
-            y = column_or_1d(given.y).astype(np.float64, copy=False)
-            return _Targets(y[counted], given.weights, None)
-        classes, codes = find_classes(given.y[counted])
-        weights = np.empty(0) if given.weights is None else given.weights[counted]
-        factors = class_weights(self.class_weight, classes, given.y[counted], weights)
-        if not len(factors):
-            return _Targets(codes, None, classes)
-        weighed = np.zeros(len(given.y))
-        weighed[counted] = factors
-        return _Targets(codes, weighed, classes)
-
-    def _check_folds(self, classes: Any, folds: Any, y: NDArray[Any], fitted: NDArray[np.bool_]) -> None:
-        if classes is None:
-            return
-        for train, _ in folds:
-            found = np.unique(y[train][fitted[train]])
-            if len(found) < 2:
-                raise ValueError(
-                    f"cv={brief(self.cv)} leaves one class only, {found[0]!r}, to fit a fold to; give a splitter "
-                    "that spreads each class over the folds, such as StratifiedKFold, or fewer folds"
-                )
+    def _choose(self, name: str, ratios: Sequence[Any], found: Sequence[tuple[Folded, Floats, Floats]]) -> None:
+        """Set what has been found, what is chosen, and the coefficients of all samples along the path that it is on."""
+        commons, values, scores = zip(*found, strict=True)
+        best, count = divmod(best_of(self._sign * np.concatenate(scores)), len(values[0]))
+        simple = within_one_standard_error(self._sign * scores[best])
+        path = FoldAtHand(commons[best], len(commons[best].problem.plan.folds), values[best])
+        [[coefs, levels]] = commons[best].problem.run([path.all_solutions])
+        several, of_paths = np.ndim(self.l1_ratio) > 0, self._grid().given is None
+        self.__dict__.update(
+            {
+                f"{name}s_": np.array(values) if several and of_paths else values[0],
+                self._values: np.array(scores) if several else scores[0],
+                f"{name}_": float(values[best][count]),
+                f"{name}_1se_": float(values[best][simple]),
+                "l1_ratio_": ratios[best],
+                "coefs_path_": coefs[0].T if len(coefs) == 1 else coefs.transpose(0, 2, 1),
+                "intercepts_path_": levels[0] if len(levels) == 1 else levels,
+                "coef_1se_": coefs[0, simple] if commons[best].targets.classes is None else coefs[:, simple],
+                "intercept_1se_": levels[0, simple] if commons[best].targets.classes is None else levels[:, simple],
+            }
+        )
 
     def _score(self, given: Given, params: Mapping[str, Any], kept: NDArray[np.int64], fold: Fold) -> Steps:
         """Return how good the present fit of a fold is on the samples held out; `kept` are those that count."""
@@ -314,7 +320,7 @@ class CrossValidated(FollowedEstimator):
     def _followed(self, X: Any, y: Any) -> Iterator[Any]:
         """Give the task of the whole fit to add tasks to."""
         with self._progress_bar():
-            context = self._init_callback_context(max_subtasks=self._n_tasks)
+            context = self._init_callback_context(max_subtasks=self._n_tasks + np.size(self.l1_ratio) - 1)
             context.call_on_fit_task_begin(estimator=self, X=X, y=y)
             yield context
             context.call_on_fit_task_end(estimator=self, X=X, y=y, reconstruction_attributes=lambda: vars(self).copy())
@@ -390,24 +396,3 @@ def make_plan(folds: Sequence[tuple[Any, Any]], fitted: NDArray[np.bool_], score
 def brief(cv: Any) -> str:
     """Return a splitter, or the beginning of its folds, on one line."""
     return " ".join(reprlib.repr(cv).split())
-
-
-def best_of(values: NDArray[np.float64]) -> int:
-    """Return the row with the largest mean, the first of equals; rows with NaN were not tried in every fold.
-
-    Folds count alike, whatever their weight, as in scikit-learn's `LassoCV` and `LogisticRegressionCV`.
-    """
-    means = values.mean(axis=1)
-    return int(np.argmax(np.where(np.isnan(means), -np.inf, means)))
-
-
-def within_one_standard_error(values: NDArray[np.float64]) -> int:
-    """Return the first row whose mean is at most one standard error below that of the best row.
-
-    The standard error is that of the best row's mean over folds, zero with one fold.  Hastie, Tibshirani and Friedman,
-    "The Elements of Statistical Learning", 2009, section 7.10.
-    """
-    best = values[best_of(values)]
-    error = best.std(ddof=1) / np.sqrt(len(best)) if len(best) > 1 else 0.0
-    with np.errstate(invalid="ignore"):
-        return int(np.argmax(values.mean(axis=1) >= best.mean() - error))

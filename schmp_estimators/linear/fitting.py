@@ -1,6 +1,7 @@
 """What all sparse linear models do in a fit: input, the choice of the solver, one target after the other."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from time import perf_counter
 from typing import Any, Self
@@ -14,13 +15,14 @@ from schmp_estimators.core.door.masks import unmask
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.linear import opening as shared
+from schmp_estimators.linear.blocks import by_class, fetched, is_joint
 from schmp_estimators.linear.checkpoint import Checkpointing, check_checkpoint
 from schmp_estimators.linear.data.samples import read_samples
 from schmp_estimators.linear.following import CertifiedEstimator
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.penalties.choose import choose_penalty, factors_of
 from schmp_estimators.linear.predicting import LinearModel
-from schmp_estimators.linear.programs.choose import choose_solver, is_quadratic, make_model, make_program
+from schmp_estimators.linear.programs.choose import is_quadratic, make_model, make_program
 from schmp_estimators.linear.programs.homotopy import Solution, record_of
 from schmp_estimators.linear.targets import Targets, find_targets, reading
 from schmp_estimators.linear.texts import described
@@ -112,7 +114,9 @@ class SparseModel(CertifiedEstimator, LinearModel):
         self._check()
         loss = self._loss()
         samples = read_samples(self, X, y, sample_weight, place=place, **reading(loss))
-        targets = find_targets(loss, samples, self.class_weight)
+        targets = find_targets(loss, samples, self.class_weight, self.fit_intercept)
+        if is_joint(loss):
+            loss = replace(loss, n_outputs=len(targets.classes))
         models = [] if models is None else models
         models.clear()  # input that is lost is read again
         opened: dict[str, Any] = {"n_shards": self.n_shards, "name": self._name}
@@ -127,12 +131,10 @@ class SparseModel(CertifiedEstimator, LinearModel):
             kept = np.float32 if problem.extent.dtype == np.float32 else np.float64
             attributes = partial(_attributes, models, targets, scale, kept)
             followed = follower.watch(problem.rounds, attributes)
-            starts = self._starts(len(targets.jobs), problem.extent.n_columns, loss)
+            starts = self._starts(targets, problem.extent.n_columns, loss)
             penalty = self._penalty(strength, self._factors())
-            self.solver_ = choose_solver(self, problem.extent, len(starts), penalty)
-            if self.solver_ in shared.AT_HAND and not is_quadratic(loss):
-                self.solver_ = "rounds"
-            if not self._fit_at_hand(problem, followed, models, starts, kept):
+            self.solver_ = shared.find_solver(self, problem.extent, len(starts), loss, penalty)
+            if not self._fit_at_hand(problem, followed, models, starts, kept, loss, targets):
                 identity = shared.identity_of(self, problem, penalty)
                 checkpointing = Checkpointing(self, problem, identity, len(starts))
                 asked = {"per_weight": per_weight, "dtype": kept}
@@ -144,32 +146,51 @@ class SparseModel(CertifiedEstimator, LinearModel):
         self.__dict__.update(attributes())
         return self
 
-    def _starts(self, n_targets: int, n_columns: int, loss: Loss) -> list[tuple[np.ndarray, float]]:
+    def _starts(self, targets: Targets, n_columns: int, loss: Loss) -> list[tuple[np.ndarray, float]]:
         """Return the coefficients and the intercept that each fit starts from; none stand for zeros."""
+        n_targets = len(targets.classes) if is_joint(loss) and targets.classes is not None else len(targets.jobs)
         coef = np.atleast_2d(unmask(self.coef_, "coef_")) if self.warm_start and hasattr(self, "coef_") else None
         if coef is None or coef.shape != (n_targets, n_columns):
-            return [(np.empty(0), 0.0)] * n_targets
+            return [(np.empty(0), 0.0)] * len(targets.jobs)
+        if is_joint(loss):
+            return [(coef.astype(np.float64).ravel(), 0.0)]
         levels = np.zeros(n_targets)
         if self.fit_intercept and not is_quadratic(loss):
-            levels += self.intercept_
+            levels += self.intercept_ - targets.shifts
         return list(zip(coef.astype(np.float64), levels.tolist(), strict=True))
 
-    def _fit_at_hand(self, problem: shared.Problem, followed: Any, models: list[Any], starts: Any, dtype: type) -> bool:
+    def _fit_at_hand(
+        self,
+        problem: shared.Problem,
+        followed: Any,
+        models: list[Any],
+        starts: Any,
+        dtype: type,
+        loss: Any,
+        targets: Targets,
+    ) -> bool:
         """Fit all targets where all columns are, until a callback ends that; returns False if that is not the way."""
         n_columns, solutions, records = problem.extent.n_columns, list[Solution](), list[dict[str, float]]()
-        if self.solver_ not in shared.AT_HAND:
+        if self.solver_ not in {"blocks", *shared.AT_HAND}:
             return False
         factors, strength = self._factors(), self.alpha
         if not np.ndim(factors):  # factors that are all alike multiply alpha
             factors, strength = 1.0, strength * factors
-        found = shared.at_hand(problem, self.solver_, self.fit_intercept, self._penalty(1.0, factors))
+        unit = self._penalty(1.0, factors)
+        found: Any
+        if self.solver_ == "blocks":
+            found = fetched(problem, self.fit_intercept, loss, unit, targets.labels)
+            shared.tell_of(problem, found)
+        else:
+            found = shared.at_hand(problem, self.solver_, self.fit_intercept, unit)
         if found is not None:
             with one_blas_thread():
                 for target, (given, _) in enumerate(starts):
                     began, tolerance = perf_counter(), self.tol * found.square(target)
                     start = given if len(given) else np.zeros(n_columns)
                     points = found.fit(target, strength * found.total, tolerance, self.max_iter, start)
-                    solutions.append(found.rounded(target, points, tolerance, dtype))
+                    rounded = found.as_dtype if self.solver_ == "blocks" else found.rounded
+                    solutions.append(rounded(target, points, tolerance, dtype))
                     records.append(record_of(solutions[-1], int(points.work[0]), perf_counter() - began))
         if found is None or (not found.at_hand and any(one.fell_short for one in solutions)):
             self.solver_ = "rounds"
@@ -203,6 +224,12 @@ def _attributes(models: Sequence[Any], targets: Targets, scale: float | None, dt
 
     Gaps of objectives that are sums become `scale` times these, or, without one, those of means.
     """
+    if models and np.ndim(models[0].coef) == 2:  # of all classes at once
+        [model] = models
+        coef, level = by_class(model.coef, model.intercept)
+        figures = np.array([model.certified_gap / model.total_weight]), np.array([max(1, model.n_iter)])
+        found = {"classes_": targets.classes, "coef_": coef.astype(dtype), "intercept_": level}
+        return {**found, "dual_gap_": figures[0], "n_iter_": figures[1]}
     count, classes = len(targets.jobs), targets.classes
     coefs: np.ndarray = np.zeros((count, max(model.n_columns for model in models)), dtype)
     levels, gaps, steps = np.zeros(count), np.full(count, np.inf), np.ones(count, int)
@@ -211,7 +238,7 @@ def _attributes(models: Sequence[Any], targets: Targets, scale: float | None, dt
             coefs[number], levels[number], steps[number] = model.coef, model.intercept, max(1, model.n_iter)
             gap = model.certified_gap
             gaps[number] = gap / model.total_weight if scale is None else scale * gap
-    found = {"coef_": coefs, "intercept_": levels, "dual_gap_": gaps}
+    found = {"coef_": coefs, "intercept_": levels + targets.shifts, "dual_gap_": gaps}
     if not all(getattr(model, "certified", True) for model in models):
         found |= {"dual_gap_": np.full(count, np.nan), "stationarity_": gaps}
     if classes is not None:

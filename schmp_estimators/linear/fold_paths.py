@@ -8,9 +8,11 @@ import numpy as np
 
 from schmp_estimators.core.engine.dynamic import Steps, Sum, abreast
 from schmp_estimators.linear import opening as shared
+from schmp_estimators.linear.blocks import BlocksAtHand, by_class
 from schmp_estimators.linear.folding import FoldedProblem
 from schmp_estimators.linear.grids import Floats, Grid
 from schmp_estimators.linear.losses.base import Loss
+from schmp_estimators.linear.programs.centred import Rows
 from schmp_estimators.linear.programs.choose import is_quadratic
 from schmp_estimators.linear.programs.folds import (
     Drop,
@@ -23,7 +25,7 @@ from schmp_estimators.linear.programs.folds import (
 from schmp_estimators.linear.programs.homotopy import HomotopyProblem
 from schmp_estimators.linear.programs.input import Label, is_sparse, resolution
 from schmp_estimators.linear.programs.path import PathOptions, make_path
-from schmp_estimators.linear.targets import positives
+from schmp_estimators.linear.targets import FoldTargets, positives
 
 
 class Folded(NamedTuple):
@@ -33,15 +35,12 @@ class Folded(NamedTuple):
     loss: Loss
     options: PathOptions
     grid: Grid
-    unit: float
-    #: (n_rows,) numbers of classes, and these, or None
-    codes: np.ndarray
-    classes: np.ndarray | None
+    targets: FoldTargets
     #: what a fit is called in warnings, and how good it is on the samples held out
     what: str
     score: Callable[["Fold"], Steps]
     #: returns the problem of a fold, if it needs no rounds
-    at_hand: Callable[[int], HomotopyProblem | None] = lambda _: None
+    at_hand: Callable[[int], Any] = lambda _: None
 
 
 class Fold:
@@ -55,7 +54,7 @@ class Fold:
         self.codes = tuple(np.unique(self._codes()).tolist())
         #: number of the class of each fit, which is fitted against all others
         self.labels: Sequence[int] = ()
-        if given.classes is not None:
+        if given.targets.classes is not None:
             self.labels = [self.codes[k] for k in positives(len(self.codes))]
         shape = given.loss, given.options, size, n_partitions, resolution(problem.extent.dtype)
         count = max(1, len(self.labels))
@@ -64,9 +63,9 @@ class Fold:
 
     def _codes(self) -> np.ndarray:
         given = self.given
-        if given.classes is None:
+        if given.targets.classes is None:
             return np.empty(0)
-        return given.codes if self.is_whole else given.codes[given.problem.plan.folds[self.number][0]]
+        return given.targets.codes if self.is_whole else given.targets.codes[given.problem.plan.folds[self.number][0]]
 
     def start(self) -> Steps:
         """Get ready for the first penalty; returns the smallest λ whose solution is zero."""
@@ -83,7 +82,7 @@ class Fold:
         """Return the penalties that fit these samples."""
         largest = yield from self.start()
         yield Drop(self.number)
-        return self.given.grid.values(largest, self.total, self.given.unit)
+        return self.given.grid.values(largest, self.total, self.given.targets.unit)
 
     @property
     def total(self) -> float:
@@ -93,7 +92,7 @@ class Fold:
     def go_to(self, value: float) -> Steps:
         """Fit with a penalty."""
         self.value, given = value, self.given
-        strength = given.grid.strength(value, self.total, given.unit)
+        strength = given.grid.strength(value, self.total, given.targets.unit)
         if len(self.paths) == 1:
             yield from self.paths[0].go_to(strength)
         else:
@@ -125,7 +124,8 @@ class Fold:
     def solution(self) -> tuple[Floats, Floats]:
         """Return the coefficients and intercepts, one row of each."""
         models = [path.model for path in self.paths]
-        return np.array([model.coef for model in models]), np.array([model.intercept for model in models])
+        levels = np.array([model.intercept for model in models]) + self.given.targets.shift
+        return np.array([model.coef for model in models]), levels
 
     def attributes(self) -> dict[str, Any]:
         """Return the fitted attributes as they are now."""
@@ -133,10 +133,10 @@ class Fold:
 
     def of_all_classes(self, coef: Floats, levels: Floats) -> dict[str, Any]:
         """Return coefficients and intercepts for which classes that this fold has not are impossible."""
-        classes = self.given.classes
+        classes = self.given.targets.classes
         if classes is None:
             return {"coef_": coef[0], "intercept_": float(levels[0])}
-        if len(self.codes) < len(classes):
+        if len(self.codes) < len(classes) and not self.given.targets.joint:
             signs = np.array([[-1.0], [1.0]]) if len(self.codes) == 2 else np.ones((len(self.codes), 1))
             whole, intercept = np.zeros((len(classes), coef.shape[1])), np.full(len(classes), -np.inf)
             whole[list(self.codes)] = signs * coef
@@ -166,16 +166,28 @@ class FoldAtHand(Fold):
         found = given.at_hand(self.number)
         if found is not None:
             values, tolerance = self._values.tolist(), given.options.tolerance * found.square(0)
-            strengths = np.array([given.grid.strength(value, found.total, given.unit) for value in values])
+            strengths = np.array([given.grid.strength(value, found.total, given.targets.unit) for value in values])
             points = found.path(0, strengths, tolerance, given.options.max_iter)
             if found.at_hand or (points.gaps <= tolerance).all():
                 errors = np.zeros(len(values))
-                if not self.is_whole:
+                if not self.is_whole and isinstance(found, BlocksAtHand):
+                    errors = found.deviances(points, self._test_rows())
+                elif not self.is_whole:
                     errors = yield from self._errors(found, points.coefs)
                 solutions = zip(found.solutions(0, points, tolerance), errors.tolist(), strict=True)
                 self._points = dict(zip(values, solutions, strict=True))
                 return None
         return (yield from super().start())
+
+    def all_solutions(self) -> Steps:
+        """Return the coefficients (k, t, p) and intercepts (k, t) of k classes, or of one target, for each penalty."""
+        yield from self.start()
+        found = []
+        for value in self._values.tolist():
+            yield from self.go_to(value)
+            found.append(self.solution())
+        yield Drop(self.number)
+        return tuple(np.stack(part, axis=1) for part in zip(*found, strict=True))
 
     def _errors(self, found: HomotopyProblem, coefs: np.ndarray) -> Steps:
         data, rows = found.whole, self.given.problem.rows
@@ -186,6 +198,14 @@ class FoldAtHand(Fold):
         columns, [response], weights = rows.part(self.given.problem.plan.folds[self.number][1])
         left = response - data.levels[0] - coefs @ (columns - data.means[:, None])
         return np.average(left**2, axis=1, weights=weights if len(weights) else None)
+
+    def _test_rows(self) -> Rows:
+        """Return the rows held out, as the loss has them."""
+        given = self.given
+        rows = given.problem.rows.part(given.problem.plan.folds[self.number][1])
+        if given.targets.classes is None or given.targets.joint:
+            return rows
+        return rows._replace(responses=np.where(rows.responses[:1] == self.labels[0], 1.0, -1.0))
 
     def go_to(self, value: float) -> Steps:
         """Take the solution for a penalty."""
@@ -204,7 +224,8 @@ class FoldAtHand(Fold):
         if self._points is None:
             return super().solution()
         solution = self._points[self.value][0]
-        return solution.coef[None].copy(), np.array([solution.intercept])
+        coef, levels = by_class(solution.coef.copy(), solution.intercept)
+        return coef, levels + self.given.targets.shift
 
 
 def _of_fit(number: int, position: int, job: Any) -> OfFold:

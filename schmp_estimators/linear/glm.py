@@ -10,17 +10,23 @@ from sklearn.utils import ClassifierTags, RegressorTags, Tags
 
 from schmp_estimators.core.door.masks import unmask
 from schmp_estimators.core.engine.dynamic import Steps, Sum
+from schmp_estimators.linear.blocks import is_joint
 from schmp_estimators.linear.cross_validated import CrossValidated
 from schmp_estimators.linear.fitting import SparseModel
 from schmp_estimators.linear.fold_paths import Fold
 from schmp_estimators.linear.grids import Alphas, Grid
 from schmp_estimators.linear.losses.base import Loss
+from schmp_estimators.linear.losses.huber import Huber
 from schmp_estimators.linear.losses.logistic import Logistic
+from schmp_estimators.linear.losses.multinomial import Multinomial
+from schmp_estimators.linear.losses.poisson import Poisson
 from schmp_estimators.linear.losses.squared import Squared
 from schmp_estimators.linear.paths import Path
-from schmp_estimators.linear.penalties.base import Penalty, fields_of
+from schmp_estimators.linear.penalties.base import Penalty, fields_of, read_only
 from schmp_estimators.linear.penalties.choose import choose_penalty, factors_of
+from schmp_estimators.linear.penalties.group import Group, group_penalty
 from schmp_estimators.linear.penalties.l1 import L1
+from schmp_estimators.linear.penalties.mcp import MCP
 from schmp_estimators.linear.predicting import Deciding
 from schmp_estimators.linear.programs.choose import kind_of
 from schmp_estimators.linear.programs.folds import HeldOutLoss, OfFold
@@ -28,11 +34,21 @@ from schmp_estimators.linear.targets import classifies
 from schmp_estimators.linear.texts import check_arguments, described, keep
 
 #: By name: what makes a loss, and what makes a penalty of a strength: of ratio, factors and `positive`.
-LOSSES: dict[str, Any] = {"squared": Squared, "logistic": Logistic}
+LOSSES: dict[str, Any] = {
+    "squared": Squared,
+    "logistic": Logistic,
+    "multinomial": Multinomial,
+    "poisson": Poisson,
+    "huber": Huber,
+}
 PENALTIES: dict[str, Any] = {
     "l1": lambda strength, _, factors, positive: choose_penalty(strength, 1.0, factors, positive),
     "elasticnet": choose_penalty,
+    "group": None,  # which needs more than strengths
+    "mcp": lambda strength, _, factors, positive: MCP(read_only(strength * factors), _GAMMA),
 }
+#: Zhang's γ: coefficients of standardised columns are not shrunk from γ times the penalty on.
+_GAMMA = 3.0
 
 
 def find_loss(loss: Any) -> Loss:
@@ -43,13 +59,19 @@ def find_loss(loss: Any) -> Loss:
     return found
 
 
-def make_penalty(asked: Any, owner: Any, strength: float, factors: Any = None) -> Any:
-    """Return the penalty of a strength that parameters stand for, for the columns that `owner` knows of."""
+def make_penalty(asked: Any, owner: Any, strength: float, ratio: Any, factors: Any = None) -> Any:
+    """Return the penalty of a strength that parameters stand for, for the columns that `owner` knows of.
+
+    The L1 ratio is half and half if nothing is said.
+    """
     given = asked.penalty
+    if given == "group":
+        groups = range(owner.n_features_in_) if asked.groups is None else asked.groups
+        return group_penalty(groups, owner.n_features_in_, asked.penalty_factors).scaled(strength)
     if isinstance(given, str):
         if factors is None:
             factors = factors_of(owner, asked.penalty_factors, asked.positive)
-        return PENALTIES[given](strength, _ratio(asked), factors, bool(asked.positive))
+        return PENALTIES[given](strength, 0.5 if ratio is None else ratio, factors, bool(asked.positive))
     penalty = type(given)(*(unmask(field, "penalty") for field in fields_of(given)))
     for field in fields_of(penalty):
         if np.ndim(field) and np.shape(field) != (owner.n_features_in_,):
@@ -70,21 +92,29 @@ def check_pair(asked: Any, schedule: str = "resolve") -> None:
     ValueError
         If a parameter does not go with the penalty.
     """
-    penalty, is_named = asked.penalty, isinstance(asked.penalty, str)
+    penalty, loss = asked.penalty, find_loss(asked.loss)
+    is_named, grouped = isinstance(penalty, str), penalty == "group" or isinstance(penalty, Group)
     if is_named and penalty not in PENALTIES:
         raise ValueError(
             f"penalty={penalty!r}; give one of {sorted(PENALTIES)}, or an object such as penalised.Penalty describes"
         )
     if asked.l1_ratio is not None and penalty != "elasticnet":
         raise ValueError(f'l1_ratio={asked.l1_ratio!r} goes with penalty="elasticnet"; got penalty={penalty!r}')
+    if asked.groups is not None and penalty != "group":
+        raise ValueError(f'groups goes with penalty="group"; got penalty={penalty!r}')
+    if asked.positive and penalty in ("mcp", "group"):
+        raise ValueError(f'positive=True does not go with penalty={penalty!r}; give penalty="l1"')
     if not is_named and (asked.penalty_factors is not None or asked.positive):
         raise ValueError("penalty_factors and positive go with a penalty given by name; an object says both itself")
-    kind_of(schedule, find_loss(asked.loss), L1(1.0) if is_named else penalty)
-
-
-def _ratio(asked: Any) -> float:
-    """Return the L1 ratio, half and half if nothing is said."""
-    return 0.5 if asked.l1_ratio is None else asked.l1_ratio
+    if not grouped and not is_joint(loss):
+        kind_of(schedule, loss, L1(1.0) if is_named else penalty)
+        return
+    if penalty == "group" and asked.groups is None and not is_joint(loss):
+        raise ValueError('penalty="group" needs groups: the group of each column, or the columns of each group')
+    if not grouped and penalty not in ("l1", "elasticnet"):
+        raise ValueError(f'loss="multinomial" goes with "l1", "elasticnet" and "group"; got penalty={penalty!r}')
+    if schedule != "resolve" or getattr(asked, "checkpoint", None) is not None:
+        raise ValueError('penalty="group" and loss="multinomial" go with schedule="resolve" and without checkpoint')
 
 
 class _Pair(Deciding, BaseEstimator):
@@ -97,14 +127,19 @@ class _Pair(Deciding, BaseEstimator):
     def _classifies(self) -> bool:  # type: ignore[override]
         return classifies(find_loss(self.loss))
 
+    @property
+    def _loss_to_predict(self) -> Any:
+        return find_loss(self.loss)
+
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
+        tags.target_tags.positive_only = not getattr(find_loss(self.loss), "signed", True)
         if self._classifies:
             tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags()
         else:
             tags.estimator_type, tags.regressor_tags = "regressor", RegressorTags()
-            tags.target_tags.multi_output = isinstance(self, SparseModel)
+            tags.target_tags.multi_output = True
         return tags
 
     def _loss(self) -> Loss:
@@ -180,6 +215,7 @@ class SparseGLM(_Pair, SparseModel):
         *,
         l1_ratio: float | None = None,
         penalty_factors: Any = None,
+        groups: Any = None,
         fit_intercept: bool = True,
         schedule: str = "resolve",
         class_weight: Any = None,
@@ -204,13 +240,18 @@ class SparseGLM(_Pair, SparseModel):
         super()._check()
         check_pair(self, self.schedule)
 
+    def _factors(self) -> Any:
+        return 1.0 if self.penalty == "group" else super()._factors()
+
     def _penalty(self, strength: float, factors: Any) -> Any:
-        return make_penalty(self, self, strength, factors)
+        return make_penalty(self, self, strength, self.l1_ratio, factors)
 
 
 @described
 class SparseGLMCV(_Pair, CrossValidated):
     """Linear model of any loss with any penalty, whose strength is chosen by cross-validation along a path.
+
+    For each of several targets (y of two dimensions) one is chosen; attributes then have one more dimension, the first.
 
     Parameters
     ----------
@@ -229,9 +270,9 @@ class SparseGLMCV(_Pair, CrossValidated):
     alpha_1se_ : float
         Largest penalty whose mean is at most one standard error, that of the smallest mean, above the smallest mean:
         a simpler model that is about as good.
-    alphas_ : ndarray of shape (n_alphas,)
-        Penalties tried, falling.
-    deviance_path_ : ndarray of shape (n_alphas, n_folds)
+    alphas_ : ndarray of shape (n_alphas,) or (n_ratios, n_alphas)
+        Penalties tried, falling; of several L1 ratios a row for each, unless they are given.
+    deviance_path_ : ndarray of shape (n_alphas, n_folds) or (n_ratios, n_alphas, n_folds)
         Twice the mean loss of the samples that each fold holds out, weighted by `sample_weight`: of squared loss the
         mean squared error.  Of several classes the sum over all of them.
     classes_ : ndarray of shape (n_classes,)
@@ -245,6 +286,11 @@ class SparseGLMCV(_Pair, CrossValidated):
         Duality gap of the fit on all samples; of classes an array.
     n_iter_ : int
         Outer steps of the fit on all samples; of classes an array.
+    l1_ratio_
+    coefs_path_
+    intercepts_path_
+    coef_1se_
+    intercept_1se_
     n_features_in_
     feature_names_in_
 
@@ -274,6 +320,7 @@ class SparseGLMCV(_Pair, CrossValidated):
         alphas: Any = 100,
         l1_ratio: float | None = None,
         penalty_factors: Any = None,
+        groups: Any = None,
         cv: Any = None,
         fit_intercept: bool = True,
         class_weight: Any = None,
@@ -291,8 +338,8 @@ class SparseGLMCV(_Pair, CrossValidated):
     def _grid(self) -> Grid:
         return Alphas.of(self.alphas, self.eps)
 
-    def _unit(self) -> Penalty:
-        found: Penalty = make_penalty(self, self, 1.0)
+    def _unit(self, ratio: Any) -> Penalty:
+        found: Penalty = make_penalty(self, self, 1.0, ratio)
         return found
 
     def _score(self, given: Any, params: Any, kept: Any, fold: Fold) -> Steps:
@@ -320,6 +367,7 @@ def sparse_glm_path(
     alphas: Any = 100,
     l1_ratio: float | None = None,
     penalty_factors: Any = None,
+    groups: Any = None,
     fit_intercept: bool = True,
     class_weight: Any = None,
     positive: bool = False,
@@ -380,6 +428,6 @@ def sparse_glm_path(
     check_pair(asked)
     fits: dict[str, Any] = {"fit_intercept": fit_intercept, "max_iter": max_iter, "tol": tol}
     fits |= {"class_weight": class_weight}
-    unit = partial(make_penalty, asked, strength=1.0)
+    unit = partial(make_penalty, asked, strength=1.0, ratio=l1_ratio)
     path = Path("sparse_glm_path", "The model", find_loss(loss), Alphas.of(alphas, eps), unit, **fits)
     return path(X, y, sample_weight)

@@ -123,3 +123,34 @@ def positive_values(name: str, given: Any) -> Floats | None:
             f"{name}={given!r}; give numbers from {WEAKEST:g} to {STRONGEST:g}, or how many to space geometrically"
         )
     return np.sort(values)
+
+
+def best_of(values: NDArray[np.float64]) -> int:
+    """Return the row with the largest mean, the first of equals; rows with NaN were not tried in every fold.
+
+    Folds count alike, whatever their weight, as in scikit-learn's `LassoCV` and `LogisticRegressionCV`.
+    """
+    means = values.mean(axis=1)
+    return int(np.argmax(np.where(np.isnan(means), -np.inf, means)))
+
+
+def within_one_standard_error(values: NDArray[np.float64]) -> int:
+    """Return the first row whose mean is at most one standard error below that of the best row.
+
+    The standard error is that of the best row's mean over folds, zero with one fold.  Hastie, Tibshirani and Friedman,
+    "The Elements of Statistical Learning", 2009, section 7.10.
+    """
+    best = values[best_of(values)]
+    error = best.std(ddof=1) / np.sqrt(len(best)) if len(best) > 1 else 0.0
+    with np.errstate(invalid="ignore"):
+        return int(np.argmax(values.mean(axis=1) >= best.mean() - error))
+
+
+def ratios_of(given: Any) -> list[Any]:
+    """Return the L1 ratios to be tried."""
+    if np.ndim(given) == 0:
+        return [given]
+    found = np.asarray(unmask(given, "l1_ratio"), np.float64)
+    if found.ndim != 1 or not len(found) or not ((found >= 1e-6) & (found <= 1.0)).all():
+        raise ValueError(f"l1_ratio={given!r}; give one number from 1e-6 to 1, or a list of them")
+    return found.tolist()

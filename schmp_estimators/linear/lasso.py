@@ -109,8 +109,10 @@ class PrioritizedLasso(MultiOutputMixin, SparseModel, LinearRegressor):
 
 
 @described
-class PrioritizedLassoCV(CrossValidated, LinearRegressor):
+class PrioritizedLassoCV(MultiOutputMixin, CrossValidated, LinearRegressor):
     """Lasso whose penalty is chosen by cross-validation along a path.
+
+    For each of several targets (y of two dimensions) one is chosen; attributes then have one more dimension, the first.
 
     Parameters
     ----------
@@ -129,9 +131,9 @@ class PrioritizedLassoCV(CrossValidated, LinearRegressor):
     alpha_1se_ : float
         Largest penalty whose mean is at most one standard error, that of the smallest mean, above the smallest mean:
         a simpler model that is about as good.
-    alphas_ : ndarray of shape (n_alphas,)
-        Penalties tried, falling.
-    mse_path_ : ndarray of shape (n_alphas, n_folds)
+    alphas_ : ndarray of shape (n_alphas,) or (n_ratios, n_alphas)
+        Penalties tried, falling; of several L1 ratios a row for each, unless they are given.
+    mse_path_ : ndarray of shape (n_alphas, n_folds) or (n_ratios, n_alphas, n_folds)
         Mean squared error of each held-out fold, weighted by `sample_weight`; NaN where a callback has ended a path.
     coef_ : ndarray of shape (n_features,)
         Coefficients of the fit on all samples with `alpha_`.
@@ -143,6 +145,11 @@ class PrioritizedLassoCV(CrossValidated, LinearRegressor):
         Duality gap of the fit on all samples.
     n_iter_ : int
         Outer steps of the fit on all samples.
+    l1_ratio_
+    coefs_path_
+    intercepts_path_
+    coef_1se_
+    intercept_1se_
     n_features_in_
     feature_names_in_
 

@@ -162,7 +162,7 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
         a simpler model that is about as good.
     Cs_ : ndarray of shape (n_Cs,)
         Values tried, rising.
-    scores_ : ndarray of shape (n_Cs, n_folds)
+    scores_ : ndarray of shape (n_Cs, n_folds) or (n_ratios, n_Cs, n_folds)
         Score of each held-out fold, weighted by `sample_weight`; NaN where a callback has ended a path.
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
         Coefficients of the fit on all samples with `C_`.
@@ -174,6 +174,11 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
         Duality gaps of the fit on all samples.
     n_iter_ : ndarray of shape (1,) or (n_classes,)
         Outer steps of the fit on all samples.
+    l1_ratio_
+    coefs_path_
+    intercepts_path_
+    coef_1se_
+    intercept_1se_
     n_features_in_
     feature_names_in_
 
@@ -243,7 +248,7 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
         if self.scoring in (None, "accuracy") and set(params) <= {"sample_weight"}:
             right, total = yield Sum(OfFold(fold.number, Right(fold.functions(), fold.codes)))
             return right / total
-        classes = fold.given.classes
+        classes = fold.given.targets.classes
         partials = yield OfFold(fold.number, Decisions(fold.functions()))
         values = np.concatenate([one for one in partials if one is not None], axis=1)
         rows = kept[fold.given.problem.held_out(fold.number)]

@@ -22,6 +22,7 @@ from schmp_estimators.core.following import undone_on_error
 from schmp_estimators.core.places.place import Place, begun_anew, choose_place
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.reduction import tree_merge
+from schmp_estimators.linear.blocks import has_blocks
 from schmp_estimators.linear.checkpoint import Checkpointing
 from schmp_estimators.linear.data.samples import (
     Samples,
@@ -31,11 +32,12 @@ from schmp_estimators.linear.data.samples import (
     explain_sums,
 )
 from schmp_estimators.linear.following import Followed
-from schmp_estimators.linear.penalties.base import fields_of
+from schmp_estimators.linear.losses.base import Loss
+from schmp_estimators.linear.penalties.base import Penalty, fields_of
 from schmp_estimators.linear.penalties.choose import factors_of
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.centred import Fetch, Summarise, Summary, centre, centred_products, joined
-from schmp_estimators.linear.programs.choose import AT_HAND, is_small
+from schmp_estimators.linear.programs.choose import AT_HAND, choose_solver, is_quadratic, is_small
 from schmp_estimators.linear.programs.folds import Plan, fold_parts, fold_rows
 from schmp_estimators.linear.programs.homotopy import HomotopyProblem
 from schmp_estimators.linear.programs.input import Extent, split_rows
@@ -75,6 +77,14 @@ class Problem:
         """Apply one job to all partitions, and return their answers."""
         rounds: PlaceOfRounds = self.rounds
         return rounds.collect(rounds.submit(apply_job, job))
+
+
+def find_solver(asked: Any, size: Extent, n_fits: int, loss: Loss, penalty: Penalty) -> str:
+    """Return which solver a fit takes; see `choose_solver`, which knows of squared loss and a duality gap."""
+    if has_blocks(loss, penalty):
+        return "blocks"
+    found = choose_solver(asked, size, n_fits, penalty)
+    return "rounds" if found in AT_HAND and not (is_quadratic(loss) and penalty.certified) else found
 
 
 def at_hand(problem: Problem, solver: str, fit_intercept: bool, penalty: Any) -> HomotopyProblem | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,14 +15,14 @@ from schmp_estimators.core.engine.dynamic import Steps, run_coroutine
 from schmp_estimators.core.places.place import Place, begun_anew, choose_place
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.linear import opening as shared
+from schmp_estimators.linear.blocks import by_class, fetched, is_joint
 from schmp_estimators.linear.data.samples import read_samples
 from schmp_estimators.linear.grids import Grid
 from schmp_estimators.linear.losses.base import Loss
-from schmp_estimators.linear.programs.choose import choose_solver, is_quadratic
 from schmp_estimators.linear.programs.input import resolution
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.path import PathOptions, make_path
-from schmp_estimators.linear.targets import classifies, find_targets
+from schmp_estimators.linear.targets import Targets, classifies, find_targets
 
 #: Part of the gap that the solution before has at a penalty, to which that at this penalty has to come.
 _OF_STEP = 0.01
@@ -108,8 +108,8 @@ class Path:
         owner = type(self.owner, (BaseEstimator,), {})()
         options = {} if classifies(self.loss) else {"y_numeric": True}
         samples = read_samples(owner, X, y, sample_weight, place=place, **options)
-        targets = find_targets(self.loss, samples, self.class_weight)
-        if len(targets.jobs) > 1 and targets.classes is not None:
+        targets = find_targets(self.loss, samples, self.class_weight, self.fit_intercept)
+        if len(targets.labels) > 1 and targets.classes is not None:
             count, named = len(targets.classes), ", ".join(map(repr, targets.classes[:5].tolist()))
             raise ValueError(
                 f"y holds {count} classes, {named}{', …' if count > 5 else ''} (of samples with positive weight); a "
@@ -118,24 +118,32 @@ class Path:
         opened = shared.open_rows(owner, samples, targets.responses, targets.weights, place, name="path")
         with opened as problem, one_blas_thread():
             penalty = self.penalty(owner)
-            found = self._at_hand(problem, penalty, targets.unit)
+            found = self._at_hand(problem, penalty, targets)
             return self._by_rounds(problem, penalty, targets) if found is None else found
 
-    def _at_hand(self, problem: shared.Problem, penalty: Any, unit: float) -> Any:
+    def _at_hand(self, problem: shared.Problem, penalty: Any, targets: Targets) -> Any:
         """Return the path of a problem that needs no rounds; None if it does."""
-        if not is_quadratic(self.loss):
-            return None
-        solver = choose_solver(None, problem.extent, self.grid.count, penalty)
-        found = shared.at_hand(problem, solver, self.fit_intercept, penalty)
+        solver = shared.find_solver(None, problem.extent, self.grid.count, self.loss, penalty)
+        found: Any
+        if solver == "blocks":
+            loss = replace(self.loss, n_outputs=len(targets.classes)) if is_joint(self.loss) else self.loss
+            found = fetched(problem, self.fit_intercept, loss, penalty, targets.labels)
+        else:
+            found = shared.at_hand(problem, solver, self.fit_intercept, penalty)
         if found is None:
             return None
+        unit = targets.unit
         values, tolerance = self.grid.values(found.largest(0), found.total, unit), self.tol * found.square(0)
         strengths = np.array([self.grid.strength(value, found.total, unit) for value in values.tolist()])
         points = found.path(0, strengths, tolerance, self.max_iter)
         if not found.at_hand and (points.gaps > tolerance).any():
             return None
         solutions = found.solutions(0, points, tolerance)
-        return self._told(values, solutions, points.coefs.T, found.intercepts(0, points.coefs), unit)
+        if solver != "blocks":
+            return self._told(values, solutions, points.coefs.T, found.intercepts(0, points.coefs), unit)
+        rows = [by_class(*one) for one in zip(points.coefs, points.intercepts, strict=True)]
+        coefs, levels = (np.stack(part, axis=-1) for part in zip(*rows, strict=True))
+        return self._told(values, solutions, *((coefs, levels) if len(coefs) > 1 else (coefs[0], levels[0])), unit)
 
     def _by_rounds(self, problem: shared.Problem, penalty: Any, targets: Any) -> Any:
         size, unit = problem.extent, targets.unit
@@ -150,7 +158,9 @@ class Path:
         points, coefs = program.points, np.zeros((len(program.points), size.n_columns))
         for row, point in zip(coefs, points, strict=True):
             row[point.support] = point.coef
-        return self._told(program.values, points, coefs.T, np.array([one.intercept for one in points]), unit)
+        return self._told(
+            program.values, points, coefs.T, np.array([one.intercept for one in points]) + targets.shifts, unit
+        )
 
     def _told(self, values: Floats, points: Sequence[Any], coefs: Floats, intercepts: Floats, unit: float) -> Any:
         """Return a path in the user's units; warns of fits that fell short."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.special import expit
+from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import Tags
@@ -27,8 +27,9 @@ _AT_A_TIME = 1 << 24
 class LinearModel:
     """A linear model with coefficients, most of them zero."""
 
-    #: whether it is a classifier
+    #: whether it is a classifier, and a loss that knows how to predict, and how good that is
     _classifies = False
+    _loss_to_predict: Any = None
     coef_: np.ndarray
     intercept_: Any
 
@@ -49,10 +50,13 @@ class LinearModel:
             dtype = getattr(self, "classes_", np.empty(0)).dtype
             return _apply_rows(self, _labels, X, n_outputs=None, dtype=dtype, name="logistic-predict")
         n_targets = len(self.coef_) if np.ndim(getattr(self, "coef_", 0)) == 2 else None
-        return _apply_rows(self, _scores, X, n_outputs=n_targets, dtype=np.float64, name="lasso-predict")
+        function: Any = _Means(self._loss_to_predict.mean) if hasattr(self._loss_to_predict, "mean") else _scores
+        return _apply_rows(self, function, X, n_outputs=n_targets, dtype=np.float64, name="lasso-predict")
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return how good predictions are, 1 at best: R² of a regressor, accuracy of a classifier.
+        """Return how good predictions are, 1 at best: accuracy of a classifier, R² of a regressor.
+
+        Of Poisson loss it is the part of the deviance that they explain.
 
         Parameters
         ----------
@@ -69,8 +73,10 @@ class LinearModel:
             The score.
         """
         y = check_responses(self, here(y, "y"), multi_output=True, y_numeric=not self._classifies)
-        measure = accuracy_score if self._classifies else r2_score
-        return float(measure(y, self.predict(X), sample_weight=here(sample_weight, "sample_weight")))
+        given = y, np.asarray(self.predict(X)), here(sample_weight, "sample_weight")
+        if hasattr(self._loss_to_predict, "score"):
+            return float(self._loss_to_predict.score(*given))
+        return float((accuracy_score if self._classifies else r2_score)(*given[:2], sample_weight=given[2]))
 
     @property
     def sparse_coef_(self) -> sp.csr_array:
@@ -135,9 +141,8 @@ class Deciding(LinearModel):
             Probabilities, in the order of `classes_`; each row sums to 1.
         """
         n_classes = len(getattr(self, "classes_", ()))
-        return _apply_rows(
-            self, _probabilities, X, n_outputs=n_classes, dtype=np.float64, name="logistic-predict-proba"
-        )
+        function = _shares if hasattr(self._loss_to_predict, "n_outputs") else _probabilities
+        return _apply_rows(self, function, X, n_outputs=n_classes, dtype=np.float64, name="logistic-predict-proba")
 
     @available_if(lambda model: model._classifies)
     def predict_log_proba(self, X: Any) -> np.ndarray:
@@ -154,9 +159,8 @@ class Deciding(LinearModel):
             Logarithms of probabilities.
         """
         n_classes = len(getattr(self, "classes_", ()))
-        return _apply_rows(
-            self, _log_probabilities, X, n_outputs=n_classes, dtype=np.float64, name="logistic-predict-log-proba"
-        )
+        function = _log_shares if hasattr(self._loss_to_predict, "n_outputs") else _log_probabilities
+        return _apply_rows(self, function, X, n_outputs=n_classes, dtype=np.float64, name="logistic-predict-log-proba")
 
 
 class LinearClassifier(Penalised, Deciding, ClassifierMixin, BaseEstimator):
@@ -176,6 +180,15 @@ def _probabilities(scores: np.ndarray, classes: np.ndarray) -> np.ndarray:
     logarithms = -np.logaddexp(0.0, -scores)
     odds = np.exp(logarithms - logarithms.max(axis=1, keepdims=True))
     return odds / odds.sum(axis=1, keepdims=True)
+
+
+def _shares(scores: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Return the probabilities of a loss of all classes at once."""
+    return _probabilities(scores, classes) if scores.shape[1] == 1 else softmax(scores, axis=1)
+
+
+def _log_shares(scores: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    return np.log(_shares(scores, classes))
 
 
 def _log_probabilities(scores: np.ndarray, classes: np.ndarray) -> np.ndarray:
@@ -215,6 +228,16 @@ def _apply(function: Callable[[Any, Any], Any], X: Any, model: tuple[Any, Any, A
 def _apply_to_chunk(function: Callable[[Any, Any], Any], owner: str, rows: Any, model: tuple[Any, Any, Any]) -> Any:
     outputs = _apply(function, check_finite(rows, owner), model)
     return outputs if outputs.ndim == 2 else outputs[:, None]
+
+
+class _Means(NamedTuple):
+    """Makes predictions of decision values."""
+
+    mean: Callable[[Any], Any]
+
+    def __call__(self, values: Any, classes: Any) -> Any:
+        """Return them."""
+        return self.mean(values)
 
 
 def _scores(values: Any, classes: Any) -> Any:

@@ -6,11 +6,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d
 
+from schmp_estimators.linear.blocks import is_joint
 from schmp_estimators.linear.data.samples import Samples
 from schmp_estimators.linear.losses.base import Loss
+from schmp_estimators.linear.programs.choose import is_quadratic
 from schmp_estimators.linear.programs.input import Label, Target
 
+_SPREAD = "give a splitter that spreads each class over the folds, such as StratifiedKFold, or fewer folds"
 #: Classes up to which scikit-learn does not warn that y may be a response, and integers that float64 can hold.
 _FEW, _EXACT = 10, 2.0**53
 
@@ -27,6 +31,13 @@ class Targets(NamedTuple):
     #: what each sample weighs, if they weigh alike
     unit: float = 1.0
     classes: np.ndarray | None = None
+    #: of each target, what has been taken from its responses
+    shifts: Any = 0.0
+
+    @property
+    def labels(self) -> Sequence[int]:
+        """Numbers of the classes that are fitted one after the other, each against all others."""
+        return [job.code for job in self.jobs if isinstance(job, Label)]
 
 
 def classifies(loss: Loss) -> bool:
@@ -39,7 +50,13 @@ def reading(loss: Loss) -> dict[str, Any]:
     return {} if classifies(loss) else {"multi_output": True, "y_numeric": True}
 
 
-def find_targets(loss: Loss, samples: Samples, class_weight: Any = None) -> Targets:
+def shifts_of(loss: Loss, responses: np.ndarray, fit_intercept: bool) -> Any:
+    """Return what is to be taken from responses (k, n) for the intercept to be near zero: rounding grows with both."""
+    shifted = fit_intercept and getattr(loss, "of_difference", False) and not is_quadratic(loss)
+    return responses.mean(axis=-1) if shifted else 0.0
+
+
+def find_targets(loss: Loss, samples: Samples, class_weight: Any, fit_intercept: bool) -> Targets:
     """Return what a loss is fitted to.
 
     Raises
@@ -50,14 +67,17 @@ def find_targets(loss: Loss, samples: Samples, class_weight: Any = None) -> Targ
     if not classifies(loss):
         responses = samples.y.reshape(len(samples.y), -1).T
         weights, unit = without_unit(samples.weights)
-        return Targets(responses, weights, [Target(k) if k else None for k in range(len(responses))], unit)
+        shifts = shifts_of(loss, responses, fit_intercept)
+        jobs = [Target(k) if k else None for k in range(len(responses))]
+        return Targets(responses - np.reshape(shifts, (-1, 1)), weights, jobs, unit, shifts=shifts)
     classes, codes = find_classes(samples.y)
     if len(classes) < 2:
         raise ValueError(
             f"y holds one class only, {classes[0]!r} (of samples with positive weight); give samples of two or more"
         )
     weights, unit = without_unit(class_weights(class_weight, classes, samples.y, samples.weights))
-    return Targets(codes, weights, [Label(k) for k in positives(len(classes))], unit, classes)
+    jobs = [None] if is_joint(loss) else [Label(k) for k in positives(len(classes))]
+    return Targets(codes, weights, jobs, unit, classes)
 
 
 def positives(n_classes: int) -> Sequence[int]:
@@ -70,6 +90,57 @@ def without_unit(weights: np.ndarray) -> tuple[np.ndarray, float]:
     if len(weights) and (weights == weights[0]).all():
         return np.empty(0), float(weights[0])
     return weights, 1.0
+
+
+class FoldTargets(NamedTuple):
+    """What is fitted in a cross-validation."""
+
+    #: of the samples that count: responses, or numbers of classes
+    codes: np.ndarray
+    #: of all samples: responses or labels, what they weigh in fits, if anything is said, and whether they are fitted
+    y: np.ndarray
+    factors: np.ndarray | None
+    fitted: np.ndarray
+    #: the same weights, if they are not all alike, and else what each is
+    weights: np.ndarray | None
+    unit: float
+    classes: np.ndarray | None
+    #: what has been taken from responses
+    shift: float = 0.0
+    #: whether the loss is one of all classes at once
+    joint: bool = False
+
+    def check_folds(self, folds: Sequence[tuple[Any, Any]], cv: str) -> None:
+        """Raise ValueError if a fold is fitted to samples of one class, or not to all, of a loss of all."""
+        for train, _ in folds if self.classes is not None else ():
+            found = np.unique(self.y[train][self.fitted[train]])
+            if self.joint and len(found) < len(self.classes):
+                raise ValueError(
+                    f"cv={cv} leaves {len(found)} of {len(self.classes)} classes to fit a fold to; {_SPREAD}"
+                )
+            if len(found) < 2:
+                raise ValueError(f"cv={cv} leaves one class only, {found[0]!r}, to fit a fold to; {_SPREAD}")
+
+
+def find_fold_targets(
+    loss: Loss, y: np.ndarray, weights: np.ndarray | None, class_weight: Any, counted: np.ndarray, fit_intercept: bool
+) -> FoldTargets:
+    """Return what a loss is fitted to; of all samples those count that have weight."""
+    factors, classes, shift = weights, None, 0.0
+    if classifies(loss):
+        classes, codes = find_classes(y[counted])
+        known = np.empty(0) if weights is None else weights[counted]
+        found, factors = class_weights(class_weight, classes, y[counted], known), None
+        if len(found):
+            factors = np.zeros(len(y))
+            factors[counted] = found
+    else:
+        codes = column_or_1d(y).astype(np.float64, copy=False)[counted]
+        shift = shifts_of(loss, codes, fit_intercept)
+        codes = codes - shift
+    fitted = counted if factors is None else factors > 0.0
+    used, unit = without_unit(np.empty(0) if factors is None else factors[counted])
+    return FoldTargets(codes, y, factors, fitted, factors if len(used) else None, unit, classes, shift, is_joint(loss))
 
 
 def find_classes(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -39,6 +39,7 @@ _CONSTRAINTS: dict[str, Any] = {
     "C": [_STRENGTH],
     "l1_ratio": [Interval(Real, 1e-6, 1, closed="both")],
     "penalty_factors": ["array-like", dict],
+    "groups": ["array-like"],
     "fit_intercept": ["boolean"],
     "schedule": [StrOptions(set(SCHEDULES))],
     "class_weight": [dict, StrOptions({"balanced"})],
@@ -70,23 +71,31 @@ X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features
     where it is: each chunk of rows makes a partition.
 sample_weight : array-like or Dask collection of shape (n_samples,)
     Weights of the samples, ≥ 0.
-loss : {"squared", "logistic"} or object
-    The loss ℓ: ½(y − u)² of a prediction u, ln(1 + e^{−yu}) of two classes −1 and 1, which may be named otherwise, or
-    one of your own: see `~schmp_estimators.penalised.Loss`.
-penalty : {"l1", "elasticnet"} or object
-    The penalty P: Σ f|β|, Σ f(ρ|β| + ½(1 − ρ)β²), or one of your own: see `~schmp_estimators.penalised.Penalty`.
+loss : {"squared", "logistic", "multinomial", "poisson", "huber"} or object
+    The loss ℓ: ½(y − u)² of a prediction u; ln(1 + e^{−yu}) of two classes −1 and 1, which may be named otherwise; that
+    of all classes at once, ln Σ e^{u_k} − u_y, with coefficients for each, of two classes their difference; half
+    the deviance of counts y ≥ 0 with the mean e^u; that of Huber with ε = 1.35, or
+    `~schmp_estimators.penalised.Huber` with another ε; or one of your own: see `~schmp_estimators.penalised.Loss`.
+penalty : {"l1", "elasticnet", "group", "mcp"} or object
+    The penalty P: Σ f|β|; Σ f(ρ|β| + ½(1 − ρ)β²); Σ f‖β_g‖ of `groups`, with a factor for each, by default the roots of
+    their sizes, for X of up to 2²² entries, as is "multinomial"; the minimax concave one with γ = 3; or one of your
+    own, of strength one: see `~schmp_estimators.penalised.Penalty`.
 alpha : float
     Strength of the penalty, from 1e-300 to 1e300.
 C : float
     Weight of the loss against the penalty, from 1e-300 to 1e300; as in
     :class:`sklearn.linear_model.LogisticRegression`.
 l1_ratio : float
-    Part ρ of the penalty that is absolute values, from 1e-6 to 1; the rest is squares.
+    Part ρ of the penalty that is absolute values, from 1e-6 to 1; the rest is squares.  Cross-validation also takes a
+    list, and chooses one of them.
 penalty_factors : array-like of shape (n_features,), dict or None
     Factors f ≥ 0 by which the penalty of each coefficient is multiplied; they are not rescaled.  A dict, or a Series
     with strings as index, has them by the names of columns, and 1 for those that it does not name.  A coefficient
     with factor 0 is never penalised, as it should be for covariates, which may depend on each other; what they
     tell by less than the rounding of their values is left out.  None: all are 1.
+groups : array-like or None
+    For penalty="group": the group of each column, or for each group the numbers of its columns.  None: each column is a
+    group, which joins its coefficients for all classes.
 fit_intercept : bool
     Whether to fit the intercept b, which is not penalised.  X is then centred implicitly: it is neither copied nor
     made dense.
@@ -148,10 +157,20 @@ history_ : list of dict
     One record per certificate: iterations, seconds, samples (entries of X and of Gram matrices operated upon),
     objective and dual_gap, per unit of sample weight, support (non-zero coefficients), scope (columns looked at).  Of
     several targets or classes: one after the other.  The solvers "gram" and "columns" give one certificate for each.
-solver_ : {"gram", "columns", "rounds", "scheduled"}
+solver_ : {"gram", "columns", "blocks", "rounds", "scheduled"}
     How the fit was made; the user guide has a table.
 classes_ : ndarray of shape (n_classes,)
     Class labels.
+l1_ratio_ : float
+    The L1 ratio that has been chosen.
+coefs_path_ : ndarray of shape (n_features, n_penalties) or (n_classes, n_features, n_penalties)
+    Coefficients of all samples along the path with `l1_ratio_`.
+intercepts_path_ : ndarray of shape (n_penalties,) or (n_classes, n_penalties)
+    Intercepts along it.
+coef_1se_ : ndarray of the shape of `coef_`
+    Coefficients of all samples for the simpler model.
+intercept_1se_ : float or ndarray of the shape of `intercept_`
+    Its intercept.
 n_features_in_ : int
     Number of features.
 feature_names_in_ : ndarray of shape (n_features,)
@@ -214,6 +233,8 @@ def _constraints(thing: Callable[..., Any]) -> dict[str, Any]:
         if name in _CONSTRAINTS:
             known = _CONSTRAINTS[name]
             found[name] = [*known, None] if parameter.default is None and known != "no_validation" else known
+    if "cv" in found and "l1_ratio" in found:
+        found["l1_ratio"] = [*found["l1_ratio"], "array-like"]
     return found
 
 

@@ -12,11 +12,14 @@ from sklearn.utils.validation import check_is_fitted
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: By the attribute that holds the penalties: that with a value for each fold, the choices, what the values are called.
+#: By the attribute that has a value for each fold: what penalties are called, and what the values are.
 _SCORED = {
-    "alphas_": ("mse_path_", ("alpha_", "alpha_1se_"), "Mean squared error"),
-    "Cs_": ("scores_", ("C_", "C_1se_"), "Score"),
+    "mse_path_": ("alpha", "Mean squared error"),
+    "deviance_path_": ("alpha", "Deviance"),
+    "scores_": ("C", "Score"),
 }
+#: Counts on top at most, and the least distance of two names, as a part of the height.
+_MOST_COUNTS, _APART = 9, 0.045
 
 
 class PathDisplay:
@@ -36,6 +39,10 @@ class PathDisplay:
         What the curves are.
     choices : dict of str to float, optional
         Penalties to be marked, by their names; then the mean of the curves and its standard error are drawn.
+    counts : array-like of shape (n_penalties,), optional
+        Number of coefficients that are not zero, to be written on top.
+    labels : dict of int to str, optional
+        Names of curves, to be written where these end.
 
     Attributes
     ----------
@@ -49,6 +56,10 @@ class PathDisplay:
         One standard error below and above it.
     choices_ : list of matplotlib Line2D
         Where `choices` are.
+    labels_ : list of matplotlib Text
+        Names of curves.
+    counts_ : matplotlib axis or None
+        The numbers of coefficients on top.
 
     See Also
     --------
@@ -77,15 +88,26 @@ class PathDisplay:
         name: str,
         value_name: str,
         choices: dict[str, float] | None = None,
+        counts: Any = None,
+        labels: dict[int, str] | None = None,
     ) -> None:
         self.penalties, self.curves = penalties, curves
         self.name, self.value_name, self.choices = name, value_name, choices
+        self.counts, self.labels = counts, labels
 
     @classmethod
     def from_path(
-        cls, penalties: Any, coefs: Any, *, name: str | None = None, ax: Axes | None = None, **kwargs: Any
+        cls,
+        penalties: Any,
+        coefs: Any,
+        *,
+        name: str | None = None,
+        names: Any = None,
+        n_named: int = 8,
+        ax: Axes | None = None,
+        **kwargs: Any,
     ) -> PathDisplay:
-        """Plot the coefficients along a path.
+        """Plot the coefficients along a path, with the names of the largest, and how many are not zero.
 
         Parameters
         ----------
@@ -95,6 +117,10 @@ class PathDisplay:
             Coefficients, as `prioritized_lasso_path` and `sparse_logistic_path` return them.
         name : {"alpha", "C"}, optional
             What the penalties are; by default alpha if they fall, and C if they rise.
+        names : array-like of shape (n_features,), optional
+            Names of the columns; by default "x0", "x1" and so on.
+        n_named : int, default=8
+            Number of coefficients whose names are written: those that are largest in the end.
         ax : matplotlib Axes, optional
             Where to draw; by default in a new figure.
         **kwargs : dict
@@ -107,7 +133,7 @@ class PathDisplay:
         Raises
         ------
         ValueError
-            If there are not as many penalties as columns of `coefs`, or `name` is unknown.
+            If there are not as many penalties as columns of `coefs`, or names as rows, or `name` is unknown.
         """
         check_matplotlib_support(f"{cls.__name__}.from_path")
         penalties, coefs = np.asarray(penalties, float), np.asarray(coefs, float)
@@ -120,21 +146,48 @@ class PathDisplay:
             name = "alpha" if penalties[0] >= penalties[-1] else "C"
         if name not in ("alpha", "C"):
             raise ValueError(f"name={name!r}; it must be 'alpha' or 'C'")
-        used = coefs[(coefs != 0.0).any(axis=1)]
-        return cls(penalties, used.T, name=name, value_name="Coefficient").plot(ax=ax, **kwargs)
+        names = [f"x{j}" for j in range(len(coefs))] if names is None else [str(one) for one in names]
+        if len(names) != len(coefs):
+            raise ValueError(f"names holds {len(names)} names; give one for each of the {len(coefs)} rows of coefs")
+        used = np.flatnonzero((coefs != 0.0).any(axis=1))
+        ends = np.abs(coefs[used, -1])
+        largest = [int(one) for one in np.argsort(-ends, kind="stable")[:n_named] if ends[one] > 0.0]
+        return cls(
+            penalties,
+            coefs[used].T,
+            name=name,
+            value_name="Coefficient",
+            counts=np.count_nonzero(coefs, axis=0),
+            labels={place: names[used[place]] for place in largest},
+        ).plot(ax=ax, **kwargs)
 
     @classmethod
-    def from_estimator(cls, estimator: Any, *, ax: Axes | None = None, **kwargs: Any) -> PathDisplay:
-        """Plot what each fold has found along the path of a cross-validated estimator, the mean, and what is chosen.
+    def from_estimator(
+        cls,
+        estimator: Any,
+        *,
+        kind: str = "cv",
+        names: Any = None,
+        n_named: int = 8,
+        ax: Axes | None = None,
+        **kwargs: Any,
+    ) -> PathDisplay:
+        """Plot what a cross-validated estimator has found along its path.
 
         Parameters
         ----------
-        estimator : PrioritizedLassoCV or SparseLogisticRegressionCV
+        estimator : PrioritizedLassoCV, SparseLogisticRegressionCV, SparseGLMCV, or a pipeline that ends with one
             Fitted.
+        kind : {"cv", "path"}, default="cv"
+            "cv": the value of each fold, their mean, and what is chosen; "path": the coefficients of all samples.
+        names : array-like of shape (n_features,), optional
+            Names of the columns, for "path"; by default those that the pipeline gives them, or those of the frame.
+        n_named : int, default=8
+            Number of coefficients whose names are written, for "path".
         ax : matplotlib Axes, optional
             Where to draw; by default in a new figure.
         **kwargs : dict
-            Passed to ``Axes.plot`` for the folds.
+            Passed to ``Axes.plot`` for folds or coefficients.
 
         Returns
         -------
@@ -144,23 +197,36 @@ class PathDisplay:
         ------
         TypeError
             If it is another estimator.
+        ValueError
+            If it has several targets or, for "path", several classes, or `kind` is unknown.
         """
         check_matplotlib_support(f"{cls.__name__}.from_estimator")
+        if kind not in ("cv", "path"):
+            raise ValueError(f"kind={kind!r}; it must be 'cv' or 'path'")
         check_is_fitted(estimator)
-        for penalties, (values, choices, value_name) in _SCORED.items():
-            if hasattr(estimator, penalties) and hasattr(estimator, values):
-                chosen = {choice: float(getattr(estimator, choice)) for choice in choices}
-                return cls(
-                    getattr(estimator, penalties),
-                    getattr(estimator, values),
-                    name=penalties[:-2],
-                    value_name=value_name,
-                    choices=chosen,
-                ).plot(ax=ax, **kwargs)
-        raise TypeError(
-            f"{type(estimator).__name__} has chosen no penalty by cross-validation; give a PrioritizedLassoCV or a "
-            "SparseLogisticRegressionCV, or the result of a path to from_path"
-        )
+        model, names = _last_step(estimator, names)
+        found = next((one for one in _SCORED if hasattr(model, one)), None)
+        if found is None:
+            raise TypeError(
+                f"{type(model).__name__} has chosen no penalty by cross-validation; give a PrioritizedLassoCV, a "
+                "SparseLogisticRegressionCV or a SparseGLMCV, or the result of a path to from_path"
+            )
+        name, value_name = _SCORED[found]
+        if np.ndim(getattr(model, f"{name}_")):
+            raise ValueError("the estimator has several targets, each with a path of its own; give that of one target")
+        penalties, values = getattr(model, f"{name}s_"), getattr(model, found)
+        if values.ndim > 2:  # of several L1 ratios
+            row = list(model.l1_ratio).index(model.l1_ratio_)
+            penalties, values = penalties[row] if penalties.ndim > 1 else penalties, values[row]
+        coefs = model.coefs_path_
+        if kind == "path":
+            if coefs.ndim > 2:
+                raise ValueError("there is a path for each of several classes; give coefs_path_[k] to from_path")
+            return cls.from_path(penalties, coefs, name=name, names=names, n_named=n_named, ax=ax, **kwargs)
+        chosen = {choice: float(getattr(model, choice)) for choice in (f"{name}_", f"{name}_1se_")}
+        counts = np.count_nonzero(coefs.any(axis=0) if coefs.ndim > 2 else coefs, axis=0)
+        marks: dict[str, Any] = {"choices": chosen, "counts": counts}
+        return cls(penalties, values, name=name, value_name=value_name, **marks).plot(ax=ax, **kwargs)
 
     def plot(self, *, ax: Axes | None = None, **kwargs: Any) -> PathDisplay:
         """Draw the curves.
@@ -185,7 +251,9 @@ class PathDisplay:
         penalties, curves = np.asarray(self.penalties, float), np.asarray(self.curves, float)
         self.mean_: Any = None
         self.errors_: Any = None
+        self.counts_: Any = None
         self.choices_: list[Any] = []
+        self.labels_: list[Any] = []
         faint = {} if self.choices is None else {"color": "0.8", "linewidth": 0.8}
         self.lines_ = [ax.plot(penalties, curve, **{**faint, **kwargs})[0] for curve in curves.T]
         if self.choices is not None:
@@ -193,6 +261,10 @@ class PathDisplay:
         ax.set_xscale("log")
         if self.name == "alpha" and not ax.xaxis_inverted():
             ax.invert_xaxis()
+        if self.labels:
+            self._write_labels(ax, curves)
+        if self.counts is not None:
+            self._write_counts(ax, penalties)
         ax.set_xlabel(self.name)
         ax.set_ylabel(self.value_name)
         self.ax_, self.figure_ = ax, ax.figure
@@ -208,3 +280,40 @@ class PathDisplay:
         for (choice, at), style in zip((self.choices or {}).items(), ("-", "--"), strict=False):
             self.choices_.append(ax.axvline(at, color="0.3", linestyle=style, label=f"{choice} = {at:.3g}"))
         ax.legend()
+
+    def _write_labels(self, ax: Axes, curves: NDArray[np.float64]) -> None:
+        """Write names beside the ends of curves, apart from each other."""
+        low, high = ax.get_ylim()
+        places = sorted(self.labels or {}, key=lambda place: curves[-1, place])
+        heights = [(curves[-1, place] - low) / (high - low) for place in places]
+        for i in range(1, len(heights)):
+            heights[i] = max(heights[i], heights[i - 1] + _APART)
+        over = max(0.0, heights[-1] - 1.0)
+        for i in reversed(range(len(heights))):  # those that would be above the picture go down again
+            heights[i] = min(heights[i], 1.0 - (len(heights) - 1 - i) * _APART) if over else heights[i]
+        for place, height in zip(places, heights, strict=True):
+            text, color = (self.labels or {})[place], self.lines_[place].get_color()
+            options: dict[str, Any] = {"transform": ax.transAxes, "va": "center", "fontsize": "small", "color": color}
+            self.labels_.append(ax.text(1.01, height, text, **options))
+
+    def _write_counts(self, ax: Axes, penalties: NDArray[np.float64]) -> None:
+        """Write the numbers of coefficients above some penalties."""
+        step = -(-len(penalties) // _MOST_COUNTS)
+        self.counts_ = ax.secondary_xaxis("top")
+        self.counts_.set_xscale("log")
+        self.counts_.set_xticks(penalties[::step], [str(int(count)) for count in np.asarray(self.counts)[::step]])
+        self.counts_.minorticks_off()
+        self.counts_.set_xlabel("Coefficients that are not zero")
+
+
+def _last_step(estimator: Any, names: Any) -> tuple[Any, Any]:
+    """Return the last step of a pipeline, and the names of the columns that it is fitted to."""
+    if not hasattr(estimator, "steps"):
+        return estimator, getattr(estimator, "feature_names_in_", None) if names is None else names
+    model = estimator[-1]
+    if names is None and len(estimator.steps) > 1:
+        try:
+            names = estimator[:-1].get_feature_names_out()
+        except (AttributeError, ValueError):  # a step that gives no names
+            names = getattr(model, "feature_names_in_", None)
+    return model, names

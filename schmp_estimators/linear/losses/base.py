@@ -33,14 +33,14 @@ class Derivatives(NamedTuple):
 
 
 class Loss(Protocol):
-    """A convex loss Σ_i s_i ℓ(y_i, u_i + b) with a derivative that is Lipschitz; u = Xβ, and b is the intercept.
+    """A convex loss Σ_i s_i ℓ(y_i, u_i + b) ≥ 0 that has two derivatives; u = Xβ, and b is the intercept.
 
     Jobs take it to the workers: an instance must be one that pickle knows.
     """
 
     @property
     def smoothness(self) -> float:
-        """A bound of ℓ''."""
+        """A bound of ℓ'', ∞ if there is none: then no columns are screened, and only "resolve" takes it."""
 
     @property
     def certified(self) -> bool:
@@ -107,6 +107,11 @@ class Descends(Loss, Protocol):
         They end where what descent could gain is at most `goal`, or the part `part` of what it was at first; the
         objective never rises.  With `centred` b moves, too.
         """
+
+
+def steepness(loss: Loss, level: Level, weight: float) -> float:
+    """Return the bound of ℓ'', or where there is none its mean at the present point; `weight` is that of all rows."""
+    return loss.smoothness if loss.smoothness < np.inf else level.curvature / weight
 
 
 def weigh(weights: Floats, values: Floats) -> Floats:

@@ -17,6 +17,8 @@ class Squared:
     smoothness = 1.0
     certified = True
     constant_curvature = True
+    #: whether ℓ is a function of y − u − b
+    of_difference = True
 
     def derivatives(self, decision: Floats, target: Floats, weights: Floats, intercept: float) -> Derivatives:
         """Return the loss, s(y − u − b) and s."""

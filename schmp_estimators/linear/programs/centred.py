@@ -171,7 +171,7 @@ def centre(rows: Rows, fit_intercept: bool, by_products: bool, eps: float) -> Ce
             targets = targets * roots
         squares = np.einsum("ij,ij->i", columns, columns)
         raw = squares + total * means**2
-    flat = _flat(squares, raw, eps)
+    flat = is_flat(squares, raw, eps)
     if flat.any() and columns[flat].any():
         return None
     n_rows, lengths = columns.shape[1], (np.sqrt(squares), np.sqrt(raw))
@@ -189,7 +189,7 @@ def centred_products(summary: Summary, n_targets: int, fit_intercept: bool, eps:
         products = products + summary.total * np.outer(summary.means, summary.means)
         means, levels = np.zeros_like(means), np.zeros_like(levels)
     squares = np.diagonal(products)
-    if (_flat(squares, raw, eps)[:n_columns] & summary.varied[:n_columns]).any():
+    if (is_flat(squares, raw, eps)[:n_columns] & summary.varied[:n_columns]).any():
         return None
     lengths = np.sqrt(squares[:n_columns]), np.sqrt(raw[:n_columns])
     aims, own = products[n_columns:, :n_columns].copy(), squares[n_columns:].copy()
@@ -198,7 +198,7 @@ def centred_products(summary: Summary, n_targets: int, fit_intercept: bool, eps:
     return Centred(summary.n_rows, summary.total, levels, means, *lengths, aims, own, inner, *nothing)
 
 
-def _flat(squares: Floats, raw: Floats, eps: float) -> np.ndarray:
+def is_flat(squares: Floats, raw: Floats, eps: float) -> np.ndarray:
     """Return which squares are but rounding, or too small to be relied upon."""
     check_squares(raw)
     found: np.ndarray = squares < np.maximum((SPREAD * eps) ** 2 * raw, SMALLEST_NORM)

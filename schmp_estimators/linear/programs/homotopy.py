@@ -86,7 +86,7 @@ class Solution:
     @property
     def n_columns(self) -> int:
         """Number of columns of X."""
-        return len(self.coef)
+        return int(self.coef.shape[-1])
 
     @property
     def fell_short(self) -> bool:

@@ -67,7 +67,7 @@ class Candidates:
 STATE = (
     "tolerance", "level", "total_weight", "null_objective", "objective", "energy", "touched", "balance", "damping",
     "gap", "best_dual", "scope_dual", "scope_goal", "n_iter", "stalled", "doubts", "scope_steps", "step_backs",
-    "provisional", "fell_short", "coef", "means", "norms", "shifts", "dropped", "scope", "seconds",
+    "steepness", "provisional", "fell_short", "coef", "means", "norms", "shifts", "dropped", "scope", "seconds",
 )  # fmt: skip
 
 
@@ -131,6 +131,8 @@ class Model:
     step_backs: int = 0
     #: least curvature of a row, as a part of the largest
     damping: float = 0.0
+    #: curvature of a row of weight 1, at most, or on average where there is no bound
+    steepness: float = 1.0
     #: Σ s y p at the best intercept (logistic), zero up to rounding
     balance: float = 0.0
     #: whether the fit has ended short of the tolerance

@@ -20,7 +20,7 @@ import numpy as np
 from schmp_estimators.core.engine.dynamic import Steps, Sum
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.linear.kernels.logistic import FLAT
-from schmp_estimators.linear.losses.base import Descends, Level, Loss, Starts
+from schmp_estimators.linear.losses.base import Descends, Level, Loss, Starts, steepness
 from schmp_estimators.linear.penalties.base import Penalty, sizes, take, weigh
 from schmp_estimators.linear.programs import smooth_descent as descents
 from schmp_estimators.linear.programs import smooth_jobs as jobs
@@ -47,21 +47,17 @@ from schmp_estimators.linear.programs.unpenalised import Span, find_span
 _LEAST = 1e-12
 #: Slope, as a part of all weights, above which the intercept is not the best one, and nothing is certified.
 _SETTLED = 1e-9
-#: Part by which the objective may rise where no step lowers it: that is but rounding.
-_RISE = 1e-11
+_RISE = 1e-11  # part by which the objective may rise where no step lowers it: that is but rounding
 _MOST_STEP_BACKS = 2
 #: Newton steps on the columns without penalty, and the largest of them in units of the decision value
 _MOST_NEWTON_STEPS, _LONGEST = 50, 5.0
 #: Newton steps on the support alone after a change of the penalty, and the part of the merit that they are to leave
 _MOST_ALONG, _LEFT_ALONG = 5, 0.01
-#: Newton steps on a sparse working set, and the part of the merit that they are to leave, where the set holds all
-#: violators, and where it holds but some
+#: Newton steps on a sparse working set, and the part of the merit to leave: if it holds all violators, and if some
 _ON_ALL, _ON_SOME = (8, 0.03), (2, 0.3)
 _OF_GAP = 1e-3  # part of the gap that steps in a kernel are to leave where the set is going to grow
 _MOST_CANDIDATES = 6000  # on one Gram matrix
-#: Part of the gap at which a guess is verified on all columns; Newton steps soon make the gap much smaller than that.
-_CHECKED = 1e-3
-
+_CHECKED = 1e-3  # part of the gap at which a guess is verified on all columns
 
 #: Steps that end with the objective at the best intercept, and with the change of coefficients.
 _Settled = Generator[Any, Any, float]
@@ -114,7 +110,7 @@ class ResolveSmooth(Resolve):
             model.null_objective = sums.total * known(0.0)[0]
         else:
             level: Level = yield Sum(jobs.Shift(self.loss, NO_COLUMNS, NO_CHANGE, 0.0))
-            model.null_objective = level.loss
+            model.null_objective = max((yield from self._at_zero()), _LEAST * level.loss)
         check_small(model, self.loss.smoothness)
         model.tolerance *= model.null_objective
         objective = yield from self._settle(self._anew())
@@ -127,6 +123,14 @@ class ResolveSmooth(Resolve):
         products = tree_sum([part.products_about(0.0) for part in partials])
         _, of_target, constant = known(model.level)
         return (yield from self._certify(objective, of_target * products + constant * sums.columns))
+
+    def _at_zero(self) -> _Settled:
+        """Return the objective at zero coefficients, with the best intercept; the partitions are left there."""
+        model, kept = self.model, (self.model.coef, self.model.level)
+        model.coef = np.zeros_like(model.coef)
+        objective = yield from self._settle(self._anew())
+        model.coef, model.level = kept
+        return objective
 
     def recover(self, state: Mapping[str, Any]) -> Steps:
         """Find the columns without penalty again."""
@@ -271,6 +275,7 @@ class ResolveSmooth(Resolve):
             model.level = place
             level = yield Sum(jobs.Shift(self.loss, NO_COLUMNS, NO_CHANGE, place))
         model.balance = level.slope if model.fit_intercept else 0.0
+        model.steepness = steepness(self.loss, level, model.total_weight)
         loss = level.loss
         if self.unpenalised is not None and not self.rounded:
             loss = yield from self._settle_unpenalised(self.unpenalised)
@@ -321,7 +326,7 @@ class ResolveSmooth(Resolve):
         model.touched += len(gradient) * float(model.n_rows)
         coef, penalty = model.coef[model.scope_columns()], model.scope_penalty()
         if not model.certified:
-            norms = self.loss.smoothness * model.norms[model.scope_columns()]
+            norms = model.steepness * model.norms[model.scope_columns()]
             model.certify(objective, merit(penalty, coef, gradient, norms))
             return Seen(gradient, 1.0, np.inf)
         scale = dual_scale(penalty, coef, gradient)
@@ -342,7 +347,7 @@ class ResolveSmooth(Resolve):
     def _solve_on_gram(self, chosen: Indices, scoped: Floats) -> _Solved:
         """Solve the quadratic model on its Gram matrix, the intercept eliminated."""
         model = self.model
-        least = model.damping * self.loss.smoothness
+        least = model.damping * model.steepness
         weighted = jobs.WeightedGram(self.loss, chosen, model.level, model.means, least)
         gram, weighted_sums, total, energy = yield Sum(weighted)
         means = weighted_sums / total

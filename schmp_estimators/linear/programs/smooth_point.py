@@ -8,7 +8,7 @@ import numpy as np
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.logistic import FLAT, LEAST_CURVATURE, NEAR
 from schmp_estimators.linear.kernels.sparse import Chosen, Quadratic, sparse_combine, sparse_slopes
-from schmp_estimators.linear.losses.base import Derivatives, Descends, Level, Loss, Steps, weigh
+from schmp_estimators.linear.losses.base import Derivatives, Descends, Level, Loss, Steps, steepness, weigh
 from schmp_estimators.linear.penalties.base import Penalty, sizes, take
 from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs.certificate import merit
@@ -200,7 +200,8 @@ class Point:
 
     def _model(self, found: Derivatives) -> tuple[ResidualProblem, Floats]:
         """Return the quadratic model at the present point, and the gradient there."""
-        least = np.full(len(found.curvature), self.damping * self.loss.smoothness)
+        count, weight = len(self.decision), float(self.weights.sum())
+        least = np.full(count, self.damping * steepness(self.loss, found.level, weight or count))
         curvature = np.maximum(np.maximum(found.curvature, LEAST_CURVATURE), weigh(self.weights, least))
         count = len(self.coef)
         sums, squares, gradient = np.empty((3, count))

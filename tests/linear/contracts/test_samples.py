@@ -11,6 +11,7 @@ from sklearn.model_selection import GroupKFold
 from schmp_estimators import (
     PrioritizedLasso,
     PrioritizedLassoCV,
+    SparseGLM,
     SparseLogisticRegression,
     SparseLogisticRegressionCV,
     prioritized_lasso_path,
@@ -18,7 +19,7 @@ from schmp_estimators import (
 )
 from schmp_estimators.core.door.inputs import read_chunk
 from schmp_estimators.linear.data.samples import check_length, drop_weightless, read_samples
-from schmp_estimators.penalised import L1, Squared, minimise
+from schmp_estimators.penalised import L1, Squared
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(30, 5))
@@ -124,7 +125,7 @@ def logistic_path(X=X, y=Y > 0, **given):
 
 
 def minimised(X=X, y=Y, penalty=1.0, **given):
-    return minimise(X, y, loss=Squared(), penalty=L1(penalty), **given)
+    return SparseGLM(Squared(), L1(penalty)).fit(X, y, **given)
 
 
 def lasso_score(X=X, y=Y, **given):

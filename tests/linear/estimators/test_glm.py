@@ -3,13 +3,14 @@
 import inspect
 import re
 
+import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone, is_classifier, is_regressor
-from sklearn.linear_model import ElasticNet, Lasso, LassoCV, LogisticRegression
-from sklearn.metrics import log_loss
-from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.linear_model import ElasticNet, Lasso, LassoCV, LinearRegression, LogisticRegression, PoissonRegressor
+from sklearn.metrics import log_loss, mean_poisson_deviance
+from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold
 
 import schmp_estimators
 from schmp_estimators import (
@@ -21,7 +22,8 @@ from schmp_estimators import (
     prioritized_lasso_path,
     sparse_glm_path,
 )
-from schmp_estimators.penalised import L1, Logistic, Squared
+from schmp_estimators.penalised import L1, Huber, Logistic, Squared
+from schmp_estimators.penalised import ElasticNet as ElasticNet_
 
 FITS = [
     "PrioritizedLasso",
@@ -127,6 +129,111 @@ def test_a_path_is_its_fits(problem):
         assert intercept == pytest.approx(single.intercept_[0], abs=0.03)
 
 
+def test_counts_and_outliers(problem):
+    """scikit-learn's PoissonRegressor with squares alone, its HuberRegressor's predictions where errors are large."""
+    X, y, _, weights = problem
+    counts = np.random.default_rng(0).poisson(np.exp(0.3 * y)).astype(float)
+    theirs = PoissonRegressor(alpha=0.2, tol=1e-10, max_iter=10_000).fit(X, counts, weights)
+    options = {"penalty": ElasticNet_(1e-9, 1.0), "alpha": 0.2, "tol": 1e-12}
+    ours = SparseGLM("poisson", **options).fit(X, counts, weights)
+    np.testing.assert_allclose(ours.predict(X), theirs.predict(X), rtol=1e-4)
+    assert ours.score(X, counts, weights) == pytest.approx(theirs.score(X, counts, weights), abs=1e-5)
+    there = ours.predict(da.from_array(X, chunks=(30, 15)))
+    np.testing.assert_allclose(np.asarray(there), ours.predict(X), rtol=1e-12)
+    chosen = SparseGLMCV("poisson", alphas=[0.5, 0.05], cv=3).fit(X, counts)
+    for column, (train, test) in enumerate(KFold(3).split(X)):
+        model = SparseGLM("poisson", alpha=0.05, tol=1e-10).fit(X[train], counts[train])
+        expected = mean_poisson_deviance(counts[test], model.predict(X[test]))
+        assert chosen.deviance_path_[1, column] == pytest.approx(expected, rel=0.02)
+    wild = y.copy()
+    wild[::9] += 300.0
+    robust, plain = SparseGLM("huber", alpha=0.01).fit(X, wild), SparseGLM(alpha=0.01).fit(X, wild)
+    assert np.median(np.abs(robust.predict(X) - y)) < 1.5 < np.median(np.abs(plain.predict(X) - y))
+    assert SparseGLM(Huber(1e6), alpha=0.01, tol=1e-10).fit(X, y).coef_ == pytest.approx(
+        SparseGLM(alpha=0.01, tol=1e-10).fit(X, y).coef_, abs=1e-5
+    )
+
+
+def test_large_coefficients_are_not_shrunk_by_mcp(problem):
+    X, noise = problem[0], np.random.default_rng(1).normal(size=80)
+    y = 2.0 * X[:, 0] - 1.5 * X[:, 1] + 0.3 * noise
+    factors = np.where(np.arange(15) == 1, 0.0, 1.0)
+    model = SparseGLM(penalty="mcp", alpha=0.3, tol=1e-14).fit(X, y)
+    assert np.flatnonzero(model.coef_).tolist() == [0, 1] and (np.abs(model.coef_[:2]) > 3 * 0.3).all()
+    np.testing.assert_allclose(model.coef_[:2], LinearRegression().fit(X[:, :2], y).coef_, atol=1e-6)
+    assert np.isnan(model.dual_gap_) and model.stationarity_ <= 1e-13 * np.var(y)
+    assert SparseGLM(penalty="mcp", alpha=1e6, penalty_factors=factors).fit(X, y).coef_[1] != 0.0
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csc_array, lambda X: da.from_array(X, chunks=(30, 15))])
+@pytest.mark.parametrize("class_weight", [None, "balanced"])
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_all_classes_at_once_as_scikit_learn(problem, form, class_weight, fit_intercept):
+    X, y, _, weights = problem
+    labels = np.array(["low", "middle", "top"])[np.digitize(y, [0.3, 2.0])]
+    options = {"class_weight": class_weight, "fit_intercept": fit_intercept}
+    ours = SparseGLM("multinomial", alpha=0.03, tol=1e-10, **options).fit(form(X), labels, weights)
+    C = 1.0 / (0.03 * weights.sum())  # which is also what balanced weights add up to
+    theirs = LogisticRegression(C=C, l1_ratio=1, solver="saga", tol=1e-10, max_iter=100_000, random_state=0, **options)
+    theirs.fit(X, labels, weights)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-5)
+    np.testing.assert_allclose(np.asarray(ours.predict_proba(form(X))), theirs.predict_proba(X), atol=1e-5)
+    np.testing.assert_allclose(np.diff(ours.intercept_), np.diff(theirs.intercept_), atol=1e-4)
+    assert ours.solver_ == "blocks" and ours.dual_gap_.shape == (1,) and ours.score(form(X), labels) > 0.5
+    two = SparseGLM("multinomial", alpha=0.03, tol=1e-11, **options).fit(form(X), labels == "top", weights)
+    one = SparseGLM("logistic", alpha=0.03, tol=1e-11, **options).fit(X, labels == "top", weights)
+    np.testing.assert_allclose(two.coef_, one.coef_, atol=1e-5)
+    np.testing.assert_allclose(two.intercept_, one.intercept_, atol=1e-5)
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic", "huber", "poisson"])
+def test_groups_are_in_or_out_together(problem, loss):
+    """Groups of one column are the L1 penalty; of others all coefficients are zero or none, and in balance."""
+    X, y, labels, weights = problem
+    y = {"logistic": labels, "poisson": np.floor(np.abs(y))}.get(loss, y)
+    single = SparseGLM(loss, "group", 0.05, groups=np.arange(15), tol=1e-11).fit(X, y, weights)
+    lasso = SparseGLM(loss, alpha=0.05, tol=1e-11).fit(X, y, weights)
+    np.testing.assert_allclose(single.coef_, lasso.coef_, atol=1e-5)
+    groups = np.repeat(np.arange(5), 3)
+    by_number = SparseGLM(loss, "group", 0.08, groups=groups, tol=1e-11).fit(X, y, weights)
+    by_columns = SparseGLM(loss, "group", 0.08, groups=np.arange(15).reshape(5, 3), tol=1e-11).fit(X, y, weights)
+    np.testing.assert_array_equal(by_number.coef_, by_columns.coef_)
+    coef = by_number.coef_.reshape(5, 3)
+    kept = (coef != 0.0).all(axis=1)
+    assert 0 < kept.sum() < 5 and not coef[~kept].any()
+    if loss == "squared":
+        residual = (weights * (y - by_number.predict(X))) / weights.sum()
+        slopes = (X.T @ residual).reshape(5, 3)
+        lengths = np.linalg.norm(coef[kept], axis=1, keepdims=True)
+        np.testing.assert_allclose(slopes[kept], 0.08 * np.sqrt(3) * coef[kept] / lengths, atol=1e-6)
+        assert (np.linalg.norm(slopes[~kept], axis=1) <= 0.08 * np.sqrt(3) + 1e-6).all()
+
+
+def test_paths_and_choices_of_blocks(problem):
+    X, y, *_ = problem
+    classes = np.digitize(y, [0.3, 2.0])
+    alphas, coefs, intercepts, gaps = sparse_glm_path(X, classes, "multinomial", alphas=4, tol=1e-8)
+    assert coefs.shape == (3, 15, 4) and intercepts.shape == (3, 4) and not coefs[..., 0].any() and (gaps < 1e-7).all()
+    single = SparseGLM("multinomial", alpha=alphas[2], tol=1e-8).fit(X, classes)
+    np.testing.assert_allclose(coefs[..., 2], single.coef_, atol=1e-3)
+    folds = list(StratifiedKFold(3).split(X, classes))
+    ours = SparseGLMCV("multinomial", alphas=[0.1, 0.02], cv=folds, tol=1e-9).fit(X, classes)
+    for row, alpha in enumerate([0.1, 0.02]):
+        for column, (train, test) in enumerate(folds):
+            solver = {"solver": "saga", "tol": 1e-9, "max_iter": 100_000}
+            theirs = LogisticRegression(C=1 / (alpha * len(train)), l1_ratio=1, **solver).fit(X[train], classes[train])
+            expected = 2.0 * log_loss(classes[test], theirs.predict_proba(X[test]))
+            assert ours.deviance_path_[row, column] == pytest.approx(expected, rel=1e-4)
+    assert ours.coefs_path_.shape == (3, 15, 2) and ours.coef_1se_.shape == (3, 15)
+    grouped = SparseGLMCV(penalty="group", groups=np.repeat(np.arange(5), 3), alphas=6, cv=3).fit(X, y)
+    fold = SparseGLM(penalty="group", groups=np.repeat(np.arange(5), 3), alpha=grouped.alphas_[3], tol=1e-8)
+    [(train, test), *_] = KFold(3).split(X)
+    error = np.mean((y[test] - fold.fit(X[train], y[train]).predict(X[test])) ** 2)
+    assert grouped.deviance_path_[3, 0] == pytest.approx(error, rel=1e-3)
+    with pytest.raises(ValueError, match="leaves 2 of 3 classes to fit a fold to; give a splitter that spreads"):
+        SparseGLMCV("multinomial", alphas=[0.1], cv=KFold(3)).fit(X[np.argsort(y)], np.sort(classes))
+
+
 def test_tags_and_methods_follow_the_loss(problem):
     X, y, labels, _ = problem
     regressor, classifier = SparseGLM(alpha=0.1), SparseGLM("logistic", alpha=0.01)
@@ -145,8 +252,12 @@ def test_tags_and_methods_follow_the_loss(problem):
 
 
 WRONG = {
-    "loss": ({"loss": "l2"}, ValueError, r"loss='l2'; give one of \['logistic'"),
-    "penalty": ({"penalty": "tv"}, ValueError, r"penalty='tv'; give one of \['elasticnet', 'l1'\]"),
+    "loss": ({"loss": "l2"}, ValueError, r"loss='l2'; give one of \['huber', 'logistic'"),
+    "penalty": ({"penalty": "tv"}, ValueError, r"penalty='tv'; give one of \['elasticnet', 'group', 'l1', 'mcp'\]"),
+    "groups": ({"groups": [0] * 15}, ValueError, "groups goes with penalty=\"group\"; got penalty='l1'"),
+    "no groups": ({"penalty": "group"}, ValueError, 'penalty="group" needs groups'),
+    "groups of other columns": ({"penalty": "group", "groups": [0] * 3}, ValueError, "groups must put each of the 15"),
+    "both": ({"penalty": "mcp", "positive": True}, ValueError, "positive=True does not go with penalty='mcp'"),
     "ratio": ({"l1_ratio": 0.3}, ValueError, "l1_ratio=0.3 goes with penalty=\"elasticnet\"; got penalty='l1'"),
     "factors": ({"penalty": L1(1.0), "penalty_factors": [1.0] * 15}, ValueError, "go with a penalty given by name"),
     "an object that is no loss": ({"loss": 3}, TypeError, "needs a loss with a method `derivatives`"),

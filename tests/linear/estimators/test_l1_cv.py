@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from oracles.l1 import logistic_gap, logistic_objective
-from sklearn.linear_model import LassoCV, LogisticRegression, LogisticRegressionCV
+from sklearn.linear_model import ElasticNetCV, LassoCV, LogisticRegression, LogisticRegressionCV, enet_path
 from sklearn.metrics import accuracy_score, log_loss, make_scorer
 from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.multiclass import OneVsRestClassifier
@@ -104,6 +104,74 @@ def test_the_fit_on_all_samples_is_that_of_the_model(problem):
     alone = PrioritizedLasso(chosen.alpha_).fit(X, y, sample_weight=weights)
     np.testing.assert_array_equal(chosen.coef_, alone.coef_)
     assert (chosen.intercept_, chosen.dual_gap_) == (alone.intercept_, alone.dual_gap_)
+
+
+@pytest.mark.parametrize("given", [{"alphas": 8, "eps": 1e-2}, {"alphas": [1.0, 0.1, 0.02]}])
+def test_l1_ratios_as_scikit_learn(problem, given):
+    X, y, weights = problem
+    ratios, folds = [0.2, 1.0, 0.6], list(KFold(4).split(X))
+    options = {"l1_ratio": ratios, "cv": folds, "tol": 1e-10, **given}
+    theirs = ElasticNetCV(max_iter=100_000, **options).fit(X, y, sample_weight=weights)
+    ours = PrioritizedLassoCV(**options).fit(X, y, sample_weight=weights)
+    np.testing.assert_allclose(ours.alphas_, theirs.alphas_, rtol=1e-9)
+    np.testing.assert_allclose(ours.mse_path_, theirs.mse_path_, rtol=1e-5)
+    assert (ours.alpha_, ours.l1_ratio_) == (pytest.approx(theirs.alpha_), theirs.l1_ratio_)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
+    with pytest.raises(ValueError, match=r"l1_ratio=\[0.5, 2.0\]; give one number from 1e-6 to 1, or a list of them"):
+        PrioritizedLassoCV(l1_ratio=[0.5, 2.0]).fit(X, y)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csc_array])
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_the_path_of_all_samples_is_kept(problem, form, fit_intercept):
+    """The simpler model is there without another fit; scikit-learn's, and ours for each penalty."""
+    X, y, weights = problem
+    options = {"tol": 1e-11, "fit_intercept": fit_intercept}
+    ours = PrioritizedLassoCV(alphas=12, l1_ratio=[1.0, 0.5], cv=4, **options).fit(form(X), y, sample_weight=weights)
+    _, theirs, _ = enet_path(
+        *centred(X, y, weights, fit_intercept), l1_ratio=ours.l1_ratio_, alphas=path_of(ours), tol=1e-12
+    )
+    np.testing.assert_allclose(ours.coefs_path_, theirs, atol=1e-6)
+    place = path_of(ours).tolist().index(ours.alpha_1se_)
+    np.testing.assert_array_equal(ours.coef_1se_, ours.coefs_path_[:, place])
+    simple = PrioritizedLasso(ours.alpha_1se_, l1_ratio=ours.l1_ratio_, **options).fit(X, y, sample_weight=weights)
+    np.testing.assert_allclose(ours.coef_1se_, simple.coef_, atol=1e-6)
+    assert ours.intercept_1se_ == pytest.approx(simple.intercept_, abs=1e-6)
+    np.testing.assert_allclose(ours.coefs_path_[:, path_of(ours) == ours.alpha_][:, 0], ours.coef_, atol=1e-6)
+    labels = np.digitize(y, [2, 4])
+    chosen = SparseLogisticRegressionCV(Cs=[0.1, 1.0], cv=3, **options).fit(form(X), labels, sample_weight=weights)
+    assert chosen.coefs_path_.shape == (3, 12, 2) and chosen.intercepts_path_.shape == (3, 2)
+    simple = SparseLogisticRegression(chosen.C_1se_, **options).fit(X, labels, sample_weight=weights)
+    np.testing.assert_allclose(chosen.coef_1se_, simple.coef_, atol=1e-4)
+    np.testing.assert_allclose(chosen.intercept_1se_, simple.intercept_, atol=1e-4)
+
+
+def path_of(fitted):
+    """Return the penalties of the path of the chosen ratio."""
+    return fitted.alphas_[[1.0, 0.5].index(fitted.l1_ratio_)]
+
+
+def centred(X, y, weights, fit_intercept):
+    """Return rows for which no weights and no intercept are needed, whose number is their weight."""
+    used, scale = weights > 0, np.sqrt(weights / weights.sum() * np.count_nonzero(weights))[:, None]
+    table = np.column_stack([X, y]) - (
+        np.average(np.column_stack([X, y]), axis=0, weights=weights) if fit_intercept else 0.0
+    )
+    table = (table * scale)[used]
+    return np.asfortranarray(table[:, :-1]), table[:, -1].copy()
+
+
+def test_each_target_has_its_own_choice(problem):
+    X, y, weights = problem
+    targets, folds = np.column_stack([y, X[:, 3] + 0.1 * y, -y]), iter(list(KFold(3).split(X)))
+    ours = PrioritizedLassoCV(alphas=6, cv=folds).fit(X, targets, sample_weight=weights)
+    assert ours.coef_.shape == (3, 12) and ours.mse_path_.shape == (3, 6, 3) and ours.alphas_.shape == (3, 6)
+    for number, target in enumerate(targets.T):
+        alone = PrioritizedLassoCV(alphas=6, cv=list(KFold(3).split(X))).fit(X, target, sample_weight=weights)
+        assert ours.alpha_[number] == alone.alpha_ and ours.n_features_in_ == 12
+        np.testing.assert_array_equal(ours.coef_[number], alone.coef_)
+        np.testing.assert_array_equal(ours.coefs_path_[number], alone.coefs_path_)
+    assert ours.predict(X).shape == (90, 3) and ours.score(X, targets) > 0.5
 
 
 # -- logistic regression -------------------------------------------------------------------------------------------

@@ -9,12 +9,12 @@ from sklearn.linear_model import Lasso
 from schmp_estimators import (
     PrioritizedLasso,
     PrioritizedLassoCV,
+    SparseGLM,
     SparseLogisticRegression,
     SparseLogisticRegressionCV,
     prioritized_lasso_path,
     sparse_logistic_path,
 )
-from schmp_estimators.penalised import L1, Logistic, Squared, minimise
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(60, 30))
@@ -67,8 +67,8 @@ USES = {
     "logistic path": lambda X, y, z: sparse_logistic_path(X, z, Cs=[1.0 / TINY]),
     "lasso CV": lambda X, y, z: PrioritizedLassoCV(alphas=[0.05 * TINY]).fit(X, y),
     "logistic CV": lambda X, y, z: SparseLogisticRegressionCV(Cs=3).fit(X, z),
-    "minimise": lambda X, y, z: minimise(X, y, loss=Squared(), penalty=L1(TINY)),
-    "minimise, logistic": lambda X, y, z: minimise(X, 2.0 * z - 1.0, loss=Logistic(), penalty=L1(TINY)),
+    "any loss": lambda X, y, z: SparseGLM(alpha=TINY).fit(X, y),
+    "any loss, logistic": lambda X, y, z: SparseGLM("logistic", alpha=TINY).fit(X, z),
 }
 
 

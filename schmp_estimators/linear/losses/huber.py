@@ -1,0 +1,51 @@
+"""The loss of Huber, which large errors enter by their size alone."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from schmp_estimators.linear.losses.base import Derivatives, Floats, Level, weigh
+
+
+@dataclass(frozen=True)
+class Huber:
+    """½r² of an error r = y − u − b up to ε in size, ε|r| − ½ε² beyond.
+
+    P. J. Huber, "Robust estimation of a location parameter", The Annals of Mathematical Statistics 1964.
+
+    Parameters
+    ----------
+    epsilon : float, default=1.35
+        ε > 0, in the units of y: rows that are wrong by more are outliers.  1.35 times the standard deviation of the
+        noise costs 5 % of the efficiency of least squares where errors are normal.
+
+    Raises
+    ------
+    ValueError
+        If ε is not a finite number > 0.
+    """
+
+    epsilon: float = 1.35
+
+    smoothness = 1.0
+    certified = True
+    #: whether ℓ is a function of y − u − b
+    of_difference = True
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.epsilon < np.inf:
+            raise ValueError(f"epsilon of the Huber loss must be a finite number > 0, got {self.epsilon!r}")
+
+    def derivatives(self, decision: Floats, target: Floats, weights: Floats, intercept: float) -> Derivatives:
+        """Return the loss, s r cut at ±ε, and s where r is not cut."""
+        residual = target - decision - intercept
+        part = np.clip(residual, -self.epsilon, self.epsilon)
+        slope, curvature = weigh(weights, part), weigh(weights, (part == residual).astype(np.float64))
+        loss = float(slope @ (residual - 0.5 * part))
+        return Derivatives(Level(loss, float(slope.sum()), float(curvature.sum())), slope, curvature)
+
+    def dual(self, decision: Floats, target: Floats, weights: Floats, intercept: float, scale: float) -> float:
+        """Return Σ s (q (y − b) − ½q²) at q = scale·slope; b cancels, as slopes at the best one add up to zero."""
+        apart = target - intercept
+        part = scale * np.clip(apart - decision, -self.epsilon, self.epsilon)
+        return float(weigh(weights, part) @ (apart - 0.5 * part))

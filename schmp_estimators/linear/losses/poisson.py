@@ -1,0 +1,60 @@
+"""The Poisson loss of counts, with a logarithmic link."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import xlogy
+from sklearn.metrics import d2_tweedie_score
+
+from schmp_estimators.linear.losses.base import Derivatives, Floats, Level, weigh
+
+
+@dataclass(frozen=True)
+class Poisson:
+    """Half of the deviance, y ln(y/μ) − y + μ with μ = e^{u + b}, y ≥ 0.
+
+    P. McCullagh and J. A. Nelder, "Generalized linear models", 1989, section 6.2.  Its curvature μ has no bound.  The
+    dual point q = y + scale·(μ − y) is ≥ 0, hence feasible, for any scale ≤ 1.
+    """
+
+    smoothness = np.inf
+    certified = True
+    #: whether responses may be negative
+    signed = False
+
+    def derivatives(self, decision: Floats, target: Floats, weights: Floats, intercept: float) -> Derivatives:
+        """Return the loss, s(y − μ) and s μ.
+
+        Raises
+        ------
+        ValueError
+            If a response is negative.
+        """
+        _check(target)
+        place = decision + intercept
+        with np.errstate(over="ignore", invalid="ignore"):  # of steps that are too long
+            mean = np.exp(place)
+            loss = weigh(weights, xlogy(target, target) - target * place - target + mean)
+            slope, curvature = weigh(weights, target - mean), weigh(weights, mean)
+            level = Level(max(0.0, float(loss.sum())), float(slope.sum()), float(curvature.sum()))
+        return Derivatives(level, slope, curvature)
+
+    def dual(self, decision: Floats, target: Floats, weights: Floats, intercept: float, scale: float) -> float:
+        """Return Σ s [y ln y − y − (q ln q − q)] at q = y + scale·(μ − y)."""
+        part = target + scale * (np.exp(decision + intercept) - target)
+        return float(weigh(weights, xlogy(target, target) - xlogy(part, part) + part - target).sum())
+
+    def mean(self, decision: Floats) -> Floats:
+        """Return μ, what is predicted."""
+        found: Floats = np.exp(decision)
+        return found
+
+    def score(self, target: Floats, predicted: Floats, weights: Any) -> float:
+        """Return the part of the deviance that predictions explain."""
+        return float(d2_tweedie_score(target, predicted, sample_weight=weights, power=1))
+
+
+def _check(target: Floats) -> None:
+    if len(target) and target.min() < 0.0:
+        raise ValueError(f"the Poisson loss takes responses y >= 0; got {target.min():.6g}: give counts or rates")

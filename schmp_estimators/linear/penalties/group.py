@@ -1,0 +1,74 @@
+"""The sum of the lengths of groups of coefficients."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from schmp_estimators.linear.penalties.base import Floats, Indices, PerColumn, read_only
+
+
+class Group(NamedTuple):
+    """Σ_g λ_g‖β_g‖₂, the coefficients of a group of columns taken together, for all classes.
+
+    M. Yuan and Y. Lin, "Model selection and estimation in regression with grouped variables", JRSS-B 2006.
+    """
+
+    #: (G,) λ; a group with 0 has no penalty
+    strengths: PerColumn
+    #: (p,) columns, group after group, and (G + 1,) where each begins
+    columns: Indices
+    starts: Indices
+
+    @property
+    def positive(self) -> bool:
+        """Coefficients have any sign."""
+        return False
+
+    @property
+    def certified(self) -> bool:
+        """There is a duality gap."""
+        return True
+
+    def value(self, coef: Floats) -> float:
+        """Return Σ_g λ_g‖β_g‖₂ of coefficients (p,), or (K, p) of K classes."""
+        squares = np.atleast_2d(coef * coef).sum(axis=0)[self.columns]
+        return float(self.strengths @ np.sqrt(np.add.reduceat(squares, self.starts[:-1])))
+
+    def scaled(self, factor: float) -> Self:
+        """Return `factor` times the penalty."""
+        return self._replace(strengths=read_only(factor * self.strengths))
+
+
+def group_penalty(groups: Sequence[Any], n_columns: int, factors: Any = None) -> Group:
+    """Return the penalty of strength one.
+
+    Parameters
+    ----------
+    groups : sequence of sequences of int, or of length n_columns
+        The columns of each group, or the group of each column.  Each column is in one group.
+    n_columns : int
+    factors : array-like of shape (n_groups,), default=None
+        λ_g ≥ 0, in the order of `groups`, or of its sorted values; √(number of columns) for None.
+
+    Raises
+    ------
+    ValueError
+        If a column is in no group or in two, or factors are not one finite number ≥ 0 for each group.
+    """
+    if all(np.ndim(group) for group in groups):
+        members = [np.asarray(group, np.int64) for group in groups]
+    else:
+        of_columns = np.unique(np.asarray(groups), return_inverse=True)[1]
+        members = [np.flatnonzero(of_columns == number) for number in range(int(of_columns.max(initial=-1)) + 1)]
+    columns = np.concatenate([np.empty(0, np.int64), *members])
+    if not np.array_equal(np.sort(columns), np.arange(n_columns)) or not all(map(len, members)):
+        raise ValueError(
+            f"groups must put each of the {n_columns} columns of X into one group, and have no group without columns; "
+            f"got {len(members)} groups of {len(columns)} columns"
+        )
+    lengths = np.array([len(group) for group in members])
+    strengths = np.sqrt(lengths) if factors is None else np.asarray(factors, np.float64)
+    if strengths.shape != lengths.shape or not np.isfinite(strengths).all() or (strengths < 0.0).any():
+        raise ValueError(f"penalty_factors must hold a finite number >= 0 for each of {len(members)} groups")
+    return Group(read_only(strengths), columns, np.append(0, np.cumsum(lengths)))

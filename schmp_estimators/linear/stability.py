@@ -1,0 +1,140 @@
+"""Which columns are selected again and again in halves of the samples."""
+
+from numbers import Integral, Real
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import HasMethods, Interval, validate_parameter_constraints
+from sklearn.utils.parallel import Parallel, delayed
+
+from schmp_estimators.linear.data.samples import here
+from schmp_estimators.linear.grids import positive_values
+
+
+class Stability(NamedTuple):
+    """What `stability_selection` has found.
+
+    Parameters
+    ----------
+    probabilities : ndarray of shape (n_features, n_penalties)
+        Part of the halves in which the coefficient of a column is not zero; of several classes or targets, in any.
+    penalties : ndarray of shape (n_penalties,)
+        Values of alpha or C, the strongest penalty first.
+    selected : ndarray of shape (n_features,), dtype bool
+        Whether the largest probability of a column is at least the threshold.
+    n_selected : float
+        q: how many columns have a coefficient in a half, with any of the penalties, on average.
+    expected_false : float
+        Bound of the expected number of columns that are selected though they tell nothing: q²/((2π − 1)p) with p
+        columns and the threshold π.
+    """
+
+    probabilities: np.ndarray
+    penalties: np.ndarray
+    selected: np.ndarray
+    n_selected: float
+    expected_false: float
+
+
+_CONSTRAINTS: dict[str, Any] = {
+    "estimator": [HasMethods(["fit", "get_params"])],
+    "penalties": [Real, "array-like", None],
+    "n_halves": [Interval(Integral, 1, None, closed="left")],
+    "threshold": [Interval(Real, 0.5, 1.0, closed="right")],
+    "random_state": ["random_state"],
+    "n_jobs": [Integral, None],
+}
+
+
+def stability_selection(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    *,
+    penalties: Any = None,
+    n_halves: int = 100,
+    threshold: float = 0.6,
+    sample_weight: Any = None,
+    random_state: Any = None,
+    n_jobs: int | None = None,
+) -> Stability:
+    """Count in how many random halves of the samples each column is selected.
+
+    A column that a fit selects by chance is not selected in most halves: those that are selected in many of them are
+    fewer, and how many of them are wrong is bounded, if columns that tell nothing are exchangeable and a fit does not
+    select worse than at random.
+
+    Parameters
+    ----------
+    estimator : estimator
+        `PrioritizedLasso`, `SparseLogisticRegression`, `SparseGLM`, or another one with `coef_` and a parameter alpha
+        or C, whose `fit` takes `sample_weight`.  It is not changed.
+    X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
+        Samples, as the estimator takes them.
+    y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_targets)
+        Responses or labels.
+    penalties : float, array-like or None, default=None
+        Values of alpha or C, from the strongest of which on each fit begins with the one before; None: the estimator's.
+    n_halves : int, default=100
+        Number of halves, ⌊n/2⌋ samples drawn without replacement.
+    threshold : float, default=0.6
+        Part π of the halves in which a column has to be selected, above ½ and at most 1.
+    sample_weight : array-like or Dask collection of shape (n_samples,), default=None
+        Weights of the samples.
+    random_state : int, RandomState or None, default=None
+        Draws the halves.
+    n_jobs : int or None, default=None
+        Halves worked on at a time, in threads; None means 1, -1 all processors.  The result does not depend on it.
+
+    Returns
+    -------
+    Stability
+
+    Raises
+    ------
+    ValueError
+        If a parameter is not what it should be; whatever the estimator's `fit` raises.
+
+    References
+    ----------
+    N. Meinshausen and P. Bühlmann, "Stability selection", JRSS-B 2010, section 2.5 and theorem 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from schmp_estimators import PrioritizedLasso, stability_selection
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(100, 50))
+    >>> y = X[:, 3] - X[:, 7] + rng.normal(size=100)
+    >>> found = stability_selection(PrioritizedLasso(0.3), X, y, n_halves=50, threshold=0.9, random_state=0)
+    >>> np.flatnonzero(found.selected).tolist()
+    [3, 7]
+    """
+    arguments = locals()
+    constrained = {name: arguments[name] for name in _CONSTRAINTS}
+    validate_parameter_constraints(_CONSTRAINTS, constrained, "stability_selection")
+    name = "alpha" if "alpha" in estimator.get_params() else "C"
+    given = np.atleast_1d(estimator.get_params()[name] if penalties is None else penalties)
+    values: Any = positive_values("penalties", given)
+    values = values[::-1] if name == "alpha" else values
+    y, weights = here(y, "y"), here(sample_weight, "sample_weight")
+    random, n_samples = check_random_state(random_state), len(y)
+    halves = [random.permutation(n_samples)[: n_samples // 2] for _ in range(n_halves)]
+
+    def chosen(half: np.ndarray) -> np.ndarray:
+        counts = np.zeros(n_samples)
+        counts[half] = 1.0 if weights is None else np.asarray(weights, np.float64)[half]
+        model, found = clone(estimator), []
+        if "warm_start" in model.get_params():
+            model.set_params(warm_start=True)
+        for value in values.tolist():
+            coef = model.set_params(**{name: value}).fit(X, y, sample_weight=counts).coef_
+            found.append(np.atleast_2d(coef).any(axis=0))
+        return np.array(found)
+
+    counted = np.array(Parallel(n_jobs=n_jobs, prefer="threads")(delayed(chosen)(half) for half in halves))
+    probabilities, n_selected = counted.mean(axis=0).T, float(counted.any(axis=1).sum(axis=1).mean())
+    bound = n_selected**2 / ((2.0 * threshold - 1.0) * len(probabilities))
+    return Stability(probabilities, values, probabilities.max(axis=1) >= threshold, n_selected, bound)

@@ -1,0 +1,214 @@
+"""Blocks of coefficients: certificates by an outside function, a slow solver, scikit-learn, and the L1 penalty."""
+
+import warnings
+
+import numpy as np
+import pytest
+from oracles.glm import Glm
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import Lasso, LogisticRegression
+
+from schmp_estimators import SparseLogisticRegression
+from schmp_estimators.linear.losses.huber import Huber
+from schmp_estimators.linear.losses.logistic import Logistic
+from schmp_estimators.linear.losses.multinomial import Multinomial
+from schmp_estimators.linear.losses.poisson import Poisson
+from schmp_estimators.linear.losses.squared import Squared
+from schmp_estimators.linear.penalties.base import read_only
+from schmp_estimators.linear.penalties.elastic_net import ElasticNet
+from schmp_estimators.linear.penalties.group import group_penalty
+from schmp_estimators.linear.penalties.l1 import L1
+from schmp_estimators.linear.programs.blocks import BlockProblem
+from schmp_estimators.linear.programs.centred import Rows
+
+EPS = float(np.finfo(np.float64).eps)
+LOSSES = {"squared": Squared(), "logistic": Logistic(), "poisson": Poisson(), "huber": Huber(1.0)}
+
+
+def problem_of(X, y, loss, penalty, weights=None, fit_intercept=True):
+    weights = np.empty(0) if weights is None else weights
+    rows = Rows(np.array(X.T, np.float64, order="C"), np.atleast_2d(y).astype(float), weights)
+    return BlockProblem(rows, fit_intercept, loss, penalty, EPS)
+
+
+def responses(rng, name, decision):
+    v = decision[:, 0]
+    match name:
+        case "squared":
+            return v + rng.normal(size=len(v))
+        case "logistic":
+            return np.where(v + rng.logistic(size=len(v)) > 0.0, 1.0, -1.0)
+        case "poisson":
+            return rng.poisson(np.exp(np.clip(v, -8.0, 5.0))).astype(float)
+        case "huber":
+            return v + rng.standard_t(1.5, size=len(v))
+    return (decision + rng.gumbel(size=decision.shape)).argmax(axis=1).astype(float)
+
+
+def random_problem(seed, name, kind):
+    """Return an oracle and our problem: few rows or many, correlated, equal and constant columns, weights, factors."""
+    rng = np.random.default_rng(seed)
+    n, p = [(12, 8), (25, 40), (90, 12)][seed % 3]
+    n_outputs = int(rng.integers(2, 5)) if name == "multinomial" else 1
+    X = rng.normal(size=(n, p))
+    X[:, 1:] += rng.choice([0.0, 0.95]) * X[:, :-1]
+    X[:, 3], X[:, 5] = X[:, 2], 3.0
+    y = responses(rng, name, X[:, :4] @ rng.normal(size=(4, n_outputs)))
+    X = X * 10.0 ** rng.integers(-3, 4, p) if seed % 2 else X
+    weights = rng.uniform(0.1, 2.0, n) if rng.random() < 0.5 else np.ones(n)
+    weights[0] = 0.0
+    intercept = bool(rng.random() < 0.8)
+    factors, ridge = np.where(np.arange(p) == 1, 0.0, rng.uniform(0.3, 3.0, p)), 0.0
+    groups = [np.array([number]) for number in range(p * n_outputs)]
+    if kind == "group":
+        labels = rng.permutation(np.arange(p) // 3)
+        factors = np.sqrt(np.bincount(labels)) * np.where(np.arange(labels.max() + 1) == 1, 0.0, 1.0)
+        penalty = group_penalty(labels, p, factors)
+        groups = [np.ravel(np.flatnonzero(labels == g) + p * np.arange(n_outputs)[:, None]) for g in np.unique(labels)]
+        own = factors
+    else:
+        ridge, own = (0.5 if kind == "net" else 0.0), np.tile(factors, n_outputs)
+        penalty = ElasticNet(read_only(factors), read_only(ridge * factors)) if ridge else L1(read_only(factors))
+    oracle = Glm(name, X, y, weights, groups, own, n_outputs, ridge, intercept)
+    loss = Multinomial(n_outputs) if name == "multinomial" else LOSSES[name]
+    return oracle, problem_of(X, y, loss, penalty, weights, intercept)
+
+
+@pytest.mark.parametrize("kind", ["l1", "net", "group"])
+@pytest.mark.parametrize("name", [*LOSSES, "multinomial"])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_gaps_are_true(seed, name, kind):
+    oracle, ours = random_problem(seed, name, kind)
+    largest, null = ours.largest(0), ours.null(0)
+    points = ours.path(0, largest * np.array([1.0, 0.3, 0.05]), 1e-8 * null, 200)
+    alone = ours.fit(0, 0.05 * largest, 1e-8 * null, 200, np.zeros(1))
+    for penalty, coef, intercept, gap, objective in [
+        *zip(*points[:5], strict=True),
+        *zip(*alone[:5], strict=True),
+    ]:
+        assert gap <= 1e-8 * null
+        assert objective == pytest.approx(oracle.objective(coef, intercept, penalty), rel=1e-10)
+        outside, apart = oracle.gap(coef, intercept, penalty)
+        assert apart < 1e-6 * null and outside <= 1.01e-8 * null + 1e-10 * null
+    assert alone.objectives[0] == pytest.approx(points.objectives[-1], abs=2e-8 * null)
+    if seed == 0:
+        assert alone.objectives[0] - alone.gaps[0] <= oracle.fista(0.05 * largest, 100) * (1.0 + 1e-12)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 30)) + 0.7 * rng.normal(size=(120, 1))
+    return X, X[:, :3] @ rng.normal(size=(3, 3)), rng
+
+
+def test_largest_penalty_is_where_coefficients_begin(rows):
+    X, decision, rng = rows
+    for name in (*LOSSES, "multinomial"):
+        loss = LOSSES.get(name, Multinomial(3))
+        for penalty in (L1(1.0), group_penalty(np.arange(30) // 4, 30)):
+            ours = problem_of(X, responses(rng, name, decision), loss, penalty)
+            points = ours.path(0, ours.largest(0) * np.array([1.001, 0.98]), 1e-12 * ours.null(0), 100)
+            assert points.support[0] == 0.0 < points.support[1] and points.gaps[0] <= 1e-12 * ours.null(0)
+            assert points.objectives[0] == pytest.approx(ours.null(0), rel=1e-12)
+
+
+def test_groups_of_one_column_are_the_lasso(rows):
+    X, y = rows[0], rows[1][:, 0]
+    theirs = Lasso(0.1, tol=1e-14, max_iter=100_000).fit(X, y)
+    for groups in (range(30), [[j] for j in reversed(range(30))]):
+        ours = problem_of(X, y, Squared(), group_penalty(groups, 30)).fit(0, 12.0, 1e-12, 100, np.zeros(30))
+        np.testing.assert_allclose(ours.coefs[0], theirs.coef_, atol=1e-7)
+        assert ours.intercepts[0] == pytest.approx(theirs.intercept_, abs=1e-7)
+
+
+def test_two_classes_are_logistic_regression(rows):
+    """Coefficients are half of those of the difference and minus that; so are the penalties."""
+    X, y = rows[0], (rows[1][:, 0] > 0.0).astype(float)
+    two = Multinomial(2)
+    mapped = {
+        "l1": (L1(2.0), 2.0, 0.0),
+        "net": (ElasticNet(2.0, 3.0), 2.0, 1.5),
+        "group": (group_penalty(range(30), 30).scaled(2.0), np.sqrt(2.0), 0.0),
+    }
+    for penalty, strength, ridge in mapped.values():
+        ours = problem_of(X, y, two, penalty).fit(0, 1.0, 1e-11, 200, np.zeros(60))
+        shape = {"C": 1.0 / (strength + ridge), "l1_ratio": strength / (strength + ridge)}
+        theirs = SparseLogisticRegression(tol=1e-13, **shape).fit(X, y)
+        np.testing.assert_allclose(ours.coefs[0, 1] - ours.coefs[0, 0], theirs.coef_[0], atol=1e-5)
+        assert ours.intercepts[0, 1] - ours.intercepts[0, 0] == pytest.approx(theirs.intercept_[0], abs=1e-5)
+
+
+def test_classes_are_those_of_saga(rows):
+    X, decision, rng = rows
+    y = responses(rng, "multinomial", decision)
+    for l1_ratio in (1.0, 0.5):
+        theirs = LogisticRegression(C=0.2, l1_ratio=l1_ratio, solver="saga", tol=1e-7, max_iter=20_000)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            theirs.fit(X, y)
+        ours = problem_of(X, y, Multinomial(3), ElasticNet(5.0 * l1_ratio, 5.0 * (1.0 - l1_ratio)))
+        found = ours.fit(0, 1.0, 1e-10, 200, np.zeros(90))
+        np.testing.assert_allclose(found.coefs[0], theirs.coef_, atol=2e-4)
+        np.testing.assert_allclose(found.intercepts[0].sum(), 0.0, atol=1e-12)
+        probability = np.exp(X @ found.coefs[0].T + found.intercepts[0])
+        probability /= probability.sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(probability, theirs.predict_proba(X), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", [*LOSSES, "multinomial"])
+def test_large_means_do_not_matter(rows, name):
+    X, decision, rng = rows
+    loss, penalty = LOSSES.get(name, Multinomial(3)), group_penalty(np.arange(30) // 4, 30)
+    y, shifted = responses(rng, name, decision), X + 2.0**27
+    far, near = (problem_of(Z, y, loss, penalty) for Z in (shifted, shifted - 2.0**27))
+    found = [one.fit(0, 0.1 * near.largest(0), 1e-10 * near.null(0), 200, np.zeros(1)) for one in (far, near)]
+    np.testing.assert_allclose(found[0].coefs, found[1].coefs, atol=1e-5)
+    assert found[0].objectives == pytest.approx(found[1].objectives, rel=1e-8)
+    if name in ("squared", "huber"):
+        up = problem_of(X, y + 2.0**27, loss, penalty)
+        again = up.fit(0, 0.1 * near.largest(0), 1e-9 * near.null(0), 200, np.zeros(1))
+        np.testing.assert_allclose(again.coefs, found[1].coefs, atol=1e-4)
+
+
+def test_a_start_is_taken_and_coefficients_that_are_rounded_have_their_own_gap(rows):
+    X, decision, rng = rows
+    y, penalty = responses(rng, "multinomial", decision), group_penalty(np.arange(30) // 4, 30)
+    ours = problem_of(X, y, Multinomial(3), penalty)
+    cold = ours.fit(0, 3.0, 1e-9, 200, np.zeros(90))
+    warm = ours.fit(0, 3.0, 1e-9, 200, cold.coefs[0])
+    assert warm.steps[0] <= 1.0 < cold.steps[0] and warm.gaps[0] <= 1e-9
+    rounded = ours.rounded(0, cold, np.float32)
+    np.testing.assert_array_equal(rounded.coefs, cold.coefs.astype(np.float32))
+    labels = np.arange(30) // 4
+    groups = [np.ravel(np.flatnonzero(labels == g) + 30 * np.arange(3)[:, None]) for g in range(8)]
+    oracle = Glm("multinomial", X, y, np.ones(120), groups, np.sqrt(np.bincount(labels)), 3)
+    objective = oracle.objective(rounded.coefs[0], rounded.intercepts[0], 3.0)
+    assert rounded.objectives[0] == pytest.approx(objective, rel=1e-13)
+    assert rounded.gaps[0] >= objective - cold.objectives[0] and rounded.gaps[0] < 1e-6
+    assert ours.rounded(0, cold, np.float64) is cold
+
+
+def test_columns_that_vary_by_rounding_are_left_out():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(50, 4))
+    X[:, 2] = 1e9
+    X[0, 2] += np.spacing(1e9)
+    X[:, 3] = 7.0
+    ours = problem_of(X, X[:, 0], Squared(), L1(1.0))
+    assert ours.dropped.tolist() == [2]
+    assert not ours.fit(0, 1.0, 1e-8, 100, np.zeros(4)).coefs[0, 2:].any()
+
+
+def test_groups_are_checked_and_valued():
+    penalty = group_penalty([[0, 2], [1]], 3)
+    assert penalty.value(np.array([3.0, -2.0, 4.0])) == pytest.approx(5.0 * np.sqrt(2.0) + 2.0)
+    assert penalty.scaled(2.0).value(np.array([[3.0, 0.0, 0.0], [0.0, 0.0, 4.0]])) == pytest.approx(10.0 * np.sqrt(2.0))
+    by_label = group_penalty(["b", "a", "b"], 3, [2.0, 5.0])
+    assert by_label.value(np.array([3.0, -2.0, 4.0])) == pytest.approx(2.0 * 2.0 + 5.0 * 5.0)
+    for groups in ([[0, 1]], [[0, 1], [1, 2]], [[0, 1, 2], []], ["a", "b"], [[0, 1, 3]]):
+        with pytest.raises(ValueError, match="groups must put each of the 3 columns of X into one group"):
+            group_penalty(groups, 3)
+    for factors in ([1.0], [1.0, -1.0], [1.0, np.nan]):
+        with pytest.raises(ValueError, match="penalty_factors must hold a finite number >= 0 for each of 2 groups"):
+            group_penalty([[0, 2], [1]], 3, factors)
