@@ -342,7 +342,6 @@ def _some_abreast(runs: Iterator[tuple[int, Steps]], most: int, results: dict[in
             asked[number] = under_way[number].send(answer)
         except StopIteration as end:
             results[number] = end.value
-            del under_way[number]
 
     try:
         while True:

@@ -55,6 +55,22 @@ def test_answers_are_those_of_each_alone(place, at_a_time):
     assert found == [alone(name) for name in range(6)]
 
 
+@pytest.mark.parametrize("at_a_time", [1, 2, 3, 5])
+def test_no_more_are_under_way_than_asked_for(at_a_time):
+    under_way, most = set(), []
+
+    def one(name):
+        under_way.add(name)
+        most.append(len(under_way))
+        found = yield from wander(name, 3)
+        under_way.remove(name)
+        return found
+
+    with Rounds(Place(), PIECES) as rounds:
+        run_together([lambda name=name: one(name) for name in range(6)], rounds, at_a_time)
+    assert max(most) == at_a_time
+
+
 def test_one_coroutine_of_several():
     def outer(_):
         first = yield from abreast([wander(0, 3), wander(1, 5)])
