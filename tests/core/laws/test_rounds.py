@@ -122,6 +122,22 @@ def often(monkeypatch):
     monkeypatch.setattr(places, "PAUSE", 0.0)
 
 
+@pytest.mark.parametrize("loss", [4, 6])
+def test_what_was_restored_is_restored_again_after_a_loss(often, loss):
+    saved = [np.full(3, 10.0 + p) for p in range(3)]
+
+    def answers(place):
+        with Rounds(place, partitions_of(3), "count", KEEPER) as rounds:
+            rounds.restore(saved)
+            return [rounds.collect(rounds.submit(read, number)) for number in range(1, 4)]
+
+    assert (
+        answers(Forgetful([loss]))
+        == answers(Place())
+        == [[number * 3 * (10.0 + p) for p in range(3)] for number in (1, 2, 3)]
+    )
+
+
 @pytest.fixture(params=["here", "threads", "lossless", pytest.param("dask", marks=pytest.mark.cluster)])
 def make_place(request, often):
     kind = request.param
