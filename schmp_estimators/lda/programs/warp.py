@@ -178,7 +178,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         """Return the topic totals before the first sweep."""
         return self._reported(at, state.totals, (0, 0))
 
-    def _reported(self, at: At, totals: NDArray[np.signedinteger], moved: tuple[int, int]) -> WarpReport:
+    def _reported(self, at: At, totals: NDArray[np.integer], moved: tuple[int, int]) -> WarpReport:
         return WarpReport(self.with_fixed(at, totals.astype(np.int64)), moved, at.sweep + 1)
 
     def merge(self, report: WarpReport, other: WarpReport) -> WarpReport:

@@ -179,9 +179,10 @@ class HybridLDA(fplus.FPlusLDA):
     @staticmethod
     def kernel(cell: Cell) -> int:
         """Sample the tokens of a cell in place, as "fplus" does where no document is long; return how many moved."""
-        if np.diff(cell.shard.doc_ptr).max(initial=0) > cell.extra.long_document:
-            return sample_hybrid(cell)
-        return fplus.sample_fplus(cell._replace(extra=(cell.extra.level_ptr,)))
+        level_ptr, long_document, *_ = cell.extra
+        is_short = np.diff(cell.shard.doc_ptr).max(initial=0) <= long_document
+        moved: int = fplus.sample_fplus(cell._replace(extra=(level_ptr,))) if is_short else sample_hybrid(cell)
+        return moved
 
     def resumed(self, history: Sequence[Mapping[str, Any]]) -> HybridLDA:
         """Return the program that goes on after these sweeps."""
