@@ -202,7 +202,8 @@ class FoldAtHand(Fold):
     def _test_rows(self) -> Rows:
         """Return the rows held out, as the loss has them."""
         given = self.given
-        rows = given.problem.rows.part(given.problem.plan.folds[self.number][1])
+        rows: Any = given.problem.rows
+        rows = rows.part(given.problem.plan.folds[self.number][1])
         if given.targets.classes is None or given.targets.joint:
             return rows
         return rows._replace(responses=np.where(rows.responses[:1] == self.labels[0], 1.0, -1.0))

@@ -373,6 +373,7 @@ def sparse_glm_path(
     positive: bool = False,
     max_iter: int = 1000,
     tol: float = 1e-4,
+    max_explained: float = 1.0,
     sample_weight: Any = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Compute a linear model of any loss with any penalty for several alphas, each solution from the one before.
@@ -427,7 +428,7 @@ def sparse_glm_path(
     asked = _Asked(locals())
     check_pair(asked)
     fits: dict[str, Any] = {"fit_intercept": fit_intercept, "max_iter": max_iter, "tol": tol}
-    fits |= {"class_weight": class_weight}
+    fits |= {"class_weight": class_weight, "max_explained": max_explained}
     unit = partial(make_penalty, asked, strength=1.0, ratio=l1_ratio)
     path = Path("sparse_glm_path", "The model", find_loss(loss), Alphas.of(alphas, eps), unit, **fits)
     return path(X, y, sample_weight)

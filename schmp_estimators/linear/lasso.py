@@ -219,6 +219,7 @@ def prioritized_lasso_path(
     positive: bool = False,
     max_iter: int = 1000,
     tol: float = 1e-4,
+    max_explained: float = 1.0,
     sample_weight: Any = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Compute the Lasso for several penalties, each certified by its duality gap.
@@ -283,6 +284,7 @@ def prioritized_lasso_path(
     check_arguments(prioritized_lasso_path, locals())
     shape = {"l1_ratio": l1_ratio, "penalty_factors": penalty_factors, "positive": positive}
     fits: dict[str, Any] = {"fit_intercept": fit_intercept, "max_iter": max_iter, "tol": tol}
+    fits |= {"max_explained": max_explained}
     penalty = partial(unit_penalty, **shape)
     return Path("prioritized_lasso_path", "The Lasso", Squared(), Alphas.of(alphas, eps), penalty, **fits)(
         X, y, sample_weight

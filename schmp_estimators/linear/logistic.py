@@ -299,6 +299,7 @@ def sparse_logistic_path(
     class_weight: Any = None,
     max_iter: int = 1000,
     tol: float = 1e-4,
+    max_explained: float = 1.0,
     sample_weight: Any = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Compute sparse logistic regression for several C, each certified by its duality gap.
@@ -366,6 +367,7 @@ def sparse_logistic_path(
     check_arguments(sparse_logistic_path, locals())
     penalty = partial(unit_penalty, l1_ratio=l1_ratio, penalty_factors=penalty_factors)
     fits: dict[str, Any] = {"fit_intercept": fit_intercept, "max_iter": max_iter, "tol": tol}
+    fits |= {"max_explained": max_explained, "class_weight": class_weight}
     grid, what = Weights.of(Cs, eps), "Logistic regression"
-    path = Path("sparse_logistic_path", what, Logistic(), grid, penalty, **fits, class_weight=class_weight)
+    path = Path("sparse_logistic_path", what, Logistic(), grid, penalty, **fits)
     return path(X, y, sample_weight)

@@ -58,6 +58,7 @@ _CONSTRAINTS: dict[str, Any] = {
     "verbose": ["verbose"],
     "random_state": ["random_state"],
     "eps": [Interval(Real, 0, 1, closed="neither")],
+    "max_explained": [Interval(Real, 0, 1, closed="right")],
     "alphas": [_COUNT, "array-like"],
     "Cs": [_COUNT, "array-like"],
     "cv": ["cv_object"],
@@ -143,6 +144,10 @@ eps : float
     Ratio of the smallest to the largest penalty, where `alphas` or `Cs` is a number.
 alphas : int or array-like
     Penalties, or how many.
+max_explained : float
+    A path ends with the first penalty whose solution explains this part of the deviance, which is 0 without penalised
+    coefficients and 1 where predictions are exact: there is little left to choose from there on.  1: it goes on to the
+    last penalty.
 cv : int, cross-validation generator or iterable
     How samples are split; None: five folds, stratified if y holds classes.
 coef_ : ndarray of shape (n_features,) or (n_targets, n_features)
