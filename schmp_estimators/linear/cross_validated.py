@@ -27,7 +27,7 @@ from schmp_estimators.core.door.masks import unmask
 from schmp_estimators.core.engine.dynamic import Steps
 from schmp_estimators.core.following import FollowedEstimator, undone_on_error
 from schmp_estimators.core.places.place import Place, begun_anew, choose_place
-from schmp_estimators.linear.blocks import fetched_folds, of_classes
+from schmp_estimators.linear.by_blocks import fetched_folds, of_classes
 from schmp_estimators.linear.data.samples import Samples, check_input, check_weights, here, read_samples
 from schmp_estimators.linear.fold_paths import Fold, FoldAtHand, Folded
 from schmp_estimators.linear.folding import FoldedProblem, open_folds

@@ -14,7 +14,7 @@ from schmp_estimators.core.door.masks import unmask
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.linear import opening as shared
-from schmp_estimators.linear.blocks import by_class, fetched, is_joint, of_classes
+from schmp_estimators.linear.by_blocks import by_class, fetched, is_joint, of_classes
 from schmp_estimators.linear.checkpoint import Checkpointing, check_checkpoint
 from schmp_estimators.linear.data.samples import read_samples
 from schmp_estimators.linear.following import CertifiedEstimator

@@ -8,7 +8,7 @@ import numpy as np
 
 from schmp_estimators.core.engine.dynamic import Steps, Sum, abreast
 from schmp_estimators.linear import opening as shared
-from schmp_estimators.linear.blocks import BlocksAtHand, by_class
+from schmp_estimators.linear.by_blocks import BlocksAtHand, by_class
 from schmp_estimators.linear.folding import FoldedProblem
 from schmp_estimators.linear.grids import Floats, Grid
 from schmp_estimators.linear.losses.base import Loss

@@ -7,7 +7,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import ClassifierTags, RegressorTags, Tags
 
 from schmp_estimators.core.door.masks import unmask
-from schmp_estimators.linear.blocks import is_joint
+from schmp_estimators.linear.by_blocks import is_joint
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.losses.huber import Huber
 from schmp_estimators.linear.losses.logistic import Logistic
@@ -129,7 +129,7 @@ class Pair(Deciding, BaseEstimator):
             tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags()
         else:
             tags.estimator_type, tags.regressor_tags = "regressor", RegressorTags()
-            tags.target_tags.multi_output = True
+            tags.target_tags.multi_output = not tags.target_tags.positive_only  # scikit-learn tries those of any sign
         return tags
 
     def _loss(self) -> Loss:

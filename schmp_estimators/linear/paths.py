@@ -15,7 +15,7 @@ from schmp_estimators.core.engine.dynamic import Steps, run_coroutine
 from schmp_estimators.core.places.place import Place, begun_anew, choose_place
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.linear import opening as shared
-from schmp_estimators.linear.blocks import by_class, fetched, of_classes
+from schmp_estimators.linear.by_blocks import by_class, fetched, of_classes
 from schmp_estimators.linear.data.samples import read_samples
 from schmp_estimators.linear.grids import Grid
 from schmp_estimators.linear.losses.base import Loss

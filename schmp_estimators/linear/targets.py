@@ -8,7 +8,7 @@ from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
-from schmp_estimators.linear.blocks import is_joint
+from schmp_estimators.linear.by_blocks import is_joint
 from schmp_estimators.linear.data.samples import Samples
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.programs.choose import is_quadratic
