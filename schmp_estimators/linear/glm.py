@@ -127,23 +127,14 @@ class SparseGLMCV(Pair, CrossValidated):
 
     Parameters
     ----------
-    max_iter : int, default=1000
-        Most outer steps for each alpha.
     tol : float, default=1e-4
         Duality gap to reach; see `sparse_glm_path` for the folds, `SparseGLM` for the fit on all samples.
-    n_jobs : int or None, default=None
-        Folds worked on at a time, in threads; None means 1, -1 all processors.  Not used on a Dask cluster, where all
-        folds are.
 
     Attributes
     ----------
-    alpha_ : float
-        Penalty with the smallest mean over folds of the deviance, the largest of equals.
-    alpha_1se_ : float
-        Largest penalty whose mean is at most one standard error, that of the smallest mean, above the smallest mean:
-        a simpler model that is about as good.
-    alphas_ : ndarray of shape (n_alphas,) or (n_ratios, n_alphas)
-        Penalties tried, falling; of several L1 ratios a row for each, unless they are given.
+    alpha_
+    alpha_1se_
+    alphas_
     deviance_path_ : ndarray of shape (n_alphas, n_folds) or (n_ratios, n_alphas, n_folds)
         Twice the mean loss of the samples that each fold holds out, weighted by `sample_weight`: of squared loss the
         mean squared error.  Of several classes the sum over all of them.
@@ -254,8 +245,6 @@ def sparse_glm_path(
     ----------
     y : array-like or Dask collection of shape (n_samples,)
         Responses, or labels of two classes.
-    max_iter : int, default=1000
-        Most outer steps for each alpha.
     tol : float, default=1e-4
         Duality gap to reach, see `SparseGLM`; and each gap is at most a hundredth of the one that the solution before
         has at this alpha, as far as that is above rounding.

@@ -142,15 +142,10 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes in fits, not in scores; "balanced": inversely proportional to their frequencies among
         all samples.
-    max_iter : int, default=1000
-        Most outer steps for each C.
     tol : float, default=1e-7
         Duality gap to reach, as a part of the objective at zero in folds (see `SparseLogisticRegression`), of the
         objective reached in the fit on all samples.  Where a large C separates the classes, the objective reached is
         so much smaller than that at zero that a larger `tol` would leave coefficients and scores undetermined.
-    n_jobs : int or None, default=None
-        Folds worked on at a time, in threads; None means 1, -1 all processors.  Not used on a Dask cluster, where all
-        folds are.
 
     Attributes
     ----------
@@ -317,8 +312,6 @@ def sparse_logistic_path(
         Labels of two classes.
     Cs : int or array-like, default=30
         Values of C, or how many to space geometrically up from the largest one whose solution is zero.
-    max_iter : int, default=1000
-        Most outer steps for each C.
     tol : float, default=1e-4
         Duality gap to reach, as a part of the objective at zero, see `SparseLogisticRegression`; and each gap is at
         most a hundredth of the one that the solution before has at this C, as far as that is above rounding.
