@@ -56,6 +56,8 @@ def make_penalty(asked: Any, owner: Any, strength: float, ratio: Any, factors: A
     """
     given = asked.penalty
     if given == "group":
+        if isinstance(asked.penalty_factors, dict):
+            raise ValueError("penalty_factors of groups are given in their order: a list with one for each, not a dict")
         groups = range(owner.n_features_in_) if asked.groups is None else asked.groups
         return group_penalty(groups, owner.n_features_in_, asked.penalty_factors).scaled(strength)
     if isinstance(given, str):

@@ -296,6 +296,11 @@ WRONG = {
     "groups": ({"groups": [0] * 15}, ValueError, "groups goes with penalty=\"group\"; got penalty='l1'"),
     "no groups": ({"penalty": "group"}, ValueError, 'penalty="group" needs groups'),
     "groups of other columns": ({"penalty": "group", "groups": [0] * 3}, ValueError, "groups must put each of the 15"),
+    "groups by name": (
+        {"penalty": "group", "groups": [0] * 15, "penalty_factors": {"a": 0.0}},
+        ValueError,
+        "penalty_factors of groups are given in their order",
+    ),
     "both": ({"penalty": "mcp", "positive": True}, ValueError, "positive=True does not go with penalty='mcp'"),
     "ratio": ({"l1_ratio": 0.3}, ValueError, "l1_ratio=0.3 goes with penalty=\"elasticnet\"; got penalty='l1'"),
     "factors": ({"penalty": L1(1.0), "penalty_factors": [1.0] * 15}, ValueError, "go with a penalty given by name"),
