@@ -6,7 +6,6 @@ import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from copy import copy
-from dataclasses import replace
 from functools import cache, partial
 from typing import Any, NamedTuple, Self
 
@@ -28,7 +27,7 @@ from schmp_estimators.core.door.masks import unmask
 from schmp_estimators.core.engine.dynamic import Steps
 from schmp_estimators.core.following import FollowedEstimator, undone_on_error
 from schmp_estimators.core.places.place import Place, begun_anew, choose_place
-from schmp_estimators.linear.blocks import fetched_folds
+from schmp_estimators.linear.by_blocks import fetched_folds, of_classes
 from schmp_estimators.linear.data.samples import Samples, check_input, check_weights, here, read_samples
 from schmp_estimators.linear.fold_paths import Fold, FoldAtHand, Folded
 from schmp_estimators.linear.folding import FoldedProblem, open_folds
@@ -182,8 +181,7 @@ class CrossValidated(FollowedEstimator):
         routed = self._route(sample_weight, params)
         counted = np.ones(len(given.y), bool) if given.weights is None else given.weights > 0.0
         targets = find_fold_targets(loss, given.y, given.weights, self.class_weight, counted, self.fit_intercept)
-        if targets.joint and targets.classes is not None:
-            loss = replace(loss, n_outputs=len(targets.classes))
+        loss = of_classes(loss, targets.classes)
         folds = self._folds(given, routed)
         targets.check_folds(folds, brief(self.cv))
         responses: list[Any] = [targets.codes]

@@ -1,7 +1,6 @@
 """What all sparse linear models do in a fit: input, the choice of the solver, one target after the other."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from time import perf_counter
 from typing import Any, Self
@@ -15,7 +14,7 @@ from schmp_estimators.core.door.masks import unmask
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.linear import opening as shared
-from schmp_estimators.linear.blocks import by_class, fetched, is_joint
+from schmp_estimators.linear.by_blocks import by_class, fetched, is_joint, of_classes
 from schmp_estimators.linear.checkpoint import Checkpointing, check_checkpoint
 from schmp_estimators.linear.data.samples import read_samples
 from schmp_estimators.linear.following import CertifiedEstimator
@@ -115,8 +114,7 @@ class SparseModel(CertifiedEstimator, LinearModel):
         loss = self._loss()
         samples = read_samples(self, X, y, sample_weight, place=place, **reading(loss))
         targets = find_targets(loss, samples, self.class_weight, self.fit_intercept)
-        if is_joint(loss):
-            loss = replace(loss, n_outputs=len(targets.classes))
+        loss = of_classes(loss, targets.classes)
         models = [] if models is None else models
         models.clear()  # input that is lost is read again
         opened: dict[str, Any] = {"n_shards": self.n_shards, "name": self._name}
@@ -228,7 +226,7 @@ def _attributes(models: Sequence[Any], targets: Targets, scale: float | None, dt
         [model] = models
         coef, level = by_class(model.coef, model.intercept)
         figures = np.array([model.certified_gap / model.total_weight]), np.array([max(1, model.n_iter)])
-        found = {"classes_": targets.classes, "coef_": coef.astype(dtype), "intercept_": level}
+        found: dict[str, Any] = {"classes_": targets.classes, "coef_": coef.astype(dtype), "intercept_": level}
         return {**found, "dual_gap_": figures[0], "n_iter_": figures[1]}
     count, classes = len(targets.jobs), targets.classes
     coefs: np.ndarray = np.zeros((count, max(model.n_columns for model in models)), dtype)
@@ -245,4 +243,5 @@ def _attributes(models: Sequence[Any], targets: Targets, scale: float | None, dt
         return {"classes_": classes, **found, "n_iter_": steps}
     if count > 1:
         return {**found, "n_iter_": steps.tolist()}
-    return {name: value[0] if name == "coef_" else value.item() for name, value in {**found, "n_iter_": steps}.items()}
+    single = {**found, "n_iter_": steps}
+    return {name: value[0] if name == "coef_" else value.item() for name, value in single.items()}

@@ -8,7 +8,7 @@ import numpy as np
 
 from schmp_estimators.core.engine.dynamic import Steps, Sum, abreast
 from schmp_estimators.linear import opening as shared
-from schmp_estimators.linear.blocks import BlocksAtHand, by_class
+from schmp_estimators.linear.by_blocks import BlocksAtHand, by_class
 from schmp_estimators.linear.folding import FoldedProblem
 from schmp_estimators.linear.grids import Floats, Grid
 from schmp_estimators.linear.losses.base import Loss
@@ -202,7 +202,8 @@ class FoldAtHand(Fold):
     def _test_rows(self) -> Rows:
         """Return the rows held out, as the loss has them."""
         given = self.given
-        rows = given.problem.rows.part(given.problem.plan.folds[self.number][1])
+        rows: Any = given.problem.rows
+        rows = rows.part(given.problem.plan.folds[self.number][1])
         if given.targets.classes is None or given.targets.joint:
             return rows
         return rows._replace(responses=np.where(rows.responses[:1] == self.labels[0], 1.0, -1.0))

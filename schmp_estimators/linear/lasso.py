@@ -116,23 +116,14 @@ class PrioritizedLassoCV(MultiOutputMixin, CrossValidated, LinearRegressor):
 
     Parameters
     ----------
-    max_iter : int, default=1000
-        Most outer steps for each alpha.
     tol : float, default=1e-4
         Duality gap to reach; see `prioritized_lasso_path` for the folds, `PrioritizedLasso` for the fit on all samples.
-    n_jobs : int or None, default=None
-        Folds worked on at a time, in threads; None means 1, -1 all processors.  Not used on a Dask cluster, where all
-        folds are.
 
     Attributes
     ----------
-    alpha_ : float
-        Penalty with the smallest mean over folds of the mean squared error, the largest of equals.
-    alpha_1se_ : float
-        Largest penalty whose mean is at most one standard error, that of the smallest mean, above the smallest mean:
-        a simpler model that is about as good.
-    alphas_ : ndarray of shape (n_alphas,) or (n_ratios, n_alphas)
-        Penalties tried, falling; of several L1 ratios a row for each, unless they are given.
+    alpha_
+    alpha_1se_
+    alphas_
     mse_path_ : ndarray of shape (n_alphas, n_folds) or (n_ratios, n_alphas, n_folds)
         Mean squared error of each held-out fold, weighted by `sample_weight`; NaN where a callback has ended a path.
     coef_ : ndarray of shape (n_features,)
@@ -219,6 +210,7 @@ def prioritized_lasso_path(
     positive: bool = False,
     max_iter: int = 1000,
     tol: float = 1e-4,
+    max_explained: float = 1.0,
     sample_weight: Any = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Compute the Lasso for several penalties, each certified by its duality gap.
@@ -233,8 +225,6 @@ def prioritized_lasso_path(
         Samples.  On Dask it stays where it is, and each chunk of rows makes a partition, as in `PrioritizedLasso`.
     y : array-like or Dask collection of shape (n_samples,)
         Responses.
-    max_iter : int, default=1000
-        Most outer steps for each alpha.
     tol : float, default=1e-4
         Duality gap to reach, see `PrioritizedLasso`; and each gap is at most a hundredth of the one that the exact
         solution before has at this alpha, as far as that is above rounding.
@@ -283,6 +273,7 @@ def prioritized_lasso_path(
     check_arguments(prioritized_lasso_path, locals())
     shape = {"l1_ratio": l1_ratio, "penalty_factors": penalty_factors, "positive": positive}
     fits: dict[str, Any] = {"fit_intercept": fit_intercept, "max_iter": max_iter, "tol": tol}
+    fits |= {"max_explained": max_explained}
     penalty = partial(unit_penalty, **shape)
     return Path("prioritized_lasso_path", "The Lasso", Squared(), Alphas.of(alphas, eps), penalty, **fits)(
         X, y, sample_weight

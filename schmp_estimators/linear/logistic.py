@@ -142,15 +142,10 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes in fits, not in scores; "balanced": inversely proportional to their frequencies among
         all samples.
-    max_iter : int, default=1000
-        Most outer steps for each C.
     tol : float, default=1e-7
         Duality gap to reach, as a part of the objective at zero in folds (see `SparseLogisticRegression`), of the
         objective reached in the fit on all samples.  Where a large C separates the classes, the objective reached is
         so much smaller than that at zero that a larger `tol` would leave coefficients and scores undetermined.
-    n_jobs : int or None, default=None
-        Folds worked on at a time, in threads; None means 1, -1 all processors.  Not used on a Dask cluster, where all
-        folds are.
 
     Attributes
     ----------
@@ -299,6 +294,7 @@ def sparse_logistic_path(
     class_weight: Any = None,
     max_iter: int = 1000,
     tol: float = 1e-4,
+    max_explained: float = 1.0,
     sample_weight: Any = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Compute sparse logistic regression for several C, each certified by its duality gap.
@@ -316,8 +312,6 @@ def sparse_logistic_path(
         Labels of two classes.
     Cs : int or array-like, default=30
         Values of C, or how many to space geometrically up from the largest one whose solution is zero.
-    max_iter : int, default=1000
-        Most outer steps for each C.
     tol : float, default=1e-4
         Duality gap to reach, as a part of the objective at zero, see `SparseLogisticRegression`; and each gap is at
         most a hundredth of the one that the solution before has at this C, as far as that is above rounding.
@@ -366,6 +360,7 @@ def sparse_logistic_path(
     check_arguments(sparse_logistic_path, locals())
     penalty = partial(unit_penalty, l1_ratio=l1_ratio, penalty_factors=penalty_factors)
     fits: dict[str, Any] = {"fit_intercept": fit_intercept, "max_iter": max_iter, "tol": tol}
+    fits |= {"max_explained": max_explained, "class_weight": class_weight}
     grid, what = Weights.of(Cs, eps), "Logistic regression"
-    path = Path("sparse_logistic_path", what, Logistic(), grid, penalty, **fits, class_weight=class_weight)
+    path = Path("sparse_logistic_path", what, Logistic(), grid, penalty, **fits)
     return path(X, y, sample_weight)

@@ -22,7 +22,7 @@ from schmp_estimators.core.following import undone_on_error
 from schmp_estimators.core.places.place import Place, begun_anew, choose_place
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.reduction import tree_merge
-from schmp_estimators.linear.blocks import has_blocks
+from schmp_estimators.linear.by_blocks import has_blocks
 from schmp_estimators.linear.checkpoint import Checkpointing
 from schmp_estimators.linear.data.samples import (
     Samples,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from schmp_estimators.core.engine.dynamic import Steps, run_coroutine
 from schmp_estimators.core.places.place import Place, begun_anew, choose_place
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.linear import opening as shared
-from schmp_estimators.linear.blocks import by_class, fetched, is_joint
+from schmp_estimators.linear.by_blocks import by_class, fetched, of_classes
 from schmp_estimators.linear.data.samples import read_samples
 from schmp_estimators.linear.grids import Grid
 from schmp_estimators.linear.losses.base import Loss
@@ -52,20 +52,28 @@ class Point(NamedTuple):
 class PathProgram:
     """All of a path as a program, which leaves its `points` behind; partitions do the job `before` first, if any."""
 
-    def __init__(self, path: Any, grid: Grid, unit: float, before: Any) -> None:
+    def __init__(self, path: Any, grid: Grid, unit: float, before: Any, most: float) -> None:
         self.path, self.points, self.values = path, list[Point](), np.empty(0)
-        self._grid, self._unit, self._before = grid, unit, before
+        self._grid, self._unit, self._before, self._most = grid, unit, before, most
 
     def __call__(self, state: None = None) -> Steps:
         """Return the steps."""
         if self._before is not None:
             yield self._before
         largest = yield from self.path.start()
-        total = self.path.model.total_weight
+        model = self.path.model
+        total, null = model.total_weight, model.objective
         self.values = self._grid.values(largest, total, self._unit)
         for value in self.values.tolist():
             yield from self.path.go_to(self._grid.strength(value, total, self._unit))
-            self.points.append(Point.of(self.path.model))
+            self.points.append(Point.of(model))
+            if is_saturated(model.objective - model.penalty.value(model.coef), null, self._most):
+                break
+
+
+def is_saturated(loss: float, null: float, most: float) -> bool:
+    """Return whether a part `most` below 1 of a loss is explained."""
+    return most < 1.0 and loss <= (1.0 - most) * null
 
 
 @dataclass
@@ -84,6 +92,8 @@ class Path:
         Returns the penalty of strength one for the columns of X; gets the estimator that knows of them.
     fit_intercept, max_iter, tol, class_weight
         As in estimators.
+    max_explained : float
+        Part of the deviance with which it ends.
     """
 
     owner: str
@@ -95,6 +105,7 @@ class Path:
     max_iter: int
     tol: float
     class_weight: Any = None
+    max_explained: float = 1.0
 
     def __call__(self, X: Any, y: Any, sample_weight: Any) -> tuple[Floats, Floats, Floats, Floats]:
         """Follow it here, or of an X on Dask on its cluster; returns penalties, coefficients, intercepts and gaps."""
@@ -126,7 +137,7 @@ class Path:
         solver = shared.find_solver(None, problem.extent, self.grid.count, self.loss, penalty)
         found: Any
         if solver == "blocks":
-            loss = replace(self.loss, n_outputs=len(targets.classes)) if is_joint(self.loss) else self.loss
+            loss = of_classes(self.loss, targets.classes)
             found = fetched(problem, self.fit_intercept, loss, penalty, targets.labels)
         else:
             found = shared.at_hand(problem, solver, self.fit_intercept, penalty)
@@ -135,7 +146,8 @@ class Path:
         unit = targets.unit
         values, tolerance = self.grid.values(found.largest(0), found.total, unit), self.tol * found.square(0)
         strengths = np.array([self.grid.strength(value, found.total, unit) for value in values.tolist()])
-        points = found.path(0, strengths, tolerance, self.max_iter)
+        points = self._until_saturation(found, penalty, strengths, tolerance)
+        values = values[: len(points.penalties)]
         if not found.at_hand and (points.gaps > tolerance).any():
             return None
         solutions = found.solutions(0, points, tolerance)
@@ -143,13 +155,26 @@ class Path:
             return self._told(values, solutions, points.coefs.T, found.intercepts(0, points.coefs), unit)
         rows = [by_class(*one) for one in zip(points.coefs, points.intercepts, strict=True)]
         coefs, levels = (np.stack(part, axis=-1) for part in zip(*rows, strict=True))
-        return self._told(values, solutions, *((coefs, levels) if len(coefs) > 1 else (coefs[0], levels[0])), unit)
+        coefs, levels = (coefs, levels) if len(coefs) > 1 else (coefs[0], levels[0] + targets.shifts)
+        return self._told(values, solutions, coefs, levels, unit)
+
+    def _until_saturation(self, found: Any, penalty: Any, strengths: Floats, tolerance: float) -> Any:
+        """Return the solutions of a problem up to the first that explains enough."""
+        if self.max_explained == 1.0:
+            return found.path(0, strengths, tolerance, self.max_iter)
+        first = np.maximum(found.largest(0), strengths[:1])  # where what is penalised is zero
+        points = found.path(0, np.append(first, strengths), tolerance, self.max_iter)
+        costs = [at * penalty.value(coef) for at, coef in zip(points.penalties, points.coefs, strict=True)]
+        null, *losses = points.objectives - costs
+        ends = [number for number, loss in enumerate(losses) if is_saturated(loss, null, self.max_explained)]
+        last = ends[0] if ends else len(losses) - 1
+        return type(points)(*(field[1 : last + 2] for field in points))
 
     def _by_rounds(self, problem: shared.Problem, penalty: Any, targets: Any) -> Any:
         size, unit = problem.extent, targets.unit
         options = PathOptions(penalty, self.tol, self.max_iter, self.fit_intercept)
         path = make_path(self.loss, options, size, problem.n_partitions, resolution(size.dtype), _OF_STEP)
-        program = PathProgram(path, self.grid, unit, targets.jobs[0])
+        program = PathProgram(path, self.grid, unit, targets.jobs[0], self.max_explained)
         if problem.is_led:
             program = problem.rounds.lead(program)
         else:
@@ -158,9 +183,8 @@ class Path:
         points, coefs = program.points, np.zeros((len(program.points), size.n_columns))
         for row, point in zip(coefs, points, strict=True):
             row[point.support] = point.coef
-        return self._told(
-            program.values, points, coefs.T, np.array([one.intercept for one in points]) + targets.shifts, unit
-        )
+        intercepts = np.array([one.intercept for one in points]) + targets.shifts
+        return self._told(program.values[: len(points)], points, coefs.T, intercepts, unit)
 
     def _told(self, values: Floats, points: Sequence[Any], coefs: Floats, intercepts: Floats, unit: float) -> Any:
         """Return a path in the user's units; warns of fits that fell short."""

@@ -121,6 +121,8 @@ def stability_selection(
     values = values[::-1] if name == "alpha" else values
     y, weights = here(y, "y"), here(sample_weight, "sample_weight")
     random, n_samples = check_random_state(random_state), len(y)
+    if n_samples < 4:
+        raise ValueError(f"y has {n_samples} samples, too few for halves; give four or more")
     halves = [random.permutation(n_samples)[: n_samples // 2] for _ in range(n_halves)]
 
     def chosen(half: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
-from schmp_estimators.linear.blocks import is_joint
+from schmp_estimators.linear.by_blocks import is_joint
 from schmp_estimators.linear.data.samples import Samples
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.programs.choose import is_quadratic
@@ -68,7 +68,7 @@ def find_targets(loss: Loss, samples: Samples, class_weight: Any, fit_intercept:
         responses = samples.y.reshape(len(samples.y), -1).T
         weights, unit = without_unit(samples.weights)
         shifts = shifts_of(loss, responses, fit_intercept)
-        jobs = [Target(k) if k else None for k in range(len(responses))]
+        jobs: list[Any] = [Target(k) if k else None for k in range(len(responses))]
         return Targets(responses - np.reshape(shifts, (-1, 1)), weights, jobs, unit, shifts=shifts)
     classes, codes = find_classes(samples.y)
     if len(classes) < 2:
@@ -114,10 +114,9 @@ class FoldTargets(NamedTuple):
         """Raise ValueError if a fold is fitted to samples of one class, or not to all, of a loss of all."""
         for train, _ in folds if self.classes is not None else ():
             found = np.unique(self.y[train][self.fitted[train]])
-            if self.joint and len(found) < len(self.classes):
-                raise ValueError(
-                    f"cv={cv} leaves {len(found)} of {len(self.classes)} classes to fit a fold to; {_SPREAD}"
-                )
+            count = 0 if self.classes is None else len(self.classes)
+            if self.joint and len(found) < count:
+                raise ValueError(f"cv={cv} leaves {len(found)} of {count} classes to fit a fold to; {_SPREAD}")
             if len(found) < 2:
                 raise ValueError(f"cv={cv} leaves one class only, {found[0]!r}, to fit a fold to; {_SPREAD}")
 

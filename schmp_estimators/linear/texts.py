@@ -58,6 +58,7 @@ _CONSTRAINTS: dict[str, Any] = {
     "verbose": ["verbose"],
     "random_state": ["random_state"],
     "eps": [Interval(Real, 0, 1, closed="neither")],
+    "max_explained": [Interval(Real, 0, 1, closed="right")],
     "alphas": [_COUNT, "array-like"],
     "Cs": [_COUNT, "array-like"],
     "cv": ["cv_object"],
@@ -143,6 +144,10 @@ eps : float
     Ratio of the smallest to the largest penalty, where `alphas` or `Cs` is a number.
 alphas : int or array-like
     Penalties, or how many.
+max_explained : float
+    A path ends with the first penalty whose solution explains this part of the deviance, which is 0 without penalised
+    coefficients and 1 where predictions are exact: there is little left to choose from there on.  1: it goes on to the
+    last penalty.
 cv : int, cross-validation generator or iterable
     How samples are split; None: five folds, stratified if y holds classes.
 coef_ : ndarray of shape (n_features,) or (n_targets, n_features)
@@ -161,6 +166,20 @@ solver_ : {"gram", "columns", "blocks", "rounds", "scheduled"}
     How the fit was made; the user guide has a table.
 classes_ : ndarray of shape (n_classes,)
     Class labels.
+cv_n_jobs : int or None
+    Folds worked on at a time, in threads; None means 1, -1 all processors.  Not used on a Dask cluster, where all
+    folds are.
+cv_max_iter : int
+    Most outer steps for each penalty.
+cv_verbose : int or bool
+    Whether to show a progress bar, which needs the package rich.
+alpha_ : float
+    Penalty with the smallest mean over folds, the largest of equals.
+alpha_1se_ : float
+    Largest penalty whose mean is at most one standard error, that of the smallest mean, above the smallest mean: a
+    simpler model that is about as good.
+alphas_ : ndarray of shape (n_alphas,) or (n_ratios, n_alphas)
+    Penalties tried, falling; of several L1 ratios a row for each, unless they are given.
 l1_ratio_ : float
     The L1 ratio that has been chosen.
 coefs_path_ : ndarray of shape (n_features, n_penalties) or (n_classes, n_features, n_penalties)
@@ -208,15 +227,17 @@ def _completed(text: str, thing: Callable[..., Any]) -> str:
         entries, _, after = rest.partition("\n\n")
         own = {found[1]: found[0].rstrip() for found in re.finditer(r"^(\w+) :.*\n(?:    .*\n?)+", entries, re.M)}
         parameters = _parameters(thing)
-        given = [own.get(name) or _entry(name, parameter) for name, parameter in parameters.items()]
+        family = "cv_" if "cv" in parameters or "eps" in parameters else ""  # some parameters mean something else there
+        given = [own.get(name) or _entry(name, parameter, family) for name, parameter in parameters.items()]
         text = before + rule + "\n".join(given) + "\n\n" + after
     return re.sub(r"^(\w+)$(?!\n[- ])", lambda found: _entry(found[1]), text, flags=re.MULTILINE)
 
 
-def _entry(name: str, parameter: inspect.Parameter | None = None) -> str:
+def _entry(name: str, parameter: inspect.Parameter | None = None, family: str = "") -> str:
     if name not in _KNOWN:
         return name
-    first, text = _KNOWN[name]
+    first, text = _KNOWN.get(family + name, _KNOWN[name])
+    first = first.removeprefix(family)
     if parameter is not None and parameter.default is not parameter.empty:
         default = parameter.default
         first += f', default="{default}"' if isinstance(default, str) else f", default={default!r}"

@@ -61,6 +61,8 @@ def by_name(given: Any, names: Any) -> Any:
     if unknown:
         more = ", …" if len(unknown) > 5 else ""
         raise ValueError(f"penalty_factors names columns that X does not have: {str(unknown[:5])[1:-1]}{more}")
+    if len(named) < len(given):
+        raise ValueError("penalty_factors names a column more than once; give one factor for each")
     return [named.get(name, 1.0) for name in names]
 
 

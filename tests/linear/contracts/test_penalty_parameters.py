@@ -49,6 +49,8 @@ def test_factors_by_name_of_column(kind):
     np.testing.assert_array_equal(kind(penalty_factors=pd.Series([0.0, 1, 3, 1, 1, 0.5])).coef_, by_position.coef_)
     with pytest.raises(ValueError, match=r"penalty_factors names columns that X does not have: 'z', 'A'$"):
         kind(frame, penalty_factors={"z": 1.0, "a": 2.0, "A": 1.0})
+    with pytest.raises(ValueError, match="penalty_factors names a column more than once"):
+        kind(frame, penalty_factors=pd.Series([1.0, 2.0], index=["a", "a"]))
     with pytest.raises(ValueError, match="penalty_factors names columns, but X has no names; give a data frame"):
         kind(penalty_factors={"a": 1.0})
 

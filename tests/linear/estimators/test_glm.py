@@ -7,9 +7,10 @@ import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.special import expit
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.linear_model import ElasticNet, Lasso, LassoCV, LinearRegression, LogisticRegression, PoissonRegressor
-from sklearn.metrics import log_loss, mean_poisson_deviance
+from sklearn.metrics import log_loss, mean_poisson_deviance, mean_squared_error
 from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold
 
 import schmp_estimators
@@ -22,9 +23,16 @@ from schmp_estimators import (
     prioritized_lasso_path,
     sparse_glm_path,
 )
+from schmp_estimators.linear.programs import choose
 from schmp_estimators.penalised import L1, Huber, Logistic, Squared
 from schmp_estimators.penalised import ElasticNet as ElasticNet_
 
+#: By loss: scikit-learn's deviance, or a multiple, and what it compares with responses.
+DEVIANCES = {
+    "squared": (mean_squared_error, np.asarray),
+    "poisson": (mean_poisson_deviance, np.exp),
+    "logistic": (log_loss, expit),
+}
 FITS = [
     "PrioritizedLasso",
     "PrioritizedLassoCV",
@@ -234,6 +242,37 @@ def test_paths_and_choices_of_blocks(problem):
         SparseGLMCV("multinomial", alphas=[0.1], cv=KFold(3)).fit(X[np.argsort(y)], np.sort(classes))
 
 
+@pytest.mark.parametrize("form", [np.asarray, sp.csc_array])
+@pytest.mark.parametrize("factors", [None, np.where(np.arange(15) == 2, 0.0, 1.0)])
+@pytest.mark.parametrize(
+    ("loss", "penalty"), [("squared", "l1"), ("logistic", "l1"), ("poisson", "l1"), ("squared", "group")]
+)
+def test_a_path_ends_where_enough_is_explained(problem, monkeypatch, form, factors, loss, penalty):
+    X, y, labels, weights = problem
+    y = {"logistic": labels, "poisson": np.floor(np.abs(y))}.get(loss, y)
+    options = {"alphas": 30, "eps": 1e-4, "sample_weight": weights, "tol": 1e-9, "penalty_factors": factors}
+    options |= {"penalty": penalty, "groups": None if penalty == "l1" else np.arange(15) // 3}
+    if penalty == "group":
+        options["penalty_factors"] = None if factors is None else [0.0, 1, 1, 1, 1]
+    for most_at_hand in (1 << 22, 0) if penalty == "l1" else (1 << 22,):
+        monkeypatch.setattr(choose, "_MOST_AT_HAND", most_at_hand)
+        whole = sparse_glm_path(form(X), y, loss, **options)
+        free = np.zeros(15, bool) if factors is None else factors == 0.0
+        free = np.arange(15) < 3 if penalty == "group" and factors is not None else free
+        deviance, mean = DEVIANCES[loss]
+        start = SparseGLM(loss, alpha=1e9, penalty_factors=np.where(free, 0.0, 1.0), tol=1e-11).fit(X, y, weights)
+        null = deviance(y, mean(X @ np.ravel(start.coef_) + np.ravel(start.intercept_)), sample_weight=weights)
+        explained = [
+            1.0 - deviance(y, mean(X @ coef + level), sample_weight=weights) / null
+            for coef, level in zip(whole[1].T, whole[2], strict=True)
+        ]
+        limit = 0.6 * max(explained)
+        part = sparse_glm_path(form(X), y, loss, **options, max_explained=limit)
+        count = int(np.argmax(np.array(explained) >= limit)) + 1
+        assert 2 < count < 30 and [len(part[0]), part[1].shape[1]] == [count, count]
+        np.testing.assert_allclose(part[1], whole[1][:, :count], atol=1e-4)
+
+
 def test_tags_and_methods_follow_the_loss(problem):
     X, y, labels, _ = problem
     regressor, classifier = SparseGLM(alpha=0.1), SparseGLM("logistic", alpha=0.01)
@@ -257,6 +296,11 @@ WRONG = {
     "groups": ({"groups": [0] * 15}, ValueError, "groups goes with penalty=\"group\"; got penalty='l1'"),
     "no groups": ({"penalty": "group"}, ValueError, 'penalty="group" needs groups'),
     "groups of other columns": ({"penalty": "group", "groups": [0] * 3}, ValueError, "groups must put each of the 15"),
+    "groups by name": (
+        {"penalty": "group", "groups": [0] * 15, "penalty_factors": {"a": 0.0}},
+        ValueError,
+        "penalty_factors of groups are given in their order",
+    ),
     "both": ({"penalty": "mcp", "positive": True}, ValueError, "positive=True does not go with penalty='mcp'"),
     "ratio": ({"l1_ratio": 0.3}, ValueError, "l1_ratio=0.3 goes with penalty=\"elasticnet\"; got penalty='l1'"),
     "factors": ({"penalty": L1(1.0), "penalty_factors": [1.0] * 15}, ValueError, "go with a penalty given by name"),

@@ -78,5 +78,7 @@ def test_any_estimator_and_any_input():
     ],
 )
 def test_what_is_wrong_is_named(options, message):
+    with pytest.raises(ValueError, match="y has 3 samples, too few for halves"):
+        stability_selection(PrioritizedLasso(), X[:3], Y[:3])
     with pytest.raises(ValueError, match=message):
         stability_selection(PrioritizedLasso(), X, Y, **options)

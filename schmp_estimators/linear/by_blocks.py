@@ -22,6 +22,11 @@ def is_joint(loss: Any) -> bool:
     return hasattr(loss, "n_outputs")
 
 
+def of_classes(loss: Any, classes: Any) -> Any:
+    """Return a loss, of all classes at once with a decision value for each."""
+    return replace(loss, n_outputs=len(classes)) if is_joint(loss) else loss
+
+
 def has_blocks(loss: Any, penalty: Any) -> bool:
     """Return whether coefficients come in blocks."""
     return is_joint(loss) or isinstance(penalty, Group)
@@ -95,7 +100,7 @@ def fetched(problem: Any, fit_intercept: bool, loss: Any, penalty: Any, labels: 
     """Return the problem of all rows."""
     check_size(problem.extent)
     rows, eps = joined(problem.do(Fetch())), resolution(problem.extent.dtype)
-    return BlocksAtHand.of(rows, fit_intercept, loss, penalty, eps, labels)  # type: ignore[no-any-return]
+    return BlocksAtHand.of(rows, fit_intercept, loss, penalty, eps, labels)
 
 
 def fetched_folds(
