@@ -126,6 +126,7 @@ def test_l1_ratios_as_scikit_learn(problem, given):
 def test_the_path_of_all_samples_is_kept(problem, form, fit_intercept):
     """The simpler model is there without another fit; scikit-learn's, and ours for each penalty."""
     X, y, weights = problem
+    y = y + 2.0 * np.random.default_rng(5).normal(size=90)
     options = {"tol": 1e-11, "fit_intercept": fit_intercept}
     ours = PrioritizedLassoCV(alphas=12, l1_ratio=[1.0, 0.5], cv=4, **options).fit(form(X), y, sample_weight=weights)
     _, theirs, _ = enet_path(
@@ -133,6 +134,7 @@ def test_the_path_of_all_samples_is_kept(problem, form, fit_intercept):
     )
     np.testing.assert_allclose(ours.coefs_path_, theirs, atol=1e-6)
     place = path_of(ours).tolist().index(ours.alpha_1se_)
+    assert ours.alpha_1se_ > ours.alpha_
     np.testing.assert_array_equal(ours.coef_1se_, ours.coefs_path_[:, place])
     simple = PrioritizedLasso(ours.alpha_1se_, l1_ratio=ours.l1_ratio_, **options).fit(X, y, sample_weight=weights)
     np.testing.assert_allclose(ours.coef_1se_, simple.coef_, atol=1e-6)
