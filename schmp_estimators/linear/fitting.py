@@ -19,6 +19,7 @@ from schmp_estimators.linear.checkpoint import Checkpointing, check_checkpoint
 from schmp_estimators.linear.data.samples import read_samples
 from schmp_estimators.linear.following import CertifiedEstimator
 from schmp_estimators.linear.losses.base import Loss
+from schmp_estimators.linear.penalties.base import of_strength
 from schmp_estimators.linear.penalties.choose import choose_penalty, factors_of
 from schmp_estimators.linear.predicting import LinearModel
 from schmp_estimators.linear.programs.choose import is_quadratic, make_model, make_program
@@ -123,14 +124,16 @@ class SparseModel(CertifiedEstimator, LinearModel):
             self._followed(X, y, place) as follower,
         ):
             strength, scale = self._strength(targets.unit)
-            per_weight = scale is None and is_quadratic(loss)
+            per_weight, total = scale is None and is_quadratic(loss), 1.0
             if scale is None and not per_weight:
-                strength *= float(targets.weights.sum()) if len(targets.weights) else problem.extent.n_rows
+                total = float(targets.weights.sum()) if len(targets.weights) else problem.extent.n_rows
             kept = np.float32 if problem.extent.dtype == np.float32 else np.float64
             attributes = partial(_attributes, models, targets, scale, kept)
             followed = follower.watch(problem.rounds, attributes)
             starts = self._starts(targets, problem.extent.n_columns, loss)
-            penalty = self._penalty(strength, self._factors())
+            penalty = self._penalty(strength * total, self._factors())
+            if hasattr(penalty, "of_strength"):
+                penalty = of_strength(self._penalty(1.0, self._factors()), strength * total, total)
             self.solver_ = shared.find_solver(self, problem.extent, len(starts), loss, penalty)
             if not self._fit_at_hand(problem, followed, models, starts, kept, loss, targets):
                 identity = shared.identity_of(self, problem, penalty)

@@ -194,6 +194,16 @@ def sizes(penalty: Penalty, gradient: Floats) -> Floats:
     return gradient if penalty.positive else np.abs(gradient)
 
 
+def of_strength(penalty: P, strength: float, total: float) -> P:
+    """Return what a penalty of strength one is with λ = `strength` beside the summed loss of rows that weigh `total`.
+
+    A penalty whose shape changes with its strength says so by a method of the same name.
+    """
+    own: Any = getattr(penalty, "of_strength", None)
+    found: P = penalty.scaled(strength) if own is None else own(strength, total)
+    return found
+
+
 def has_free(penalty: Penalty) -> bool:
     """Return whether there are columns without a penalty."""
     return bool(np.ndim(penalty.strengths)) and not penalty.strengths.all()

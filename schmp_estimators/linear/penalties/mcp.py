@@ -59,6 +59,10 @@ class MCP(NamedTuple):
         tilted: Floats = -np.sign(coef) * np.minimum(np.abs(coef) / self.gamma, self.strengths)
         return tilted
 
+    def of_strength(self, strength: float, total: float) -> Self:
+        """Return the penalty with λ times `strength` and the same γ for each unit of weight, `total` of them."""
+        return self._replace(strengths=read_only(strength * self.strengths), gamma=self.gamma / total)
+
     def scaled(self, factor: float) -> Self:
         """Return `factor` times the penalty."""
         return self._replace(strengths=read_only(factor * self.strengths), gamma=self.gamma / factor)

@@ -8,7 +8,7 @@ import numpy as np
 
 from schmp_estimators.core.engine.dynamic import Report, Save, Steps, Sum
 from schmp_estimators.linear.losses.base import Loss
-from schmp_estimators.linear.penalties.base import Penalty, sizes
+from schmp_estimators.linear.penalties.base import Penalty, of_strength, sizes
 from schmp_estimators.linear.programs.choose import is_quadratic
 from schmp_estimators.linear.programs.input import Extent, prefer_residual
 from schmp_estimators.linear.programs.matrix import Floats
@@ -117,7 +117,7 @@ class LassoPath:
         if step > 0.0:
             goal = max(_OF_STEP * step, _ROUNDING * model.null_objective)
             model.tolerance, model.max_iter = min(tolerance, goal), min(max_iter, _MOST_STEPS)
-        restart = partial(self._program.restart, self.options.penalty.scaled(strength))
+        restart = partial(self._program.restart, of_strength(self.options.penalty, strength, model.total_weight))
         yield from asking(restart(), self._of)
         model.tolerance, model.max_iter = tolerance, max_iter
         if not model.gap <= tolerance and step > 0.0 and max_iter > _MOST_STEPS:
@@ -169,7 +169,7 @@ class SmoothPath:
     def go_to(self, strength: float) -> Steps:
         """Solve for a penalty."""
         model, part = self.model, self._part
-        penalty = self.options.penalty.scaled(strength)
+        penalty = of_strength(self.options.penalty, strength, model.total_weight)
         tolerance, max_iter = model.tolerance, model.max_iter
         if part is not None:
             model.max_iter = min(max_iter, _MOST_STEPS)

@@ -340,3 +340,30 @@ def test_docstrings_tell_of_every_parameter(name):
         for attribute in ("coef_", "intercept_", "n_iter_", "n_features_in_", "feature_names_in_"):
             [place] = [i for i, line in enumerate(lines) if line.startswith(f"{attribute} : ")]
             assert lines[place + 1].startswith("    ")
+
+
+@pytest.mark.parametrize("loss", ["squared", "poisson"])
+def test_the_concave_penalty_keeps_its_shape_at_every_strength(loss):
+    """No step of a coefficient lowers the mean loss plus α|b| − b²/6 up to 3α: γ is 3 for each unit of weight."""
+    rng = np.random.default_rng(5)
+    X, weights = rng.normal(size=(150, 12)), rng.uniform(0.5, 2.0, 150)
+    signal = X[:, :3] @ [0.9, -0.7, 0.2]
+    y = signal + rng.normal(size=150) if loss == "squared" else rng.poisson(np.exp(signal)).astype(float)
+    steps = np.linspace(-2.0, 2.0, 801)
+
+    def objective(coef, intercept, alpha):
+        v, size = X @ coef + intercept, np.minimum(np.abs(coef), 3.0 * alpha)
+        of_rows = 0.5 * (y - v) ** 2 if loss == "squared" else np.exp(v) - y * v
+        return np.average(of_rows, weights=weights) + (alpha * size - size**2 / 6.0).sum()
+
+    alphas, coefs, intercepts, _ = sparse_glm_path(
+        X, y, loss, "mcp", alphas=[0.3, 0.1], tol=1e-9, sample_weight=weights
+    )
+    for alpha, coef, intercept in zip(alphas, coefs.T, intercepts, strict=True):
+        alone = SparseGLM(loss, "mcp", alpha=alpha, tol=1e-9).fit(X, y, weights)
+        for found, level in ((coef, intercept), (alone.coef_, alone.intercept_)):
+            here = objective(found, level, alpha)
+            for j in range(12):
+                least = min(objective(found + step * (np.arange(12) == j), level, alpha) for step in steps)
+                assert least >= here - 1e-7 * abs(here)
+    assert np.isnan(alone.dual_gap_) and np.abs(alone.coef_[:2]).min() > 3.0 * 0.1
