@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from schmp_estimators.core.values import freeze
+from schmp_estimators.linear.kernels.exponential import fading, log_one_plus
 from schmp_estimators.linear.kernels.logistic import (
     ARRIVED,
     HARD,
@@ -17,7 +18,6 @@ from schmp_estimators.linear.kernels.rounded import Rounded
 from schmp_estimators.linear.kernels.sparse import Chosen
 from schmp_estimators.linear.losses.base import Derivatives, Floats, Level, Steps
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for
-
 
 #: Curvature of a row at least, as a part of its slope: a row that is surely on the wrong side has none of its own.
 _CURVED = 0.01
@@ -33,10 +33,11 @@ class Logistic(NamedTuple):
     def row(self, target: float, decision: float) -> tuple[float, float, float]:
         """Return the loss, y p and p(1 − p) with p = σ(−yu)."""
         margin = target * decision
-        small = math.exp(-abs(margin))
+        small = fading(-abs(margin))
         wrong = (small if margin > 0.0 else 1.0) / (1.0 + small)
-        curvature = small / ((1.0 + small) * (1.0 + small))
-        return math.log1p(small) + max(-margin, 0.0), target * wrong, max(curvature, _CURVED * wrong)
+        curvature, least = small / ((1.0 + small) * (1.0 + small)), _CURVED * wrong
+        value = log_one_plus(small) + (0.0 if margin > 0.0 else -margin)
+        return value, target * wrong, curvature if curvature > least else least
 
     def conjugate(self, target: float, dual: float) -> float:
         """Return q ln q + (1 − q) ln(1 − q) at q = y·`dual`."""

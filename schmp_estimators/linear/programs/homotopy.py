@@ -148,9 +148,7 @@ class ProblemAtHand:
         """Solve for falling λ from a start, each to its goal and to a part of the gap that the one before has there."""
         raise NotImplementedError
 
-    def fit(
-        self, target: int, penalty: float, goal: float, max_iter: int, start: Floats, level: float = 0.0
-    ) -> Points:
+    def fit(self, target: int, penalty: float, goal: float, max_iter: int, start: Floats, level: float = 0.0) -> Points:
         """Return the solution for one λ, from given coefficients, or by way of larger penalties if these are zero."""
         way, largest, null = np.empty(0), self.largest(target), self.null_objective(target)
         with np.errstate(over="ignore", invalid="ignore"):

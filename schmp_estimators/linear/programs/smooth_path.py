@@ -4,7 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from schmp_estimators.linear.kernels import smooth as kernels
+from schmp_estimators.core.lanes import LANES, UNROLLED
+from schmp_estimators.linear.kernels.smooth import RowRoom, SmoothColumns
+from schmp_estimators.linear.kernels.smooth_path import follow_smooth_path
 from schmp_estimators.linear.losses.base import Rowwise
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for, has_free, sizes
 from schmp_estimators.linear.programs.centred import Rows, are_flat, span_of, take_means
@@ -13,6 +15,8 @@ from schmp_estimators.linear.programs.matrix import Floats
 
 #: A penalty above which every solution is zero.
 _ABOVE_ALL = 1e200
+#: Rows that `dot` takes at a time.
+_STRIDE = LANES * UNROLLED
 #: Length of what directions leave of a column, in units of its rounding, below which it is nothing else.
 _REAL = 8.0
 
@@ -42,7 +46,7 @@ class SmoothProblem(ProblemAtHand):
     ) -> None:
         self.rows, self.means, self.loss, self.penalty = rows, means, loss, penalty
         self.total, self.shape = float(rows.weights.sum()), Shape.of(penalty, len(means))
-        self._values, self._free = rows.columns, np.ones((int(fit_intercept), rows.columns.shape[1]))
+        self._values, self._free = rows.columns, np.tile(rows.weights > 0.0, (int(fit_intercept), 1)).astype(np.float64)
         self._fit_intercept = bool(fit_intercept)
         self._chosen, self._basis, self._spanned = np.empty(0, np.int64), np.empty((0, 0)), np.zeros(len(means), bool)
         if has_free(penalty):
@@ -127,13 +131,13 @@ class SmoothProblem(ProblemAtHand):
     ) -> tuple[Points, Floats, Floats]:
         n_columns, n_rows = self.rows.columns.shape
         given = self._free, *self._given(target), self.shape.factors, self.shape.ridges, self._squares
-        columns = kernels.SmoothColumns(self._values, *given)
+        columns = SmoothColumns(self._values, *given)
         asked = self.square(target), self.shape.positive, penalties, goals, part_of_step, most
-        size, follow = first_room(n_columns, n_rows, start), compiled_for(self.loss, kernels.follow_smooth_path)
+        size, follow = first_room(n_columns, n_rows, start), compiled_for(self.loss, follow_smooth_path)
         while True:
             coefs, records = np.zeros((len(penalties), n_columns)), np.zeros((len(penalties), 5))
             levels, room = np.zeros((len(penalties), len(first))), make_room(size, n_columns, 0)
-            places = room, kernels.make_rows(size, n_rows, first), start, coefs, levels, records
+            places = room, _row_room(size, n_rows, first), start, coefs, levels, records
             if follow(self.loss, columns, *asked, *places) == len(penalties):
                 break
             size = min(n_columns, 2 * size)
@@ -152,11 +156,30 @@ def smooth_problem(rows: Rows, loss: Any, penalty: Penalty, fit_intercept: bool,
     SumsError
         If squares are not finite.
     """
-    weights = rows.weights if len(rows.weights) else np.ones(rows.columns.shape[1])
     with np.errstate(over="ignore", invalid="ignore"):
         total, means = take_means(rows, fit_intercept)
-        squares = np.einsum("i,ji,ji->j", weights, rows.columns, rows.columns)
+        padded = _padded(rows)
+        squares = np.einsum("i,ji,ji->j", padded.weights, padded.columns, padded.columns)
         raw = squares + total * means**2
     if are_flat(rows.columns, squares, raw, eps):
         return None
-    return SmoothProblem(rows._replace(weights=weights), means, loss, penalty, fit_intercept, eps)
+    return SmoothProblem(padded, means, loss, penalty, fit_intercept, eps)
+
+
+def _padded(rows: Rows) -> Rows:
+    """Return the rows with their weights, and rows without weight below, so that registers hold all of a column."""
+    n_columns, n_rows = rows.columns.shape
+    missing = -n_rows % _STRIDE
+    columns = np.empty((n_columns, n_rows + missing))
+    columns[:, :n_rows], columns[:, n_rows:] = rows.columns, 0.0
+    weights = rows.weights if len(rows.weights) else np.ones(n_rows)
+    responses = np.pad(rows.responses, ((0, 0), (0, missing)), mode="edge")
+    return Rows(columns, responses, np.pad(weights, (0, missing)))
+
+
+def _row_room(size: int, n_rows: int, level: Floats) -> RowRoom:
+    """Return room for rows and a working set of so many columns, at coefficients of directions."""
+    count = len(level)
+    vectors = (np.empty(n_rows) for _ in range(8))
+    matrices = np.empty((size, n_rows)), np.empty((count, n_rows))
+    return RowRoom(*vectors, *matrices, level.copy(), np.empty(count), np.empty(count), np.empty((count, count)))

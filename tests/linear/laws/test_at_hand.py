@@ -194,3 +194,19 @@ def test_the_gap_of_a_point_that_is_not_the_solution_is_told_as_it_is(seed):
     ]
     assert max(exact) > 1e-3
     np.testing.assert_allclose(gaps / null, exact, rtol=1e-6, atol=1e-9)
+
+
+def test_a_certificate_adds_what_the_rounding_of_products_may_hide():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 5))
+    y = X[:, 0] - X[:, 1] + 0.1 * rng.normal(size=2000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        alphas, coefs, _, gaps = prioritized_lasso_path(X, y, fit_intercept=False, alphas=6, eps=1e-9, tol=1e-15)
+    X, y = X.astype(np.longdouble), y.astype(np.longdouble)
+    for alpha, coef, gap in zip(alphas, coefs.T, gaps, strict=True):
+        left = y - X @ coef
+        slopes = X.T @ left / len(y)
+        scale = 1.0 / max(1.0, np.abs(slopes).max() / alpha)
+        exact = 0.5 * (1.0 - scale) ** 2 * np.mean(left**2) + alpha * np.abs(coef).sum() - scale * coef @ slopes
+        assert exact <= 1.1 * gap + 1e-17 * np.mean(y**2)
