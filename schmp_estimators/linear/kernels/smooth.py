@@ -18,6 +18,9 @@ _BLOCK = 8
 _CHANGED = 0.1
 #: Newton steps on the directions that are not penalised, and halvings of a step.
 _MOST_SETTLING, MOST_HALVINGS = 50, 30
+#: Part of the diagonal of a matrix that is added to it, as rows of a direction may have next to no curvature, and part
+#: of its length that a direction has apart from others, if it is more than rounding.
+_LIFT, _APART = 1e-13, 1e-8
 #: Part by which the objective may rise: that is rounding.
 RISE = 1e-13
 #: Part of the squared length of a column that weights leave at least.
@@ -99,6 +102,7 @@ def free_step(columns, rows, weights):
             for i in range(free.shape[1]):
                 total += weights[i] * free[a, i] * free[b, i]
             matrix[a, b] = total
+        matrix[a, a] += _LIFT * matrix[a, a]
     return solve(matrix, moves, count)
 
 
@@ -167,12 +171,13 @@ def refresh_model(columns, room, rows, count):
     for a in range(frame.shape[0]):
         for i in range(rows.roots.shape[0]):
             frame[a, i] = rows.roots[i] * columns.free[a, i]
+        whole = np.sqrt(dot(frame[a], frame[a]))
         for _ in range(2):
             for b in range(a):
                 add(-dot(frame[b], frame[a]), frame[b], frame[a], 0, rows.roots.shape[0])
         length = np.sqrt(dot(frame[a], frame[a]))
         for i in range(rows.roots.shape[0]):
-            frame[a, i] = frame[a, i] / length if length > 0.0 else 0.0
+            frame[a, i] = frame[a, i] / length if length > _APART * whole else 0.0
     for a in range(count):
         scale_column(columns, room, rows, a)
     multiply_columns(columns, room, rows, 0, count)

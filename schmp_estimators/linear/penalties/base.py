@@ -158,13 +158,13 @@ def _rise(penalty: Any, new: Any, old: Any) -> Callable[..., Any] | None:
     return method_of("rise", penalty)
 
 
-def compiled_for(penalty: Penalty, kernel: Any) -> Any:
-    """Return a kernel as it is to be called with this penalty.
+def compiled_for(kind: Any, kernel: Any) -> Any:
+    """Return a kernel as it is to be called with this penalty, or loss.
 
-    Kernels for penalties that are not of this package are compiled anew in each process: a cache on disk would outlive
+    Kernels for those that are not of this package are compiled anew in each process: a cache on disk would outlive
     changes to them, and could not be read where their class is not known.
     """
-    return kernel if type(penalty).__module__.startswith("schmp_estimators.") else kernel_of_this_process(kernel)
+    return kernel if type(kind).__module__.startswith("schmp_estimators.") else kernel_of_this_process(kernel)
 
 
 def take(penalty: P, columns: Indices | slice) -> P:

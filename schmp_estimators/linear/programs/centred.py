@@ -5,7 +5,7 @@ means before they are multiplied, and united by what their means differ (T. F. C
 "Algorithms for computing the sample variance", The American Statistician 1983).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,6 +36,12 @@ class Rows(NamedTuple):
         """Return some rows."""
         weights = self.weights[chosen] if len(self.weights) else self.weights
         return Rows(self.columns[:, chosen], self.responses[:, chosen], weights)
+
+    def labelled(self, codes: Sequence[int]) -> "Rows":
+        """Return rows whose responses are 1 for one class and −1 for all others, for some classes, if there are any."""
+        if not len(codes):
+            return self
+        return self._replace(responses=np.where(self.responses[0] == np.array(codes)[:, None], 1.0, -1.0))
 
     def copy(self) -> "Rows":
         """Return rows of which `columns` may be overwritten."""

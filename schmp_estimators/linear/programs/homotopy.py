@@ -81,6 +81,8 @@ class Solution:
     gap: float
     tolerance: float
     total_weight: float
+    #: without coefficients
+    null_objective: float
     n_iter: int
     #: of the coefficients as they are, rounded
     certified_gap: float
@@ -114,6 +116,8 @@ class ProblemAtHand:
 
     penalty: Penalty
     shape: Shape
+    #: whether columns are known, so that nothing is lost that other solvers would see
+    at_hand = True
     #: (p,) of columns
     means: Floats
     #: weight of all samples
@@ -171,17 +175,17 @@ class ProblemAtHand:
         most = np.full(count, max_iter, np.int64)
         return self.follow(target, penalties, np.full(count, goal), _OF_STEP, most, start, 0.0)
 
-    def intercepts(self, target: int, points: Points) -> Floats:
+    def intercepts(self, points: Points) -> Floats:
         """Return the intercepts of columns as they are."""
         found: Floats = points.levels - points.coefs @ self.means
         return found
 
     def solutions(self, target: int, points: Points, tolerance: float) -> list[Solution]:
         """Return the points one by one."""
-        rest = (self.intercepts(target, points), points.objectives, points.gaps, points.steps)
-        figures = zip(points.coefs, *(field.tolist() for field in rest), strict=True)
+        rest = (self.intercepts(points), points.objectives, points.gaps, points.steps)
+        figures, null = zip(points.coefs, *(field.tolist() for field in rest), strict=True), self.null_objective(target)
         return [
-            Solution(coef, intercept, objective, gap, tolerance, self.total, int(steps), gap)
+            Solution(coef, intercept, objective, gap, tolerance, self.total, null, int(steps), gap)
             for coef, intercept, objective, gap, steps in figures
         ]
 
@@ -216,7 +220,6 @@ class HomotopyProblem(ProblemAtHand):
             data, self.free = without_free(data, penalty.strengths == 0.0, eps)
         self.data, self.shape = data, Shape.of(penalty, len(data.means))
         self.means, self.total = data.means, data.total
-        #: whether columns are known, so that nothing is lost that other solvers would see
         self.at_hand = data.columns.shape[1] > 0
 
     def square(self, target: int) -> float:

@@ -38,9 +38,6 @@ class SmoothProblem(ProblemAtHand):
         Relative distance of neighbouring numbers in X.
     """
 
-    #: columns are known, so that nothing is lost that other solvers would see
-    at_hand = True
-
     def __init__(
         self, rows: Rows, means: Floats, loss: Rowwise, penalty: Penalty, fit_intercept: bool, eps: float
     ) -> None:
