@@ -5,7 +5,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from schmp_estimators.linear.losses.logistic import Logistic
-from schmp_estimators.linear.penalties.choose import unit_penalty
+from schmp_estimators.linear.penalties.base import read_only
+from schmp_estimators.linear.penalties.choose import choose_penalty
 from schmp_estimators.linear.programs.centred import Rows
 from schmp_estimators.linear.programs.smooth_path import smooth_problem
 
@@ -68,7 +69,7 @@ def test_gaps_bound_what_is_left(seed):
     X, y, s, l1, factors, positive, fit_intercept = some_problem(seed)
     offset = 1e6 * np.abs(X).max() if seed % 5 == 0 and fit_intercept else 0.0
     rows = Rows(np.ascontiguousarray(X.T + offset), y[None], s if (s != 1).any() else np.empty(0))
-    penalty = unit_penalty(X.shape[1], l1, factors, positive)
+    penalty = choose_penalty(1.0, l1, read_only(factors), positive)
     problem = smooth_problem(rows, Logistic(), penalty, fit_intercept, np.finfo(float).eps)
     seen = (X.T + offset).T - problem.means
     given = seen, y, s
