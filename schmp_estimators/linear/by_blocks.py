@@ -66,7 +66,7 @@ class BlocksAtHand(BlockProblem):
         """Return the points one by one."""
         rest = (points.objectives.tolist(), points.gaps.tolist(), points.steps.tolist())
         return [
-            Solution(coef, level, objective, gap, tolerance, self.total, int(steps), gap)
+            Solution(coef, level, objective, gap, tolerance, self.total, self.null(target), int(steps), gap)
             for coef, level, objective, gap, steps in zip(points.coefs, points.intercepts, *rest, strict=True)
         ]
 
@@ -105,13 +105,13 @@ def fetched(problem: Any, fit_intercept: bool, loss: Any, penalty: Any, labels: 
 
 def fetched_folds(
     problem: Any, fit_intercept: bool, loss: Any, penalty: Any, labels: Sequence[int]
-) -> Callable[[int], BlocksAtHand]:
+) -> Callable[[int, Sequence[int]], BlocksAtHand]:
     """Return what returns the problem of a fold, or, after the last, of all rows."""
     check_size(problem.extent)
     [rows] = problem.run([_fetch])
     problem.rows, eps = rows, resolution(problem.extent.dtype)
     fits = [*(train for train, _ in problem.plan.folds), slice(None)]
-    return lambda number: BlocksAtHand.of(rows.part(fits[number]).copy(), fit_intercept, loss, penalty, eps, labels)
+    return lambda number, _: BlocksAtHand.of(rows.part(fits[number]).copy(), fit_intercept, loss, penalty, eps, labels)
 
 
 def _fetch() -> Any:

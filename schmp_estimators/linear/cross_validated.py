@@ -200,7 +200,7 @@ class CrossValidated(FollowedEstimator):
                     labels = [] if targets.classes is None or targets.joint else positives(len(targets.classes))
                     at_hand: Any = fetched_folds(problem, self.fit_intercept, loss, penalty, labels)
                 else:
-                    at_hand = problem.fetch(solver, options)
+                    at_hand = problem.fetch(solver, options, loss)
                 common = Folded(problem, loss, options, grid, targets, self._what, score, at_hand)
                 values = self._values_of(grid, common, len(folds))
                 found.append((common, values, self._fit_folds(context, given, folds, common, values)))
@@ -215,7 +215,7 @@ class CrossValidated(FollowedEstimator):
         """Return the penalties."""
         if grid.given is not None:
             return grid.given
-        whole = given.at_hand(n_folds)
+        whole = given.at_hand(n_folds, Fold(given, n_folds).labels)
         if whole is not None:
             return grid.values(whole.largest(0), whole.total, given.targets.unit)
         [values] = given.problem.run([Fold(given, n_folds).grid_of_all])

@@ -135,7 +135,7 @@ class SparseModel(CertifiedEstimator, LinearModel):
             if hasattr(penalty, "of_strength"):
                 penalty = of_strength(self._penalty(1.0, self._factors()), strength * total, total)
             self.solver_ = shared.find_solver(self, problem.extent, len(starts), loss, penalty)
-            if not self._fit_at_hand(problem, followed, models, starts, kept, loss, targets):
+            if not self._fit_at_hand(problem, followed, models, starts, kept, loss, targets, strength, per_weight):
                 identity = shared.identity_of(self, problem, penalty)
                 checkpointing = Checkpointing(self, problem, identity, len(starts))
                 asked = {"per_weight": per_weight, "dtype": kept}
@@ -169,13 +169,15 @@ class SparseModel(CertifiedEstimator, LinearModel):
         dtype: type,
         loss: Any,
         targets: Targets,
+        strength: float,
+        per_weight: bool,
     ) -> bool:
         """Fit all targets where all columns are, until a callback ends that; returns False if that is not the way."""
         n_columns, solutions, records = problem.extent.n_columns, list[Solution](), list[dict[str, float]]()
         if self.solver_ not in {"blocks", *shared.AT_HAND}:
             return False
-        factors, strength = self._factors(), self.alpha
-        if not np.ndim(factors):  # factors that are all alike multiply alpha
+        factors = self._factors()
+        if not np.ndim(factors):  # factors that are all alike multiply the strength
             factors, strength = 1.0, strength * factors
         unit = self._penalty(1.0, factors)
         found: Any
@@ -183,15 +185,20 @@ class SparseModel(CertifiedEstimator, LinearModel):
             found = fetched(problem, self.fit_intercept, loss, unit, targets.labels)
             shared.tell_of(problem, found)
         else:
-            found = shared.at_hand(problem, self.solver_, self.fit_intercept, unit)
+            found = shared.at_hand(problem, self.solver_, loss, unit, self.fit_intercept, targets.labels)
         if found is not None:
             with one_blas_thread():
-                for target, (given, _) in enumerate(starts):
+                for target, (coef, level) in enumerate(starts):
                     began, tolerance = perf_counter(), self.tol * found.square(target)
-                    start = given if len(given) else np.zeros(n_columns)
-                    points = found.fit(target, strength * found.total, tolerance, self.max_iter, start)
-                    rounded = found.as_dtype if self.solver_ == "blocks" else found.rounded
-                    solutions.append(rounded(target, points, tolerance, dtype))
+                    start = coef if len(coef) else np.zeros(n_columns)
+                    whole = strength * found.total if per_weight else strength
+                    given = target, whole, tolerance, self.max_iter, start
+                    if self.solver_ == "blocks":
+                        points = found.fit(*given)
+                        solutions.append(found.as_dtype(target, points, tolerance, dtype))
+                    else:
+                        points = found.fit(*given, level + float(start @ found.means))
+                        solutions.append(found.rounded(target, points, tolerance, dtype))
                     records.append(record_of(solutions[-1], int(points.work[0]), perf_counter() - began))
         if found is None or (not found.at_hand and any(one.fell_short for one in solutions)):
             self.solver_ = "rounds"

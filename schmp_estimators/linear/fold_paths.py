@@ -22,7 +22,7 @@ from schmp_estimators.linear.programs.folds import (
     Prediction,
     Training,
 )
-from schmp_estimators.linear.programs.homotopy import HomotopyProblem
+from schmp_estimators.linear.programs.homotopy import Points, Solution
 from schmp_estimators.linear.programs.input import Label, is_sparse, resolution
 from schmp_estimators.linear.programs.path import PathOptions, make_path
 from schmp_estimators.linear.targets import FoldTargets, positives
@@ -40,7 +40,7 @@ class Folded(NamedTuple):
     what: str
     score: Callable[["Fold"], Steps]
     #: returns the problem of a fold, if it needs no rounds
-    at_hand: Callable[[int], Any] = lambda _: None
+    at_hand: Callable[[int, Sequence[int]], Any] = lambda *_: None
 
 
 class Fold:
@@ -152,51 +152,55 @@ class Fold:
 
 
 class FoldAtHand(Fold):
-    """The path of a fold in one call, where that needs no rounds."""
+    """The paths of a fold in one call each, where that needs no rounds."""
 
     def __init__(self, given: Folded, number: int, values: Floats) -> None:
         super().__init__(given, number)
-        self._values = values
-        #: by penalty: its solution, and its error on the samples held out
-        self._points: dict[float, tuple[Any, float]] | None = None
+        self._values = values.tolist()
+        self._found: Any = None
+        #: of each fit, for each penalty, and the error on the samples held out, if it is known of all penalties
+        self._solutions: list[list[Solution]] = []
+        self._points: list[Points] = []
+        self._errors: Floats | None = None
 
     def start(self) -> Steps:
         """Solve for all penalties, if that needs no rounds."""
-        given = self.given
-        found = given.at_hand(self.number)
+        given, found = self.given, self.given.at_hand(self.number, self.labels)
         if found is not None:
-            values, tolerance = self._values.tolist(), given.options.tolerance * found.square(0)
-            strengths = np.array([given.grid.strength(value, found.total, given.targets.unit) for value in values])
-            points = found.path(0, strengths, tolerance, given.options.max_iter)
-            if found.at_hand or (points.gaps <= tolerance).all():
-                errors = np.zeros(len(values))
-                if not self.is_whole and isinstance(found, BlocksAtHand):
-                    errors = found.deviances(points, self._test_rows())
-                elif not self.is_whole:
-                    errors = yield from self._errors(found, points.coefs)
-                solutions = zip(found.solutions(0, points, tolerance), errors.tolist(), strict=True)
-                self._points = dict(zip(values, solutions, strict=True))
+            unit, of_blocks = given.targets.unit, isinstance(found, BlocksAtHand)
+            strengths = np.array([given.grid.strength(value, found.total, unit) for value in self._values])
+            for target in range(1 if of_blocks else len(self.paths)):
+                tolerance = given.options.tolerance * found.square(target)
+                self._points.append(found.path(target, strengths, tolerance, given.options.max_iter))
+                self._solutions.append(found.solutions(target, self._points[-1], tolerance))
+            if found.at_hand or not any(one.fell_short for solutions in self._solutions for one in solutions):
+                self._found = found
+                if of_blocks and not self.is_whole:
+                    self._errors = found.deviances(self._points[0], self._test_rows())
+                elif is_quadratic(given.loss) and not self.is_whole:
+                    self._errors = yield from self._squared_errors()
                 return None
+            self._points, self._solutions = [], []
         return (yield from super().start())
 
     def all_solutions(self) -> Steps:
         """Return the coefficients (k, t, p) and intercepts (k, t) of k classes, or of one target, for each penalty."""
         yield from self.start()
         found = []
-        for value in self._values.tolist():
+        for value in self._values:
             yield from self.go_to(value)
             found.append(self.solution())
         yield Drop(self.number)
         return tuple(np.stack(part, axis=1) for part in zip(*found, strict=True))
 
-    def _errors(self, found: HomotopyProblem, coefs: np.ndarray) -> Steps:
-        data, rows = found.whole, self.given.problem.rows
+    def _squared_errors(self) -> Steps:
+        [points], means, rows = self._points, self._found.means, self.given.problem.rows
+        level = float(points.levels[0])
         if rows is None:
-            job = PathErrors(coefs, data.means, float(data.levels[0]))
-            errors, total = yield Sum(OfFold(self.number, job))
+            errors, total = yield Sum(OfFold(self.number, PathErrors(points.coefs, means, level)))
             return errors / total
         columns, [response], weights = rows.part(self.given.problem.plan.folds[self.number][1])
-        left = response - data.levels[0] - coefs @ (columns - data.means[:, None])
+        left = response - level - points.coefs @ (columns - means[:, None])
         return np.average(left**2, axis=1, weights=weights if len(weights) else None)
 
     def _test_rows(self) -> Rows:
@@ -208,25 +212,46 @@ class FoldAtHand(Fold):
             return rows
         return rows._replace(responses=np.where(rows.responses[:1] == self.labels[0], 1.0, -1.0))
 
+    @property
+    def _present(self) -> int:
+        return self._values.index(self.value)
+
     def go_to(self, value: float) -> Steps:
         """Take the solution for a penalty."""
-        if self._points is None:
+        if self._found is None:
             yield from super().go_to(value)
             return
         self.value = value
-        self._warn(self._points[value][0])
+        for solutions in self._solutions:
+            self._warn(solutions[self._present])
 
     def held_out(self) -> Steps:
-        """Return the mean squared error."""
-        return (yield from super().held_out()) if self._points is None else self._points[self.value][1]
+        """Return how good the present fit is on the samples held out."""
+        if self._errors is not None:
+            return self._errors[self._present]
+        return (yield from super().held_out())
+
+    def functions(self) -> tuple[Prediction, ...]:
+        """Return the decision functions."""
+        if self._found is None:
+            return super().functions()
+        found = []
+        for points in self._points:
+            coef, level = points.coefs[self._present], float(points.levels[self._present])
+            columns = np.flatnonzero(coef)
+            found.append(Prediction(columns, coef[columns], self._found.means[columns], level))
+        return tuple(found)
 
     def solution(self) -> tuple[Floats, Floats]:
-        """Return the coefficients and the intercept, one row of each."""
-        if self._points is None:
+        """Return the coefficients and intercepts, one row of each."""
+        if self._found is None:
             return super().solution()
-        solution = self._points[self.value][0]
-        coef, levels = by_class(solution.coef.copy(), solution.intercept)
-        return coef, levels + self.given.targets.shift
+        present = [solutions[self._present] for solutions in self._solutions]
+        if isinstance(self._found, BlocksAtHand):
+            coef, levels = by_class(present[0].coef.copy(), present[0].intercept)
+            return coef, levels + self.given.targets.shift
+        levels = np.array([one.intercept for one in present]) + self.given.targets.shift
+        return np.array([one.coef for one in present]), levels
 
 
 def _of_fit(number: int, position: int, job: Any) -> OfFold:

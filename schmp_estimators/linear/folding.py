@@ -17,11 +17,12 @@ from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.reduction import tree_merge
 from schmp_estimators.linear.data.samples import Samples
+from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.opening import explained, make_pieces
-from schmp_estimators.linear.programs.centred import Rows, Summary, centre, centred_products, joined
-from schmp_estimators.linear.programs.choose import AT_HAND, is_small
+from schmp_estimators.linear.programs.centred import Rows, Summary, centred_products, joined
+from schmp_estimators.linear.programs.choose import AT_HAND, is_small, make_problem
 from schmp_estimators.linear.programs.folds import Cuts, FetchAll, Plan, SummariseFolds, restore_folds, save_folds
-from schmp_estimators.linear.programs.homotopy import HomotopyProblem
+from schmp_estimators.linear.programs.homotopy import HomotopyProblem, ProblemAtHand
 from schmp_estimators.linear.programs.input import Extent, resolution
 from schmp_estimators.linear.programs.path import PathOptions
 
@@ -78,14 +79,16 @@ class FoldedProblem:
                 return run_together(runs, self._rounds, self.plan.n_at_a_time(self.extent))
         return list(Parallel(n_jobs=n_jobs, prefer="threads")(delayed(self._run_here)(run) for run in runs))
 
-    def fetch(self, solver: str, options: PathOptions) -> Callable[[int], HomotopyProblem | None]:
+    def fetch(
+        self, solver: str, options: PathOptions, loss: Loss
+    ) -> Callable[[int, Sequence[int]], ProblemAtHand | None]:
         """Return what returns the problem of a fold, if this solver needs no rounds, or None.
 
-        The number after the last fold stands for all rows.
+        It gets the number of the fold, that after the last for all rows, and those of classes that are fitted.
         """
         size, eps, small = self.extent, resolution(self.extent.dtype), is_small(self.extent)
         if solver not in AT_HAND or (small and not self.plan.copies(size)):
-            return lambda _: None
+            return lambda *_: None
         if small:
             rows = self.rows = joined(self.run([partial(_asked, FetchAll())])[0])
             fits = [*(train for train, _ in self.plan.folds), slice(None)]
@@ -93,13 +96,12 @@ class FoldedProblem:
             found = zip(*self.run([partial(_asked, SummariseFolds())])[0], strict=True)
             summaries = [tree_merge([part for part in parts if part is not None], Summary.united) for parts in found]
 
-        def problem(number: int) -> HomotopyProblem | None:
+        def problem(number: int, classes: Sequence[int]) -> ProblemAtHand | None:
             with one_blas_thread():
                 if small:
-                    given = rows.part(fits[number]).copy(), options.fit_intercept, solver == "gram", eps
-                    data = centre(*given)
-                else:
-                    data = centred_products(summaries[number], 1, options.fit_intercept, eps)
+                    given = rows.part(fits[number]).copy().labelled(classes), loss, options.penalty
+                    return make_problem(solver, *given, options.fit_intercept, eps)
+                data = centred_products(summaries[number], 1, options.fit_intercept, eps)
                 return None if data is None else HomotopyProblem(data, options.penalty, eps)
 
         return problem

@@ -36,10 +36,10 @@ from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.penalties.base import Penalty, fields_of
 from schmp_estimators.linear.penalties.choose import factors_of
 from schmp_estimators.linear.programs import input as parts
-from schmp_estimators.linear.programs.centred import Fetch, Summarise, Summary, centre, centred_products, joined
-from schmp_estimators.linear.programs.choose import AT_HAND, choose_solver, is_quadratic, is_small
+from schmp_estimators.linear.programs.centred import Fetch, Summarise, Summary, centred_products, joined
+from schmp_estimators.linear.programs.choose import AT_HAND, choose_solver, is_small, make_problem
 from schmp_estimators.linear.programs.folds import Plan, fold_parts, fold_rows
-from schmp_estimators.linear.programs.homotopy import HomotopyProblem
+from schmp_estimators.linear.programs.homotopy import HomotopyProblem, ProblemAtHand
 from schmp_estimators.linear.programs.input import Extent, split_rows
 from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, SumsError
 from schmp_estimators.linear.programs.resolve import Resolve
@@ -54,7 +54,8 @@ Fit = tuple[Resolve, Any]
 def fit_where_input_is(estimator: Any, X: Any, y: Any, sample_weight: Any, label: str) -> Any:
     """Fit by the estimator's `_fit_on`, here or on the cluster; a fit that fails leaves the earlier one as it was."""
     is_dask_input = any_dask(X, y, sample_weight)
-    with undone_on_error(estimator), choose_place(estimator.n_jobs, is_dask=is_dask_input, label=label) as place:
+    chosen = choose_place(estimator.n_jobs, is_dask=is_dask_input, label=label)
+    with undone_on_error(estimator), one_blas_thread(), chosen as place:
         return begun_anew(place, lambda: estimator._fit_on(place, X, y, sample_weight))
 
 
@@ -80,27 +81,26 @@ class Problem:
 
 
 def find_solver(asked: Any, size: Extent, n_fits: int, loss: Loss, penalty: Penalty) -> str:
-    """Return which solver a fit takes; see `choose_solver`, which knows of squared loss and a duality gap."""
-    if has_blocks(loss, penalty):
-        return "blocks"
-    found = choose_solver(asked, size, n_fits, penalty)
-    return "rounds" if found in AT_HAND and not (is_quadratic(loss) and penalty.certified) else found
+    """Return which solver a fit takes; see `choose_solver`, which does not know of blocks."""
+    return "blocks" if has_blocks(loss, penalty) else choose_solver(asked, size, n_fits, penalty, loss)
 
 
-def at_hand(problem: Problem, solver: str, fit_intercept: bool, penalty: Any) -> HomotopyProblem | None:
+def at_hand(
+    problem: Problem, solver: str, loss: Loss, penalty: Any, fit_intercept: bool, classes: Sequence[int] = ()
+) -> ProblemAtHand | None:
     """Return what has to be known of a problem at this place, for a penalty of strength one.
 
-    None if it is to be solved by rounds.
+    `classes` are the numbers of those that are fitted, each against all others.  None if it is to be solved by rounds.
     """
     size, eps = problem.extent, parts.resolution(problem.extent.dtype)
     if solver not in AT_HAND:
         return None
     with one_blas_thread():
         if is_small(size):
-            data = centre(joined(problem.do(Fetch())), fit_intercept, solver == "gram", eps)
-        else:
-            summary = tree_merge(problem.do(Summarise()), Summary.united)
-            data = centred_products(summary, problem.n_targets, fit_intercept, eps)
+            rows = joined(problem.do(Fetch())).labelled(classes)
+            return make_problem(solver, rows, loss, penalty, fit_intercept, eps)
+        summary = tree_merge(problem.do(Summarise()), Summary.united)
+        data = centred_products(summary, problem.n_targets, fit_intercept, eps)
         return None if data is None else HomotopyProblem(data, penalty, eps)
 
 

@@ -140,7 +140,7 @@ class Path:
             loss = of_classes(self.loss, targets.classes)
             found = fetched(problem, self.fit_intercept, loss, penalty, targets.labels)
         else:
-            found = shared.at_hand(problem, solver, self.fit_intercept, penalty)
+            found = shared.at_hand(problem, solver, self.loss, penalty, self.fit_intercept, targets.labels)
         if found is None:
             return None
         unit = targets.unit
@@ -152,7 +152,7 @@ class Path:
             return None
         solutions = found.solutions(0, points, tolerance)
         if solver != "blocks":
-            return self._told(values, solutions, points.coefs.T, found.intercepts(0, points.coefs), unit)
+            return self._told(values, solutions, points.coefs.T, found.intercepts(points), unit)
         rows = [by_class(*one) for one in zip(points.coefs, points.intercepts, strict=True)]
         coefs, levels = (np.stack(part, axis=-1) for part in zip(*rows, strict=True))
         coefs, levels = (coefs, levels) if len(coefs) > 1 else (coefs[0], levels[0] + targets.shifts)

@@ -161,8 +161,9 @@ n_iter_ : int or list of int
 history_ : list of dict
     One record per certificate: iterations, seconds, samples (entries of X and of Gram matrices operated upon),
     objective and dual_gap, per unit of sample weight, support (non-zero coefficients), scope (columns looked at).  Of
-    several targets or classes: one after the other.  The solvers "gram" and "columns" give one certificate for each.
-solver_ : {"gram", "columns", "blocks", "rounds", "scheduled"}
+    several targets or classes: one after the other.  The solvers "gram", "columns" and "newton" give one certificate
+    for each.
+solver_ : {"gram", "columns", "newton", "blocks", "rounds", "scheduled"}
     How the fit was made; the user guide has a table.
 classes_ : ndarray of shape (n_classes,)
     Class labels.

@@ -92,7 +92,7 @@ def _look(columns, room, penalty, count):
 
 
 @part
-def _limit(columns, room, bound, most, positive):
+def limit_of(columns, room, bound, most, positive):
     """Return the gradient above which columns are to join, in units of their factors, so that `most` do, about."""
     gradient, factors = room.gradient, columns.factors
     while True:
@@ -132,7 +132,7 @@ def _join(columns, room, limit, count, positive):
 
 
 @part
-def _leave(room, count):
+def leave(room, count):
     """Let members without a coefficient leave; returns how many stay."""
     matrix, members, support, places, vectors = room.matrix, room.members, room.support, room.places, room.vectors
     size = find_support(room, count)
@@ -172,7 +172,7 @@ def _solve_for(columns, room, energy, positive, penalty, bound, goal, max_iter, 
     record[WORK], record[STEPS] = 0.0, 0.0
     while True:
         before = count
-        limit = _limit(columns, room, bound, _JOINING + 2 * count, positive)
+        limit = limit_of(columns, room, bound, _JOINING + 2 * count, positive)
         count = _join(columns, room, limit, count, positive)
         if count < 0 or (count == before and record[STEPS] > 0.0):
             return count
@@ -211,7 +211,7 @@ def follow_path(columns, energy, positive, penalties, goals, part_of_step, most,
     for t in range(penalties.shape[0]):
         penalty, record = penalties[t], records[t]
         if room.members.shape[0] < n_columns and 2 * count > room.members.shape[0]:
-            count = _leave(room, count)
+            count = leave(room, count)
         # an exact solution at λ' has the gap ½(1 − λ/λ')²‖r‖² at λ
         goal = max(part_of_step * 0.5 * (1.0 - penalty / last) ** 2 * square, _ROUNDING * energy)
         goal = goals[t] if last == penalty else min(goals[t], goal)

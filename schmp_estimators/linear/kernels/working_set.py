@@ -115,7 +115,7 @@ def _pass(matrix, vectors, penalty, count, positive):
 
 
 @part
-def _solve(upper, right, count):
+def solve(upper, right, count):
     """Solve in place with the matrix whose part right of the diagonal is `upper`; returns whether that has a factor."""
     for i in range(count):
         row = upper[i]
@@ -152,7 +152,7 @@ def _newton(room, penalty, count, size):
         for k in range(i, size):
             out[k] = row[support[k]]
         out[i] += penalty * ridges[a] + _LIFT * row[a]
-    return _solve(upper, step, size)
+    return solve(upper, step, size)
 
 
 @part

@@ -1,13 +1,15 @@
-"""What solvers ask of a loss, for the rows that a partition holds."""
+"""What solvers ask of a loss, for the rows that a partition holds, and in kernels for one row."""
 
-from typing import NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from schmp_estimators.core.jit import by_types
 from schmp_estimators.linear.kernels.rounded import Rounded
 from schmp_estimators.linear.kernels.sparse import Chosen
-from schmp_estimators.linear.penalties.base import Penalty
+from schmp_estimators.linear.penalties.base import Penalty, method_of
 
 Floats = NDArray[np.float64]
 
@@ -61,6 +63,46 @@ class Loss(Protocol):
 
     def dual(self, decision: Floats, target: Floats, weights: Floats, intercept: float, scale: float) -> float:
         """Return −Σ_i s_i ℓ*(y_i, −θ_i/s_i) at θ = scale·slope, scale ≤ 1; ℓ* is the convex conjugate of ℓ in u."""
+
+
+@runtime_checkable
+class Rowwise(Loss, Protocol):
+    """A loss that kernels know row by row: what `SmoothProblem` solves for where X is at one place.
+
+    Such a loss is a named tuple, with numbers as fields if it has any.  numba compiles kernels anew for each type of
+    loss, with its own `row` and `conjugate` inside: these use nothing but numbers and `math`, and make no arrays.
+    `derivatives` and `dual` may call `rows_derivatives` and `rows_dual` of `kernels.smooth`.
+    """
+
+    def row(self, target: float, decision: float) -> tuple[float, float, float]:
+        """Return ℓ(y, u), −ℓ'(y, u), and the curvature that a Newton step takes for ℓ''(y, u).
+
+        The curvature is positive where the slope is not zero.  It may be more than ℓ'': where ℓ'' is so small that
+        slope/ℓ'' is a step that the quadratic model does not hold for.
+        """
+
+    def conjugate(self, target: float, dual: float) -> float:
+        """Return ℓ*(y, −q) = max_u −q·u − ℓ(y, u), for q between 0 and some −ℓ'(y, u)."""
+
+
+def row(loss: Rowwise, target: float, decision: float) -> tuple[float, float, float]:
+    """Return `Rowwise.row`; for kernels, where a named tuple has no methods."""
+    return loss.row(target, decision)
+
+
+def conjugate(loss: Rowwise, target: float, dual: float) -> float:
+    """Return `Rowwise.conjugate`; for kernels."""
+    return loss.conjugate(target, dual)
+
+
+@by_types(row, copied=True, strict=False)
+def _row(loss: Any, target: Any, decision: Any) -> Callable[..., Any] | None:
+    return method_of("row", loss)
+
+
+@by_types(conjugate, copied=True, strict=False)
+def _conjugate(loss: Any, target: Any, dual: Any) -> Callable[..., Any] | None:
+    return method_of("conjugate", loss)
 
 
 @runtime_checkable

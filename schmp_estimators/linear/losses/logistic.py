@@ -1,10 +1,12 @@
 """The logistic loss of two classes."""
 
-from dataclasses import dataclass
+import math
+from typing import NamedTuple
 
 import numpy as np
 
 from schmp_estimators.core.values import freeze
+from schmp_estimators.linear.kernels.exponential import fading, log_one_plus
 from schmp_estimators.linear.kernels.logistic import (
     ARRIVED,
     HARD,
@@ -17,14 +19,30 @@ from schmp_estimators.linear.kernels.sparse import Chosen
 from schmp_estimators.linear.losses.base import Derivatives, Floats, Level, Steps
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for
 
+#: Curvature of a row at least, as a part of its slope: a row that is surely on the wrong side has none of its own.
+_CURVED = 0.01
 
-@dataclass(frozen=True)
-class Logistic:
+
+class Logistic(NamedTuple):
     """ln(1 + e^{−y(u + b)}), y ∈ {−1, 1}."""
 
     smoothness = 0.25
     certified = True
     classifies = True
+
+    def row(self, target: float, decision: float) -> tuple[float, float, float]:
+        """Return the loss, y p and p(1 − p) with p = σ(−yu)."""
+        margin = target * decision
+        small = fading(-abs(margin))
+        wrong = (small if margin > 0.0 else 1.0) / (1.0 + small)
+        curvature, least = small / ((1.0 + small) * (1.0 + small)), _CURVED * wrong
+        value = log_one_plus(small) + (0.0 if margin > 0.0 else -margin)
+        return value, target * wrong, curvature if curvature > least else least
+
+    def conjugate(self, target: float, dual: float) -> float:
+        """Return q ln q + (1 − q) ln(1 − q) at q = y·`dual`."""
+        part = target * dual
+        return part * math.log(part) + (1.0 - part) * math.log1p(-part) if 0.0 < part < 1.0 else 0.0
 
     def derivatives(self, decision: Floats, target: Floats, weights: Floats, intercept: float) -> Derivatives:
         """Return the loss, s y p and s p(1 − p) with p = σ(−y(u + b))."""

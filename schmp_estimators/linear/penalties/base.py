@@ -138,32 +138,33 @@ def rise(penalty: Penalty, new: Floats, old: Floats) -> float:
     return penalty.rise(new, old)
 
 
-def _method(name: str, penalty: Any) -> Callable[..., Any] | None:
-    return getattr(getattr(penalty, "instance_class", None), name, None)
+def method_of(name: str, kind: Any) -> Callable[..., Any] | None:
+    """Return what a method of a named tuple is compiled from, None for other types."""
+    return getattr(getattr(kind, "instance_class", None), name, None)
 
 
 @by_types(prox, copied=True, strict=False)
 def _prox(penalty: Any, j: Any, aim: Any, norm: Any) -> Callable[..., Any] | None:
-    return _method("prox", penalty)
+    return method_of("prox", penalty)
 
 
 @by_types(value, strict=False)
 def _value(penalty: Any, coef: Any) -> Callable[..., Any] | None:
-    return _method("value", penalty)
+    return method_of("value", penalty)
 
 
 @by_types(rise, strict=False)
 def _rise(penalty: Any, new: Any, old: Any) -> Callable[..., Any] | None:
-    return _method("rise", penalty)
+    return method_of("rise", penalty)
 
 
-def compiled_for(penalty: Penalty, kernel: Any) -> Any:
-    """Return a kernel as it is to be called with this penalty.
+def compiled_for(kind: Any, kernel: Any) -> Any:
+    """Return a kernel as it is to be called with this penalty, or loss.
 
-    Kernels for penalties that are not of this package are compiled anew in each process: a cache on disk would outlive
+    Kernels for those that are not of this package are compiled anew in each process: a cache on disk would outlive
     changes to them, and could not be read where their class is not known.
     """
-    return kernel if type(penalty).__module__.startswith("schmp_estimators.") else kernel_of_this_process(kernel)
+    return kernel if type(kind).__module__.startswith("schmp_estimators.") else kernel_of_this_process(kernel)
 
 
 def take(penalty: P, columns: Indices | slice) -> P:

@@ -5,7 +5,7 @@ means before they are multiplied, and united by what their means differ (T. F. C
 "Algorithms for computing the sample variance", The American Statistician 1983).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,6 +36,12 @@ class Rows(NamedTuple):
         """Return some rows."""
         weights = self.weights[chosen] if len(self.weights) else self.weights
         return Rows(self.columns[:, chosen], self.responses[:, chosen], weights)
+
+    def labelled(self, codes: Sequence[int]) -> "Rows":
+        """Return rows whose responses are 1 for one class and −1 for all others, for some classes, if there are any."""
+        if not len(codes):
+            return self
+        return self._replace(responses=np.where(self.responses[0] == np.array(codes)[:, None], 1.0, -1.0))
 
     def copy(self) -> "Rows":
         """Return rows of which `columns` may be overwritten."""
@@ -154,30 +160,43 @@ def centre(rows: Rows, fit_intercept: bool, by_products: bool, eps: float) -> Ce
         If squares are not finite.
     """
     columns, responses, weights = rows
-    total = float(weights.sum()) if len(weights) else float(columns.shape[1])
-    levels, means, targets = np.zeros(len(responses)), np.zeros(len(columns)), responses
+    levels, targets = np.zeros(len(responses)), responses
     with np.errstate(over="ignore", invalid="ignore"):
+        total, means = take_means(rows, fit_intercept)
         if fit_intercept:
             levels = (responses @ weights if len(weights) else responses.sum(axis=1)) / total
             targets = responses - levels[:, None]
-            first = columns[:, 0].copy()
-            columns -= first[:, None]
-            apart = (columns @ weights if len(weights) else columns.sum(axis=1)) / total
-            columns -= apart[:, None]
-            means = first + apart
         if len(weights):
             roots = np.sqrt(weights)
             columns *= roots
             targets = targets * roots
         squares = np.einsum("ij,ij->i", columns, columns)
         raw = squares + total * means**2
-    flat = is_flat(squares, raw, eps)
-    if flat.any() and columns[flat].any():
+    if are_flat(columns, squares, raw, eps):
         return None
     n_rows, lengths = columns.shape[1], (np.sqrt(squares), np.sqrt(raw))
     products = columns @ columns.T if by_products else np.empty((0, 0))
     own = np.einsum("ij,ij->i", targets, targets)
     return Centred(n_rows, total, levels, means, *lengths, targets @ columns.T, own, products, columns, targets)
+
+
+def take_means(rows: Rows, fit_intercept: bool) -> tuple[float, Floats]:
+    """Subtract the weighted means from the columns, if there is an intercept; returns the weight, and the means."""
+    columns, _, weights = rows
+    total = float(weights.sum()) if len(weights) else float(columns.shape[1])
+    if not fit_intercept:
+        return total, np.zeros(len(columns))
+    first = columns[:, 0].copy()
+    columns -= first[:, None]
+    apart = (columns @ weights if len(weights) else columns.sum(axis=1)) / total
+    columns -= apart[:, None]
+    return total, first + apart
+
+
+def are_flat(columns: Floats, squares: Floats, raw: Floats, eps: float) -> bool:
+    """Return whether some columns vary by little more than rounding; raise SumsError if squares are not finite."""
+    flat = is_flat(squares, raw, eps)
+    return bool(flat.any() and columns[flat].any())
 
 
 def centred_products(summary: Summary, n_targets: int, fit_intercept: bool, eps: float) -> Centred | None:
@@ -224,12 +243,7 @@ class Free(NamedTuple):
 def without_free(data: Centred, free: np.ndarray, eps: float) -> tuple[Centred, Free]:
     """Return what is left of columns and targets beside the span of the `free` columns, which become zero."""
     chosen = np.flatnonzero(free & (data.lengths > 0.0))
-    lengths = data.lengths[chosen]
-    vectors, values, directions = np.linalg.svd((data.columns[chosen] / lengths[:, None]).T, full_matrices=False)
-    rounding = eps * (data.raw_lengths[chosen] / lengths)
-    real = values > _REAL * np.linalg.norm(directions * rounding, axis=1)
-    vectors = np.ascontiguousarray(vectors[:, real].T)
-    basis = (directions[real] / values[real, None] / lengths).T
+    vectors, basis = span_of(data.columns[chosen], data.lengths[chosen], data.raw_lengths[chosen], eps)
     across, along = vectors @ data.columns.T, data.targets @ vectors.T
     columns, targets = data.columns - across.T @ vectors, data.targets - along @ vectors
     lengths = np.sqrt(np.einsum("ij,ij->i", columns, columns))
@@ -240,3 +254,14 @@ def without_free(data: Centred, free: np.ndarray, eps: float) -> tuple[Centred, 
         products=columns @ columns.T if len(data.products) else data.products,
     )  # fmt: skip
     return left, Free(chosen, basis, across, along)
+
+
+def span_of(columns: Floats, lengths: Floats, raw_lengths: Floats, eps: float) -> tuple[Floats, Floats]:
+    """Return orthonormal directions (r, n) of some columns, and (k, r) coefficients of the columns that make them.
+
+    What columns tell by less than their rounding is left out.
+    """
+    vectors, values, directions = np.linalg.svd((columns / lengths[:, None]).T, full_matrices=False)
+    rounding = eps * (raw_lengths / lengths)
+    real = values > _REAL * np.linalg.norm(directions * rounding, axis=1)
+    return np.ascontiguousarray(vectors[:, real].T), (directions[real] / values[real, None] / lengths).T

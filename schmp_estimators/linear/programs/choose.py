@@ -4,8 +4,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from schmp_estimators.linear.losses.base import Loss
+from schmp_estimators.linear.losses.base import Loss, Rowwise
 from schmp_estimators.linear.penalties.base import Penalty, has_free
+from schmp_estimators.linear.programs.centred import Rows, centre
+from schmp_estimators.linear.programs.homotopy import HomotopyProblem, ProblemAtHand
 from schmp_estimators.linear.programs.input import Extent, prefer_residual, resolution
 from schmp_estimators.linear.programs.matrix import Floats
 from schmp_estimators.linear.programs.model import NO_CHANGE, Model
@@ -14,17 +16,18 @@ from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
 from schmp_estimators.linear.programs.resolve import Resolve
 from schmp_estimators.linear.programs.rounds import ScheduledLasso, ScheduledLogistic, schedule_maker
 from schmp_estimators.linear.programs.smooth import ResolveSmooth, SmoothModel
+from schmp_estimators.linear.programs.smooth_path import smooth_problem
 
 #: Solvers that have all columns at one place, where no rounds are needed, and entries of X up to which they do.
-AT_HAND = frozenset({"gram", "columns"})
+AT_HAND = frozenset({"gram", "columns", "newton"})
 _MOST_AT_HAND = 1 << 22
 #: Rows for each column from which their Gram matrix is made, and columns up to which it is: for each fit to the
 #: same rows where X is at one place, and where it is not, and for any number of fits.
 _ROWS, _MULTIPLIED, _MULTIPLIED_THERE, _MOST_MULTIPLIED = 2, 64, 1000, 4096
 
 
-def choose_solver(asked: Any, size: Extent, n_fits: int, penalty: Penalty) -> str:
-    """Return which solver of the squared loss a fit takes: a function of the data's shape and parameters alone.
+def choose_solver(asked: Any, size: Extent, n_fits: int, penalty: Penalty, loss: Loss) -> str:
+    """Return which solver a fit takes: a function of the data's shape and parameters alone.
 
     Parameters
     ----------
@@ -35,17 +38,25 @@ def choose_solver(asked: Any, size: Extent, n_fits: int, penalty: Penalty) -> st
     n_fits : int
         Fits to the same rows.
     penalty : Penalty
-        Of larger X, columns without a penalty ask for rounds.
+        One without a duality gap asks for rounds, and columns without a penalty do of larger X or for other losses.
+    loss : Loss
+        One that kernels do not know, either, and of larger X any but the squared one.
 
     Returns
     -------
-    {"gram", "columns", "rounds", "scheduled"}
-        Products of columns or columns at one place, see `HomotopyProblem`, or rounds.
+    {"gram", "columns", "newton", "rounds", "scheduled"}
+        Products of columns or columns at one place, see `HomotopyProblem`; columns at one place and another loss, see
+        `SmoothProblem`; or rounds.
     """
     if getattr(asked, "schedule", "resolve") != "resolve":
         return "scheduled"
     small, tall = is_small(size), size.n_rows >= _ROWS * size.n_columns
-    if getattr(asked, "checkpoint", None) is not None or (has_free(penalty) and not small):
+    if getattr(asked, "checkpoint", None) is not None or not penalty.certified:
+        return "rounds"
+    if not is_quadratic(loss):
+        known = isinstance(loss, Rowwise) and loss.certified
+        return "newton" if small and known and not has_free(penalty) else "rounds"
+    if has_free(penalty) and not small:
         return "rounds"
     if small:
         return "gram" if tall and size.n_columns <= _MULTIPLIED * n_fits else "columns"
@@ -56,6 +67,24 @@ def choose_solver(asked: Any, size: Extent, n_fits: int, penalty: Penalty) -> st
 def is_small(size: Extent) -> bool:
     """Return whether all of X is brought to one place."""
     return size.n_rows * size.n_columns <= _MOST_AT_HAND
+
+
+def make_problem(
+    solver: str, rows: Rows, loss: Any, penalty: Penalty, fit_intercept: bool, eps: float
+) -> ProblemAtHand | None:
+    """Return what one of the solvers `AT_HAND` solves, for a penalty of strength one, or None if it should not.
+
+    The columns of `rows` are overwritten.  `eps` is the relative distance of neighbouring numbers in X.
+
+    Raises
+    ------
+    SumsError
+        If squares are not finite.
+    """
+    if solver == "newton":
+        return smooth_problem(rows, loss, penalty, fit_intercept, eps)
+    data = centre(rows, fit_intercept, solver == "gram", eps)
+    return None if data is None else HomotopyProblem(data, penalty, eps)
 
 
 class Asked(Protocol):

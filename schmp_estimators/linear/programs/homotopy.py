@@ -61,6 +61,8 @@ class Points(NamedTuple):
     penalties: Floats
     #: (t, p)
     coefs: Floats
+    #: (t,) intercepts of columns less their means
+    levels: Floats
     #: (t,) each
     gaps: Floats
     objectives: Floats
@@ -79,6 +81,8 @@ class Solution:
     gap: float
     tolerance: float
     total_weight: float
+    #: without coefficients
+    null_objective: float
     n_iter: int
     #: of the coefficients as they are, rounded
     certified_gap: float
@@ -107,7 +111,98 @@ def record_of(solution: Solution, work: int, seconds: float) -> dict[str, float]
     }
 
 
-class HomotopyProblem:
+class ProblemAtHand:
+    """Columns and targets at hand, ready to be solved for, with a penalty of strength one that has a duality gap."""
+
+    penalty: Penalty
+    shape: Shape
+    #: whether columns are known, so that nothing is lost that other solvers would see
+    at_hand = True
+    #: (p,) of columns
+    means: Floats
+    #: weight of all samples
+    total: float
+
+    def square(self, target: int) -> float:
+        """Return what the tolerance of a gap is a part of."""
+        raise NotImplementedError
+
+    def null_objective(self, target: int) -> float:
+        """Return the objective without coefficients."""
+        return self.square(target)
+
+    def largest(self, target: int) -> float:
+        """Return the smallest λ for which all penalised coefficients are zero."""
+        raise NotImplementedError
+
+    def objective(self, target: int, penalty: float, coef: Floats, level: float) -> float:
+        """Return the objective at some coefficients and the intercept of columns less their means."""
+        raise NotImplementedError
+
+    def follow(
+        self,
+        target: int,
+        penalties: Floats,
+        goals: Floats,
+        part_of_step: float,
+        most: np.ndarray,
+        start: Floats,
+        level: float,
+    ) -> Points:
+        """Solve for falling λ from a start, each to its goal and to a part of the gap that the one before has there."""
+        raise NotImplementedError
+
+    def fit(self, target: int, penalty: float, goal: float, max_iter: int, start: Floats, level: float = 0.0) -> Points:
+        """Return the solution for one λ, from given coefficients, or by way of larger penalties if these are zero."""
+        way, largest, null = np.empty(0), self.largest(target), self.null_objective(target)
+        with np.errstate(over="ignore", invalid="ignore"):
+            if start.any() and not self.objective(target, penalty, start, level) <= null:
+                start, level = np.zeros(len(start)), 0.0  # it would only leave its rounding behind
+        if not start.any() and largest > penalty:
+            ratio = max(penalty / largest, _FARTHEST)
+            count = min(max_iter - 1, int(np.log(ratio) / np.log(_STRIDE)))
+            way = largest * ratio ** (np.arange(1, count + 1) / (count + 1))
+        goals = np.append(np.full(len(way), _ON_THE_WAY * null), goal)
+        most = np.append(np.ones(len(way), np.int64), max_iter - len(way))
+        part = _ON_THE_WAY if len(way) else np.inf
+        found = self.follow(target, np.append(way, penalty), goals, part, most, start, level)
+        steps, work = np.array([[found.steps.sum()], [found.work.sum()]])
+        return Points(*(field[-1:] for field in found))._replace(steps=steps, work=work)
+
+    def path(self, target: int, penalties: Floats, goal: float, max_iter: int) -> Points:
+        """Solve for falling λ."""
+        count, start = len(penalties), np.zeros(len(self.means))
+        most = np.full(count, max_iter, np.int64)
+        return self.follow(target, penalties, np.full(count, goal), _OF_STEP, most, start, 0.0)
+
+    def intercepts(self, points: Points) -> Floats:
+        """Return the intercepts of columns as they are."""
+        found: Floats = points.levels - points.coefs @ self.means
+        return found
+
+    def solutions(self, target: int, points: Points, tolerance: float) -> list[Solution]:
+        """Return the points one by one."""
+        rest = (self.intercepts(points), points.objectives, points.gaps, points.steps)
+        figures, null = zip(points.coefs, *(field.tolist() for field in rest), strict=True), self.null_objective(target)
+        return [
+            Solution(coef, intercept, objective, gap, tolerance, self.total, null, int(steps), gap)
+            for coef, intercept, objective, gap, steps in figures
+        ]
+
+    def rounded(self, target: int, points: Points, tolerance: float, dtype: type) -> Solution:
+        """Return the only point with coefficients as a dtype has them, and the gap that they have then."""
+        [found] = self.solutions(target, points, tolerance)
+        coef = found.coef.astype(dtype).astype(np.float64)
+        if np.array_equal(coef, found.coef):
+            return found
+        level = float(points.levels[0])
+        objective = self.objective(target, float(points.penalties[0]), coef, level)
+        certified = max(0.0, objective - (found.objective - found.gap))
+        intercept = level - float(coef @ self.means)
+        return replace(found, coef=coef, intercept=intercept, objective=objective, certified_gap=certified)
+
+
+class HomotopyProblem(ProblemAtHand):
     """Columns and targets at hand, ready to be solved for.
 
     Parameters
@@ -124,72 +219,24 @@ class HomotopyProblem:
         if has_free(penalty):
             data, self.free = without_free(data, penalty.strengths == 0.0, eps)
         self.data, self.shape = data, Shape.of(penalty, len(data.means))
-        #: whether columns are known, so that nothing is lost that other solvers would see
+        self.means, self.total = data.means, data.total
         self.at_hand = data.columns.shape[1] > 0
-
-    @property
-    def total(self) -> float:
-        """Weight of all samples."""
-        return self.data.total
 
     def square(self, target: int) -> float:
         """Return Σ s y² of the centred response."""
         return float(self.whole.squares[target])
+
+    def null_objective(self, target: int) -> float:
+        """Return half of that."""
+        return 0.5 * self.square(target)
 
     def largest(self, target: int) -> float:
         """Return the smallest λ for which all penalised coefficients are zero."""
         slopes = sizes(self.penalty, self.data.aims[target])
         return max(0.0, float((slopes / self.shape.factors).max()))
 
-    def fit(self, target: int, penalty: float, goal: float, max_iter: int, start: Floats) -> Points:
-        """Return the solution for one λ, from given coefficients, or by way of larger penalties if these are zero."""
-        way, energy, largest = np.empty(0), self.square(target), self.largest(target)
-        with np.errstate(over="ignore", invalid="ignore"):
-            if start.any() and not self.objective(target, penalty, start) <= 0.5 * energy:
-                start = np.zeros(len(start))  # it would only leave its rounding behind
-        if not start.any() and largest > penalty:
-            ratio = max(penalty / largest, _FARTHEST)
-            count = min(max_iter - 1, int(np.log(ratio) / np.log(_STRIDE)))
-            way = largest * ratio ** (np.arange(1, count + 1) / (count + 1))
-        goals = np.append(np.full(len(way), 0.5 * _ON_THE_WAY * energy), goal)
-        most = np.append(np.ones(len(way), np.int64), max_iter - len(way))
-        found = self._follow(target, np.append(way, penalty), goals, _ON_THE_WAY if len(way) else np.inf, most, start)
-        steps, work = np.array([[found.steps.sum()], [found.work.sum()]])
-        return Points(*(field[-1:] for field in found))._replace(steps=steps, work=work)
-
-    def solutions(self, target: int, points: Points, tolerance: float) -> list[Solution]:
-        """Return the points one by one."""
-        rest = (points.objectives, points.gaps, points.steps)
-        figures = zip(points.coefs, self.intercepts(target, points.coefs), *rest, strict=True)
-        return [
-            Solution(coef, float(level), float(objective), float(gap), tolerance, self.total, int(steps), float(gap))
-            for coef, level, objective, gap, steps in figures
-        ]
-
-    def rounded(self, target: int, points: Points, tolerance: float, dtype: type) -> Solution:
-        """Return the only point with coefficients as a dtype has them, and the gap that they have then."""
-        [found] = self.solutions(target, points, tolerance)
-        coef = found.coef.astype(dtype).astype(np.float64)
-        if np.array_equal(coef, found.coef):
-            return found
-        objective = self.objective(target, float(points.penalties[0]), coef)
-        certified = max(0.0, objective - (found.objective - found.gap))
-        intercept = float(self.intercepts(target, coef))
-        return replace(found, coef=coef, intercept=intercept, objective=objective, certified_gap=certified)
-
-    def path(self, target: int, penalties: Floats, goal: float, max_iter: int) -> Points:
-        """Solve for falling λ."""
-        count, start = len(penalties), np.zeros(len(self.data.means))
-        most = np.full(count, max_iter, np.int64)
-        return self._follow(target, penalties, np.full(count, goal), _OF_STEP, most, start)
-
-    def intercepts(self, target: int, coefs: Floats) -> Floats:
-        """Return the intercepts that belong to rows of coefficients."""
-        found: Floats = self.data.levels[target] - coefs @ self.data.means
-        return found
-
-    def objective(self, target: int, penalty: float, coef: Floats) -> float:
-        """Return the objective at some coefficients."""
+    def objective(self, target: int, penalty: float, coef: Floats, level: float) -> float:
+        """Return the objective at some coefficients and the best intercept."""
         data = self.whole
         if self.at_hand:
             residual = data.targets[target] - coef @ data.columns
@@ -198,9 +245,17 @@ class HomotopyProblem:
             square = self.square(target) - float(coef @ (2.0 * data.aims[target] - data.products @ coef))
         return 0.5 * square + penalty * self.penalty.value(coef)
 
-    def _follow(
-        self, target: int, penalties: Floats, goals: Floats, part_of_step: float, most: np.ndarray, start: Floats
+    def follow(
+        self,
+        target: int,
+        penalties: Floats,
+        goals: Floats,
+        part_of_step: float,
+        most: np.ndarray,
+        start: Floats,
+        level: float,
     ) -> Points:
+        """Solve for falling λ; intercepts follow from coefficients."""
         arguments = penalties, goals, part_of_step, most, start
         products = self.data.products
         points = self._run(target, products, *arguments)
@@ -226,17 +281,17 @@ class HomotopyProblem:
     ) -> Points:
         data, n_columns, n_rows = self.data, len(self.data.means), self.data.columns.shape[1]
         columns = Columns(products, data.columns, data.targets[target], data.aims[target], *self.shape[:2])
-        energy, room = self.square(target), min(n_columns, 2 * data.n_rows + _ROOM + int(np.count_nonzero(start)))
+        energy, room = self.square(target), first_room(n_columns, data.n_rows, start)
         if self.free is not None:
             energy = float(data.targets[target] @ data.targets[target])
         while True:
             coefs, records = np.zeros((len(penalties), n_columns)), np.zeros((len(penalties), 5))
-            given = penalties, goals, part_of_step, most, _room(room, n_columns, n_rows), start
+            given = penalties, goals, part_of_step, most, make_room(room, n_columns, n_rows), start
             if follow_path(columns, energy, self.shape.positive, *given, coefs, records) == len(penalties):
                 break
             room = min(n_columns, 2 * room)
-        fields = np.ascontiguousarray(records.T)
-        return Points(penalties, coefs, *fields[[GAP, OBJECTIVE, STEPS, WORK, SUPPORT]])
+        fields, levels = np.ascontiguousarray(records.T), np.full(len(penalties), data.levels[target])
+        return Points(penalties, coefs, levels, *fields[[GAP, OBJECTIVE, STEPS, WORK, SUPPORT]])
 
     def _hidden(self, target: int, points: Points) -> Floats:
         """Return what rounding of the Gram matrix may hide of the gaps.
@@ -252,7 +307,13 @@ class HomotopyProblem:
             return (3.0 + eta) * eta * points.objectives + delta * spread
 
 
-def _room(size: int, n_columns: int, n_rows: int) -> Room:
+def first_room(n_columns: int, n_rows: int, start: Floats) -> int:
+    """Return for how many members there is room at first."""
+    return min(n_columns, 2 * n_rows + _ROOM + int(np.count_nonzero(start)))
+
+
+def make_room(size: int, n_columns: int, n_rows: int) -> Room:
+    """Return room for a working set."""
     return Room(
         matrix=np.empty((size, size)),
         upper=np.empty((size, size)),

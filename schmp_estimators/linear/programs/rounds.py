@@ -54,8 +54,8 @@ class Round(NamedTuple):
         state = rows.state
         if len(self.moved):
             step = rows.matrix.combine(self.moved, self.change)
-            state = state + step if self.loss else state - step + self.level
-        if self.loss:
+            state = state + step if self.loss is not None else state - step + self.level
+        if self.loss is not None:
             slope = self.loss.derivatives(state, rows.target, rows.weights, self.level).slope
         else:
             slope = rows.weigh(state)
@@ -112,7 +112,7 @@ class _Scheduled(Resolve):
     ) -> None:
         super().__init__(model, **given)
         #: bound of the curvature of the loss in units of ‖x_j‖²
-        self.curvature = self.loss.smoothness if self.loss else 1.0
+        self.curvature = self.loss.smoothness if self.loss is not None else 1.0
         self.make_schedule = make_schedule
         self.pipeline_depth = pipeline_depth
         self.rounds: Rounds | None = None
@@ -180,7 +180,7 @@ class _Scheduled(Resolve):
         columns, check = rounds.schedule.next_round()
         columns = np.sort(columns)
         moved, change, offset = rounds.take_pending(model)
-        level = model.level if self.loss else offset
+        level = model.level if self.loss is not None else offset
         rounds.updates += len(columns)
         return Round(moved, change, level, columns, check, model.means, self.loss)
 
@@ -201,7 +201,7 @@ class _Scheduled(Resolve):
         if not lengths.max(initial=0.0) < _RUNAWAY * np.sqrt(model.null_objective):
             rounds.left = 0
         model.touched += len(job.columns) * float(model.n_rows)
-        if self.loss and model.fit_intercept:
+        if self.loss is not None and model.fit_intercept:
             # the changes are those of centred columns
             centring = float(model.means[job.columns] @ change)
             model.level += balance / (self.curvature * model.total_weight) - centring

@@ -16,6 +16,7 @@ from schmp_estimators.linear.logistic import SparseLogisticRegression
 from schmp_estimators.linear.losses.base import Level
 from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.penalties.l1 import L1
+from schmp_estimators.linear.programs import choose
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.model import Model
 from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
@@ -190,8 +191,9 @@ def test_nothing_is_certified_while_the_intercept_is_unsettled():
 
 
 @pytest.mark.parametrize("form", [np.asarray, sp.csc_array])
-def test_each_record_of_a_logistic_fit_has_a_bound(form):
+def test_each_record_of_a_logistic_fit_has_a_bound(monkeypatch, form):
     """The best intercept belongs to each certificate: it is looked for until it is found, however far away it is."""
+    monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
     X, response = correlated(5, 120, 40)
     y = response > np.quantile(response, 0.97)
     fitted = SparseLogisticRegression(0.5).fit(form(X), y)

@@ -74,9 +74,7 @@ def test_callbacks_see_each_certificate(case):
 
 def test_a_callback_ends_the_fit_without_a_warning(case):
     estimator, target = case
-    steps = (
-        1 if isinstance(estimator, PrioritizedLasso) and estimator.schedule == "resolve" else 2
-    )  # each target has one
+    steps = 1 if estimator.schedule == "resolve" else 2  # each target has one
     estimator.set_callbacks(Recorder(steps)).fit(X, target)
     assert len(estimator.history_) == steps
     assert estimator.predict(X).shape == target.shape

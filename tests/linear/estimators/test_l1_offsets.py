@@ -16,7 +16,7 @@ from sklearn.linear_model import Lasso
 
 from schmp_estimators.linear.lasso import PrioritizedLasso, PrioritizedLassoCV, prioritized_lasso_path
 from schmp_estimators.linear.logistic import SparseLogisticRegression, SparseLogisticRegressionCV
-from schmp_estimators.linear.programs import folds, smooth_jobs
+from schmp_estimators.linear.programs import choose, folds, smooth_jobs
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.input import restore_partition, save_partition
 from schmp_estimators.linear.programs.jobs import Extend
@@ -240,8 +240,9 @@ def test_a_sparse_column_whose_only_zero_has_next_to_no_weight(problem, tiny):
     np.testing.assert_allclose(ours.coef_, dense.coef_, rtol=1e-5, atol=1e-6)
 
 
-def test_a_warm_logistic_start_knows_of_the_shifts(problem):
+def test_a_warm_logistic_start_knows_of_the_shifts(monkeypatch, problem):
     """Without them the search for the intercept would begin a billion away."""
+    monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
     Z, y, _ = problem
     codes = np.digitize(y, [-1.0, 1.0])
     for target, n_classes in ((codes > 0, 1), (codes, 3)):

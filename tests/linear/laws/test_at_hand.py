@@ -13,6 +13,8 @@ from sklearn.linear_model import ElasticNet, LassoCV
 from sklearn.linear_model import enet_path as their_path
 
 from schmp_estimators import PrioritizedLasso, PrioritizedLassoCV, prioritized_lasso_path
+from schmp_estimators.linear.losses.logistic import Logistic
+from schmp_estimators.linear.losses.squared import Squared
 from schmp_estimators.linear.penalties.choose import unit_penalty
 from schmp_estimators.linear.programs import choose
 from schmp_estimators.linear.programs.choose import choose_solver, is_small
@@ -145,10 +147,14 @@ def test_the_solver_follows_from_the_shape(shape, n_fits, expected):
     size = Extent(*shape, shape[0] * shape[1], False, np.dtype(float))
     columns = SimpleNamespace(n_features_in_=2)
     alike, free = unit_penalty(columns, 1.0, None), unit_penalty(columns, 1.0, np.array([0.0, 1.0]))
-    assert choose_solver(PrioritizedLasso(), size, n_fits, alike) == expected
-    assert choose_solver(PrioritizedLasso(), size, n_fits, free) == (expected if is_small(size) else "rounds")
-    assert choose_solver(PrioritizedLasso(checkpoint="here.npz"), size, n_fits, alike) == "rounds"
-    assert choose_solver(PrioritizedLasso(schedule="random"), size, n_fits, alike) == "scheduled"
+    assert choose_solver(PrioritizedLasso(), size, n_fits, alike, Squared()) == expected
+    assert choose_solver(PrioritizedLasso(), size, n_fits, free, Squared()) == (
+        expected if is_small(size) else "rounds"
+    )
+    assert choose_solver(None, size, n_fits, alike, Logistic()) == ("newton" if is_small(size) else "rounds")
+    assert choose_solver(None, size, n_fits, free, Logistic()) == "rounds"
+    assert choose_solver(PrioritizedLasso(checkpoint="here.npz"), size, n_fits, alike, Squared()) == "rounds"
+    assert choose_solver(PrioritizedLasso(schedule="random"), size, n_fits, alike, Squared()) == "scheduled"
 
 
 def test_float32_coefficients_have_the_gap_of_what_is_returned():
@@ -194,3 +200,19 @@ def test_the_gap_of_a_point_that_is_not_the_solution_is_told_as_it_is(seed):
     ]
     assert max(exact) > 1e-3
     np.testing.assert_allclose(gaps / null, exact, rtol=1e-6, atol=1e-9)
+
+
+def test_a_certificate_adds_what_the_rounding_of_products_may_hide():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 5))
+    y = X[:, 0] - X[:, 1] + 0.1 * rng.normal(size=2000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        alphas, coefs, _, gaps = prioritized_lasso_path(X, y, fit_intercept=False, alphas=6, eps=1e-9, tol=1e-15)
+    X, y = X.astype(np.longdouble), y.astype(np.longdouble)
+    for alpha, coef, gap in zip(alphas, coefs.T, gaps, strict=True):
+        left = y - X @ coef
+        slopes = X.T @ left / len(y)
+        scale = 1.0 / max(1.0, np.abs(slopes).max() / alpha)
+        exact = 0.5 * (1.0 - scale) ** 2 * np.mean(left**2) + alpha * np.abs(coef).sum() - scale * coef @ slopes
+        assert exact <= 1.1 * gap + 1e-17 * np.mean(y**2)
