@@ -26,9 +26,20 @@ _CURVED = 0.01
 class Logistic(NamedTuple):
     """ln(1 + e^{−y(u + b)}), y ∈ {−1, 1}."""
 
-    smoothness = 0.25
-    certified = True
-    classifies = True
+    @property
+    def smoothness(self) -> float:
+        """A quarter."""
+        return 0.25
+
+    @property
+    def certified(self) -> bool:
+        """There is a duality gap."""
+        return True
+
+    @property
+    def classifies(self) -> bool:
+        """It is one of two classes."""
+        return True
 
     def row(self, target: float, decision: float) -> tuple[float, float, float]:
         """Return the loss, y p and p(1 − p) with p = σ(−yu)."""
