@@ -177,6 +177,7 @@ def _padded(rows: Rows) -> Rows:
 def _row_room(size: int, n_rows: int, level: Floats) -> RowRoom:
     """Return room for rows and a working set of so many columns, at coefficients of directions."""
     count = len(level)
-    vectors: Any = (np.empty(n_rows) for _ in range(8))
-    matrices = np.empty((size, n_rows)), np.empty((count, n_rows))
-    return RowRoom(*vectors, *matrices, level.copy(), np.empty(count), np.empty(count), np.empty((count, count)))
+    vectors = [np.empty(n_rows) for _ in range(8)]
+    of_columns = [np.empty((size, n_rows)), np.empty((count, n_rows))]
+    of_directions = [level.copy(), np.empty(count), np.empty(count), np.empty((count, count))]
+    return RowRoom(*vectors, *of_columns, *of_directions)
