@@ -8,8 +8,7 @@ import time
 
 from distributed import Client, LocalCluster
 
-from schmp_estimators.core.dashboard import telling
-from schmp_estimators.core.dashboard.fits import Fits
+from schmp_estimators.core.dashboard.fits import EVERY, Fits, Teller
 from schmp_estimators.core.dashboard.page import View
 
 RECORD = {"seconds": 1.0, "samples": 10**6, "log_likelihood": -1e6, "moved": 1000, "doc_topic_prior": 0.1}
@@ -27,7 +26,7 @@ def main():
     options = {"n_workers": 4, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
     with LocalCluster(**options) as cluster, Client(cluster, set_as_default=False) as client:
         idle = cpu(lambda: time.sleep(5), 1) / 5
-        teller = telling.Teller(client, "schmp-lda")
+        teller = Teller(client, "schmp-lda")
         teller.tell("begin", {"estimator": "DistributedLDA", "objective": "log_likelihood"})
         while teller._has_page is None:
             time.sleep(0.05)
@@ -47,7 +46,7 @@ def main():
         of_message = cpu(send, N_MESSAGES)
 
         def short_fit():
-            one = telling.Teller(client, "schmp-lda")
+            one = Teller(client, "schmp-lda")
             one.tell("begin", {"estimator": "DistributedLDA"})
             one.close()
 
@@ -65,7 +64,7 @@ def main():
                 "microseconds in the thread of the fit for a record": round(1e6 * of_tell, 1),
                 f"milliseconds of client and scheduler for {N_RECORDS} records": round(1e3 * of_message, 2),
                 "milliseconds of both for a fit's beginning and end": round(1e3 * of_fit, 2),
-                "percent of one core at the most messages a second": round(100 * of_message / telling.EVERY, 2),
+                "percent of one core at the most messages a second": round(100 * of_message / EVERY, 2),
                 "percent of one core, idle cluster without and with page": [
                     round(100 * one, 1) for one in (idle, open_and_idle)
                 ],

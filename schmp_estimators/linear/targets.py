@@ -47,7 +47,7 @@ def classifies(loss: Loss) -> bool:
 
 def reading(loss: Loss) -> dict[str, Any]:
     """Return how y is to be checked, in scikit-learn's words."""
-    return {} if classifies(loss) else {"multi_output": True, "y_numeric": True}
+    return {} if classifies(loss) else {"multi_output": getattr(loss, "signed", True), "y_numeric": True}
 
 
 def shifts_of(loss: Loss, responses: np.ndarray, fit_intercept: bool) -> Any:
