@@ -258,7 +258,8 @@ def sparse_glm_path(
     intercepts : ndarray of shape (n_alphas,)
         Intercepts.
     dual_gaps : ndarray of shape (n_alphas,)
-        Duality gaps reached, in units of the objective of `SparseGLM`.
+        Duality gaps reached, in units of the objective of `SparseGLM`; where loss or penalty have none, what steps of
+        single coefficients could lower it by, about.
 
     Raises
     ------
