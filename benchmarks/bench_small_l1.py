@@ -1,18 +1,28 @@
-"""Small Lasso problems: milliseconds of CPU of fits, paths and cross-validation, beside scikit-learn and celer.
+"""Small L1 problems: milliseconds of CPU of fits, paths and cross-validation, beside scikit-learn and celer.
 
-    OPENBLAS_NUM_THREADS=1 python benchmarks/bench_small_lasso.py
+    OPENBLAS_NUM_THREADS=1 python benchmarks/bench_small_l1.py lasso
+    OPENBLAS_NUM_THREADS=1 python benchmarks/bench_small_l1.py logistic
 
 Medians of a few calls through the public functions, with all their checks; the first call of each, which compiles, is
-not counted.
+not counted.  Logistic regression is that of liblinear, each with its own default tolerance; scikit-learn has no path of
+it, so one fit after the other stands for it, each from zero, as liblinear makes no warm starts.
 """
 
+import sys
 import time
 import warnings
 
 import numpy as np
-from sklearn.linear_model import Lasso, LassoCV, lasso_path
+from sklearn.linear_model import Lasso, LassoCV, LogisticRegression, LogisticRegressionCV, lasso_path
 
-from schmp_estimators import PrioritizedLasso, PrioritizedLassoCV, prioritized_lasso_path
+from schmp_estimators import (
+    PrioritizedLasso,
+    PrioritizedLassoCV,
+    SparseLogisticRegression,
+    SparseLogisticRegressionCV,
+    prioritized_lasso_path,
+    sparse_logistic_path,
+)
 
 try:
     from celer import celer_path
@@ -47,10 +57,8 @@ def milliseconds(repeats, function, *data, **options):
     return 1e3 * float(np.median(taken))
 
 
-def main():
-    """Print a line for each problem."""
-    warnings.simplefilter("ignore")
-    print(f"{'problem, ms':28s}{'ours':>12s}{'sklearn':>12s}{'celer':>12s}")
+def lasso():
+    """Print a line for each problem of the Lasso."""
     for n, p in SHAPES:
         for correlated in (False, True):
             X, y = problem(n, p, correlated)
@@ -74,6 +82,34 @@ def main():
                     milliseconds(3, PrioritizedLassoCV(cv=5, tol=TOL).fit, X, y),
                     milliseconds(1, LassoCV(cv=5, tol=TOL).fit, X, y),
                 )
+
+
+def logistic():
+    """Print a line for each problem of logistic regression."""
+    theirs = {"l1_ratio": 1.0, "solver": "liblinear"}
+    for n, p in SHAPES:
+        X, y = problem(n, p, False)
+        labels, kind, Cs = y > np.median(y), f"{n} x {p}", np.geomspace(0.01, 1.0, 30) * (10.0 if p > n else 1.0)
+
+        def one_after_the_other(X, labels, Cs=Cs):
+            for C in Cs:
+                LogisticRegression(C=C, **theirs).fit(X, labels)
+
+        ours, other = SparseLogisticRegression().fit, LogisticRegression(**theirs).fit
+        line("fit " + kind, milliseconds(9, ours, X, labels), milliseconds(9, other, X, labels))
+        path = milliseconds(3, sparse_logistic_path, X, labels, Cs=Cs)
+        line("path of 30 " + kind, path, milliseconds(1, one_after_the_other, X, labels))
+        if n > p:
+            folds = milliseconds(1, SparseLogisticRegressionCV(Cs=Cs, cv=5).fit, X, labels)
+            other = LogisticRegressionCV(Cs=Cs, cv=5, l1_ratios=(1.0,), solver="liblinear", use_legacy_attributes=False)
+            line("5 folds of 30 " + kind, folds, milliseconds(1, other.fit, X, labels))
+
+
+def main():
+    """Print the table that is asked for."""
+    warnings.simplefilter("ignore")
+    print(f"{'problem, ms':28s}{'ours':>12s}{'sklearn':>12s}{'celer':>12s}")
+    {"lasso": lasso, "logistic": logistic}[sys.argv[1]]()
 
 
 def line(name, *figures):
