@@ -135,7 +135,9 @@ class SparseModel(CertifiedEstimator, LinearModel):
             if hasattr(penalty, "of_strength"):
                 penalty = of_strength(self._penalty(1.0, self._factors()), strength * total, total)
             self.solver_ = shared.find_solver(self, problem.extent, len(starts), loss, penalty)
-            if not self._fit_at_hand(problem, followed, models, starts, kept, loss, targets, strength, per_weight):
+            if not self._fit_at_hand(
+                problem, followed, models, starts, kept, loss, targets, strength * total, per_weight
+            ):
                 identity = shared.identity_of(self, problem, penalty)
                 checkpointing = Checkpointing(self, problem, identity, len(starts))
                 asked = {"per_weight": per_weight, "dtype": kept}

@@ -3,14 +3,15 @@
 Notation as in `kernels.smooth_path`.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.jit import copy_to, kernel, part
+from schmp_estimators.core.jit import by_types, copy_to, kernel, part
 from schmp_estimators.core.lanes import dot
 from schmp_estimators.linear.kernels.working_set import add, solve
-from schmp_estimators.linear.losses.base import conjugate, row
+from schmp_estimators.linear.penalties.base import method_of
 
 #: Rows of a matrix that are multiplied together: so many stay in a cache.
 _BLOCK = 8
@@ -25,6 +26,27 @@ _LIFT, _APART = 1e-13, 1e-8
 RISE = 1e-13
 #: Part of the squared length of a column that weights leave at least.
 _FLAT = 1e-12
+
+
+def row(loss: Any, target: float, decision: float) -> tuple[float, float, float]:
+    """Return `losses.base.Rowwise.row`; for kernels, where a named tuple has no methods."""
+    found: tuple[float, float, float] = loss.row(target, decision)
+    return found
+
+
+def conjugate(loss: Any, target: float, dual: float) -> float:
+    """Return `losses.base.Rowwise.conjugate`; for kernels."""
+    return float(loss.conjugate(target, dual))
+
+
+@by_types(row, copied=True, strict=False)
+def _row(loss: Any, target: Any, decision: Any) -> Callable[..., Any] | None:
+    return method_of("row", loss)
+
+
+@by_types(conjugate, copied=True, strict=False)
+def _conjugate(loss: Any, target: Any, dual: Any) -> Callable[..., Any] | None:
+    return method_of("conjugate", loss)
 
 
 class SmoothColumns(NamedTuple):

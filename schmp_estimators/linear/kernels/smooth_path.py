@@ -44,8 +44,9 @@ from schmp_estimators.linear.kernels.working_set import (
     size_of,
 )
 
-#: Part of the goal to which the working set is solved, and the quadratic model on it; of its gap before that suffices.
-_INNER, _MODEL, _ENOUGH = 0.3, 0.1, 1e-3
+#: Part of the goal to which the working set is solved, or of the gap over all columns while that is large, and of its
+#: goal to which the quadratic model is, and of its gap before.
+_INNER, _OF_GAP, _MODEL, _ENOUGH = 0.3, 0.01, 0.1, 1e-3
 #: Part of the loss without coefficients below which gaps are rounding.
 _ROUNDING = 1e-13
 #: Columns that may join at a time, beside twice as many as there are; and that stay without a coefficient.
@@ -255,7 +256,8 @@ def _solve_for(loss, columns, room, rows, positive, penalty, bound, goal, most, 
             if count == before and bound == penalty:
                 break
             best = record[OBJECTIVE]
-            _improve(loss, columns, room, rows, penalty, best, inner, settled, most, count, positive, record)
+            enough = max(inner, _OF_GAP * record[GAP])
+            _improve(loss, columns, room, rows, penalty, best, enough, settled, most, count, positive, record)
             value = _look(loss, columns, room, rows, settled, count)
             record[WORK] += float(columns.values.size)
             _certify(loss, columns, room, rows, penalty, value, count, positive, False, record)

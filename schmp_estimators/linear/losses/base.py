@@ -1,15 +1,13 @@
 """What solvers ask of a loss, for the rows that a partition holds, and in kernels for one row."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import by_types
 from schmp_estimators.linear.kernels.rounded import Rounded
 from schmp_estimators.linear.kernels.sparse import Chosen
-from schmp_estimators.linear.penalties.base import Penalty, method_of
+from schmp_estimators.linear.penalties.base import Penalty
 
 Floats = NDArray[np.float64]
 
@@ -83,26 +81,6 @@ class Rowwise(Loss, Protocol):
 
     def conjugate(self, target: float, dual: float) -> float:
         """Return ℓ*(y, −q) = max_u −q·u − ℓ(y, u), for q between 0 and some −ℓ'(y, u)."""
-
-
-def row(loss: Rowwise, target: float, decision: float) -> tuple[float, float, float]:
-    """Return `Rowwise.row`; for kernels, where a named tuple has no methods."""
-    return loss.row(target, decision)
-
-
-def conjugate(loss: Rowwise, target: float, dual: float) -> float:
-    """Return `Rowwise.conjugate`; for kernels."""
-    return loss.conjugate(target, dual)
-
-
-@by_types(row, copied=True, strict=False)
-def _row(loss: Any, target: Any, decision: Any) -> Callable[..., Any] | None:
-    return method_of("row", loss)
-
-
-@by_types(conjugate, copied=True, strict=False)
-def _conjugate(loss: Any, target: Any, dual: Any) -> Callable[..., Any] | None:
-    return method_of("conjugate", loss)
 
 
 @runtime_checkable

@@ -153,7 +153,8 @@ def test_mcp_ends_where_no_coefficient_can_be_improved(problem, form, loss):
     X, y = form(problem[0]), problem[1]
     y = {"Poisson": np.floor(np.abs(y)), "SquaredHinge": np.where(y > 3.0, 1.0, -1.0)}.get(type(loss).__name__, y)
     penalty = MCP(20.0, 0.05)
-    found = minimise(X, y, loss=loss, penalty=penalty, tol=1e-10)
+    of_mean = MCP(20.0, 0.05 * len(y))  # SparseGLM takes γ for each unit of weight
+    found = minimise(X, y, loss=loss, penalty=of_mean, tol=1e-10)
     assert found.converged and found.dual_gap is None and found.stationarity <= 1e-9 * found.objective
     dense = X.toarray() if sp.issparse(X) else X
     decision = dense @ found.coef

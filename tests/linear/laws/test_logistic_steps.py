@@ -11,11 +11,17 @@ from schmp_estimators.linear.kernels.sparse import Chosen
 from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.penalties.elastic_net import ElasticNet
 from schmp_estimators.linear.penalties.l1 import L1
-from schmp_estimators.linear.programs import smooth_descent
+from schmp_estimators.linear.programs import choose, smooth_descent
 from schmp_estimators.linear.programs.input import as_matrix
 
 #: X has to have more entries than this for its fits to take their way through sparse columns.
 N_ROWS, N_COLUMNS = 300, 900
+
+
+@pytest.fixture(autouse=True)
+def by_rounds(monkeypatch):
+    """Let small problems go by rounds, too, where the steps are that are tested."""
+    monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
 
 
 @pytest.fixture(scope="module")

@@ -7,12 +7,18 @@ from scipy.special import expit, xlogy
 from schmp_estimators import SparseLogisticRegression
 from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.penalties.l1 import L1
-from schmp_estimators.linear.programs import smooth_descent
+from schmp_estimators.linear.programs import choose, smooth_descent
 from schmp_estimators.linear.programs.input import as_matrix
 from schmp_estimators.linear.programs.jobs import RowPartition
 from schmp_estimators.linear.programs.smooth_descent import Descend
 
 N_ROWS, N_COLUMNS = 250, 320
+
+
+@pytest.fixture(autouse=True)
+def by_rounds(monkeypatch):
+    """Let small problems go by rounds, too, where the steps are that are tested."""
+    monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
 
 
 @pytest.fixture(scope="module")
