@@ -8,11 +8,12 @@ from schmp_estimators.linear.penalties.base import Floats, PerColumn, at, read_o
 
 
 class MCP(NamedTuple):
-    """λ_j|b| − b²/2γ up to |b| = γλ_j, and a constant from there on.
+    """λ_j|b| − b²/2γ while b is at most γλ_j in size, and a constant beyond.
 
     C.-H. Zhang, "Nearly unbiased variable selection under minimax concave penalty", The Annals of Statistics 2010.  It
     is not convex, so there is no duality gap: a fit ends where no step of a single coefficient lowers the objective.
-    γ is in the units of the sum over samples: γ = 3/n is Zhang's 3 on columns of variance one.
+    `SparseGLM` takes γ beside the mean loss, where Zhang's is 3 on columns of variance one; solvers, which add up the
+    loss over samples, take γ/n.
     """
 
     strengths: PerColumn
@@ -55,7 +56,7 @@ class MCP(NamedTuple):
         return weigh_rise(self.strengths, inner, before) - 0.5 * squares
 
     def tilt(self, coef: Floats) -> Floats:
-        """Return −sign(b)·min(|b|/γ, λ_j)."""
+        """Return −sign(b) times λ_j, or times the size of b divided by γ where that is less."""
         tilted: Floats = -np.sign(coef) * np.minimum(np.abs(coef) / self.gamma, self.strengths)
         return tilted
 
