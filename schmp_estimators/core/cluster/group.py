@@ -8,7 +8,6 @@ there: so a worker that is busy is waited for, and one that has gone, or cannot 
 from __future__ import annotations
 
 import asyncio
-import io
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -16,13 +15,12 @@ from queue import Empty, SimpleQueue
 from threading import Lock, get_ident
 from typing import Any, NamedTuple
 
-import cloudpickle
-import numpy as np
+from dask.sizeof import sizeof
 from distributed import Status, get_worker, secede
 from distributed.metrics import context_meter
-from distributed.protocol import Serialized
-from numpy.typing import NDArray
+from distributed.protocol import to_serialize
 
+from schmp_estimators.core.cluster.wire import narrow, widen
 from schmp_estimators.core.dashboard.fits import SPANS
 from schmp_estimators.core.engine.communicator import Communicator
 from schmp_estimators.core.errors import WorkLostError
@@ -41,8 +39,6 @@ _ENDED = ("memory", "error", "cancelled", "released", "forgotten")
 SPANS_OF_A_MESSAGE, MESSAGES_A_SECOND = 60, 8
 #: Seconds of waiting below which nobody is told of it.
 SHORT_WAIT = 1e-3
-#: Bytes of an array that is small enough to travel as it is.
-SMALL = 1 << 10
 
 _SEND, _ASK = "schmp-send", "schmp-ask"
 #: The last message of a connection, which may then be used for something else.
@@ -76,37 +72,6 @@ class InPlace(NamedTuple):
     """
 
     key: Any
-
-
-class _Packer(cloudpickle.CloudPickler):  # type: ignore[misc]  # it has no types
-    """Pickles what a rank sends: arrays beside the text, whole numbers in as few bytes as the largest of them needs."""
-
-    def __init__(self) -> None:
-        self.text, self.arrays = io.BytesIO(), list[memoryview]()
-        super().__init__(self.text, 5, lambda array: self.arrays.append(array.raw()))
-
-    def reducer_override(self, value: Any) -> Any:
-        """Return what makes an array again where it arrives, if that saves bytes."""
-        if type(value) is np.ndarray and value.dtype.kind in "iu" and value.nbytes > SMALL:
-            low, high = int(value.min()), int(value.max())
-            dtype = np.min_scalar_type(min(low, ~high) if low < 0 else high)
-            if dtype.itemsize < value.dtype.itemsize:
-                return _widened, (value.astype(dtype), value.dtype, value.flags.writeable)
-        return super().reducer_override(value)
-
-
-def _widened(array: NDArray[Any], dtype: np.dtype[Any], is_writeable: bool) -> NDArray[Any]:
-    array = array.astype(dtype)
-    array.flags.writeable = is_writeable
-    return array
-
-
-def pack(value: Any) -> Serialized:
-    """Return a value as it travels: whoever reads the message has it again."""
-    packer = _Packer()
-    packer.dump(value)
-    header = {"serializer": "pickle", "writeable": tuple([not array.readonly for array in packer.arrays])}
-    return Serialized(header, [packer.text.getvalue(), *packer.arrays])
 
 
 def _box(address: str, token: str, rank: int) -> SimpleQueue[Any]:
@@ -181,7 +146,7 @@ class Group(Communicator):
     def send(self, to: int, value: Any) -> None:
         """Send a value to another rank; messages to one rank arrive in their order."""
         self.check_wanted()
-        message, before = pack(value), self._leaving.get(to)
+        value, before = narrow(value), self._leaving.get(to)
 
         async def write() -> None:
             if before is not None:
@@ -190,11 +155,10 @@ class Group(Communicator):
                 comm = await self._worker.rpc.connect(self._ranks.addresses[to], timeout=ANSWER)
                 self._comms[to] = comm
                 await comm.write({"op": _SEND, "token": self._ranks.token, "rank": self.rank, "reply": False})
-            await self._comms[to].write({"value": message})
+            await self._comms[to].write({"value": to_serialize(value)})
 
         self._leaving[to] = asyncio.run_coroutine_threadsafe(write(), self._loop)
-        said = sum(map(len, message.frames))
-        self._worker.schmp_said = said + getattr(self._worker, "schmp_said", 0)  # type: ignore[attr-defined]
+        self._worker.schmp_said = sizeof(value) + getattr(self._worker, "schmp_said", 0)  # type: ignore[attr-defined]
 
     def receive(self, source: int) -> Any:
         """Wait for the next value of another rank."""
@@ -215,7 +179,7 @@ class Group(Communicator):
             self.note("wait", began)
         if message is None:
             raise RankLostError(f"rank {source} on {self._ranks.addresses[source]} has gone")
-        return message["value"]
+        return widen(message["value"])
 
     def note(self, what: str, began: float, sweep: int = -1, block: int = -1) -> None:
         """Take note of what was done: for Dask's metrics of the task, and for who looks at the dashboard."""

@@ -1,0 +1,53 @@
+"""Arrays between ranks: whole numbers travel in as few bytes as the largest number of an array needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schmp_estimators.core.values import replace_leaves
+
+#: Bytes of an array that is small enough to travel as it is.
+SMALL = 1 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Narrow:
+    """An array of whole numbers on its way."""
+
+    array: NDArray[Any]
+    #: What it is for who receives it.
+    dtype: np.dtype[Any]
+    is_writeable: bool
+
+    def __sizeof__(self) -> int:
+        return self.array.nbytes
+
+
+def narrow(value: Any) -> Any:
+    """Return `value` as it travels: its arrays of whole numbers are `Narrow`, if that saves bytes."""
+    return replace_leaves(value, np.ndarray, _narrowed)
+
+
+def widen(value: Any) -> Any:
+    """Return what `narrow` was given."""
+    return replace_leaves(value, Narrow, _widened)
+
+
+def _narrowed(array: NDArray[Any]) -> NDArray[Any] | Narrow:
+    if array.dtype.kind not in "iu" or array.dtype.itemsize == 1 or array.nbytes <= SMALL:
+        return array
+    low, high = int(array.min()), int(array.max())
+    dtype = np.min_scalar_type(min(low, ~high) if low < 0 else high)
+    if dtype.itemsize >= array.dtype.itemsize:
+        return array
+    return Narrow(array.astype(dtype), array.dtype, array.flags.writeable)
+
+
+def _widened(one: Narrow) -> NDArray[Any]:
+    array = one.array.astype(one.dtype)
+    array.flags.writeable = one.is_writeable
+    return array
