@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.special import expit, softmax
+from scipy.special import expit, log_expit, log_softmax, logsumexp, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import Tags
@@ -188,11 +188,14 @@ def _shares(scores: np.ndarray, classes: np.ndarray) -> np.ndarray:
 
 
 def _log_shares(scores: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    return np.log(_shares(scores, classes))
+    return _log_probabilities(scores, classes) if scores.shape[1] == 1 else log_softmax(scores, axis=1)
 
 
 def _log_probabilities(scores: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    return np.log(_probabilities(scores, classes))
+    if scores.shape[1] == 1:  # also where a probability underflows
+        return np.column_stack([log_expit(-scores[:, 0]), log_expit(scores[:, 0])])
+    logarithms = -np.logaddexp(0.0, -scores)
+    return logarithms - logsumexp(logarithms, axis=1, keepdims=True)
 
 
 def _apply_rows(

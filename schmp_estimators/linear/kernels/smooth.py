@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.jit import by_types, copy_to, kernel, part
+from schmp_estimators.core.jit import by_types, copy_to, part
 from schmp_estimators.core.lanes import dot
 from schmp_estimators.linear.kernels.working_set import add, solve
 from schmp_estimators.linear.penalties.base import method_of
@@ -222,29 +222,4 @@ def slopes_square(rows):
     for i in range(rows.slope.shape[0]):
         if rows.slope[i] != 0.0:
             total += rows.slope[i] * rows.slope[i] / rows.curvature[i]
-    return total
-
-
-@kernel
-def rows_derivatives(loss, decision, target, weights, intercept, slope, curvature):
-    """Set slope = −s ℓ' and curvature = s ℓ'' at u + b; return Σ s ℓ, Σ slope and Σ curvature.  s is (n,) or (0,)."""
-    total, slopes, curvatures = 0.0, 0.0, 0.0
-    for i in range(decision.shape[0]):
-        value, along, curved = row(loss, target[i], decision[i] + intercept)
-        weight = weights[i] if weights.shape[0] > 0 else 1.0
-        slope[i], curvature[i] = weight * along, weight * curved
-        total += weight * value
-        slopes += slope[i]
-        curvatures += curvature[i]
-    return total, slopes, curvatures
-
-
-@kernel
-def rows_dual(loss, decision, target, weights, intercept, scale):
-    """Return −Σ s ℓ*(y, −q) at q = −scale·ℓ'(y, u + b)."""
-    total = 0.0
-    for i in range(decision.shape[0]):
-        _, along, _ = row(loss, target[i], decision[i] + intercept)
-        weight = weights[i] if weights.shape[0] > 0 else 1.0
-        total -= weight * conjugate(loss, target[i], scale * along)
     return total

@@ -69,7 +69,6 @@ class Rowwise(Loss, Protocol):
 
     Such a loss is a named tuple, with numbers as fields if it has any.  numba compiles kernels anew for each type of
     loss, with its own `row` and `conjugate` inside: these use nothing but numbers and `math`, and make no arrays.
-    `derivatives` and `dual` may call `rows_derivatives` and `rows_dual` of `kernels.smooth`.
     """
 
     def row(self, target: float, decision: float) -> tuple[float, float, float]:

@@ -367,3 +367,15 @@ def test_the_concave_penalty_keeps_its_shape_at_every_strength(loss):
                 least = min(objective(found + step * (np.arange(12) == j), level, alpha) for step in steps)
                 assert least >= here - 1e-7 * abs(here)
     assert np.isnan(alone.dual_gap_) and np.abs(alone.coef_[:2]).min() > 3.0 * 0.1
+
+
+@pytest.mark.parametrize("model", [SparseGLM("multinomial", alpha=0.01), SparseGLM("logistic", alpha=0.01)])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_logarithms_of_probabilities_are_finite_where_these_underflow(model, n_classes):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 5))
+    fitted = model.fit(X, np.digitize(X[:, 0], [0.0, 1.0][: n_classes - 1]))
+    np.testing.assert_allclose(np.exp(fitted.predict_log_proba(X)), fitted.predict_proba(X), atol=1e-12)
+    far = fitted.predict_log_proba(1e4 * X)
+    assert np.isfinite(far).all() and far.min() < -1e3
+    assert (far.argmax(axis=1) == fitted.decision_function(1e4 * X).argmax(axis=1)).all() or n_classes == 2
