@@ -115,8 +115,12 @@ def stability_selection(
     arguments = locals()
     constrained = {name: arguments[name] for name in _CONSTRAINTS}
     validate_parameter_constraints(_CONSTRAINTS, constrained, "stability_selection")
-    name = "alpha" if "alpha" in estimator.get_params() else "C"
-    given = np.atleast_1d(estimator.get_params()[name] if penalties is None else penalties)
+    known = estimator.get_params()
+    name = next((one for one in ("alpha", "C") if one in known), None)
+    if name is None:
+        kind = type(estimator).__name__
+        raise ValueError(f"estimator={kind} has no parameter alpha or C; give a model of one penalty, not a search of it")
+    given = np.atleast_1d(known[name] if penalties is None else penalties)
     values: Any = positive_values("penalties", given)
     values = values[::-1] if name == "alpha" else values
     y, weights = here(y, "y"), here(sample_weight, "sample_weight")

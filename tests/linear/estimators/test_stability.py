@@ -4,7 +4,7 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.linear_model import Lasso
+from sklearn.linear_model import Lasso, LassoCV
 
 from schmp_estimators import PrioritizedLasso, SparseGLM, SparseLogisticRegression, stability_selection
 
@@ -80,5 +80,7 @@ def test_any_estimator_and_any_input():
 def test_what_is_wrong_is_named(options, message):
     with pytest.raises(ValueError, match="y has 3 samples, too few for halves"):
         stability_selection(PrioritizedLasso(), X[:3], Y[:3])
+    with pytest.raises(ValueError, match="LassoCV has no parameter alpha or C"):
+        stability_selection(LassoCV(), X, Y)
     with pytest.raises(ValueError, match=message):
         stability_selection(PrioritizedLasso(), X, Y, **options)
