@@ -119,7 +119,7 @@ def stability_selection(
     name = next((one for one in ("alpha", "C") if one in known), None)
     if name is None:
         kind = type(estimator).__name__
-        raise ValueError(f"estimator={kind} has no parameter alpha or C; give a model of one penalty, not a search of it")
+        raise ValueError(f"estimator={kind} has no parameter alpha or C; give one that does not choose it")
     given = np.atleast_1d(known[name] if penalties is None else penalties)
     values: Any = positive_values("penalties", given)
     values = values[::-1] if name == "alpha" else values
