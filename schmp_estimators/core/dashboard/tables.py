@@ -18,7 +18,7 @@ COLOURS = ("#2f7ea6", "#e08e45", "#6a9a4b", "#a05195", "#8c6d31", "#3d9d9b", "#c
 MOVING, PLUMBING = "#c44e52", "#b9c3c9"
 #: The last words of tasks that are no work of a program.
 ENGINES = {
-    *("before", "harvest", "itself", "load", "merge", "nothing", "part", "save", "sent", "shared", "sum"),
+    *("before", "harvest", "itself", "load", "merge", "nothing", "save", "sent", "shared", "sum"),
     "told",
 }
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from schmp_estimators.core.engine.communicator import Alone, Communicator
 from schmp_estimators.core.engine.sweep import Rank
 from schmp_estimators.core.errors import WorkLostError
-from schmp_estimators.core.io.checkpoint import save_part
 from schmp_estimators.core.io.slices import Filed, Slices, read_back
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.program import AnyProgram, Saved
@@ -166,17 +165,6 @@ def save(is_first: bool, held: Held, *shards: Any) -> Any:
     """Return the model, of the first rank, and what a run needs to go on, of a rank; `read_back` gives it."""
     with held.at_work(Alone(), shards) as rank:
         return filed(rank.slices, (rank.model if is_first else None, rank.save()))
-
-
-def write_parts(
-    folder: str, mark: str, group: Sequence[int], n_shards: int, saved: Any
-) -> tuple[list[Any], dict[int, Any]]:
-    """Write the parts of a checkpoint that a rank has: of shards, and of blocks by number; None for what cannot be."""
-    _, (shards, blocks) = read_back(saved)
-    return (
-        [save_part(folder, mark, p, one) for p, one in zip(group, shards, strict=True)],
-        {b: save_part(folder, mark, n_shards + b, block) for b, block in blocks.items()},
-    )
 
 
 def in_order(

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 from schmp_estimators.core.engine import batch
 from schmp_estimators.core.engine.shards import made_anew
 from schmp_estimators.core.errors import WorkLostError
-from schmp_estimators.core.io.checkpoint import Checkpoint
+from schmp_estimators.core.io.checkpoint import Checkpoint, settle
 from schmp_estimators.core.io.slices import Slices, read_back
 from schmp_estimators.core.places.place import Restores
 from schmp_estimators.core.program import AnyProgram, Harvest, Saved, Source
@@ -43,8 +43,6 @@ class _Owed(NamedTuple):
     #: Of each rank, what `batch.save` returns.
     saved: list[Any]
     began: float
-    #: Of each rank, what it has written of a checkpoint, if that was asked for.
-    parts: list[Any]
     asked: _Asked | None = None
 
 
@@ -114,6 +112,7 @@ class GroupRun:
         #: The last snapshot, the sweep after which it was taken, and when the next one is due.
         self._saved, self._cut, self._due = saved, first - 1, monotonic() + SNAPSHOT_EVERY
         self._owed: _Owed | None = None
+        self._kept: Checkpoint | None = None
         #: Whether the last snapshot has come since somebody looked who has come to the cluster.
         self._has_news = False
         #: A checkpoint that was asked for after a sweep, and was not made when work was lost.
@@ -167,7 +166,7 @@ class GroupRun:
         return self._at_current(action)
 
     def keep(self, checkpoint: Checkpoint, done: int, values: Callable[[Saved], Any]) -> None:
-        """Write a checkpoint of the current sweep; workers write theirs while the next sweeps run.
+        """Let a checkpoint of the current sweep be written while the next sweeps run.
 
         Parameters
         ----------
@@ -175,7 +174,7 @@ class GroupRun:
         done : int
             As in `Checkpoint.write`.
         values : callable
-            ``values(saved)`` returns what to write, where parts stand for what workers have written.
+            ``values(saved)`` returns what to write.
         """
 
         def action() -> None:
@@ -210,8 +209,7 @@ class GroupRun:
                     self._settle()
         finally:
             self._forget()
-            if self._unmade:
-                self._unmade[1][0].withdraw()
+            settle(self._kept, error)
 
     def _surviving(self, action: Callable[[], T]) -> T:
         """Return what `action` returns; if work is lost on the way, go on from the last snapshot and try again."""
@@ -240,7 +238,7 @@ class GroupRun:
         owed, self._owed = self._owed, None
         if owed and owed.asked:
             self._unmade = owed.sweep, owed.asked
-        sent = [*owed.saved, *owed.parts] if owed else []
+        sent = owed.saved if owed else []
         self._place.release([*self._ranks, *self._given, *self._shards, *self._telling.values(), *sent])
         self._ranks, self._given, self._shards, self._telling = [], [], [], {}
 
@@ -346,41 +344,28 @@ class GroupRun:
         self._settle()
 
     def _send_saved(self, asked: Any = None) -> _Owed:
-        """Let ranks make what a restart needs, and write their parts of a checkpoint if that is asked for."""
+        """Let ranks make what a restart needs, and perhaps a checkpoint, which is asked for."""
         saved = []
         for rank, (held, group) in enumerate(zip(self._ranks, self._groups, strict=True)):
             args = not rank, held, *(self._shards[p] for p in group)
             saved.append(self._place.call(self._word("save"), batch.save, args, group[0], pinned=True))
-        parts: list[Any] = []
-        if asked and (where := asked[0].invite()):
-            write = self._place.aside(batch.write_parts)
-            parts = [
-                self._place.call(
-                    self._word("write-part"), write, (*where, tuple(group), len(self._sources), one), group[0]
-                )
-                for group, one in zip(self._groups, saved, strict=True)
-            ]
-        return _Owed(self._done, saved, monotonic(), parts, asked)
+        return _Owed(self._done, saved, monotonic(), asked)
 
     def _settle(self) -> None:
         """Bring a snapshot to the client, and finish a checkpoint, if one is under way."""
         owed = self._owed
         if owed is None:
             return
-        _, *parts = (
-            batch.in_order(None, self._groups, self._place.results(owed.parts)) if owed.parts else (None, [], [])
-        )
         saved = self._collected(owed)
-        self._place.release([*owed.saved, *owed.parts])
+        self._place.release(owed.saved)
         self._owed = None
         now = monotonic()
         self._saved, self._cut, self._has_news = saved, owed.sweep, True
         self._due = now + max(SNAPSHOT_EVERY, SNAPSHOT_SHARE * (now - owed.began))
         if owed.asked:
             checkpoint, done, values = owed.asked
-            if owed.parts and checkpoint.has([*parts[0], *parts[1]]):
-                saved = saved._replace(shards=parts[0], blocks=parts[1])
-            checkpoint.write(done, values(saved))
+            self._kept = checkpoint
+            checkpoint.write_behind(done, values(saved))
 
     def _collected(self, owed: _Owed) -> Saved:
         if self._slices is None:

@@ -3,139 +3,28 @@
 The header has the type, shape and checksum of each array.  There is no pickle in it.  What is read is the tree that was
 written: numbers, arrays, tuples, lists and dicts of the same types.  A named tuple comes back in its type, which must
 be defined and have the same fields.
-
-Parts of an archive may be elsewhere, each written by the worker that has its values: in a folder beside it,
-``<archive>.parts``.  The writer of the archive first leaves a mark there, 16 hex digits.  Who sees the mark sees the
-same folder, and writes ``<mark>-<number>``; who does not, writes nothing.  A part has its own name in it.  The archive,
-which names its parts, is written when all of them are there; whatever else is in the folder goes after that.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import re
-import secrets
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from operator import attrgetter
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 from zipfile import ZipFile
 
-import fsspec
 import numpy as np
-
-from schmp_estimators.core.io.files import PathLike, located, replace_file
-
-_PART = re.compile(r"[0-9a-f]{16}-\d+")
-#: Marks and parts, and what a killed process leaves of them; see `files`.
-_OURS = re.compile(r"[0-9a-f]{16}(-\d+)?(\.[0-9a-f]{16}\.part)?")
-
-
-class Part(NamedTuple):
-    """What a checkpoint says of one of its parts."""
-
-    name: str
-
-
-def folder_of(url: PathLike) -> str:
-    """Return the folder of the parts of a checkpoint, as every process may call it."""
-    return f"{located(url)}.parts"
-
-
-def leave_mark(folder: str) -> str:
-    """Leave a new mark in a folder, and return it."""
-    mark = secrets.token_hex(8)
-    try:
-        replace_file(f"{folder}/{mark}", _write_mark, outlives_power=False)
-    except BaseException:
-        take_back(folder, mark)
-        raise
-    return mark
-
-
-def _write_mark(file: IO[bytes]) -> None:
-    file.write(b"parts are being written")
-
-
-def write_part(folder: str, mark: str, number: int, pack: Callable[[str], Callable[[IO[bytes]], Any]]) -> Part | None:
-    """Write a part, if the mark is there; else the folder is another one, or nobody waits for the part.
-
-    ``pack(name)`` returns what writes a part of this name to a file.
-    """
-    if not _exists(folder, mark):
-        return None
-    name = f"{mark}-{number}"
-    replace_file(f"{folder}/{name}", pack(name))
-    if not _exists(folder, mark):  # taken away meanwhile
-        take_back(folder, mark)
-        return None
-    return Part(name)
-
-
-def are_there(folder: str, parts: Sequence[Part]) -> bool:
-    """Return whether all parts can be seen from here."""
-    with suppress(Exception):  # file systems of fsspec have errors of their own
-        return all(_exists(folder, part.name) for part in parts)
-    return False
-
-
-def reading(folder: str, name: str) -> Any:
-    """Open a part.
-
-    Raises
-    ------
-    Exception
-        If it is not there, or its name is none.
-    """
-    if not _PART.fullmatch(name):
-        raise ValueError(f"{name!r} is no name of a part")
-    system, path = _reach(folder)
-    return system.open(f"{path}/{name}", "rb")
-
-
-def tidy(folder: str, kept: Collection[str] = ()) -> None:
-    """Remove all marks and parts but those with these names."""
-    _remove_if(folder, lambda name: name not in kept)
-
-
-def take_back(folder: str, mark: str) -> None:
-    """Remove a mark, and parts with this mark."""
-    _remove_if(folder, lambda name: name.startswith(mark))
-
-
-def _exists(folder: str, name: str) -> bool:
-    system, path = _reach(folder)
-    return bool(system.exists(f"{path}/{name}"))
-
-
-def _remove_if(folder: str, goes: Callable[[str], bool]) -> None:
-    """Remove marks and parts, and the folder if it is empty then.  What cannot be removed stays for the next time."""
-    with suppress(Exception):  # there is no such folder, or the file system has an error of its own
-        system, path = _reach(folder)
-        names = [os.path.basename(one.rstrip("/")) for one in system.ls(path, detail=False)]
-        gone = [name for name in names if _OURS.fullmatch(name) and goes(name)]
-        for name in gone:
-            system.rm_file(f"{path}/{name}")
-        if len(gone) == len(names):
-            system.rmdir(path)
-
-
-def _reach(folder: str) -> tuple[Any, str]:
-    """Return the file system of a folder, without a memory of what was in it, and the folder's path there."""
-    system, path = fsspec.core.url_to_fs(folder, skip_instance_cache=True)
-    return system, path
-
 
 #: Types that JSON keeps to the bit.
 _PLAIN = {int, float, str, bool, type(None)}
 _HEADER = "header.json"
 
 
-def pack(head: Mapping[str, Any], values: Any) -> tuple[Callable[[IO[bytes]], None], list[str]]:
-    """Return a function that writes `values` to a file, with a head in JSON, and the names of their parts elsewhere.
+def pack(head: Mapping[str, Any], values: Any) -> Callable[[IO[bytes]], None]:
+    """Return a function that writes `values` to a file, with a head in JSON.
 
     Raises
     ------
@@ -143,9 +32,8 @@ def pack(head: Mapping[str, Any], values: Any) -> tuple[Callable[[IO[bytes]], No
         If there is something in `values` that an archive cannot keep.
     """
     arrays: list[np.ndarray[Any, Any]] = []
-    parts: list[str] = []
-    tree = _strip(values, "", arrays, parts)
-    return partial(_save, json.dumps({**head, "tree": tree}), arrays), parts
+    tree = _strip(values, "", arrays)
+    return partial(_save, json.dumps({**head, "tree": tree}), arrays)
 
 
 def read_head(archive: ZipFile) -> dict[str, Any]:
@@ -154,15 +42,15 @@ def read_head(archive: ZipFile) -> dict[str, Any]:
     return {**head, "arrays": arrays}
 
 
-def unpack(archive: ZipFile, head: Mapping[str, Any], folder: str) -> Any:
-    """Return the values in an archive; `folder` has their parts.
+def unpack(archive: ZipFile, head: Mapping[str, Any]) -> Any:
+    """Return the values in an archive.
 
     Raises
     ------
     Exception
-        If they are not what was written; the message names the array or the part.
+        If they are not what was written; the message names the array.
     """
-    return _fill(head["tree"], "", archive, head["arrays"], folder)
+    return _fill(head["tree"], "", archive, head["arrays"])
 
 
 def _save(head: str, arrays: Sequence[np.ndarray[Any, Any]], file: IO[bytes]) -> None:
@@ -186,8 +74,8 @@ def _describe(array: np.ndarray[Any, Any], checksum: int) -> list[Any]:
     return [str(dtype), list(array.shape), checksum]
 
 
-def _strip(value: Any, name: str, arrays: list[np.ndarray[Any, Any]], parts: list[str]) -> dict[str, Any]:
-    """Return a tree as JSON knows it, each node a dict of one entry; its arrays and parts are added to the lists."""
+def _strip(value: Any, name: str, arrays: list[np.ndarray[Any, Any]]) -> dict[str, Any]:
+    """Return a tree as JSON knows it, each node a dict of one entry; its arrays are added to the list."""
     node: dict[str, Any] | None = None
     if type(value) in _PLAIN:
         node = {"plain": value}
@@ -196,10 +84,7 @@ def _strip(value: Any, name: str, arrays: list[np.ndarray[Any, Any]], parts: lis
     elif isinstance(value, np.ndarray) and not (value.dtype.hasobject or isinstance(value, np.ma.MaskedArray)):
         arrays.append(value)
         node = {"array": len(arrays) - 1}
-    elif isinstance(value, Part):
-        parts.append(value.name)
-        node = {"part": value.name}
-    return node or _strip_inner(value, name, lambda one, where: _strip(one, f"{name}{where}", arrays, parts))
+    return node or _strip_inner(value, name, lambda one, where: _strip(one, f"{name}{where}", arrays))
 
 
 def _strip_inner(value: Any, name: str, strip: Callable[[Any, str], Any]) -> dict[str, Any]:
@@ -221,11 +106,11 @@ def _strip_inner(value: Any, name: str, strip: Callable[[Any, str], Any]) -> dic
     )
 
 
-def _fill(node: Mapping[str, Any], name: str, archive: ZipFile, described: Sequence[Any], folder: str) -> Any:
+def _fill(node: Mapping[str, Any], name: str, archive: ZipFile, described: Sequence[Any]) -> Any:
     """Return the tree that `_strip` has stripped."""
 
     def fill(node: Mapping[str, Any], where: str = "") -> Any:
-        return _fill(node, f"{name}{where}", archive, described, folder)
+        return _fill(node, f"{name}{where}", archive, described)
 
     [(kind, value)] = node.items()
     found: Any
@@ -237,9 +122,6 @@ def _fill(node: Mapping[str, Any], name: str, archive: ZipFile, described: Seque
         case "array":
             with _naming(f"array {_shown(name)}"):
                 found = _read_array(archive, value, described[value])
-        case "part":
-            with _naming(f"part {value}, {_shown(name)},"):
-                found = _read_part(folder, value)
         case "dict":
             found = {(known := fill(key)): fill(one, f".{known}") for key, one in value}
         case "list":
@@ -273,14 +155,6 @@ def _read_array(archive: ZipFile, number: int, expected: Sequence[Any]) -> np.nd
     if (found := _describe(array, info.CRC)) != expected:
         raise ValueError(f"type, shape and checksum are {found} instead of {expected}")
     return array
-
-
-def _read_part(folder: str, part: str) -> Any:
-    with reading(folder, part) as file, ZipFile(file) as archive:
-        head = read_head(archive)
-        if head["part"] != part:
-            raise ValueError(f"it is part {head['part']}")
-        return unpack(archive, head, folder)
 
 
 def _named_tuple(name: str, fields: Sequence[str]) -> Any:

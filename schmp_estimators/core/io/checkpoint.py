@@ -1,8 +1,7 @@
 """Checkpoints: what a run needs to go on, in a file that any later process can read.
 
 A checkpoint is one archive of nested values (`archive`), with what it belongs to: estimator, data, parameters, version.
-It may be at any place that fsspec knows, and is replaced in one step.  On a cluster some of its values are in parts
-beside it, which workers have written.
+It may be at any place that fsspec knows, and is replaced in one step.
 
 Any damage is an error that names the file and the array.  A file that somebody has forged, header and all, is not
 recognised: only those who are trusted should be able to write it.
@@ -27,24 +26,13 @@ import joblib
 
 from schmp_estimators import __version__
 from schmp_estimators.core.errors import CheckpointMismatchError, CheckpointWarning
-from schmp_estimators.core.io.archive import (
-    Part,
-    are_there,
-    folder_of,
-    leave_mark,
-    pack,
-    read_head,
-    take_back,
-    tidy,
-    unpack,
-    write_part,
-)
+from schmp_estimators.core.io.archive import pack, read_head, unpack
 from schmp_estimators.core.io.files import PathLike, located, replace_file
 
 logger = logging.getLogger(__name__)
 
 #: Version of the format; a file of another version is refused.
-FORMAT = 2
+FORMAT = 3
 
 _REMEDY = "give another path, or remove the file to start anew"
 
@@ -65,34 +53,6 @@ class Checkpoint:
         self._failed = False
         #: What a thread writes, and after how many iterations.
         self._behind: tuple[int, Future[None]] | None = None
-        self._folder = folder_of(self.url)
-        #: Whether workers have failed to write parts: another machine may not see the place.
-        self._alone = False
-        #: Of the checkpoint that is being written.
-        self._mark: str | None = None
-
-    def invite(self) -> tuple[str, str] | None:
-        """Return what `save_part` needs to write parts of the next checkpoint, None if workers cannot."""
-        if self._alone:
-            return None
-        self.withdraw()
-        try:
-            self._mark = leave_mark(self._folder)
-        except Exception as error:  # `write` will meet it, too
-            logger.info("no parts in %s: %r", self._folder, error)
-            return None
-        return self._folder, self._mark
-
-    def has(self, parts: Sequence[Part | None]) -> bool:
-        """Return whether all parts are where the checkpoint will be; if not, workers are not asked again."""
-        self._alone = None in parts or not are_there(self._folder, [part for part in parts if part])
-        return not self._alone
-
-    def withdraw(self) -> None:
-        """Remove what has been written of a checkpoint that will not be."""
-        if self._mark:
-            take_back(self._folder, self._mark)
-        self._mark = None
 
     def read(self) -> Any:
         """Return what was written, or None if there is no checkpoint; see `read_checkpoint`."""
@@ -106,7 +66,7 @@ class Checkpoint:
         done : int
             Iterations done, for the warning.
         values : nested tuples, lists and dicts
-            What to keep, as in `write_checkpoint`; each `Part` in it stands for what workers have written.
+            What to keep, as in `write_checkpoint`.
 
         Warns
         -----
@@ -114,13 +74,13 @@ class Checkpoint:
             If it could not be written, and the one before could.
         """
         self.settle()
-        self._finish(done, partial(_replace, self.url, *_packed(self._identity, values)))
+        self._finish(done, partial(replace_file, self.url, _packed(self._identity, values)))
 
     def write_behind(self, done: int, values: Any) -> None:
         """Let a thread do so; arrays in `values` may not be changed any more.  Who comes next waits, and warns."""
         self.settle()
         pool = ThreadPoolExecutor(1, "schmp-checkpoint")
-        self._behind = done, pool.submit(_replace, self.url, *_packed(self._identity, values))
+        self._behind = done, pool.submit(replace_file, self.url, _packed(self._identity, values))
         pool.shutdown(wait=False)
 
     def settle(self) -> None:
@@ -144,9 +104,8 @@ class Checkpoint:
                 )
             logger.info("no checkpoint after iteration %d: %r", done, error)
             self._failed = True
-            self.withdraw()
         else:
-            self._failed, self._mark = False, None
+            self._failed = False
 
 
 def identity_of(estimator: Any, data: Iterable[str], **more: Any) -> dict[str, Any]:
@@ -213,16 +172,7 @@ def write_checkpoint(url: PathLike, identity: Mapping[str, Any], values: Any) ->
     TypeError
         If something else is in `values`.
     """
-    _replace(located(url), *_packed(identity, values))
-
-
-def save_part(folder: str, mark: str, number: int, values: Any) -> Part | None:
-    """Write `values` as a part of a checkpoint; None if that cannot be done from here."""
-    try:
-        return write_part(folder, mark, number, lambda name: pack({"part": name}, values)[0])
-    except Exception as error:  # whoever writes the checkpoint tries it with all values, and tells
-        logger.info("no part in %s: %r", folder, error)
-        return None
+    replace_file(located(url), _packed(identity, values))
 
 
 def read_checkpoint(url: PathLike, identity: Mapping[str, Any]) -> Any:
@@ -251,7 +201,7 @@ def read_checkpoint(url: PathLike, identity: Mapping[str, Any]) -> Any:
             )
         head = read_head(archive)
         _check_identity(name, head, identity)
-        return unpack(archive, head, folder_of(name))
+        return unpack(archive, head)
 
 
 def check_sweeps(url: str, done: int, limit: int, name: str = "max_iter") -> None:
@@ -276,14 +226,8 @@ def _refusing_damage(name: str) -> Iterator[None]:
         ) from error
 
 
-def _packed(identity: Mapping[str, Any], values: Any) -> tuple[Callable[[IO[bytes]], None], list[str]]:
+def _packed(identity: Mapping[str, Any], values: Any) -> Callable[[IO[bytes]], None]:
     return pack({"format": FORMAT, "version": __version__, "identity": dict(identity)}, values)
-
-
-def _replace(url: str, save: Callable[[IO[bytes]], None], parts: Sequence[str]) -> None:
-    """Replace a checkpoint, and remove the parts of the one before."""
-    replace_file(url, save)
-    tidy(folder_of(url), parts)
 
 
 def _check_identity(name: str, head: Mapping[str, Any], identity: Mapping[str, Any]) -> None:

@@ -36,7 +36,7 @@ if sys.platform != "win32":  # Windows removes no file that is open: the lock is
 CHECKPOINT, INPUT, MARK, PREFIX = "checkpoint", "input", "mark-", "schmp-spill-"
 _LOCK = "lock"
 #: What a fit puts there, and what it leaves if it is killed; names that begin with a dot are those of the system.
-_OURS = re.compile(r"lock|checkpoint(\.parts|\.[0-9a-f]{16}\.part)?|input|mark-[0-9a-f]+|\..*")
+_OURS = re.compile(r"lock|checkpoint(\.[0-9a-f]{16}\.part)?|input|mark-[0-9a-f]+|\..*")
 #: What a user may give as a path.
 PathLike = str | os.PathLike[str]
 

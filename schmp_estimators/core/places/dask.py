@@ -7,7 +7,6 @@ pinned to it.  Nothing large passes the scheduler.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from operator import getitem
 from typing import Any
 from uuid import uuid4
@@ -18,7 +17,7 @@ from dask._task_spec import Task as DaskTask
 from dask._task_spec import TaskRef
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.sizeof import sizeof
-from distributed import Client, Future, futures_of, secede, span
+from distributed import Client, Future, futures_of, span
 
 from schmp_estimators.core.cluster.group import InPlace, Ranks, as_rank
 from schmp_estimators.core.cluster.service import GroupService, as_server, listen
@@ -49,11 +48,6 @@ def _enrol(dask_worker: Any = None) -> dict[str, str]:
     """Let a worker take messages for its ranks, and say what it is."""
     listen(dask_worker)
     return fingerprint()
-
-
-def _aside(function: Callable[..., Any], *args: Any) -> Any:
-    secede()
-    return function(*args)
 
 
 def _itself(value: Any) -> Any:
@@ -332,10 +326,6 @@ class DaskPlace(Place):
     def _noted(self, futures: list[Any]) -> list[Any]:
         self._let_in.update(futures)
         return futures
-
-    def aside(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that gives its place among the worker's tasks back."""
-        return partial(_aside, function)
 
     def tell(self, event: str, details: Mapping[str, Any] | None = None) -> None:
         """Tell the page of fits on the scheduler's dashboard, if there is one."""

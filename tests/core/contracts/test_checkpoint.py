@@ -205,7 +205,7 @@ def test_a_file_of_another_format_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoints, "FORMAT", 99)
     write_checkpoint(tmp_path / "state", MARK, [1])
     monkeypatch.undo()
-    with pytest.raises(CheckpointMismatchError, match="format: 99 there, 2 here"):
+    with pytest.raises(CheckpointMismatchError, match=rf"format: 99 there, {checkpoints.FORMAT} here"):
         read_checkpoint(tmp_path / "state", MARK)
 
 
@@ -268,7 +268,7 @@ HEADERS = {
     "no JSON": "xx",
     "a number": "1",
     "nothing in it": "[{}, []]",
-    "no fingerprint": '[{"format": 2, "version": VERSION}, []]',
+    "no fingerprint": '[{"format": FORMAT, "version": VERSION}, []]',
     "no values": "[{HEAD}, []]",
     "values of no kind": '[{HEAD, "tree": {}}, []]',
     "values of an unknown kind": '[{HEAD, "tree": {"pickle": 1}}, []]',
@@ -284,8 +284,8 @@ HEADERS = {
 def test_a_header_of_any_shape_is_refused(name, tmp_path):
     text, version = HEADERS[name], json.dumps(checkpoints.__version__)
     if text:
-        head = f'"format": 2, "version": {version}, "identity": {json.dumps(MARK)}'
-        text = text.replace("HEAD", head).replace("VERSION", version)
+        head = f'"format": {checkpoints.FORMAT}, "version": {version}, "identity": {json.dumps(MARK)}'
+        text = text.replace("HEAD", head).replace("VERSION", version).replace("FORMAT", str(checkpoints.FORMAT))
     rewrite(tmp_path / "state", {"header.json": text})
     with pytest.raises(CheckpointMismatchError, match=NONE):
         read_checkpoint(tmp_path / "state", MARK)
@@ -534,14 +534,14 @@ def run(tmp_path, n_threads, *, n_sweeps=3):
 
 @pytest.mark.parametrize("n_threads", [1, 2])
 def test_sweeps_go_on_while_a_thread_writes(n_threads, tmp_path, monkeypatch):
-    replace, may_end, began = checkpoints._replace, threading.Event(), []
+    replace, may_end, began = checkpoints.replace_file, threading.Event(), []
 
     def slow(*given):
         began.append(given)
         assert may_end.wait(60)
         replace(*given)
 
-    monkeypatch.setattr(checkpoints, "_replace", slow)
+    monkeypatch.setattr(checkpoints, "replace_file", slow)
     going = run(tmp_path, n_threads, n_sweeps=2)
     _, first = next(going)
     assert not (tmp_path / "state").exists()

@@ -8,7 +8,6 @@ import signal
 import threading
 import time
 from collections import Counter
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
@@ -27,7 +26,6 @@ from schmp_estimators.core.cluster.group import Group, InPlace, RankLostError, R
 from schmp_estimators.core.engine import static
 from schmp_estimators.core.engine.running import static_run
 from schmp_estimators.core.errors import WorkerLostError, WorkLostError
-from schmp_estimators.core.io.checkpoint import Checkpoint
 from schmp_estimators.core.places.cluster import Dealt, Worker
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.program import Source
@@ -210,36 +208,6 @@ def test_a_worker_that_has_other_work_is_waited_for(client, monkeypatch):
     assert finish(Exchanging(), client, 2, 4) == expected(Exchanging(), 2, 4)
     timer.join()
     assert work.result()
-
-
-# Checkpoints
-
-
-@dataclass(frozen=True)
-class WaitsForParts(Exchanging):
-    """Goes on in its fourth sweep only once workers have written all parts of a checkpoint."""
-
-    folder: str = ""
-
-    def take(self, at, state, answers, summand):
-        deadline = time.monotonic() + 20
-        while at.sweep == 3 and len([*Path(self.folder).glob("????????????????-?")]) < at.n_shards:
-            assert time.monotonic() < deadline, "parts wait for sweeps"
-            time.sleep(0.01)
-        return super().take(at, state, answers, summand)
-
-
-def test_parts_of_a_checkpoint_are_written_while_sweeps_go_on(client, tmp_path):
-    checkpoint, program = Checkpoint(tmp_path / "run", {"a": 1}), WaitsForParts(folder=f"{tmp_path}/run.parts")
-    _, _, (*_, saved), *_ = run_serial(Exchanging(), make_shards(3), 6)
-    with static_run(
-        program, make_sources(3), DaskPlace(client), n_sweeps=6, may_ask=lambda sweep: sweep in (2, 5)
-    ) as run:
-        for number, _ in enumerate(run):
-            if number == 2:
-                run.keep(checkpoint, 3, lambda saved: {"saved": saved})
-    _, shards, _ = Checkpoint(tmp_path / "run", {"a": 1}).read()["saved"]
-    assert bits(shards) == bits(saved.shards)
 
 
 # Losses

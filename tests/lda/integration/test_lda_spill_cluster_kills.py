@@ -135,7 +135,7 @@ def test_client_and_workers_are_killed(at, spilling, processes, tmp_path, caplog
     found = re.findall(r"going on after sweep (\d+)", caplog.text)
     assert [int(number) >= at for number in found] == [True] * (at > 0 or len(found))
     left = sorted(path.name for path in (tmp_path / "folder").iterdir())
-    assert left == ["checkpoint", "checkpoint.parts", "lock"]
+    assert left == ["checkpoint", "lock"]
     again = make(sampler=spilling, max_iter=12, spill=tmp_path / "folder")
     with processes.as_current():
         assert_same_bits(again.fit(X), expected)  # of which nothing is left to do

@@ -7,7 +7,6 @@ import time
 from dataclasses import dataclass
 
 import dask
-import fsspec
 import pytest
 from clusters import keys_left
 from distributed import Client
@@ -41,38 +40,34 @@ def whole(program=None):
     return schmp.run(program or Ring(), make_shards(3), sweeps=N_SWEEPS, engine="serial")
 
 
-def parts_of(path):
-    return os.listdir(f"{path}.parts") if os.path.exists(f"{path}.parts") else []
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "kill_at", [pytest.param(3, id="between"), pytest.param(7, id="at the end", marks=pytest.mark.slow)]
 )
-def test_a_worker_killed_while_parts_are_written_costs_only_time(processes, kill_at, tmp_path):
+def test_a_worker_killed_while_its_state_is_saved_costs_only_time(processes, kill_at, tmp_path):
     path, flag = tmp_path / "run", tmp_path / "killed"
     program = Fragile(flag=str(flag), kill_at=kill_at)
     with processes.as_current():
         found = schmp.run(program, make_shards(3), sweeps=N_SWEEPS, checkpoint=path, checkpoint_every=2)
         assert str(found) == str(whole())
         assert flag.exists()
-        assert len(parts_of(path)) == 6
         again = schmp.run(program, make_shards(3), sweeps=N_SWEEPS, checkpoint=path)
     assert str(again) == str(found)
     assert keys_left(processes) == []
-    assert sorted(os.listdir(tmp_path)) == ["killed", "run", "run.parts"]
+    assert sorted(os.listdir(tmp_path)) == ["killed", "run"]
 
 
 class Mortal(Checkpoint):
-    """Its process dies when all parts of the third checkpoint are there, before anything says so."""
+    """Its process dies when all is there for the third checkpoint, before it is written."""
 
     n = 0
 
-    def write(self, done, values):
+    def write_behind(self, done, values):
+        self.settle()
         Mortal.n += 1
         if Mortal.n == 3:
             os.kill(os.getpid(), signal.SIGKILL)
-        super().write(done, values)
+        super().write_behind(done, values)
 
 
 def be_killed(address, path):
@@ -85,29 +80,15 @@ def be_killed(address, path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["here", "there"])
-def test_a_client_killed_before_it_names_the_parts_leaves_the_checkpoint_before(processes, where, tmp_path):
+def test_a_client_killed_before_it_writes_leaves_the_checkpoint_before(processes, where, tmp_path):
     path = tmp_path / "run"
     child = multiprocessing.get_context("spawn").Process(target=be_killed, args=(processes.scheduler.address, path))
     child.start()
     child.join(60)
     assert child.exitcode == -signal.SIGKILL
-    assert len(parts_of(path)) == 6 + 6 + 1  # of two checkpoints, and the mark of the second
     assert keys_left(processes) == []
     seen = []
     with processes.as_current(), dask.config.set({"schmp-estimators.runtime": {"here": "local"}.get(where, "dask")}):
         found = schmp.run(Ring(), make_shards(3), sweeps=N_SWEEPS, checkpoint=path, callback=seen.append)
     assert str(found) == str(whole())
     assert len(seen) == N_SWEEPS - 4  # the checkpoint after the fourth sweep was whole
-    assert len(parts_of(path)) == (0 if where == "here" else 6)
-
-
-@pytest.mark.slow
-def test_what_only_the_client_can_write_is_one_file(processes):
-    url, store = "memory://only-here/run", fsspec.filesystem("memory")
-    with processes.as_current():
-        for _ in range(2):
-            found = schmp.run(Ring(), make_shards(3), sweeps=N_SWEEPS, checkpoint=url, checkpoint_every=3)
-            assert str(found) == str(whole())
-            assert store.find("/only-here") == ["/only-here/run"]
-    store.rm("/only-here", recursive=True)
-    assert keys_left(processes) == []
