@@ -49,11 +49,6 @@ class Follower:
         self.estimator._snapshot = without_itself(snapshot)
         return Followed(rounds, self)
 
-    @property
-    def is_heard(self) -> bool:
-        """Whether anybody wants to hear of steps while they are made."""
-        return bool(getattr(self.estimator, "_skl_callbacks", ())) or hasattr(self.estimator, "_parent_callback_ctx")
-
     def begin(self) -> None:
         """Begin a step, unless one has been begun."""
         if self._step is None:
@@ -76,7 +71,7 @@ class Followed:
 
     def __init__(self, rounds: PlaceOfRounds, follower: Follower) -> None:
         self._rounds, self._follower = rounds, follower
-        self.collect, self.report, self.is_heard = rounds.collect, follower.end, follower.is_heard
+        self.collect, self.report = rounds.collect, follower.end
 
     @property
     def stopped(self) -> bool:

@@ -44,9 +44,6 @@ from schmp_estimators.linear.programs.input import Extent, split_rows
 from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, SumsError
 from schmp_estimators.linear.programs.resolve import Resolve
 
-#: Stored values of X up to which rounds take longer than what is done in them, so that they are not to pass the client.
-_MOST_LED = 1 << 22
-
 #: A program, and the job that makes partitions ready for it, where they are not.
 Fit = tuple[Resolve, Any]
 
@@ -62,10 +59,8 @@ def fit_where_input_is(estimator: Any, X: Any, y: Any, sample_weight: Any, label
 class Problem:
     """Row partitions of a problem, here or on workers, ready for rounds."""
 
-    def __init__(self, rounds: Rounds, size: Extent, n_targets: int = 1, *, is_led: bool = False) -> None:
+    def __init__(self, rounds: Rounds, size: Extent, n_targets: int = 1) -> None:
         self.rounds, self.extent, self.n_targets = rounds, size, n_targets
-        #: whether coroutines that nobody hears of run at rank 0
-        self.is_led = is_led
         #: whether the user knows of columns that are left out
         self.told = False
 
@@ -146,9 +141,7 @@ def open_rows(
         rounds = stack.enter_context(Rounds(place, pieces, name, Keeper(parts.save_partition, parts.restore_partition)))
         del pieces
         with explained(estimator, samples.X):
-            yield Problem(
-                rounds, size, len(np.atleast_2d(responses)), is_led=not place.is_local and size.stored <= _MOST_LED
-            )
+            yield Problem(rounds, size, len(np.atleast_2d(responses)))
 
 
 @contextmanager
@@ -282,18 +275,11 @@ def solve(
     save: Callable[[Save], None] | None = None,
 ) -> None:
     """Run the program from the start, or from a state that `save` was called with, followed if there is a follower."""
-    is_heard = state is not None or save is not None or (followed is not None and followed.is_heard)
-    if problem.is_led and not is_heard:
-        vars(program.model).update(vars(problem.rounds.lead(program).model))
-        if followed is not None:
-            for record in program.model.history:
-                followed.report(record)
-    else:
-        with one_blas_thread():
-            if followed is None:
-                run_coroutine(program, problem.rounds, state, save=save)
-            else:
-                run_coroutine(program, followed, state, report=followed.report, save=save)
+    with one_blas_thread():
+        if followed is None:
+            run_coroutine(program, problem.rounds, state, save=save)
+        else:
+            run_coroutine(program, followed, state, report=followed.report, save=save)
     tell_of(problem, program.model)
 
 

@@ -175,10 +175,7 @@ class Path:
         options = PathOptions(penalty, self.tol, self.max_iter, self.fit_intercept)
         path = make_path(self.loss, options, size, problem.n_partitions, resolution(size.dtype), _OF_STEP)
         program = PathProgram(path, self.grid, unit, targets.jobs[0], self.max_explained)
-        if problem.is_led:
-            program = problem.rounds.lead(program)
-        else:
-            run_coroutine(program, problem.rounds)
+        run_coroutine(program, problem.rounds)
         shared.tell_of(problem, program.path.model)
         points, coefs = program.points, np.zeros((len(program.points), size.n_columns))
         for row, point in zip(coefs, points, strict=True):

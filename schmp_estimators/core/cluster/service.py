@@ -16,7 +16,7 @@ from distributed import Client, get_worker
 from distributed.protocol import to_serialize
 
 from schmp_estimators.core.cluster.group import LOOK, Group, prepare
-from schmp_estimators.core.engine.rounds import Answers, Lead, serve
+from schmp_estimators.core.engine.rounds import Answers, serve
 from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.places.watch import AFTER_ERROR, look_until, outcomes
 
@@ -121,8 +121,6 @@ class GroupService:
         self._client, self._addresses, self._token = client, addresses, token
         self._ranks, self._held = list(ranks), list(held)
         self._number = 0
-        #: The answer to a coroutine at rank 0, which may take long.
-        self._led: concurrent.futures.Future[Any] | None = None
         #: Whether the client can reach the worker of rank 0 itself; None until it has tried.
         self._direct: bool | None = None
 
@@ -156,9 +154,7 @@ class GroupService:
         loop = self._client.loop
         if loop is None:
             raise WorkLostError("the client is closed")
-        sent = asyncio.run_coroutine_threadsafe(send(), loop.asyncio_loop)  # type: ignore[attr-defined]
-        self._led = sent if isinstance(command, Lead) else self._led
-        return sent
+        return asyncio.run_coroutine_threadsafe(send(), loop.asyncio_loop)  # type: ignore[attr-defined]
 
     def _wait_for(self, sent: concurrent.futures.Future[Any]) -> Answers:
         """Return the answers to a command that was sent."""
@@ -186,8 +182,7 @@ class GroupService:
     def close(self) -> None:
         """Let ranks end, and let go of all that they work on."""
         with suppress(Exception):  # they end when nobody wants them, too
-            at_work = self._led is not None and not self._led.done()
-            if not at_work and all(future.status == "pending" for future in self._ranks):
+            if all(future.status == "pending" for future in self._ranks):
                 look_until(
                     self._client, self._send(None), self._ranks, set(self._addresses), are_ranks=True, are_needed=True
                 )

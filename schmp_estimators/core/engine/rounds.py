@@ -1,22 +1,20 @@
 """The partitions of a dynamic program, wherever they live: functions go to them, and answers come back.
 
-A coroutine runs with the caller, who may be called back at any step, or as a whole at rank 0.  Partitions live in this
-process, or with ranks on the workers of a cluster, who wait for what they are to do next: a round is a message to rank
-0, from there down a tree of ranks, and the way back.  If a worker is lost, partitions are made anew, brought to where
-they were last saved, and the rounds since then are done again: jobs are pure.
+A coroutine runs with the caller, who may be called back at any step.  Partitions live in this process, or with ranks on
+the workers of a cluster, who wait for what they are to do next: a round is a message to rank 0, from there down a tree
+of ranks, and the way back.  If a worker is lost, partitions are made anew, brought to where they were last saved, and
+the rounds since then are done again: jobs are pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from time import time
 from typing import Any, NamedTuple, Self, TypeVar
 
 from schmp_estimators.core.engine.communicator import Alone, Communicator
-from schmp_estimators.core.engine.dynamic import Coroutine, run_coroutine
 from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.places.place import Restores
 from schmp_estimators.core.places.threads import one_blas_thread
@@ -54,12 +52,6 @@ class Restore(NamedTuple):
     saved: Mapping[int, Any]
 
 
-class Lead(NamedTuple):
-    """Let rank 0 run a coroutine to its end; the only answer is the coroutine as it is then."""
-
-    program: Coroutine
-
-
 class Partitions:
     """Some of the partitions of a problem, those of one rank.
 
@@ -78,14 +70,9 @@ class Partitions:
         #: Of the tree of a sum.
         self._leaves = [(0, number) for number in self._numbers]
 
-    def work(self, command: Do | Restore | Lead) -> Answers | None:
+    def work(self, command: Do | Restore) -> Answers | None:
         """Do what is asked for; return the answers of all partitions on rank 0, and None on the others."""
         with one_blas_thread():
-            if isinstance(command, Lead):
-                # the client's own may be in this process; and arrays that have travelled may lie at odd addresses
-                program = deepcopy(command.program)
-                run_coroutine(program, self)
-                return Answers([program], True)
             if isinstance(command, Restore):
                 restored = zip(self._partitions, self._numbers, strict=True)
                 self._partitions = [command.restore(one, command.saved[number]) for one, number in restored]
@@ -96,17 +83,6 @@ class Partitions:
         """Do what is asked for, and return what gives the answers."""
         answers = self.work(command)
         return lambda: answers
-
-    def submit(self, function: Callable[..., Any], job: Any, *, is_sum: bool = False) -> list[Any]:
-        """Let all ranks apply function(partition, job) to their partitions; return the answers."""
-        self._communicator.check_wanted()
-        answers = self._do(self._communicator.broadcast(Do(function, job, is_sum)))
-        assert answers is not None
-        return answers.partials
-
-    def collect(self, ticket: list[Any]) -> list[Any]:
-        """Return the answers, as the caller's own: he may write into them."""
-        return own(ticket)
 
     def _do(self, command: Do) -> Answers | None:
         name = name_of(command.job).strip("_").replace("_", "-").lower()  # on the dashboard
@@ -151,7 +127,7 @@ def serve(
     partitions = Partitions(communicator, groups, [align(one) for one in held])
     while True:
         command = align(receive() if communicator.rank == 0 else communicator.broadcast())
-        if communicator.rank == 0 and not isinstance(command, Lead):
+        if communicator.rank == 0:
             communicator.broadcast(command)
         if command is None:
             break
@@ -190,7 +166,7 @@ class Keeper(NamedTuple):
 class Round:
     """A round since partitions were kept: what it takes to do it again, and its answers."""
 
-    command: Do | Lead
+    command: Do
     #: Waits for the answers; and these, until they have been collected.
     pending: Any = None
     answers: Answers | None = None
@@ -248,15 +224,6 @@ class Rounds:
         """Return the partial results of a ticket, in partition order; the caller may write into them."""
         return own(self._answers(ticket))
 
-    def lead(self, program: Coroutine) -> Any:
-        """Let rank 0 of a cluster run a coroutine to its end, and return the coroutine as it is then.
-
-        Its rounds do not pass this process, and so are faster.  If work is lost, all of them are done again, with the
-        coroutine that was given, which stays as it is.
-        """
-        [led] = self._answers(self._send(Lead(program)))
-        return deepcopy(led)  # a journey leaves arrays read-only, or at odd addresses
-
     def save(self) -> list[Any]:
         """Return what the keeper saves of each partition, after all rounds so far."""
         assert self._keeper is not None
@@ -294,7 +261,7 @@ class Rounds:
             made.append(piece.function(*piece.parts) if isinstance(piece, Piece) else piece)
         return Partitions(Alone(self._place.each), [range(len(made))], made)
 
-    def _send(self, command: Do | Lead) -> Round:
+    def _send(self, command: Do) -> Round:
         """Let workers begin a round."""
         self.n_rounds += 1
         if len(self._log) >= KEEP_EVERY:

@@ -2,10 +2,7 @@
 
 import gc
 import pickle
-import threading
-import time
 import weakref
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -17,13 +14,12 @@ from toys import bits
 from schmp_estimators.core.cluster import group, service
 from schmp_estimators.core.engine import rounds as module
 from schmp_estimators.core.engine.communicator import Alone
-from schmp_estimators.core.engine.dynamic import Sum, apply_job, run_coroutine, run_rounds
-from schmp_estimators.core.engine.rounds import Answers, Do, Keeper, Lead, Partitions, Piece, Restore, Rounds, serve
+from schmp_estimators.core.engine.dynamic import apply_job, run_rounds
+from schmp_estimators.core.engine.rounds import Answers, Do, Keeper, Partitions, Piece, Restore, Rounds, serve
 from schmp_estimators.core.errors import WorkerLostError, WorkLostError
 from schmp_estimators.core.places import place as places
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.place import Place
-from schmp_estimators.core.places.threads import in_threads
 from schmp_estimators.core.reduction import tree_sum
 
 
@@ -344,101 +340,6 @@ def test_ranks_answer_in_the_order_of_partitions_and_add_up_as_one_sum(size):
         assert bits(again) == bits(Answers([read(part, 5)[1] for part in parts], False))
 
 
-def show(partition):
-    return partition, partition
-
-
-class Walk:
-    """A coroutine whose jobs depend on answers, and who writes into these."""
-
-    def __init__(self):
-        self.seen = []
-
-    def __call__(self, state):
-        number = 1.0
-        for _ in range(3):
-            yield partial(grow, number=number)
-            answers = yield show
-            self.seen.append([one.copy() for one in answers])
-            for one in answers:
-                one[:] = -1.0
-            number = 1e-3 * (yield Sum(partial(read, number=number)))
-            self.seen.append(number)
-
-
-def walk_by_hand(parts):
-    walk, rounds = Walk(), Rounds(Place(), parts)
-    run_coroutine(walk, rounds)
-    return walk.seen, rounds.collect(rounds.submit(read, 3))
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 5])
-def test_a_coroutine_at_rank_0_gets_the_answers_that_it_gets_here(size):
-    for n in (5, 11):
-        parts, groups, walk = partitions_of(n), in_groups(n, size), Walk()
-        expected = walk_by_hand(parts)
-
-        def talk(communicator, parts=parts, groups=groups, walk=walk):
-            answers, given = [], iter([Lead(walk), Do(read, 3), None])
-            mine = [parts[p] for p in groups[communicator.rank]]
-            serve(communicator, lambda: next(given), answers.append, groups, *mine)
-            return answers
-
-        ([led, after], *_) = in_ranks(size, talk)
-        assert bits((led.partials[0].seen, after.partials)) == bits(expected)
-        assert walk.seen == []
-
-
-def test_a_coroutine_at_rank_0_whose_work_is_lost_begins_again(often):
-    def go_on(place):
-        walk = Walk()
-        with Rounds(place, partitions_of(3)) as rounds:
-            seen = rounds.lead(walk).seen
-            assert walk.seen == []
-            assert all(one.flags.behaved for some in seen[::2] for one in some)
-            return seen, [rounds.collect(rounds.submit(read, 3)) for _ in range(6)]
-
-    seen, after = walk_by_hand(partitions_of(3))
-    expected, whole = bits((seen, [after] * 6)), Forgetful()
-    assert bits(go_on(whole)) == expected
-    for loss in range(1, whole.n_messages + 1):
-        assert bits(go_on(Forgetful([loss, loss + 2]))) == expected
-
-
-def test_one_partition_that_changes_is_enough():
-    def change_one(partition, number):
-        return (partition + 1, 0.0) if partition[1] == number else (partition, 0.0)
-
-    each = Alone(lambda function, jobs: in_threads(2, function, jobs)).each
-    for is_sum in (False, True):
-        partitions = Partitions(Alone(each), [range(3)], partitions_of(3))
-        assert partitions.work(Do(change_one, 2.0, is_sum)).changed
-        assert not partitions.work(Do(change_one, 9.0, is_sum)).changed
-
-
-def odd(values):
-    """Return the same array at an odd address, as a journey may leave it."""
-    found = np.frombuffer(b"x" + values.tobytes(), values.dtype, offset=1)
-    assert not found.flags.aligned
-    return found
-
-
-def test_sums_do_not_depend_on_the_address_to_which_a_journey_has_led():
-    """NumPy adds up more than 8,192 elements in another order, if they lie at an odd address."""
-    values = np.random.default_rng(1).normal(size=50_000)
-    assert odd(values).sum() != values.sum()
-
-    def add_up(piece, job):
-        return piece, (piece.sum(), job.sum())
-
-    answers, commands = [], iter([Do(add_up, odd(values)), None])
-    serve(Alone(), lambda: next(commands), answers.append, [[0]], odd(values))
-    assert answers == [Answers([(values.sum(), values.sum())], False)]
-
-
-# On a cluster
-
-
 def test_the_scheduler_carries_messages_where_the_client_cannot(client, often, monkeypatch):
     async def reaches(self):
         return False
@@ -447,35 +348,6 @@ def test_the_scheduler_carries_messages_where_the_client_cannot(client, often, m
     for depth in (1, 3):
         assert bits(go(DaskPlace(client), grow, 3, depth=depth)) == bits(by_hand(grow, 3, 11))
     assert keys_left(client) == []
-
-
-class Endless:
-    begun = threading.Event()  # workers are in this process
-
-    def __call__(self, state):
-        while True:
-            yield partial(read, number=1.0)
-            self.__class__.begun.set()
-
-
-@pytest.mark.parametrize("count", [1, 3])
-def test_a_coroutine_at_rank_0_ends_when_nobody_waits_for_it(client, count, monkeypatch):
-    monkeypatch.setattr(group, "KEPT", 0.1)
-
-    Endless.begun.clear()
-
-    def interrupt(self, sent):
-        assert Endless.begun.wait(30)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(service.GroupService, "_wait_for", interrupt)
-    with pytest.raises(KeyboardInterrupt), Rounds(DaskPlace(client), partitions_of(count)) as rounds:
-        rounds.lead(Endless())
-    assert keys_left(client) == []
-    deadline = time.monotonic() + 30
-    while service._desks and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert service._desks == {}
 
 
 @pytest.mark.parametrize("end", ["success", "unread", "interrupt"])

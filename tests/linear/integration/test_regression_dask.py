@@ -103,22 +103,6 @@ def test_same_bits_and_nothing_left_behind(place, name, form, keep_every, monkey
     assert_same_bits(solve(make, logistic, rounds, tolerance=tolerance), expected)
 
 
-@ON_A_CLUSTER
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_programs_at_rank_0_have_the_same_bits(place, name):
-    make, logistic = PROGRAMS[name]
-    parts, tolerance = problem(logistic=logistic), 1e-2 if name == "priority" else 1e-7
-    expected = solve(make, logistic, Rounds(Place(), parts), tolerance=tolerance)
-    model = start(logistic, tolerance)
-    with Rounds(DaskPlace(place), parts, keeper=KEEPER) as rounds:
-        found = rounds.lead(make(model)).model
-        assert rounds.n_rounds == 1
-    assert_same_bits(found, expected)
-    assert not model.history and not len(model.coef)
-    without_times = [[{**record, "seconds": 0} for record in one.history] for one in (found, expected)]
-    assert without_times[0] == without_times[1]
-
-
 @pytest.mark.parametrize("name", ["Gram", "logistic residual"])
 def test_one_partition_and_large_partitions(client, name, keep_often, monkeypatch):
     """Nothing travels inside of tasks, and partial results may be written into."""
@@ -190,13 +174,12 @@ def _die(rows, values, client, marker):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
-@pytest.mark.parametrize("is_led", [False, True], ids=["with the client", "at rank 0"])
 @pytest.mark.parametrize("which", [0, 2])  # of rank 0, and of the last one
-def test_a_worker_that_dies_within_a_round_does_not_change_a_bit(processes, which, is_led, tmp_path):
+def test_a_worker_that_dies_within_a_round_does_not_change_a_bit(processes, which, tmp_path):
     make = partial(Ending, values=problem()[which].matrix.values, marker=str(tmp_path / "dead"))
     expected = solve(make, False, Rounds(Place(), problem()))
     with Rounds(DaskPlace(processes), problem(), keeper=KEEPER) as rounds:
-        found = rounds.lead(make(start(False))).model if is_led else solve(make, False, rounds)
+        found = solve(make, False, rounds)
     assert (tmp_path / "dead").exists()
     assert_same_bits(found, expected)
     assert keys_left(processes) == []
