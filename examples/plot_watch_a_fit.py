@@ -9,7 +9,7 @@ While a fit runs on a cluster, the page ``/schmp`` of Dask's dashboard shows how
 
    .. image:: /_static/dashboard.png
       :class: diagram
-      :alt: The page of fits: a table of fits, curves of their objective, what workers did, and what each does now.
+      :alt: The page of fits: a table of fits, curves of their objective, and what workers did.
 
 Afterwards, the scheduler remembers for a while who worked on what when, and `~schmp_estimators.ScheduleDisplay` draws
 it: a row for each worker, a bar for each stage of each shard, and below it, thinner, the time in which the worker

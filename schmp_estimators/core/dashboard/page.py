@@ -1,4 +1,4 @@
-"""The page of running fits: what each has reached, and what every worker does now.
+"""The page of running fits: what each has reached, and what workers did for them.
 
 It is a document of bokeh on the scheduler's own server, made anew for everyone who looks.
 """
@@ -8,28 +8,17 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections import Counter
 from typing import Any
 
 from bokeh.layouts import column, row
 from bokeh.models import ColumnDataSource, CustomJSTickFormatter, FixedTicker, HoverTool, Range1d
 from bokeh.models.widgets import Div
 from bokeh.plotting import figure
-from dask.utils import key_split
 from distributed import Scheduler
 from distributed.dashboard.components.scheduler import BOKEH_THEME, env
 
 from schmp_estimators.core.dashboard.fits import WINDOW, Fit, Fits, Stretch
-from schmp_estimators.core.dashboard.tables import (
-    COLOURS,
-    MOVING,
-    Doing,
-    colour_of,
-    of_fits,
-    of_workers,
-    summary,
-    words,
-)
+from schmp_estimators.core.dashboard.tables import COLOURS, MOVING, colour_of, legend, of_fits, words
 
 logger = logging.getLogger(__name__)
 
@@ -82,13 +71,11 @@ class View:
         self.heads = ColumnDataSource({name: [] for name in _CURVES}, name="heads")
         self.strips = ColumnDataSource({name: [] for name in _STRIPS}, name="strips")
         wide: dict[str, Any] = {"sizing_mode": "stretch_width"}
-        self._summary, self._table, self._workers = (
-            Div(name=name, stylesheets=[".bk-clearfix { width: 100% }"], **wide)
-            for name in ("summary", "fits", "workers")
+        self._table, self._legend = (
+            Div(name=name, stylesheets=[".bk-clearfix { width: 100% }"], **wide) for name in ("fits", "legend")
         )
         self._colours: dict[str, str] = {}
         self._stages: dict[str, str] = {}
-        self._given: dict[str, tuple[float, int]] = {}
         #: what the curves were drawn of
         self._drawn: Any = None
         by_sweeps = _curve("Objective by sweeps", "sweeps", "objective", self.curves, self.heads, "Sweeps")
@@ -97,9 +84,7 @@ class View:
         rates.y_range.start = 0
         self._figures = by_sweeps, by_seconds
         self._gantt = _gantt(self.strips)
-        self.root = column(
-            self._summary, self._table, row(by_sweeps, by_seconds, rates, **wide), self._gantt, self._workers, **wide
-        )
+        self.root = column(self._table, row(by_sweeps, by_seconds, rates, **wide), self._gantt, self._legend, **wide)
 
     def update(self) -> None:
         """Look again.  What goes wrong here is noted, and does not end the page."""
@@ -115,12 +100,10 @@ class View:
         for fit in reversed(fits):
             self._colours.setdefault(fit.name, COLOURS[len(self._colours) % len(COLOURS)])
         self._draw(fits)
-        doings = self._look_at_workers(now)
-        rate = sum(rate for fit in fits if fit.runs and not math.isnan(rate := fit.rate()))
-        _show(self._summary, summary(fits, rate, self.fits.moved(), doings))
+        self._look_at_workers(now)
         moved = {fit.name: self.fits.moved_by(fit) for fit in fits}
         _show(self._table, of_fits(fits, self._colours, moved, now))
-        _show(self._workers, of_workers(doings, self._stages))
+        _show(self._legend, legend(self._stages))
 
     def _draw(self, fits: list[Fit]) -> None:
         """Draw the curves of the newest fit, and of all that improve the same."""
@@ -145,8 +128,8 @@ class View:
         for one, what in zip(self._figures, ("sweeps", "seconds"), strict=True):
             one.title.text = f"{words(shown).capitalize() or 'Objective'} by {what}"
 
-    def _look_at_workers(self, now: float) -> list[Doing]:
-        """Draw what workers have done, and return what they do."""
+    def _look_at_workers(self, now: float) -> None:
+        """Draw what workers have done."""
         stretches = self.fits.strips.since(now - WINDOW)
         for stretch in stretches:
             if not stretch.is_transfer:
@@ -162,29 +145,6 @@ class View:
         self._gantt.yaxis.major_label_overrides = ticks
         self._gantt.y_range.start, self._gantt.y_range.end = -0.6, len(states) - 0.4
         self._gantt.height = 90 + min(600, 36 * len(states))
-        return [self._doing(state, names[state.address], stretches, now) for state in states]
-
-    def _doing(self, state: Any, name: str, stretches: list[Stretch], now: float) -> Doing:
-        recent = 10.0
-        of_worker = [one for one in stretches if one.worker == state.address and one.stop > now - recent]
-        taken = {False: 0.0, True: 0.0}
-        for one in of_worker:
-            taken[one.is_transfer] += one.stop - max(one.start, now - recent)
-        runs = Counter(key_split(task.key) for task in state.executing)
-        given = int(state.metrics.get("schmp-moved") or 0)
-        moment, before = self._given.get(state.address, (now - 1.0, given))
-        gives = max(0.0, (given - before) / (now - moment)) if now > moment else 0.0
-        if now - moment > 3.0 or state.address not in self._given:
-            self._given[state.address] = (now, given)
-        return Doing(
-            name=name,
-            now=", ".join(f"{word} × {count}" if count > 1 else word for word, count in runs.items()),
-            waiting=len(state.processing) - len(state.executing),
-            busy=taken[False] / recent / max(1, state.nthreads),
-            moving=taken[True] / recent / max(1, state.nthreads),
-            gives=gives,
-            memory=int(state.metrics.get("memory") or 0),
-        )
 
 
 def _show(div: Div, text: str) -> None:

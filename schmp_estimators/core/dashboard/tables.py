@@ -1,11 +1,10 @@
-"""The words and numbers of the page, as HTML: who runs, how far, how fast; what workers do."""
+"""The words and numbers of the page, as HTML: who runs, how far, how fast, and what colours mean."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import NamedTuple
 
 from dask.utils import format_bytes, format_time
 
@@ -35,29 +34,9 @@ STYLE = """
     margin-right: 8px }
   .schmp .bar i { display: block; height: 7px; border-radius: 4px }
   .schmp .key { display: inline-block; margin-right: 16px; white-space: nowrap }
-  .schmp .share { display: inline-block; width: 110px; height: 9px; background: #eceff1; overflow: hidden;
-    vertical-align: middle }
-  .schmp .share i { float: left; display: block; height: 9px }
   .schmp .bad { color: #c44e52 }
-  .cards { display: flex; gap: 34px; font: 12px Helvetica, Arial, sans-serif; color: #6b7a83; padding: 2px 4px 8px }
-  .cards b { display: block; font-size: 22px; font-weight: 600; color: #2b3a42 }
 </style>
 """
-
-
-class Doing(NamedTuple):
-    """What a worker does."""
-
-    name: str
-    #: words of the tasks that it runs now
-    now: str
-    waiting: int
-    #: shares of its threads' time: at work, and with data on their way
-    busy: float
-    moving: float
-    #: bytes a second that it gives to others
-    gives: float
-    memory: int
 
 
 def number(value: float) -> str:
@@ -84,20 +63,6 @@ def colour_of(stage: str, colours: dict[str, str]) -> str:
         taken = sum(colour != PLUMBING for colour in colours.values())
         colours[stage] = PLUMBING if stage.rpartition("-")[2] in ENGINES else COLOURS[taken % len(COLOURS)]
     return colours[stage]
-
-
-def summary(fits: Sequence[Fit], rate: float, moved: int, doings: Sequence[Doing]) -> str:
-    """Return what the whole cluster does for fits."""
-    running = [fit for fit in fits if fit.runs]
-    busy = sum(doing.busy for doing in doings) / max(1, len(doings))
-    cards = [
-        (str(len(running)), "fit runs" if len(running) == 1 else "fits run"),
-        (number(rate), "samples a second"),
-        (format_bytes(moved), "between workers"),
-        (str(sum(fit.restarts for fit in fits)), "restarts after losses"),
-        (f"{busy:.0%}", f"of {len(doings)} workers' time at work"),
-    ]
-    return f"{STYLE}<div class='cards'>{''.join(f'<div><b>{value}</b>{what}</div>' for value, what in cards)}</div>"
 
 
 def of_fits(fits: Sequence[Fit], colours: Mapping[str, str], moved: Mapping[str, int], now: float) -> str:
@@ -139,32 +104,12 @@ def _named(name: str, value: float) -> str:
     return f"{objective(value)} <small>{words(name)}</small>"
 
 
-def of_workers(doings: Sequence[Doing], colours: Mapping[str, str]) -> str:
-    """Return a table with a row for each worker, and the meaning of the colours."""
+def legend(colours: Mapping[str, str]) -> str:
+    """Return the meaning of the colours of what workers did."""
     keys = [(name, colour) for name, colour in colours.items() if colour != PLUMBING]
     keys += [("what engines do", PLUMBING), ("waiting for other workers or their data", MOVING)]
-    legend = "".join(
+    named = "".join(
         f"<span class='key'><span class='dot' style='background:{colour}'></span>{escape(name)}</span>"
         for name, colour in keys
     )
-    rows = "".join(
-        f"<tr><td><b>{escape(doing.name)}</b></td><td>{escape(doing.now) or 'waits'}</td>"
-        f"<td class='n'>{doing.waiting}</td><td>{_shares(doing)}</td>"
-        f"<td class='n'>{format_bytes(int(doing.gives))}/s</td><td class='n'>{format_bytes(doing.memory)}</td></tr>"
-        for doing in doings
-    )
-    head = (
-        "<tr><th>Worker</th><th>Does now</th><th class='n'>Tasks to come</th><th>At work · moving · waiting</th>"
-        "<th class='n'>Gives</th><th class='n'>Memory</th></tr>"
-    )
-    return (
-        f"{STYLE}<div class='schmp' style='padding:4px 4px 8px'>{legend}</div><table class='schmp'>{head}{rows}</table>"
-    )
-
-
-def _shares(doing: Doing) -> str:
-    busy, moving = min(1.0, doing.busy), min(1.0, doing.moving)
-    waiting = max(0.0, 1 - busy - moving)
-    parts = (busy, COLOURS[0]), (moving, MOVING)
-    bar = "".join(f"<i style='width:{share:.0%};background:{colour}'></i>" for share, colour in parts)
-    return f"<span class='share'>{bar}</span> {busy:.0%} · {moving:.0%} · {waiting:.0%}"
+    return f"{STYLE}<div class='schmp' style='padding:4px 4px 8px'>{named}</div>"
