@@ -51,8 +51,6 @@ LEAST_BYTES = 1 << 16
 _LINE = 64
 #: Bytes that the system is told at a time to read ahead: it ignores what is beyond the least that it is set up for.
 _AHEAD = 1 << 17
-#: In the second version of cgroups and in the first: where they are mounted, and what the file of the limit is called.
-_CGROUPS = {"": ("", "memory.max"), "memory": ("memory", "memory.limit_in_bytes")}
 _FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
 
 
@@ -249,15 +247,14 @@ def memory_left() -> int:
     """Return how many bytes this process may still take, beside its arrays, libraries, and what it runs in.
 
     The limit is the ``dask.config`` key ``schmp-estimators.memory-limit``, a number or a text such as "4 GiB"; without
-    one, the least is taken that is left of the memory of the machine, and of the limits of this process and of its
-    control groups.
+    one, the least is taken that is left of the memory of the machine or of its container, as Dask knows it, and of the
+    limits of this process.
     """
     space, data, held = _taken()
     asked = setting("schmp-estimators.memory-limit")
     if asked is None:
-        of_all = min([int(distributed.system.memory_limit()), *group_limits()])
         of_addresses, of_data = _process_limits()
-        return max(0, int(min(of_all - held, of_addresses - space, of_data - data)))
+        return max(0, int(min(distributed.system.memory_limit() - held, of_addresses - space, of_data - data)))
     found = int(dask.utils.parse_bytes(asked))
     if found < 1:
         raise ValueError(f"dask.config schmp-estimators.memory-limit is {asked!r}; it must be more than nothing")
@@ -297,24 +294,3 @@ def _process_limits() -> tuple[float, float]:
     limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
     space, data = (math.inf if limit == resource.RLIM_INFINITY else limit for limit in limits)
     return space, data
-
-
-def group_limits(groups: Path = Path("/proc/self/cgroup"), mounted: Path = Path("/sys/fs/cgroup")) -> Iterator[int]:
-    """Yield the limits of this process's control groups, and of those that they are in."""
-    try:
-        lines = groups.read_text().splitlines()
-    except OSError:  # no Linux
-        return
-    for line in lines:
-        _, controllers, group = line.split(":", 2)
-        if controllers not in _CGROUPS:
-            continue
-        folder, name = _CGROUPS[controllers]
-        parts = Path(group).parts[1:]
-        for depth in range(len(parts), -1, -1):
-            try:
-                text = mounted.joinpath(folder, *parts[:depth], name).read_text().strip()
-            except OSError:  # a container sees no groups above its own, or calls its own by another name
-                continue
-            if text.isdecimal():  # else it is "max"
-                yield int(text)
