@@ -39,7 +39,7 @@ print(caught[0].message)
 # each user, from 0 to 1, judged by clicks that were held out.  With too small a weight everything is predicted to be a
 # click, and nothing is better than what is popular.
 def fit(weight, alpha=0.1):
-    mf = ModelParallelMF(8, solver="ccd", unobserved_weight=weight, alpha=alpha, n_items=n_items, random_state=0)
+    mf = ModelParallelMF(8, unobserved_weight=weight, alpha=alpha, n_items=n_items, random_state=0)
     return mf.fit(pairs[~test], clicks[~test])
 
 

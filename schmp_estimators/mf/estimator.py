@@ -22,7 +22,7 @@ from schmp_estimators.mf.data.scale import Scale
 from schmp_estimators.mf.data.seen import RepeatedCallError
 from schmp_estimators.mf.endings import has_stopped_falling, improvements
 from schmp_estimators.mf.fit import MFFit
-from schmp_estimators.mf.parameters import CONSTRAINTS, check_together, read_fit_params
+from schmp_estimators.mf.parameters import CONSTRAINTS, check_together, choose_solver, read_fit_params
 from schmp_estimators.mf.programs.factors import Factors, Side
 from schmp_estimators.mf.use import FactorModel
 
@@ -41,10 +41,11 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     ----------
     n_components : int, default=20
         Rank K: length of the vectors w and h.
-    solver : {"sgd", "ccd"}, default="sgd"
+    solver : {"auto", "sgd", "ccd"}, default="auto"
         "sgd" is stochastic gradient descent on item blocks that rotate over the shards [1]_, with an adaptive step for
         each user and item [2]_.  "ccd" is coordinate descent on partial sums [3]_: the objective never rises, and
-        the number of shards makes no difference beyond rounding.  It needs fewer epochs, which take longer.
+        the number of shards makes no difference beyond rounding.  It needs fewer epochs, which take longer.  "auto" is
+        "ccd" with `unobserved_weight`, else "sgd".
     schedule : {"rotation", "bsp"}, default="rotation"
         What the shards of "sgd" do between two barriers.  "rotation" lets every shard meet every block of items, no two
         the same one at a time.  "bsp" (bulk synchronous, data parallel) lets each work on a copy of all items, and adds
@@ -65,8 +66,8 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         Whether w and h are kept at or above zero.  Biases are free.
     unobserved_weight : float, default=0.0
         With 0, pairs without a rating say nothing.  Above 0 the ratings are implicit feedback, clicks for example:
-        every pair without one counts as a rating of 0 with this weight, beside 1 for a rating [4]_.  Needs
-        ``solver="ccd"``, and ratings are fitted as they are, neither centred nor divided.
+        every pair without one counts as a rating of 0 with this weight, beside 1 for a rating [4]_.  Ratings are
+        fitted as they are, neither centred nor divided, by "ccd".
     clip : bool, default=False
         Whether `predict` and `score` bring predictions into the range of the ratings seen so far.
     learning_rate : float, default=0.1
@@ -120,6 +121,8 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     rating_scale_ : float
         What the ratings were divided by while they were fitted: their standard deviation, or their size where all are
         equal; 1 with `unobserved_weight`.
+    solver_ : str
+        The solver: "sgd" or "ccd".
     alpha_ : float
         `alpha`, or what "auto" was for the ratings of the first fit.
     rating_range_ : tuple of two floats
@@ -189,7 +192,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         self,
         n_components: int = 20,
         *,
-        solver: str = "sgd",
+        solver: str = "auto",
         schedule: str = "rotation",
         alpha: float | str = "auto",
         penalty: str = "per_rating",
@@ -372,6 +375,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
             "item_bias_": items.bias,
             "global_mean_": mean,
             "rating_scale_": fit.scale.unit,
+            "solver_": choose_solver(self),
             "alpha_": fit.alpha,
             "user_ids_": fit.known.users,
             "item_ids_": fit.known.items,
@@ -381,6 +385,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
             "_counts": fit.counts,
             "_unobserved": float(self.unobserved_weight),
             "rating_range_": fit.range,
+            "_tables": {},
         }
 
     def _has_converged(self) -> bool:
@@ -392,7 +397,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         return super()._has_converged()
 
     def _ending(self) -> Ending:
-        if self.solver == "sgd" and not self.evaluate_every:
+        if choose_solver(self) == "sgd" and not self.evaluate_every:
             return partial(has_stopped_falling, self.tol)
         return super()._ending()
 

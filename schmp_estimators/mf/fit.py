@@ -41,7 +41,7 @@ from schmp_estimators.mf.data.rows import RatingRows
 from schmp_estimators.mf.data.scale import AS_THEY_ARE, Scale, choose_scale, left_by_biases, mean_and_spread
 from schmp_estimators.mf.data.seen import DuplicateRatingError, RepeatedCallError, SeenItems, check_not_seen
 from schmp_estimators.mf.kernels.layout import Placement, deal
-from schmp_estimators.mf.parameters import ALPHA_OF_CLICKS, NAMES, choose_alpha, warn_of_equal_ratings
+from schmp_estimators.mf.parameters import ALPHA_OF_CLICKS, NAMES, choose_alpha, choose_solver, warn_of_equal_ratings
 from schmp_estimators.mf.programs.bsp import BspFactorization
 from schmp_estimators.mf.programs.ccd import CcdFactorization
 from schmp_estimators.mf.programs.factors import Factors, Side, gather, rescaled
@@ -114,7 +114,7 @@ class MFFit:
         self._shape = max(ratings.n_users, known[0]), max(ratings.n_items, known[1])
         self._hold_out = NOTHING
         # More ratings are fitted by sums, which take up what earlier ones said.
-        self._gradients = estimator.solver == "sgd" and earlier is None
+        self._gradients = choose_solver(estimator) == "sgd" and earlier is None
         self._unobserved = float(estimator.unobserved_weight)
         ranges = [ratings.range, (0.0, 0.0)] if self._unobserved else [ratings.range]
         ranges += [estimator.rating_range_] if earlier is not None else []

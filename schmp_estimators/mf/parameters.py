@@ -18,7 +18,7 @@ _MOST = 1e30
 
 CONSTRAINTS: dict[str, list[Any]] = {
     "n_components": [Interval(Integral, 1, 2**31 - 1, closed="both")],
-    "solver": [StrOptions({"sgd", "ccd"})],
+    "solver": [StrOptions({"auto", "sgd", "ccd"})],
     "schedule": [StrOptions({"rotation", "bsp"})],
     "alpha": [StrOptions({"auto"}), Interval(Real, 0, _MOST, closed="both")],
     "penalty": [StrOptions({"per_rating", "per_row"})],
@@ -54,14 +54,23 @@ _SHARE_OF_EDGE = 0.55
 ALPHA_OF_CLICKS = 0.07
 
 
+def choose_solver(estimator: Any) -> str:
+    """Return the solver of a fit: where missing pairs count, "auto" is the one that visits them."""
+    if estimator.solver != "auto":
+        return str(estimator.solver)
+    return "ccd" if estimator.unobserved_weight else "sgd"
+
+
 def check_together(estimator: Any, weights: Any) -> None:
     """Raise ValueError if parameters, or confidences of ratings, do not go together."""
     u = estimator.unobserved_weight
-    if estimator.solver == "ccd" and estimator.schedule == "bsp":
-        raise ValueError('schedule="bsp" goes with solver="sgd"; the sums of "ccd" need no other schedule')
-    if u and estimator.solver != "ccd":
+    if choose_solver(estimator) == "ccd" and estimator.schedule == "bsp":
         raise ValueError(
-            f'unobserved_weight={u:g} needs solver="ccd"; solver={estimator.solver!r} visits no missing pair'
+            'schedule="bsp" goes with solver="sgd" and without unobserved_weight; the sums of "ccd" need no other one'
+        )
+    if u and estimator.solver == "sgd":
+        raise ValueError(
+            f'unobserved_weight={u:g} goes with solver="auto" or "ccd"; solver="sgd" visits no missing pair'
         )
     if u and estimator.early_stopping:
         raise ValueError(
@@ -70,8 +79,7 @@ def check_together(estimator: Any, weights: Any) -> None:
         )
     if weights is not None and not u:
         raise ValueError(
-            'sample_weight holds confidences of clicks; set unobserved_weight above 0 and solver="ccd", or leave '
-            "sample_weight out"
+            "sample_weight holds confidences of clicks; set unobserved_weight above 0, or leave sample_weight out"
         )
 
 
@@ -106,7 +114,7 @@ def warn_of_equal_ratings(value: float, n_ratings: int) -> None:
     """Warn that ratings have nothing to tell, and say what may have been meant."""
     warnings.warn(
         f"all {n_ratings} ratings are {value:g}, so that predictions will be, too. If they say that something happened "
-        '(clicks, purchases), missing pairs count: set unobserved_weight, for example to 0.1, and solver="ccd"',
+        "(clicks, purchases), missing pairs count: set unobserved_weight, for example to 0.1",
         UserWarning,
         stacklevel=2,
     )

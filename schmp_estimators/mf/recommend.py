@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from schmp_estimators.core.door.inputs import validate_in_memory
@@ -23,6 +24,8 @@ from schmp_estimators.mf.kernels.sgd import RatingBlock
 _JUDGED = 10
 #: Offsets and items of lists of items.
 _Lists = tuple[NDArray[np.int64], NDArray[np.int32]]
+#: How matrices of ratings are checked; what is NaN is missing.
+_MAY_MISS = {"ensure_all_finite": False}
 
 
 class Recommender:
@@ -44,20 +47,29 @@ class Recommender:
     _occur: tuple[NDArray[np.bool_], NDArray[np.bool_]]
     #: Makes an estimator of the same items, fitted on a matrix like the one given.
     _for_matrices: Any
+    #: Returns the ratings of new users, their vectors, and the predictions to which products of these are added.
+    _folded: Callable[[Any], tuple[UserRatings, NDArray[np.float32], NDArray[np.float64]]]
 
-    def recommend(self, users: ArrayLike, n: int = 10, *, exclude: Any = "fitted") -> tuple[NDArray[Any], NDArray[Any]]:
+    def recommend(
+        self, users: Any, n: int = 10, *, exclude: Any = "fitted", items: ArrayLike | None = None
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the items with the highest predictions for each user, of those that have had ratings.
 
         Parameters
         ----------
-        users : array-like of shape (m,)
+        users : array-like of shape (m,), or matrix of shape (m, n_items)
             Ids of users; an unknown user gets the items with the highest biases, or with `unobserved_weight`, as users
-            without clicks do, those with the highest mean predictions over all users.
+            without clicks do, those with the highest mean predictions over all users.  Or the ratings of new users, a
+            row each, who are folded in as by `transform`.
         n : int, default=10
             Number of items for each user.
         exclude : "fitted", None or sparse matrix of shape (n_users, n_items), default="fitted"
-            Items not to recommend: those the user rated in `fit` or in a `partial_fit` since, none, or those that the
-            matrix stores for the user; its rows and columns are those of `user_factors_` and `components_`.
+            Items not to recommend: those the user rated in `fit` or in a `partial_fit` since, or in the row of a new
+            user; none; or those that the matrix stores for the user.  Its rows and columns are those of
+            `user_factors_` and `components_`, or of the matrix of new users.
+        items : array-like of shape (n_candidates,), default=None
+            Ids of the items that may be recommended, for example those in stock; ids that are not known are left out.
+            None: all items that have had ratings.
 
         Returns
         -------
@@ -77,18 +89,25 @@ class Recommender:
         --------
         >>> from schmp_estimators import ModelParallelMF
         >>> pairs = [["ada", "Emma"], ["ada", "Persuasion"], ["bob", "Dune"], ["bob", "Solaris"], ["cy", "Emma"]]
-        >>> mf = ModelParallelMF(2, solver="ccd", unobserved_weight=0.1, random_state=0).fit(pairs, [1] * 5)
+        >>> mf = ModelParallelMF(2, unobserved_weight=0.1, random_state=0).fit(pairs, [1] * 5)
         >>> books, scores = mf.recommend(["cy"], n=1)
         >>> books.tolist()
         [['Persuasion']]
         """
         check_is_fitted(self)
-        ids = self._rows_of(users, n, "user", "items")
-        known = ids < len(self.user_bias_)
-        level = np.full(ids.size, self.global_mean_)
-        level[known] += self.user_bias_[ids[known]]
-        items, scores = self._best_items(self._vectors_of(ids), self._lists(ids, exclude), n)
-        return _named(items, self.item_ids_), scores + level[:, None]
+        _check_number(n, "items")
+        if sparse.issparse(users) or np.ndim(users) == 2:
+            rows = validate_in_memory(users, self._for_matrices(users), reset=False, name="users", **_MAY_MISS)
+            told, vectors, level = self._folded(rows)
+            ids, of_fit = np.arange(len(level)), told[:2]
+        else:
+            ids, of_fit = self._rows_of(users, "user"), None
+            known = ids < len(self.user_bias_)
+            vectors, level = self._vectors_of(ids), np.full(ids.size, self.global_mean_)
+            level[known] += self.user_bias_[ids[known]]
+        lists = of_fit if of_fit and _is_fitted(exclude) else self._lists(ids, exclude)
+        found, scores = self._best_items(self._or_mean(vectors), lists, n, items)
+        return _named(found, self.item_ids_), scores + level[:, None]
 
     def similar_items(self, items: ArrayLike, n: int = 10) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the items whose vectors point in the direction most like that of each item.
@@ -118,13 +137,14 @@ class Recommender:
         --------
         >>> from schmp_estimators import ModelParallelMF
         >>> pairs = [["ada", "Emma"], ["ada", "Persuasion"], ["bob", "Dune"], ["bob", "Solaris"], ["cy", "Emma"]]
-        >>> mf = ModelParallelMF(2, solver="ccd", unobserved_weight=0.1, random_state=0).fit(pairs, [1] * 5)
+        >>> mf = ModelParallelMF(2, unobserved_weight=0.1, random_state=0).fit(pairs, [1] * 5)
         >>> books, cosines = mf.similar_items(["Dune"], n=1)
         >>> books.tolist()
         [['Solaris']]
         """
         check_is_fitted(self)
-        ids = self._rows_of(items, n, "item", "items")
+        _check_number(n, "items")
+        ids = self._rows_of(items, "item")
         arrays = self.components_, self._occur[1]
         directions = self._once("similar items", lambda items, occur: _directions(items.T, occur), *arrays)
         found, scores = _most_similar(directions, ids, n)
@@ -148,7 +168,8 @@ class Recommender:
             Cosines of the angles between the vectors; -inf where no user is left.
         """
         check_is_fitted(self)
-        ids = self._rows_of(users, n, "user", "users")
+        _check_number(n, "users")
+        ids = self._rows_of(users, "user")
         found, scores = _most_similar(
             self._once("similar users", _directions, self.user_factors_, self._occur[0]), ids, n
         )
@@ -165,10 +186,10 @@ class Recommender:
                     "as components_ has, and a row for each user"
                 )
             owner = self._for_matrices(exclude)
-            matrix = validate_in_memory(exclude, owner, reset=False, name="exclude", ensure_all_finite=False)
+            matrix = validate_in_memory(exclude, owner, reset=False, name="exclude", **_MAY_MISS)
             given = user_ratings(matrix)
             lists = [given.items[slice(*given.indptr[i : i + 2])] if i < matrix.shape[0] else () for i in ids]
-        elif exclude != "fitted":
+        elif not _is_fitted(exclude):
             raise ValueError(f"exclude={exclude!r}; it must be 'fitted', None, or a matrix of ratings")
         elif self._seen is None:
             raise ValueError(
@@ -185,7 +206,7 @@ class Recommender:
         known = users < len(self.user_bias_)
         vectors = np.zeros((users.size, self.components_.shape[0]), np.float32)
         vectors[known] = self.user_factors_[users[known]]
-        return self._or_mean(vectors)
+        return vectors
 
     def _or_mean(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return vectors of users; of clicks those that are zero become the mean over all users.  Mutates them."""
@@ -195,10 +216,14 @@ class Recommender:
         return vectors
 
     def _best_items(
-        self, rows: NDArray[np.float32], lists: _Lists, n: int
+        self, rows: NDArray[np.float32], lists: _Lists, n: int, candidates: ArrayLike | None = None
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return which items that occur, less those in the lists, have the highest predictions, and these."""
-        bias = np.where(self._occur[1], self.item_bias_, -np.float32(np.inf))
+        may_be = self._occur[1]
+        if candidates is not None:
+            wanted = self._rows_of(candidates, "item")
+            may_be = may_be & np.isin(np.arange(may_be.size), wanted)
+        bias = np.where(may_be, self.item_bias_, -np.float32(np.inf))
         return _best(rows, self._padded_items(), bias, lists, n)
 
     def _padded_items(self) -> NDArray[np.float32]:
@@ -223,12 +248,10 @@ class Recommender:
         state: Any = super().__getstate__()
         return {name: value for name, value in state.items() if name != "_tables"}
 
-    def _rows_of(self, ids: Any, n: Any, kind: str, sought: str) -> NDArray[np.int64]:
-        """Return the rows of users or items, for each of which `n` of what is sought shall be found."""
+    def _rows_of(self, ids: Any, kind: str) -> NDArray[np.int64]:
+        """Return the rows of users or items."""
         if np.ndim(ids) != 1:
             raise ValueError(f"{kind}s must be a list or array of ids; got {ids!r}. Pass [{ids!r}] for one {kind}.")
-        if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
-            raise ValueError(f"n={n!r}; it is a number of {sought}, an integer of at least 1")
         table = self.user_ids_ if kind == "user" else self.item_ids_
         return number(read_ids(ids, kind, f"{kind}s"), table, kind, f"{kind}s", self._looked_up(kind))
 
@@ -247,17 +270,27 @@ class Recommender:
         wanted = number(items[right], self.item_ids_, "item", "pairs")[np.argsort(row, kind="stable")]
         ids = number(who, self.user_ids_, "user", "pairs")
         lists = self._lists(ids, None if self._seen is None else "fitted")
-        found, _ = self._best_items(self._vectors_of(ids), lists, _JUDGED)
+        found, _ = self._best_items(self._or_mean(self._vectors_of(ids)), lists, _JUDGED)
         return _ndcg(found, counts, wanted)
 
-    def _score_rows(self, told: UserRatings, judged: RatingBlock, solved: NDArray[np.float64]) -> float:
+    def _score_rows(self, told: UserRatings, judged: RatingBlock, vectors: NDArray[np.float32]) -> float:
         """Return the NDCG of recommendations for new users with these vectors, less what is told of them."""
         right = judged.values > 0
         if not right.any():
             raise ValueError("no rating of the part of X that is judged is above 0: there is nothing to recommend")
-        counts = np.bincount(judged.users[right], minlength=len(solved))
-        found, _ = self._best_items(self._or_mean(solved.astype(np.float32)), told[:2], _JUDGED)
+        counts = np.bincount(judged.users[right], minlength=len(vectors))
+        found, _ = self._best_items(self._or_mean(vectors), told[:2], _JUDGED)
         return _ndcg(found[counts > 0], counts[counts > 0], judged.items[right])
+
+
+def _check_number(n: Any, sought: str) -> None:
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
+        raise ValueError(f"n={n!r}; it is a number of {sought}, an integer of at least 1")
+
+
+def _is_fitted(exclude: Any) -> bool:
+    """Return whether the items are excluded that users have rated."""
+    return isinstance(exclude, str) and exclude == "fitted"
 
 
 def _best(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -195,7 +196,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         items = self._items()
         solved = _solve(told, items)
         if self._unobserved:
-            return self._score_rows(told, judged, solved)
+            return self._score_rows(told, judged, solved.astype(np.float32))
         predicted = np.einsum("nk,nk->n", solved[judged.users], items.features[judged.items])
         predicted = np.clip(items.mean + (predicted + items.bias[judged.items]) * items.unit, *items.limits)
         return float(r2_score(judged.values, predicted))
@@ -241,25 +242,39 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
     def _items(self) -> _Items:
         parameters: Any = self
         unit = float(self.rating_scale_)
-        features = self.components_.T.astype(np.float64) / np.sqrt(unit)
         fit_bias = bool(parameters.fit_bias) and not self._unobserved
-        if fit_bias:
-            features = np.hstack([features, np.ones((len(features), 1))])
+        features, gram = self._once(f"features, {fit_bias}", partial(_features, unit, fit_bias), self.components_)
         per_rating = parameters.penalty == "per_rating"
         flags = per_rating, bool(parameters.positive), fit_bias
         bias = self.item_bias_.astype(np.float64) / unit
-        gram = np.zeros(2 * features.shape[1:])
-        if self._unobserved:
-            with one_blas_thread():
-                gram = self._unobserved * (features.T @ features)
+        gram = self._unobserved * gram
         limits = self._limits()
         alpha = self.alpha_ if parameters.alpha == "auto" else float(parameters.alpha)
         return _Items(features, bias, self.global_mean_, unit, alpha, *flags, self._unobserved, gram, limits)
+
+    def _folded(self, rows: Any) -> tuple[UserRatings, NDArray[np.float32], NDArray[np.float64]]:
+        told, items = user_ratings(rows), self._items()
+        solved, rank = _solve(told, items), self.components_.shape[0]
+        level = np.full(len(solved), items.mean)
+        if items.fit_bias:
+            level += solved[:, rank] * items.unit
+        return told, (solved[:, :rank] * np.sqrt(items.unit)).astype(np.float32), level
 
     def _limits(self) -> tuple[float, float]:
         """Return between which numbers predictions lie."""
         parameters: Any = self
         return self.rating_range_ if parameters.clip else (-np.inf, np.inf)
+
+
+def _features(
+    unit: float, fit_bias: bool, components: NDArray[np.float32]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return what items are for standardised ratings, ones for the users' biases behind them, and all products."""
+    features = np.ascontiguousarray(components.T, np.float64) / np.sqrt(unit)
+    if fit_bias:
+        features = np.hstack([features, np.ones((len(features), 1))])
+    with one_blas_thread():
+        return freeze((features, features.T @ features))
 
 
 def _divided(ratings: UserRatings) -> tuple[UserRatings, RatingBlock]:
@@ -316,7 +331,7 @@ def _fold_in(rows: Any, items: _Items) -> NDArray[np.float64]:
 def _solve(ratings: UserRatings, items: _Items) -> NDArray[np.float64]:
     left = (ratings.values - items.mean) / items.unit - items.bias[ratings.items]
     counts = np.diff(ratings.indptr)
-    features = np.ascontiguousarray(items.features)  # one kernel, and one line of the cache after the other
+    features = items.features
     out = np.zeros((counts.size, features.shape[1]))
     penalties = items.alpha * (counts if items.per_rating else np.ones(counts.size))
     shared = freeze((UserRatings(ratings.indptr, ratings.items, left), features, penalties, items.gram))

@@ -111,10 +111,15 @@ def warn_unused(y: Any, n_rows: int) -> None:
 
 
 def check_no_text(X: Any) -> None:
-    """Raise if X, without ratings apart, is a table of ids that are strings."""
-    columns = columns_of(X) if getattr(X, "shape", (0, 2))[1:] in ((2,), (3,)) else None
-    if columns is not None and len(columns) in (2, 3) and any(map(_is_text, columns[:2])):
-        raise ValueError(_TABLE.format(width=len(columns)))
+    """Raise if X, which is no pairs, is a table of ids that are strings, or one column of them."""
+    columns = columns_of(X) if getattr(X, "shape", (0, 2))[1:] in ((1,), (2,), (3,)) else None
+    if columns is None or len(columns) > 3 or not any(map(_is_text, columns[:2])):
+        return
+    if len(columns) == 1:
+        raise ValueError(
+            "X is one column of text. Pass pairs, two columns with the ids of a user and an item, and their ratings as y"
+        )
+    raise ValueError(_TABLE.format(width=len(columns)))
 
 
 def _is_text(column: Any) -> bool:

@@ -259,6 +259,42 @@ def with_gaps(first, last):
     return np.array(pairs), generator.normal(size=5 * len(range(first, last))) - 2
 
 
+@pytest.mark.parametrize(
+    "parameters", [{}, {"fit_bias": False}, {"unobserved_weight": 0.2}, {"positive": True}], ids=str
+)
+@pytest.mark.parametrize("form", [np.asarray, lambda rows: sp.csr_array(np.nan_to_num(rows))], ids=["dense", "sparse"])
+def test_new_users_get_the_best_predictions_of_their_rows(ratings, parameters, form):
+    _, _, _, dense = ratings
+    fitted = model(**parameters).fit(dense[:40])
+    rows = dense[40:].copy()
+    rows[3] = np.nan  # nothing is known of this one
+    predicted = fitted.predict(rows)
+    if "unobserved_weight" in parameters:
+        predicted[3] = fitted.predict(np.argwhere(np.ones((40, N_ITEMS)))).reshape(40, N_ITEMS).mean(0)
+    predicted[:, ~np.isfinite(dense[:40]).any(0)] = -np.inf
+    open_pairs = np.where(np.isnan(rows), predicted, -np.inf)
+    for exclude, among in (("fitted", open_pairs), (None, predicted)):
+        items, scores = fitted.recommend(form(rows), 6, exclude=exclude)
+        np.testing.assert_allclose(scores, -np.sort(-among, axis=1)[:, :6], rtol=2e-5, atol=2e-5)
+        np.testing.assert_allclose(np.take_along_axis(among, items, 1), scores, rtol=2e-5, atol=2e-5)
+
+
+def test_only_candidates_are_recommended(ratings):
+    pairs, values, *_ = ratings
+    fitted = model().fit(pairs, values)
+    candidates = [3, 17, 5, 29, 31, 10**6]  # nobody has rated 5
+    found, scores = fitted.recommend([0, 1, 999], N_ITEMS, items=candidates)
+    every, all_scores = fitted.recommend([0, 1, 999], N_ITEMS)
+    for row, (some, those) in enumerate(zip(every, all_scores, strict=True)):
+        kept = np.isin(some, candidates)
+        n = kept.sum()
+        np.testing.assert_array_equal(found[row, :n], some[kept])
+        np.testing.assert_array_equal(scores[row, :n], those[kept])
+        assert (found[row, n:] == -1).all()
+    with pytest.raises(ValueError, match="items must be a list or array of ids"):
+        fitted.recommend([0], items=3)
+
+
 @pytest.mark.parametrize("form", ["pairs", "wide", "csr", "dense", "dask", "dask csr"])
 @pytest.mark.parametrize("parameters", KINDS)
 def test_only_what_occurs_is_recommended(parameters, form):

@@ -223,7 +223,7 @@ def test_the_checkpoint_of_other_confidences_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("parameters", "given", "message"),
     [
-        ({"solver": "sgd"}, {}, r'unobserved_weight=0.2 needs solver="ccd"; solver=\'sgd\''),
+        ({"solver": "sgd"}, {}, r'unobserved_weight=0.2 goes with solver="auto" or "ccd"'),
         ({"early_stopping": True}, {}, "early_stopping=True measures errors .* set it to False"),
         ({"unobserved_weight": -1.0}, {}, "'unobserved_weight' parameter"),
         ({"unobserved_weight": np.inf}, {}, "'unobserved_weight' parameter"),
