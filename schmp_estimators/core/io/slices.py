@@ -23,6 +23,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import WeakSet
 
@@ -66,8 +67,9 @@ def read_back(value: Any) -> Any:
     return value.value if isinstance(value, Filed) else value
 
 
-#: What is mapped in this process.
+#: What is mapped in this process, by any thread.
 _maps: WeakSet[mmap.mmap] = WeakSet()
+_lock = Lock()
 
 
 class Slices:
@@ -134,13 +136,14 @@ class Slices:
             os.truncate(file.fileno(), size)
             if hasattr(os, "posix_fallocate"):  # so that a disk that is too small is known now
                 os.posix_fallocate(file.fileno(), 0, size)
-            memory = mmap.mmap(file.fileno(), size)
-        _maps.add(memory)
+            memory = _map(file, size)
         return np.ndarray(n, dtype, memory)
 
     def leave(self) -> None:
         """Let this process have none of what is mapped in its memory, until it is looked at again."""
-        for memory in list(_maps) if hasattr(mmap, "MADV_DONTNEED") else ():
+        with _lock:
+            maps = list(_maps)
+        for memory in maps if hasattr(mmap, "MADV_DONTNEED") else ():
             memory.madvise(mmap.MADV_DONTNEED)
 
     def _write(self, arrays: list[NDArray[Any]]) -> list[_Place]:
@@ -156,9 +159,15 @@ class Slices:
                 while left.nbytes:
                     left = left[file.write(left) :]
                 file.seek(size - array.nbytes, os.SEEK_CUR)
-            memory = mmap.mmap(file.fileno(), sum(sizes))
-        _maps.add(memory)
+            memory = _map(file, sum(sizes))
         return [(memory, end - size) for end, size in zip(np.cumsum(sizes).tolist(), sizes, strict=True)]
+
+
+def _map(file: Any, size: int) -> mmap.mmap:
+    memory = mmap.mmap(file.fileno(), size)
+    with _lock:
+        _maps.add(memory)
+    return memory
 
 
 class _Taking(pickle.Pickler):

@@ -7,6 +7,8 @@ import pickle
 import resource
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
@@ -87,6 +89,24 @@ def test_what_this_process_leaves_is_there_when_it_is_looked_at(tmp_path):
     expected = [LARGE, LARGE * 2, LARGE * 3]
     expected[1][5] = 77
     np.testing.assert_array_equal(kept, expected)
+
+
+def test_one_thread_leaves_while_others_map(tmp_path):
+    kept, ended = Slices(str(tmp_path)), threading.Event()
+
+    def map_and_forget():
+        while not ended.is_set():
+            kept.empty(8, np.int64)
+
+    held = [kept.empty(8, np.int64) for _ in range(500)]  # noqa: F841
+    with ThreadPoolExecutor(3) as pool:
+        mapping = [pool.submit(map_and_forget) for _ in range(3)]
+        try:
+            for _ in range(300):
+                kept.leave()
+        finally:
+            ended.set()
+    assert [one.result() for one in mapping] == [None] * 3
 
 
 def test_files_go_with_the_last_array_that_shows_them(tmp_path):
