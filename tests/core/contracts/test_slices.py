@@ -98,7 +98,7 @@ def test_one_thread_leaves_while_others_map(tmp_path):
         while not ended.is_set():
             kept.empty(8, np.int64)
 
-    held = [kept.empty(8, np.int64) for _ in range(500)]  # noqa: F841
+    held = [kept.empty(8, np.int64) for _ in range(500)]
     with ThreadPoolExecutor(3) as pool:
         mapping = [pool.submit(map_and_forget) for _ in range(3)]
         try:
@@ -107,6 +107,7 @@ def test_one_thread_leaves_while_others_map(tmp_path):
         finally:
             ended.set()
     assert [one.result() for one in mapping] == [None] * 3
+    assert len(held) == 500
 
 
 def test_files_go_with_the_last_array_that_shows_them(tmp_path):
