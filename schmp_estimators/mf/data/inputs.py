@@ -117,7 +117,7 @@ def check_no_text(X: Any) -> None:
         return
     if len(columns) == 1:
         raise ValueError(
-            "X is one column of text. Pass pairs, two columns with the ids of a user and an item, and their ratings as y"
+            "X is one column of text. Pass pairs, two columns with the ids of user and item, and their ratings as y"
         )
     raise ValueError(_TABLE.format(width=len(columns)))
 
