@@ -17,6 +17,7 @@ from schmp_estimators.core.lanes import (
     INDEX,
     LANES,
     UNROLLED,
+    VECTOR,
     fold_sums,
     instruction,
     register_pointer,
@@ -96,21 +97,6 @@ def _spread(builder: Any, number: Any, n_lanes: int) -> Any:
     kind = ir.VectorType(ir.FloatType(), n_lanes)
     vector = builder.insert_element(ir.Constant(kind, ir.Undefined), number, ir.Constant(_LANE, 0))
     return builder.shuffle_vector(vector, vector, ir.Constant(ir.VectorType(_LANE, n_lanes), [0] * n_lanes))
-
-
-def _n_together(context: Any) -> int:
-    """Return how many numbers of a row move at once: of two registers, where a processor has one that holds both.
-
-    Elsewhere they would be two again, and there are too few of them for twice the factors.  A sum is the same.
-    """
-    _, _, features = context.codegen().magic_tuple()
-    return 2 * LANES if "+avx512f" in features.split(",") else LANES
-
-
-def _register(builder: Any, vector: Any, first: int) -> Any:
-    """Return the register that begins at a lane of one or two of them."""
-    lanes = ir.Constant(ir.VectorType(_LANE, LANES), list(range(first, first + LANES)))
-    return builder.shuffle_vector(vector, vector, lanes)
 
 
 def _take(builder: Any, places: list[tuple[Any, Any]], sizes: list[Any], errors: list[Any], products: list[Any]) -> Any:
@@ -229,33 +215,26 @@ def move_rows(typing_context, left, i, right, j, factors, k, l):  # noqa: E741
             for at, to in ((0, 1), (2, 3), (0, 5), (2, 6))
         )
         numbers = [builder.extract_value(arguments[4], at) for at in range(4)]
-        stride, together = LANES * UNROLLED, _n_together(context)
-        zeros = ir.Constant(ir.VectorType(ir.FloatType(), together), [0.0] * together)
-        totals = [cgutils.alloca_once_value(builder, zeros) for _ in range(0, stride, together)]
+        stride, zeros = LANES * UNROLLED, ir.Constant(VECTOR, [0.0] * LANES)
+        totals = [cgutils.alloca_once_value(builder, zeros) for _ in range(UNROLLED)]
+        shrink_left, push_left, shrink_right, push_right = [_spread(builder, number, LANES) for number in numbers]
 
-        def move(offset, total, factors):
-            kind = factors[0].type.as_pointer()
+        def move(offset, total):
             rows = w_row, h_row, left_row, right_row
-            places = [builder.bitcast(builder.gep(row, [offset]), kind) for row in rows]
+            places = [builder.bitcast(builder.gep(row, [offset]), VECTOR.as_pointer()) for row in rows]
             w, h, x, y = (builder.load(place, align=4) for place in places)
             builder.store(builder.fadd(builder.load(total), builder.fmul(x, y)), total)
-            shrink_left, push_left, shrink_right, push_right = factors
             w_moved = builder.fadd(builder.fmul(shrink_left, w), builder.fmul(push_left, h))
             h_moved = builder.fadd(builder.fmul(shrink_right, h), builder.fmul(push_right, w))
             for place, moved in zip(places[:2], (w_moved, h_moved), strict=True):
                 builder.store(moved, place, align=4)
 
         whole = builder.and_(width, ir.Constant(INDEX, -stride))
-        factors = [_spread(builder, number, together) for number in numbers]
         with cgutils.for_range_slice(builder, ir.Constant(INDEX, 0), whole, ir.Constant(INDEX, stride)) as (start, _):
             for number, total in enumerate(totals):
-                move(builder.add(start, ir.Constant(INDEX, together * number)), total, factors)
-        firsts = range(0, together, LANES)
-        sums = [_register(builder, builder.load(total), first) for total in totals for first in firsts]
-        rest = cgutils.alloca_once_value(builder, sums[0])
-        factors = [_spread(builder, number, LANES) for number in numbers]
+                move(builder.add(start, ir.Constant(INDEX, LANES * number)), total)
         with cgutils.for_range_slice(builder, whole, width, ir.Constant(INDEX, LANES)) as (start, _):
-            move(start, rest, factors)
-        return fold_sums(builder, [builder.load(rest), *sums[1:]])
+            move(start, totals[0])
+        return fold_sums(builder, [builder.load(total) for total in totals])
 
     return types.float32(left, types.intp, right, types.intp, _STEP, types.intp, types.intp), generate
