@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from typing import Any, ClassVar
@@ -68,6 +69,10 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         With 0, pairs without a rating say nothing.  Above 0 the ratings are implicit feedback, clicks for example:
         every pair without one counts as a rating of 0 with this weight, beside 1 for a rating [4]_.  Ratings are
         fitted as they are, neither centred nor divided, by "ccd".
+    confidence : callable, default=None
+        With `unobserved_weight`: ``confidence(values)`` returns the confidence in each click, of its value, for example
+        how often it happened: `numpy.log1p`, or a function of yours that a pickle knows by its name.  Each value above
+        0 is then a rating of 1.  None: values are ratings, and the confidence is 1 or `sample_weight`.
     clip : bool, default=False
         Whether `predict` and `score` bring predictions into the range of the ratings seen so far.
     learning_rate : float, default=0.1
@@ -199,6 +204,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         fit_bias: bool = True,
         positive: bool = False,
         unobserved_weight: float = 0.0,
+        confidence: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
         clip: bool = False,
         learning_rate: float = 0.1,
         max_iter: int = 20,
@@ -224,6 +230,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         self.fit_bias = fit_bias
         self.positive = positive
         self.unobserved_weight = unobserved_weight
+        self.confidence = confidence
         self.clip = clip
         self.learning_rate = learning_rate
         self.max_iter = max_iter

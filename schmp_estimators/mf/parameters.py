@@ -25,6 +25,7 @@ CONSTRAINTS: dict[str, list[Any]] = {
     "fit_bias": ["boolean"],
     "positive": ["boolean"],
     "unobserved_weight": [Interval(Real, 0, None, closed="left")],
+    "confidence": [None, callable],
     "clip": ["boolean"],
     "learning_rate": [Interval(Real, 0, _MOST, closed="right")],
     "max_iter": [Interval(Integral, 1, None, closed="left")],
@@ -76,6 +77,11 @@ def check_together(estimator: Any, weights: Any) -> None:
         raise ValueError(
             f"early_stopping=True measures errors of ratings, which say little of clicks; with unobserved_weight={u:g} "
             "set it to False, and let tol end the fit"
+        )
+    if estimator.confidence is not None and (weights is not None or not u):
+        raise ValueError(
+            "confidence makes confidences of clicks from their values; set unobserved_weight above 0, and give no "
+            "sample_weight beside it"
         )
     if weights is not None and not u:
         raise ValueError(

@@ -21,6 +21,7 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data.ids import Known, number
 from schmp_estimators.mf.data.inputs import (
     are_pairs,
+    clicks_of,
     hold_floats,
     pair_columns,
     read_pairs,
@@ -60,6 +61,7 @@ class _Items(NamedTuple):
     #: (n_features, n_features) products of the features times that weight.
     gram: NDArray[np.float64]
     limits: tuple[float, float]
+    confidence: Any
 
 
 class _Pairs(NamedTuple):
@@ -247,10 +249,10 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         per_rating = parameters.penalty == "per_rating"
         flags = per_rating, bool(parameters.positive), fit_bias
         bias = self.item_bias_.astype(np.float64) / unit
-        gram = self._unobserved * gram
-        limits = self._limits()
+        weight, limits = self._unobserved, self._limits()
         alpha = self.alpha_ if parameters.alpha == "auto" else float(parameters.alpha)
-        return _Items(features, bias, self.global_mean_, unit, alpha, *flags, self._unobserved, gram, limits)
+        numbers = self.global_mean_, unit, alpha
+        return _Items(features, bias, *numbers, *flags, weight, weight * gram, limits, parameters.confidence)
 
     def _folded(self, rows: Any) -> tuple[UserRatings, NDArray[np.float32], NDArray[np.float64]]:
         told, items = user_ratings(rows), self._items()
@@ -329,11 +331,15 @@ def _fold_in(rows: Any, items: _Items) -> NDArray[np.float64]:
 
 
 def _solve(ratings: UserRatings, items: _Items) -> NDArray[np.float64]:
-    left = (ratings.values - items.mean) / items.unit - items.bias[ratings.items]
+    values, confidences = ratings.values, np.ones(ratings.values.size)
+    if items.confidence is not None:
+        values, confidences = clicks_of(values, items.confidence)
+    left = ((values - items.mean) / items.unit - items.bias[ratings.items]) * confidences
     counts = np.diff(ratings.indptr)
     features = items.features
     out = np.zeros((counts.size, features.shape[1]))
     penalties = items.alpha * (counts if items.per_rating else np.ones(counts.size))
-    shared = freeze((UserRatings(ratings.indptr, ratings.items, left), features, penalties, items.gram))
-    fold_in(*shared, 1 - items.unobserved, features.shape[1] - items.fit_bias, items.positive, out)
+    own = UserRatings(ratings.indptr, ratings.items, left)
+    shared = freeze((own, confidences - items.unobserved, features, penalties, items.gram))
+    fold_in(*shared, features.shape[1] - items.fit_bias, items.positive, out)
     return out

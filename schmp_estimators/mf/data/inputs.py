@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import narwhals.stable.v2 as nw
@@ -219,6 +220,26 @@ def read_ratings(pairs: Any, values: Any, weights: Any = None) -> PairRatings:
     return PairRatings(users, items, numbers)
 
 
+def clicks_of(values: NDArray[Any], confidence: Callable[[NDArray[Any]], Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return ratings of 1 where values are above 0, else of 0, and what `confidence` makes of the values.
+
+    Raises
+    ------
+    ValueError
+        If these are not as many numbers as there are values, not finite, or negative.
+    """
+    found = np.asarray(confidence(values))
+    if found.shape != values.shape:
+        raise ValueError(f"confidence returned an array of shape {found.shape} for values of shape {values.shape}")
+    return (values > 0).astype(np.float64), _check_confidences(found, "confidence")
+
+
+def confide(ratings: Any, *, confidence: Callable[[NDArray[Any]], Any]) -> Any:
+    """Return ratings with confidences that follow from their values."""
+    clicks, confidences = clicks_of(ratings.values, confidence)
+    return ratings._replace(values=clicks + 1j * confidences)
+
+
 def _read_column(values: Any, what: str) -> NDArray[Any]:
     series = nw.from_native(values, allow_series=True, eager_only=True, pass_through=True)
     if isinstance(series, nw.DataFrame) and series.shape[1] == 1:
@@ -226,12 +247,12 @@ def _read_column(values: Any, what: str) -> NDArray[Any]:
     return column_or_1d(_as_array(series, what) if isinstance(series, nw.Series) else values)
 
 
-def _check_confidences(weights: NDArray[Any]) -> NDArray[np.float64]:
-    weights = np.asarray(refuse_dates(weights, "sample_weight"), np.float64)
+def _check_confidences(weights: NDArray[Any], name: str = "sample_weight") -> NDArray[np.float64]:
+    weights = np.asarray(refuse_dates(weights, name), np.float64)
     wrong = np.flatnonzero(~((weights >= 0) & (weights <= _LARGEST_RATING)))
     if wrong.size:
         raise ValueError(
-            f"sample_weight holds {weights[wrong[0]]} in row {wrong[0]}, but confidences must be finite numbers from 0 "
+            f"{name} holds {weights[wrong[0]]} in row {wrong[0]}, but confidences must be finite numbers from 0 "
             f"to {_LARGEST_RATING:g}. Leave pairs out that nothing is known of; 1 is the confidence of the others."
         )
     return weights

@@ -23,6 +23,7 @@ from schmp_estimators.mf.data.inputs import (
     check_duplicates_kept,
     check_no_text,
     check_range,
+    confide,
     is_table,
     ratings_of_rows,
     read_ratings,
@@ -134,6 +135,7 @@ def open_ratings(
     try:
         if y is not None and not pairs:
             warn_unused(y, shape[0])
+        _confide(rows, estimator.confidence)
         n_ratings, low, high, tables = rows.reduce(_survey, _merge, "mf-survey")
         if not n_ratings:
             raise ValueError("there are no ratings to fit; X must store, or y hold, at least one")
@@ -147,6 +149,12 @@ def open_ratings(
         rows.close()
         raise
     return RatingRows(rows, *shape, choose_grid(low, high), known, pairs, (low, high))
+
+
+def _confide(rows: Rows, confidence: Any) -> None:
+    """Let what is in `rows` have confidences, if they follow from values."""
+    if confidence is not None:
+        rows.partitions = rows.each(partial(confide, confidence=confidence), "mf-confidences")
 
 
 def check_pair_columns(X: Any, estimator: Any, *, reset: bool) -> None:

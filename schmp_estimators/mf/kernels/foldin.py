@@ -66,22 +66,22 @@ def _solve_positive(gram, target, free_from, size, out):
 
 
 @kernel
-def fold_in(ratings, features, penalties, start, weight, n_penalised, positive, out):
+def fold_in(ratings, weights, features, penalties, start, n_penalised, positive, out):
     """Solve the ridge problem of every user with the items fixed.
 
-    Minimises ``weight Σ (w·f_i)² − 2 Σ a w·f_i + wᵀ start w + penalty ‖w‖²`` over w for each user, exactly.
+    Minimises ``Σ c (w·f_i)² − 2 Σ a w·f_i + wᵀ start w + penalty ‖w‖²`` over w for each user, exactly.
 
     Parameters
     ----------
     ratings : UserRatings
-        The values are what is left after the global mean and the items' biases.
+        The values a are what is left after the global mean and the items' biases, times their confidences.
+    weights : (n_ratings,) float64
+        Their confidences, less what `start` has counted of them.
     features : (n_items, n_features) float64
         Item factors; a column of ones behind them makes the user's bias.
     penalties : (n_users,) float64
     start : (n_features, n_features) float64
         Zeros, or what all items that are not in `ratings` and all that are add; the lower triangle is read.
-    weight : float
-        1, or what is left of it once `start` has counted the items of `ratings`.
     n_penalised : int
         Features below this number are kept at or above zero if `positive`.
     positive : bool
@@ -103,7 +103,7 @@ def fold_in(ratings, features, penalties, start, weight, n_penalised, positive, 
             value = np.float64(ratings.values[position])
             for k in range(size):
                 target[k] += value * feature[k]
-                row, scaled = gram[k], weight * feature[k]
+                row, scaled = gram[k], weights[position] * feature[k]
                 for column in range(k + 1):
                     row[column] += scaled * feature[column]
         for k in range(size):

@@ -175,6 +175,32 @@ def test_new_users_are_folded_in_with_what_they_have_not_seen(alpha):
     np.testing.assert_array_equal(lazy.compute(), fitted.transform(MATRIX))
 
 
+COUNTS = np.where(SEEN, np.random.default_rng(5).integers(1, 30, SEEN.shape), 0)
+
+
+def half_again(values):
+    return 1 + 0.5 * values
+
+
+@pytest.mark.parametrize("confidence", [np.log1p, half_again])
+def test_confidences_follow_from_values(confidence):
+    counts, pairs = sp.csr_array(COUNTS), np.argwhere(SEEN)
+    values = COUNTS[SEEN]
+    fitted = model(max_iter=4, confidence=confidence).fit(counts)
+    given = model(max_iter=4).fit(pairs, np.ones(len(pairs)), sample_weight=confidence(values))
+    told = model(max_iter=4, confidence=confidence).fit(pairs, values)
+    lazy = da.from_array(np.where(SEEN, COUNTS, np.nan), chunks=(20, N_ITEMS))
+    for other in (given, told, model(max_iter=4, confidence=confidence).fit(lazy)):
+        np.testing.assert_array_equal(fitted.components_, other.components_)
+        np.testing.assert_array_equal(fitted.user_factors_, other.user_factors_)
+    items, weights = fitted.components_.T.astype(float), np.where(SEEN, confidence(COUNTS), 0.2)
+    penalties = penalties_of(fitted.alpha_, True)[0]
+    expected = [oracle.implicit_fold_in(*one, items, p) for *one, p in zip(SEEN, weights, penalties, strict=True)]
+    np.testing.assert_allclose(fitted.transform(counts), expected, atol=1e-8)
+    np.testing.assert_allclose(fitted.transform(lazy).compute(), expected, atol=1e-8)
+    assert fitted.rating_range_ == (0.0, 1.0)
+
+
 def test_converged_users_are_those_that_fold_in_finds():
     fitted = model(n_components=4, max_iter=400, alpha=0.2).fit(MATRIX)
     np.testing.assert_allclose(fitted.transform(MATRIX), fitted.user_factors_, atol=1e-4)
@@ -234,6 +260,10 @@ def test_the_checkpoint_of_other_confidences_is_refused(tmp_path):
         ),
         ({}, {"sample_weight": np.where(ONES.cumsum() == 3, np.nan, 1)}, "sample_weight holds nan in row 2"),
         ({}, {"sample_weight": -ONES}, "sample_weight holds -1.0 in row 0"),
+        ({"confidence": np.negative}, {}, "confidence holds -.* in row 0"),
+        ({"confidence": np.sum}, {}, r"confidence returned an array of shape \(\)"),
+        ({"confidence": np.log1p}, {"sample_weight": ONES}, "give no sample_weight beside it"),
+        ({"confidence": np.log1p, "unobserved_weight": 0.0}, {}, "set unobserved_weight above 0"),
         ({}, {"sample_weight": ONES[1:]}, "inconsistent numbers of samples"),
         ({}, {"sample_weight": np.ones((len(PAIRS), 2))}, "1d array"),
         ({"unobserved_weight": 1e20}, {"sample_weight": 1e36 * ONES}, "lower unobserved_weight"),

@@ -19,10 +19,12 @@ def top_items(*arguments):
     foldin.top_items(*freeze(arguments[:-2]), *arguments[-2:])
 
 
-def ratings_of(dense):
+def rated(dense):
+    """Ratings, and as many ones."""
     observed = ~np.isnan(dense)
     indptr = np.concatenate([[0], np.cumsum(observed.sum(axis=1))])
-    return UserRatings(indptr, np.nonzero(observed)[1].astype(np.int32), dense[observed].astype(np.float64))
+    ratings = UserRatings(indptr, np.nonzero(observed)[1].astype(np.int32), dense[observed].astype(np.float64))
+    return ratings, np.ones(ratings.values.size)
 
 
 @pytest.fixture
@@ -39,16 +41,7 @@ def dense():
 def test_fold_in_equals_the_closed_form(dense, n_features, penalty):
     features = np.random.default_rng(1).normal(size=(30, n_features))
     out = np.empty((12, n_features))
-    fold_in(
-        ratings_of(dense),
-        features,
-        np.full(12, penalty),
-        np.zeros((n_features, n_features)),
-        1.0,
-        n_features,
-        False,
-        out,
-    )
+    fold_in(*rated(dense), features, np.full(12, penalty), np.zeros((n_features, n_features)), n_features, False, out)
     expected = [oracle.ridge(row.astype(float), features, penalty) for row in dense]
     np.testing.assert_allclose(out, expected, atol=1e-6)
     assert not out[5].any()
@@ -58,7 +51,7 @@ def test_fold_in_without_penalty_fits_what_it_can(dense):
     features = np.random.default_rng(2).normal(size=(30, 40))
     features[:, 1] = features[:, 0]
     out = np.empty((12, 40))
-    fold_in(ratings_of(dense), features, np.zeros(12), np.zeros((40, 40)), 1.0, 40, False, out)
+    fold_in(*rated(dense), features, np.zeros(12), np.zeros((40, 40)), 40, False, out)
     fitted = out @ features.T
     assert np.isfinite(out).all()
     np.testing.assert_allclose(fitted[~np.isnan(dense)], dense[~np.isnan(dense)], atol=1e-5)
@@ -67,7 +60,7 @@ def test_fold_in_without_penalty_fits_what_it_can(dense):
 def test_positive_fold_in_equals_non_negative_least_squares(dense):
     features = np.random.default_rng(3).normal(size=(30, 6))
     out = np.empty((12, 6))
-    fold_in(ratings_of(dense), features, np.full(12, 0.5), np.zeros((6, 6)), 1.0, 6, True, out)
+    fold_in(*rated(dense), features, np.full(12, 0.5), np.zeros((6, 6)), 6, True, out)
     for row, found in zip(dense, out, strict=True):
         known = ~np.isnan(row)
         stacked = np.vstack([features[known], np.sqrt(0.5) * np.eye(6)])
