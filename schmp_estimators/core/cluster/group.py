@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import wait
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Lock, get_ident
@@ -172,6 +173,7 @@ class Group(Communicator):
                 break
             except Empty:
                 self.check_wanted()
+                self._check_sent()  # rank `source` may wait for what could not leave
                 if time.monotonic() > heard + SILENCE:
                     known = self._check_there(source, known)
                     heard = time.monotonic()
@@ -202,18 +204,23 @@ class Group(Communicator):
 
     def flush(self) -> None:
         """Wait until everything that was sent has left."""
-        for pending in self._leaving.values():
-            while True:
-                try:
-                    pending.result(LOOK)
-                    break
-                except TimeoutError:
-                    if pending.done():
-                        raise RankLostError("a rank takes no message") from None
-                    self.check_wanted()
-                except OSError as error:
-                    raise RankLostError(f"a rank cannot be reached: {error}") from error
+        while wait(list(self._leaving.values()), LOOK).not_done:
+            self.check_wanted()
+            self._check_sent()
+        self._check_sent()
         self._leaving.clear()
+
+    def _check_sent(self) -> None:
+        """Raise RankLostError if something that was sent could not leave, or a connection has closed since."""
+        for to, pending in self._leaving.items():
+            try:
+                if pending.done():
+                    pending.result()
+            except OSError as error:
+                raise RankLostError(f"rank {to} cannot be reached: {error}") from error
+        for to, comm in list(self._comms.items()):
+            if comm.closed():
+                raise RankLostError(f"the connection to rank {to} has closed")
 
     def check_wanted(self) -> None:
         """Raise RankLostError if the client has turned away from the task of this rank."""

@@ -451,6 +451,46 @@ def test_a_connection_that_is_being_made_when_a_rank_fails_is_closed(client, has
     assert_nothing_is_left(client)
 
 
+def speak(communicator, other):
+    communicator.send(other, 1)
+    return communicator.receive(other)
+
+
+def answer(communicator, other):
+    communicator.send(other, communicator.receive(other))
+
+
+@pytest.mark.parametrize("way", ["cannot be reached", "has closed"])
+def test_who_waits_for_an_answer_to_what_has_not_arrived_is_told(client, hasty, monkeypatch, way):
+    addresses, keys = list(client.scheduler_info(n_workers=-1)["workers"]), [("speaks", 0), ("answers", 1)]
+    client.run(prepare, workers=list(addresses))
+    connect, lost = ConnectionPool.connect, []
+
+    async def fail_once(pool, address, **options):
+        comm = await connect(pool, address, **options)
+        if "timeout" in options and not lost:  # a rank's
+            lost.append(comm)
+            if way == "cannot be reached":
+                pool.reuse(address, comm)
+                raise OSError("no way there")
+
+            async def vanish(message):
+                comm.abort()
+
+            monkeypatch.setattr(comm, "write", vanish)
+        return comm
+
+    monkeypatch.setattr(ConnectionPool, "connect", fail_once)
+    sent = [send_rank(client, addresses, keys, rank, (speak, answer)[rank], 1 - rank) for rank in range(2)]
+    with pytest.raises(WorkLostError, match=f"ranks lost each other: .*rank 1 {way}"):
+        sent[0].result(20)
+    with pytest.raises(WorkLostError, match=r"rank 0 on .* has ended"):
+        sent[1].result(20)
+    for one in sent:
+        one.release()
+    assert_nothing_is_left(client)
+
+
 def test_a_rank_that_begins_late_is_waited_for(client, hasty, monkeypatch):
     addresses, keys = list(client.scheduler_info(n_workers=-1)["workers"]), [("early", 0), ("early", 1)]
     client.run(prepare, workers=list(addresses))
