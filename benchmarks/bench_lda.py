@@ -1,7 +1,7 @@
-"""Topic models: every figure of docs/measurements/lda.
+"""Topic models: figures of docs/measurements/lda.
 
     SCHMP_DATA=folder python benchmarks/bench_lda.py quality --corpora sotu_passages msdocs::12 --topics 100 1000
-    SCHMP_DATA=folder python benchmarks/bench_lda.py throughput shards threads memory cluster bits blocks progress first
+    SCHMP_DATA=folder python benchmarks/bench_lda.py throughput shards threads memory cluster bits progress first
 
 Times are CPU seconds of this process (wall seconds where several processes or threads work), medians over sweeps;
 compilation comes before the clock.
