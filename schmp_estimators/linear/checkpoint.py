@@ -6,15 +6,20 @@ have ended, and the history.
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from numbers import Integral
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from schmp_estimators.core.engine.dynamic import Save
 from schmp_estimators.core.io.checkpoint import Checkpoint, check_sweeps, identity_of
 from schmp_estimators.core.io.files import located
+from schmp_estimators.linear.penalties.base import Penalty, fields_of
+from schmp_estimators.linear.penalties.choose import factors_of
 from schmp_estimators.linear.programs.input import Description, Identify, SavedPartition
 from schmp_estimators.linear.programs.model import Model
 
@@ -41,13 +46,13 @@ class Checkpointing:
         Has the parameters, and the history.
     problem : Problem
         The partitions.
-    identity : mapping of str to JSON values
-        What else must be alike besides data and schedule.
+    penalty : Penalty
+        That of the fit, which must be alike besides data and schedule.
     n_targets : int
         Targets or classes fitted one after the other.
     """
 
-    def __init__(self, estimator: Any, problem: Any, identity: Mapping[str, Any], n_targets: int) -> None:
+    def __init__(self, estimator: Any, problem: Any, penalty: Penalty, n_targets: int) -> None:
         self._estimator, self._rounds = estimator, problem.rounds
         self.resumed = Resumed()
         if estimator.checkpoint is None:
@@ -55,7 +60,8 @@ class Checkpointing:
         described: list[Description] = problem.do(Identify())
         max_iter = int(estimator.max_iter)
         # a target that has ended does not go on: several of them make one fit of the same max_iter
-        identity = {**identity, **_schedule(estimator), "max_iter": max_iter if n_targets > 1 else None}
+        identity = {**_objective(estimator, problem, penalty), **_schedule(estimator)}
+        identity |= {"max_iter": max_iter if n_targets > 1 else None}
         digests, rows = [one.digest for one in described], [one.n_rows for one in described]
         self._checkpoint = Checkpoint(estimator.checkpoint, identity_of(estimator, digests, rows=rows, **identity))
         found: Resumed | None = self._checkpoint.read()
@@ -91,6 +97,17 @@ def check_checkpoint(estimator: Any) -> None:
         )
     if estimator.warm_start and hasattr(estimator, "coef_"):
         raise ValueError("checkpoint goes with a fit that starts anew; set checkpoint=None for warm_start")
+
+
+def _objective(estimator: Any, problem: Any, penalty: Penalty) -> dict[str, Any]:
+    """Return what is known of the penalty, also by the names of parameters, of the loss and the type of X."""
+    named = {name: repr(getattr(estimator, name, None)) for name in ("alpha", "C", "loss", "l1_ratio", "positive")}
+    named["penalty_factors"] = _digest([factors_of(estimator, estimator.penalty_factors)])
+    return {**named, "penalty": _digest(fields_of(penalty)), "dtype": str(problem.extent.dtype)}
+
+
+def _digest(values: Iterable[Any]) -> str:
+    return hashlib.sha256(b"".join(np.asarray(value, np.float64).tobytes() for value in values)).hexdigest()
 
 
 def _schedule(estimator: Any) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """What all sparse linear models do in a fit: input, the choice of the solver, one target after the other."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from time import perf_counter
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.base import _fit_context
@@ -11,20 +11,21 @@ from sklearn.callback import with_callbacks
 from sklearn.utils import check_random_state
 
 from schmp_estimators.core.door.masks import unmask
-from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.engine.dynamic import run_coroutine
+from schmp_estimators.core.following import undone_on_error
+from schmp_estimators.core.places.place import Place, begun_anew, choose_place
 from schmp_estimators.core.places.threads import one_blas_thread
-from schmp_estimators.linear import opening as shared
-from schmp_estimators.linear.by_blocks import by_class, fetched, is_joint, of_classes
 from schmp_estimators.linear.checkpoint import Checkpointing, check_checkpoint
-from schmp_estimators.linear.data.samples import read_samples
-from schmp_estimators.linear.following import CertifiedEstimator
+from schmp_estimators.linear.data.samples import any_dask, read_samples
+from schmp_estimators.linear.following import CertifiedEstimator, Followed, warn_of_gap
 from schmp_estimators.linear.losses.base import Loss
+from schmp_estimators.linear.opening import Problem, open_problem
 from schmp_estimators.linear.penalties.base import of_strength
 from schmp_estimators.linear.penalties.choose import choose_penalty, factors_of
 from schmp_estimators.linear.predicting import LinearModel
-from schmp_estimators.linear.programs.choose import is_quadratic, make_model, make_program
+from schmp_estimators.linear.programs.choose import AT_HAND, choose_solver, is_joint, make_model, make_program
 from schmp_estimators.linear.programs.homotopy import Solution, record_of
-from schmp_estimators.linear.targets import Targets, find_targets, reading
+from schmp_estimators.linear.targets import Targets, by_class, find_targets, of_classes, reading
 from schmp_estimators.linear.texts import described
 
 
@@ -38,23 +39,9 @@ class SparseModel(CertifiedEstimator, LinearModel):
     #: of tasks on a cluster, and of the fit in warnings
     _name, _what = "lasso", "The fit"
 
-    alpha: float
-    l1_ratio: float
-    penalty_factors: Any
-    fit_intercept: bool
-    schedule: str
-    max_iter: int
-    tol: float
-    warm_start: bool
-    n_parallel: int
-    max_correlation: float | None
-    pipeline_depth: int
-    n_schedulers: int
-    n_shards: int | None
-    n_jobs: int | None
-    checkpoint: Any
-    checkpoint_every: int
-    random_state: Any
+    if TYPE_CHECKING:  # `keep` sets parameters
+
+        def __getattr__(self, name: str) -> Any: ...
 
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
@@ -87,7 +74,9 @@ class SparseModel(CertifiedEstimator, LinearModel):
         CheckpointWarning
         UserWarning
         """
-        return shared.fit_where_input_is(self, X, y, sample_weight, f"schmp-{self._name}")
+        chosen = choose_place(self.n_jobs, is_dask=any_dask(X, y, sample_weight), label=f"schmp-{self._name}")
+        with undone_on_error(self), chosen as place:
+            return begun_anew(place, lambda: self._fit_on(place, X, y, sample_weight))
 
     def _check(self) -> None:
         """Raise an error if parameters do not go together."""
@@ -109,124 +98,114 @@ class SparseModel(CertifiedEstimator, LinearModel):
     def _penalty(self, strength: float, factors: Any) -> Any:
         return choose_penalty(strength, self.l1_ratio, factors, self.positive)
 
-    def _fit_on(self, place: Place, X: Any, y: Any, sample_weight: Any, models: list[Any] | None = None) -> Self:
-        """Fit at a place; `models` gets what has been fitted, one for each target or class."""
+    def _fit_on(self, place: Place, X: Any, y: Any, sample_weight: Any) -> Self:
+        """Fit at a place."""
         self._check()
         loss = self._loss()
         samples = read_samples(self, X, y, sample_weight, place=place, **reading(loss))
         targets = find_targets(loss, samples, self.class_weight, self.fit_intercept)
-        loss = of_classes(loss, targets.classes)
-        models = [] if models is None else models
-        models.clear()  # input that is lost is read again
         opened: dict[str, Any] = {"n_shards": self.n_shards, "name": self._name}
-        with (
-            shared.open_rows(self, samples, targets.responses, targets.weights, place, **opened) as problem,
-            self._followed(X, y, place) as follower,
-        ):
-            strength, scale = self._strength(targets.unit)
-            per_weight, total = scale is None and is_quadratic(loss), 1.0
-            if scale is None and not per_weight:
-                total = float(targets.weights.sum()) if len(targets.weights) else problem.extent.n_rows
-            kept = np.float32 if problem.extent.dtype == np.float32 else np.float64
-            attributes = partial(_attributes, models, targets, scale, kept)
-            followed = follower.watch(problem.rounds, attributes)
-            starts = self._starts(targets, problem.extent.n_columns, loss)
-            penalty = self._penalty(strength * total, self._factors())
-            if hasattr(penalty, "of_strength"):
-                penalty = of_strength(self._penalty(1.0, self._factors()), strength * total, total)
-            self.solver_ = shared.find_solver(self, problem.extent, len(starts), loss, penalty)
-            if not self._fit_at_hand(
-                problem, followed, models, starts, kept, loss, targets, strength * total, per_weight
-            ):
-                identity = shared.identity_of(self, problem, penalty)
-                checkpointing = Checkpointing(self, problem, identity, len(starts))
-                asked = {"per_weight": per_weight, "dtype": kept}
-                fits = self._fits(problem, loss, penalty, targets, starts, asked)
-                shared.fit_each(fits, models, problem, followed, checkpointing)
-        if not follower.stopped:
-            for model in models:
-                shared.warn_unless_converged(model, self.max_iter, self._what)
-        self.__dict__.update(attributes())
+        with open_problem(self, samples, targets.responses, targets.weights, place, **opened) as problem:
+            self._fit_to(problem, targets, place, X, y)
         return self
 
-    def _starts(self, targets: Targets, n_columns: int, loss: Loss) -> list[tuple[np.ndarray, float]]:
+    def _fit_to(self, problem: Problem, targets: Targets, place: Place, X: Any, y: Any) -> list[Any]:
+        """Fit all targets or classes; returns what has been found.  X and y are for callbacks."""
+        loss, n_columns, models = of_classes(self._loss(), targets.classes), problem.extent.n_columns, list[Any]()
+        strength, scale = self._strength(targets.unit)
+        total = float(targets.weights.sum()) if len(targets.weights) else float(problem.extent.n_rows)
+        factors = self._factors()
+        self._penalty(strength, factors)  # raises if it vanishes or overflows
+        if not np.ndim(factors):  # factors that are all alike multiply the strength
+            factors, strength = 1.0, strength * factors
+        strength *= total if scale is None else 1.0
+        unit, kept = self._penalty(1.0, factors), np.float32 if problem.extent.dtype == np.float32 else np.float64
+        with self._followed(X, y, place) as follower, one_blas_thread():
+            attributes = partial(_attributes, models, targets, scale, kept)
+            followed = follower.watch(problem.rounds, attributes)
+            starts = self._starts(targets, n_columns, loss)
+            self.solver_ = choose_solver(self, problem.extent, len(starts), unit, loss)
+            solved = self._solve_at_hand(problem, loss, unit, targets, starts, strength, kept)
+            if solved is None:
+                penalty = of_strength(unit, strength, total)
+                self._solve_by_rounds(problem, loss, penalty, targets, starts, kept, models, followed)
+            for solution, record in solved or []:
+                models.append(solution)
+                if followed.report(record):
+                    break
+        for model in models if not follower.stopped else []:
+            if model.fell_short:
+                figures = model.gap, model.tolerance, model.total_weight, model.n_iter
+                warn_of_gap(*figures, self.max_iter, self._what)
+        self.__dict__.update(attributes())
+        return models
+
+    def _starts(self, targets: Targets, n_columns: int, loss: Loss) -> list[tuple[np.ndarray, Any]]:
         """Return the coefficients and the intercept that each fit starts from; none stand for zeros."""
         n_targets = len(targets.classes) if is_joint(loss) and targets.classes is not None else len(targets.jobs)
         coef = np.atleast_2d(unmask(self.coef_, "coef_")) if self.warm_start and hasattr(self, "coef_") else None
         if coef is None or coef.shape != (n_targets, n_columns):
             return [(np.empty(0), 0.0)] * len(targets.jobs)
-        if is_joint(loss):
-            return [(coef.astype(np.float64).ravel(), 0.0)]
-        levels = np.zeros(n_targets)
-        if self.fit_intercept and not is_quadratic(loss):
-            levels += self.intercept_ - targets.shifts
-        return list(zip(coef.astype(np.float64), levels.tolist(), strict=True))
+        coef, levels = coef.astype(np.float64), np.zeros(n_targets)
+        if self.fit_intercept:
+            levels += getattr(self, "intercept_", 0.0) - targets.shifts
+        return [(coef, levels)] if is_joint(loss) else list(zip(coef, levels.tolist(), strict=True))
 
-    def _fit_at_hand(
-        self,
-        problem: shared.Problem,
-        followed: Any,
-        models: list[Any],
-        starts: Any,
-        dtype: type,
-        loss: Any,
-        targets: Targets,
-        strength: float,
-        per_weight: bool,
-    ) -> bool:
-        """Fit all targets where all columns are, until a callback ends that; returns False if that is not the way."""
-        n_columns, solutions, records = problem.extent.n_columns, list[Solution](), list[dict[str, float]]()
-        if self.solver_ not in {"blocks", *shared.AT_HAND}:
-            return False
-        factors = self._factors()
-        if not np.ndim(factors):  # factors that are all alike multiply the strength
-            factors, strength = 1.0, strength * factors
-        unit = self._penalty(1.0, factors)
-        found: Any
-        if self.solver_ == "blocks":
-            found = fetched(problem, self.fit_intercept, loss, unit, targets.labels)
-            shared.tell_of(problem, found)
-        else:
-            found = shared.at_hand(problem, self.solver_, loss, unit, self.fit_intercept, targets.labels)
-        if found is not None:
-            with one_blas_thread():
-                for target, (coef, level) in enumerate(starts):
-                    began, tolerance = perf_counter(), self.tol * found.square(target)
-                    start = coef if len(coef) else np.zeros(n_columns)
-                    whole = strength * found.total if per_weight else strength
-                    given = target, whole, tolerance, self.max_iter, start
-                    if self.solver_ == "blocks":
-                        points = found.fit(*given)
-                        solutions.append(found.as_dtype(target, points, tolerance, dtype))
-                    else:
-                        points = found.fit(*given, level + float(start @ found.means))
-                        solutions.append(found.rounded(target, points, tolerance, dtype))
-                    records.append(record_of(solutions[-1], int(points.work[0]), perf_counter() - began))
-        if found is None or (not found.at_hand and any(one.fell_short for one in solutions)):
-            self.solver_ = "rounds"
-            return False
-        for solution, record in zip(solutions, records, strict=True):
-            models.append(solution)
-            followed.report(record)
-            if followed.stopped:
-                break
-        return True
+    def _solve_at_hand(
+        self, problem: Problem, loss: Any, unit: Any, targets: Targets, starts: Any, strength: float, dtype: type
+    ) -> list[tuple[Solution, dict[str, float]]] | None:
+        """Return the solutions of all targets, and their records, where all columns are; None if they are not."""
+        found = problem.at_hand(self.solver_, loss, unit, self.fit_intercept, targets.labels)
+        if found is None:
+            return None
+        problem.tell_of(found.dropped)
+        solved = []
+        for target, (coef, level) in enumerate(starts):
+            began, tolerance = perf_counter(), self.tol * found.square(target)
+            start = coef if len(coef) else np.zeros(len(found.means))
+            points = found.fit(target, strength, tolerance, self.max_iter, start, level + start @ found.means)
+            solution = found.rounded(target, points, tolerance, dtype)
+            solved.append((solution, record_of(solution, int(points.work[0]), perf_counter() - began)))
+        return solved if found.at_hand or not any(one.fell_short for one, _ in solved) else None
 
-    def _fits(
+    def _solve_by_rounds(
         self,
-        problem: shared.Problem,
+        problem: Problem,
         loss: Loss,
         penalty: Any,
         targets: Targets,
         starts: Sequence[tuple[np.ndarray, float]],
-        asked: dict[str, Any],
-    ) -> Iterator[shared.Fit]:
-        """Give one target or class after the other; of targets the Gram matrix of candidates is shared."""
-        random, size = check_random_state(self.random_state), problem.extent
-        for (coef, level), job in zip(starts, targets.jobs, strict=True):
-            start: dict[str, Any] = {"coef": coef, "level": level, **asked}
+        dtype: type,
+        models: list[Any],
+        followed: Followed,
+    ) -> None:
+        """Solve for one target or class after the other, until a callback ends that; `models` gets what is found.
+
+        Of targets the Gram matrix of candidates is shared.
+        """
+        self.solver_ = "rounds" if self.solver_ in AT_HAND else self.solver_
+        checkpointing = Checkpointing(self, problem, penalty, len(starts))
+        resumed, random, size = checkpointing.resumed, check_random_state(self.random_state), problem.extent
+        for number, ((coef, level), job) in enumerate(zip(starts, targets.jobs, strict=True)):
+            start: dict[str, Any] = {"coef": coef, "level": level, "dtype": dtype}
             model = make_model(self, loss, penalty, size, problem.n_partitions, **start)
-            yield make_program(self, loss, model, size, random), job
+            program = make_program(self, loss, model, size, random)
+            state = resumed.state if number == resumed.target else None
+            if number < resumed.target:
+                model.restore(resumed.finished[number])
+            elif state is None:
+                if models:
+                    model.follow(models[-1])
+                if job is not None:
+                    problem.do(job)
+            models.append(model)
+            if number < resumed.target:
+                continue
+            save = checkpointing.saver(models)
+            run_coroutine(program, followed, state, report=followed.report, save=save)
+            problem.tell_of(model.dropped)
+            if followed.stopped:
+                return
 
 
 def _attributes(models: Sequence[Any], targets: Targets, scale: float | None, dtype: type) -> dict[str, Any]:
@@ -234,26 +213,21 @@ def _attributes(models: Sequence[Any], targets: Targets, scale: float | None, dt
 
     Gaps of objectives that are sums become `scale` times these, or, without one, those of means.
     """
-    if models and np.ndim(models[0].coef) == 2:  # of all classes at once
-        [model] = models
-        coef, level = by_class(model.coef, model.intercept)
-        figures = np.array([model.certified_gap / model.total_weight]), np.array([max(1, model.n_iter)])
-        found: dict[str, Any] = {"classes_": targets.classes, "coef_": coef.astype(dtype), "intercept_": level}
-        return {**found, "dual_gap_": figures[0], "n_iter_": figures[1]}
-    count, classes = len(targets.jobs), targets.classes
-    coefs: np.ndarray = np.zeros((count, max(model.n_columns for model in models)), dtype)
-    levels, gaps, steps = np.zeros(count), np.full(count, np.inf), np.ones(count, int)
-    for number, model in enumerate(models):
-        if len(model.coef):
-            coefs[number], levels[number], steps[number] = model.coef, model.intercept, max(1, model.n_iter)
-            gap = model.certified_gap
-            gaps[number] = gap / model.total_weight if scale is None else scale * gap
-    found = {"coef_": coefs, "intercept_": levels + targets.shifts, "dual_gap_": gaps}
+    begun = [model for model in models if len(model.coef)]
+    count, missing = len(targets.jobs), len(targets.jobs) - len(begun)
+    n_columns = max(model.n_columns for model in models)
+    found = [by_class(model.coef[None], np.array([model.intercept])) for model in begun]
+    found += [(np.zeros((1, 1, n_columns)), np.zeros((1, 1)))] * missing
+    coefs, levels = (np.concatenate(part, axis=1)[0] for part in zip(*found, strict=True))
+    known = [one.certified_gap / one.total_weight if scale is None else scale * one.certified_gap for one in begun]
+    steps = np.array([max(1, one.n_iter) for one in begun] + [1] * missing)
+    gaps = np.array(known + [np.inf] * missing)
+    values: dict[str, Any] = {"coef_": coefs.astype(dtype), "intercept_": levels + targets.shifts, "dual_gap_": gaps}
     if not all(getattr(model, "certified", True) for model in models):
-        found |= {"dual_gap_": np.full(count, np.nan), "stationarity_": gaps}
-    if classes is not None:
-        return {"classes_": classes, **found, "n_iter_": steps}
+        values |= {"dual_gap_": np.full(count, np.nan), "stationarity_": gaps}
+    if targets.classes is not None:
+        return {"classes_": targets.classes, **values, "n_iter_": steps}
     if count > 1:
-        return {**found, "n_iter_": steps.tolist()}
-    single = {**found, "n_iter_": steps}
+        return {**values, "n_iter_": steps.tolist()}
+    single = {**values, "n_iter_": steps}
     return {name: value[0] if name == "coef_" else value.item() for name, value in single.items()}

@@ -1,153 +1,165 @@
-"""The partitions of a cross-validation, here or on workers, and the runs of its folds."""
+"""The folds of a cross-validation: their solutions, what these predict, and what callbacks see of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.parallel import Parallel, delayed
 
-from schmp_estimators.core.engine.dynamic import Steps, run_coroutine, run_together
-from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds
-from schmp_estimators.core.places.place import Place
-from schmp_estimators.core.places.threads import one_blas_thread
-from schmp_estimators.core.reduction import tree_merge
-from schmp_estimators.linear.data.samples import Samples
-from schmp_estimators.linear.losses.base import Loss
-from schmp_estimators.linear.opening import explained, make_pieces
-from schmp_estimators.linear.programs.centred import Rows, Summary, centred_products, joined
-from schmp_estimators.linear.programs.choose import AT_HAND, is_small, make_problem
-from schmp_estimators.linear.programs.folds import Cuts, FetchAll, Plan, SummariseFolds, restore_folds, save_folds
-from schmp_estimators.linear.programs.homotopy import HomotopyProblem, ProblemAtHand
-from schmp_estimators.linear.programs.input import Extent, resolution
-from schmp_estimators.linear.programs.path import PathOptions
-
-#: Begins the steps of a run.
-Run = Callable[[], Steps]
+from schmp_estimators.core.door.inputs import is_dask
+from schmp_estimators.core.reduction import tree_sum
+from schmp_estimators.linear.data.samples import Samples, cut
+from schmp_estimators.linear.grids import Floats, Grid
+from schmp_estimators.linear.opening import Problem
+from schmp_estimators.linear.paths import Paths, solve_paths
+from schmp_estimators.linear.programs.folds import Decide, HeldOut
+from schmp_estimators.linear.programs.input import Label
+from schmp_estimators.linear.programs.path import Path
+from schmp_estimators.linear.targets import Targets, positives
 
 
-class FoldedProblem:
-    """Row partitions that are cut along folds.
+class Given(NamedTuple):
+    """Checked input of a fit, with the rows of weight zero."""
 
-    Parameters
-    ----------
-    plan : Plan
-    cuts : sequence of Cuts
-        Those of each partition.
-    extent : Extent
-        That of X.
-    rounds : Rounds or list of FoldedRows
-        The partitions on a cluster, or here, where threads may read them at the same time.
-    """
+    X: Any
+    y: NDArray[Any]
+    #: (n,), or None if there are none
+    weights: NDArray[np.float64] | None
 
-    def __init__(self, plan: Plan, cuts: Sequence[Cuts], extent: Extent, rounds: Any) -> None:
-        self.plan, self.extent = plan, extent
-        self._cuts, self._rounds = cuts, rounds
-        #: whether the user knows of columns that are left out
-        self.told = False
-        #: all rows in their order, where `fetch` has brought them
-        self.rows: Rows | None = None
+    def rows(self, used: NDArray[np.bool_]) -> Samples:
+        """Return the rows that are used; of an X on Dask the others are left out when it comes."""
+        weights = np.empty(0) if self.weights is None else self.weights[used]
+        if used.all() or is_dask(self.X):
+            return Samples(self.X, self.y[used], weights, None if used.all() else used)
+        return Samples(cut(self.X, used), self.y[used], weights, None)
 
-    def shape(self, number: int) -> tuple[Extent, int]:
-        """Return the extent of what a fold is fitted to, about, and how many partitions have a part of it.
 
-        The number after the last fold stands for all rows.
-        """
-        size = self.extent
-        if number == len(self.plan.folds):
-            return size, len(self._cuts)
-        n_rows = len(self.plan.folds[number][0])
-        stored = round(size.stored * n_rows / size.n_rows)
-        n_partitions = sum(cuts.is_fitted_to(number) for cuts in self._cuts)
-        return size._replace(n_rows=n_rows, stored=stored), n_partitions
+class Common(NamedTuple):
+    """What all folds have in common, for one target or all classes, and one L1 ratio."""
 
-    def held_out(self, number: int) -> NDArray[np.int64]:
-        """Return the rows that a fold holds out, in the order in which partitions have them."""
-        return np.concatenate([cuts.held_out(number) for cuts in self._cuts])
+    problem: Problem
+    asked: Any
+    grid: Any
+    targets: Targets
+    folds: Sequence[tuple[Any, Any]]
+    samples: Given
+    #: numbers of the samples that count, and arguments of the scorer
+    counted: NDArray[np.int64]
+    scored: Mapping[str, Any]
 
-    def run(self, runs: Sequence[Run], n_jobs: int | None = None) -> list[Any]:
-        """Run coroutines, each of which works on a fold of its own, and return what they return.
+    def of_target(self, number: int) -> Common:
+        """Return the same for one of several targets."""
+        if self.targets.n_targets == 1:
+            return self
+        y = self.samples.y[:, number]
+        targets, samples = self.targets.of(number), self.samples._replace(y=y)
+        return self._replace(problem=self.problem.of_target(number), targets=targets, samples=samples)
 
-        Here `n_jobs` threads take one at a time; on a cluster several are under way.
-        """
-        if isinstance(self._rounds, Rounds):
-            with one_blas_thread():
-                return run_together(runs, self._rounds, self.plan.n_at_a_time(self.extent))
-        return list(Parallel(n_jobs=n_jobs, prefer="threads")(delayed(self._run_here)(run) for run in runs))
 
-    def fetch(
-        self, solver: str, options: PathOptions, loss: Loss
-    ) -> Callable[[int, Sequence[int]], ProblemAtHand | None]:
-        """Return what returns the problem of a fold, if this solver needs no rounds, or None.
+class Fold:
+    """The fits of a fold, of each class that it has; the number after the last stands for all samples."""
 
-        It gets the number of the fold, that after the last for all rows, and those of classes that are fitted.
-        """
-        size, eps, small = self.extent, resolution(self.extent.dtype), is_small(self.extent)
-        if solver not in AT_HAND or (small and not self.plan.copies(size)):
-            return lambda *_: None
-        if small:
-            rows = self.rows = joined(self.run([partial(_asked, FetchAll())])[0])
-            fits = [*(train for train, _ in self.plan.folds), slice(None)]
+    def __init__(self, given: Common, problem: Problem) -> None:
+        self.given, self._problem, targets = given, problem, given.targets
+        self.codes: Sequence[int] = ()
+        #: number of the class of each fit, which is fitted against all others
+        self.labels: Sequence[int] = ()
+        self._jobs = targets.jobs
+        if targets.classes is not None:
+            self.codes = np.unique(targets.responses[problem.fitted]).astype(int).tolist()
+        if targets.labels:
+            self.labels = [self.codes[k] for k in positives(len(self.codes))]
+            self._jobs = [Label(label) for label in self.labels]
+        self.paths: Paths | None = None
+        self._under_way: Path | None = None
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """Numbers of the samples held out."""
+        return self.given.counted[self._problem.tested]
+
+    def solve(self, grid: Grid, report: Callable[[], bool] | None = None) -> Paths:
+        """Solve for all penalties of a grid; of one function `report` is called after each of them, if that is long."""
+
+        def heard(path: Path) -> bool:
+            self._under_way = path
+            return report is not None and report()
+
+        given = self.given
+        of = self._problem, given.asked, grid, given.targets.unit, self._jobs, self.labels
+        self.paths = solve_paths(*of, report=heard if report is not None and len(self._jobs) == 1 else None)
+        return self.paths
+
+    @cached_property
+    def _solutions(self) -> tuple[Floats, Floats]:
+        assert self.paths is not None
+        return self.paths.solutions()
+
+    def held_out(self, score: Any) -> Floats:
+        """Return the mean scores, for each penalty, on the samples held out."""
+        assert self.paths is not None
+        functions, here = self.paths.functions(), self._problem.held_out()
+        if here is None:
+            sums, total = tree_sum(self._problem.do(HeldOut(functions, score, self._problem.target or 0)))
         else:
-            found = zip(*self.run([partial(_asked, SummariseFolds())])[0], strict=True)
-            summaries = [tree_merge([part for part in parts if part is not None], Summary.united) for parts in found]
+            rows, weights = here
+            sums = score(functions.of(rows.columns[functions.columns]), rows.responses[0], weights)
+            total = float(weights.sum()) if len(weights) else float(rows.columns.shape[1])
+        found: Floats = sums / total
+        return found
 
-        def problem(number: int, classes: Sequence[int]) -> ProblemAtHand | None:
-            with one_blas_thread():
-                if small:
-                    given = rows.part(fits[number]).copy().labelled(classes), loss, options.penalty
-                    return make_problem(solver, *given, options.fit_intercept, eps)
-                data = centred_products(summaries[number], 1, options.fit_intercept, eps)
-                return None if data is None else HomotopyProblem(data, options.penalty, eps)
+    def decisions(self) -> Floats:
+        """Return what the functions are on the samples held out, shape (n_penalties, n_functions, n)."""
+        assert self.paths is not None
+        functions, here = self.paths.functions(), self._problem.held_out()
+        if here is not None:
+            return functions.of(here[0].columns[functions.columns])
+        return np.concatenate([one for one in self._problem.do(Decide(functions)) if one is not None], axis=2)
 
-        return problem
-
-    def close(self) -> None:
-        """Let go of the partitions."""
-        if isinstance(self._rounds, Rounds):
-            self._rounds.close()
+    def attributes(self, number: int) -> dict[str, Any]:
+        """Return the fitted attributes with one of the penalties."""
+        given, path = self.given, self._under_way
+        if self.paths is not None:
+            coef, levels = (part[number] for part in self._solutions)
         else:
-            self._rounds.clear()
+            assert path is not None
+            coef = np.zeros((1, len(path.means)))
+            coef[0, path.found[number].support] = path.found[number].coef
+            levels = path.found[number].level - coef @ path.means
+        return {f"{given.grid.name}_": float(given.grid.given[number]), **self.of_all_classes(coef, levels)}
 
-    def _run_here(self, run: Run) -> Any:
-        with one_blas_thread(), Rounds(Place(), self._rounds) as rounds:
-            return run_coroutine(lambda _: run(), rounds)
-
-
-def _asked(job: Any) -> Steps:
-    return (yield job)
-
-
-@contextmanager
-def open_folds(
-    estimator: Any,
-    samples: Samples,
-    responses: NDArray[Any],
-    weights: NDArray[Any],
-    plan: Plan,
-    place: Place,
-    name: str,
-) -> Iterator[FoldedProblem]:
-    """Give the partitions of a cross-validation, and let go of them in the end; see `open_rows`."""
-    with ExitStack() as stack:
-        pieces, size = make_pieces(stack, estimator, samples, responses, weights, place, None, name, plan)
-        cuts = [piece.parts[0] for piece in pieces]
-        if place.is_local:
-            with one_blas_thread():
-                rounds: Any = [_made(pieces, number) for number in range(len(pieces))]
-        else:
-            rounds = stack.enter_context(Rounds(place, pieces, name, Keeper(save_folds, restore_folds)))
-        del pieces
-        with explained(estimator, samples.X):
-            yield FoldedProblem(plan, cuts, size, rounds)
+    def of_all_classes(self, coef: Floats, levels: Floats) -> dict[str, Any]:
+        """Return coefficients and intercepts for which classes that this fold has not are impossible."""
+        classes, levels = self.given.targets.classes, levels + self.given.targets.shifts
+        if classes is None:
+            return {"coef_": coef[0], "intercept_": float(levels[0])}
+        if len(self.codes) < len(classes) and self.labels:
+            signs = np.array([[-1.0], [1.0]]) if len(self.codes) == 2 else np.ones((len(self.codes), 1))
+            whole, intercept = np.zeros((len(classes), coef.shape[1])), np.full(len(classes), -np.inf)
+            whole[list(self.codes)] = signs * coef
+            intercept[list(self.codes)] = signs[:, 0] * levels
+            coef, levels = whole, intercept
+        return {"classes_": classes, "coef_": coef, "intercept_": levels}
 
 
-def _made(pieces: list[Any], number: int) -> Any:
-    """Make a partition, and let go of what it is made of."""
-    piece: Piece = pieces[number]
-    pieces[number] = None
-    return piece.function(*piece.parts)
+class Penalties:
+    """Tells callbacks of one penalty of a fold after the other, until one of them ends the path."""
+
+    def __init__(self, task: Any, data: dict[str, Any], fold: Fold, count: int) -> None:
+        self._task, self._data, self._fold, self._most = task, data, fold, count
+        self.count, self._step = 0, self._begun()
+
+    def _begun(self) -> Any:
+        return self._task.subcontext(task_name="penalty").call_on_fit_task_begin(**self._data)
+
+    def told(self) -> bool:
+        """Tell of a penalty; returns whether the path ends."""
+        attributes = partial(self._fold.attributes, self.count)
+        self.count += 1
+        stops = bool(self._step.call_on_fit_task_end(**self._data, reconstruction_attributes=attributes))
+        if not stops and self.count < self._most:
+            self._step = self._begun()
+        return stops or self.count == self._most

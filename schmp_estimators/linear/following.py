@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+
+from sklearn.exceptions import ConvergenceWarning
 
 from schmp_estimators.core.engine.dynamic import PlaceOfRounds
 from schmp_estimators.core.following import FollowedEstimator, without_itself
@@ -82,3 +85,15 @@ class Followed:
         """Apply function(partition, job) to every partition, as a part of a step."""
         self._follower.begin()
         return self._rounds.submit(function, job, is_sum=is_sum)
+
+
+def warn_of_gap(gap: float, tolerance: float, weight: float, n_iter: int, max_iter: int, what: str) -> None:
+    """Warn of a fit that stopped for another reason than its gap; both are those of rows of this weight."""
+    reason = f"stopped after max_iter={max_iter}" if n_iter >= max_iter else f"ended in step {n_iter}"
+    warnings.warn(
+        f"{what} {reason} with a duality gap of {gap / weight:.3g}, above the tolerance of {tolerance / weight:.3g}. "
+        "Increase max_iter or tol, or scale the columns of X; with fewer updates at a time (n_parallel) random "
+        "schedules do not diverge.",
+        ConvergenceWarning,
+        stacklevel=3,
+    )

@@ -2,19 +2,17 @@
 
 import os
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from schmp_estimators.core.engine.dynamic import Steps, Sum
 from schmp_estimators.linear.cross_validated import CrossValidated
 from schmp_estimators.linear.fitting import SparseModel
-from schmp_estimators.linear.fold_paths import Fold
 from schmp_estimators.linear.grids import Alphas, Grid
 from schmp_estimators.linear.pairs import Pair, check_pair, find_loss, make_penalty
-from schmp_estimators.linear.paths import Path
+from schmp_estimators.linear.paths import path_of
 from schmp_estimators.linear.penalties.base import Penalty
-from schmp_estimators.linear.programs.folds import HeldOutLoss, OfFold
 from schmp_estimators.linear.texts import check_arguments, described, keep
 
 
@@ -205,19 +203,6 @@ class SparseGLMCV(Pair, CrossValidated):
         found: Penalty = make_penalty(self, self, 1.0, ratio)
         return found
 
-    def _score(self, given: Any, params: Any, kept: Any, fold: Fold) -> Steps:
-        """Return the deviance."""
-        job = HeldOutLoss(fold.given.loss, fold.functions(), fold.labels)
-        losses, total = yield Sum(OfFold(fold.number, job))
-        return 2.0 * losses / total
-
-
-class _Asked:
-    """The arguments of a function."""
-
-    def __init__(self, given: dict[str, Any]) -> None:
-        vars(self).update(given)
-
 
 @described
 def sparse_glm_path(
@@ -287,10 +272,7 @@ def sparse_glm_path(
     ((200, 5), 0)
     """
     check_arguments(sparse_glm_path, locals())
-    asked = _Asked(locals())
+    asked = SimpleNamespace(**locals())
     check_pair(asked)
-    fits: dict[str, Any] = {"fit_intercept": fit_intercept, "max_iter": max_iter, "tol": tol}
-    fits |= {"class_weight": class_weight, "max_explained": max_explained}
     unit = partial(make_penalty, asked, strength=1.0, ratio=l1_ratio)
-    path = Path("sparse_glm_path", "The model", find_loss(loss), Alphas.of(alphas, eps), unit, **fits)
-    return path(X, y, sample_weight)
+    return path_of("sparse_glm_path", "The model", find_loss(loss), Alphas.of(alphas, eps), unit, locals())

@@ -1,7 +1,7 @@
 """The penalties of a path or of a cross-validation, in the units of the user."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
@@ -33,6 +33,10 @@ class Grid(ABC):
     ratio: float
     #: of a penalty
     name: ClassVar[str]
+
+    def at(self, values: Floats) -> Self:
+        """Return the same penalties, given."""
+        return replace(self, given=values, count=len(values))
 
     @abstractmethod
     def values(self, largest: float, total: float, unit: float) -> Floats:

@@ -7,17 +7,14 @@ from typing import Any
 import numpy as np
 from sklearn.base import MultiOutputMixin
 
-from schmp_estimators.core.engine.dynamic import Steps, Sum
 from schmp_estimators.linear.cross_validated import CrossValidated
 from schmp_estimators.linear.fitting import SparseModel
-from schmp_estimators.linear.fold_paths import Fold
 from schmp_estimators.linear.grids import Alphas, Grid
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.losses.squared import Squared
-from schmp_estimators.linear.paths import Path
+from schmp_estimators.linear.paths import path_of
 from schmp_estimators.linear.penalties.choose import unit_penalty
 from schmp_estimators.linear.predicting import LinearRegressor
-from schmp_estimators.linear.programs.folds import OfFold, SquaredErrors
 from schmp_estimators.linear.texts import check_arguments, described, keep
 
 
@@ -190,12 +187,6 @@ class PrioritizedLassoCV(MultiOutputMixin, CrossValidated, LinearRegressor):
     def _grid(self) -> Grid:
         return Alphas.of(self.alphas, self.eps)
 
-    def _score(self, given: Any, params: Any, kept: Any, fold: Fold) -> Steps:
-        """Return the mean squared error."""
-        [function] = fold.functions()
-        errors, total = yield Sum(OfFold(fold.number, SquaredErrors(function)))
-        return errors / total
-
 
 @described
 def prioritized_lasso_path(
@@ -271,10 +262,5 @@ def prioritized_lasso_path(
     ((200, 5), 0)
     """
     check_arguments(prioritized_lasso_path, locals())
-    shape = {"l1_ratio": l1_ratio, "penalty_factors": penalty_factors, "positive": positive}
-    fits: dict[str, Any] = {"fit_intercept": fit_intercept, "max_iter": max_iter, "tol": tol}
-    fits |= {"max_explained": max_explained}
-    penalty = partial(unit_penalty, **shape)
-    return Path("prioritized_lasso_path", "The Lasso", Squared(), Alphas.of(alphas, eps), penalty, **fits)(
-        X, y, sample_weight
-    )
+    penalty = partial(unit_penalty, l1_ratio=l1_ratio, penalty_factors=penalty_factors, positive=positive)
+    return path_of("prioritized_lasso_path", "The Lasso", Squared(), Alphas.of(alphas, eps), penalty, locals())

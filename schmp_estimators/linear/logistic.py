@@ -2,7 +2,7 @@
 
 import inspect
 import os
-from collections.abc import Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,18 +11,17 @@ from sklearn.metrics import get_scorer, make_scorer
 from sklearn.utils.validation import _check_method_params
 
 from schmp_estimators.core.door.inputs import is_dask
-from schmp_estimators.core.engine.dynamic import Steps, Sum
-from schmp_estimators.core.places.place import Place
-from schmp_estimators.linear.cross_validated import CrossValidated, Given, brief
+from schmp_estimators.linear.cross_validated import CrossValidated, brief
+from schmp_estimators.linear.data.samples import cut
 from schmp_estimators.linear.fitting import SparseModel
-from schmp_estimators.linear.fold_paths import Fold
-from schmp_estimators.linear.grids import Grid, Weights, positive_values
+from schmp_estimators.linear.folding import Fold
+from schmp_estimators.linear.grids import Floats, Grid, Weights, positive_values
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.losses.logistic import Logistic
-from schmp_estimators.linear.paths import Path
+from schmp_estimators.linear.paths import path_of
 from schmp_estimators.linear.penalties.choose import unit_penalty
 from schmp_estimators.linear.predicting import LinearClassifier
-from schmp_estimators.linear.programs.folds import Decisions, OfFold, Right
+from schmp_estimators.linear.programs.folds import Right
 from schmp_estimators.linear.texts import check_arguments, described, keep
 
 #: Part of the objective at zero below which gaps are rounding.
@@ -225,41 +224,40 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
     def _scorer(self) -> Any:
         return get_scorer(self.scoring or "accuracy")
 
-    def _final(self, context: Any, place: Place, given: Given) -> SparseLogisticRegression:
+    def _final(self, fit: Callable[[Any], list[Any]]) -> SparseLogisticRegression:
         """Fit on all samples; a gap that is small beside the objective at zero may be large beside the one reached."""
-        model, models = self._model(self.C_).set_params(warm_start=True), list[Any]()
-        self._fit_all(context, model, place, given, models=models)
+        model = self._model(self.C_).set_params(warm_start=True)
+        models = fit(model)
         parts = np.array([one.objective / one.null_objective for one in models])
         gaps = np.array([one.certified_gap / one.null_objective for one in models])
-        if (gaps <= self.tol * parts).all():
-            return model
-        steps = model.n_iter_
-        self._fit_all(context, model.set_params(tol=max(self.tol * float(parts.min()), _ROUNDING)), place, given)
-        model.n_iter_ = model.n_iter_ + steps
+        if not (gaps <= self.tol * parts).all():
+            steps = model.n_iter_
+            fit(model.set_params(tol=max(self.tol * float(parts.min()), _ROUNDING)))
+            model.n_iter_ = model.n_iter_ + steps
         return model
 
-    def _score(self, given: Given, params: Mapping[str, Any], kept: np.ndarray, fold: Fold) -> Steps:
-        """Return the score of a fold's present fit."""
-        if self.scoring in (None, "accuracy") and set(params) <= {"sample_weight"}:
-            right, total = yield Sum(OfFold(fold.number, Right(fold.functions(), fold.codes)))
-            return right / total
-        classes = fold.given.targets.classes
-        partials = yield OfFold(fold.number, Decisions(fold.functions()))
-        values = np.concatenate([one for one in partials if one is not None], axis=1)
-        rows = kept[fold.given.problem.held_out(fold.number)]
-        options = _check_method_params(given.y, params, indices=rows)
-        scorer = _knowing_classes(self._scorer(), classes)
-        if hasattr(scorer, "_response_method") or is_dask(given.X):
-            model, X = _model_of(fold.of_all_classes(np.eye(len(values)), np.zeros(len(values)))), values.T
-        else:
-            model, X = _model_of(fold.attributes()), fold.held_out_rows(given.X, rows)
-        value = float(scorer(model, X, given.y[rows], **options))
-        if np.isnan(value):
+    def _scores(self, fold: Fold) -> Floats:
+        """Return scores."""
+        if self.scoring in (None, "accuracy") and set(fold.given.scored) <= {"sample_weight"}:
+            return fold.held_out(Right(fold.codes))
+        samples, decisions = fold.given.samples, fold.decisions()
+        options = _check_method_params(samples.y, fold.given.scored, indices=fold.rows)
+        scorer = _knowing_classes(self._scorer(), fold.given.targets.classes)
+        by_decisions, rows = hasattr(scorer, "_response_method") or is_dask(samples.X), None
+        found = []
+        for number, values in enumerate(decisions):
+            if by_decisions:
+                model, X = _model_of(fold.of_all_classes(np.eye(len(values)), np.zeros(len(values)))), values.T
+            else:
+                rows = cut(samples.X, fold.rows) if rows is None else rows
+                model, X = _model_of(fold.attributes(number)), rows
+            found.append(float(scorer(model, X, samples.y[fold.rows], **options)))
+        if np.isnan(found).any():
             raise ValueError(
                 f"scoring={self.scoring!r} is NaN on a fold of cv={brief(self.cv)}; give a splitter that holds out "
                 "samples of every class, such as StratifiedKFold, or fewer folds"
             )
-        return value
+        return np.array(found)
 
 
 def _model_of(attributes: dict[str, Any]) -> SparseLogisticRegression:
@@ -359,8 +357,5 @@ def sparse_logistic_path(
     """
     check_arguments(sparse_logistic_path, locals())
     penalty = partial(unit_penalty, l1_ratio=l1_ratio, penalty_factors=penalty_factors)
-    fits: dict[str, Any] = {"fit_intercept": fit_intercept, "max_iter": max_iter, "tol": tol}
-    fits |= {"max_explained": max_explained, "class_weight": class_weight}
-    grid, what = Weights.of(Cs, eps), "Logistic regression"
-    path = Path("sparse_logistic_path", what, Logistic(), grid, penalty, **fits)
-    return path(X, y, sample_weight)
+    grid = Weights.of(Cs, eps)
+    return path_of("sparse_logistic_path", "Logistic regression", Logistic(), grid, penalty, locals())

@@ -1,117 +1,215 @@
-"""What the L1-penalised estimators share: validated input, weights, the run, the warning when it fell short."""
+"""Problems: the rows of X that are used, here or on workers, ready for solvers."""
 
 from __future__ import annotations
 
-import hashlib
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from copy import copy
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 
 from schmp_estimators.core.door.inputs import is_dask
 from schmp_estimators.core.door.rows import Rows
 from schmp_estimators.core.door.rows import open_rows as open_parts
-from schmp_estimators.core.engine.dynamic import PlaceOfRounds, Save, apply_job, run_coroutine
+from schmp_estimators.core.engine.dynamic import Coroutine, PlaceOfRounds, apply_job, run_coroutine
 from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds
-from schmp_estimators.core.following import undone_on_error
-from schmp_estimators.core.places.place import Place, begun_anew, choose_place
+from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.reduction import tree_merge
-from schmp_estimators.linear.by_blocks import has_blocks
-from schmp_estimators.linear.checkpoint import Checkpointing
-from schmp_estimators.linear.data.samples import (
-    Samples,
-    any_dask,
-    check_finite,
-    check_length,
-    explain_sums,
-)
-from schmp_estimators.linear.following import Followed
-from schmp_estimators.linear.losses.base import Loss
-from schmp_estimators.linear.penalties.base import Penalty, fields_of
-from schmp_estimators.linear.penalties.choose import factors_of
+from schmp_estimators.linear.data.samples import Samples, check_finite, check_length, explain_sums
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.centred import Fetch, Summarise, Summary, centred_products, joined
-from schmp_estimators.linear.programs.choose import AT_HAND, choose_solver, is_small, make_problem
-from schmp_estimators.linear.programs.folds import Plan, fold_parts, fold_rows
+from schmp_estimators.linear.programs.choose import AT_HAND, is_small, make_problem
+from schmp_estimators.linear.programs.folds import Plan, Release, SummariseGroups, Take, restore_fold, save_fold
 from schmp_estimators.linear.programs.homotopy import HomotopyProblem, ProblemAtHand
 from schmp_estimators.linear.programs.input import Extent, split_rows
 from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, SumsError
-from schmp_estimators.linear.programs.resolve import Resolve
-
-#: A program, and the job that makes partitions ready for it, where they are not.
-Fit = tuple[Resolve, Any]
-
-
-def fit_where_input_is(estimator: Any, X: Any, y: Any, sample_weight: Any, label: str) -> Any:
-    """Fit by the estimator's `_fit_on`, here or on the cluster; a fit that fails leaves the earlier one as it was."""
-    is_dask_input = any_dask(X, y, sample_weight)
-    chosen = choose_place(estimator.n_jobs, is_dask=is_dask_input, label=label)
-    with undone_on_error(estimator), one_blas_thread(), chosen as place:
-        return begun_anew(place, lambda: estimator._fit_on(place, X, y, sample_weight))
 
 
 class Problem:
-    """Row partitions of a problem, here or on workers, ready for rounds."""
+    """Row partitions of a problem, here or on workers, and of a fold those of the rows that it is fitted to.
 
-    def __init__(self, rounds: Rounds, size: Extent, n_targets: int = 1) -> None:
-        self.rounds, self.extent, self.n_targets = rounds, size, n_targets
+    Parameters
+    ----------
+    place : Place
+    pieces : list
+        The partitions, or how they are made; it is emptied.
+    size : Extent
+        That of X.
+    n_targets : int
+    name : str
+        What tasks are called on the dashboard.
+    plan : Plan, optional
+        The folds of a cross-validation.
+    """
+
+    def __init__(
+        self, place: Place, pieces: list[Any], size: Extent, n_targets: int, name: str, plan: Plan | None = None
+    ) -> None:
+        self._place, self._name, self._plan = place, name, plan
+        self.extent, self.n_targets, self._n_pieces = size, n_targets, len(pieces)
+        #: partitions in this process, of which each fold takes its rows
+        self._first: list[Any] = []
+        if place.is_local and plan is not None:
+            with one_blas_thread():
+                self._first = pieces = [_made(pieces.pop(0)) for _ in range(len(pieces))]
+        keeper = (parts.save_partition, parts.restore_partition) if plan is None else (save_fold, restore_fold)
+        self.rounds = Rounds(place, pieces, name, Keeper(*keeper))
+        #: the problem of all rows; of a fold its number, the job that takes its rows, and how many that has taken
+        self._whole, self._number = self, -1
+        self._take: Take | None = None
+        self._counts: list[int] = []
+        self._rows: Any = None
+        self._groups: Any = None
+        #: number of the target, if it is one of several
+        self.target: int | None = None
         #: whether the user knows of columns that are left out
-        self.told = False
-
-    @property
-    def n_partitions(self) -> int:
-        """Number of partitions."""
-        return self.rounds.n_partitions
+        self._told: list[bool] = []
 
     def do(self, job: Any) -> list[Any]:
         """Apply one job to all partitions, and return their answers."""
+        self._begin()
+        return self._answers(job)
+
+    def _answers(self, job: Any) -> list[Any]:
         rounds: PlaceOfRounds = self.rounds
         return rounds.collect(rounds.submit(apply_job, job))
 
+    def _begin(self) -> None:
+        """Take the rows of a fold, once something is to be done with them where they are."""
+        if self._take is not None and not self._counts:
+            self._counts = self._answers(self._take)
 
-def find_solver(asked: Any, size: Extent, n_fits: int, loss: Loss, penalty: Penalty) -> str:
-    """Return which solver a fit takes; see `choose_solver`, which does not know of blocks."""
-    return "blocks" if has_blocks(loss, penalty) else choose_solver(asked, size, n_fits, penalty, loss)
+    @property
+    def n_partitions(self) -> int:
+        """Number of partitions with rows."""
+        self._begin()
+        return sum(map(bool, self._counts)) if self._counts else self._n_pieces
+
+    def run(self, program: Coroutine, report: Any = None) -> None:
+        """Run a coroutine to its end."""
+        self._begin()
+        with one_blas_thread():
+            run_coroutine(program, self.rounds, report=report)
+
+    def tell_of(self, dropped: NDArray[np.int64]) -> None:
+        """Warn of columns that are left out, once."""
+        if len(dropped) and not self._told:
+            self._told.append(True)
+            _warn_of_dropped(dropped)
+
+    @contextmanager
+    def fold(self, number: int) -> Iterator[Problem]:
+        """Give the problem of the rows that a fold is fitted to; the number after the last stands for all rows.
+
+        Here several of them may be under way, in threads.
+        """
+        assert self._plan is not None
+        one, size = copy(self), self.extent
+        if self._place.is_local:
+            one.rounds = Rounds(Place(), self._first, self._name)
+        one._number, one._take = number, self._plan.take(number)
+        n_rows = len(np.arange(size.n_rows)[one.fitted])
+        one.extent = size._replace(n_rows=n_rows, stored=round(size.stored * n_rows / size.n_rows))
+        yield one
+        if one._counts:
+            one._answers(Release())
+
+    def of_target(self, number: int) -> Problem:
+        """Return the problem of one of several targets."""
+        one = copy(self)
+        one.target, one.n_targets = number, 1
+        return one
+
+    @property
+    def is_local(self) -> bool:
+        """Whether partitions are in this process."""
+        return bool(self._place.is_local)
+
+    @property
+    def fitted(self) -> Any:
+        """Rows that this fold is fitted to."""
+        assert self._plan is not None
+        return slice(None) if self._number == len(self._plan.folds) else self._plan.folds[self._number][0]
+
+    @property
+    def tested(self) -> NDArray[np.int64]:
+        """Rows that this fold holds out."""
+        assert self._plan is not None
+        return self._plan.folds[self._number][1]
+
+    @property
+    def whole_extent(self) -> Extent:
+        """That of X, also of a fold."""
+        return self._whole.extent
+
+    @property
+    def has_empty_partitions(self) -> bool:
+        """Whether a partition has no rows."""
+        return self.n_partitions < self._n_pieces
+
+    def held_out(self) -> tuple[Any, NDArray[np.float64]] | None:
+        """Return the rows that this fold holds out, and what they weigh in scores, if all rows are here."""
+        if self._whole._rows is None or self._plan is None:
+            return None
+        rows, weights = self._of_target(self._whole._rows.part(self.tested)), self._plan.weights
+        return rows, weights[self.tested] if len(weights) else rows.weights
+
+    def at_hand(
+        self, solver: str, loss: Any, penalty: Any, fit_intercept: bool, labels: Sequence[int] = ()
+    ) -> ProblemAtHand | None:
+        """Return what one of the solvers `AT_HAND` solves at this place, for a penalty of strength one.
+
+        `labels` are the numbers of classes that are fitted, each against all others.  None if it is to be solved by
+        rounds.
+        """
+        whole, eps = self._whole, parts.resolution(self.extent.dtype)
+        if solver not in AT_HAND:
+            return None
+        with one_blas_thread():
+            if is_small(self.whole_extent):
+                rows = self._rows_here().labelled(labels)
+                return make_problem(solver, rows, loss, penalty, fit_intercept, eps)
+            summary = (
+                self._summary() if self.target is None else self._summary().of_target(self.target, whole.n_targets)
+            )
+            data = centred_products(summary, self.n_targets, fit_intercept, eps)
+            return None if data is None else HomotopyProblem(data, penalty, eps)
+
+    def _rows_here(self) -> Any:
+        """Return the rows, which may be overwritten."""
+        whole = self._whole
+        if self._plan is None:
+            return joined(self.do(Fetch()))
+        if whole._rows is None:
+            whole._rows = joined(self.do(Fetch()))
+        return self._of_target(whole._rows.part(self.fitted).copy())
+
+    def _of_target(self, rows: Any) -> Any:
+        several = self.target is not None
+        return rows._replace(responses=rows.responses[[self.target]]) if several else rows
+
+    def _summary(self) -> Summary:
+        whole = self._whole
+        if self._plan is None or self._take is None or not self._take.can_be_united:
+            return tree_merge([one for one in self.do(Summarise()) if one is not None], Summary.united)
+        if whole._groups is None:
+            found = zip(*self.do(SummariseGroups(self._plan.n_groups)), strict=True)
+            whole._groups = [tree_merge([one for one in group if one is not None], Summary.united) for group in found]
+        chosen = [group for group, count in zip(whole._groups, self._take.train, strict=True) if count]
+        return tree_merge(chosen, Summary.united)
 
 
-def at_hand(
-    problem: Problem, solver: str, loss: Loss, penalty: Any, fit_intercept: bool, classes: Sequence[int] = ()
-) -> ProblemAtHand | None:
-    """Return what has to be known of a problem at this place, for a penalty of strength one.
-
-    `classes` are the numbers of those that are fitted, each against all others.  None if it is to be solved by rounds.
-    """
-    size, eps = problem.extent, parts.resolution(problem.extent.dtype)
-    if solver not in AT_HAND:
-        return None
-    with one_blas_thread():
-        if is_small(size):
-            rows = joined(problem.do(Fetch())).labelled(classes)
-            return make_problem(solver, rows, loss, penalty, fit_intercept, eps)
-        summary = tree_merge(problem.do(Summarise()), Summary.united)
-        data = centred_products(summary, problem.n_targets, fit_intercept, eps)
-        return None if data is None else HomotopyProblem(data, penalty, eps)
-
-
-def identity_of(estimator: Any, problem: Problem, penalty: Any) -> dict[str, Any]:
-    """Return what a checkpoint knows of the penalty, also by the names of parameters, of the loss and the type of X."""
-    named = {name: repr(getattr(estimator, name, None)) for name in ("alpha", "C", "loss", "l1_ratio", "positive")}
-    named["penalty_factors"] = _digest([factors_of(estimator, estimator.penalty_factors)])
-    return {**named, "penalty": _digest(fields_of(penalty)), "dtype": str(problem.extent.dtype)}
-
-
-def _digest(values: Iterable[Any]) -> str:
-    return hashlib.sha256(b"".join(np.asarray(value, np.float64).tobytes() for value in values)).hexdigest()
+def _made(piece: Any) -> Any:
+    return piece.function(*piece.parts) if isinstance(piece, Piece) else piece
 
 
 @contextmanager
-def open_rows(
+def open_problem(
     estimator: Any,
     samples: Samples,
     responses: NDArray[Any],
@@ -120,8 +218,9 @@ def open_rows(
     *,
     n_shards: int | None = None,
     name: str = "lasso",
+    plan: Plan | None = None,
 ) -> Iterator[Problem]:
-    """Give the row partitions of a problem, and let go of them in the end.
+    """Give a problem, and let go of its rows in the end.
 
     Parameters
     ----------
@@ -135,59 +234,36 @@ def open_rows(
         Number of partitions, at most one a row; of an X on Dask at most one a chunk of rows.
     name : str
         What tasks are called on the dashboard.
-    """
-    with ExitStack() as stack:
-        pieces, size = make_pieces(stack, estimator, samples, responses, weights, place, n_shards, name)
-        rounds = stack.enter_context(Rounds(place, pieces, name, Keeper(parts.save_partition, parts.restore_partition)))
-        del pieces
-        with explained(estimator, samples.X):
-            yield Problem(rounds, size, len(np.atleast_2d(responses)))
-
-
-@contextmanager
-def explained(estimator: Any, X: Any) -> Iterator[None]:
-    """Raise scikit-learn's error where the sums over an X in memory are not finite because X is not."""
-    try:
-        yield
-    except SumsError as error:
-        if is_dask(X):
-            raise
-        raise explain_sums(error, X, type(estimator).__name__) from None
-
-
-def make_pieces(
-    stack: ExitStack,
-    estimator: Any,
-    samples: Samples,
-    responses: NDArray[Any],
-    weights: NDArray[Any],
-    place: Place,
-    n_shards: int | None,
-    name: str,
-    plan: Plan | None = None,
-) -> tuple[list[Any], Extent]:
-    """Return partitions, or how they are made where they will live, and the extent of what is used.
-
-    `plan` says how they are cut along folds.  Closing `stack` lets go of the chunks that they are made of.
+    plan : Plan, optional
+        The folds of a cross-validation.
     """
     responses = np.ascontiguousarray(np.atleast_2d(responses), dtype=np.float64)
     _check_squares(responses, weights)
-    if is_dask(samples.X):
-        read = partial(_read_part, type(estimator).__name__)
-        chunks = stack.enter_context(open_parts(read, samples.X, estimator, place=place))
-        pieces, size = _pieces(estimator, chunks, samples, responses, weights, n_shards, name, plan)
-        chunks.partitions = []  # here, each goes when a partition has been made of it
-        return pieces, size
-    size = parts.extent(samples.X)
-    count = parts.default_partitions(size) if n_shards is None else min(n_shards, size.n_rows)
-    partitions = split_rows(samples.X, responses, weights, count)
-    if plan is None:
-        return partitions, size
-    ends = np.cumsum([rows.matrix.n_rows for rows in partitions]).tolist()
-    return [
-        Piece(fold_rows, (plan.cuts(size, end - rows.matrix.n_rows, end), rows))
-        for rows, end in zip(partitions, ends, strict=True)
-    ], size
+    given = responses, weights, np.empty((0, len(samples.y))) if plan is None else plan.beside
+    with ExitStack() as stack:
+        if is_dask(samples.X):
+            read = partial(_read_part, type(estimator).__name__)
+            chunks = stack.enter_context(open_parts(read, samples.X, estimator, place=place))
+            pieces, size = _pieces(estimator, chunks, samples, given, n_shards, name)
+            chunks.partitions = []  # here, each goes when a partition has been made of it
+        else:
+            size = parts.extent(samples.X)
+            count = parts.default_partitions(size) if n_shards is None else min(n_shards, size.n_rows)
+            pieces = split_rows(samples.X, *given[:2], count, given[2])
+        try:
+            problem = Problem(place, pieces, size, len(responses), name, plan)
+            pieces.clear()
+            yield stack.enter_context(_closing(problem))
+        except SumsError as error:
+            if is_dask(samples.X):
+                raise
+            raise explain_sums(error, samples.X, type(estimator).__name__) from None
+
+
+@contextmanager
+def _closing(problem: Problem) -> Iterator[Problem]:
+    with problem.rounds:
+        yield problem
 
 
 def _check_squares(responses: NDArray[Any], weights: NDArray[Any]) -> None:
@@ -216,14 +292,13 @@ def _pieces(
     estimator: Any,
     chunks: Rows,
     samples: Samples,
-    responses: NDArray[Any],
-    weights: NDArray[Any],
+    given: tuple[NDArray[Any], NDArray[Any], NDArray[Any]],
     n_shards: int | None,
     name: str,
-    plan: Plan | None,
 ) -> tuple[list[Any], Extent]:
     """Return how partitions are made of chunks, leaving out those without rows, and the extent of what is used."""
     extents = chunks.here(chunks.each(parts.extent_of_part, f"{name}-extent"))
+    responses, weights, beside = given
     size = _check_extents(estimator, extents, samples)._replace(n_rows=responses.shape[1])
     lengths = [one.n_rows for one in extents]
     used = np.ones(sum(lengths), bool) if samples.used is None else samples.used
@@ -236,12 +311,8 @@ def _pieces(
         if first == last:
             continue
         mask = None if last - first == stop - start else used[start:stop]
-        values = parts.RowValues(responses[:, first:last], weights[first:last], mask)
-        given = values, *(chunks.partitions[number] for number in group)
-        if plan is None:
-            pieces.append(Piece(parts.join_parts, given))
-        else:
-            pieces.append(Piece(fold_parts, (plan.cuts(size, first, last), *given)))
+        values = parts.RowValues(responses[:, first:last], weights[first:last], mask, beside[:, first:last])
+        pieces.append(Piece(parts.join_parts, (values, *(chunks.partitions[number] for number in group))))
     return pieces, size
 
 
@@ -265,67 +336,6 @@ def _groups(chunks: list[int], lengths: list[int], n_groups: int | None) -> list
     for number, middle in zip(chunks, middles, strict=True):
         groups.setdefault(int(middle * n_groups), []).append(number)
     return list(groups.values())
-
-
-def solve(
-    program: Resolve,
-    problem: Problem,
-    followed: Followed | None = None,
-    state: Any = None,
-    save: Callable[[Save], None] | None = None,
-) -> None:
-    """Run the program from the start, or from a state that `save` was called with, followed if there is a follower."""
-    with one_blas_thread():
-        if followed is None:
-            run_coroutine(program, problem.rounds, state, save=save)
-        else:
-            run_coroutine(program, followed, state, report=followed.report, save=save)
-    tell_of(problem, program.model)
-
-
-def tell_of(problem: Any, model: Any) -> None:
-    """Warn of columns that are left out, once for each problem."""
-    if len(model.dropped) and not problem.told:
-        problem.told = True
-        _warn_of_dropped(model.dropped)
-
-
-def fit_each(
-    fits: Iterable[Fit],
-    models: list[Any],
-    problem: Problem,
-    followed: Followed,
-    checkpointing: Checkpointing,
-) -> None:
-    """Fit one program after the other, until a callback ends that, and add their models to `models`."""
-    resumed = checkpointing.resumed
-    for number, (program, job) in enumerate(fits):
-        model, state = program.model, resumed.state if number == resumed.target else None
-        if number < resumed.target:
-            model.restore(resumed.finished[number])
-        elif state is None:
-            if models:
-                model.follow(models[-1])
-            if job is not None:
-                problem.do(job)
-        models.append(model)
-        if number >= resumed.target:
-            solve(program, problem, followed, state, checkpointing.saver(models))
-            if followed.stopped:
-                return
-
-
-def warn_unless_converged(model: Any, max_iter: int, what: str) -> None:
-    """Warn if the fit stopped for another reason than its gap."""
-    if model.fell_short:
-        reason = f"stopped after max_iter={max_iter}" if model.n_iter >= max_iter else f"ended in step {model.n_iter}"
-        warnings.warn(
-            f"{what} {reason} with a duality gap of {model.gap / model.total_weight:.3g}, "
-            f"above the tolerance of {model.tolerance / model.total_weight:.3g}. Increase max_iter or tol, or scale "
-            "the columns of X; with fewer updates at a time (n_parallel) random schedules do not diverge.",
-            ConvergenceWarning,
-            stacklevel=3,
-        )
 
 
 def _warn_of_dropped(columns: NDArray[np.int64]) -> None:

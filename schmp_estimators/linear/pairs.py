@@ -7,7 +7,6 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import ClassifierTags, RegressorTags, Tags
 
 from schmp_estimators.core.door.masks import unmask
-from schmp_estimators.linear.by_blocks import is_joint
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.losses.huber import Huber
 from schmp_estimators.linear.losses.logistic import Logistic
@@ -20,7 +19,7 @@ from schmp_estimators.linear.penalties.group import Group, group_penalty
 from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.penalties.mcp import MCP
 from schmp_estimators.linear.predicting import Deciding
-from schmp_estimators.linear.programs.choose import kind_of
+from schmp_estimators.linear.programs.choose import is_joint, kind_of
 from schmp_estimators.linear.targets import classifies
 
 #: By name: what makes a loss, and what makes a penalty of a strength: of ratio, factors and `positive`.
@@ -56,8 +55,6 @@ def make_penalty(asked: Any, owner: Any, strength: float, ratio: Any, factors: A
     """
     given = asked.penalty
     if given == "group":
-        if isinstance(asked.penalty_factors, dict):
-            raise ValueError("penalty_factors of groups are given in their order: a list with one for each, not a dict")
         groups = range(owner.n_features_in_) if asked.groups is None else asked.groups
         return group_penalty(groups, owner.n_features_in_, asked.penalty_factors).scaled(strength)
     if isinstance(given, str):

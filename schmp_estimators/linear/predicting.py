@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -50,7 +50,8 @@ class LinearModel:
             dtype = getattr(self, "classes_", np.empty(0)).dtype
             return _apply_rows(self, _labels, X, n_outputs=None, dtype=dtype, name="logistic-predict")
         n_targets = len(self.coef_) if np.ndim(getattr(self, "coef_", 0)) == 2 else None
-        function: Any = _Means(self._loss_to_predict.mean) if hasattr(self._loss_to_predict, "mean") else _scores
+        loss = self._loss_to_predict
+        function: Any = partial(_means, loss.mean) if hasattr(loss, "mean") else _scores
         return _apply_rows(self, function, X, n_outputs=n_targets, dtype=np.float64, name="lasso-predict")
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -233,14 +234,9 @@ def _apply_to_chunk(function: Callable[[Any, Any], Any], owner: str, rows: Any, 
     return outputs if outputs.ndim == 2 else outputs[:, None]
 
 
-class _Means(NamedTuple):
-    """Makes predictions of decision values."""
-
-    mean: Callable[[Any], Any]
-
-    def __call__(self, values: Any, classes: Any) -> Any:
-        """Return them."""
-        return self.mean(values)
+def _means(mean: Callable[[Any], Any], values: Any, classes: Any) -> Any:
+    """Return predictions of decision values."""
+    return mean(values)
 
 
 def _scores(values: Any, classes: Any) -> Any:

@@ -1,17 +1,16 @@
 """From the responses of samples to what a loss is fitted to: numbers, or classes."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import column_or_1d
 
-from schmp_estimators.linear.by_blocks import is_joint
 from schmp_estimators.linear.data.samples import Samples
 from schmp_estimators.linear.losses.base import Loss
-from schmp_estimators.linear.programs.choose import is_quadratic
+from schmp_estimators.linear.programs.choose import is_joint, is_quadratic
 from schmp_estimators.linear.programs.input import Label, Target
 
 _SPREAD = "give a splitter that spreads each class over the folds, such as StratifiedKFold, or fewer folds"
@@ -35,9 +34,35 @@ class Targets(NamedTuple):
     shifts: Any = 0.0
 
     @property
+    def n_targets(self) -> int:
+        """Number of targets; classes are those of one."""
+        return len(np.atleast_2d(self.responses))
+
+    def of(self, number: int) -> "Targets":
+        """Return one of several targets."""
+        shifts = np.broadcast_to(self.shifts, self.n_targets)[number]
+        return self._replace(responses=self.responses[number], jobs=[self.jobs[number]], shifts=shifts)
+
+    @property
     def labels(self) -> Sequence[int]:
         """Numbers of the classes that are fitted one after the other, each against all others."""
         return [job.code for job in self.jobs if isinstance(job, Label)]
+
+
+def of_classes(loss: Any, classes: Any) -> Any:
+    """Return a loss, of all classes at once with a decision value for each."""
+    return replace(loss, n_outputs=len(classes)) if is_joint(loss) else loss
+
+
+def by_class(coefs: Any, levels: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return coefficients and intercepts of t solutions as rows of decision functions, (t, k, p) and (t, k).
+
+    They are (t, p) and (t,) of one output, and of all K classes at once (t, K, p) and (t, K); of two classes there is
+    one function, the difference of both.
+    """
+    if coefs.ndim == 2:
+        return coefs[:, None], levels[:, None]
+    return (coefs[:, 1:] - coefs[:, :1], levels[:, 1:] - levels[:, :1]) if coefs.shape[1] == 2 else (coefs, levels)
 
 
 def classifies(loss: Loss) -> bool:
@@ -92,54 +117,18 @@ def without_unit(weights: np.ndarray) -> tuple[np.ndarray, float]:
     return weights, 1.0
 
 
-class FoldTargets(NamedTuple):
-    """What is fitted in a cross-validation."""
+def check_folds(targets: Targets, y: np.ndarray, fitted: np.ndarray, folds: Sequence[tuple[Any, Any]], cv: str) -> None:
+    """Raise ValueError if a fold is fitted to samples of one class, or not to all, if the loss is one of all.
 
-    #: of the samples that count: responses, or numbers of classes
-    codes: np.ndarray
-    #: of all samples: responses or labels, what they weigh in fits, if anything is said, and whether they are fitted
-    y: np.ndarray
-    factors: np.ndarray | None
-    fitted: np.ndarray
-    #: the same weights, if they are not all alike, and else what each is
-    weights: np.ndarray | None
-    unit: float
-    classes: np.ndarray | None
-    #: what has been taken from responses
-    shift: float = 0.0
-    #: whether the loss is one of all classes at once
-    joint: bool = False
-
-    def check_folds(self, folds: Sequence[tuple[Any, Any]], cv: str) -> None:
-        """Raise ValueError if a fold is fitted to samples of one class, or not to all, of a loss of all."""
-        for train, _ in folds if self.classes is not None else ():
-            found = np.unique(self.y[train][self.fitted[train]])
-            count = 0 if self.classes is None else len(self.classes)
-            if self.joint and len(found) < count:
-                raise ValueError(f"cv={cv} leaves {len(found)} of {count} classes to fit a fold to; {_SPREAD}")
-            if len(found) < 2:
-                raise ValueError(f"cv={cv} leaves one class only, {found[0]!r}, to fit a fold to; {_SPREAD}")
-
-
-def find_fold_targets(
-    loss: Loss, y: np.ndarray, weights: np.ndarray | None, class_weight: Any, counted: np.ndarray, fit_intercept: bool
-) -> FoldTargets:
-    """Return what a loss is fitted to; of all samples those count that have weight."""
-    factors, classes, shift = weights, None, 0.0
-    if classifies(loss):
-        classes, codes = find_classes(y[counted])
-        known = np.empty(0) if weights is None else weights[counted]
-        found, factors = class_weights(class_weight, classes, y[counted], known), None
-        if len(found):
-            factors = np.zeros(len(y))
-            factors[counted] = found
-    else:
-        codes = column_or_1d(y).astype(np.float64, copy=False)[counted]
-        shift = shifts_of(loss, codes, fit_intercept)
-        codes = codes - shift
-    fitted = counted if factors is None else factors > 0.0
-    used, unit = without_unit(np.empty(0) if factors is None else factors[counted])
-    return FoldTargets(codes, y, factors, fitted, factors if len(used) else None, unit, classes, shift, is_joint(loss))
+    `y` and `fitted` are of all samples: labels, and whether they are fitted at all.
+    """
+    for train, _ in folds if targets.classes is not None else ():
+        found = np.unique(y[train][fitted[train]])
+        count = 0 if targets.classes is None else len(targets.classes)
+        if not targets.labels and len(found) < count:
+            raise ValueError(f"cv={cv} leaves {len(found)} of {count} classes to fit a fold to; {_SPREAD}")
+        if len(found) < 2:
+            raise ValueError(f"cv={cv} leaves one class only, {found[0]!r}, to fit a fold to; {_SPREAD}")
 
 
 def find_classes(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

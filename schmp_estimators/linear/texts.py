@@ -93,7 +93,8 @@ penalty_factors : array-like of shape (n_features,), dict or None
     Factors f ≥ 0 by which the penalty of each coefficient is multiplied; they are not rescaled.  A dict, or a Series
     with strings as index, has them by the names of columns, and 1 for those that it does not name.  A coefficient
     with factor 0 is never penalised, as it should be for covariates, which may depend on each other; what they
-    tell by less than the rounding of their values is left out.  None: all are 1.
+    tell by less than the rounding of their values is left out.  None: all are 1.  With penalty="group" they are those
+    of groups, in their order or by their names, and for others the root of the size.
 groups : array-like or None
     For penalty="group": the group of each column, or for each group the numbers of its columns.  None: each column is a
     group, which joins its coefficients for all classes.
@@ -168,8 +169,8 @@ solver_ : {"gram", "columns", "newton", "blocks", "rounds", "scheduled"}
 classes_ : ndarray of shape (n_classes,)
     Class labels.
 cv_n_jobs : int or None
-    Folds worked on at a time, in threads; None means 1, -1 all processors.  Not used on a Dask cluster, where all
-    folds are.
+    Folds worked on at a time, in threads; None means 1, -1 all processors.  Not used on a Dask cluster, where folds
+    are fitted one after the other.
 cv_max_iter : int
     Most outer steps for each penalty.
 cv_verbose : int or bool

@@ -4,22 +4,16 @@ There are two forms (Kim et al., EuroSys 2016, section 3.3.2).  A *coroutine* is
 partial results; its local variables are the state of the algorithm.  Where rounds are to overlap, schedule, update and
 aggregate are written apart: with `pipeline_depth` d up to d jobs are under way, each scheduled on a model that does not
 know the results of the others; a program that allows this guards new jobs against those in flight.
-
-A round costs the same for one job as for several, so coroutines that do not know of each other may send theirs in one.
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from schmp_estimators.core.reduction import tree_sum
-from schmp_estimators.core.stages import checked, name_of
+from schmp_estimators.core.stages import name_of
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-#: While the client works for one group, partitions work for the other.
-_GROUPS = 2
 
 
 class PlaceOfRounds(Protocol):
@@ -284,116 +278,3 @@ def _answer(program: Coroutine, place: PlaceOfRounds, step: Any) -> Any:
 def apply_job(partition: Any, job: Callable[[Any], tuple[Any, Any]]) -> tuple[Any, Any]:
     """Return what the job makes of the partition."""
     return job(partition)
-
-
-class Batch(NamedTuple):
-    """Several jobs as one."""
-
-    jobs: tuple[Any, ...]
-
-    @property
-    def func(self) -> Any:
-        """What the dashboard names."""
-        return getattr(self.jobs[0], "func", self.jobs[0])
-
-    def __call__(self, partition: Any) -> tuple[Any, tuple[Any, ...]]:
-        """Return what the jobs make of the partition, one after the other, and their answers."""
-        answers = []
-        for job in self.jobs:
-            partition, answer = checked(job(partition), job, None)
-            answers.append(answer)
-        return partition, tuple(answers)
-
-
-def batch(asked: Sequence[Any]) -> Any:
-    """Return what several coroutines have yielded as one step; it is a `Sum` if all of them are."""
-    if len(asked) == 1:
-        return asked[0]
-    jobs = Batch(tuple(step.job if isinstance(step, Sum) else step for step in asked))
-    return Sum(jobs) if all(isinstance(step, Sum) for step in asked) else jobs
-
-
-def answers_to(asked: Sequence[Any], answer: Any) -> list[Any]:
-    """Return the answer to each of the steps that `batch` has made one of."""
-    if len(asked) == 1:
-        return [answer]
-    if all(isinstance(step, Sum) for step in asked):
-        return list(answer)
-    found = zip(*answer, strict=True)
-    return [tree_sum(one) if isinstance(step, Sum) else list(one) for step, one in zip(asked, found, strict=True)]
-
-
-def abreast(runs: Sequence[Steps]) -> Steps:
-    """Run coroutines that yield nothing but jobs at the same time, as one; returns what they return.
-
-    Each must keep what it changes of a partition apart from what the others change.
-    """
-    results = dict[int, Any]()
-    yield from _some_abreast(enumerate(runs), len(runs), results)
-    return [results[number] for number in range(len(runs))]
-
-
-def _some_abreast(runs: Iterator[tuple[int, Steps]], most: int, results: dict[int, Any]) -> Steps:
-    """Run numbered coroutines, at most so many at a time, to the last one; `results` gets what they return."""
-    under_way, asked = dict[int, Steps](), dict[int, Any]()
-
-    def go_on(number: int, answer: Any) -> None:
-        try:
-            asked[number] = under_way[number].send(answer)
-        except StopIteration as end:
-            results[number] = end.value
-
-    try:
-        while True:
-            while len(asked) < most and (found := next(runs, None)) is not None:
-                under_way[found[0]] = found[1]
-                go_on(found[0], None)
-            if not asked:
-                return
-            sent = dict(asked)
-            answers = answers_to(list(sent.values()), (yield batch(list(sent.values()))))
-            asked.clear()
-            for number, answer in zip(sent, answers, strict=True):
-                go_on(number, answer)
-    finally:
-        for steps in under_way.values():
-            steps.close()
-
-
-def run_together(runs: Iterable[Callable[[], Steps]], place: PlaceOfRounds, at_a_time: int) -> list[Any]:
-    """Run coroutines as `abreast` does, in two groups that take turns, and return what they return.
-
-    Who goes with whom, and in which order, is the same in every run.
-
-    Parameters
-    ----------
-    runs : iterable of callables
-        Each returns the steps of a run.
-    place : PlaceOfRounds
-        Where the partitions are.
-    at_a_time : int
-        How many runs are under way at a time.
-    """
-    numbered, results = ((number, make()) for number, make in enumerate(runs)), dict[int, Any]()
-    n_groups = min(_GROUPS, at_a_time)
-    sizes = [len(range(group, at_a_time, n_groups)) for group in range(n_groups)]
-    groups = [_some_abreast(numbered, size, results) for size in sizes]
-    out: deque[tuple[Steps, Any, bool]] = deque()
-
-    def go_on(group: Steps, answer: Any) -> None:
-        with suppress(StopIteration):
-            step = group.send(answer)
-            is_sum = isinstance(step, Sum)
-            out.append((group, place.submit(apply_job, step.job if is_sum else step, is_sum=is_sum), is_sum))
-
-    try:
-        for group in groups:
-            go_on(group, None)
-        while out:
-            group, ticket, is_sum = out.popleft()
-            partials = place.collect(ticket)
-            go_on(group, tree_sum(partials) if is_sum else partials)
-    finally:
-        for group in groups:
-            group.close()
-    return [results[number] for number in sorted(results)]

@@ -146,13 +146,12 @@ def drop_weightless(
     if weights is None:
         return X, y, np.empty(0)
     used = weights > 0.0
-    if not used.all():
-        X, y, weights = (X.tocsr()[used].tocsc() if _is_sparse(X) else X[used]), y[used], weights[used]
-    return X, y, weights
+    return (X, y, weights) if used.all() else (cut(X, used), y[used], weights[used])
 
 
-def _is_sparse(X: Any) -> bool:
-    return bool(sparse.issparse(X))
+def cut(X: Any, rows: Any) -> Any:
+    """Return some rows of X."""
+    return X.tocsr()[rows].tocsc() if sparse.issparse(X) else X[rows]
 
 
 def _nothing_but_rows(y: Any) -> NDArray[np.float64]:

@@ -54,16 +54,27 @@ def by_name(given: Any, names: Any) -> Any:
     is_named = is_series and names is not None and all(isinstance(label, str) for label in given.index)
     if not isinstance(given, Mapping) and not is_named:
         return given
-    named = dict(given.items())
     if names is None:
         raise ValueError("penalty_factors names columns, but X has no names; give a data frame, or one number a column")
-    unknown = [name for name in named if name not in set(names)]
+    return named_values(given, dict.fromkeys(names, 1.0), "columns that X")
+
+
+def named_values(given: Any, others: dict[Any, float], what: str) -> list[float]:
+    """Return the values of a mapping for all names, in their order; `others` has them, and values for those not named.
+
+    Raises
+    ------
+    ValueError
+        If there are other names.
+    """
+    named = dict(given.items())
+    unknown = [name for name in named if name not in others]
     if unknown:
         more = ", …" if len(unknown) > 5 else ""
-        raise ValueError(f"penalty_factors names columns that X does not have: {str(unknown[:5])[1:-1]}{more}")
+        raise ValueError(f"penalty_factors names {what} does not have: {str(unknown[:5])[1:-1]}{more}")
     if len(named) < len(given):
         raise ValueError("penalty_factors names a column more than once; give one factor for each")
-    return [named.get(name, 1.0) for name in names]
+    return [named.get(name, other) for name, other in others.items()]
 
 
 def check_factors(given: Any, n_columns: int, positive: bool = False) -> PerColumn:

@@ -1,11 +1,12 @@
 """The sum of the lengths of groups of coefficients."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from schmp_estimators.linear.penalties.base import Floats, Indices, PerColumn, read_only
+from schmp_estimators.linear.penalties.choose import named_values
 
 
 class Group(NamedTuple):
@@ -48,19 +49,22 @@ def group_penalty(groups: Sequence[Any], n_columns: int, factors: Any = None) ->
     groups : sequence of sequences of int, or of length n_columns
         The columns of each group, or the group of each column.  Each column is in one group.
     n_columns : int
-    factors : array-like of shape (n_groups,), default=None
-        λ_g ≥ 0, in the order of `groups`, or of its sorted values; √(number of columns) for None.
+    factors : array-like of shape (n_groups,) or dict, default=None
+        λ_g ≥ 0, in the order of `groups`, or of its sorted values, or by these; √(number of columns) for None, and for
+        groups that are not named.
 
     Raises
     ------
     ValueError
-        If a column is in no group or in two, or factors are not one finite number ≥ 0 for each group.
+        If a column is in no group or in two, or factors are not one finite number ≥ 0 for each group, or name groups
+        that there are not.
     """
+    names = []
     if all(np.ndim(group) for group in groups):
         members = [np.asarray(group, np.int64) for group in groups]
     else:
-        of_columns = np.unique(np.asarray(groups), return_inverse=True)[1]
-        members = [np.flatnonzero(of_columns == number) for number in range(int(of_columns.max(initial=-1)) + 1)]
+        found, of_columns = np.unique(np.asarray(groups), return_inverse=True)
+        names, members = found.tolist(), [np.flatnonzero(of_columns == number) for number in range(len(found))]
     columns = np.concatenate([np.empty(0, np.int64), *members])
     if not np.array_equal(np.sort(columns), np.arange(n_columns)) or not all(map(len, members)):
         raise ValueError(
@@ -68,6 +72,11 @@ def group_penalty(groups: Sequence[Any], n_columns: int, factors: Any = None) ->
             f"got {len(members)} groups of {len(columns)} columns"
         )
     lengths = np.array([len(group) for group in members])
+    if isinstance(factors, Mapping):
+        if not names:
+            raise ValueError("penalty_factors names groups, but groups has no names; give the group of each column")
+        roots = dict(zip(names, np.sqrt(lengths).tolist(), strict=True))
+        factors = named_values(factors, roots, "groups that groups")
     strengths = np.sqrt(lengths) if factors is None else np.asarray(factors, np.float64)
     if strengths.shape != lengths.shape or not np.isfinite(strengths).all() or (strengths < 0.0).any():
         raise ValueError(f"penalty_factors must hold a finite number >= 0 for each of {len(members)} groups")

@@ -23,7 +23,8 @@ from schmp_estimators.linear.losses.base import Loss, steepness, weigh
 from schmp_estimators.linear.losses.multinomial import Seen
 from schmp_estimators.linear.penalties.base import Floats, Indices
 from schmp_estimators.linear.programs.block_model import BlockModel, Blocks, blocks_of
-from schmp_estimators.linear.programs.centred import Rows, is_flat
+from schmp_estimators.linear.programs.centred import Rows, is_flat, take_means
+from schmp_estimators.linear.programs.homotopy import Points, ProblemAtHand
 from schmp_estimators.linear.programs.smooth_point import MOST_HALVINGS, damped
 
 #: Part of the slopes at zero at which those of F are zero, and the most steps to get there.
@@ -40,25 +41,6 @@ _STALLED, _STANDS = 8, 0.01
 _JOINING, _MOST = 100, 3000
 #: Columns up to which products that do not change are made once.
 _MULTIPLIED = 1000
-#: Ratio of neighbouring penalties on the way to that of a fit, part of the objective at zero that their gaps may be,
-#: and part of the largest penalty at which it ends.
-_STRIDE, _ON_THE_WAY, _FARTHEST = 0.3, 0.01, 1e-14
-
-
-class Points(NamedTuple):
-    """Solutions for falling penalties, of objectives that are sums over samples."""
-
-    #: (t,) λ
-    penalties: Floats
-    #: (t, p) and (t,), or with K classes (t, K, p) and (t, K)
-    coefs: Floats
-    intercepts: Floats
-    #: (t,) each
-    gaps: Floats
-    objectives: Floats
-    steps: Floats
-    work: Floats
-    support: Floats
 
 
 class OneOutput(NamedTuple):
@@ -88,21 +70,16 @@ class OneOutput(NamedTuple):
         return self.loss.dual(decision[0], target, weights, 0.0, scale)
 
 
-def _centred(rows: Rows, total: float, fit_intercept: bool, eps: float) -> tuple[Floats, Floats, Indices]:
-    """Return columns less their weighted means, these, and the columns dropped as they vary by rounding alone."""
-    columns, means = rows.columns, np.zeros(len(rows.columns))
+def _centred(rows: Rows, fit_intercept: bool, eps: float) -> tuple[float, Floats, Indices]:
+    """Centre the columns; returns the weight, their means, and the columns dropped as they vary by rounding alone."""
+    columns = rows.columns
     with np.errstate(over="ignore", invalid="ignore"):
-        if fit_intercept:
-            first = columns[:, 0].copy()
-            columns -= first[:, None]
-            apart = (columns @ rows.weights if len(rows.weights) else columns.sum(axis=1)) / total
-            columns -= apart[:, None]
-            means = first + apart
+        total, means = take_means(rows, fit_intercept)
         squares = np.einsum("ij,ij->i", columns, columns)
         flat = is_flat(squares, squares + columns.shape[1] * means**2, eps)
     dropped = np.flatnonzero(flat & columns.any(axis=1))
     columns[flat] = means[flat] = 0.0
-    return columns, means, dropped
+    return total, means, dropped
 
 
 @dataclass
@@ -120,7 +97,7 @@ class Point:
     damping: float = 0.0
 
 
-class BlockProblem:
+class BlockProblem(ProblemAtHand):
     """Rows at hand, ready to be solved for.
 
     Parameters
@@ -139,9 +116,9 @@ class BlockProblem:
         if len(rows.weights) and not rows.weights.all():
             rows = rows.part(np.flatnonzero(rows.weights))
         self.weights, self.responses, self.fit_intercept = rows.weights, rows.responses, fit_intercept
-        self.total = float(rows.weights.sum()) if len(rows.weights) else float(rows.columns.shape[1])
         self.loss = loss if hasattr(loss, "n_outputs") else OneOutput(loss)
-        self.columns, self.means, self.dropped = _centred(rows, self.total, fit_intercept, eps)
+        self.columns = rows.columns
+        self.total, self.means, self.dropped = _centred(rows, fit_intercept, eps)
         self.blocks, self.positive = blocks_of(penalty, len(self.columns), self.loss.n_outputs), bool(penalty.positive)
         free = self.columns[self.blocks.free]
         self.lengths = np.sqrt(np.einsum("ij,ij->i", free, free) / free.shape[1])
@@ -152,53 +129,51 @@ class BlockProblem:
         if fit_intercept and getattr(loss, "of_difference", False):
             self.shifts = weigh(self.weights, self.responses).sum(axis=1) / self.total
         self.targets = self.responses - self.shifts[:, None]
-        self._constant = bool(getattr(loss, "constant_curvature", False)) and len(self.columns) <= _MULTIPLIED
+        self._is_squared = bool(getattr(loss, "constant_curvature", False))
+        self._constant = self._is_squared and len(self.columns) <= _MULTIPLIED
         self._products: Floats | None = None
         self._starts: dict[int, Point] = {}
 
     # -- what a surface asks -----------------------------------------------------------------------------------------
 
-    def null(self, target: int = 0) -> float:
+    def square(self, target: int) -> float:
+        """Return what the tolerance of a gap is a part of."""
+        return self.null_objective(target) * (2.0 if self._is_squared else 1.0)
+
+    def null_objective(self, target: int) -> float:
         """Return the objective at zero coefficients, and the best intercept."""
         return self._start(target).seen.loss
 
-    def largest(self, target: int = 0) -> float:
+    def largest(self, target: int) -> float:
         """Return the smallest λ for which all penalised coefficients are zero."""
         return self._excess(self._start(target).gradient[self.blocks.members])
 
-    def fit(self, target: int, penalty: float, goal: float, max_iter: int, start: Floats) -> Points:
-        """Return the solution for one λ, from given coefficients, or by way of larger penalties if these are zero."""
-        way, largest, first = np.empty(0), self.largest(target), self._start(target)
+    def objective(self, target: int, penalty: float, coef: Floats, level: Any) -> float:
+        """Return the objective at some coefficients and the intercepts of columns less their means."""
+        levels = np.broadcast_to(level - self.shifts[target], self.loss.n_outputs)
+        decision = coef.reshape(self.loss.n_outputs, -1) @ self.columns + levels[:, None]
+        seen = self.loss.look(decision, self.targets[target], self.weights)
+        return float(seen.loss) + self._value(np.ravel(coef), penalty)
+
+    def follow(
+        self,
+        target: int,
+        penalties: Floats,
+        goals: Floats,
+        part_of_step: float,
+        most: Indices,
+        start: Floats,
+        level: Any,
+    ) -> Points:
+        """Solve for falling λ from given coefficients, each to its goal; intercepts follow from coefficients."""
+        point, found = self._start(target), []
         if start.any():
-            first = self._at(target, np.ravel(start).astype(np.float64), first.levels)
-        elif largest > penalty:
-            ratio = max(penalty / largest, _FARTHEST)
-            count = min(max_iter - 1, int(np.log(ratio) / np.log(_STRIDE)))
-            way = largest * ratio ** (np.arange(1, count + 1) / (count + 1))
-        goals = np.append(np.full(len(way), max(goal, _ON_THE_WAY * self.null(target))), goal)
-        most = np.append(np.ones(len(way), np.int64), max_iter - len(way))
-        points = self._follow(target, np.append(way, penalty), goals, most, first)
-        steps, work = np.array([[points.steps.sum()], [points.work.sum()]])
-        return Points(*(field[-1:] for field in points))._replace(steps=steps, work=work)
-
-    def path(self, target: int, penalties: Floats, goal: float, max_iter: int) -> Points:
-        """Solve for falling λ, each from the solution before."""
-        count = len(penalties)
-        most = np.full(count, max_iter, np.int64)
-        return self._follow(target, penalties, np.full(count, goal), most, self._start(target))
-
-    def rounded(self, target: int, points: Points, dtype: type) -> Points:
-        """Return points with coefficients as a dtype has them, and their gaps and best intercepts then."""
-        coefs = points.coefs.astype(dtype).astype(np.float64)
-        if np.array_equal(coefs, points.coefs):
-            return points
-        found = []
-        for coef, penalty in zip(coefs, points.penalties, strict=True):
-            point = self._at(target, np.ravel(coef), self._start(target).levels)
-            found.append((self._objective(point, penalty), self._described(point, target)[1]))
-        objectives, intercepts = np.array([one for one, _ in found]), np.array([one for _, one in found])
-        gaps = np.maximum(0.0, objectives - (points.objectives - points.gaps))
-        return points._replace(coefs=coefs, intercepts=intercepts, objectives=objectives, gaps=gaps)
+            point = self._at(target, np.ravel(start).astype(np.float64), point.levels)
+        for penalty, goal, most_here in zip(penalties, goals, most, strict=True):
+            point, figures = self._solve(target, point, float(penalty), float(goal), int(most_here))
+            found.append((*self._described(point, target), *figures, np.count_nonzero(point.coef)))
+        coefs, levels, *figures = (np.array(one) for one in zip(*found, strict=True))
+        return Points(penalties, coefs, levels, *(one.astype(np.float64) for one in figures))
 
     # -- points ------------------------------------------------------------------------------------------------------
 
@@ -288,27 +263,15 @@ class BlockProblem:
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
-    def _follow(self, target: int, penalties: Floats, goals: Floats, most: Indices, point: Point) -> Points:
-        found = []
-        for penalty, goal, most_here in zip(penalties, goals, most, strict=True):
-            point, figures = self._solve(target, point, float(penalty), float(goal), int(most_here))
-            found.append((*self._described(point, target), *figures, np.count_nonzero(point.coef)))
-        coefs, intercepts, *figures = (np.array(one) for one in zip(*found, strict=True))
-        gaps, objectives, steps, work, support = (one.astype(np.float64) for one in figures)
-        return Points(penalties, coefs, intercepts, gaps, objectives, steps, work, support)
-
     def _described(self, point: Point, target: int) -> tuple[Floats, Floats]:
-        """Return coefficients and intercepts of X as it is; those of classes add up to zero."""
+        """Return coefficients, and intercepts of columns less their means; those of X add up to zero over classes."""
         n_outputs = self.loss.n_outputs
         coef, levels = point.coef.reshape(n_outputs, -1).copy(), point.levels.reshape(n_outputs, -1)
         coef[:, self.blocks.free] = levels[:, int(self.fit_intercept) :] / self.lengths
-        if not self.fit_intercept:
-            intercepts = np.zeros(n_outputs)
-        else:
-            intercepts = levels[:, 0] - coef @ self.means + self.shifts[target]
+        found = levels[:, 0] + self.shifts[target] if self.fit_intercept else np.zeros(n_outputs)
         if isinstance(self.loss, OneOutput):
-            return coef[0], intercepts[0]
-        return coef, intercepts - intercepts.mean()
+            return coef[0], found[0]
+        return coef, found - (found - coef @ self.means).mean()
 
     def _solve(self, target: int, point: Point, penalty: float, goal: float, most: int) -> tuple[Point, Any]:
         """Make up to so many steps until the gap is at most `goal`; returns it, objective, steps and multiply–adds."""

@@ -13,7 +13,7 @@ import numpy as np
 from schmp_estimators.core.reduction import tree_merge
 from schmp_estimators.linear.programs.input import as_array
 from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, RowPartition, check_squares
-from schmp_estimators.linear.programs.matrix import Floats, arrays_of
+from schmp_estimators.linear.programs.matrix import Floats, dense_rows
 from schmp_estimators.linear.programs.offsets import SPREAD
 
 #: Rows of a block, which stays in a cache while it is centred and multiplied.
@@ -49,11 +49,12 @@ class Rows(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """Bring the rows of a partition."""
+    """Bring the rows of a partition, also those that a fold holds out."""
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, Rows]:
         """Return all of them, dense."""
-        return rows, Rows(np.array(as_array(rows.matrix).T, np.float64, order="C"), rows.responses, rows.weights)
+        of = rows if rows.whole is None else rows.whole
+        return rows, Rows(np.array(as_array(of.matrix).T, np.float64, order="C"), of.responses, of.weights)
 
 
 def joined(parts: list[Rows]) -> Rows:
@@ -86,6 +87,13 @@ class Summary(NamedTuple):
         means = self.means + apart * (other.total / total)
         return Summary(self.n_rows + other.n_rows, total, means, products, varied)
 
+    def of_target(self, number: int, n_targets: int) -> "Summary":
+        """Return the summary of the columns and one of several responses."""
+        n_columns = len(self.means) - n_targets
+        kept = np.append(np.arange(n_columns), n_columns + number)
+        products = self.products[np.ix_(kept, kept)]
+        return self._replace(means=self.means[kept], products=products, varied=self.varied[kept])
+
 
 def summarise(rows: RowPartition) -> Summary:
     """Return the summary of dense rows."""
@@ -106,24 +114,21 @@ def _summary(block: Floats, weights: Floats) -> Summary:
 
 def blocks(rows: RowPartition) -> Iterator[tuple[Floats, Floats]]:
     """Give rows of a dense X and of the responses side by side, a few at a time, and their weights."""
-    n_columns, begun = rows.matrix.n_columns, 0
-    for values in arrays_of(rows.matrix):
-        for start in range(0, len(values), _BLOCK):
-            part = values[start : start + _BLOCK]
-            here = slice(begun + start, begun + start + len(part))
-            block = np.empty((len(part), n_columns + len(rows.responses)))
-            block[:, :n_columns], block[:, n_columns:] = part, rows.responses[:, here].T
-            yield block, rows.weights[here]
-        begun += len(values)
+    values, n_columns = dense_rows(rows.matrix), rows.matrix.n_columns
+    for start in range(0, len(values), _BLOCK):
+        here = slice(start, min(start + _BLOCK, len(values)))
+        block = np.empty((here.stop - start, n_columns + len(rows.responses)))
+        block[:, :n_columns], block[:, n_columns:] = values[here], rows.responses[:, here].T
+        yield block, rows.weights[here]
 
 
 class Summarise(NamedTuple):
     """Multiply the columns of a partition."""
 
-    def __call__(self, rows: RowPartition) -> tuple[RowPartition, Summary]:
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, Summary | None]:
         """Return the summary."""
         with np.errstate(over="ignore", invalid="ignore"):
-            return rows, summarise(rows)
+            return rows, summarise(rows) if rows.matrix.n_rows else None
 
 
 class Centred(NamedTuple):

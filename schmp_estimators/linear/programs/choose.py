@@ -1,17 +1,19 @@
 """Which program and which model a fit takes, by its loss and its schedule."""
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from schmp_estimators.linear.losses.base import Loss, Rowwise
 from schmp_estimators.linear.penalties.base import Penalty, has_free
+from schmp_estimators.linear.penalties.group import Group
+from schmp_estimators.linear.programs.blocks import BlockProblem
 from schmp_estimators.linear.programs.centred import Rows, centre
 from schmp_estimators.linear.programs.homotopy import HomotopyProblem, ProblemAtHand
 from schmp_estimators.linear.programs.input import Extent, prefer_residual, resolution
 from schmp_estimators.linear.programs.matrix import Floats
 from schmp_estimators.linear.programs.model import NO_CHANGE, Model
-from schmp_estimators.linear.programs.needs import check_needs
 from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
 from schmp_estimators.linear.programs.resolve import Resolve
 from schmp_estimators.linear.programs.rounds import ScheduledLasso, ScheduledLogistic, schedule_maker
@@ -19,11 +21,29 @@ from schmp_estimators.linear.programs.smooth import ResolveSmooth, SmoothModel
 from schmp_estimators.linear.programs.smooth_path import smooth_problem
 
 #: Solvers that have all columns at one place, where no rounds are needed, and entries of X up to which they do.
-AT_HAND = frozenset({"gram", "columns", "newton"})
+AT_HAND = frozenset({"gram", "columns", "newton", "blocks"})
 _MOST_AT_HAND = 1 << 22
 #: Rows for each column from which their Gram matrix is made, and columns up to which it is: for each fit to the
 #: same rows where X is at one place, and where it is not, and for any number of fits.
 _ROWS, _MULTIPLIED, _MULTIPLIED_THERE, _MOST_MULTIPLIED = 2, 64, 1000, 4096
+_OF_PENALTY = ("prox", "value", "rise", "tilt")
+#: By name: how to see whether there is what is needed, and what to give.
+_KNOWN: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
+    "derivatives": (
+        lambda loss, _: callable(getattr(loss, "derivatives", None)),
+        "a loss with a method `derivatives`",
+    ),
+    "prox": (
+        lambda _, penalty: (
+            isinstance(penalty, tuple) and all(callable(getattr(penalty, name, None)) for name in _OF_PENALTY)
+        ),
+        "a penalty that is a named tuple with methods `prox`, `value`, `rise` and `tilt`",
+    ),
+    "smoothness": (
+        lambda loss, _: 0.0 < getattr(loss, "smoothness", np.inf) < np.inf,
+        "a loss with a finite `smoothness`, the bound of its curvature",
+    ),
+}
 
 
 def choose_solver(asked: Any, size: Extent, n_fits: int, penalty: Penalty, loss: Loss) -> str:
@@ -44,20 +64,30 @@ def choose_solver(asked: Any, size: Extent, n_fits: int, penalty: Penalty, loss:
 
     Returns
     -------
-    {"gram", "columns", "newton", "rounds", "scheduled"}
+    {"gram", "columns", "newton", "blocks", "rounds", "scheduled"}
         Products of columns or columns at one place, see `HomotopyProblem`; columns at one place and another loss, see
-        `SmoothProblem`; or rounds.
+        `SmoothProblem`, or coefficients that come in blocks, see `BlockProblem`; or rounds.
+
+    Raises
+    ------
+    ValueError
+        If coefficients come in blocks, and X is too large for that.
     """
+    small, tall = is_small(size), size.n_rows >= _ROWS * size.n_columns
+    if is_joint(loss) or isinstance(penalty, Group):
+        if not small:
+            raise ValueError(
+                f"X has {size.n_rows} rows and {size.n_columns} columns: groups and multinomial loss are for X of up "
+                'to 2^22 entries; give fewer columns or rows, penalty="l1", or loss="logistic"'
+            )
+        return "blocks"
     if getattr(asked, "schedule", "resolve") != "resolve":
         return "scheduled"
-    small, tall = is_small(size), size.n_rows >= _ROWS * size.n_columns
-    if getattr(asked, "checkpoint", None) is not None or not penalty.certified:
+    if getattr(asked, "checkpoint", None) is not None or not penalty.certified or (has_free(penalty) and not small):
         return "rounds"
     if not is_quadratic(loss):
         known = isinstance(loss, Rowwise) and loss.certified
         return "newton" if small and known and not has_free(penalty) else "rounds"
-    if has_free(penalty) and not small:
-        return "rounds"
     if small:
         return "gram" if tall and size.n_columns <= _MULTIPLIED * n_fits else "columns"
     few = size.n_columns <= min(_MULTIPLIED_THERE * n_fits, _MOST_MULTIPLIED)
@@ -81,27 +111,16 @@ def make_problem(
     SumsError
         If squares are not finite.
     """
+    if solver == "blocks":
+        return BlockProblem(rows, fit_intercept, loss, penalty, eps)
     if solver == "newton":
         return smooth_problem(rows, loss, penalty, fit_intercept, eps)
     data = centre(rows, fit_intercept, solver == "gram", eps)
     return None if data is None else HomotopyProblem(data, penalty, eps)
 
 
-class Asked(Protocol):
-    """The parameters of an estimator that are the same for every loss."""
-
-    fit_intercept: bool
-    schedule: str
-    max_iter: int
-    tol: float
-    n_parallel: int
-    max_correlation: float | None
-    pipeline_depth: int
-    n_schedulers: int
-
-
 def make_model(
-    asked: Asked,
+    asked: Any,
     loss: Loss,
     penalty: Penalty,
     size: Extent,
@@ -110,9 +129,8 @@ def make_model(
     coef: Floats = NO_CHANGE,
     level: float = 0.0,
     dtype: type = np.float64,
-    per_weight: bool = False,
 ) -> Model:
-    """Return the point that a fit starts from; with `per_weight` the penalty is one per unit of sample weight."""
+    """Return the point that a fit starts from."""
     kind = Model if is_quadratic(loss) else SmoothModel
     return kind(
         penalty=penalty,
@@ -126,8 +144,23 @@ def make_model(
         per_column=size.stored / max(1, size.n_columns),
         dtype=dtype,
         eps=resolution(size.dtype),
-        per_weight=per_weight,
     )
+
+
+def check_needs(what: str, needs: frozenset[str], loss: Loss, penalty: Penalty) -> None:
+    """Raise TypeError if a solver needs what the loss or the penalty has not.
+
+    Parameters
+    ----------
+    what : str
+        The solver, as the user knows it.
+    needs : frozenset of str
+        What it declares: "derivatives", "prox", "smoothness".
+    loss, penalty : Loss, Penalty
+    """
+    missing = [said for name, (has, said) in _KNOWN.items() if name in needs and not has(loss, penalty)]
+    if missing:
+        raise TypeError(f"{what} needs {' and '.join(missing)}; got loss={loss!r}, penalty={penalty!r}")
 
 
 def kind_of(schedule: str, loss: Loss, penalty: Penalty) -> Any:
@@ -146,7 +179,7 @@ def kind_of(schedule: str, loss: Loss, penalty: Penalty) -> Any:
     return kind
 
 
-def make_program(asked: Asked, loss: Loss, model: Any, size: Extent, random: np.random.RandomState) -> Resolve:
+def make_program(asked: Any, loss: Loss, model: Any, size: Extent, random: Any = None) -> Resolve:
     """Return the program that moves a model.
 
     Raises
@@ -164,6 +197,11 @@ def make_program(asked: Asked, loss: Loss, model: Any, size: Extent, random: np.
         options = {"make_schedule": schedule_maker(asked.schedule, *shape), "pipeline_depth": asked.pipeline_depth}
     program: Resolve = kind(model, **options) if quadratic else kind(model, loss=loss, **options)
     return program
+
+
+def is_joint(loss: Any) -> bool:
+    """Return whether a loss is one of all classes at once."""
+    return hasattr(loss, "n_outputs")
 
 
 def is_quadratic(loss: Loss) -> bool:

@@ -1,155 +1,23 @@
-"""Row partitions of a cross-validation: which rows each fold is fitted to, and which it holds out.
+"""Folds of a cross-validation on row partitions: while a fold is fitted, a partition has the rows of that fold alone.
 
-Of a large partition the rows are put in order once, in pieces whose rows are in the same folds: a fold is fitted to all
-pieces but those it holds out, and nothing of X is copied for it.  Where X is small, or rows are in many different folds
-(repeated or random splits), the rows of a fold are copied when its turn comes, and dropped after it.
+Rows are in the same group if each fold takes them as often to be fitted, and as often to be held out.  A partition
+knows the group of each of its rows, so that a fold is told by one number for each group.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.reduction import tree_merge
-from schmp_estimators.linear.losses.base import Loss
-from schmp_estimators.linear.programs.centred import Fetch, Rows, Summary, blocks, summarise
-from schmp_estimators.linear.programs.input import (
-    Extent,
-    Label,
-    Part,
-    RowValues,
-    SavedPartition,
-    cut_rows,
-    join_parts,
-    restore_partition,
-    save_partition,
-)
+from schmp_estimators.core.reduction import tree_sum
+from schmp_estimators.linear.programs.centred import Summary, blocks, summarise
+from schmp_estimators.linear.programs.choose import is_joint, is_quadratic
+from schmp_estimators.linear.programs.input import SavedPartition, choose_rows, restore_partition, save_partition
 from schmp_estimators.linear.programs.jobs import RowPartition
-from schmp_estimators.linear.programs.matrix import Floats, Indices, Stacked
+from schmp_estimators.linear.programs.matrix import Floats, Indices, is_dense
 
-#: Stored values up to which the rows of a fold may as well be copied, and pieces above which they had better be.
-_SMALL, _MOST_PIECES = 1 << 22, 24
-#: Folds that are under way at a time, and stored values that their copies may have.
-_AT_A_TIME, _COPIED = 16, 1 << 23
-
-
-class Split(NamedTuple):
-    """What a fold takes of a partition: numbers of rows, or of pieces."""
-
-    #: None for all rows that are not held out
-    train: Indices | None
-    test: Indices
-
-
-class Cuts(NamedTuple):
-    """How a partition is cut along the folds."""
-
-    splits: tuple[Split, ...]
-    #: numbers of the first row, and of that after the last
-    start: int
-    stop: int
-    #: rows of each piece; empty if rows are copied for each fold
-    pieces: tuple[Indices, ...] = ()
-
-    def is_fitted_to(self, number: int) -> bool:
-        """Return whether a fold is fitted to some of the rows."""
-        train, test = self.splits[number]
-        return len(test) < self.stop - self.start if train is None else len(train) > 0
-
-    def held_out(self, number: int) -> Indices:
-        """Return which rows, of all, a fold holds out here, in the order of the partition."""
-        chosen = self.splits[number].test
-        if self.pieces:
-            chosen = np.concatenate([np.empty(0, np.int64), *(self.pieces[piece] for piece in chosen)])
-        return self.start + chosen
-
-
-class Fold(NamedTuple):
-    """What there is of a fold in one partition: rows to fit, if any, and rows held out, if any."""
-
-    #: one for each fit that is under way
-    train: tuple[RowPartition, ...]
-    test: RowPartition | None
-
-
-class FoldedRows(NamedTuple):
-    """A partition, and the folds under way."""
-
-    parts: tuple[RowPartition, ...]
-    splits: tuple[Split, ...]
-    by_piece: bool
-    folds: tuple[Fold | None, ...]
-
-    def fold(self, number: int) -> Fold:
-        """Return a fold, as jobs have left it; the last one but for `splits` is fitted to all rows."""
-        return self.folds[number] or self.fresh(number)
-
-    def fresh(self, number: int) -> Fold:
-        """Return a fold before any job."""
-        if number == len(self.splits):
-            return Fold(_joined(self.parts), None)
-        train, test = self.splits[number]
-        if train is None:
-            train = np.setdiff1d(np.arange(len(self.parts[0].target)), test)
-        if self.by_piece:
-            found = [_joined([self.parts[i] for i in chosen]) for chosen in (train, test)]
-        else:
-            found = [_copied(self.parts[0], chosen) for chosen in (train, test)]
-        return Fold(found[0], _for_scores(found[1]))
-
-    def with_fold(self, number: int, fold: Fold | None) -> "FoldedRows":
-        """Return the partition with a fold as it is now, or without it."""
-        return self._replace(folds=(*self.folds[:number], fold, *self.folds[number + 1 :]))
-
-
-def fold_rows(cuts: Cuts, rows: RowPartition) -> FoldedRows:
-    """Cut a partition."""
-    parts: tuple[RowPartition, ...] = (rows,)
-    if cuts.pieces:
-        matrices = cut_rows(rows.matrix, cuts.pieces)
-        parts = tuple(_of_rows(rows, matrix, chosen) for matrix, chosen in zip(matrices, cuts.pieces, strict=True))
-    return FoldedRows(parts, cuts.splits, bool(cuts.pieces), (None,) * (len(cuts.splits) + 1))
-
-
-def fold_parts(cuts: Cuts, values: RowValues, *parts: Part) -> FoldedRows:
-    """Make a partition of consecutive parts, and cut it."""
-    return fold_rows(cuts, join_parts(values, *parts))
-
-
-def _of_rows(rows: RowPartition, matrix: Any, chosen: Indices) -> RowPartition:
-    target = rows.target[chosen]
-    weights = rows.weights[chosen] if len(rows.weights) else rows.weights
-    return RowPartition(matrix, target, weights, np.zeros_like(target), responses=rows.responses[:, chosen])
-
-
-def _copied(rows: RowPartition, chosen: Indices) -> tuple[RowPartition, ...]:
-    """Return the chosen rows as one partition, or none."""
-    return (_of_rows(rows, cut_rows(rows.matrix, [chosen])[0], chosen),) if len(chosen) else ()
-
-
-def _joined(parts: Sequence[RowPartition]) -> tuple[RowPartition, ...]:
-    """Return parts as one partition, or none."""
-    if len(parts) < 2:
-        return tuple(parts)
-    target = np.concatenate([part.target for part in parts])
-    stacked = RowPartition(
-        Stacked(tuple(part.matrix for part in parts)),
-        target,
-        np.concatenate([part.weights for part in parts]),
-        np.zeros_like(target),
-        responses=np.concatenate([part.responses for part in parts], axis=1),
-    )
-    return (stacked,)
-
-
-def _for_scores(found: tuple[RowPartition, ...]) -> RowPartition | None:
-    """Return rows with their weights in scores, the second response, where these are others than in fits."""
-    for rows in found:
-        return rows._replace(weights=rows.responses[1]) if len(rows.responses) > 1 else rows
-    return None
-
-
-# -- on the client -------------------------------------------------------------------------------------------------
+#: Groups of rows up to which columns are multiplied once for all folds, group by group.
+_MOST_GROUPS = 24
 
 
 class Plan:
@@ -161,109 +29,64 @@ class Plan:
         Rows to fit and rows held out, ascending; a row that is there twice counts twice.
     n_rows : int
         Number of rows.
+    weights : ndarray of shape (n_rows,) or (0,)
+        Those in scores, where they are others than in fits.
     """
 
-    def __init__(self, folds: Iterable[tuple[Indices, Indices]], n_rows: int) -> None:
-        self.folds, self.n_rows = list(folds), n_rows
-        self._patterns = _patterns(self.folds, n_rows)
+    def __init__(self, folds: Iterable[tuple[Indices, Indices]], n_rows: int, weights: Floats) -> None:
+        self.folds, self.weights = list(folds), weights
+        groups = np.zeros(n_rows, np.int64)
+        for part in (part for fold in self.folds for part in fold):
+            counts = np.bincount(part, minlength=n_rows)
+            groups = np.unique(groups * (counts.max() + 1) + counts, return_inverse=True)[1]
+        self._firsts = np.unique(groups, return_index=True)[1]
+        #: (1 or 2, n_rows) the group of each row, and what it weighs in scores, if that is known
+        self.beside = np.stack([groups.astype(np.float64), *([weights] if len(weights) else [])])
 
-    def cuts(self, size: Extent, start: int, stop: int) -> Cuts:
-        """Return how to cut the partition of these rows of an X of some extent."""
-        if self.copies(size):
-            found = [_split(train, test, self.n_rows, start, stop) for train, test in self.folds]
-            return Cuts(tuple(found), start, stop)
-        assert self._patterns is not None
-        codes, members = self._patterns
-        present, local = np.unique(codes[start:stop], return_inverse=True)
-        pieces = tuple(np.flatnonzero(local == number) for number in range(len(present)))
-        chosen = members[:, :, present]
-        splits = tuple(Split(*map(np.flatnonzero, fold)) for fold in chosen)
-        return Cuts(splits, start, stop, pieces)
+    @property
+    def n_groups(self) -> int:
+        """Number of groups."""
+        return len(self._firsts)
 
-    def n_at_a_time(self, size: Extent) -> int:
-        """Return how many folds may be under way at a time; each may be a copy of most of X."""
-        most = max(1, _COPIED // max(1, size.stored)) if self.copies(size) else _AT_A_TIME
-        return min(len(self.folds), _AT_A_TIME, most)
-
-    def copies(self, size: Extent) -> bool:
-        """Return whether rows stay in their order, and are copied for each fold."""
-        return self._patterns is None or size.stored <= _SMALL
+    def take(self, number: int) -> "Take":
+        """Return the job that takes a fold, or after the last one all rows."""
+        if number == len(self.folds):
+            return Take(np.ones(self.n_groups, np.int64), np.zeros(self.n_groups, np.int64))
+        n_rows = self.beside.shape[1]
+        train, test = (np.bincount(part, minlength=n_rows)[self._firsts] for part in self.folds[number])
+        return Take(train, test)
 
 
-def _split(train: Indices, test: Indices, n_rows: int, start: int, stop: int) -> Split:
-    """Return what a fold takes of these rows, in few words where it is fitted to all it does not hold out."""
-    others = len(train) + len(test) == n_rows and not np.intersect1d(train, test).size
-    others = others and bool((np.diff(train) > 0).all() and (np.diff(test) > 0).all())
-    return Split(None if others else _within(train, start, stop), _within(test, start, stop))
+class Take(NamedTuple):
+    """Have the rows that a fold is fitted to from here on; all are kept for what it holds out."""
+
+    #: (n_groups,) how often the rows of each group are fitted, and held out
+    train: Indices
+    test: Indices
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, int]:
+        """Return the partition, and how many rows it has."""
+        whole = rows if rows.whole is None else rows.whole
+        part = _chosen(whole, self.train)
+        return part._replace(whole=whole, fold=self), part.matrix.n_rows
+
+    @property
+    def can_be_united(self) -> bool:
+        """Return whether what is known of groups of rows tells what is known of these."""
+        return len(self.train) <= _MOST_GROUPS and int(self.train.max()) <= 1
 
 
-def _within(rows: Indices, start: int, stop: int) -> Indices:
-    first, last = np.searchsorted(rows, [start, stop])
-    return rows[first:last] - start
+class Release(NamedTuple):
+    """Have all rows again, as they were."""
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, None]:
+        """Return the partition."""
+        return rows.whole, None
 
 
-def _patterns(folds: Sequence[tuple[Indices, Indices]], n_rows: int) -> tuple[Indices, np.ndarray] | None:
-    """Return for each row the number of its pattern, and (n_folds, 2, n_patterns) bool: which patterns a fold takes.
+class WhereRows(NamedTuple):
+    """Do a job where there are rows; the answer of others is None."""
 
-    A pattern is what folds a row is fitted to, and where it is held out.  None if there are too many.
-    """
-    codes = np.zeros(n_rows, np.int64)
-    counts = [[np.bincount(rows, minlength=n_rows) for rows in fold] for fold in folds]
-    for train, test in counts:
-        if max(train.max(), test.max()) > 1:
-            return None
-        codes = np.unique(4 * codes + 2 * train + test, return_inverse=True)[1]
-        if codes.max() >= _MOST_PIECES:
-            return None
-    firsts = np.unique(codes, return_index=True)[1]
-    return codes, np.array([[part[firsts] > 0 for part in fold] for fold in counts])
-
-
-class FetchAll(NamedTuple):
-    """Bring all rows of a partition that is not cut into pieces."""
-
-    def __call__(self, rows: FoldedRows) -> tuple[FoldedRows, Rows]:
-        """Return them."""
-        return rows, Fetch()(rows.parts[0])[1]
-
-
-class SummariseFolds(NamedTuple):
-    """Multiply the columns of what each fold is fitted to, and of all rows; pieces once for all folds."""
-
-    def __call__(self, rows: FoldedRows) -> tuple[FoldedRows, list[Summary | None]]:
-        """Return a summary for each fold that is fitted to some of the rows."""
-        if rows.by_piece:
-            own = [summarise(part) for part in rows.parts]
-            found = [own if train is None else [own[piece] for piece in train] for train, _ in rows.splits] + [own]
-        else:
-            fresh = map(rows.fresh, range(len(rows.splits) + 1))
-            found = [list(map(summarise, fold.train)) for fold in fresh]
-        return rows, [tree_merge(one, Summary.united) if one else None for one in found]
-
-
-class PathErrors(NamedTuple):
-    """Predict the rows held out by rows of coefficients, (t, p) of columns less `means`, and a level."""
-
-    coefs: Floats
-    means: Floats
-    level: float
-
-    def __call__(self, fold: Fold) -> tuple[Fold, tuple[Floats, float] | None]:
-        """Return the sums of the weighted squared errors, and the weight of the rows."""
-        if fold.test is None:
-            return fold, None
-        errors, total = np.zeros(len(self.coefs)), 0.0
-        for block, weights in blocks(fold.test):
-            left = block[:, -1] - self.level - self.coefs @ (block[:, :-1] - self.means).T
-            errors += left**2 @ weights if len(weights) else (left**2).sum(axis=1)
-            total += float(weights.sum()) if len(weights) else float(len(block))
-        return fold, (errors, total)
-
-
-class OfFold(NamedTuple):
-    """Apply a job to one of the folds."""
-
-    number: int
     job: Any
 
     @property
@@ -271,151 +94,159 @@ class OfFold(NamedTuple):
         """What the dashboard names."""
         return getattr(self.job, "func", self.job)
 
-    def __call__(self, rows: FoldedRows) -> tuple[FoldedRows, Any]:
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, Any]:
         """Return the answer of the job."""
-        fold, answer = self.job(rows.fold(self.number))
-        return rows.with_fold(self.number, fold), answer
+        return self.job(rows) if rows.matrix.n_rows else (rows, None)
 
 
-class Training(NamedTuple):
-    """Apply a job to the rows that a fold is fitted to, as one of its fits has them; the answer is None without any."""
-
-    job: Any
-    position: int = 0
-
-    @property
-    def func(self) -> Any:
-        """What the dashboard names."""
-        return type(self.job)
-
-    def __call__(self, fold: Fold) -> tuple[Fold, Any]:
-        """Return the answer of the job."""
-        if not fold.train:
-            return fold, None
-        before, after = fold.train[: self.position], fold.train[self.position + 1 :]
-        train, answer = self.job(fold.train[self.position])
-        return fold._replace(train=(*before, train, *after)), answer
+def _chosen(rows: RowPartition, counts: Indices) -> RowPartition:
+    """Return the rows of each group so many times."""
+    times = counts[rows.beside[0].astype(np.int64)]
+    return rows if (times == 1).all() else _rows(rows, np.repeat(np.arange(len(times)), times))
 
 
-class Multiply(NamedTuple):
-    """Let there be a fit for each class; the first has begun."""
-
-    codes: tuple[int, ...]
-
-    def __call__(self, fold: Fold) -> tuple[Fold, None]:
-        """Return the fold with a state for each fit."""
-        others = [Label(code)(rows)[0] for code in self.codes[1:] for rows in fold.train]
-        return fold._replace(train=(*fold.train, *others)), None
+def _rows(rows: RowPartition, chosen: Indices) -> RowPartition:
+    target = rows.target[chosen]
+    weights = rows.weights[chosen] if len(rows.weights) else rows.weights
+    given = choose_rows(rows.matrix, chosen), target, weights, np.zeros_like(target)
+    return RowPartition(*given, responses=rows.responses[:, chosen], beside=rows.beside[:, chosen])
 
 
-class Drop(NamedTuple):
-    """Let go of a fold."""
+class SummariseGroups(NamedTuple):
+    """Multiply the columns of each group of rows."""
 
-    number: int
+    n_groups: int
 
-    def __call__(self, rows: FoldedRows) -> tuple[FoldedRows, None]:
-        """Return the partition without it."""
-        return rows.with_fold(self.number, None), None
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, list[Summary | None]]:
+        """Return a summary for each group that has rows here."""
+        whole = rows if rows.whole is None else rows.whole
+        found = [np.flatnonzero(whole.beside[0] == number) for number in range(self.n_groups)]
+        with np.errstate(over="ignore", invalid="ignore"):
+            return rows, [summarise(_rows(whole, chosen)) if len(chosen) else None for chosen in found]
 
 
-class Prediction(NamedTuple):
-    """A linear function of the columns, of which some are taken less a number each."""
+def save_fold(rows: RowPartition) -> tuple[Take | None, SavedPartition]:
+    """Return what `restore_fold` needs."""
+    return rows.fold, save_partition(rows)
 
+
+def restore_fold(rows: RowPartition, saved: tuple[Take | None, SavedPartition]) -> RowPartition:
+    """Return a partition in its first form as it was when it was saved."""
+    fold, own = saved
+    return restore_partition(rows if fold is None else Take(*fold)(rows)[0], own)
+
+
+# -- what is held out ------------------------------------------------------------------------------------------------
+
+
+class Functions(NamedTuple):
+    """Linear functions of the columns, k of them for each of t penalties."""
+
+    #: (c,) columns, and what is taken from each
     columns: Indices
-    coef: Floats
-    #: (k,) or (0,) if nothing is taken from any
-    shifts: Floats
-    level: float
+    means: Floats
+    #: (t, k, c) and (t, k)
+    coefs: Floats
+    levels: Floats
 
-    def of(self, rows: RowPartition) -> Floats:
-        """Return its values."""
-        if not len(self.shifts):
-            return rows.matrix.combine(self.columns, self.coef) + self.level
-        return self.coef @ (rows.matrix.take_dense(self.columns) - self.shifts[:, None]) + self.level
+    def of(self, values: Floats) -> Floats:
+        """Return the functions (t, k, n) of columns (c, n)."""
+        coefs = self.coefs.reshape(self.levels.size, len(self.columns))
+        found: Floats = (coefs @ (values - self.means[:, None])).reshape(*self.levels.shape, values.shape[1])
+        return found + self.levels[..., None]
+
+    def of_rows(self, rows: RowPartition) -> Iterator[tuple[Floats, slice]]:
+        """Give the functions of some rows at a time, and which rows these are."""
+        if is_dense(rows.matrix):
+            begun = 0
+            for block, _ in blocks(rows):
+                yield self.of(block[:, self.columns].T), slice(begun, begun + len(block))
+                begun += len(block)
+            return
+        found = np.empty((*self.levels.shape, rows.matrix.n_rows))
+        for place in np.ndindex(*self.levels.shape):
+            coef, level = self.coefs[place], self.levels[place]
+            plain = np.flatnonzero((coef != 0.0) & (self.means == 0.0))
+            moved = np.flatnonzero((coef != 0.0) & (self.means != 0.0))
+            found[place] = rows.matrix.combine(self.columns[plain], coef[plain]) + level
+            if len(moved):
+                values = rows.matrix.take_dense(self.columns[moved]) - self.means[moved, None]
+                found[place] += coef[moved] @ values
+        yield found, slice(0, rows.matrix.n_rows)
 
 
-class SquaredErrors(NamedTuple):
-    """Predict the rows held out."""
+#: Returns of the decisions (t, k, n), responses (n,) and weights (n,) or (0,) of some rows what is added up over rows.
+Score = Callable[[Floats, Floats, Floats], Floats]
 
-    prediction: Prediction
 
-    def __call__(self, fold: Fold) -> tuple[Fold, tuple[float, float] | None]:
-        """Return the sum of the weighted squared errors, and that of the weights."""
-        test = fold.test
+class HeldOut(NamedTuple):
+    """Score the rows that a fold holds out."""
+
+    functions: Functions
+    score: Score
+    #: number of the response
+    target: int = 0
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Floats, float] | None]:
+        """Return the scores (t,) and the weight of the rows."""
+        test = _held_out(rows)
         if test is None:
-            return fold, None
-        residual = test.target - self.prediction.of(test)
-        total = float(test.weights.sum()) if len(test.weights) else float(len(residual))
-        return fold, (float(test.weigh(residual**2).sum()), total)
+            return rows, None
+        weights = test.weights if len(test.beside) < 2 else test.beside[1]
+        found = [
+            self.score(values, test.responses[self.target, here], weights[here] if len(weights) else weights)
+            for values, here in self.functions.of_rows(test)
+        ]
+        return rows, (tree_sum(found), float(weights.sum()) if len(weights) else float(test.matrix.n_rows))
 
 
-class HeldOutLoss(NamedTuple):
-    """Predict the rows held out, and take the loss of that, summed over functions."""
+class Decide(NamedTuple):
+    """Take functions of the rows that a fold holds out."""
 
-    loss: Loss
-    functions: tuple[Prediction, ...]
-    #: of each function the class that it tells from all others; none if responses are numbers
+    functions: Functions
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, Floats | None]:
+        """Return their values (t, k, n)."""
+        test = _held_out(rows)
+        if test is None:
+            return rows, None
+        return rows, np.concatenate([values for values, _ in self.functions.of_rows(test)], axis=2)
+
+
+def _held_out(rows: RowPartition) -> RowPartition | None:
+    found = _chosen(rows.whole, rows.fold.test)
+    return found if found.matrix.n_rows else None
+
+
+class Deviances(NamedTuple):
+    """Twice a loss, of several functions the sum over them, of each for its class against all others."""
+
+    loss: Any
     labels: Sequence[int]
 
-    def __call__(self, fold: Fold) -> tuple[Fold, tuple[float, float] | None]:
-        """Return the sum of the weighted losses, and that of the weights."""
-        test, losses = fold.test, 0.0
-        if test is None:
-            return fold, None
-        for number, function in enumerate(self.functions):
-            response = test.responses[0]
-            target = np.where(response == self.labels[number], 1.0, -1.0) if len(self.labels) else response
-            losses += self.loss.derivatives(function.of(test), target, test.weights, 0.0).level.loss
-        return fold, (losses, float(test.weights.sum()) if len(test.weights) else float(len(test.target)))
+    def __call__(self, values: Floats, response: Floats, weights: Floats) -> Floats:
+        """Return the weighted sums."""
+        if is_quadratic(self.loss):
+            errors = (response - values[:, 0]) ** 2
+            return errors @ weights if len(weights) else errors.sum(axis=1)
+        return np.array([2.0 * self._loss(one, response, weights) for one in values])
 
-
-class Decisions(NamedTuple):
-    """Take linear functions of the rows held out."""
-
-    functions: tuple[Prediction, ...]
-
-    def __call__(self, fold: Fold) -> tuple[Fold, Floats | None]:
-        """Return their values, shape (n_functions, n_rows)."""
-        test = fold.test
-        return fold, None if test is None else np.array([function.of(test) for function in self.functions])
+    def _loss(self, values: Floats, response: Floats, weights: Floats) -> float:
+        if is_joint(self.loss):
+            return float(self.loss.look(values, response, weights).loss)
+        targets = [np.where(response == label, 1.0, -1.0) for label in self.labels] or [response]
+        found = zip(values, targets, strict=True)
+        return sum(float(self.loss.derivatives(*one, weights, 0.0).level.loss) for one in found)
 
 
 class Right(NamedTuple):
-    """Predict the classes of the rows held out."""
+    """Which rows are predicted to be of their class."""
 
-    functions: tuple[Prediction, ...]
     #: numbers of the classes: two of one function, else one for each
-    codes: tuple[int, ...]
+    codes: Sequence[int]
 
-    def __call__(self, fold: Fold) -> tuple[Fold, tuple[float, float] | None]:
-        """Return the weight of the rows whose class is predicted, and that of all."""
-        test = fold.test
-        if test is None:
-            return fold, None
-        values = np.array([function.of(test) for function in self.functions])
-        found = (values[0] > 0.0).astype(np.int64) if len(values) == 1 else values.argmax(axis=0)
-        right = (test.responses[0] == np.array(self.codes)[found]).astype(np.float64)
-        total = float(test.weights.sum()) if len(test.weights) else float(len(right))
-        return fold, (float(test.weigh(right).sum()), total)
-
-
-class SavedFold(NamedTuple):
-    """What jobs have changed of a fold."""
-
-    number: int
-    train: tuple[SavedPartition, ...]
-
-
-def save_folds(rows: FoldedRows) -> list[SavedFold]:
-    """Return what `restore_folds` needs."""
-    begun = [(number, fold.train) for number, fold in enumerate(rows.folds) if fold is not None]
-    return [SavedFold(number, tuple(map(save_partition, train))) for number, train in begun]
-
-
-def restore_folds(rows: FoldedRows, saved: Sequence[SavedFold]) -> FoldedRows:
-    """Return a partition in its first form as it was when it was saved."""
-    for number, kept in saved:
-        fold = rows.fresh(number)
-        train = tuple(restore_partition(fold.train[0], one) for one in kept)
-        rows = rows.with_fold(number, fold._replace(train=train))
-    return rows
+    def __call__(self, values: Floats, response: Floats, weights: Floats) -> Floats:
+        """Return their weight."""
+        found = (values[:, 0] > 0.0).astype(np.int64) if values.shape[1] == 1 else values.argmax(axis=1)
+        right = (response == np.array(self.codes)[found]).astype(np.float64)
+        return (right * weights if len(weights) else right).sum(axis=1)

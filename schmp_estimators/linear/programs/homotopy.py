@@ -6,8 +6,8 @@ and stability of numerical algorithms", section 3.1), and so is each entry of th
 γ(‖y‖ + Σ_k‖x̃_k‖|β_k|).  A certificate adds what that may hide; if it is too large then, the columns are used instead.
 """
 
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from schmp_estimators.linear.kernels.homotopy import (
 from schmp_estimators.linear.kernels.working_set import N_VECTORS, Room
 from schmp_estimators.linear.penalties.base import Penalty, has_free, sizes
 from schmp_estimators.linear.programs.centred import Centred, without_free
-from schmp_estimators.linear.programs.matrix import Floats
+from schmp_estimators.linear.programs.matrix import Floats, Indices
 
 _NONE: Floats = np.empty((0, 0))
 #: Ratio of neighbouring penalties on the way to that of a fit, and part of their gap that is left there.
@@ -59,9 +59,9 @@ class Points(NamedTuple):
 
     #: (t,) λ
     penalties: Floats
-    #: (t, p)
+    #: (t, p), or of all K classes at once (t, K, p)
     coefs: Floats
-    #: (t,) intercepts of columns less their means
+    #: (t,) or (t, K) intercepts of columns less their means
     levels: Floats
     #: (t,) each
     gaps: Floats
@@ -75,8 +75,9 @@ class Points(NamedTuple):
 class Solution:
     """The solution for one penalty, and its certificate; of objectives that are sums over samples."""
 
+    #: (p,) and a number, or of all classes at once (K, p) and (K,)
     coef: Floats
-    intercept: float
+    intercept: Any
     objective: float
     gap: float
     tolerance: float
@@ -122,6 +123,8 @@ class ProblemAtHand:
     means: Floats
     #: weight of all samples
     total: float
+    #: columns left out, as they vary by less than rounding
+    dropped: Indices = np.empty(0, np.int64)
 
     def square(self, target: int) -> float:
         """Return what the tolerance of a gap is a part of."""
@@ -135,7 +138,7 @@ class ProblemAtHand:
         """Return the smallest λ for which all penalised coefficients are zero."""
         raise NotImplementedError
 
-    def objective(self, target: int, penalty: float, coef: Floats, level: float) -> float:
+    def objective(self, target: int, penalty: float, coef: Floats, level: Any) -> float:
         """Return the objective at some coefficients and the intercept of columns less their means."""
         raise NotImplementedError
 
@@ -147,17 +150,17 @@ class ProblemAtHand:
         part_of_step: float,
         most: np.ndarray,
         start: Floats,
-        level: float,
+        level: Any,
     ) -> Points:
         """Solve for falling λ from a start, each to its goal and to a part of the gap that the one before has there."""
         raise NotImplementedError
 
-    def fit(self, target: int, penalty: float, goal: float, max_iter: int, start: Floats, level: float = 0.0) -> Points:
+    def fit(self, target: int, penalty: float, goal: float, max_iter: int, start: Floats, level: Any = 0.0) -> Points:
         """Return the solution for one λ, from given coefficients, or by way of larger penalties if these are zero."""
         way, largest, null = np.empty(0), self.largest(target), self.null_objective(target)
         with np.errstate(over="ignore", invalid="ignore"):
             if start.any() and not self.objective(target, penalty, start, level) <= null:
-                start, level = np.zeros(len(start)), 0.0  # it would only leave its rounding behind
+                start, level = np.zeros(start.shape), 0.0  # it would only leave its rounding behind
         if not start.any() and largest > penalty:
             ratio = max(penalty / largest, _FARTHEST)
             count = min(max_iter - 1, int(np.log(ratio) / np.log(_STRIDE)))
@@ -180,26 +183,17 @@ class ProblemAtHand:
         found: Floats = points.levels - points.coefs @ self.means
         return found
 
-    def solutions(self, target: int, points: Points, tolerance: float) -> list[Solution]:
-        """Return the points one by one."""
-        rest = (self.intercepts(points), points.objectives, points.gaps, points.steps)
-        figures, null = zip(points.coefs, *(field.tolist() for field in rest), strict=True), self.null_objective(target)
-        return [
-            Solution(coef, intercept, objective, gap, tolerance, self.total, null, int(steps), gap)
-            for coef, intercept, objective, gap, steps in figures
-        ]
-
     def rounded(self, target: int, points: Points, tolerance: float, dtype: type) -> Solution:
         """Return the only point with coefficients as a dtype has them, and the gap that they have then."""
-        [found] = self.solutions(target, points, tolerance)
-        coef = found.coef.astype(dtype).astype(np.float64)
-        if np.array_equal(coef, found.coef):
-            return found
-        level = float(points.levels[0])
-        objective = self.objective(target, float(points.penalties[0]), coef, level)
-        certified = max(0.0, objective - (found.objective - found.gap))
-        intercept = level - float(coef @ self.means)
-        return replace(found, coef=coef, intercept=intercept, objective=objective, certified_gap=certified)
+        [exact], [level], [intercept] = points.coefs, points.levels, self.intercepts(points)
+        gap, objective = float(points.gaps[0]), float(points.objectives[0])
+        coef, certified = exact.astype(dtype).astype(np.float64), gap
+        if not np.array_equal(coef, exact):
+            lowest, intercept = objective - gap, level - coef @ self.means
+            objective = self.objective(target, float(points.penalties[0]), coef, level)
+            certified = max(0.0, objective - lowest)
+        end = objective, gap, tolerance, self.total, self.null_objective(target), int(points.steps[0]), certified
+        return Solution(coef, intercept, *end)
 
 
 class HomotopyProblem(ProblemAtHand):

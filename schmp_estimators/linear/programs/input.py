@@ -27,6 +27,7 @@ _VALUES_PER_PARTITION = 1 << 28
 # nanoseconds per multiply–add, measured: filling a Gram matrix, descending on it, descending on sparse columns
 _FILL, _DESCEND, _SPARSE = 0.05, 0.2, 2.0
 _PASSES = 200
+NOTHING_BESIDE: Floats = np.empty((0, 0))
 #: Entries of X up to which its columns may as well be dense.
 _SMALL = 1 << 18
 
@@ -96,14 +97,16 @@ def default_partitions(size: Extent) -> int:
     return int(min(size.n_rows, max(1, round(size.stored / _VALUES_PER_PARTITION))))
 
 
-def split_rows(X: Any, responses: Floats, weights: Floats, n_partitions: int) -> list[RowPartition]:
+def split_rows(
+    X: Any, responses: Floats, weights: Floats, n_partitions: int, beside: Floats = NOTHING_BESIDE
+) -> list[RowPartition]:
     """Cut X and what belongs to its rows into consecutive partitions, whose target is the first response.
 
-    `responses` has shape (n,) or (n_targets, n); `weights` may be empty.
+    `responses` has shape (n,) or (n_targets, n); `weights` and `beside` may be empty.
     """
     responses = np.atleast_2d(responses)
     if n_partitions == 1:
-        return [_partition(as_matrix(X), responses, weights)]
+        return [_partition(as_matrix(X), responses, weights, beside)]
     cuts = np.linspace(0, X.shape[0], n_partitions + 1).astype(np.int64)
     by_rows = X.tocsr() if is_sparse(X) else X
     parts = []
@@ -112,13 +115,13 @@ def split_rows(X: Any, responses: Floats, weights: Floats, n_partitions: int) ->
         rows = by_rows[part]
         if not is_sparse(X) and X.flags.f_contiguous:
             rows = np.asfortranarray(rows)
-        parts.append(_partition(as_matrix(rows), responses[:, part], weights[part]))
+        parts.append(_partition(as_matrix(rows), responses[:, part], weights[part], beside[:, part]))
     return parts
 
 
-def _partition(matrix: Matrix, responses: Floats, weights: Floats) -> RowPartition:
+def _partition(matrix: Matrix, responses: Floats, weights: Floats, beside: Floats) -> RowPartition:
     target = np.ascontiguousarray(responses[0])
-    return RowPartition(matrix, target, weights, np.zeros_like(target), responses=responses)
+    return RowPartition(matrix, target, weights, np.zeros_like(target), responses=responses, beside=beside)
 
 
 # -- parts of X that are not here ----------------------------------------------------------------------------------
@@ -149,6 +152,8 @@ class RowValues(NamedTuple):
     weights: Floats
     #: (n,) bool, which rows of the parts are used; None for all
     used: np.ndarray | None
+    #: (k, n_p), see `RowPartition`
+    beside: Floats
 
 
 def join_parts(values: RowValues, *parts: Part) -> RowPartition:
@@ -162,7 +167,7 @@ def join_parts(values: RowValues, *parts: Part) -> RowPartition:
         matrix = as_matrix(np.asfortranarray(X) if by_columns else X)
     else:
         [matrix] = matrices
-    return _partition(matrix, values.responses, values.weights)
+    return _partition(matrix, values.responses, values.weights, values.beside)
 
 
 def as_array(matrix: Matrix) -> np.ndarray:
@@ -184,16 +189,14 @@ def _rows(matrix: Matrix) -> Any:
     raise TypeError(f"unknown matrix {type(matrix).__name__}")
 
 
-def cut_rows(matrix: Matrix, chosen: Sequence[Indices]) -> list[Matrix]:
-    """Return several choices of rows as matrices; rows in C order that follow each other are not copied."""
-    if isinstance(matrix, SparseByColumns) and all((np.diff(rows) > 0).all() for rows in chosen):
-        return [_sparse_rows(matrix, rows) for rows in chosen]
-    X, found = _rows(matrix), []
-    for rows in chosen:
-        together = len(rows) > 0 and rows[-1] - rows[0] == len(rows) - 1 and bool((np.diff(rows) == 1).all())
-        part = X[rows[0] : rows[-1] + 1] if together else X[rows]
-        found.append(as_matrix(np.asfortranarray(part) if isinstance(matrix, DenseByColumns) else part))
-    return found
+def choose_rows(matrix: Matrix, chosen: Indices) -> Matrix:
+    """Return some rows as a matrix; those in C order that follow each other are not copied."""
+    if isinstance(matrix, SparseByColumns) and (np.diff(chosen) > 0).all():
+        return _sparse_rows(matrix, chosen)
+    X = _rows(matrix)
+    together = len(chosen) > 0 and bool((np.diff(chosen) == 1).all())
+    part = X[chosen[0] : chosen[-1] + 1] if together else X[chosen]
+    return as_matrix(np.asfortranarray(part) if isinstance(matrix, DenseByColumns) else part)
 
 
 def _sparse_rows(matrix: SparseByColumns, chosen: Indices) -> Matrix:

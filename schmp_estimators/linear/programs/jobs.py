@@ -38,6 +38,11 @@ class RowPartition(NamedTuple):
     shifts: Floats = np.empty(0)
     #: what a loss has derived at the present state, see `smooth_jobs.derive`
     derived: Any = None
+    #: (k, n_p) the fold group of each row, and what it weighs in scores, see `folds`
+    beside: Floats = np.empty((0, 0))
+    #: while a fold is fitted: the partition with all rows, and what has taken these
+    whole: Any = None
+    fold: Any = None
 
     def weigh(self, vector: Floats) -> Floats:
         """Return s⊙vector."""

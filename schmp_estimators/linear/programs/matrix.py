@@ -1,9 +1,8 @@
-"""The rows of X that one partition holds: three ways to store them, or several such, one set of operations.
+"""The rows of X that one partition holds: three ways to store them, one set of operations.
 
 Everything is phrased for the centred and weighted columns √s⊙(x_j − x̄_j) or for the raw ones; no method changes X.
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -210,76 +209,16 @@ def stack_columns(parts: list[Columns], row_offsets: list[int]) -> Columns:
     return freeze(Columns(values, rows, starts))
 
 
-class Stacked(NamedTuple):
-    """Rows of several matrices, one below the other; they are not copied."""
-
-    matrices: tuple[Matrix, ...]
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows of this partition."""
-        return sum(matrix.n_rows for matrix in self.matrices)
-
-    @property
-    def n_columns(self) -> int:
-        """Number of columns of X."""
-        return self.matrices[0].n_columns
-
-    def cut(self, vector: Floats) -> list[Floats]:
-        """Return the parts of a vector of all rows that belong to the matrices."""
-        if not len(vector):
-            return [vector] * len(self.matrices)
-        ends = np.cumsum([matrix.n_rows for matrix in self.matrices])
-        return np.split(vector, ends[:-1].tolist())
-
-    def gradient(self, vector: Floats, scope: Indices | None) -> Floats:
-        """Return x_jᵀ·vector for the columns in `scope`, ascending (all columns if None)."""
-        first, *others = zip(self.matrices, self.cut(vector), strict=True)
-        out = first[0].gradient(first[1], scope)
-        for matrix, part in others:
-            out += matrix.gradient(part, scope)
-        return out
-
-    def combine(self, columns: Indices, factors: Floats) -> Floats:
-        """Return Σ_j factors_j x_j over `columns`, shape (n_rows,)."""
-        return np.concatenate([matrix.combine(columns, factors) for matrix in self.matrices])
-
-    def moments(self, weights: Floats, vector: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return Σ_i w_i x_ij, Σ_i w_i x_ij² and x_jᵀ·vector for all columns."""
-        parts = zip(self.matrices, self.cut(weights), self.cut(vector), strict=True)
-        sums, squares, products = zip(*(matrix.moments(w, v) for matrix, w, v in parts), strict=True)
-        return sum(sums), sum(squares), sum(products)
-
-    def take_dense(self, columns: Indices) -> Floats:
-        """Return the columns as a new contiguous array, one column per row."""
-        out, start = np.empty((len(columns), self.n_rows)), 0
-        for matrix in self.matrices:
-            out[:, start : start + matrix.n_rows] = matrix.take_dense(columns)
-            start += matrix.n_rows
-        return out
-
-    def take_sparse(self, columns: Indices) -> Columns:
-        """Return the columns in compressed form, side by side."""
-        starts = np.cumsum([0] + [matrix.n_rows for matrix in self.matrices]).tolist()
-        return stack_columns([matrix.take_sparse(columns) for matrix in self.matrices], starts[:-1])
-
-
 def is_dense(matrix: Matrix) -> bool:
-    """Return whether a matrix holds dense rows."""
-    if isinstance(matrix, Stacked):
-        return all(map(is_dense, matrix.matrices))
+    """Return whether a matrix holds dense rows as they are."""
     return isinstance(matrix, DenseByColumns | DenseByRows)
 
 
-def arrays_of(matrix: Matrix) -> Iterator[np.ndarray]:
-    """Give the rows of a dense matrix, as arrays that lie one below the other."""
+def dense_rows(matrix: Matrix) -> np.ndarray:
+    """Return the rows of a dense matrix, as they are stored."""
     match matrix:
-        case Stacked(matrices):
-            for one in matrices:
-                yield from arrays_of(one)
         case DenseByColumns(values):
-            yield values.T
+            return values.T
         case DenseByRows(values):
-            yield values
-        case _:
-            raise TypeError(f"{type(matrix).__name__} holds no dense rows")
+            return values
+    raise TypeError(f"{type(matrix).__name__} holds no dense rows")

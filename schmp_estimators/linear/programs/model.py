@@ -82,8 +82,6 @@ class Model:
     n_partitions: int = 1
     #: whether there is a duality gap; else `gap` is an estimate of it, see `certificate.merit`
     certified: bool = True
-    #: whether the penalty is given per unit of sample weight
-    per_weight: bool = False
     #: (p,) start, or None for zeros
     coef: Floats = field(default_factory=lambda: NO_CHANGE)
     n_rows: int = 0
@@ -236,10 +234,14 @@ class Model:
         return self.objective - self.best_dual
 
     @property
+    def shifted_intercept(self) -> float:
+        """Intercept b, for columns less `shifts`."""
+        return self.level - float(self.means @ self.coef)
+
+    @property
     def intercept(self) -> float:
         """Intercept b, for the columns as they are."""
-        shift = float(self.shifts @ self.coef) if len(self.shifts) else 0.0
-        return self.level - float(self.means @ self.coef) - shift
+        return self.shifted_intercept - (float(self.shifts @ self.coef) if len(self.shifts) else 0.0)
 
     @property
     def rounding(self) -> float:
@@ -290,7 +292,7 @@ class Model:
     def state(self) -> dict[str, Any]:
         """Return what `restore` needs, no copies, at a certificate; the Gram matrix of candidates is made again."""
         state = {name: getattr(self, name) for name in STATE}
-        return {**state, "penalty": fields_of(self.penalty), "pace": self.pace.state()}
+        return {**state, "penalty": fields_of(self.penalty), "pace": dict(vars(self.pace))}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go back to a state."""
@@ -298,7 +300,7 @@ class Model:
             setattr(self, name, state[name])
         self.coef = self.coef.copy()  # which changes in place
         self.penalty = type(self.penalty)(*state["penalty"])
-        self.pace.restore(state["pace"])
+        vars(self.pace).update(state["pace"])
         self.started = perf_counter() - self.seconds
 
     def guess_scope(self, columns: Indices, goal: float) -> None:

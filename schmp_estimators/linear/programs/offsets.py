@@ -21,7 +21,6 @@ from schmp_estimators.linear.programs.matrix import (
     Indices,
     Matrix,
     SparseByColumns,
-    Stacked,
     compress,
 )
 from schmp_estimators.linear.programs.model import Model
@@ -96,8 +95,6 @@ def shift(rows: RowPartition, shifts: Floats) -> RowPartition:
 
 def _moved(matrix: Matrix, shifts: Floats) -> Matrix:
     match matrix:
-        case Stacked(matrices):
-            return Stacked(tuple(_moved(one, shifts) for one in matrices))
         case SparseByColumns((values, indices, starts), n_rows):
             moved = values - np.repeat(shifts, np.diff(starts))
             return SparseByColumns(freeze(Columns(moved, indices, starts)), n_rows)
@@ -109,8 +106,6 @@ def _moved(matrix: Matrix, shifts: Floats) -> Matrix:
 def _complete(matrix: Matrix, columns: Indices) -> np.ndarray:
     """Return which columns have a value for each row, none of them an implicit zero."""
     match matrix:
-        case Stacked(matrices):
-            return np.all([_complete(one, columns) for one in matrices], axis=0)
         case SparseByColumns((_, _, starts), n_rows):
             return np.diff(starts)[columns] == n_rows
     return np.ones(len(columns), bool)

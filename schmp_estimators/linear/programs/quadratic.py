@@ -16,15 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from schmp_estimators.core.engine.dynamic import Steps, Sum, saves
+from schmp_estimators.core.engine.dynamic import Steps, Sum
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.sparse import Quadratic
-from schmp_estimators.linear.penalties.base import Penalty, sizes, take
+from schmp_estimators.linear.penalties.base import Penalty, take
 from schmp_estimators.linear.programs import jobs
 from schmp_estimators.linear.programs.certificate import dual_scale, duality_gap, gap_or_merit, merit
 from schmp_estimators.linear.programs.matrix import Floats, Indices, stack_columns
-from schmp_estimators.linear.programs.model import LAST_BITS, NO_CHANGE, NO_COLUMNS, Model, least_with_this_solution
+from schmp_estimators.linear.programs.model import LAST_BITS, NO_CHANGE, NO_COLUMNS, Model
 from schmp_estimators.linear.programs.offsets import centre, check_small
 from schmp_estimators.linear.programs.residual import ResidualProblem, ridges_of
 from schmp_estimators.linear.programs.resolve import Resolve, Seen, ToPoint
@@ -65,8 +65,6 @@ class ResolveQuadratic(Resolve):
         sums = tree_sum(partials)
         model.set_moments(sums.total, sums.columns, sums.squares, sums.products)
         model.level = sums.response / sums.total if model.fit_intercept else 0.0
-        if model.per_weight:
-            model.penalty = model.penalty.scaled(sums.total)
         self.unpenalised = yield from Unpenalised.find(model)
         support = np.flatnonzero(model.coef)
         coef = model.coef[support]
@@ -84,30 +82,13 @@ class ResolveQuadratic(Resolve):
         model.coef[:] = 0.0  # a start that is worse than zero would only leave its rounding in the residual
         return (yield from self.refresh())
 
-    @saves(dict)
-    def restart(self, penalty: Penalty, state: Mapping[str, Any] | None = None) -> Steps:
-        """Go on from the present solution with another penalty; columns the strong rule discards are left for later.
-
-        Tibshirani et al., "Strong rules for discarding predictors in lasso-type problems", JRSS-B 2012, section 2.
-        """
-        if state is not None:
-            yield from self(state)
-            return
+    def begin_again(self, previous: Penalty) -> ToPoint:
+        """Look at the present solution with another penalty."""
         model = self.model
-        previous, model.penalty = model.penalty, penalty
         check_small(model)
-        model.begin_again()
-        gradient = model.full_gradient
-        if gradient is None:
-            yield from self.go_on_from((yield from self.verify()))
-            return
-        found = sizes(penalty, gradient)
-        before = least_with_this_solution(previous.strengths, found)
-        strong = (found >= 2.0 * penalty.strengths - before) | model.stay()
-        if np.max(before - penalty.strengths) > 0.0 and not strong.all():
-            model.guess_scope(np.flatnonzero(strong), model.tolerance)
-        slopes = jobs.Slopes(model.energy, 0.0, gradient[model.scope_columns()])
-        yield from self.go_on_from((yield from self._look(slopes)))
+        if model.full_gradient is None:
+            return (yield from self.verify())
+        return (yield from self._look(jobs.Slopes(model.energy, 0.0, model.full_gradient)))
 
     def refresh(self) -> ToPoint:
         """Compute the residual of the present coefficients anew."""

@@ -5,9 +5,8 @@ pass over the set and a group of passes over its support; when the support settl
 on the support follow, in which coordinates that would cross zero are pinned there and the others re-solved.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -44,10 +43,6 @@ _WHOLE = 0.999  # part of such a step that is but rounding away from the whole o
 _COMPACT_BELOW = 0.7  # copy the support when it is a smaller part of the set than this
 
 
-#: What changes in a `Pace`.
-PACE = ("second_order", "max_steps", "accuracy", "_back_off", "_waiting", "toil", "cuts")
-
-
 @dataclass
 class Pace:
     """When to turn from first-order to second-order steps; carried from one working set to the next.
@@ -73,15 +68,6 @@ class Pace:
     toil: float = 0.0
     #: such steps by a factor that were cut off, one after the other
     cuts: int = 0
-
-    def state(self) -> dict[str, Any]:
-        """Return what changes in the course of a fit."""
-        return {name: getattr(self, name) for name in PACE}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Go back to a state."""
-        for name in PACE:
-            setattr(self, name, state[name])
 
     def relax(self) -> None:
         """Begin with rough Newton steps again, far from the solution for another penalty."""

@@ -7,8 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from schmp_estimators.core.engine.dynamic import Report, Save, Steps
+from schmp_estimators.linear.penalties.base import Penalty, sizes
 from schmp_estimators.linear.programs.matrix import Floats
-from schmp_estimators.linear.programs.model import Model
+from schmp_estimators.linear.programs.model import Model, least_with_this_solution
+
+#: Part of the objective at zero below which gaps are rounding.
+_LEAST = 1e-12
 
 
 class Seen(NamedTuple):
@@ -44,6 +48,10 @@ class Resolve(ABC):
     @abstractmethod
     def begin(self) -> ToPoint:
         """Centre the problem, and go to the start."""
+
+    @abstractmethod
+    def begin_again(self, previous: Penalty) -> ToPoint:
+        """Look at the present solution with another penalty than the `previous` one."""
 
     @abstractmethod
     def refresh(self) -> ToPoint:
@@ -86,6 +94,26 @@ class Resolve(ABC):
             self.model.restore(state["model"])
             yield from self.recover(state)
             yield from self.go_on_from(state["seen"], told=True)
+
+    def restart(self, penalty: Penalty, part: float | None = None) -> Steps:
+        """Go on from the present solution with another penalty; columns the strong rule discards are left for later.
+
+        `part`, of the gap that the solution before has now, is a goal beside the tolerance.  Tibshirani et al., "Strong
+        rules for discarding predictors in lasso-type problems", JRSS-B 2012, sections 2 and 5.
+        """
+        model = self.model
+        previous, model.penalty = model.penalty, penalty
+        model.begin_again()
+        seen = yield from self.begin_again(previous)
+        if part is not None:
+            model.tolerance = min(model.tolerance, max(part * model.gap, _LEAST * model.null_objective))
+        found = sizes(penalty, seen.gradient)
+        before = least_with_this_solution(previous.strengths, found)
+        strong = (found >= 2.0 * penalty.strengths - before) | model.stay()
+        if np.max(before - penalty.strengths) > 0.0 and not strong.all():
+            model.guess_scope(np.flatnonzero(strong), model.tolerance)
+            seen = seen._replace(gradient=seen.gradient[model.scope])
+        yield from self.go_on_from(seen)
 
     def go_on_from(self, seen: Seen, told: bool = False) -> Steps:
         """Make outer steps from a certified point, until the gap is small enough or there is nothing left to try."""

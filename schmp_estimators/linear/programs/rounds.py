@@ -7,6 +7,7 @@ Bradley et al., ICML 2011).  Now and then a full gradient certifies the point an
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -115,15 +116,24 @@ class _Scheduled(Resolve):
         self.curvature = self.loss.smoothness if self.loss is not None else 1.0
         self.make_schedule = make_schedule
         self.pipeline_depth = pipeline_depth
-        self.rounds: Rounds | None = None
+
+    @cached_property
+    def rounds(self) -> Rounds:
+        """Where the fit stands, once columns are known."""
+        return Rounds(self.make_schedule(self.model.n_columns), self.model.coef.copy())
 
     def schedule(self, model: Model) -> Round | None:
         """Return the next round, if there is one before the next certificate."""
-        assert self.rounds is not None
-        if self.rounds.left == 0:
+        rounds = self.rounds
+        if rounds.left == 0:
             return None
-        self.rounds.left -= 1
-        return self._round(model, self.rounds)
+        rounds.left -= 1
+        columns, check = rounds.schedule.next_round()
+        columns = np.sort(columns)
+        moved, change, offset = rounds.take_pending(model)
+        level = model.level if self.loss is not None else offset
+        rounds.updates += len(columns)
+        return Round(moved, change, level, columns, check, model.means, self.loss)
 
     @staticmethod
     def update(rows: RowPartition, job: Round) -> tuple[RowPartition, Any]:
@@ -132,68 +142,7 @@ class _Scheduled(Resolve):
 
     def aggregate(self, model: Model, job: Round, partials: Sequence[Any]) -> None:
         """Take a round into the model."""
-        assert self.rounds is not None
-        self._end_round(model, self.rounds, job, partials)
-
-    def step(self, seen: Seen) -> ToPoint:
-        """Make rounds until it is time for a certificate."""
-        model, rounds = self.model, self._rounds()
-        rounds.known[:] = model.coef  # columns without penalty have moved with the certificate, here and there
-        rounds.schedule.sampler.refresh(self._steps(model, np.arange(model.n_columns), seen.gradient))
-        rounds.left = max(10, model.n_columns // (2 * rounds.schedule.n_parallel))
-        yield Overlapping(self, model, self.pipeline_depth)
-        return (yield from self._end_rounds(*rounds.take_pending(model)))
-
-    @abstractmethod
-    def _end_rounds(self, moved: Indices, change: Floats, offset: float) -> ToPoint:
-        """Tell the partitions of the last changes, and certify the point."""
-
-    def count(self) -> int:
-        """Return the number of passes made over all columns."""
-        updates = 0 if self.rounds is None else self.rounds.updates
-        return int(np.ceil(updates / max(1, self.model.n_columns)))
-
-    def exhausted(self) -> bool:
-        """Return whether the fit has diverged, or has made all its passes."""
-        model = self.model
-        diverged = not np.isfinite(model.objective) or model.objective > _DIVERGED * model.null_objective
-        return diverged or self.count() >= model.max_iter
-
-    def state(self) -> dict[str, Any]:
-        """Return where the schedule stands; at a certificate no round is under way, and partitions know all changes."""
-        rounds = self._rounds()
-        return {"updates": rounds.updates, "schedule": rounds.schedule.save()}
-
-    def recover(self, state: Mapping[str, Any]) -> Steps:
-        """Set the schedule to where it stood."""
-        rounds = self._rounds()
-        rounds.updates = state["updates"]
-        rounds.schedule.restore(state["schedule"])
-        yield from super().recover(state)
-
-    def _rounds(self) -> Rounds:
-        if self.rounds is None:
-            self.rounds = Rounds(self.make_schedule(self.model.n_columns), self.model.coef.copy())
-        return self.rounds
-
-    def _round(self, model: Model, rounds: Rounds) -> Round:
-        columns, check = rounds.schedule.next_round()
-        columns = np.sort(columns)
-        moved, change, offset = rounds.take_pending(model)
-        level = model.level if self.loss is not None else offset
-        rounds.updates += len(columns)
-        return Round(moved, change, level, columns, check, model.means, self.loss)
-
-    def _steps(self, model: Model, columns: Indices, gradient: Floats) -> Floats:
-        """Return the changes to the one-dimensional minimisers of `columns`."""
-        norms, old = self.curvature * model.norms[columns], model.coef[columns]
-        penalty, change = take(model.penalty, columns), np.empty(len(columns))
-        take_steps = compiled_for(penalty, proximal_steps)
-        take_steps(freeze(gradient + norms * old), freeze(norms), freeze(old), freeze(penalty), change)
-        return change
-
-    def _end_round(self, model: Model, rounds: Rounds, job: Round, partials: Sequence[Any]) -> None:
-        gradient, balance, products = tree_sum(partials)
+        rounds, (gradient, balance, products) = self.rounds, tree_sum(partials)
         gradient = gradient - balance * model.means[job.columns]
         change = self._steps(model, job.columns, gradient)
         model.coef[job.columns] += change
@@ -211,6 +160,47 @@ class _Scheduled(Resolve):
             model.touched += products.size * float(model.n_rows)
             found = _correlations(model, job.check, products)
         rounds.schedule.answer(job.check, found)
+
+    def step(self, seen: Seen) -> ToPoint:
+        """Make rounds until it is time for a certificate."""
+        model, rounds = self.model, self.rounds
+        rounds.known[:] = model.coef  # columns without penalty have moved with the certificate, here and there
+        rounds.schedule.sampler.refresh(self._steps(model, np.arange(model.n_columns), seen.gradient))
+        rounds.left = max(10, model.n_columns // (2 * rounds.schedule.n_parallel))
+        yield Overlapping(self, model, self.pipeline_depth)
+        return (yield from self._end_rounds(*rounds.take_pending(model)))
+
+    @abstractmethod
+    def _end_rounds(self, moved: Indices, change: Floats, offset: float) -> ToPoint:
+        """Tell the partitions of the last changes, and certify the point."""
+
+    def count(self) -> int:
+        """Return the number of passes made over all columns."""
+        return int(np.ceil(self.rounds.updates / max(1, self.model.n_columns)))
+
+    def exhausted(self) -> bool:
+        """Return whether the fit has diverged, or has made all its passes."""
+        model = self.model
+        diverged = not np.isfinite(model.objective) or model.objective > _DIVERGED * model.null_objective
+        return diverged or self.count() >= model.max_iter
+
+    def state(self) -> dict[str, Any]:
+        """Return where the schedule stands; at a certificate no round is under way, and partitions know all changes."""
+        return {"updates": self.rounds.updates, "schedule": self.rounds.schedule.save()}
+
+    def recover(self, state: Mapping[str, Any]) -> Steps:
+        """Set the schedule to where it stood."""
+        self.rounds.updates = state["updates"]
+        self.rounds.schedule.restore(state["schedule"])
+        yield from super().recover(state)
+
+    def _steps(self, model: Model, columns: Indices, gradient: Floats) -> Floats:
+        """Return the changes to the one-dimensional minimisers of `columns`."""
+        norms, old = self.curvature * model.norms[columns], model.coef[columns]
+        penalty, change = take(model.penalty, columns), np.empty(len(columns))
+        take_steps = compiled_for(penalty, proximal_steps)
+        take_steps(freeze(gradient + norms * old), freeze(norms), freeze(old), freeze(penalty), change)
+        return change
 
 
 def _correlations(model: Model, check: Check, products: Floats) -> Floats:

@@ -21,13 +21,13 @@ from schmp_estimators.core.engine.dynamic import Steps, Sum
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.linear.kernels.logistic import FLAT
 from schmp_estimators.linear.losses.base import Descends, Level, Loss, Starts, steepness
-from schmp_estimators.linear.penalties.base import Penalty, sizes, take, weigh
+from schmp_estimators.linear.penalties.base import Penalty, take, weigh
 from schmp_estimators.linear.programs import smooth_descent as descents
 from schmp_estimators.linear.programs import smooth_jobs as jobs
 from schmp_estimators.linear.programs.certificate import dual_scale, merit
 from schmp_estimators.linear.programs.gram import GramProblem
 from schmp_estimators.linear.programs.matrix import Floats, Indices, stack_columns
-from schmp_estimators.linear.programs.model import NO_CHANGE, NO_COLUMNS, Model, least_with_this_solution
+from schmp_estimators.linear.programs.model import NO_CHANGE, NO_COLUMNS, Model
 from schmp_estimators.linear.programs.offsets import centre, check_small
 from schmp_estimators.linear.programs.residual import Pace
 from schmp_estimators.linear.programs.resolve import Resolve, Seen, ToPoint
@@ -76,9 +76,9 @@ class SmoothModel(Model):
         return max(1.0, abs(self.level + float(self.means @ self.coef)))
 
     @property
-    def intercept(self) -> float:
-        """Intercept b, for the columns as they are."""
-        return self.level - float(self.shifts @ self.coef) if len(self.shifts) else self.level
+    def shifted_intercept(self) -> float:
+        """Intercept b, for columns less `shifts`."""
+        return self.level
 
 
 class ResolveSmooth(Resolve):
@@ -137,33 +137,17 @@ class ResolveSmooth(Resolve):
         self.unpenalised = yield from find_span(self.model)
         yield from super().recover(state)
 
-    def restart(self, penalty: Penalty, part: float | None = None) -> Steps:
-        """Go on from the present solution with another penalty; columns the strong rule discards are left for later.
-
-        `part`, of the gap that the solution before has now, is a goal beside the tolerance.  Tibshirani et al., "Strong
-        rules for discarding predictors in lasso-type problems", JRSS-B 2012, section 5.
-        """
+    def begin_again(self, previous: Penalty) -> ToPoint:
+        """Look at the present solution with another penalty."""
         model = self.model
-        previous, model.penalty = model.penalty, penalty
         check_small(model, self.loss.smoothness)
-        model.begin_again()
         model.step_backs = 0
         model.pace.relax()
         self.along = self.sparse and model.pace.toil > 0.0 and bool(model.coef.any())
-        objective = model.objective + penalty.value(model.coef) - previous.value(model.coef)
+        objective = model.objective + model.penalty.value(model.coef) - previous.value(model.coef)
         if model.full_gradient is None:
-            seen = yield from self._look(objective)
-        else:
-            seen = yield from self._certify(objective, model.full_gradient)
-        if part is not None:
-            model.tolerance = min(model.tolerance, max(part * model.gap, _LEAST * model.null_objective))
-        found = sizes(penalty, seen.gradient)
-        before = least_with_this_solution(previous.strengths, found)
-        strong = (found >= 2.0 * penalty.strengths - before) | model.stay()
-        if np.max(before - penalty.strengths) > 0.0 and not strong.all():
-            model.guess_scope(np.flatnonzero(strong), model.tolerance)
-            seen = seen._replace(gradient=seen.gradient[model.scope])
-        yield from self.go_on_from(seen)
+            return (yield from self._look(objective))
+        return (yield from self._certify(objective, model.full_gradient))
 
     def refresh(self) -> ToPoint:
         """Compute the decision values of the present coefficients anew."""

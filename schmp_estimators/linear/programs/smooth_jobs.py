@@ -10,7 +10,7 @@ import numpy as np
 from schmp_estimators.linear.kernels.sparse import Columns
 from schmp_estimators.linear.losses.base import Derivatives, Level, Loss
 from schmp_estimators.linear.programs.jobs import RowPartition
-from schmp_estimators.linear.programs.matrix import Floats, Indices, Matrix, arrays_of, is_dense
+from schmp_estimators.linear.programs.matrix import Floats, Indices, Matrix, dense_rows, is_dense
 from schmp_estimators.linear.programs.unpenalised import Span
 
 #: Entries from which a working set is multiplied in float32: twice as fast, and its Gram matrix only steers.
@@ -136,16 +136,13 @@ def _products(matrix: Matrix, columns: Indices, means: Floats, weights: Floats) 
 def _products_by_rows(matrix: Matrix, columns: Indices, means: Floats, weights: Floats) -> tuple[Floats, Floats]:
     """Do as `_products` with some rows at a time."""
     gram, sums = np.zeros((len(columns), len(columns))), np.zeros(len(columns))
-    roots, begun = np.sqrt(weights), 0
-    for values in arrays_of(matrix):
-        for start in range(0, len(values), _PIECE):
-            block = values[start : start + _PIECE]
-            taken = block - means if block.shape[1] == len(columns) else block[:, columns] - means
-            here = slice(begun + start, begun + start + len(block))
-            sums += weights[here] @ taken
-            taken *= roots[here, None]
-            gram += taken.T @ taken
-        begun += len(values)
+    roots, values = np.sqrt(weights), dense_rows(matrix)
+    for start in range(0, len(values), _PIECE):
+        here = slice(start, start + _PIECE)
+        taken = values[here] - means if values.shape[1] == len(columns) else values[here, columns] - means
+        sums += weights[here] @ taken
+        taken *= roots[here, None]
+        gram += taken.T @ taken
     return gram, sums
 
 

@@ -297,9 +297,14 @@ WRONG = {
     "no groups": ({"penalty": "group"}, ValueError, 'penalty="group" needs groups'),
     "groups of other columns": ({"penalty": "group", "groups": [0] * 3}, ValueError, "groups must put each of the 15"),
     "groups by name": (
-        {"penalty": "group", "groups": [0] * 15, "penalty_factors": {"a": 0.0}},
+        {"penalty": "group", "groups": ["a"] * 15, "penalty_factors": {"a": 1.0, "b": 0.0}},
         ValueError,
-        "penalty_factors of groups are given in their order",
+        "penalty_factors names groups that groups does not have: 'b'",
+    ),
+    "groups without names": (
+        {"penalty": "group", "groups": [[j] for j in range(15)], "penalty_factors": {0: 1.0}},
+        ValueError,
+        "penalty_factors names groups, but groups has no names",
     ),
     "both": ({"penalty": "mcp", "positive": True}, ValueError, "positive=True does not go with penalty='mcp'"),
     "ratio": ({"l1_ratio": 0.3}, ValueError, "l1_ratio=0.3 goes with penalty=\"elasticnet\"; got penalty='l1'"),

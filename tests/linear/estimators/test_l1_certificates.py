@@ -77,7 +77,7 @@ def test_every_record_bounds_the_whole_problem_also_on_a_guessed_scope(seed, par
     alpha = np.abs(Z.T @ t).max() / len(y) / part
     best = Lasso(alpha, tol=1e-12, max_iter=100_000).fit(Z, t)
     least = lasso_objective(Z, t, best.coef_, 0.0, alpha)
-    model = Guessing(L1(alpha), 1e-9, 100, per_weight=True, n_rows=len(y))
+    model = Guessing(L1(alpha * len(y)), 1e-9, 100, n_rows=len(y))
     program = Watched(model)
     run(program, X, y)
     assert any(provisional for _, _, _, provisional in program.seen)
@@ -127,7 +127,7 @@ def test_radius_of_screening_reaches_the_best_dual_point():
     for start in (0.05, 0.1, 0.2):
         coef = np.zeros(10)
         coef[leader] = start * np.sign(X[:, leader] @ y)
-        model = Screened(L1(alpha), 1e-10, 20, per_weight=True, fit_intercept=False, n_rows=40, coef=coef)
+        model = Screened(L1(alpha * 40), 1e-10, 20, fit_intercept=False, n_rows=40, coef=coef)
         run(ResolveQuadratic(model), X, y)
     assert (np.array(radii) >= np.array(distances) - 1e-12).all()
     assert (0.3 * np.array(radii) < np.array(distances)).any()  # so that no much smaller one would do
@@ -166,7 +166,7 @@ def test_a_gap_below_zero_is_no_convergence():
                 self.best_dual, self.gap = 2.0 * objective, -objective
 
     for wrong_at in (1, 2, 3):
-        model = Wrong(L1(0.05), 1e-8, 100, per_weight=True, n_rows=len(y))
+        model = Wrong(L1(0.05 * len(y)), 1e-8, 100, n_rows=len(y))
         model.wrong_at = wrong_at
         run(ResolveQuadratic(model), X, y)
         assert not model.fell_short and 0.0 <= model.gap + 1e-12 <= model.tolerance

@@ -16,7 +16,7 @@ from sklearn.linear_model import Lasso
 
 from schmp_estimators.linear.lasso import PrioritizedLasso, PrioritizedLassoCV, prioritized_lasso_path
 from schmp_estimators.linear.logistic import SparseLogisticRegression, SparseLogisticRegressionCV
-from schmp_estimators.linear.programs import choose, folds, smooth_jobs
+from schmp_estimators.linear.programs import choose, smooth_jobs
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.input import restore_partition, save_partition
 from schmp_estimators.linear.programs.jobs import Extend
@@ -116,10 +116,10 @@ def test_the_path(problem):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("pieces", [False, True])
-def test_folds(monkeypatch, problem, form, pieces):
+@pytest.mark.parametrize("most_at_hand", [0, 1 << 22])
+def test_folds(monkeypatch, problem, form, most_at_hand):
     """Each fold shifts columns by its own means, and predicts what it holds out from shifted columns."""
-    monkeypatch.setattr(folds, "_SMALL", 0 if pieces else 1 << 20)
+    monkeypatch.setattr(choose, "_MOST_AT_HAND", most_at_hand)
     Z, y, weights = problem
     X = FORMS[form](Z + 2.0**30 * np.arange(1, 51) / 8)
     lasso = PrioritizedLassoCV(alphas=[0.5, 0.05], cv=3, tol=1e-10)

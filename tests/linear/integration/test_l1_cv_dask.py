@@ -12,8 +12,8 @@ from sklearn.model_selection import GroupKFold, KFold, LeaveOneOut, RepeatedKFol
 from untouchable import make_untouchable
 
 from schmp_estimators import PrioritizedLassoCV, SparseLogisticRegressionCV, prioritized_lasso_path
-from schmp_estimators.linear.programs import folds
-from schmp_estimators.linear.programs.path import LassoPath
+from schmp_estimators.linear.programs import choose
+from schmp_estimators.linear.programs.path import Path
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(80, 10)) * (RNG.random((80, 10)) < 0.6)
@@ -53,10 +53,10 @@ def assert_same_choice(one, other):
     np.testing.assert_allclose(one.coef_, other.coef_, atol=1e-5 if exact else 0.1)
 
 
-@pytest.fixture(params=[pytest.param(1 << 20, marks=pytest.mark.slow), 0], ids=["copied", "pieces"])
+@pytest.fixture(params=[pytest.param(1 << 22, marks=pytest.mark.slow), 0], ids=["here", "there"])
 def cut(request, monkeypatch):
-    """Whether the rows of a fold are copied, or put together of pieces."""
-    monkeypatch.setattr(folds, "_SMALL", request.param)
+    """Whether rows are brought to one place, or folds are solved for where they are."""
+    monkeypatch.setattr(choose, "_MOST_AT_HAND", request.param)
 
 
 # -- the same bits -------------------------------------------------------------------------------------------------
@@ -239,20 +239,22 @@ def test_the_client_never_has_x(processes):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
-def test_killed_workers_do_not_change_a_bit(monkeypatch, processes, cut):
+def test_killed_workers_do_not_change_a_bit(monkeypatch, processes):
+    monkeypatch.setattr(choose, "_ROWS", 1 << 30)  # so that there are rounds
+    monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
     expected, seen = lasso().fit(chunked(), Y), []
-    go_to = LassoPath.go_to
+    go_to = Path._go_to
 
     def killing(self, alpha):
         seen.append(alpha)
-        if len(seen) == 7:
+        if len(seen) == 12:
             kill_workers(processes, 2)
         return go_to(self, alpha)
 
-    monkeypatch.setattr(LassoPath, "go_to", killing)
+    monkeypatch.setattr(Path, "_go_to", killing)
     with processes.as_current():
         assert_same_bits(lasso().fit(chunked(), Y), expected)
-    assert len(seen) == 15
+    assert len(seen) == 20
     assert keys_left(processes) == []
 
 

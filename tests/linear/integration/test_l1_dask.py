@@ -13,8 +13,6 @@ from sklearn.model_selection import GridSearchCV
 from untouchable import make_untouchable
 
 from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
-from schmp_estimators.core.cluster.service import GroupService
-from schmp_estimators.core.engine.rounds import Lead
 from schmp_estimators.linear import opening as shared
 from schmp_estimators.linear.data.samples import read_samples
 from schmp_estimators.linear.programs import choose
@@ -145,7 +143,6 @@ def test_weights_on_dask_mean_what_they_mean_in_memory(form):
 
 @pytest.mark.parametrize("make", [lasso, logistic])
 def test_who_hears_of_a_fit_does_not_change_it(client, make, monkeypatch):
-    """A small fit runs among the workers, unless somebody hears of it; a large one is led by the client."""
 
     class Counts:
         seen = 0
@@ -157,22 +154,15 @@ def test_who_hears_of_a_fit_does_not_change_it(client, make, monkeypatch):
         def on_fit_task_end(self, estimator, context):
             self.seen += 1
 
-    asked, send = [], GroupService._send
-    monkeypatch.setattr(GroupService, "_send", lambda self, command: asked.append(command) or send(self, command))
     monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
     monkeypatch.setattr(choose, "_ROWS", 1 << 30)
     y = Y if make is lasso else LABELS == "up"
     with client.as_current():
         expected = make().fit(chunked(), y)
-        *before, led, end = asked
-        assert isinstance(led, Lead) and end is None and len(before) == (make is logistic)  # which has to label rows
         counts = Counts()
         heard = make().set_callbacks(counts).fit(chunked(), y)
         assert counts.seen == len(heard.history_) + 1
-        monkeypatch.setattr(shared, "_MOST_LED", X.size - 1)
-        for found in heard, make().fit(chunked(), y):
-            assert_same_bits(found, expected)
-    assert sum(isinstance(one, Lead) for one in asked) == 1
+    assert_same_bits(heard, expected)
 
 
 def test_chunks_are_put_together(client):
@@ -296,7 +286,6 @@ def test_killed_workers_do_not_change_a_bit(monkeypatch, processes, n_killed, pe
             return super()._certify(slopes)
 
     monkeypatch.setattr(choose, "ResolveQuadratic", Killing)
-    monkeypatch.setattr(shared, "_MOST_LED", 0)
     with processes.as_current():
         assert_same_bits(lasso(**penalty).fit(chunked(), Y), expected)
     assert len(seen) > 1

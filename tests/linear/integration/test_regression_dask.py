@@ -59,12 +59,11 @@ def problem(form=np.asarray, logistic=False, n_partitions=3):
 
 def start(logistic, tolerance=1e-7, n_partitions=3):
     return (SmoothModel if logistic else Model)(
-        penalty=L1(1.0 if logistic else 0.01),
+        penalty=L1(1.0 if logistic else 0.01 * 150),
         tolerance=tolerance,
         max_iter=500,
         n_partitions=n_partitions,
         n_rows=150,
-        per_weight=not logistic,
     )
 
 
@@ -132,7 +131,7 @@ def test_few_rounds(client):
     X, coef = rng.normal(size=(400, 1000)), np.zeros(1000)
     coef[:50] = rng.normal(size=50)
     parts = split_rows(np.asfortranarray(X), X @ coef + rng.normal(size=400), np.empty(0), 4)
-    model = Model(penalty=L1(0.02), per_weight=True, tolerance=5e-7, max_iter=100, n_partitions=4, n_rows=400)
+    model = Model(penalty=L1(0.02 * 400), tolerance=5e-7, max_iter=100, n_partitions=4, n_rows=400)
     rounds = Rounds(DaskPlace(client), parts)
     with rounds:
         run_coroutine(ResolveQuadratic(model), rounds)

@@ -79,13 +79,14 @@ def random_problem(seed, name, kind):
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_gaps_are_true(seed, name, kind):
     oracle, ours = random_problem(seed, name, kind)
-    largest, null = ours.largest(0), ours.null(0)
+    largest, null = ours.largest(0), ours.null_objective(0)
     points = ours.path(0, largest * np.array([1.0, 0.3, 0.05]), 1e-8 * null, 200)
     alone = ours.fit(0, 0.05 * largest, 1e-8 * null, 200, np.zeros(1))
-    for penalty, coef, intercept, gap, objective in [
+    for penalty, coef, level, gap, objective in [
         *zip(*points[:5], strict=True),
         *zip(*alone[:5], strict=True),
     ]:
+        intercept = level - coef @ ours.means
         assert gap <= 1e-8 * null
         assert objective == pytest.approx(oracle.objective(coef, intercept, penalty), rel=1e-10)
         outside, apart = oracle.gap(coef, intercept, penalty)
@@ -108,18 +109,19 @@ def test_largest_penalty_is_where_coefficients_begin(rows):
         loss = LOSSES.get(name, Multinomial(3))
         for penalty in (L1(1.0), group_penalty(np.arange(30) // 4, 30)):
             ours = problem_of(X, responses(rng, name, decision), loss, penalty)
-            points = ours.path(0, ours.largest(0) * np.array([1.001, 0.98]), 1e-12 * ours.null(0), 100)
-            assert points.support[0] == 0.0 < points.support[1] and points.gaps[0] <= 1e-12 * ours.null(0)
-            assert points.objectives[0] == pytest.approx(ours.null(0), rel=1e-12)
+            points = ours.path(0, ours.largest(0) * np.array([1.001, 0.98]), 1e-12 * ours.null_objective(0), 100)
+            assert points.support[0] == 0.0 < points.support[1] and points.gaps[0] <= 1e-12 * ours.null_objective(0)
+            assert points.objectives[0] == pytest.approx(ours.null_objective(0), rel=1e-12)
 
 
 def test_groups_of_one_column_are_the_lasso(rows):
     X, y = rows[0], rows[1][:, 0]
     theirs = Lasso(0.1, tol=1e-14, max_iter=100_000).fit(X, y)
     for groups in (range(30), [[j] for j in reversed(range(30))]):
-        ours = problem_of(X, y, Squared(), group_penalty(groups, 30)).fit(0, 12.0, 1e-12, 100, np.zeros(30))
-        np.testing.assert_allclose(ours.coefs[0], theirs.coef_, atol=1e-7)
-        assert ours.intercepts[0] == pytest.approx(theirs.intercept_, abs=1e-7)
+        ours = problem_of(X, y, Squared(), group_penalty(groups, 30))
+        found = ours.fit(0, 12.0, 1e-12, 100, np.zeros(30))
+        np.testing.assert_allclose(found.coefs[0], theirs.coef_, atol=1e-7)
+        assert ours.intercepts(found)[0] == pytest.approx(theirs.intercept_, abs=1e-7)
 
 
 def test_two_classes_are_logistic_regression(rows):
@@ -132,11 +134,12 @@ def test_two_classes_are_logistic_regression(rows):
         "group": (group_penalty(range(30), 30).scaled(2.0), np.sqrt(2.0), 0.0),
     }
     for penalty, strength, ridge in mapped.values():
-        ours = problem_of(X, y, two, penalty).fit(0, 1.0, 1e-11, 200, np.zeros(60))
+        ours = problem_of(X, y, two, penalty)
+        found = ours.fit(0, 1.0, 1e-11, 200, np.zeros(60))
         shape = {"C": 1.0 / (strength + ridge), "l1_ratio": strength / (strength + ridge)}
         theirs = SparseLogisticRegression(tol=1e-13, **shape).fit(X, y)
-        np.testing.assert_allclose(ours.coefs[0, 1] - ours.coefs[0, 0], theirs.coef_[0], atol=1e-5)
-        assert ours.intercepts[0, 1] - ours.intercepts[0, 0] == pytest.approx(theirs.intercept_[0], abs=1e-5)
+        np.testing.assert_allclose(found.coefs[0, 1] - found.coefs[0, 0], theirs.coef_[0], atol=1e-5)
+        assert np.diff(ours.intercepts(found)[0]) == pytest.approx(theirs.intercept_[0], abs=1e-5)
 
 
 def test_classes_are_those_of_saga(rows):
@@ -150,8 +153,9 @@ def test_classes_are_those_of_saga(rows):
         ours = problem_of(X, y, Multinomial(3), ElasticNet(5.0 * l1_ratio, 5.0 * (1.0 - l1_ratio)))
         found = ours.fit(0, 1.0, 1e-10, 200, np.zeros(90))
         np.testing.assert_allclose(found.coefs[0], theirs.coef_, atol=2e-4)
-        np.testing.assert_allclose(found.intercepts[0].sum(), 0.0, atol=1e-12)
-        probability = np.exp(X @ found.coefs[0].T + found.intercepts[0])
+        [intercepts] = ours.intercepts(found)
+        np.testing.assert_allclose(intercepts.sum(), 0.0, atol=1e-12)
+        probability = np.exp(X @ found.coefs[0].T + intercepts)
         probability /= probability.sum(axis=1, keepdims=True)
         np.testing.assert_allclose(probability, theirs.predict_proba(X), atol=1e-4)
 
@@ -162,12 +166,12 @@ def test_large_means_do_not_matter(rows, name):
     loss, penalty = LOSSES.get(name, Multinomial(3)), group_penalty(np.arange(30) // 4, 30)
     y, shifted = responses(rng, name, decision), X + 2.0**27
     far, near = (problem_of(Z, y, loss, penalty) for Z in (shifted, shifted - 2.0**27))
-    found = [one.fit(0, 0.1 * near.largest(0), 1e-10 * near.null(0), 200, np.zeros(1)) for one in (far, near)]
+    found = [one.fit(0, 0.1 * near.largest(0), 1e-10 * near.null_objective(0), 200, np.zeros(1)) for one in (far, near)]
     np.testing.assert_allclose(found[0].coefs, found[1].coefs, atol=1e-5)
     assert found[0].objectives == pytest.approx(found[1].objectives, rel=1e-8)
     if name in ("squared", "huber"):
         up = problem_of(X, y + 2.0**27, loss, penalty)
-        again = up.fit(0, 0.1 * near.largest(0), 1e-9 * near.null(0), 200, np.zeros(1))
+        again = up.fit(0, 0.1 * near.largest(0), 1e-9 * near.null_objective(0), 200, np.zeros(1))
         np.testing.assert_allclose(again.coefs, found[1].coefs, atol=1e-4)
 
 
@@ -176,17 +180,16 @@ def test_a_start_is_taken_and_coefficients_that_are_rounded_have_their_own_gap(r
     y, penalty = responses(rng, "multinomial", decision), group_penalty(np.arange(30) // 4, 30)
     ours = problem_of(X, y, Multinomial(3), penalty)
     cold = ours.fit(0, 3.0, 1e-9, 200, np.zeros(90))
-    warm = ours.fit(0, 3.0, 1e-9, 200, cold.coefs[0])
+    warm = ours.fit(0, 3.0, 1e-9, 200, cold.coefs[0], cold.levels[0])
     assert warm.steps[0] <= 1.0 < cold.steps[0] and warm.gaps[0] <= 1e-9
-    rounded = ours.rounded(0, cold, np.float32)
-    np.testing.assert_array_equal(rounded.coefs, cold.coefs.astype(np.float32))
+    rounded = ours.rounded(0, cold, 1e-9, np.float32)
+    np.testing.assert_array_equal(rounded.coef, cold.coefs[0].astype(np.float32))
     labels = np.arange(30) // 4
     groups = [np.ravel(np.flatnonzero(labels == g) + 30 * np.arange(3)[:, None]) for g in range(8)]
     oracle = Glm("multinomial", X, y, np.ones(120), groups, np.sqrt(np.bincount(labels)), 3)
-    objective = oracle.objective(rounded.coefs[0], rounded.intercepts[0], 3.0)
-    assert rounded.objectives[0] == pytest.approx(objective, rel=1e-13)
-    assert rounded.gaps[0] >= objective - cold.objectives[0] and rounded.gaps[0] < 1e-6
-    assert ours.rounded(0, cold, np.float64) is cold
+    objective = oracle.objective(rounded.coef, rounded.intercept, 3.0)
+    assert rounded.objective == pytest.approx(objective, rel=1e-13)
+    assert rounded.certified_gap >= objective - cold.objectives[0] and rounded.certified_gap < 1e-6
 
 
 def test_columns_that_vary_by_rounding_are_left_out():
@@ -206,6 +209,9 @@ def test_groups_are_checked_and_valued():
     assert penalty.scaled(2.0).value(np.array([[3.0, 0.0, 0.0], [0.0, 0.0, 4.0]])) == pytest.approx(10.0 * np.sqrt(2.0))
     by_label = group_penalty(["b", "a", "b"], 3, [2.0, 5.0])
     assert by_label.value(np.array([3.0, -2.0, 4.0])) == pytest.approx(2.0 * 2.0 + 5.0 * 5.0)
+    by_name = group_penalty(["b", "a", "b"], 3, {"a": 2.0})
+    assert by_name.strengths.tolist() == [2.0, np.sqrt(2.0)]
+    assert group_penalty([3, 7, 3], 3, {7: 0.0, 3: 1.5}).strengths.tolist() == [1.5, 0.0]
     for groups in ([[0, 1]], [[0, 1], [1, 2]], [[0, 1, 2], []], ["a", "b"], [[0, 1, 3]]):
         with pytest.raises(ValueError, match="groups must put each of the 3 columns of X into one group"):
             group_penalty(groups, 3)

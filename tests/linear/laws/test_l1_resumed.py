@@ -104,11 +104,10 @@ NOT_SAVED = {
     "dtype",
     "eps",
     "certified",
-    "per_weight",
     "started",
     "history",
 }
-NOT_SAVED |= {"constant", "measured", "full_gradient", "candidates", "per_column"}
+NOT_SAVED |= {"constant", "small", "measured", "full_gradient", "candidates", "per_column"}
 
 
 @pytest.mark.parametrize("kind", [Model, SmoothModel])

@@ -12,7 +12,7 @@ from schmp_estimators.linear.lasso import PrioritizedLasso
 from schmp_estimators.linear.logistic import SparseLogisticRegression, sparse_logistic_path
 from schmp_estimators.linear.penalties.elastic_net import ElasticNet
 from schmp_estimators.linear.penalties.l1 import L1
-from schmp_estimators.linear.programs import choose, path, residual
+from schmp_estimators.linear.programs import choose, residual
 from schmp_estimators.linear.programs.input import as_matrix
 from schmp_estimators.linear.programs.residual import ResidualProblem, ridges_of
 from schmp_estimators.linear.programs.smooth_jobs import Gather
@@ -155,7 +155,6 @@ def test_rows_that_are_all_but_certain_keep_their_curvature(done):
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
 def test_a_path_first_follows_its_support(done, monkeypatch, fit_intercept):
-    monkeypatch.setattr(path, "prefer_residual", lambda size: True)
     gathered, inner = [], Gather.__call__
 
     def noted(self, rows):
