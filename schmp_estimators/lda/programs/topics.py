@@ -18,7 +18,7 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordBlock
 from schmp_estimators.lda.data.counts import count_values
 from schmp_estimators.lda.data.tokens import Layout
-from schmp_estimators.lda.kernels.first_topics import draw_of_lists, draw_of_seeds, draw_of_words, draw_uniform_topics
+from schmp_estimators.lda.programs.first_topics import draw_of_lists, draw_of_seeds, draw_of_words, draw_uniform_topics
 from schmp_estimators.lda.kernels.likelihood import Histogram, merge
 from schmp_estimators.lda.kernels.warp_documents import read_topics
 from schmp_estimators.lda.kernels.word_priors import SeedRows
