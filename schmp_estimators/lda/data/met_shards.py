@@ -17,12 +17,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import HEAD, TokenShard, TopicRows, WordTopics, no_topics
 from schmp_estimators.lda.data.counts import Counts, count_words
 from schmp_estimators.lda.data.passages import topics_of_shard
 from schmp_estimators.lda.data.tokens import Layout, lay_out
-from schmp_estimators.lda.kernels.exchange import MOST_BYTES, code_lengths
 
 
 class MetPlan(NamedTuple):
@@ -61,7 +59,7 @@ def make_met_shard(pieces: Sequence[Counts], before: NDArray[np.int64], plan: Me
     plan : MetPlan
     """
     layout, home, number = plan.layout, plan.home, plan.number
-    n_blocks, n_words = len(layout.block_ptr) - 1, len(plan.word_totals)
+    n_words = len(plan.word_totals)
     counts, is_home = count_words(pieces, n_words), _is_home(layout, home)
     is_met = is_home | (counts > 0)[layout.column]
     is_met[layout.block_ptr[number] : layout.block_ptr[number + 1]] = True
@@ -87,13 +85,11 @@ def make_met_shard(pieces: Sequence[Counts], before: NDArray[np.int64], plan: Me
     layout_of = np.zeros(n_words, np.int32)
     layout_of[column] = np.arange(len(met), dtype=np.int32)
     block_ptr = np.searchsorted(met, layout.block_ptr)
-    sent = [np.zeros(0, np.uint8)]
-    for block in range(n_blocks):
-        words = slice(block_ptr[block] + home[block], block_ptr[block + 1])
-        sent.append(code_words(met[words] - layout.block_ptr[block] - home[block], lengths[words]))
+    block = np.repeat(np.arange(len(home)), np.diff(block_ptr))
+    word_number = (met - (layout.block_ptr[:-1] + home)[block]).astype(np.int32)
     return TokenShard(
         *lay_out(pieces, layout_of, lengths), rank, word_first, totals, block_ptr,
-        plan.first_token, number, plan.fixed, first, home, np.cumsum([len(one) for one in sent]), np.concatenate(sent),
+        plan.first_token, number, plan.fixed, first, home, word_number,
     )  # fmt: skip
 
 
@@ -103,14 +99,6 @@ def _is_home(layout: Layout, home: NDArray[np.int64]) -> NDArray[np.bool_]:
     for first, end in zip(layout.block_ptr[:-1], layout.block_ptr[:-1] + home, strict=True):
         found[first:end] = True
     return found
-
-
-def code_words(word: NDArray[np.int64], n_tokens: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Return the coded lengths of those words of an owner that a shard has."""
-    has = n_tokens > 0
-    word, n_tokens = freeze((word[has], n_tokens[has]))
-    out = np.empty(MOST_BYTES * len(word), np.uint8)
-    return out[: code_lengths(word, n_tokens, out)].copy()
 
 
 #: A word that has more than this share of a shard's tokens is not sampled by its owner alone.

@@ -24,6 +24,8 @@ Its numbers are floats where a row over all topics leaves the second cache: then
 topics is fetched some tokens ahead.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import types
 from numpy.typing import NDArray
@@ -35,7 +37,6 @@ from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
 from schmp_estimators.lda.blocks import HEAD
 from schmp_estimators.lda.kernels.document_priors import where_given
 from schmp_estimators.lda.kernels.draw import uniform24
-from schmp_estimators.lda.kernels.exchange import MetLengths
 from schmp_estimators.lda.kernels.word_priors import add_seeds, draw_of_weights, make_row, prior_mass
 
 #: What tells kernels at compile time how many proposals a token has, and whether to fetch ahead.
@@ -75,10 +76,21 @@ def _fetch(tokens, base, last, row, inverse, steps):
     return far
 
 
-def pieces_of(tokens: NDArray[np.signedinteger], word_ptr: NDArray[np.int64]) -> MetLengths:
+class Pieces(NamedTuple):
+    """Where the tokens of words are: those that one shard has of a word lie together, one after the other."""
+
+    #: (n_words + 1,) offsets of the words among the pieces; those of a word are in the order of the shards.
+    ptr: NDArray[np.int64]
+    #: (n_pieces,) addresses of their first tokens.
+    begin: NDArray[np.int64]
+    #: (n_pieces,) how many tokens they have.
+    n_tokens: NDArray[np.uint32]
+
+
+def pieces_of(tokens: NDArray[np.signedinteger], word_ptr: NDArray[np.int64]) -> Pieces:
     """Return where the tokens of words are: one piece for each, of word-major tokens (n_tokens, 1 + mh_steps)."""
     begin = tokens.ctypes.data + word_ptr[:-1] * (tokens.shape[1] * tokens.itemsize)
-    return MetLengths(np.arange(len(word_ptr)), begin, np.diff(word_ptr).astype(np.uint32))
+    return Pieces(np.arange(len(word_ptr)), begin, np.diff(word_ptr).astype(np.uint32))
 
 
 @inlined
@@ -255,7 +267,7 @@ def sample_words(first, last, pieces, address, block, fixed, seeds, like, invers
     ----------
     first, last : int
         Range of words.
-    pieces : MetLengths
+    pieces : Pieces
         Where the tokens are, by their addresses: what is there is mutated, topics and proposals.  Those of a word are
         in document order.
     address : (n_words,) int64

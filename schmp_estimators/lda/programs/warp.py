@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, pairwise, repeat
+from itertools import chain, repeat
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At, Stage, each, exchanges, observes
-from schmp_estimators.core.values import Frozen, freeze
+from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TokenShard, WordBlock
+from schmp_estimators.lda.data.corpus import narrow
 from schmp_estimators.lda.data.met_shards import words_at_home
-from schmp_estimators.lda.data.parcels import Packing, Parcel
 from schmp_estimators.lda.data.partition import cut_jobs
 from schmp_estimators.lda.data.tokens import Layout
 from schmp_estimators.lda.data.topic_rows import Harvested, plain_rows, rows_of_lists
@@ -41,6 +41,8 @@ from schmp_estimators.lda.programs.warp_values import (
     WarpReport,
     WarpState,
     Words,
+    pack,
+    unpack,
 )
 
 #: A job has at least this many tokens, and a shard at most this many jobs in a pass.
@@ -91,9 +93,8 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         """Return how many words of each block have rows that travel, rather than tokens."""
         if len(layout.block_ptr) == 2:
             return None
-        topic_bytes, token_bytes = self._packing.shortest.itemsize, self._packing.nbytes
-        where = {"far": self.far, "alone": alone}
-        return words_at_home(word_totals, layout, self.n_components, topic_bytes, token_bytes, **where)
+        n_bytes, where = np.dtype(topic_dtype(self.n_components)).itemsize, {"far": self.far, "alone": alone}
+        return words_at_home(word_totals, layout, self.n_components, n_bytes, self.token_bytes, **where)
 
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[WarpState, dict[int, Any]]:
         """Return topics that were saved in document order, with what a document pass leaves."""
@@ -115,22 +116,22 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         words = Words(pieces, shard.word_first, None, shard.fixed, self.seeds_of(shard))
         return self._finish(at, state, self._pass_words(at, [(words, shard.word_ptr)], state.tokens))
 
-    def split(self, at: At, state: WarpState) -> Frozen[WarpPiece]:
+    def split(self, at: At, state: WarpState) -> list[WarpPiece]:
         """Return what the shard has for the owner of each block: topics of words whose rows travel, and tokens."""
-        return self._pieces(at.shard, freeze(self.by_word(at, state)), freeze(state.tokens), self._packing)
+        return self._pieces(at.shard, self.by_word(at, state), state.tokens, self._bits)
 
-    def sample_words(self, at: At, pieces: Sequence[WarpPiece]) -> Frozen[WarpAnswer]:
+    def sample_words(self, at: At, pieces: Sequence[WarpPiece]) -> list[WarpAnswer]:
         """Do the word pass of the words whose tokens have come, of all shards, and make the rows of the others."""
-        block, met = self._met(at, pieces)
-        words = Words(met.lengths, met.owner.word_first, None, met.owner.fixed, self.seeds_of(met.owner))
+        block, met = self._met(at, pieces, self._bits)
+        words = Words(met.pieces, met.owner.word_first, None, met.owner.fixed, self.seeds_of(met.owner))
         moved = self._pass_words(at, [(words, met.ptr)], met.tokens[0])
-        of_shards, counted = [Parcel(one, self._packing) for one in freeze(met.tokens)], chain([moved], repeat(0))
-        return Frozen(map(WarpAnswer, repeat(block), of_shards, counted))
+        of_shards, counted = [pack(one, self._bits) for one in met.tokens], chain([moved], repeat(0))
+        return [*map(WarpAnswer, repeat(block), of_shards, counted)]
 
     def sample_documents(self, at: At, state: WarpState, answers: Sequence[WarpAnswer]) -> tuple[WarpState, WarpReport]:
         """Take what owners have sampled, do the word pass of the other words with their rows, and the document pass."""
         for met, answer in zip(_met_tokens(at.shard), answers, strict=True):
-            answer.parcel.write(state.tokens[met])
+            unpack(answer.tokens, self._bits, state.tokens[met])
         shard, seeds, jobs = at.shard, self.seeds_of(at.shard), []
         address = shard.word_first + shard.word_rank
         for number, answer in enumerate(answers):
@@ -208,10 +209,10 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
             return observes(self.measure, merge=self.merge_measured)
         return observes(self.measure_met, split=self.split_topics, merge=self.merge_measured)
 
-    def split_topics(self, at: At, state: WarpState) -> Frozen[WarpPiece]:
+    def split_topics(self, at: At, state: WarpState) -> list[WarpPiece]:
         """Return what the shard knows of the words of each block."""
-        topic = freeze(self.by_word(at, state))
-        return self._pieces(at.shard, topic, topic, Packing.of(self.n_components, 1, topic.dtype))
+        topic = self.by_word(at, state)
+        return self._pieces(at.shard, topic, topic)
 
     def measure_met(self, at: At, state: WarpState, pieces: Sequence[WarpPiece]) -> Measured:
         """Return the shard's share of the joint log-likelihood, and that of the words that it owns."""
@@ -243,8 +244,8 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         return plain_rows(rows) if block is None else plain_rows(self.harvest_block(block), rows)
 
     def _pieces(
-        self, shard: TokenShard, topic: NDArray[np.signedinteger], tokens: NDArray[np.signedinteger], packing: Packing
-    ) -> Frozen[WarpPiece]:
+        self, shard: TokenShard, topic: NDArray[np.signedinteger], tokens: NDArray[np.signedinteger], bits: int = 0
+    ) -> list[WarpPiece]:
         """Return what the shard has for the owner of each block: of words that stay at home topics, of others tokens.
 
         There may be none to stay at home; `tokens` can be the topics themselves.
@@ -252,15 +253,28 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         at_home, parts = np.flatnonzero(shard.home).tolist(), dict[int, WordPart]()
         if at_home:
             parts = make_parts(shard, topic, self.n_components, shard.home, at_home)
-        codes = [shard.sent[begin:end] for begin, end in pairwise(shard.sent_ptr.tolist())]
-        some = [Parcel(tokens[met], packing, code) for met, code in zip(_met_tokens(shard), codes, strict=True)]
-        return Frozen(map(WarpPiece, map(parts.get, range(len(some))), some))
+        found, begins, lengths = [], shard.block_ptr[:-1] + shard.home, np.diff(shard.word_ptr)
+        for block, (met, words) in enumerate(zip(_met_tokens(shard), _slices(begins, shard.block_ptr[1:]), strict=True)):
+            has = lengths[words] > 0
+            of_words = shard.word_number[words][has], narrow(lengths[words][has])
+            found.append(WarpPiece(parts.get(block), pack(tokens[met], bits), *of_words))
+        return found
 
-    def _met(self, at: At, pieces: Sequence[WarpPiece]) -> tuple[WordBlock | None, MetWords]:
+    def _met(
+        self, at: At, pieces: Sequence[WarpPiece], bits: int = 0
+    ) -> tuple[WordBlock | None, MetWords]:
         """Return what has come from all shards: rows of words that stay at home, if there are any, and other words."""
         parts = [piece.part for piece in pieces if piece.part is not None]
         block = freeze(combine_parts(at.number, parts, self.n_components)) if parts else None
-        return block, MetWords.of(at, [piece.parcel for piece in pieces])
+        return block, MetWords.of(at, pieces, [self._taken(piece.tokens, bits) for piece in pieces])
+
+    def _taken(self, tokens: NDArray[Any], bits: int) -> NDArray[Any]:
+        """Return tokens that have come, or topics, to be written to."""
+        if not bits:
+            return np.require(tokens, requirements="CAW")
+        found = np.empty((len(tokens), 1 + self.mh_steps), topic_dtype(self.n_components))
+        unpack(tokens, bits, found)
+        return found
 
     def by_word(self, at: At, state: WarpState) -> NDArray[np.signedinteger]:
         """Return the topics of a shard's tokens in word-major order."""
@@ -285,10 +299,15 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         return topic_priors(alphas) if self.is_asymmetric else np.float32(self.priors(sweep, None)[0])
 
     @property
-    def _packing(self) -> Packing:
-        """Return how tokens travel."""
-        found = Packing.of(self.n_components, 1 + self.mh_steps, topic_dtype(self.n_components))
-        return found if self.far else found._replace(bits=0)  # in one process they do not leave it
+    def _bits(self) -> int:
+        """Bits of a topic where tokens travel in one number of 64 bits each; 0 where they do not."""
+        bits, width = (self.n_components - 1).bit_length(), 1 + self.mh_steps
+        return bits if self.far and width * bits <= 64 < 8 * self.state_bytes() else 0
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of a token on its way."""
+        return 8 if self._bits else self.state_bytes()
 
     @property
     def _steps(self) -> Steps:
@@ -302,5 +321,8 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
 def _met_tokens(shard: TokenShard) -> list[slice]:
     """Return where the tokens are that go to the owner of each block."""
-    firsts, ends = shard.word_ptr[shard.block_ptr[:-1] + shard.home], shard.word_ptr[shard.block_ptr[1:]]
-    return list(map(slice, firsts.tolist(), ends.tolist()))
+    return _slices(shard.word_ptr[shard.block_ptr[:-1] + shard.home], shard.word_ptr[shard.block_ptr[1:]])
+
+
+def _slices(begins: NDArray[np.int64], ends: NDArray[np.int64]) -> list[slice]:
+    return list(map(slice, begins.tolist(), ends.tolist()))
