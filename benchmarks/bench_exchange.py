@@ -37,8 +37,6 @@ from schmp_estimators.lda.data.met_shards import (
     words_at_home,
 )
 from schmp_estimators.lda.data.tokens import make_layout
-from schmp_estimators.lda.programs.topics import topic_dtype
-from schmp_estimators.lda.programs.warp import WarpLDA
 
 SWEEPS = 4
 #: Of those figures that do not have one for each shard.
@@ -122,8 +120,8 @@ def _said(dask_worker):
 
 def _travelling(k):
     """Return the bytes of a topic, and of a token, on their way."""
-    program = WarpLDA(k, 1, 0.1, 0.1, far=True)
-    return np.dtype(topic_dtype(k)).itemsize, program.token_bytes
+    n_bytes = np.min_scalar_type(k - 1).itemsize
+    return n_bytes, 3 * n_bytes
 
 
 def _formula(totals, n_shards, k):

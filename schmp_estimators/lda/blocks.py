@@ -49,10 +49,9 @@ class TokenShard(NamedTuple):
     word_ptr: NDArray[np.int64]
     #: (n_words,) tokens of the word in earlier shards; 0 for words whose tokens travel: only their owners need it.
     word_rank: NDArray[np.int64]
-    #: (n_words,) canonical address of the word's first token: tokens of all words with a lower column number; 0 for
-    #: words whose tokens travel to another shard, unless topics are drawn for them in the beginning.
+    #: (n_words,) canonical address of the word's first token: tokens of all words with a lower column number.
     word_first: NDArray[np.int64]
-    #: (n_words,) tokens of the word in all shards; 0 for words whose tokens travel to another shard.
+    #: (n_words,) tokens of the word in all shards.
     word_total: NDArray[np.int64]
     #: (n_blocks + 1,) offsets of the blocks among these words.
     block_ptr: NDArray[np.int64]

@@ -38,8 +38,6 @@ class MetPlan(NamedTuple):
     fixed: TopicRows
     #: Topics in which the tokens of words may begin, by column.
     first: WordTopics = no_topics()
-    #: Whether the program draws first topics for the tokens of each word: then shards know the totals of all words.
-    draws_by_word: bool = False
 
 
 def home_columns(layout: Layout, home: NDArray[np.int64]) -> NDArray[np.int32]:
@@ -65,22 +63,13 @@ def make_met_shard(pieces: Sequence[Counts], before: NDArray[np.int64], plan: Me
     is_met[layout.block_ptr[number] : layout.block_ptr[number + 1]] = True
     met = np.flatnonzero(is_met)
     column = layout.column[met]
-    lengths, at_home = counts[column].astype(np.int64), is_home[met]
-    # Zeros that nobody writes to take no memory.
-    rank, totals = np.zeros(len(met), np.int64), np.zeros(len(met), np.int64)
-    rank[at_home] = before
-    at_home[slice(*np.searchsorted(met, layout.block_ptr[number : number + 2]))] = True
-    if plan.draws_by_word:
-        at_home[:] = True
-    totals[at_home] = plan.word_totals[column[at_home]]
+    lengths, rank, totals = counts[column].astype(np.int64), np.zeros(len(met), np.int64), plan.word_totals[column]
+    rank[is_home[met]] = before
     first = topics_of_shard(plan.first, column, counts) if len(plan.first.ptr) > 1 else no_topics()
     del counts, is_home, is_met  # one array over all words at a time, beside the plan
     ends = plan.word_totals.astype(np.int64)
     np.cumsum(ends, out=ends)
-    word_first = np.zeros(len(met), np.int64)
-    if len(plan.first.ptr) > 1:  # then it needs the addresses of all
-        at_home[:] = True
-    word_first[at_home] = ends[column[at_home]] - plan.word_totals[column[at_home]]
+    word_first = ends[column] - totals
     del ends
     layout_of = np.zeros(n_words, np.int32)
     layout_of[column] = np.arange(len(met), dtype=np.int32)
@@ -88,7 +77,7 @@ def make_met_shard(pieces: Sequence[Counts], before: NDArray[np.int64], plan: Me
     block = np.repeat(np.arange(len(home)), np.diff(block_ptr))
     word_number = (met - (layout.block_ptr[:-1] + home)[block]).astype(np.int32)
     return TokenShard(
-        *lay_out(pieces, layout_of, lengths), rank, word_first, totals, block_ptr,
+        *lay_out(pieces, layout_of, lengths), rank, word_first, totals.astype(np.int64), block_ptr,
         plan.first_token, number, plan.fixed, first, home, word_number,
     )  # fmt: skip
 
@@ -117,7 +106,7 @@ MOST_IN_LISTS = 1 << 15
 
 def words_at_home(
     word_totals: NDArray[np.int64], layout: Layout, n_topics: int, topic_bytes: int, token_bytes: int,
-    *, far: bool, alone: bool = False,
+    *, far: bool,
 ) -> NDArray[np.int64]:  # fmt: skip
     """Return how many words of each block, the heaviest, are sampled where their tokens are, with rows that travel.
 
@@ -134,13 +123,9 @@ def words_at_home(
     topic_bytes, token_bytes : int
         Bytes of a topic, and of a token with its proposals, on their way.
     far : bool
-        Whether bytes count; else only words that would be too much work for their owner stay at home.
-    alone : bool, default=False
-        Whether one thread works for all shards: then no word does, as nobody waits for an owner.
+        Whether bytes count; else only words that would be too much for their owner stay at home.
     """
     n, n_shards = word_totals[layout.column], len(layout.block_ptr) - 1
-    if alone:
-        return np.zeros(n_shards, np.int64)
     saved = np.full(len(n), -1.0)
     if far:
         may_travel = (n >= HEAD * n_topics) | (n_topics <= MOST_IN_LISTS)

@@ -20,18 +20,17 @@ they are all tokens of the word, and else taken from a block.
 
 Topics and pending proposals lie side by side in word-major order, ``1 + mh_steps`` to a token; kernels see them as one
 flat array.  The number of proposals is the length of the tuple `steps`, which makes it a constant for the compiler.
-Its numbers are floats where a row over all topics leaves the second cache: then what tokens need to know of their
-topics is fetched some tokens ahead.
+Where a row over all topics leaves the second cache, what tokens need to know of their topics is fetched some tokens
+ahead.
 """
 
 from typing import NamedTuple
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
 from schmp_estimators.core.addresses import array_at
-from schmp_estimators.core.jit import by_types, copy_to, inlined, kernel, part
+from schmp_estimators.core.jit import copy_to, inlined, kernel, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
 from schmp_estimators.lda.blocks import HEAD
@@ -39,8 +38,6 @@ from schmp_estimators.lda.kernels.document_priors import where_given
 from schmp_estimators.lda.kernels.draw import uniform24
 from schmp_estimators.lda.kernels.word_priors import add_seeds, draw_of_weights, make_row, prior_mass
 
-#: What tells kernels at compile time how many proposals a token has, and whether to fetch ahead.
-Steps = tuple[int, ...] | tuple[float, ...]
 #: With more topics, 8 bytes each of a row and of totals leave the second cache.
 NEAR = 1 << 17
 #: How many tokens ahead a word pass, and a document pass, fetches what it needs then.
@@ -51,29 +48,14 @@ MAX_SLOTS = 1 << 14
 SLACK = 16
 
 
-def steps_for(n_topics: int, n_steps: int) -> Steps:
-    """Return as many numbers as proposals: floats for so many topics that fetching ahead pays."""
-    return (0,) * n_steps if n_topics <= NEAR else (0.0,) * n_steps
-
-
-def fetch(tokens, base, last, row, inverse, steps):
-    """Start to fetch what the token at `base` of `tokens` needs, if `steps` says so; at `last`, there are none."""
-    raise NotImplementedError("for kernels")
-
-
-@by_types(fetch, copied=True)
-def _fetch(tokens, base, last, row, inverse, steps):
-    if isinstance(steps.dtype, types.Integer):
-        return lambda tokens, base, last, row, inverse, steps: None
-
-    def far(tokens, base, last, row, inverse, steps):
-        if base < last:
-            for step in range(1 + len(steps)):
-                topic = np.int64(tokens[base + np.uint64(step)])
-                prefetch(row, topic)
-                prefetch(inverse, topic)
-
-    return far
+@inlined
+def fetch(tokens, base, last, width, row, inverse):
+    """Start to fetch what the token at `base` of `tokens` needs of its topics; at `last`, there are none."""
+    if base < last:
+        for at in range(width):
+            topic = np.int64(tokens[base + np.uint64(at)])
+            prefetch(row, topic)
+            prefetch(inverse, topic)
 
 
 class Pieces(NamedTuple):
@@ -289,7 +271,7 @@ def sample_words(first, last, pieces, address, block, fixed, seeds, like, invers
     fresh : bool
         Whether topics of words that have a fixed row are still to be drawn from it.
     steps : tuple
-        As many numbers as proposals: integers, or floats to fetch ahead.
+        As many numbers as proposals.
 
     Returns
     -------
@@ -333,7 +315,8 @@ def sample_words(first, last, pieces, address, block, fixed, seeds, like, invers
                 )
                 base += np.uint64(1)
             while base < stop:
-                fetch(tokens, base + np.uint64(AHEAD * width), stop, row, inverse, steps)
+                if n_topics > NEAR:
+                    fetch(tokens, base + np.uint64(AHEAD * width), stop, width, row, inverse)
                 original = np.uint32(tokens[base])
                 topic = original
                 own = _weigh(row[topic], 1, beta, is_seeded) * inverse[topic]

@@ -1,8 +1,8 @@
 """First topics of tokens: any, or drawn from the few that each word may begin in.
 
 A word is known by its canonical address, and a token by its number in the corpus, so that topics do not depend on how
-documents are divided among shards.  It is done once in a fit, some tokens at a time in NumPy: a kernel would take longer
-to compile than most corpora take here.
+documents are divided among shards.  It is done once in a fit, some tokens at a time in NumPy: a kernel would take
+longer to compile than most corpora take here.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.stages import At
-from schmp_estimators.core.values import align, freeze
+from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordBlock, no_topics
 from schmp_estimators.lda.data.counts import changed
 from schmp_estimators.lda.data.topic_rows import cut_rows, spans
@@ -33,11 +33,11 @@ class WarpPiece(NamedTuple):
 
     #: Topics of the words whose rows travel; None if there are none.
     part: WordPart | None
-    #: Tokens of the other words, word-major, as `pack` returns them; or their topics, where it is for a look at them.
+    #: Tokens of the other words, word-major; or their topics, where it is for a look at them.
     tokens: NDArray[Any]
     #: (n,) numbers of the words of these tokens among those that the owner samples, and how many there are of each.
     word: NDArray[np.int32]
-    n_tokens: NDArray[np.integer]
+    n_tokens: NDArray[np.int64]
 
 
 class WarpAnswer(NamedTuple):
@@ -49,27 +49,6 @@ class WarpAnswer(NamedTuple):
     tokens: NDArray[Any]
     #: Of them, those that moved to another topic; the tokens of all shards in the answer to the first one.
     moved: int
-
-
-def pack(tokens: NDArray[Any], bits: int) -> NDArray[Any]:
-    """Return tokens (n_tokens, width) in one number each, the topic in its lowest bits; 0 bits leave them as they are."""
-    if not bits:
-        return tokens
-    packed = np.zeros(len(tokens), np.uint64)
-    for at, column in enumerate(tokens.T):
-        packed |= column.astype(np.uint64) << np.uint64(at * bits)
-    return packed
-
-
-def unpack(packed: NDArray[Any], bits: int, tokens: NDArray[Any]) -> None:
-    """Write what `pack` has returned of as many tokens to `tokens`."""
-    if not bits:
-        if packed.ctypes.data != tokens.ctypes.data:  # else they are there, in a file
-            tokens[:] = packed
-        return
-    mask = np.uint64((1 << bits) - 1)
-    for at in range(tokens.shape[1]):
-        tokens[:, at] = packed >> np.uint64(at * bits) & mask
 
 
 class WarpReport(NamedTuple):
@@ -98,14 +77,6 @@ class WarpModel(NamedTuple):
     learned: Learned = Learned()
     learned_before: Learned = Learned()
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Arrive with arrays where they should be: else each task that reads them would copy them."""
-        return _model, tuple(self)
-
-
-def _model(*values: Any) -> WarpModel:
-    return WarpModel(*align(values))
-
 
 class Words(NamedTuple):
     """What a word pass is told of words, see `kernels.warp.sample_words`: where their tokens are, and their rows."""
@@ -132,15 +103,16 @@ class MetWords(NamedTuple):
     owner: TokenShard
 
     @classmethod
-    def of(cls, at: At, given: Sequence[WarpPiece], tokens: list[NDArray[Any]]) -> MetWords:
-        """Return the words that a shard owns, given what all shards have of them, and their tokens.
+    def of(cls, at: At, given: Sequence[WarpPiece]) -> MetWords:
+        """Return the words that a shard owns, given what all shards have of them; their tokens can be written to.
 
         Raises
         ------
         ValueError
             If they do not have as many tokens as they had when shards were made.
         """
-        owner, counts = _owner(at.shard), [piece.n_tokens.astype(np.int64) for piece in given]
+        owner, counts = _owner(at.shard), [piece.n_tokens for piece in given]
+        tokens = [np.require(piece.tokens, requirements="CAW") for piece in given]
         n, word = np.concatenate(counts), np.concatenate([piece.word for piece in given])
         ptr = np.append(0, np.cumsum(owner.word_total))
         if not np.array_equal(np.bincount(word, n, len(ptr) - 1), np.diff(ptr)):

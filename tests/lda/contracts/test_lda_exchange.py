@@ -1,19 +1,15 @@
 """How words travel between shards."""
 
-import pickle
 import tracemalloc
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lda_cases import make_shards, old_rows, random_counts
+from lda_cases import make_shards, random_counts
 from scipy import sparse
 
-from schmp_estimators.core.door.rows import sums_before
-from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.stages import At
-from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import HEAD, no_rows
 from schmp_estimators.lda.data.corpus import narrow
 from schmp_estimators.lda.data.counts import canonical_counts
@@ -26,9 +22,8 @@ from schmp_estimators.lda.data.met_shards import (
     words_at_home,
 )
 from schmp_estimators.lda.data.tokens import make_layout
-from schmp_estimators.lda.programs.topics import topic_dtype
 from schmp_estimators.lda.programs.warp import WarpLDA
-from schmp_estimators.lda.programs.warp_values import MetWords, WarpPiece, WarpReport, pack, unpack
+from schmp_estimators.lda.programs.warp_values import MetWords, WarpPiece
 
 
 def zipf(n_words=3000, n_tokens=10**6):
@@ -90,7 +85,6 @@ def test_no_word_is_more_than_a_share_of_an_owners_work():
     home = words_at_home(totals, layout, 10**6, 4, 12, far=False)
     assert home[np.flatnonzero(layout.column[layout.block_ptr[:-1]] == 0)].tolist() == [1]
     assert home.sum() == 1
-    assert words_at_home(totals, layout, 10**6, 4, 12, far=False, alone=True).tolist() == [0, 0, 0, 0]
 
 
 def test_words_of_lone_shards_stay_at_home():
@@ -111,12 +105,14 @@ def test_tokens_of_words_are_found_where_they_have_come(seed, n_shards, width):
     tokens = [np.repeat(one[:, None], width, axis=1) if width else one for one in np.split(numbers, ends)]
     given = [WarpPiece(None, one, np.flatnonzero(n), n[n > 0]) for one, n in zip(tokens, lengths.T, strict=True)]
     shard = SHARD._replace(word_total=lengths.sum(axis=1))
-    found = MetWords.of(At(shard, None, -1, 0, n_shards), given, tokens)
+    found = MetWords.of(At(shard, None, -1, 0, n_shards), given)
     expected = numbers[np.argsort(whose, kind="stable")]
     starts = expected[np.cumsum(np.insert(found.pieces.n_tokens, 0, 0))[:-1].astype(int)]
     of_shards = np.searchsorted(ends, starts, side="right")
     addresses = [one.ctypes.data for one in tokens]
-    at = [addresses[p] + 2 * max(1, width) * (n - [0, *ends][p]) for p, n in zip(of_shards, starts.tolist(), strict=True)]
+    at = [
+        addresses[p] + 2 * max(1, width) * (n - [0, *ends][p]) for p, n in zip(of_shards, starts.tolist(), strict=True)
+    ]
     np.testing.assert_array_equal(found.pieces.begin, at)
     np.testing.assert_array_equal(np.diff(found.pieces.ptr), (lengths > 0).sum(axis=1))
     np.testing.assert_array_equal(found.pieces.n_tokens, lengths[lengths > 0])
@@ -132,46 +128,7 @@ def test_tokens_that_are_others_than_before_are_refused():
     piece = WarpPiece(None, np.zeros((2, 2), np.int16), np.array([3]), np.array([2]))
     shard = SHARD._replace(word_total=np.array([0, 0, 1, 1, 0, 0, 0]))
     with pytest.raises(ValueError, match="X has changed"):
-        MetWords.of(At(shard, None, -1, 0, 1), [piece], [piece.tokens])
-
-
-@given(st.integers(1, 2**31), st.integers(2, 5), st.data())
-def test_tokens_travel_packed_where_that_is_shorter_and_come_back(n_topics, width, data):
-    last = st.integers(0, n_topics - 1) | st.just(n_topics - 1)
-    given = data.draw(st.lists(st.tuples(*[last] * width), max_size=4))
-    tokens = np.array(given, topic_dtype(n_topics)).reshape(-1, width)
-    bits = WarpLDA(n_topics, 9, 0.1, 0.1, mh_steps=width - 1, far=True)._bits
-    assert WarpLDA(n_topics, 9, 0.1, 0.1, mh_steps=width - 1)._bits == 0
-    packed, back = pack(tokens, bits), np.empty_like(tokens)
-    if bits:
-        assert packed.tolist() == [sum(n << i * (n_topics - 1).bit_length() for i, n in enumerate(t)) for t in given]
-    assert packed.nbytes == len(tokens) * (8 if bits else tokens.itemsize * width)
-    unpack(packed, bits, back)
-    np.testing.assert_array_equal(back, tokens)
-
-
-def on_its_way(value, *, shift=0):
-    """What arrives in another process, with arrays at odd addresses if `shift` is 1."""
-    buffers = []
-    text = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
-    come = []
-    for buffer in buffers:
-        room = np.empty(len(buffer.raw()) + shift, np.uint8)
-        room[shift:] = buffer.raw()
-        come.append(room[shift:])
-    return pickle.loads(text, buffers=come), come
-
-
-def test_arrays_over_topics_arrive_where_no_task_has_to_copy_them():
-    program = WarpLDA(3, 10, 0.1, 0.01)
-    model = program.aggregate(None, [WarpReport(np.array([1, 300, 2]), (p, 2 * p), 4) for p in range(3)])
-    come, buffers = on_its_way(model, shift=1)
-    assert sum(one.nbytes for one in buffers) == sum(one.nbytes for one in model[:2])  # which are not copied to be sent
-    assert all(one.flags.aligned for one in come[:2])
-    for one, other in zip(come[:2], model[:2], strict=True):
-        assert one.dtype == other.dtype
-        np.testing.assert_array_equal(one, other)
-    assert come[2:] == model[2:] and type(come) is type(model)
+        MetWords.of(At(shard, None, -1, 0, 1), [piece])
 
 
 @pytest.mark.parametrize("cuts", [[4, 9], [0, 2, 2, 5, 11]])
@@ -190,9 +147,8 @@ def test_a_shard_knows_the_words_that_it_has_to_do_with(cuts):
         n_met += len(met)
         np.testing.assert_array_equal(shard.block_ptr, np.searchsorted(met, layout.block_ptr))
         np.testing.assert_array_equal(np.diff(shard.word_ptr), np.diff(full.word_ptr)[met])
-        asked = np.isin(met, at_home) | (begin <= met) & (met < end)
-        np.testing.assert_array_equal(shard.word_first, np.where(asked, full.word_first[met], 0))
-        np.testing.assert_array_equal(shard.word_total, np.where(asked, full.word_total[met], 0))
+        np.testing.assert_array_equal(shard.word_first, full.word_first[met])
+        np.testing.assert_array_equal(shard.word_total, full.word_total[met])
         np.testing.assert_array_equal(shard.word_rank, np.where(np.isin(met, at_home), full.word_rank[met], 0))
         word, known = (np.repeat(np.arange(len(one.word_ptr) - 1), np.diff(one.word_ptr)) for one in (full, shard))
         np.testing.assert_array_equal(met[known][shard.place], word[full.place])
@@ -221,10 +177,3 @@ def test_what_a_shard_holds_follows_its_tokens_and_not_the_vocabulary():
     assert len(shard.word_ptr) - 1 <= n_met < n_words // 20
     assert held < 60 * n_met + 20_000
     assert peak < 13 * n_words  # and while it is made there are eight bytes for a word at most, and some bits
-
-
-@pytest.mark.parametrize("n", [1, 2, 16, 17, 40, 300])
-def test_sums_of_what_came_before(n):
-    arrays = list(np.random.default_rng(n).integers(0, 9, (n, 3)))
-    found = sums_before(Place(), arrays, "counts")
-    np.testing.assert_array_equal(found, np.cumsum(arrays, axis=0) - arrays)
