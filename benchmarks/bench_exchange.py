@@ -36,9 +36,7 @@ from schmp_estimators.lda.data.met_shards import (
     bytes_saved,
     words_at_home,
 )
-from schmp_estimators.lda.data.parcels import Packing
 from schmp_estimators.lda.data.tokens import make_layout
-from schmp_estimators.lda.programs.topics import topic_dtype
 
 SWEEPS = 4
 #: Of those figures that do not have one for each shard.
@@ -120,10 +118,15 @@ def _said(dask_worker):
     return getattr(dask_worker, "schmp_said", 0)
 
 
+def _travelling(k):
+    """Return the bytes of a topic, and of a token, on their way."""
+    n_bytes = np.min_scalar_type(k - 1).itemsize
+    return n_bytes, 3 * n_bytes
+
+
 def _formula(totals, n_shards, k):
     """Return the bytes of a token in a sweep."""
-    layout, packing = make_layout(totals, n_shards), Packing.of(k, 3, topic_dtype(k))
-    topic_bytes, token_bytes = packing.shortest.itemsize, packing.nbytes
+    layout, (topic_bytes, token_bytes) = make_layout(totals, n_shards), _travelling(k)
     at_home = np.zeros(len(totals), bool)
     home = words_at_home(totals, layout, k, topic_bytes, token_bytes, far=True)
     for first, n_home in zip(layout.block_ptr, home, strict=False):
@@ -152,13 +155,12 @@ def pairs(arguments):
         options = {"sampler": "warp", "init": "uniform", "random_state": 0, "max_iter": max(arguments.sweeps)}
         DistributedLDA(k, **options).set_callbacks(SweepClock(at_end)).fit(X)
         for n_shards, (sweep, counts) in itertools.product(arguments.shards, counted.items()):
-            packing = Packing.of(k, 3, topic_dtype(k))
-            given = totals, n_shards, k, packing.shortest.itemsize, packing.nbytes
+            given = totals, n_shards, k, *_travelling(k)
             now = _formula(totals, n_shards, k) * totals.sum()
             word = np.repeat(np.arange(len(totals)), np.diff(counts.indptr))
             in_one = 1.0 - (1.0 - 1.0 / n_shards) ** counts.data
             there, back = np.bincount(word, in_one, len(totals)), np.diff(counts.indptr)
-            by_pairs = ((there + back) * (packing.shortest.itemsize + COUNT_BYTES) + ROW_BYTES) * (n_shards - 1)
+            by_pairs = ((there + back) * (_travelling(k)[0] + COUNT_BYTES) + ROW_BYTES) * (n_shards - 1)
             by_pairs[totals < HEAD * k] = np.inf
             chosen = np.minimum(np.minimum(*bytes_of_words(*given)), by_pairs).sum()
             rows.append([k, n_shards, sweep, now / totals.sum(), chosen / totals.sum(), 1.0 - chosen / now])
@@ -262,7 +264,7 @@ def web(arguments):
     weights = 1.0 / (np.arange(10**6) + 2.7) ** 1.07
     totals, k, rows = 1e11 * weights / weights.sum(), 10**6, []
     for n_shards in arguments.shards:
-        given = totals, n_shards, k, 4, Packing.of(k, 3, np.int32).nbytes
+        given = totals, n_shards, k, 4, _travelling(k)[1]
         by_rows, by_tokens = bytes_of_words(*given)
         home = (bytes_saved(*given) >= 0) | (totals > LARGEST_SHARE * totals.sum() / n_shards)
         ours = np.where(home, by_rows, by_tokens)

@@ -13,7 +13,7 @@ from schmp_estimators.lda.blocks import no_rows
 from schmp_estimators.lda.data.counts import canonical_counts, count_words
 from schmp_estimators.lda.data.met_shards import MetPlan, home_columns, make_met_shard
 from schmp_estimators.lda.data.tokens import Plan, make_layout, make_shard, shard_offsets
-from schmp_estimators.lda.data.topic_rows import named_rows, order_rows, rows_of_counts, stack_rows
+from schmp_estimators.lda.data.topic_rows import order_rows, rows_of_counts, stack_rows
 from schmp_estimators.lda.programs.warp import WarpLDA
 
 #: How 12 documents may be divided: before which of them the shards after the first begin.
@@ -31,7 +31,7 @@ def random_counts(seed, n_docs=12, n_words=9, rate=1.5):
     return counts.astype(np.int32)
 
 
-def make_shards(counts, cuts=(), fixed=None, exchanged=False, seeded=False):
+def make_shards(counts, cuts=(), fixed=None, exchanged=False):
     """Shards of a dense matrix cut before the given rows; `fixed` are dense rows of all words.
 
     Of the words of a block, some are to be sampled at home, none, or all; all, if none may be exchanged: then every
@@ -50,28 +50,26 @@ def make_shards(counts, cuts=(), fixed=None, exchanged=False, seeded=False):
         if exchanged and len(pieces) > 1:
             before = np.sum([np.zeros_like(words), *word_counts[:index]], axis=0)[home_columns(layout, home)]
             given = index, layout, np.sum(word_counts, axis=0), home, offset.first_token, rows
-            plan = MetPlan(*given, draws_by_word=seeded)
-            shards.append(make_met_shard(piece, before, plan))
+            shards.append(make_met_shard(piece, before, MetPlan(*given)))
         else:
             shards.append(make_shard(piece, Plan(words, layout, offset, rows)))
     return freeze(shards), layout
 
 
 def fit(
-    counts, n_components, *, kind=WarpLDA, cuts=(), n_sweeps=3, fixed=None, saved=None, first=0, history=(),
+    counts, n_components, *, kind=WarpLDA, cuts=(), n_sweeps=3, fixed=None, saved=None, first=0,
     engine=run_serial, **parameters,
 ):  # fmt: skip
     """Fit; return the topics in document order after each sweep, records, and the last rows by column."""
-    seeded = parameters.get("seeds") is not None
-    shards, layout = make_shards(counts, cuts, fixed, exchanged=not kind.rotates, seeded=seeded)
+    shards, layout = make_shards(counts, cuts, fixed, exchanged=not kind.rotates)
     parameters = {"doc_topic_prior": 0.3, "topic_word_prior": 0.1, "seed": 5, "evaluate_every": 1} | parameters
-    program = kind(n_components, counts.shape[1], **parameters).resumed(history)
+    program = kind(n_components, counts.shape[1], **parameters)
     topics, records = [], []
     for record, last, kept in engine(program, shards, n_sweeps, saved, first):
         topics.append(np.concatenate(kept.shards))
         records.append(record)
         harvest = last
-    rows = stack_rows(named_rows(harvest.blocks or harvest.shards))
+    rows = stack_rows(harvest.blocks or harvest.shards)
     rows = order_rows(rows, np.argsort(layout.column), n_components)
     return SimpleNamespace(topics=topics, records=records, rows=rows, saved=kept, model=harvest.model)
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
-from schmp_estimators.core.values import Frozen, freeze
+from schmp_estimators.core.values import freeze
 
 #: ``order[step][shard]`` is the block that the shard meets in this step, or -1 for none.
 Order = tuple[tuple[int, ...], ...]
@@ -239,9 +239,7 @@ def for_all(function: Callable[..., Sequence[Any]], at: At, *args: Any) -> Seque
     ValueError
         If it is not one thing for each.
     """
-    found = function(at, *args)
-    if type(found) is not Frozen:
-        found = freeze(list(found))
+    found = freeze(list(function(at, *args)))
     if len(found) != at.n_shards:
         raise ValueError(
             f"{function.__name__} returned a list of {len(found)} for {at.n_shards} shards; it must have one for each"

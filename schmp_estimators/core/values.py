@@ -13,16 +13,6 @@ T = TypeVar("T")
 _CONTAINERS = (tuple, list, dict)
 
 
-class Frozen(list[T]):
-    """A list whose arrays are all frozen by whoever made it, views of frozen ones say: `freeze` need not look at them.
-
-    Of small things for each of many shards that is worth while: looking takes longer than making them.
-    """
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return list, (list(self),)  # who gets it elsewhere gets arrays of his own
-
-
 #: Bits of NumPy's flags of an array.
 _ALIGNED, _ALIGNED_OR_WRITEABLE = 0x100, 0x500
 
@@ -35,8 +25,6 @@ def freeze(value: T) -> T:
     """
     if isinstance(value, np.ndarray):
         return cast(T, value if value.flags.num & _ALIGNED_OR_WRITEABLE == _ALIGNED else _frozen((value,), set())[0])
-    if type(value) is Frozen:
-        return value
     return cast(T, _frozen(value, set())) if isinstance(value, _CONTAINERS) else value
 
 

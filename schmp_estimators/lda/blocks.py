@@ -49,10 +49,9 @@ class TokenShard(NamedTuple):
     word_ptr: NDArray[np.int64]
     #: (n_words,) tokens of the word in earlier shards; 0 for words whose tokens travel: only their owners need it.
     word_rank: NDArray[np.int64]
-    #: (n_words,) canonical address of the word's first token: tokens of all words with a lower column number; 0 for
-    #: words whose tokens travel to another shard, unless topics are drawn for them in the beginning.
+    #: (n_words,) canonical address of the word's first token: tokens of all words with a lower column number.
     word_first: NDArray[np.int64]
-    #: (n_words,) tokens of the word in all shards; 0 for words whose tokens travel to another shard.
+    #: (n_words,) tokens of the word in all shards.
     word_total: NDArray[np.int64]
     #: (n_blocks + 1,) offsets of the blocks among these words.
     block_ptr: NDArray[np.int64]
@@ -67,10 +66,9 @@ class TokenShard(NamedTuple):
     #: (n_blocks,) how many words of each block are sampled where their tokens are, where shards exchange tokens: the
     #: first ones, so the heaviest.  Shard b samples the other words of block b, for all.
     home: NDArray[np.int64]
-    #: (n_blocks + 1,) offsets of the blocks in `sent`.
-    sent_ptr: NDArray[np.int64]
-    #: For the owner of each block, how many tokens the shard has of which of these other words; see `kernels.exchange`.
-    sent: NDArray[np.uint8]
+    #: (n_words,) number of each word among these other words of its block; without a single one where no tokens are
+    #: exchanged.
+    word_number: NDArray[np.int32]
 
 
 class WordBlock(NamedTuple):
@@ -105,8 +103,3 @@ def no_topics() -> WordTopics:
 def no_rows(n_words: int = 0) -> TopicRows:
     """Return rows without a single count for `n_words` words."""
     return TopicRows(np.zeros(n_words + 1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int32))
-
-
-def nothing_sent(n_blocks: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Return what a shard sends to the owners of blocks where shards do not exchange tokens."""
-    return np.zeros(n_blocks + 1, np.int64), np.zeros(0, np.uint8)

@@ -80,17 +80,18 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
         - "light": Metropolis–Hastings proposals by word and by document in turn [5]_, in constant time for each token
           and with counts that are up to date; with one shard it samples the exact posterior, but needs more sweeps.
           "light-word" and "light-document" make as many proposals of one kind only, for comparisons.
-        - "alias": takes long sums from stale alias tables and corrects for it by Metropolis–Hastings [6]_; not exact,
-          and for comparisons.
-        - "hybrid": "fplus" for documents of up to 600 tokens; those of longer ones make proposals, two to eight in a
-          sweep, the more the fewer are accepted [8]_.  It was slower than "fplus" wherever we tried.
+        - "alias": takes long sums from alias tables of the beginning of the sweep and corrects for it by
+          Metropolis–Hastings [6]_; not exact, and for comparisons.
+        - "hybrid": "fplus" for documents of up to 600 tokens; tokens of longer ones make proposals [8]_.  It was slower
+          than "fplus" wherever we tried.
         - "data-parallel": a baseline for comparisons: "fplus" with a copy of all counts in every shard, brought
           together after each sweep [7]_.
         - "auto" is "frozen" up to 256 topics, where the weights of all words have room in 128 MiB; "saber" with 257 to
           4,096 topics, in up to 33,554,432 tokens (2**25) with no more than 300 to a document; else "warp".
     mh_steps : int, default=2
-        Proposals for each token: 1 to 4 in each pass of "warp", 1 to 16 in a sweep by "alias", and in a sweep by
-        "light" 1 to 16 of the word and as many of the document.  More make a sweep slower and fewer sweeps necessary.
+        Proposals for each token: 1 to 4 in each pass of "warp", 1 to 16 in a sweep by "alias", or by "hybrid" in long
+        documents, and in a sweep by "light" 1 to 16 of the word and as many of the document.  More make a sweep slower
+        and fewer sweeps necessary.
         The others make none.
     init : {"auto", "documents", "sparse", "tempered", "uniform"}, default="auto"
         How a fit starts that has nothing to start from. With "uniform" tokens begin in any topic. With "documents" each

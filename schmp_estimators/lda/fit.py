@@ -26,7 +26,7 @@ from schmp_estimators.lda.data.met_shards import MetPlan, home_columns, make_met
 from schmp_estimators.lda.data.partition import cut_documents, default_shards
 from schmp_estimators.lda.data.passages import MANY_CHOICES, topics_from_passages, topics_of_shard, weigh_topics
 from schmp_estimators.lda.data.tokens import Plan, layout_by_column, make_layout, make_shard, shard_offsets
-from schmp_estimators.lda.data.topic_rows import counts_of_rows, named_rows, rows_of_block
+from schmp_estimators.lda.data.topic_rows import counts_of_rows, rows_of_block
 from schmp_estimators.lda.parameters import (
     TOPICS_OF_WORD,
     check_learning,
@@ -168,9 +168,7 @@ class LDAFit:
         else:  # as the model will be: nothing has to be put into its order in the end
             self._layout = layout_by_column(self._corpus.n_features)
         self._program = replace(self._program, far=self._place.n_processes > 1)
-        # A slice has no room for a word that has more tokens.
-        is_alone = self._spilling is None and self._place.n_threads == 1
-        self._home = self._program.words_at_home(self._corpus.word_totals, self._layout, alone=is_alone)
+        self._home = self._program.words_at_home(self._corpus.word_totals, self._layout)
         if self._home is not None:
             columns = home_columns(self._layout, self._home)
             self._before = [np.zeros(0, np.int64)] * self._n_parts
@@ -227,7 +225,7 @@ class LDAFit:
 
     def _counts_of(self, harvest: Harvest) -> sparse.csc_array:
         """Return how many tokens each topic has of each word."""
-        rows, how = named_rows(harvest.blocks or harvest.shards), (self._layout, self._n_topics)
+        rows, how = harvest.blocks or harvest.shards, (self._layout, self._n_topics)
         if self._slices is not None and 8 * sum(len(one.topic) for one in rows) > SHARE * memory_left():
             return counts_of_rows(rows, *how, self._slices.empty)
         return counts_of_rows(rows, *how)
@@ -323,7 +321,7 @@ class LDAFit:
         first_token = int(self._corpus.lengths[: self._bounds[p]].sum())
         return MetPlan(
             p, self._layout, narrow(self._corpus.word_totals), self._home, first_token, self._fixed_rows(earlier, p),
-            self._first or no_topics(), self._program.topics_of_word > 0 or self._seeds is not None,
+            self._first or no_topics(),
         )  # fmt: skip
 
     def _fixed_rows(self, earlier: sparse.csc_array | None, p: int) -> TopicRows:
@@ -345,7 +343,9 @@ class LDAFit:
             done, history = len(found["history"]), found["history"]
             check_sweeps(self._checkpoint.url, done, self._estimator.max_iter)
         logger.info("going on after sweep %d from %s", done, self._checkpoint.url)
-        self._go_on(done, found["hot_sweeps"], history)
+        # It may have fewer sweeps, or more, than the fit that began.
+        n_hot = hot_sweeps(int(self._estimator.max_iter), done, found["hot_sweeps"])
+        self._program = replace(self._program, hot_sweeps=n_hot)
         if found["alphas"]:
             drawn, now = found["alphas"]
             self._program = replace(self._program, own_alphas=now, drawn_alphas=drawn, doc_topic_prior=mean_alpha(now))
@@ -360,11 +360,6 @@ class LDAFit:
         found = {**identity(self._program, NAMES), **self._program.prior_identity()}
         n_shards = None if self._program.partition_invariant else self._n_shards
         return identity_of(self._estimator, [self._corpus.digest()], **found, n_shards=n_shards)
-
-    def _go_on(self, done: int, begun_with: int, history: list[dict[str, Any]]) -> None:
-        """Let the program be that of a fit which has done some sweeps, and began with so many tempered ones."""
-        n_hot = hot_sweeps(int(self._estimator.max_iter), done, begun_with)
-        self._program = replace(self._program, hot_sweeps=n_hot).resumed(history)
 
     def _keep_sweep(self, run: AnyRun, done: int, *, due: bool) -> None:
         """Keep what a later fit needs to go on after so many sweeps, if it is time for it."""

@@ -250,139 +250,54 @@ class LightOracle(ByDocumentOracle):
 
 
 class AliasOracle(ByDocumentOracle):
-    """AliasLDA: proposals from exact sums over document and word, and from stale tables without the token itself."""
+    """AliasLDA: proposals from exact sums over the document's topics, and from tables of the beginning."""
 
     def __init__(self, *arguments, mh_steps=2, **options):
         super().__init__(*arguments, **options)
         self.mh_steps = mh_steps
 
     def begin_cell(self, words):
-        self.lists, self.rooms, self.table_of, self.left = {}, {}, {}, dict.fromkeys(words, 0)
+        self.stale, self.inverse, self.table_of = self.by_word.copy(), 1.0 / (self.total + self.beta_sum), {}
         for w in words:
-            row, n_tokens = self.by_word[w], int((self.word == w).sum())
-            self.lists[w] = [[int(n), k, 0.0, 0.0] for k, n in enumerate(row)]
-            if n_tokens < 2 * self.n_topics:
-                self.lists[w] = sorted((e for e in self.lists[w] if e[0]), key=lambda e: (-e[0], e[1]))
-                self.rooms[w] = min(self.n_topics, n_tokens + np.count_nonzero(self.fixed[w]) + 4)
-        self.smooth_left = 0
+            row = self.stale[w]
+            topics = sorted(np.flatnonzero(row).tolist(), key=lambda k, row=row: (-row[k], k))
+            weights = [row[k] * self.alpha[k] * self.inverse[k] for k in topics]
+            self.table_of[w] = topics, alias_table(weights) if topics else ([], [], 0.0)
+        self.smoothing = alias_table(self.alpha * self.inverse)
 
     def begin_document(self, d):
         self.listed = list(dict.fromkeys(self.topic[self.document == d].tolist()))
 
-    def inverses(self):
-        return (1.0 / (self.total - less + self.beta_sum) for less in (0, 1))
-
-    def make_table(self, w):
-        inverse, less = self.inverses()
-        if w in self.rooms:
-            self.lists[w] = [entry for entry in self.lists[w] if entry[0]]
-        for entry in self.lists[w]:
-            n, k = entry[:2]
-            entry[2:] = n * self.alpha[k] * inverse[k], (n - 1) * self.alpha[k] * less[k]
-        if self.lists[w]:
-            self.table_of[w] = alias_table([entry[2] for entry in self.lists[w]])
-        else:
-            self.table_of[w] = [], [], 0.0
-        self.left[w] = len(self.lists[w])
-
-    def others(self, topics, weights, old):
-        """Topics and weights, those of `old` being left out."""
-        return [(k, weight) for k, weight in zip(topics, weights, strict=True) if k != old]
-
-    def draw_other(self, table, weights, skipped, uniform, bits, rest):
-        slot = draw_alias(table, uniform)
-        for _ in range(15):
-            if slot != skipped:
-                return slot
-            bits = bits_at(bits, 1)
-            slot = draw_alias(table, (bits >> 11) * 2.0**-53)
-        if slot == skipped:
-            point = (bits_at(bits, 1) >> 11) * 2.0**-53 * rest
-            for j, weight in enumerate(weights):
-                if j != skipped:
-                    point -= weight
-                    if point < 0:
-                        return j
-        return slot
-
-    def make_fresh(self, w):
-        if self.smooth_left == 0:
-            inverse, less = self.inverses()
-            self.spread, self.spread_less = self.alpha * inverse, self.alpha * less
-            self.smoothing, self.smooth_left = alias_table(self.spread), self.n_topics
-        self.smooth_left -= 1
-        if self.left[w] == 0:
-            self.make_table(w)
-        self.left[w] -= 1
-
     def sample(self, i, key):
         w, old = self.word[i], int(self.topic[i])
-        self.make_fresh(w)
         for counts in self.counts_of(i):
             counts[old] -= 1
         of_document, of_word, total = self.counts_of(i)
-        gibbs, entries = self.gibbs(i), self.lists[w]
-        inverse, seeds = 1.0 / (total + self.beta_sum), self.seeds[w]
-        of_topic = of_document * inverse
-        at = {entry[1]: j for j, entry in enumerate(entries)}
-        own, stale = entries[at[old]], np.zeros(self.n_topics)
-        stale[list(at)] = [entry[2] for entry in entries]
-        # By topic, what the token is offered: exact by document and by seeds, stale by word, and smooth.
-        q = of_topic * (of_word + self.beta + seeds) + stale + self.beta * self.spread
-        q[old] = of_topic[old] * (of_word[old] + self.beta + seeds[old]) + own[3] + self.beta * self.spread_less[old]
-        q += seeds * self.alpha * inverse
-        order = list(at) if w in self.rooms else self.listed
-        seeded = np.flatnonzero(seeds)
-        parts = [
-            self.others(seeded, (seeds * (of_document + self.alpha) * inverse)[seeded], old),
-            self.others(order, [of_topic[k] * of_word[k] for k in order], old),
-            self.others(self.listed, [self.beta * of_topic[k] for k in self.listed], old),
-        ]
-        by_table = max(0.0, self.table_of[w][2] - own[2])
-        smooth = self.beta * max(0.0, self.smoothing[2] - self.spread[old])
-        masses = [q[old], *(sum(x for _, x in part) for part in parts), by_table, smooth]
+        weight = (of_word + self.beta + self.seeds[w]) / (total + self.beta_sum)
+        p, fresh = (of_document + self.alpha) * weight, of_document * weight
+        q = fresh + (self.stale[w] + self.beta) * self.alpha * self.inverse
+        topics, table = self.table_of[w]
+        masses = fresh.sum(), table[2], self.beta * self.smoothing[2]
         np.testing.assert_allclose(sum(masses), q.sum(), rtol=1e-9)
         s = old
         for step in range(self.mh_steps):
             bits, second = (bits_at(key, 2 * (self.mh_steps * int(i) + step) + j) for j in range(2))
             point = (bits >> 11) * 2.0**-53 * sum(masses)
-            part = 0
-            while part < 5 and point >= masses[part]:
-                point -= masses[part]
-                part += 1
-            t = old if part == 0 else self.draw(w, part, point, masses, parts, at[old], bits)
-            if t != s and (second >> 11) * 2.0**-53 * gibbs[s] * q[t] < gibbs[t] * q[s]:
+            if point < masses[0]:
+                ends = np.cumsum(fresh[self.listed])
+                t = self.listed[min(np.searchsorted(ends, point, side="right"), len(ends) - 1)]
+            elif point - masses[0] < masses[1]:
+                t = topics[draw_alias(table, (point - masses[0]) / masses[1])]
+            else:
+                t = draw_alias(self.smoothing, (point - masses[0] - masses[1]) / masses[2])
+            if t != s and (second >> 11) * 2.0**-53 * p[s] * q[t] < p[t] * q[s]:
                 s = t
         for counts in self.counts_of(i):
             counts[old] += 1
         if s != old:
-            self.mend(w, own, s, at)
             if of_document[s] == 0:
                 self.listed.append(s)
             if of_document[old] == 1:
-                j = self.listed.index(old)
-                self.listed[j] = self.listed[-1]
+                self.listed[self.listed.index(old)] = self.listed[-1]
                 self.listed.pop()
         return s
-
-    def draw(self, w, part, point, masses, parts, old_at, bits):
-        """The topic of a point in a part that is not that of the token's own topic."""
-        entries = self.lists[w]
-        if part < 4:
-            topics, weights = zip(*parts[part - 1], strict=True)
-            return topics[min(np.searchsorted(np.cumsum(weights), point, side="right"), len(topics) - 1)]
-        uniform = min(point / masses[part], 1 - 2.0**-53)
-        if part == 4:
-            weights = [entry[2] for entry in entries[: len(self.table_of[w][0])]]
-            return entries[self.draw_other(self.table_of[w], weights, old_at, uniform, bits, masses[4])][1]
-        return self.draw_other(self.smoothing, self.spread, entries[old_at][1], uniform, bits, masses[5] / self.beta)
-
-    def mend(self, w, own, new, at):
-        """Move a token between the entries of a word; a list without room is made anew."""
-        own[0] -= 1
-        if new in at:
-            self.lists[w][at[new]][0] += 1
-            return
-        if len(self.lists[w]) == self.rooms[w]:
-            self.make_table(w)
-        self.lists[w].append([1, new, 0.0, 0.0])

@@ -1,29 +1,18 @@
 """Sampling of short documents by their conditional and of long ones by proposals: slow and obvious."""
 
-from math import ceil
-
 import numpy as np
 from oracles.lda_fplus import FPlusOracle
 from oracles.lda_warp import bits_at, uniform
 
 from schmp_estimators.core.rng import stream_key
 
-MAX_STEPS = 8
-
 
 class HybridOracle(FPlusOracle):
     """As its base, with documents of more than `long_document` tokens sampled by proposals."""
 
-    def __init__(self, *args, long_document, **kwargs):
+    def __init__(self, *args, long_document, mh_steps=2, **kwargs):
         super().__init__(*args, **kwargs)
-        self.long_document, self.acceptance = long_document, 1.0
-
-    def run(self):
-        self.n_steps = min(max(ceil(1 / max(self.acceptance, 1 / MAX_STEPS)), 2), MAX_STEPS)
-        self.proposed = self.accepted = 0
-        topics = super().run()
-        self.acceptance = self.accepted / self.proposed if self.proposed else 1.0
-        return topics
+        self.long_document, self.n_steps = long_document, mh_steps
 
     def sample(self, i, u, entries, of_document, of_word, total):
         tokens = [j for j, d in enumerate(self.document) if d == self.document[i]]
@@ -40,7 +29,7 @@ class HybridOracle(FPlusOracle):
             others.insert(tokens.index(i), others.pop())
         key = stream_key(self.seed, self.sweep, 1)
         for step in range(self.n_steps):
-            bits = bits_at(key, self.address[i] * MAX_STEPS + step)
+            bits = bits_at(key, self.address[i] * self.n_steps + step)
             x = (bits & ((1 << 40) - 1)) * 2.0**-40
             if step % 2:
                 y = x * (len(others) + prior.sum())
@@ -53,9 +42,7 @@ class HybridOracle(FPlusOracle):
             else:
                 found = np.searchsorted(np.cumsum(q), x * q.sum(), side="right")
                 proposed, answer = min(int(found), self.n_topics - 1), of_document + prior
-            self.proposed += 1
             if float(uniform(bits)) * answer[new] < answer[proposed]:
-                self.accepted += 1
                 new = proposed
         self.topic[i] = new
         for counts in (of_document, of_word, total):

@@ -114,27 +114,6 @@ def merged(place: Place, found: list[Any], merge: Callable[[list[Any]], Any], na
     return place.gather(found)[0]
 
 
-def sums_before(place: Place, found: list[Any], name: str) -> list[Any]:
-    """Return for every one of some arrays that a place holds the sum of all before it, by two trees of tasks."""
-    groups = [found[first : first + _FAN_IN] for first in range(0, len(found), _FAN_IN)]
-    sums = place.map(_sum, [(group,) for group in groups], f"{name}-sum") if len(groups) > 1 else []
-    bases = sums_before(place, sums, name) if sums else [None]
-    arguments = [(bases[n // _FAN_IN], found[n - n % _FAN_IN : n], one) for n, one in enumerate(found)]
-    return place.map(_sum_before, arguments, f"{name}-before")
-
-
-def _sum(arrays: list[Any]) -> Any:
-    return _sum_before(None, arrays, arrays[0])
-
-
-def _sum_before(base: Any, arrays: list[Any], own: Any) -> Any:
-    """Return the sum of arrays shaped as `own`."""
-    total = np.zeros_like(own)
-    for array in arrays if base is None else [base, *arrays]:
-        total += array
-    return total
-
-
 class Again:
     """A call that is made whenever its result is asked for; arguments that are such calls are made first.
 

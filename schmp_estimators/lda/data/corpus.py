@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.door.inputs import check_width
-from schmp_estimators.core.door.rows import Again, Rereading, Rows, forget_last, open_again, open_rows, sums_before
+from schmp_estimators.core.door.rows import Again, Rows, forget_last, open_again, open_rows
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.lda.data.counts import (
     Counts,
@@ -68,13 +68,12 @@ class Corpus:
             return [self.word_totals]
         return self.rows.here(self.rows.tasks(count_words, [(one, self.n_features) for one in shards], "count-words"))
 
-    def count_before(self, shards: list[Any], columns: NDArray[np.int32]) -> list[Any]:
-        """Return for each shard how many tokens of some words earlier shards have: values, or futures of them."""
+    def count_before(self, shards: list[Any], columns: NDArray[np.int32]) -> list[NDArray[np.int64]]:
+        """Return for each shard how many tokens of some words earlier shards have."""
         shared = self.rows.place.share(columns)
         counts = self.rows.tasks(count_some_words, [(one, shared, self.n_features) for one in shards], "count-words")
-        if isinstance(self.rows.place, Rereading):  # which would read all earlier documents for each shard
-            return sums_before(Place(), self.rows.here(counts), "count-words")
-        return sums_before(self.rows.place, counts, "count-words")
+        found = np.array(self.rows.here(counts))
+        return list(np.cumsum(found, axis=0) - found)
 
     def held(self) -> Corpus:
         """Return the same corpus with its counts in memory, where they would be made again each time."""

@@ -17,12 +17,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import HEAD, TokenShard, TopicRows, WordTopics, no_topics
 from schmp_estimators.lda.data.counts import Counts, count_words
 from schmp_estimators.lda.data.passages import topics_of_shard
 from schmp_estimators.lda.data.tokens import Layout, lay_out
-from schmp_estimators.lda.kernels.exchange import MOST_BYTES, code_lengths
 
 
 class MetPlan(NamedTuple):
@@ -40,8 +38,6 @@ class MetPlan(NamedTuple):
     fixed: TopicRows
     #: Topics in which the tokens of words may begin, by column.
     first: WordTopics = no_topics()
-    #: Whether the program draws first topics for the tokens of each word: then shards know the totals of all words.
-    draws_by_word: bool = False
 
 
 def home_columns(layout: Layout, home: NDArray[np.int64]) -> NDArray[np.int32]:
@@ -61,39 +57,28 @@ def make_met_shard(pieces: Sequence[Counts], before: NDArray[np.int64], plan: Me
     plan : MetPlan
     """
     layout, home, number = plan.layout, plan.home, plan.number
-    n_blocks, n_words = len(layout.block_ptr) - 1, len(plan.word_totals)
+    n_words = len(plan.word_totals)
     counts, is_home = count_words(pieces, n_words), _is_home(layout, home)
     is_met = is_home | (counts > 0)[layout.column]
     is_met[layout.block_ptr[number] : layout.block_ptr[number + 1]] = True
     met = np.flatnonzero(is_met)
     column = layout.column[met]
-    lengths, at_home = counts[column].astype(np.int64), is_home[met]
-    # Zeros that nobody writes to take no memory.
-    rank, totals = np.zeros(len(met), np.int64), np.zeros(len(met), np.int64)
-    rank[at_home] = before
-    at_home[slice(*np.searchsorted(met, layout.block_ptr[number : number + 2]))] = True
-    if plan.draws_by_word:
-        at_home[:] = True
-    totals[at_home] = plan.word_totals[column[at_home]]
+    lengths, rank, totals = counts[column].astype(np.int64), np.zeros(len(met), np.int64), plan.word_totals[column]
+    rank[is_home[met]] = before
     first = topics_of_shard(plan.first, column, counts) if len(plan.first.ptr) > 1 else no_topics()
     del counts, is_home, is_met  # one array over all words at a time, beside the plan
     ends = plan.word_totals.astype(np.int64)
     np.cumsum(ends, out=ends)
-    word_first = np.zeros(len(met), np.int64)
-    if len(plan.first.ptr) > 1:  # then it needs the addresses of all
-        at_home[:] = True
-    word_first[at_home] = ends[column[at_home]] - plan.word_totals[column[at_home]]
+    word_first = ends[column] - totals
     del ends
     layout_of = np.zeros(n_words, np.int32)
     layout_of[column] = np.arange(len(met), dtype=np.int32)
     block_ptr = np.searchsorted(met, layout.block_ptr)
-    sent = [np.zeros(0, np.uint8)]
-    for block in range(n_blocks):
-        words = slice(block_ptr[block] + home[block], block_ptr[block + 1])
-        sent.append(code_words(met[words] - layout.block_ptr[block] - home[block], lengths[words]))
+    block = np.repeat(np.arange(len(home)), np.diff(block_ptr))
+    word_number = (met - (layout.block_ptr[:-1] + home)[block]).astype(np.int32)
     return TokenShard(
-        *lay_out(pieces, layout_of, lengths), rank, word_first, totals, block_ptr,
-        plan.first_token, number, plan.fixed, first, home, np.cumsum([len(one) for one in sent]), np.concatenate(sent),
+        *lay_out(pieces, layout_of, lengths), rank, word_first, totals.astype(np.int64), block_ptr,
+        plan.first_token, number, plan.fixed, first, home, word_number,
     )  # fmt: skip
 
 
@@ -103,14 +88,6 @@ def _is_home(layout: Layout, home: NDArray[np.int64]) -> NDArray[np.bool_]:
     for first, end in zip(layout.block_ptr[:-1], layout.block_ptr[:-1] + home, strict=True):
         found[first:end] = True
     return found
-
-
-def code_words(word: NDArray[np.int64], n_tokens: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Return the coded lengths of those words of an owner that a shard has."""
-    has = n_tokens > 0
-    word, n_tokens = freeze((word[has], n_tokens[has]))
-    out = np.empty(MOST_BYTES * len(word), np.uint8)
-    return out[: code_lengths(word, n_tokens, out)].copy()
 
 
 #: A word that has more than this share of a shard's tokens is not sampled by its owner alone.
@@ -129,7 +106,7 @@ MOST_IN_LISTS = 1 << 15
 
 def words_at_home(
     word_totals: NDArray[np.int64], layout: Layout, n_topics: int, topic_bytes: int, token_bytes: int,
-    *, far: bool, alone: bool = False,
+    *, far: bool,
 ) -> NDArray[np.int64]:  # fmt: skip
     """Return how many words of each block, the heaviest, are sampled where their tokens are, with rows that travel.
 
@@ -146,13 +123,9 @@ def words_at_home(
     topic_bytes, token_bytes : int
         Bytes of a topic, and of a token with its proposals, on their way.
     far : bool
-        Whether bytes count; else only words that would be too much work for their owner stay at home.
-    alone : bool, default=False
-        Whether one thread works for all shards: then no word does, as nobody waits for an owner.
+        Whether bytes count; else only words that would be too much for their owner stay at home.
     """
     n, n_shards = word_totals[layout.column], len(layout.block_ptr) - 1
-    if alone:
-        return np.zeros(n_shards, np.int64)
     saved = np.full(len(n), -1.0)
     if far:
         may_travel = (n >= HEAD * n_topics) | (n_topics <= MOST_IN_LISTS)

@@ -22,7 +22,7 @@ from schmp_estimators.lda.blocks import WordTopics
 from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.counts import Counts
 from schmp_estimators.lda.data.topic_rows import spans
-from schmp_estimators.lda.kernels.first_topics import draw_passages, expect_topics
+from schmp_estimators.lda.kernels.passages import draw_passages, expect_topics
 
 #: Tokens of a passage, and how many topics of its tokens a word remembers.  Where there is a document for every passage
 #: that is tried, a word remembers more, and a passage has this part of an average document, if that is more, within a

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordTopics, no_topics, nothing_sent
+from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordTopics, no_topics
 from schmp_estimators.lda.data.counts import Counts, changed, count_words
 from schmp_estimators.lda.kernels.tokens import assign_blocks, place_tokens
 
@@ -108,7 +108,7 @@ def make_shard(pieces: Sequence[Counts], plan: Plan) -> TokenShard:
     return TokenShard(
         doc_ptr, place, word_ptr, offsets.word_rank, offsets.word_first, offsets.word_total,
         layout.block_ptr, offsets.first_token, offsets.number, fixed, first,
-        np.diff(layout.block_ptr), *nothing_sent(len(layout.block_ptr) - 1),
+        np.diff(layout.block_ptr), np.zeros(0, np.int32),
     )  # fmt: skip
 
 

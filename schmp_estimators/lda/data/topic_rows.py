@@ -16,9 +16,6 @@ from schmp_estimators.lda.data.tokens import Layout, is_by_column
 
 #: Entries that are counted or moved at a time.
 _ENTRIES = 1 << 20
-#: Pieces of rows as tuples without names.  On the way to the client Dask sends the arrays in such tuples as they are;
-#: of those in a named one it makes copies, to pickle them.
-Harvested = tuple[tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]], ...]
 
 
 def rows_of_lists(word_ptr: NDArray[np.int64], topic: NDArray[Any], n_topics: int) -> TopicRows:
@@ -74,19 +71,6 @@ def stack_rows(pieces: Sequence[TopicRows]) -> TopicRows:
         return pieces[0]
     ptr = _offsets(np.concatenate([np.diff(piece.ptr) for piece in pieces]))
     return TopicRows(ptr, *(np.concatenate([piece[i] for piece in pieces]) for i in (1, 2)))
-
-
-def plain_rows(*pieces: TopicRows) -> Harvested:
-    """Return rows as tuples without names, piece after piece."""
-    return tuple([(ptr, topic, tokens) for ptr, topic, tokens in pieces])
-
-
-def named_rows(harvested: Sequence[TopicRows | Harvested]) -> list[TopicRows]:
-    """Return the pieces of what blocks or shards have been harvested, in their order."""
-    found: list[TopicRows] = []
-    for one in harvested:
-        found += [one] if isinstance(one, TopicRows) else [TopicRows(*piece) for piece in one]
-    return found
 
 
 def cut_rows(rows: TopicRows, first: int, last: int) -> TopicRows:

@@ -71,29 +71,6 @@ def count_histogram(counts: NDArray[Any]) -> Histogram:
     return Histogram(dense, np.sort(large.astype(np.int64)))
 
 
-def document_histogram(
-    doc_ptr: NDArray[np.int64], place: NDArray[np.uint32], topic: NDArray[Any], n_topics: int
-) -> Histogram:
-    """Return the histogram of the counts n_dk of the documents between ``doc_ptr[0]`` and ``doc_ptr[-1]``.
-
-    Parameters
-    ----------
-    doc_ptr : (n_docs + 1,) int64
-        Offsets of the documents in `place`.
-    place : (n_tokens,) uint32
-        Where to find the topic of each token.
-    topic : (n_tokens,) int16 or int32
-        Topics, perhaps a strided view.
-    n_topics : int
-        Number of topics.
-    """
-    found = topic_counts(doc_ptr, place, topic, n_topics)
-    tokens, documents = found.tokens, found.documents
-    small = tokens < LIMIT
-    dense = np.bincount(tokens[small], documents[small], LIMIT).astype(np.int64)  # exact up to 2**53 cells
-    return Histogram(dense, np.sort(np.repeat(tokens[~small], documents[~small])))
-
-
 def word_histogram(word_ptr: NDArray[np.int64], topic: NDArray[Any], n_topics: int, fixed: TopicRows) -> Histogram:
     """Return the histogram of the counts n_wk of words, each given by the list of the topics of all its tokens.
 
@@ -115,16 +92,18 @@ def word_histogram(word_ptr: NDArray[np.int64], topic: NDArray[Any], n_topics: i
     return Histogram(dense, np.sort(overflow[:n]))
 
 
-def document_log_likelihood(histogram: Histogram, lengths: Histogram, alpha: float, n_topics: int) -> float:
-    """Return the document part, from the histograms of the n_dk and of the lengths of the documents."""
-    return _log_rising(histogram, alpha) - _log_rising(lengths, n_topics * alpha)
+def document_log_likelihood(
+    counts: TopicCounts, lengths: Histogram, alpha: float | NDArray[np.float64], n_topics: int
+) -> float:
+    """Return the document part, from the counts of topics in documents and the histogram of the documents' lengths.
 
-
-def asymmetric_log_likelihood(counts: TopicCounts, lengths: Histogram, alphas: NDArray[np.float64]) -> float:
-    """Return the document part with a prior for each topic (K,), from the counts of each topic in documents."""
-    alpha = alphas[counts.topic]
-    rising = math.fsum(counts.documents * (gammaln(alpha + counts.tokens) - gammaln(alpha)))
-    return rising - _log_rising(lengths, math.fsum(alphas))
+    The prior is one number, or one for each topic (K,).
+    """
+    if not isinstance(alpha, np.ndarray):
+        return _log_rising(counts.histogram, alpha) - _log_rising(lengths, n_topics * alpha)
+    start = alpha[counts.topic]
+    found = math.fsum(counts.documents * (gammaln(start + counts.tokens) - gammaln(start)))
+    return found - _log_rising(lengths, math.fsum(alpha))
 
 
 def word_log_likelihood(histogram: Histogram, topic_totals: NDArray[np.int64], beta: float, n_words: int) -> float:
@@ -204,6 +183,13 @@ class TopicCounts(NamedTuple):
     def tokens(self) -> NDArray[np.int64]:
         """(n,) tokens of the topic in a document."""
         return self.cell & ((1 << _HALF) - 1)
+
+    @property
+    def histogram(self) -> Histogram:
+        """The counts n_dk, whichever topics have them."""
+        small = self.tokens < LIMIT
+        dense = np.bincount(self.tokens[small], self.documents[small], LIMIT).astype(np.int64)  # exact up to 2**53
+        return Histogram(dense, np.sort(np.repeat(self.tokens[~small], self.documents[~small])))
 
 
 def topic_counts(

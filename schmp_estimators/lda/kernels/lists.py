@@ -37,9 +37,10 @@ class TopicLists(NamedTuple):
     tokens: NDArray[np.int32]
 
 
-@kernel
-def list_topics(doc_ptr, place, topic, n_topics):
-    """Return the topic lists of documents, in no particular order, and the document of each token, word-major.
+def list_topics(
+    doc_ptr: NDArray[np.int64], place: NDArray[np.uint32], topic: NDArray[np.signedinteger], n_topics: int
+) -> tuple[NDArray[np.uint32], TopicLists]:
+    """Return the document of each token, word-major, and the topic lists of documents, in the order of the topics.
 
     Parameters
     ----------
@@ -49,36 +50,16 @@ def list_topics(doc_ptr, place, topic, n_topics):
         Topics, word-major.
     n_topics : int
         K.
-
-    Returns
-    -------
-    document : (n_tokens,) uint32
-    lists : TopicLists
-
-    Notes
-    -----
-    8 ns per token.
     """
-    n_docs, document, ptr = len(doc_ptr) - 1, np.empty(len(place), np.uint32), np.zeros(len(doc_ptr), np.int64)
-    for d in range(n_docs):
-        ptr[d + 1] = ptr[d] + min(np.int64(n_topics), doc_ptr[d + 1] - doc_ptr[d])
-    lists = TopicLists(ptr, np.zeros(n_docs, np.int32), np.zeros(ptr[-1], topic.dtype), np.zeros(ptr[-1], np.int32))
-    slot = np.full(n_topics, -1, np.int32)
-    for d in range(len(doc_ptr) - 1):
-        start, n = lists.ptr[d], 0
-        for i in range(doc_ptr[d], doc_ptr[d + 1]):
-            at = np.uint64(place[i])
-            document[at] = d
-            k = topic[at]
-            if slot[k] < 0:
-                slot[k] = n
-                lists.topic[start + n] = k
-                lists.tokens[start + n] = 0
-                n += 1
-            lists.tokens[start + slot[k]] += 1
-        for k in lists.topic[start : start + n]:
-            slot[k] = -1
-        lists.length[d] = n
+    lengths, document = np.diff(doc_ptr), np.empty(len(place), np.uint32)
+    of_token = np.repeat(np.arange(len(lengths)), lengths)
+    document[place] = of_token
+    cell, tokens = np.unique(of_token * n_topics + topic[place], return_counts=True)
+    of_entry, found = np.divmod(cell, n_topics)
+    ptr, n = np.append(0, np.cumsum(np.minimum(lengths, n_topics))), np.bincount(of_entry, minlength=len(lengths))
+    at = np.arange(len(cell)) + (ptr[:-1] - np.cumsum(n) + n)[of_entry]
+    lists = TopicLists(ptr, n.astype(np.int32), np.zeros(ptr[-1], topic.dtype), np.zeros(ptr[-1], np.int32))
+    lists.topic[at], lists.tokens[at] = found, tokens
     return document, lists
 
 
@@ -104,43 +85,26 @@ def order_lists(lists):
 
 
 @inlined
-def sum_list(topics, tokens, start, n, q, sums):
-    """Return the sum of ``tokens * q[topic]`` over the n entries from `start`; `sums` gets those of blocks of eight."""
-    total = 0.0
+def sum_list(topics, tokens, start, n, q):
+    """Return the sum of ``tokens * q[topic]`` over the n entries from `start`, in four lanes that overlap."""
+    a, b, c, d = 0.0, 0.0, 0.0, 0.0
     at = np.uint64(start)
-    for block in range(n >> 3):
-        part = 0.0
-        for _ in range(2):
-            a, b, c, d = at, at + np.uint64(1), at + np.uint64(2), at + np.uint64(3)
-            part += (tokens[a] * q[np.uint32(topics[a])] + tokens[b] * q[np.uint32(topics[b])]) + (
-                tokens[c] * q[np.uint32(topics[c])] + tokens[d] * q[np.uint32(topics[d])]
-            )
-            at += np.uint64(4)
-        sums[np.uint64(block)] = part
-        total += part
-    part = 0.0
-    for _ in range(n & 7):
-        part += tokens[at] * q[np.uint32(topics[at])]
+    for _ in range(n >> 2):
+        a += tokens[at] * q[np.uint32(topics[at])]
+        b += tokens[at + np.uint64(1)] * q[np.uint32(topics[at + np.uint64(1)])]
+        c += tokens[at + np.uint64(2)] * q[np.uint32(topics[at + np.uint64(2)])]
+        d += tokens[at + np.uint64(3)] * q[np.uint32(topics[at + np.uint64(3)])]
+        at += np.uint64(4)
+    for _ in range(n & 3):
+        a += tokens[at] * q[np.uint32(topics[at])]
         at += np.uint64(1)
-    sums[np.uint64(n >> 3)] = part
-    return total + part
+    return (a + b) + (c + d)
 
 
 @inlined
-def block_of(at, start):
-    """Return the number of the block of eight entries in which a place lies."""
-    return (at - np.uint64(start)) >> np.uint64(3)
-
-
-@inlined
-def find_in_list(topics, tokens, start, n, q, sums, point):
-    """Return the place of the entry in which `point` lies, after `sum_list`."""
-    block = 0
-    while block < (n - 1) >> 3 and point >= sums[np.uint64(block)]:
-        point -= sums[np.uint64(block)]
-        block += 1
-    first = block << 3
-    at, last = np.uint64(start + first), np.uint64(start + min(first + 7, n - 1))
+def find_in_list(topics, tokens, start, n, q, point):
+    """Return the place of the entry in which `point` lies of that sum; the last one, where rounding leads beyond."""
+    at, last = np.uint64(start), np.uint64(start + n - 1)
     while at < last:
         point -= tokens[at] * q[np.uint32(topics[at])]
         if point < 0.0:
@@ -159,37 +123,24 @@ def place_of(topics, first, last, topic):
 
 
 @inlined
-def move_in_list(topics, tokens, start, end, old_at, new_at, new, before, q, sums):
-    """Add a token of topic `new`, found at `new_at` or, if that is `end`, nowhere.
+def move_in_list(topics, tokens, end, old_at, new_at, new):
+    """Add a token of topic `new`, found at `new_at` or, if that is `end`, nowhere; return by how much the list grows.
 
-    The entry at `old_at` has lost a token: if it was the last one, the entry gives way.  `before` is what ``q[new]``
-    was when `sums` were made.  Returns by how much the list and its sum grow.
+    The entry at `old_at` has lost a token: if it was the last one, the entry gives way.
     """
-    weight = q[new]
     if new_at == end:
         grown = np.int32(tokens[old_at] > 0)
         if grown == 0:
             new_at = old_at
         topics[new_at] = new
         tokens[new_at] = 1
-        block = block_of(new_at, start)
-        if grown and ((new_at - np.uint64(start)) & np.uint64(7)) == 0:
-            sums[block] = weight
-        else:
-            sums[block] += weight
-        return grown, weight
-    gain = (tokens[new_at] + 1) * weight - tokens[new_at] * before
+        return grown
     tokens[new_at] += 1
-    sums[block_of(new_at, start)] += gain
     if tokens[old_at] > 0:
-        return np.int32(0), gain
-    last = end - np.uint64(1)
-    shifted = tokens[last] * q[np.uint32(topics[last])]
-    sums[block_of(old_at, start)] += shifted
-    sums[block_of(last, start)] -= shifted
-    topics[old_at] = topics[last]
-    tokens[old_at] = tokens[last]
-    return np.int32(-1), gain
+        return np.int32(0)
+    topics[old_at] = topics[end - np.uint64(1)]
+    tokens[old_at] = tokens[end - np.uint64(1)]
+    return np.int32(-1)
 
 
 #: Topics of a block.

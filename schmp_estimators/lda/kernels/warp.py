@@ -20,26 +20,24 @@ they are all tokens of the word, and else taken from a block.
 
 Topics and pending proposals lie side by side in word-major order, ``1 + mh_steps`` to a token; kernels see them as one
 flat array.  The number of proposals is the length of the tuple `steps`, which makes it a constant for the compiler.
-Its numbers are floats where a row over all topics leaves the second cache: then what tokens need to know of their
-topics is fetched some tokens ahead.
+Where a row over all topics leaves the second cache, what tokens need to know of their topics is fetched some tokens
+ahead.
 """
 
+from typing import NamedTuple
+
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
 from schmp_estimators.core.addresses import array_at
-from schmp_estimators.core.jit import by_types, copy_to, inlined, kernel, part
+from schmp_estimators.core.jit import copy_to, inlined, kernel, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
 from schmp_estimators.lda.blocks import HEAD
 from schmp_estimators.lda.kernels.document_priors import where_given
 from schmp_estimators.lda.kernels.draw import uniform24
-from schmp_estimators.lda.kernels.exchange import MetLengths
 from schmp_estimators.lda.kernels.word_priors import add_seeds, draw_of_weights, make_row, prior_mass
 
-#: What tells kernels at compile time how many proposals a token has, and whether to fetch ahead.
-Steps = tuple[int, ...] | tuple[float, ...]
 #: With more topics, 8 bytes each of a row and of totals leave the second cache.
 NEAR = 1 << 17
 #: How many tokens ahead a word pass, and a document pass, fetches what it needs then.
@@ -50,35 +48,31 @@ MAX_SLOTS = 1 << 14
 SLACK = 16
 
 
-def steps_for(n_topics: int, n_steps: int) -> Steps:
-    """Return as many numbers as proposals: floats for so many topics that fetching ahead pays."""
-    return (0,) * n_steps if n_topics <= NEAR else (0.0,) * n_steps
+@inlined
+def fetch(tokens, base, last, width, row, inverse):
+    """Start to fetch what the token at `base` of `tokens` needs of its topics; at `last`, there are none."""
+    if base < last:
+        for at in range(width):
+            topic = np.int64(tokens[base + np.uint64(at)])
+            prefetch(row, topic)
+            prefetch(inverse, topic)
 
 
-def fetch(tokens, base, last, row, inverse, steps):
-    """Start to fetch what the token at `base` of `tokens` needs, if `steps` says so; at `last`, there are none."""
-    raise NotImplementedError("for kernels")
+class Pieces(NamedTuple):
+    """Where the tokens of words are: those that one shard has of a word lie together, one after the other."""
+
+    #: (n_words + 1,) offsets of the words among the pieces; those of a word are in the order of the shards.
+    ptr: NDArray[np.int64]
+    #: (n_pieces,) addresses of their first tokens.
+    begin: NDArray[np.int64]
+    #: (n_pieces,) how many tokens they have.
+    n_tokens: NDArray[np.uint32]
 
 
-@by_types(fetch, copied=True)
-def _fetch(tokens, base, last, row, inverse, steps):
-    if isinstance(steps.dtype, types.Integer):
-        return lambda tokens, base, last, row, inverse, steps: None
-
-    def far(tokens, base, last, row, inverse, steps):
-        if base < last:
-            for step in range(1 + len(steps)):
-                topic = np.int64(tokens[base + np.uint64(step)])
-                prefetch(row, topic)
-                prefetch(inverse, topic)
-
-    return far
-
-
-def pieces_of(tokens: NDArray[np.signedinteger], word_ptr: NDArray[np.int64]) -> MetLengths:
+def pieces_of(tokens: NDArray[np.signedinteger], word_ptr: NDArray[np.int64]) -> Pieces:
     """Return where the tokens of words are: one piece for each, of word-major tokens (n_tokens, 1 + mh_steps)."""
     begin = tokens.ctypes.data + word_ptr[:-1] * (tokens.shape[1] * tokens.itemsize)
-    return MetLengths(np.arange(len(word_ptr)), begin, np.diff(word_ptr).astype(np.uint32))
+    return Pieces(np.arange(len(word_ptr)), begin, np.diff(word_ptr).astype(np.uint32))
 
 
 @inlined
@@ -255,7 +249,7 @@ def sample_words(first, last, pieces, address, block, fixed, seeds, like, invers
     ----------
     first, last : int
         Range of words.
-    pieces : MetLengths
+    pieces : Pieces
         Where the tokens are, by their addresses: what is there is mutated, topics and proposals.  Those of a word are
         in document order.
     address : (n_words,) int64
@@ -277,7 +271,7 @@ def sample_words(first, last, pieces, address, block, fixed, seeds, like, invers
     fresh : bool
         Whether topics of words that have a fixed row are still to be drawn from it.
     steps : tuple
-        As many numbers as proposals: integers, or floats to fetch ahead.
+        As many numbers as proposals.
 
     Returns
     -------
@@ -321,7 +315,8 @@ def sample_words(first, last, pieces, address, block, fixed, seeds, like, invers
                 )
                 base += np.uint64(1)
             while base < stop:
-                fetch(tokens, base + np.uint64(AHEAD * width), stop, row, inverse, steps)
+                if n_topics > NEAR:
+                    fetch(tokens, base + np.uint64(AHEAD * width), stop, width, row, inverse)
                 original = np.uint32(tokens[base])
                 topic = original
                 own = _weigh(row[topic], 1, beta, is_seeded) * inverse[topic]

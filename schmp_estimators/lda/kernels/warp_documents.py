@@ -18,7 +18,7 @@ from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA
 from schmp_estimators.lda.kernels.document_priors import alpha_at, draw_slots, values_of
 from schmp_estimators.lda.kernels.draw import select
-from schmp_estimators.lda.kernels.warp import AHEAD, fetch
+from schmp_estimators.lda.kernels.warp import AHEAD, NEAR, fetch
 
 #: Tokens of a document for which random numbers are made at a time.
 CHUNK = 64
@@ -56,7 +56,7 @@ def _propose(own, topics, draws, tokens, steps):
     tokens : (n_tokens * (1 + mh_steps),) int16 or int32
         Mutated.
     steps : tuple
-        As many numbers as proposals: integers, or floats to fetch ahead.
+        As many numbers as proposals.
 
     Notes
     -----
@@ -148,7 +148,7 @@ def sample_documents(first, last, shard, tokens, inverse, alpha, key, totals, st
     totals : (K,) int32, or int64 where that is too short
         Mutated: the tokens' new topics are added.
     steps : tuple
-        As many numbers as proposals: integers, or floats to fetch ahead.
+        As many numbers as proposals.
 
     Returns
     -------
@@ -188,7 +188,8 @@ def sample_documents(first, last, shard, tokens, inverse, alpha, key, totals, st
                 if coming < end:
                     prefetch(tokens, np.int64(place[np.uint64(coming)]) * width)
                 at = (begin + i) * width
-                fetch(pending, np.uint64(at + AHEAD * width), np.uint64(n * width), row, inverse, steps)
+                if n_topics > NEAR:
+                    fetch(pending, np.uint64(at + AHEAD * width), np.uint64(n * width), width, row, inverse)
                 original = np.uint32(pending[np.uint64(at)])
                 own_weight = _weigh(row[original] - np.int32(1), prior, original, inverse)
                 topic = _decide(
@@ -228,7 +229,7 @@ def start_documents(first, last, shard, saved, tokens, alpha, key, totals, steps
     totals : (K,) int32, or int64 where that is too short
         Mutated: the tokens' topics are added.
     steps : tuple
-        As many numbers as proposals: integers, or floats to fetch ahead.
+        As many numbers as proposals.
 
     Notes
     -----

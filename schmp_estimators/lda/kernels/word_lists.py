@@ -18,8 +18,8 @@ _AHEAD, _FAR_AHEAD = 6, 12
 class WordLists(NamedTuple):
     """For each word of a block a list of its topics and of how many tokens each has, earlier batches included."""
 
-    #: (2 * n_words + 1,) for each word the first entry and the one after the last; the latter is -1 for a word that has
-    #: an entry for every topic, in topic order.  At the end the number of entries.
+    #: (2 * n_words + 1,) for each word the first entry and the one after the last; there is room up to the next word,
+    #: for one entry of each token as far as there are topics.  At the end the number of entries.
     bounds: NDArray[np.int64]
     #: (2 * n_entries,) for each entry topic and count.
     entries: NDArray[np.int32]
@@ -45,7 +45,7 @@ def sort_falling(keys):
 
 
 @maker
-def _lay_out(block, n_topics, spare, whole_from):
+def _lay_out(block, n_topics):
     """Return the bounds of lists that are empty as yet."""
     n_heads, fixed = len(block.heads), block.fixed
     n_words, end = n_heads + len(block.tail_ptr) - 1, np.int64(0)
@@ -55,12 +55,7 @@ def _lay_out(block, n_topics, spare, whole_from):
         if word >= n_heads:
             n = block.tail_ptr[word - n_heads + 1] - block.tail_ptr[word - n_heads]
         bounds[2 * word] = end
-        if n >= whole_from:
-            bounds[2 * word + 1] = -1
-            end += n_topics
-        else:
-            bounds[2 * word + 1] = 0
-            end += min(np.int64(n_topics), n + fixed.ptr[word + 1] - fixed.ptr[word] + spare)
+        end += min(np.int64(n_topics), n + fixed.ptr[word + 1] - fixed.ptr[word])
     bounds[2 * n_words] = end
     return bounds
 
@@ -92,7 +87,7 @@ def count_row(block, word, row, topics):
 
 
 @maker
-def list_words(block, n_topics, spare, whole_from):
+def list_words(block, n_topics):
     """Return the WordLists of a block.
 
     Parameters
@@ -101,27 +96,17 @@ def list_words(block, n_topics, spare, whole_from):
         Any.
     n_topics : int
         K.
-    spare : int
-        Entries that a list has room for beyond one for each of its tokens, as far as there are topics.
-    whole_from : int
-        Words of at least so many tokens get an entry for every topic.
 
     Notes
     -----
     2 ns per token and 15 ns per entry.  Equal counts are in the order of topics, so that the lists are a function of
     the counts.
     """
-    bounds = _lay_out(block, n_topics, spare, whole_from)
+    bounds = _lay_out(block, n_topics)
     entries = np.empty(2 * bounds[-1], np.int32)
     row, keys = np.zeros(n_topics, np.int64), np.empty(n_topics, np.int64)
     for word in range(len(bounds) >> 1):
         n, at = count_row(block, word, row, keys), 2 * bounds[2 * word]
-        if bounds[2 * word + 1] < 0:
-            for k in range(n_topics):
-                entries[at + 2 * k] = k
-                entries[at + 2 * k + 1] = row[k]
-                row[k] = 0
-            continue
         for i in range(n):
             k = keys[i]
             keys[i] = (row[k] << 32) + (n_topics - k)

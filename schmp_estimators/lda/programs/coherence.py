@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from itertools import repeat
+from itertools import pairwise, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TopicRows
 from schmp_estimators.lda.data.counts import Counts, sum_rows
-from schmp_estimators.lda.kernels.described import count_in_windows, rank_words
+from schmp_estimators.lda.kernels.described import count_in_windows
 
 #: Share of documents that is added to that of a pair, so that there is a logarithm: that of gensim.
 _EPSILON = 1e-12
@@ -155,6 +156,9 @@ def top_words(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the best words of each topic, and their weights: tokens plus prior.
 
+    A word scores its weight in the topic; by relevance the logarithm of it, less what it has in the model.  Of equal
+    scores the larger weight comes first, then the lower number.
+
     Parameters
     ----------
     rows : TopicRows
@@ -174,11 +178,24 @@ def top_words(
     weights : (n_topics, n_best) float64
     """
     n_words = len(rows.ptr) - 1
-    ptr, topic, tokens = freeze(rows)
     discount = np.zeros(n_words)
     if relevance is not None:
-        discount = (1.0 - relevance) * np.log(sum_rows(ptr, tokens) + n_topics * prior)
-    found = np.empty((n_topics, n_best), np.int64), np.empty((n_topics, n_best))
-    order = np.argsort(discount, kind="stable")
-    rank_words(ptr, topic, tokens, float(prior), relevance is not None, *freeze((discount, order)), *found)
-    return found
+        discount = (1.0 - relevance) * np.log(sum_rows(rows.ptr, rows.tokens) + n_topics * prior)
+    scale: Callable[[NDArray[Any]], NDArray[Any]] = np.asarray if relevance is None else np.log
+    order, is_own = np.argsort(discount, kind="stable"), np.zeros(n_words, bool)
+    words, weights = np.empty((n_topics, n_best), np.int64), np.empty((n_topics, n_best))
+    table = sparse.csc_array((rows.tokens, rows.topic, rows.ptr), shape=(n_topics, n_words)).tocsr()
+    for k, (begin, end) in enumerate(pairwise(table.indptr.tolist())):
+        own = table.indices[begin:end]
+        is_own[own] = True
+        others = order[: n_best + len(own)]  # words that it has no tokens of
+        others = others[~is_own[others]][:n_best]
+        is_own[own] = False
+        word = np.concatenate([own, others])
+        weight = np.concatenate([table.data[begin:end] + prior, np.full(len(others), float(prior))])
+        score = scale(weight) - discount[word]
+        last = np.partition(score, len(score) - n_best)[len(score) - n_best]
+        kept = np.flatnonzero(score >= last)
+        best = kept[np.lexsort((word[kept], -weight[kept], -score[kept]))[:n_best]]
+        words[k], weights[k] = word[best], weight[best]
+    return words, weights

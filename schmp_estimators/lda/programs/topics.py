@@ -18,11 +18,18 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordBlock
 from schmp_estimators.lda.data.counts import count_values
 from schmp_estimators.lda.data.tokens import Layout
-from schmp_estimators.lda.kernels.first_topics import draw_of_lists, draw_of_seeds, draw_of_words, draw_uniform_topics
-from schmp_estimators.lda.kernels.likelihood import Histogram, merge
+from schmp_estimators.lda.kernels.likelihood import (
+    Histogram,
+    TopicCounts,
+    count_histogram,
+    merge,
+    merge_counts,
+    topic_counts,
+)
 from schmp_estimators.lda.kernels.warp_documents import read_topics
 from schmp_estimators.lda.kernels.word_priors import SeedRows
 from schmp_estimators.lda.programs import blocks, learning
+from schmp_estimators.lda.programs.first_topics import draw_of_lists, draw_of_seeds, draw_of_words, draw_uniform_topics
 from schmp_estimators.lda.programs.learning import Exposure
 from schmp_estimators.lda.programs.seeds import (
     SeedCounts,
@@ -48,11 +55,12 @@ def topic_dtype(n_components: int) -> type[np.signedinteger]:
 
 
 class Measured(NamedTuple):
-    """What a shard reports for the joint log-likelihood: of its own tokens, and of the words of one block."""
+    """What a shard reports for the joint log-likelihood: of its documents, and of the words of a block, or its own."""
 
-    shard: learning.ShardMeasure
-    #: None where there are no blocks.
-    words: Histogram | None
+    documents: TopicCounts
+    #: Of the lengths of documents, and of the counts of topics in words.
+    lengths: Histogram
+    words: Histogram
     #: None where no words are seeded.
     seeds: SeedCounts | None
     #: Number of the sweep.
@@ -218,18 +226,9 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         """Return how many bytes a shard needs for each word that it has, beside what there is for each token."""
         return 0
 
-    def words_at_home(
-        self, word_totals: NDArray[np.int64], layout: Layout, *, alone: bool = False
-    ) -> NDArray[np.int64] | None:
-        """Return how many words of each block are sampled where their tokens are; None: all, tokens do not travel.
-
-        `alone` says whether one thread works for all shards, so that no work has to be divided evenly.
-        """
+    def words_at_home(self, word_totals: NDArray[np.int64], layout: Layout) -> NDArray[np.int64] | None:
+        """Return how many words of each block are sampled where their tokens are; None: all, tokens do not travel."""
         return None
-
-    def resumed(self, history: Sequence[Mapping[str, Any]]) -> TopicProgram[State, Model]:
-        """Return the program that goes on after sweeps with these records: by default the same."""
-        return self
 
     def init(self, at: At) -> tuple[State, Mapping[int, Any]]:
         """Return the first topics: uniform ones, if words do not restrict them."""
@@ -288,34 +287,29 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
 
     def measure(self, at: At, state: State, block: WordBlock | None = None) -> Measured:
         """Return what a shard has of the joint log-likelihood, and a block."""
-        of_shard = learning.measure_shard(
-            at.shard,
-            self.by_word(at, state),
-            self.n_components,
-            has_blocks=at.n_blocks > 0,
-            by_topic=self.is_asymmetric,
-        )
-        seeds = None
+        if block is not None:
+            return self.measured(at, state, [(at.shard, block, int(at.shard.block_ptr[at.block]))])
+        topic = freeze(np.ascontiguousarray(self.by_word(at, state)))
+        own = blocks.rows_of_tokens(at.shard.word_ptr, topic, at.shard.fixed, self.n_components)
+        return self.measured(at, state, [(at.shard, own, 0)])
+
+    def measured(self, at: At, state: State, some: Sequence[tuple[TokenShard, WordBlock, int]]) -> Measured:
+        """Return what a shard has, and blocks, with the shards that know their words, and the numbers of the first."""
+        shard, topic = at.shard, freeze(self.by_word(at, state))
+        documents = topic_counts(shard.doc_ptr, shard.place, topic, self.n_components)
+        words, seeds = merge([learning.measure_block(block, self.n_components) for _, block, _ in some]), None
         if self.seeds is not None:
-            given, first = block, 0 if block is None else int(at.shard.block_ptr[at.block])
-            if given is None:
-                topic = np.ascontiguousarray(self.by_word(at, state))
-                given = blocks.rows_of_tokens(at.shard.word_ptr, topic, at.shard.fixed, self.n_components)
-            seeds = count_seeds(seed_rows(self.seeds, at.shard), given, self.n_components, first)
-        words = None if block is None else learning.measure_block(block, self.n_components)
-        return Measured(of_shard, words, seeds, at.sweep)
+            given = [(seed_rows(self.seeds, owner), block, self.n_components, first) for owner, block, first in some]
+            seeds = chain_seeds([count_seeds(*one) for one in given])
+        return Measured(documents, count_histogram(np.diff(shard.doc_ptr)), words, seeds, at.sweep)
 
     def merge_measured(self, one: Measured, other: Measured) -> Measured:
         """Take what two shards have measured together."""
-        words = learning.merge_some(one.words, other.words)
-        seeds = None if one.seeds is None or other.seeds is None else chain_seeds([one.seeds, other.seeds])
-        return Measured(learning.merge_shards(one.shard, other.shard), words, seeds, one.sweep)
+        return _together([one, other])
 
     def with_measured(self, model: Model, measured: Sequence[Measured]) -> Model:
         """Return the model with a topic-word prior learned, and with the joint log-likelihood, where it is time."""
-        shards, sweep = [one.shard for one in measured], measured[0].sweep
-        words = merge([one for of in measured for one in (of.words, of.shard.words) if one is not None])
-        seeded = None if self.seeds is None else chain_seeds([one.seeds for one in measured if one.seeds is not None])
+        documents, lengths, words, seeded, sweep = _together(measured)
         if self.learns(sweep)[1]:
             before = self.priors(sweep, model)[1]
             cells = learning.word_cells(words, self.seeds, seeded), learning.topic_cells(model.topic_total, self.seeds)
@@ -324,7 +318,7 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
             return model
         # Of a tempered start, too, under the priors asked for.
         alphas, beta = self._asked(model)
-        found = learning.joint_log_likelihood(shards, words, model.topic_total, self.n_words, alphas, beta)
+        found = learning.joint_log_likelihood(documents, lengths, words, model.topic_total, self.n_words, alphas, beta)
         if self.seeds is not None and seeded is not None:
             of_words = seeded_word_log_likelihood(found[2], self.seeds, seeded, model.topic_total, beta, self.n_words)
             found = found[1] + of_words, found[1], of_words
@@ -364,6 +358,14 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
     def harvest_block(self, block: WordBlock) -> TopicRows:
         """Return the word rows of a block, without the fixed ones."""
         return blocks.harvest_rows(block, self.n_components)
+
+
+def _together(measured: Sequence[Measured]) -> Measured:
+    """Return what several shards have measured as if they were one."""
+    documents, lengths, words, seeds, (sweep, *_) = zip(*measured, strict=True)
+    counted = [one for one in seeds if one is not None]
+    seeded = chain_seeds(counted) if counted else None
+    return Measured(merge_counts(list(documents)), merge(list(lengths)), merge(list(words)), seeded, sweep)
 
 
 def _with_learned(model: Model, before: dict[str, Any], now: dict[str, Any]) -> Model:

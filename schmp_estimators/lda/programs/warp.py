@@ -8,8 +8,8 @@ canonical positions, so the topics do not depend on how documents, words and job
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import chain, pairwise, repeat
+from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,20 +18,18 @@ from numpy.typing import NDArray
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At, Stage, each, exchanges, observes
-from schmp_estimators.core.values import Frozen, freeze
-from schmp_estimators.lda.blocks import TokenShard, WordBlock
+from schmp_estimators.core.values import freeze
+from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordBlock
 from schmp_estimators.lda.data.met_shards import words_at_home
-from schmp_estimators.lda.data.parcels import Packing, Parcel
 from schmp_estimators.lda.data.partition import cut_jobs
 from schmp_estimators.lda.data.tokens import Layout
-from schmp_estimators.lda.data.topic_rows import Harvested, plain_rows, rows_of_lists
+from schmp_estimators.lda.data.topic_rows import rows_of_lists, stack_rows
 from schmp_estimators.lda.kernels import warp_documents
 from schmp_estimators.lda.kernels.document_priors import TopicPriors, topic_priors
-from schmp_estimators.lda.kernels.likelihood import word_histogram
-from schmp_estimators.lda.kernels.warp import Steps, pieces_of, sample_words, steps_for
+from schmp_estimators.lda.kernels.warp import pieces_of, sample_words
 from schmp_estimators.lda.programs.blocks import WordPart, combine_parts, make_parts, rows_of_tokens
-from schmp_estimators.lda.programs.learning import Learned, merge_some
-from schmp_estimators.lda.programs.seeds import chain_seeds, count_seeds, seed_rows, seeds_of_words
+from schmp_estimators.lda.programs.learning import Learned
+from schmp_estimators.lda.programs.seeds import seeds_of_words
 from schmp_estimators.lda.programs.topics import Measured, TopicProgram, topic_dtype
 from schmp_estimators.lda.programs.warp_values import (
     MetWords,
@@ -85,15 +83,14 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         words = exchanges(self.sample_words, split=self.split)
         return [words, documents, *looking]
 
-    def words_at_home(
-        self, word_totals: NDArray[np.int64], layout: Layout, *, alone: bool = False
-    ) -> NDArray[np.int64] | None:
+    def words_at_home(self, word_totals: NDArray[np.int64], layout: Layout) -> NDArray[np.int64] | None:
         """Return how many words of each block have rows that travel, rather than tokens."""
         if len(layout.block_ptr) == 2:
             return None
-        topic_bytes, token_bytes = self._packing.shortest.itemsize, self._packing.nbytes
-        where = {"far": self.far, "alone": alone}
-        return words_at_home(word_totals, layout, self.n_components, topic_bytes, token_bytes, **where)
+        n_bytes = np.min_scalar_type(self.n_components - 1).itemsize  # on their way
+        return words_at_home(
+            word_totals, layout, self.n_components, n_bytes, (1 + self.mh_steps) * n_bytes, far=self.far
+        )
 
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[WarpState, dict[int, Any]]:
         """Return topics that were saved in document order, with what a document pass leaves."""
@@ -115,22 +112,22 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         words = Words(pieces, shard.word_first, None, shard.fixed, self.seeds_of(shard))
         return self._finish(at, state, self._pass_words(at, [(words, shard.word_ptr)], state.tokens))
 
-    def split(self, at: At, state: WarpState) -> Frozen[WarpPiece]:
+    def split(self, at: At, state: WarpState) -> list[WarpPiece]:
         """Return what the shard has for the owner of each block: topics of words whose rows travel, and tokens."""
-        return self._pieces(at.shard, freeze(self.by_word(at, state)), freeze(state.tokens), self._packing)
+        return self._pieces(at.shard, self.by_word(at, state), state.tokens)
 
-    def sample_words(self, at: At, pieces: Sequence[WarpPiece]) -> Frozen[WarpAnswer]:
+    def sample_words(self, at: At, pieces: Sequence[WarpPiece]) -> list[WarpAnswer]:
         """Do the word pass of the words whose tokens have come, of all shards, and make the rows of the others."""
         block, met = self._met(at, pieces)
-        words = Words(met.lengths, met.owner.word_first, None, met.owner.fixed, self.seeds_of(met.owner))
+        words = Words(met.pieces, met.owner.word_first, None, met.owner.fixed, self.seeds_of(met.owner))
         moved = self._pass_words(at, [(words, met.ptr)], met.tokens[0])
-        of_shards, counted = [Parcel(one, self._packing) for one in freeze(met.tokens)], chain([moved], repeat(0))
-        return Frozen(map(WarpAnswer, repeat(block), of_shards, counted))
+        return [*map(WarpAnswer, repeat(block), met.tokens, chain([moved], repeat(0)))]
 
     def sample_documents(self, at: At, state: WarpState, answers: Sequence[WarpAnswer]) -> tuple[WarpState, WarpReport]:
         """Take what owners have sampled, do the word pass of the other words with their rows, and the document pass."""
         for met, answer in zip(_met_tokens(at.shard), answers, strict=True):
-            answer.parcel.write(state.tokens[met])
+            if answer.tokens.ctypes.data != state.tokens[met].ctypes.data:  # else they are there, in a file
+                state.tokens[met] = answer.tokens
         shard, seeds, jobs = at.shard, self.seeds_of(at.shard), []
         address = shard.word_first + shard.word_rank
         for number, answer in enumerate(answers):
@@ -208,43 +205,36 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
             return observes(self.measure, merge=self.merge_measured)
         return observes(self.measure_met, split=self.split_topics, merge=self.merge_measured)
 
-    def split_topics(self, at: At, state: WarpState) -> Frozen[WarpPiece]:
+    def split_topics(self, at: At, state: WarpState) -> list[WarpPiece]:
         """Return what the shard knows of the words of each block."""
-        topic = freeze(self.by_word(at, state))
-        return self._pieces(at.shard, topic, topic, Packing.of(self.n_components, 1, topic.dtype))
+        topic = self.by_word(at, state)
+        return self._pieces(at.shard, topic, topic)
 
     def measure_met(self, at: At, state: WarpState, pieces: Sequence[WarpPiece]) -> Measured:
         """Return the shard's share of the joint log-likelihood, and that of the words that it owns."""
         block, met = self._met(at, pieces)
-        there, topics = at._replace(block=at.number, n_blocks=at.n_shards), freeze(met.together())
-        of_met = word_histogram(freeze(met.ptr), topics, self.n_components, met.owner.fixed)
-        measured = replace(self, seeds=None).measure(there, state, block)
-        measured = measured._replace(words=merge_some(measured.words, of_met))
-        if self.seeds is None:
-            return measured
-        own = rows_of_tokens(met.ptr, topics, met.owner.fixed, self.n_components)
-        seeds = [count_seeds(seed_rows(self.seeds, met.owner), own, self.n_components)]
+        own = rows_of_tokens(met.ptr, freeze(met.together()), met.owner.fixed, self.n_components)
+        some = [(met.owner, own, 0)]
         if block is not None:
-            first = int(at.shard.block_ptr[at.number])
-            seeds.append(count_seeds(seed_rows(self.seeds, at.shard), block, self.n_components, first))
-        return measured._replace(seeds=chain_seeds(seeds))
+            some.append((at.shard, block, int(at.shard.block_ptr[at.number])))
+        return self.measured(at, state, some)
 
     def harvesting(self, n_shards: int) -> Stage | None:
         """Return the stage in which several shards make the rows of the words that they own."""
         return observes(self.harvest_met, split=self.split_topics) if n_shards > 1 else None
 
-    def harvest_met(self, at: At, state: WarpState, pieces: Sequence[WarpPiece]) -> Harvested:
+    def harvest_met(self, at: At, state: WarpState, pieces: Sequence[WarpPiece]) -> TopicRows:
         """Return the rows of the words that a shard owns, without the fixed ones, in layout order."""
         block, met = self._met(at, pieces)
         ptr, topics = met.ptr, met.together()
         del met  # rows are made while little else is there
         rows = rows_of_lists(ptr, topics, self.n_components)
         del topics
-        return plain_rows(rows) if block is None else plain_rows(self.harvest_block(block), rows)
+        return rows if block is None else stack_rows([self.harvest_block(block), rows])
 
     def _pieces(
-        self, shard: TokenShard, topic: NDArray[np.signedinteger], tokens: NDArray[np.signedinteger], packing: Packing
-    ) -> Frozen[WarpPiece]:
+        self, shard: TokenShard, topic: NDArray[np.signedinteger], tokens: NDArray[np.signedinteger]
+    ) -> list[WarpPiece]:
         """Return what the shard has for the owner of each block: of words that stay at home topics, of others tokens.
 
         There may be none to stay at home; `tokens` can be the topics themselves.
@@ -252,15 +242,18 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         at_home, parts = np.flatnonzero(shard.home).tolist(), dict[int, WordPart]()
         if at_home:
             parts = make_parts(shard, topic, self.n_components, shard.home, at_home)
-        codes = [shard.sent[begin:end] for begin, end in pairwise(shard.sent_ptr.tolist())]
-        some = [Parcel(tokens[met], packing, code) for met, code in zip(_met_tokens(shard), codes, strict=True)]
-        return Frozen(map(WarpPiece, map(parts.get, range(len(some))), some))
+        found, lengths, ends = [], np.diff(shard.word_ptr), shard.block_ptr[1:].tolist()
+        for block, met in enumerate(_met_tokens(shard)):
+            begin = int(shard.block_ptr[block] + shard.home[block])
+            has = begin + np.flatnonzero(lengths[begin : ends[block]])
+            found.append(WarpPiece(parts.get(block), tokens[met], shard.word_number[has], lengths[has]))
+        return found
 
     def _met(self, at: At, pieces: Sequence[WarpPiece]) -> tuple[WordBlock | None, MetWords]:
         """Return what has come from all shards: rows of words that stay at home, if there are any, and other words."""
         parts = [piece.part for piece in pieces if piece.part is not None]
         block = freeze(combine_parts(at.number, parts, self.n_components)) if parts else None
-        return block, MetWords.of(at, [piece.parcel for piece in pieces])
+        return block, MetWords.of(at, pieces)
 
     def by_word(self, at: At, state: WarpState) -> NDArray[np.signedinteger]:
         """Return the topics of a shard's tokens in word-major order."""
@@ -270,11 +263,11 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         """Return how many tokens moved in each pass."""
         return {"moved_by_words": model.moved[0], "moved_by_documents": model.moved[1]}
 
-    def harvest(self, at: At, state: WarpState) -> Harvested | None:
+    def harvest(self, at: At, state: WarpState) -> TopicRows | None:
         """Return the word rows, without the fixed ones, in layout order, if there is one shard."""
         if at.n_shards > 1:
             return None
-        return plain_rows(rows_of_lists(at.shard.word_ptr, self.by_word(at, state), self.n_components))
+        return rows_of_lists(at.shard.word_ptr, self.by_word(at, state), self.n_components)
 
     def state_bytes(self) -> int:
         """Return how many bytes of a shard's state there are for each token: its topic and its proposals."""
@@ -285,15 +278,9 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         return topic_priors(alphas) if self.is_asymmetric else np.float32(self.priors(sweep, None)[0])
 
     @property
-    def _packing(self) -> Packing:
-        """Return how tokens travel."""
-        found = Packing.of(self.n_components, 1 + self.mh_steps, topic_dtype(self.n_components))
-        return found if self.far else found._replace(bits=0)  # in one process they do not leave it
-
-    @property
-    def _steps(self) -> Steps:
-        """Return what tells kernels the number of proposals."""
-        return steps_for(self.n_components, self.mh_steps)
+    def _steps(self) -> tuple[int, ...]:
+        """Return what tells kernels the number of proposals, when they are compiled."""
+        return (0,) * int(self.mh_steps)
 
     def _jobs(self, ptr: NDArray[np.int64]) -> list[tuple[int, int]]:
         """Cut words or documents into consecutive jobs of equal weight, worth the O(K) that each of them costs."""

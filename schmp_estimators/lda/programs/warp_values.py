@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.stages import At
-from schmp_estimators.core.values import align, freeze
-from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordBlock, no_topics, nothing_sent
+from schmp_estimators.core.values import freeze
+from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordBlock, no_topics
 from schmp_estimators.lda.data.counts import changed
-from schmp_estimators.lda.data.parcels import Parcel
-from schmp_estimators.lda.data.topic_rows import cut_rows
-from schmp_estimators.lda.kernels.exchange import MetLengths, merge_topics, read_lengths
+from schmp_estimators.lda.data.topic_rows import cut_rows, spans
+from schmp_estimators.lda.kernels.warp import Pieces
 from schmp_estimators.lda.kernels.word_priors import SeedRows
 from schmp_estimators.lda.programs.blocks import WordPart
 from schmp_estimators.lda.programs.learning import Learned
@@ -35,7 +34,10 @@ class WarpPiece(NamedTuple):
     #: Topics of the words whose rows travel; None if there are none.
     part: WordPart | None
     #: Tokens of the other words, word-major; or their topics, where it is for a look at them.
-    parcel: Parcel
+    tokens: NDArray[Any]
+    #: (n,) numbers of the words of these tokens among those that the owner samples, and how many there are of each.
+    word: NDArray[np.int32]
+    n_tokens: NDArray[np.int64]
 
 
 class WarpAnswer(NamedTuple):
@@ -43,8 +45,8 @@ class WarpAnswer(NamedTuple):
 
     #: Rows of the words whose rows travel; None if there are none.
     block: WordBlock | None
-    #: Tokens of the other words, sampled, in the order in which they came.
-    parcel: Parcel
+    #: Tokens of the other words, sampled, as they came.
+    tokens: NDArray[Any]
     #: Of them, those that moved to another topic; the tokens of all shards in the answer to the first one.
     moved: int
 
@@ -75,19 +77,11 @@ class WarpModel(NamedTuple):
     learned: Learned = Learned()
     learned_before: Learned = Learned()
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Arrive with arrays where they should be: else each task that reads them would copy them."""
-        return _model, tuple(self)
-
-
-def _model(*values: Any) -> WarpModel:
-    return WarpModel(*align(values))
-
 
 class Words(NamedTuple):
     """What a word pass is told of words, see `kernels.warp.sample_words`: where their tokens are, and their rows."""
 
-    pieces: MetLengths
+    pieces: Pieces
     #: (n_words,) canonical address of the first of these tokens of each word.
     address: NDArray[np.int64]
     block: WordBlock | None
@@ -100,44 +94,45 @@ class MetWords(NamedTuple):
 
     #: Tokens of each shard, word-major: (n_tokens, 1 + mh_steps), or their topics.
     tokens: list[NDArray[Any]]
-    #: With addresses.
-    lengths: MetLengths
+    pieces: Pieces
     #: (n_words + 1,) offsets of the words where all tokens of a word are together.
     ptr: NDArray[np.int64]
+    #: Of each shard, where these tokens then are: where those of each of its words begin, and how many there are.
+    places: list[tuple[NDArray[np.int64], NDArray[np.int64]]]
     #: The shard that owns the words, as if it had no others, and no tokens.
     owner: TokenShard
 
     @classmethod
-    def of(cls, at: At, parcels: Sequence[Parcel]) -> MetWords:
-        """Return the words that a shard owns, given the tokens of all shards, which are taken out of the parcels."""
-        tokens = [parcel.take() for parcel in parcels]
-        starts = np.array([one.ctypes.data for one in tokens], np.int64)
-        owner, codes = _owner(at.shard), [parcel.lengths for parcel in parcels]
-        return cls(tokens, *_words_of(owner, codes, starts, _bytes_of_one(tokens[0])), owner)
+    def of(cls, at: At, given: Sequence[WarpPiece]) -> MetWords:
+        """Return the words that a shard owns, given what all shards have of them; their tokens can be written to.
+
+        Raises
+        ------
+        ValueError
+            If they do not have as many tokens as they had when shards were made.
+        """
+        owner, counts = _owner(at.shard), [piece.n_tokens for piece in given]
+        tokens = [np.require(piece.tokens, requirements="CAW") for piece in given]
+        n, word = np.concatenate(counts), np.concatenate([piece.word for piece in given])
+        ptr = np.append(0, np.cumsum(owner.word_total))
+        if not np.array_equal(np.bincount(word, n, len(ptr) - 1), np.diff(ptr)):
+            raise changed()
+        size = int(np.prod(tokens[0].shape[1:])) * tokens[0].itemsize  # strides do not tell it where there is no token
+        begin = [one.ctypes.data + size * (np.cumsum(n) - n) for one, n in zip(tokens, counts, strict=True)]
+        order = np.argsort(word, kind="stable")
+        place = np.empty(len(n), np.int64)
+        place[order] = np.cumsum(n[order]) - n[order]
+        of_word = np.append(0, np.cumsum(np.bincount(word, minlength=len(ptr) - 1)))
+        pieces = freeze(Pieces(of_word, np.concatenate(begin)[order], n[order].astype(np.uint32)))
+        cuts = np.cumsum([len(n) for n in counts])[:-1]
+        return cls(tokens, pieces, ptr, list(zip(np.split(place, cuts), counts, strict=True)), owner)
 
     def together(self) -> NDArray[Any]:
         """Return the topics of all tokens, word after word; `tokens` are topics."""
         found = np.empty(self.ptr[-1], self.tokens[0].dtype)
-        merge_topics(self.lengths, found)
+        for topics, places in zip(self.tokens, self.places, strict=True):
+            found[spans(*places)] = topics
         return found
-
-
-def _words_of(
-    owner: TokenShard, codes: Sequence[NDArray[np.uint8]], starts: NDArray[np.int64], step: int
-) -> tuple[MetLengths, NDArray[np.int64]]:
-    """Return where the tokens are of the words that a shard owns, and offsets of the words among them."""
-    ptr = np.zeros(len(owner.word_total) + 1, np.int64)
-    np.cumsum(owner.word_total, out=ptr[1:])
-    given = freeze((np.concatenate(codes), np.cumsum([len(one) for one in codes]), starts))
-    found = MetLengths(*freeze(read_lengths(*given, step, len(owner.word_total))))
-    if not np.array_equal(np.append(0, np.cumsum(found.n_tokens, dtype=np.int64))[found.ptr], ptr):
-        raise changed()
-    return found, ptr
-
-
-def _bytes_of_one(tokens: NDArray[Any]) -> int:
-    """Return how many bytes a token has: strides do not tell it where there is none."""
-    return int(np.prod(tokens.shape[1:])) * tokens.itemsize
 
 
 def _owner(shard: TokenShard) -> TokenShard:
@@ -147,6 +142,6 @@ def _owner(shard: TokenShard) -> TokenShard:
     owner = TokenShard(
         none, np.zeros(0, np.uint32), np.zeros(n + 1, np.int64), np.zeros(n, np.int64), shard.word_first[words],
         shard.word_total[words], np.array([0, n]), 0, 0, cut_rows(shard.fixed, home, home + n), no_topics(), none,
-        *nothing_sent(1),
+        np.zeros(0, np.int32),
     )  # fmt: skip
     return freeze(owner)

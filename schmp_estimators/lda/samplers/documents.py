@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import inlined, kernel, maker, part
+from schmp_estimators.core.jit import inlined, maker, part
 from schmp_estimators.core.rng import GAMMA
 from schmp_estimators.core.stages import At
+from schmp_estimators.lda.blocks import TokenShard
 from schmp_estimators.lda.programs.blocks import WordPart
 from schmp_estimators.lda.samplers.sequential import SequentialProgram, inverse_totals, move_total, nothing, write_row
 
@@ -34,36 +35,18 @@ class Visits(NamedTuple):
     word: NDArray[np.int32]
 
 
-@kernel
-def order_visits(shard):
-    """Return the tokens of a TokenShard, divided by the blocks of their words; 5 ns per token."""
-    n_blocks, n_docs, n_tokens = len(shard.block_ptr) - 1, len(shard.doc_ptr) - 1, len(shard.place)
-    ptr = np.zeros((n_blocks, n_docs + 1), np.int64)
-    token, word = np.empty(n_tokens, np.uint32), np.empty(n_tokens, np.int32)
-    # Words are ordered by block, so the block of a token follows from its place in word-major order.
-    word_at, block_at = np.empty(n_tokens, np.int32), np.empty(n_tokens, np.int32)
-    for block in range(n_blocks):
-        first = shard.block_ptr[block]
-        for w in range(first, shard.block_ptr[block + 1]):
-            for place in range(shard.word_ptr[w], shard.word_ptr[w + 1]):
-                word_at[place] = w - first
-                block_at[place] = block
-    for d in range(n_docs):
-        for i in range(shard.doc_ptr[d], shard.doc_ptr[d + 1]):
-            ptr[block_at[np.uint64(shard.place[i])], d + 1] += 1
-    end = 0
-    for block in range(n_blocks):
-        ptr[block, 0] = end
-        for d in range(n_docs):
-            end += ptr[block, d + 1]
-            ptr[block, d + 1] = end
-    cursor = ptr[:, 0].copy()
-    for i in range(n_tokens):
-        place = np.uint64(shard.place[i])
-        at = cursor[block_at[place]]
-        cursor[block_at[place]] = at + 1
-        token[at], word[at] = i, word_at[place]
-    return Visits(ptr, token, word)
+def order_visits(shard: TokenShard) -> Visits:
+    """Return the tokens of a shard, divided by the blocks of their words."""
+    n_blocks, n_docs = len(shard.block_ptr) - 1, len(shard.doc_ptr) - 1
+    word = np.repeat(np.arange(len(shard.word_ptr) - 1, dtype=np.int32), np.diff(shard.word_ptr))[shard.place]
+    block = np.repeat(np.arange(n_blocks, dtype=np.int16), np.diff(shard.block_ptr))[word]
+    documents = np.repeat(np.arange(n_docs), np.diff(shard.doc_ptr))
+    sizes = np.bincount(block * np.int64(n_docs) + documents, minlength=n_blocks * n_docs)
+    first = n_docs * np.arange(n_blocks)[:, None]
+    ptr = np.append(0, np.cumsum(sizes))[first + np.arange(n_docs + 1)]
+    token = np.argsort(block, kind="stable").astype(np.uint32)
+    word -= shard.block_ptr[block].astype(np.int32)
+    return Visits(ptr, token, word[token])
 
 
 #: What is left of a sum after one term is taken away may be rounding if it is less than this part of it.
@@ -126,16 +109,10 @@ def sum_others(document, skipped):
 
 
 @inlined
-def put_factor(cell, document, k):
-    """Bring the factor of a topic up to its counts."""
-    document.factor[k] = (document.tokens[k] + cell.alpha[k]) * document.inverse[k]
-
-
-@inlined
 def _weigh(cell, document, k):
     """Bring up to date what follows from the counts of a topic."""
     document.part[k] = document.tokens[k] * document.inverse[k]
-    put_factor(cell, document, k)
+    document.factor[k] = (document.tokens[k] + cell.alpha[k]) * document.inverse[k]
 
 
 @inlined
@@ -220,7 +197,6 @@ def document_loop(
     fetch: Any = nothing,
     write: Any = write_at_once,
     end: Any = nothing,
-    counts: tuple[Any, Any, Any] = (_enter, _leave, _move),
 ) -> Any:
     """Return the loop with these functions inside, for a kernel: it takes a `Cell`, and returns how many tokens moved.
 
@@ -240,15 +216,11 @@ def document_loop(
         Writes the new topic of a token into the rows of the block; by default at once.
     end : ``end(own, cell)``, optional
         Called after the last token.
-    counts : tuple of three functions, optional
-        ``enter(cell, document, d)``, ``leave(cell, document)`` and ``move(cell, document, token, old, new)`` keep the
-        counts of a document when it comes, when it goes, and when a token moves; by default with a list of its topics.
 
     Notes
     -----
     2 ns for each token of the document, in whichever block, beside what the functions take.
     """
-    enter, leave, move = counts
 
     @maker
     def sample_documents(cell):
@@ -257,7 +229,7 @@ def document_loop(
         for d in range(len(visit_ptr) - 1):
             if visit_ptr[d] == visit_ptr[d + 1]:
                 continue
-            enter(cell, document, d)
+            _enter(cell, document, d)
             for visit in range(visit_ptr[d], visit_ptr[d + 1]):
                 fetch(own, cell, visit)
                 token, word = np.uint64(visits.token[np.uint64(visit)]), np.int64(visits.word[np.uint64(visit)])
@@ -266,10 +238,10 @@ def document_loop(
                 new = draw(own, cell, document, token, word, old, counter)
                 if new != old:
                     n_moved += 1
-                    move(cell, document, token, old, new)
+                    _move(cell, document, token, old, new)
                     write(own, cell, token, word, old, new)
                     moved(own, cell, document, token, word, old, new)
-            leave(cell, document)
+            _leave(cell, document)
         end(own, cell)
         return n_moved
 

@@ -32,7 +32,7 @@ from schmp_estimators.core.stages import At, Stage, each, reads
 from schmp_estimators.core.values import freeze, own
 from schmp_estimators.lda.blocks import WordBlock
 from schmp_estimators.lda.kernels import ftree
-from schmp_estimators.lda.kernels.lists import block_of, find_in_list, move_in_list, place_of, sum_list
+from schmp_estimators.lda.kernels.lists import find_in_list, move_in_list, place_of, sum_list
 from schmp_estimators.lda.programs.blocks import WordPart
 from schmp_estimators.lda.samplers.sequential import SequentialModel, Step, SweepReport
 from schmp_estimators.lda.samplers.words import WordLDA, WordState, word_loop
@@ -66,16 +66,13 @@ class FPlus(NamedTuple):
     q: NDArray[np.float64]
     leaves: NDArray[np.float64]
     sums: NDArray[np.float64]
-    #: Sums of the parts of the document's list; see `sum_list`.
-    parts: NDArray[np.float64]
 
 
 @maker
 def begin(cell):
     """Return what is kept of a block."""
     n_topics, n_nodes = len(cell.total), cell.extra[0][-1]
-    q, leaves, sums, parts = np.empty(n_topics), np.empty(n_topics), np.empty(n_nodes), np.empty((n_topics >> 3) + 1)
-    return FPlus(np.zeros(1, _KEPT), q, leaves, sums, parts)
+    return FPlus(np.zeros(1, _KEPT), np.empty(n_topics), np.empty(n_topics), np.empty(n_nodes))
 
 
 @inlined
@@ -155,21 +152,18 @@ def draw(own, cell, row, token, word, old, counter):
     If it is another one, `own` and the document's list are without the token then.
     """
     ptr, length, topics, tokens = cell.state.lists
-    kept, q, parts, d = own.kept[0], own.q, own.parts, np.uint64(cell.state.document[token])
+    kept, q, d = own.kept[0], own.q, np.uint64(cell.state.document[token])
     start, n = ptr[d], np.int64(length[d])
-    if np.int64(d) != kept.document:  # else the sums are up to date: a word often comes several times in a document
-        kept.document, kept.mass = np.int64(d), sum_list(topics, tokens, start, n, q, parts)
+    if np.int64(d) != kept.document:  # else the sum is up to date: a word often comes several times in a document
+        kept.document, kept.mass = np.int64(d), sum_list(topics, tokens, start, n, q)
     old_at = place_of(topics, start, start + n - 1, old)
-    block = block_of(old_at, start)
-    before, smooth_before, part_before = q[old], kept.smooth, parts[block]
+    before, smooth_before = q[old], kept.smooth
     put(own, cell, old, (row.tokens[old] - 1 + cell.beta) * row.inverse_less[old])
-    change = (tokens[old_at] - 1) * q[old] - tokens[old_at] * before
+    mass = kept.mass + (tokens[old_at] - 1) * q[old] - tokens[old_at] * before
     tokens[old_at] -= 1
-    parts[block] += change
-    mass = kept.mass + change
     point = unit(mix(counter)) * (mass + kept.smooth)
     if point < mass:
-        new_at = find_in_list(topics, tokens, start, n, q, parts, point)
+        new_at = find_in_list(topics, tokens, start, n, q, point)
         new = np.uint64(topics[new_at])
     else:
         new = np.uint64(ftree.find(own.leaves, cell.extra[0], own.sums, point - mass))
@@ -177,7 +171,7 @@ def draw(own, cell, row, token, word, old, counter):
     if new == old:
         tokens[old_at] += 1
         put(own, cell, old, before)
-        kept.smooth, parts[block] = smooth_before, part_before
+        kept.smooth = smooth_before
     else:
         kept.mass, kept.old_at, kept.new_at = mass, old_at, new_at
     return new
@@ -189,12 +183,11 @@ def moved(own, cell, row, token, word, old, new):
     _, length, topics, tokens = cell.state.lists
     kept, q, d = own.kept[0], own.q, np.uint64(cell.state.document[token])
     start, before = cell.state.lists.ptr[d], q[new]
+    end = np.uint64(start + length[d])
+    n_new = np.int64(tokens[kept.new_at]) if kept.new_at < end else np.int64(0)
     put(own, cell, new, (row.tokens[new] + cell.beta) * row.inverse[new])
-    grown, gain = move_in_list(
-        topics, tokens, start, np.uint64(start + length[d]), kept.old_at, kept.new_at, new, before, q, own.parts
-    )
-    length[d] += grown
-    kept.mass += gain
+    kept.mass += (n_new + 1) * q[new] - n_new * before
+    length[d] += move_in_list(topics, tokens, end, kept.old_at, kept.new_at, new)
 
 
 _loop = word_loop(begin, draw, moved, enter, leave, fetch)

@@ -11,50 +11,30 @@ live and without the token itself::
 
 The first are drawn from the F+ tree, which is there anyhow, the second are the topic of a random other token of the
 document, or a topic by the prior.  Both proposals and both answers are exact, so the conditional stays what it is.
-Random bits are addressed by the token's rank among the tokens of its word, `MAX_STEPS` to a token.
-
-How many proposals a token makes follows from how many were accepted in the last sweep, summed over all shards: a number
-of the model, like the totals.
+Random bits are addressed by the token's rank among the tokens of its word.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from math import ceil
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import inlined, kernel, maker, part
+from schmp_estimators.core.jit import inlined, kernel, part
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix, stream_key
 from schmp_estimators.core.stages import At
+from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.kernels import ftree
 from schmp_estimators.lda.kernels.draw import uniform24
 from schmp_estimators.lda.kernels.lists import place_of
 from schmp_estimators.lda.samplers import fplus
-from schmp_estimators.lda.samplers.sequential import Cell, SequentialModel, first_above
+from schmp_estimators.lda.samplers.sequential import Cell, first_above
 from schmp_estimators.lda.samplers.words import word_loop
 
-#: The most proposals for a token in a sweep.
-MAX_STEPS = 8
-#: The fewest proposals, and how many there are in the first sweep: one from the word and one from the document.
-_LEAST = 2
 #: Stream of random numbers of proposals.
 _PROPOSALS = 1
-
-
-class Hybrid(NamedTuple):
-    """What the sampler keeps: what `fplus.FPlus` has, and more."""
-
-    kept: NDArray[np.void]
-    q: NDArray[np.float64]
-    leaves: NDArray[np.float64]
-    sums: NDArray[np.float64]
-    parts: NDArray[np.float64]
-    #: (K,) cumulative sums of the document-topic priors.
-    alpha_ends: NDArray[np.float64]
 
 
 class Proposing(NamedTuple):
@@ -65,17 +45,8 @@ class Proposing(NamedTuple):
     long_document: int
     n_steps: int
     key: np.uint64
-
-
-@maker
-def _begin(cell):
-    """Return what is kept of a block."""
-    kept, q, leaves, sums, parts = fplus.begin(cell)
-    alpha_ends, so_far = np.empty(len(q)), 0.0
-    for k in range(len(q)):
-        so_far += cell.alpha[k]
-        alpha_ends[k] = so_far
-    return Hybrid(kept, q, leaves, sums, parts, alpha_ends)
+    #: (K,) cumulative sums of the document-topic priors.
+    alpha_ends: NDArray[np.float64]
 
 
 @inlined
@@ -87,9 +58,9 @@ def _tokens_in(lists, d, topic):
 
 
 @inlined
-def _propose_by_document(own, cell, token, d, uniform):
+def _propose_by_document(cell, token, d, uniform):
     """Return a topic by what document d has without a token, given a number in [0, 1)."""
-    first, last, ends = cell.shard.doc_ptr[d], cell.shard.doc_ptr[d + np.uint64(1)], own.alpha_ends
+    first, last, ends = cell.shard.doc_ptr[d], cell.shard.doc_ptr[d + np.uint64(1)], cell.extra.alpha_ends
     n_others = last - first - 1
     y = uniform * (np.float64(n_others) + ends[-1])
     if y < np.float64(n_others):
@@ -109,12 +80,12 @@ def _draw_by_proposals(own, cell, row, token, old, counter):
     fplus.put(own, cell, old, (row.tokens[old] - 1 + cell.beta) * row.inverse_less[old])
     lists.tokens[old_at] -= 1
     new, count = old, np.int64(lists.tokens[old_at])
-    counter = doing.key + (counter - cell.key) * np.uint64(MAX_STEPS)
+    counter = doing.key + (counter - cell.key) * np.uint64(doing.n_steps)
     for step in range(doing.n_steps):
         bits = mix(counter + np.uint64(step) * GAMMA)
         proposed, uniform = old, np.float64(np.int64(bits & MASK_PROPOSE)) * SCALE_PROPOSE
         if step & 1:
-            proposed = _propose_by_document(own, cell, token, d, uniform)
+            proposed = _propose_by_document(cell, token, d, uniform)
             accept = np.float64(uniform24(bits)) * q[new] < q[proposed]
             proposed_count = _tokens_in(lists, d, proposed) if accept else count
         else:
@@ -123,9 +94,7 @@ def _draw_by_proposals(own, cell, row, token, old, counter):
             answer = np.float64(uniform24(bits)) * ((count + alpha[new]) / alpha[new])
             accept = answer < (proposed_count + alpha[proposed]) / alpha[proposed]
         if accept:
-            cell.counted[1] += 1
             new, count = proposed, proposed_count
-    cell.counted[0] += doing.n_steps
     if new == old:
         lists.tokens[old_at] += 1
         fplus.put(own, cell, old, before)
@@ -146,7 +115,7 @@ def _draw(own, cell, row, token, word, old, counter):
     return new
 
 
-_loop = word_loop(_begin, _draw, fplus.moved, fplus.enter, fplus.leave, fplus.fetch)
+_loop = word_loop(fplus.begin, _draw, fplus.moved, fplus.enter, fplus.leave, fplus.fetch)
 
 
 @kernel
@@ -164,47 +133,29 @@ class HybridLDA(fplus.FPlusLDA):
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, topics_of_word,
     from_passages, hot_priors, hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
         As in `TopicProgram`.
+    mh_steps : int, at least 1
+        Proposals for each token of a long document in a sweep.
     long_document : int
         Documents with more tokens are sampled by proposals, if there are more topics than that, too.
-    accepted_before : float
-        Share of proposals accepted in the sweep before the first one.
     """
 
     sampler: ClassVar[str] = "hybrid"
+    options: ClassVar[tuple[str, ...]] = ("mh_steps",)
 
+    mh_steps: int = 2
     long_document: int = 600
-    #: Not shown: a fit that goes on from a checkpoint is the same fit.
-    accepted_before: float = field(default=1.0, repr=False)
 
     @staticmethod
     def kernel(cell: Cell) -> int:
         """Sample the tokens of a cell in place, as "fplus" does where no document is long; return how many moved."""
-        level_ptr, long_document, *_ = cell.extra
+        level_ptr, long_document = cell.extra[:2]
         is_short = np.diff(cell.shard.doc_ptr).max(initial=0) <= long_document
         moved: int = fplus.sample_fplus(cell._replace(extra=(level_ptr,))) if is_short else sample_hybrid(cell)
         return moved
-
-    def resumed(self, history: Sequence[Mapping[str, Any]]) -> HybridLDA:
-        """Return the program that goes on after these sweeps."""
-        return replace(self, accepted_before=float(history[-1]["acceptance"])) if history else self
 
     def extra(self, at: At) -> Proposing:
         """Return the levels of the tree, and how long documents make proposals."""
         limit = self.long_document if self.n_components > self.long_document else np.iinfo(np.int64).max
         (level_ptr,) = super().extra(at)
         key = stream_key(self.seed, at.sweep, _PROPOSALS)
-        return Proposing(level_ptr, limit, steps_after(at.model.acceptance), key)
-
-    def summed(self, model: SequentialModel | None, reports: Sequence[Any]) -> SequentialModel:
-        """Bring totals up to date, as other sequential samplers do."""
-        made = super().summed(model, reports)
-        return made._replace(acceptance=self.accepted_before) if model is None else made
-
-    def moves(self, model: SequentialModel) -> dict[str, Any]:
-        """Return how many tokens moved, the s-error, and the share of proposals that were accepted."""
-        return {**super().moves(model), "acceptance": model.acceptance}
-
-
-def steps_after(acceptance: float) -> int:
-    """Return how many proposals a token makes after a sweep in which this share of them was accepted."""
-    return min(max(ceil(1.0 / max(acceptance, 1.0 / MAX_STEPS)), _LEAST), MAX_STEPS)
+        return Proposing(level_ptr, limit, int(self.mh_steps), key, freeze(np.cumsum(self.alphas(at.sweep, at.model))))

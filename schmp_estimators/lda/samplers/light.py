@@ -28,8 +28,8 @@ from schmp_estimators.core.stages import At
 from schmp_estimators.lda.kernels.document_priors import build_alias, draw_alias, where_given
 from schmp_estimators.lda.kernels.rows import add_to, cell_of, count_of, make_rows, take_one
 from schmp_estimators.lda.kernels.word_priors import beta_of, draw_of_prior, prior_mass
-from schmp_estimators.lda.samplers.documents import DocumentLDA, document_loop, put_factor
-from schmp_estimators.lda.samplers.sequential import first_above, move_total, nothing
+from schmp_estimators.lda.samplers.documents import DocumentLDA, document_loop
+from schmp_estimators.lda.samplers.sequential import first_above, nothing
 
 _SCALE_ACCEPT = 2.0**-24
 #: The rows and the list of the word that comes so many tokens later are fetched into the cache, their bounds before.
@@ -193,8 +193,11 @@ def _propose_by_document(own, cell, document, token, x):
 
 
 @inlined
-def _weigh(own, cell, document, word, topic, less):
-    """Return what the word weighs in a topic without `less` tokens: the token itself, or none."""
+def weigh(own, cell, document, word, topic, less):
+    """Return what the word weighs in a topic without `less` tokens: the token itself, or none.
+
+    `own` has the arrays of `CountRows`.
+    """
     start, mask = own.rows[np.uint64(2 * word)], own.rows[np.uint64(2 * word + 1)]
     count = count_of(own.cells, start, mask, topic) - less + beta_of(cell.seeds, cell.first + word, topic, cell.beta)
     return count * (document.inverse_less[topic] if less else document.inverse[topic])
@@ -217,8 +220,8 @@ def _answer(kind, own, cell, document, token, bits, s, s_factor, s_weight):
     t = _propose_by_document(own, cell, document, token, _point(bits, token.n_others + own.alpha_sum[0]))
     if t != s:
         if s_weight < 0.0:
-            s_weight = token.weight if s == token.old else _weigh(own, cell, document, token.word, s, 0)
-        t_weight = token.weight if t == token.old else _weigh(own, cell, document, token.word, t, 0)
+            s_weight = token.weight if s == token.old else weigh(own, cell, document, token.word, s, 0)
+        t_weight = token.weight if t == token.old else weigh(own, cell, document, token.word, t, 0)
         if _uniform(bits) * s_weight < t_weight:
             s, s_weight = t, t_weight
             s_factor = token.factor if t == token.old else document.factor[t]
@@ -237,7 +240,7 @@ def _draw(own, cell, document, token, word, old, counter):
     word_mass = n_word + prior_mass(cell.seeds, cell.first + word, cell.beta, len(cell.total))
     n_others = document.now[0].end - document.now[0].start - 1
     factor = (document.tokens[old] - 1 + cell.alpha[old]) * document.inverse_less[old]
-    weight = _weigh(own, cell, document, word, old, 1)
+    weight = weigh(own, cell, document, word, old, 1)
     one = Token(token, word, old, own_slot, n_slots, n_word, word_mass, n_others, factor, weight)
     s = old
     for _ in range(cell.n_random >> 1):
@@ -250,8 +253,8 @@ def _draw(own, cell, document, token, word, old, counter):
 
 
 @inlined
-def _moved(own, cell, document, token, word, old, new):
-    """Move the token in the row of its word."""
+def moved(own, cell, document, token, word, old, new):
+    """Move the token in the row of its word; `own` has `CountRows`."""
     start, mask = own.rows[np.uint64(2 * word)], own.rows[np.uint64(2 * word + 1)]
     take_one(own.cells, start, mask, old)
     add_to(own.cells, start, mask, new, np.int32(1))
@@ -268,38 +271,7 @@ def _write_back(own, cell):
             block.heads[word, np.uint32(slots.topic[np.uint64(i)])] += 1
 
 
-@part
-def _enter(cell, document, d):
-    """Count the topics of a document, without a list of them."""
-    now, topic = document.now[0], cell.state.topic
-    now.start, now.end = cell.shard.doc_ptr[d], cell.shard.doc_ptr[d + 1]
-    for i in range(now.start, now.end):
-        document.tokens[np.uint64(topic[np.uint64(i)])] += 1
-    for i in range(now.start, now.end):
-        put_factor(cell, document, np.uint64(topic[np.uint64(i)]))
-
-
-@part
-def _leave(cell, document):
-    """Make all counts those of no document."""
-    for i in range(document.now[0].start, document.now[0].end):
-        k = np.uint64(cell.state.topic[np.uint64(i)])
-        document.tokens[k] = 0
-        put_factor(cell, document, k)
-
-
-@inlined
-def _move(cell, document, token, old, new):
-    """Give a token its new topic, in all counts but those of its word."""
-    cell.state.topic[token] = new
-    document.tokens[old] -= 1
-    document.tokens[new] += 1
-    move_total(cell, document.inverse, document.inverse_less, old, new)
-    put_factor(cell, document, old)
-    put_factor(cell, document, new)
-
-
-_loop = document_loop(_begin, _draw, _moved, _fetch, nothing, _write_back, (_enter, _leave, _move))
+_loop = document_loop(_begin, _draw, moved, _fetch, nothing, _write_back)
 
 
 @kernel

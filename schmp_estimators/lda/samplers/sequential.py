@@ -53,8 +53,6 @@ class Cell(NamedTuple):
     #: Stream of random numbers of the sweep, and how many of them a token may use.
     key: np.uint64
     n_random: int
-    #: (2,) proposals made, and those accepted, where a sampler counts them; mutated.
-    counted: NDArray[np.int64]
     #: What the sampler's program adds.
     extra: tuple[Any, ...]
 
@@ -119,9 +117,6 @@ class Step(NamedTuple):
     change: NDArray[np.int64]
     #: Tokens that moved to another topic.
     moved: int
-    #: Proposals made, and those accepted, where the sampler counts them.
-    proposed: int = 0
-    accepted: int = 0
 
 
 class SweepReport(NamedTuple):
@@ -152,11 +147,6 @@ class SequentialModel(NamedTuple):
     #: Priors that have been learned, if there are, and those of the last sweep.
     learned: Learned = Learned()
     learned_before: Learned = Learned()
-    #: Share of the counted proposals of the last sweep that were accepted; 1 if there were none.
-    acceptance: float = 1.0
-    #: Proposals made in the present sweep so far, and those accepted.
-    proposed_now: int = 0
-    accepted_now: int = 0
 
 
 @dataclass(frozen=True)
@@ -196,7 +186,7 @@ class SequentialProgram(TopicProgram[State, SequentialModel]):
         return Cell(
             at.block, first, at.shard, rows, state, at.model.topic_total.copy(),
             freeze(self.alphas(at.sweep, at.model)), beta, self.beta_sums(beta), self.seeds_of(at.shard),
-            stream_key(self.seed, at.sweep, SWEEP), self.n_random, np.zeros(2, np.int64), self.extra(at),
+            stream_key(self.seed, at.sweep, SWEEP), self.n_random, self.extra(at),
         )  # fmt: skip
 
     def sample_words(self, at: At, state: State, block: WordBlock) -> tuple[State, WordBlock, Step]:
@@ -205,7 +195,7 @@ class SequentialProgram(TopicProgram[State, SequentialModel]):
         moved = self.kernel(cell)
         change = cell.total - at.model.topic_total
         state.total[:] += change
-        return state, block, Step(change, moved, *cell.counted.tolist())
+        return state, block, Step(change, moved)
 
     def end_sweep(self, at: At, state: State) -> State:
         """End the sweep of a shard: what is kept beside the topics must be as `restore` would make it of them."""
@@ -231,7 +221,6 @@ class SequentialProgram(TopicProgram[State, SequentialModel]):
                 moved=model.moved_now,
                 learned=model.learned,
                 learned_before=model.learned,
-                acceptance=model.accepted_now / model.proposed_now if model.proposed_now else 1.0,
             )
         assert model is not None  # the run began with reports
         change = _sum([step.change for step in reports])
@@ -240,8 +229,6 @@ class SequentialProgram(TopicProgram[State, SequentialModel]):
             topic_total=model.topic_total + change,
             s_error_now=max(model.s_error_now, off / max(1, len(reports) * model.n_tokens)),
             moved_now=model.moved_now + sum(step.moved for step in reports),
-            proposed_now=model.proposed_now + sum(step.proposed for step in reports),
-            accepted_now=model.accepted_now + sum(step.accepted for step in reports),
         )
 
     def moves(self, model: SequentialModel) -> dict[str, Any]:

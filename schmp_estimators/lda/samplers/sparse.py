@@ -38,9 +38,6 @@ from schmp_estimators.lda.samplers.documents import (
 )
 from schmp_estimators.lda.samplers.sequential import inverse_totals
 
-#: More tokens than any word has.
-_NEVER = 1 << 62
-
 #: Scalars that the sampler keeps.
 _KEPT = np.dtype(
     [
@@ -73,7 +70,7 @@ class Sparse(NamedTuple):
 def _begin(cell):
     """Return what is kept of a block."""
     (level_ptr,) = cell.extra
-    bounds, entries = list_words(cell.block, len(cell.total), 0, _NEVER)
+    bounds, entries = list_words(cell.block, len(cell.total))
     kept, sums = np.zeros(1, _KEPT), np.empty(level_ptr[-1])
     spread, _ = inverse_totals(cell)
     for k in range(len(spread)):

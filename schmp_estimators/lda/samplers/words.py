@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from schmp_estimators.core.jit import inlined, maker, part
 from schmp_estimators.core.rng import GAMMA
 from schmp_estimators.core.stages import At
-from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.kernels.lists import TopicLists, list_topics, order_lists
 from schmp_estimators.lda.kernels.rows import add_row
 from schmp_estimators.lda.kernels.word_priors import add_seeds, make_row
@@ -146,7 +145,7 @@ class WordLDA(SequentialProgram[WordState]):
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[WordState, dict[int, WordPart]]:
         """Return topics that were saved in document order, with their lists."""
         shard, (_, topic, total) = at.shard, self.begun(at, saved)
-        document, lists = list_topics(shard.doc_ptr, shard.place, freeze(topic), self.n_components)
+        document, lists = list_topics(shard.doc_ptr, shard.place, topic, self.n_components)
         order_lists(lists)
         state = WordState(topic, document, lists, total, total.copy())
         return state, self.parts(at, state)

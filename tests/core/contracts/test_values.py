@@ -1,6 +1,5 @@
 """Who may write, and what a journey leaves of values."""
 
-import pickle
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,7 +7,7 @@ import pytest
 from dask.sizeof import sizeof
 
 from schmp_estimators.core.cluster.wire import narrow, widen
-from schmp_estimators.core.values import Frozen, align, box, freeze, own, own_views
+from schmp_estimators.core.values import align, box, freeze, own, own_views
 
 
 class Inner(NamedTuple):
@@ -67,15 +66,6 @@ def test_what_several_are_told_is_frozen_for_all_of_them():
     for one in (found[0].anything[0], found[1].anything[1], found[2]["b"], found[3]):
         assert one is done  # all its arrays are frozen
     assert shared.numbers.flags.writeable and shared.pair[0].flags.writeable
-
-
-def test_what_is_said_to_be_frozen_is_not_looked_at_but_elsewhere_it_is_a_list():
-    found = Frozen([Inner(np.zeros(2), ())])
-    assert freeze(found) is found
-    assert found[0].numbers.flags.writeable
-    copied = pickle.loads(pickle.dumps(found))
-    assert type(copied) is list
-    assert not freeze(copied)[0].numbers.flags.writeable
 
 
 def test_what_is_its_own_already_is_not_copied():

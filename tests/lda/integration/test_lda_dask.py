@@ -24,7 +24,7 @@ from untouchable import make_untouchable
 from schmp_estimators import DistributedLDA, HeldOutPerplexity
 from schmp_estimators.core.errors import NoWorkersError, WorkLostError
 from schmp_estimators.core.places.cluster import live_workers
-from schmp_estimators.lda.data.parcels import Parcel
+from schmp_estimators.lda.programs.warp import WarpLDA
 
 
 def make(**parameters):
@@ -258,17 +258,17 @@ def test_a_killed_worker_does_not_change_a_bit(processes, lazy, sampler, corpus,
 @pytest.mark.cluster
 def test_tokens_that_are_lost_are_sampled_again_from_the_start(client, monkeypatch):
     expected = make(sampler="warp").fit(SMALL)
-    given, asked = Parcel._given, iter(range(10**9))
+    taken, asked = WarpLDA._taken, iter(range(10**9))
 
-    def given_but_once(parcel):
-        if next(asked) == 9:  # of a later sweep than the first: each has four pieces and four answers
-            raise WorkLostError("used before")
-        return given(parcel)
+    def taken_but_once(*given):
+        if next(asked) == 9:  # of a later sweep than the first two: each takes four pieces
+            raise WorkLostError("a peer is gone")
+        return taken(*given)
 
-    monkeypatch.setattr(Parcel, "_given", given_but_once)
+    monkeypatch.setattr(WarpLDA, "_taken", taken_but_once)
     with client.as_current():
         assert_same_bits(make(sampler="warp", n_shards=2).fit(SMALL), expected)
-    assert next(asked) > 9 + 4 * 8
+    assert next(asked) > 9 + 4 * 4
     assert keys_left(client) == []
 
 

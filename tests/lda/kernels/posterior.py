@@ -124,7 +124,7 @@ def with_key(cell, key, extra):
     """The same cell in another sweep."""
     return Cell(
         cell.number, cell.first, cell.shard, cell.block, cell.state, cell.total, cell.alpha, cell.beta, cell.beta_sum,
-        cell.seeds, key, cell.n_random, cell.counted, extra,
+        cell.seeds, key, cell.n_random, extra,
     )  # fmt: skip
 
 
@@ -141,7 +141,7 @@ def long_chain(sweep, cell, n_samples, thin, key, place, codes):
         codes[code] += 1
 
 
-def assert_long_run_has_the_posterior(program, sweep, counts, *, table=0.0, n_samples=40_000, thin=20, acceptance=1.0):
+def assert_long_run_has_the_posterior(program, sweep, counts, *, table=0.0, n_samples=40_000, thin=20):
     """`sweep` takes a cell and a key; so far apart, samples of these corpora are as good as independent.
 
     `table` are imaginary tokens of words in topics.
@@ -150,7 +150,7 @@ def assert_long_run_has_the_posterior(program, sweep, counts, *, table=0.0, n_sa
     tokens = np.zeros((counts.shape[1], n_components)) + table
     _, p = all_states(counts, program.alphas(0, None), beta, tokens)
     shard, state, report, block = begin(program, counts)
-    model = SequentialModel(report.topic_total, 0, acceptance=acceptance)
+    model = SequentialModel(report.topic_total, 0)
     cell = program.cell(At(shard, model, 0, 0, 1, block=0, n_blocks=1), state, block)
     visits = np.zeros(len(p), np.int64)
     long_chain(sweep, cell, n_samples, thin, np.uint64(99), freeze(shard.place), visits)

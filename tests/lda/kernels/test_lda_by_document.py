@@ -7,7 +7,6 @@ from lda_cases import CUTS, fit, make_shards, old_rows, random_counts
 from oracles.lda_by_document import GibbsOracle
 from posterior import TINY, assert_keeps_the_posterior
 
-from schmp_estimators.lda.samplers.alias import AliasLDA
 from schmp_estimators.lda.samplers.light import LightDocumentLDA, LightLDA, LightWordLDA
 from schmp_estimators.lda.samplers.sparse import SparseLDA
 
@@ -20,9 +19,6 @@ SWEEPS = {
     "light-document, 1": (LightDocumentLDA, {"mh_steps": 1}),
     # What the page on programs shows.
     "gibbs": (GibbsLDA, {}),
-    # With new tables for every token, and that only: its kernel takes 5 s to compile.
-    "alias, 1": (AliasLDA, {"mh_steps": 1, "lifetime": 1}),
-    "alias, 2": (AliasLDA, {"mh_steps": 2, "lifetime": 1}),
 }
 
 

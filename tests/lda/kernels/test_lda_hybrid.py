@@ -9,21 +9,23 @@ from posterior import assert_long_run_has_the_posterior, with_key
 
 from schmp_estimators.core.rng import GAMMA, mix
 from schmp_estimators.lda.samplers.fplus import FPlusLDA
-from schmp_estimators.lda.samplers.hybrid import HybridLDA, Proposing, sample_hybrid, steps_after
+from schmp_estimators.lda.samplers.hybrid import HybridLDA, Proposing, sample_hybrid
 
 
 @pytest.mark.parametrize("cuts", CUTS)
-@pytest.mark.parametrize(("n_components", "long_document"), [(3, 0), (20, 8), (20, 19), (300, 8)])
-def test_equals_oracle(n_components, long_document, cuts):
+@pytest.mark.parametrize(
+    ("n_components", "long_document", "mh_steps"), [(3, 0, 1), (20, 8, 2), (20, 19, 5), (300, 8, 2)]
+)
+def test_equals_oracle(n_components, long_document, mh_steps, cuts):
     counts = random_counts(3)
     assert (counts.sum(1) <= 8).any() and (counts.sum(1) > 19).any()
     fixed = np.random.default_rng(1).poisson(2.0, (counts.shape[1], n_components)) if n_components == 3 else None
-    result = fit(counts, n_components, kind=HybridLDA, cuts=cuts, fixed=fixed, long_document=long_document)
+    own = {"long_document": long_document, "mh_steps": mh_steps}
+    result = fit(counts, n_components, kind=HybridLDA, cuts=cuts, fixed=fixed, **own)
     bounds, layout = [0, *cuts, len(counts)], make_shards(counts, cuts)[1]
-    oracle = HybridOracle(counts, n_components, 0.3, 0.1, 5, bounds, layout, fixed, long_document=long_document)
+    oracle = HybridOracle(counts, n_components, 0.3, 0.1, 5, bounds, layout, fixed, **own)
     for topic, record in zip(result.topics, result.records, strict=True):
         np.testing.assert_array_equal(topic, oracle.run())
-        assert record["acceptance"] == oracle.acceptance < 1
         assert record["s_error"] == pytest.approx(oracle.s_error, abs=1e-15)
 
 
@@ -35,27 +37,13 @@ def test_is_exact_sampling_where_all_is_short(n_components, long_document, cuts)
     exact = fit(counts, n_components, cuts=cuts, kind=FPlusLDA)
     hybrid = fit(counts, n_components, kind=HybridLDA, cuts=cuts, long_document=long_document)
     np.testing.assert_array_equal(exact.topics, hybrid.topics)
-    assert [record.pop("acceptance") for record in hybrid.records] == [1.0] * 3
     assert exact.records == hybrid.records
-
-
-def test_a_fit_that_goes_on_makes_as_many_proposals_as_if_uninterrupted():
-    program = HybridLDA(30, 5, 0.3, 0.1)
-    assert program.resumed([]) == program
-    assert program.resumed([{"acceptance": 1.0}, {"acceptance": 0.2}]).accepted_before == 0.2
-
-
-@pytest.mark.parametrize(
-    ("acceptance", "steps"), [(1.0, 2), (0.51, 2), (0.5, 2), (0.49, 3), (0.3, 4), (0.126, 8), (0.01, 8), (0.0, 8)]
-)
-def test_as_many_proposals_as_one_of_them_needs_to_be_accepted(acceptance, steps):
-    assert steps_after(acceptance) == steps
 
 
 @njit
 def sweep(cell, key):
-    level_ptr, long_document, n_steps, _ = cell.extra
-    sample_hybrid(with_key(cell, key, Proposing(level_ptr, long_document, n_steps, mix(key + GAMMA))))
+    level_ptr, long_document, n_steps, _, ends = cell.extra
+    sample_hybrid(with_key(cell, key, Proposing(level_ptr, long_document, n_steps, mix(key + GAMMA), ends)))
 
 
 @pytest.mark.parametrize(
@@ -70,6 +58,6 @@ def sweep(cell, key):
 def test_long_run_visits_every_state_as_often_as_the_posterior_says(
     n_components, counts, alpha, beta, long_document, n_steps
 ):
-    program = HybridLDA(n_components, len(counts[0]), alpha, beta, long_document=long_document)
+    program = HybridLDA(n_components, len(counts[0]), alpha, beta, long_document=long_document, mh_steps=n_steps)
     counts = np.array(counts, np.int32)
-    assert_long_run_has_the_posterior(program, sweep, counts, thin=25, acceptance=1.0 / n_steps)
+    assert_long_run_has_the_posterior(program, sweep, counts, thin=25)

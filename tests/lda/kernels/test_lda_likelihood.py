@@ -56,9 +56,9 @@ def test_both_parts_equal_the_dense_computation(dtype, strided):
 
     by_doc, by_word = table_of(doc, z, (n_docs, n_topics)), table_of(word, z, (n_words, n_topics))
     doc_ptr = offsets(doc, n_docs)
-    documents = ll.document_histogram(doc_ptr, place, topic, n_topics)
+    documents = ll.topic_counts(doc_ptr, place, topic, n_topics)
     words = ll.word_histogram(offsets(word, n_words), topic, n_topics, no_rows())
-    assert documents.total == words.total == len(z)
+    assert documents.histogram.total == words.total == len(z)
 
     lengths = ll.count_histogram(np.diff(doc_ptr))
     value = ll.document_log_likelihood(documents, lengths, 0.1, n_topics)
@@ -88,7 +88,7 @@ def test_rows_sparse_dense_and_fixed_agree():
         ll.word_histogram(word_ptr, as_tokens, 7, no_rows(20)),
         ll.word_histogram(rest_ptr, rest_tokens, 7, fixed),
         ll.word_histogram(np.zeros(21, np.int64), rest_tokens[:0], 7, rows),
-        ll.document_histogram(word_ptr, np.arange(len(as_tokens), dtype=np.uint32), as_tokens, 7),
+        ll.topic_counts(word_ptr, np.arange(len(as_tokens), dtype=np.uint32), as_tokens, 7).histogram,
     ):
         np.testing.assert_array_equal(histogram.dense, expected.dense)
         np.testing.assert_array_equal(histogram.overflow, expected.overflow)
@@ -107,11 +107,12 @@ def test_any_division_gives_the_same_bits(seed, cuts, prior, order):
     def value(bounds):
         parts = []
         for start, stop in bounds:
-            histogram = ll.document_histogram(doc_ptr[start : stop + 1], place, topic, n_topics)
-            parts.append((histogram, ll.count_histogram(np.diff(doc_ptr[start : stop + 1]))))
+            counts = ll.topic_counts(doc_ptr[start : stop + 1], place, topic, n_topics)
+            parts.append((counts, ll.count_histogram(np.diff(doc_ptr[start : stop + 1]))))
         order.shuffle(parts)
-        documents, lengths = (ll.merge(list(part)) for part in zip(*parts, strict=True))
-        return ll.document_log_likelihood(documents, lengths, prior, n_topics)
+        documents, lengths = zip(*parts, strict=True)
+        given = ll.merge_counts(list(documents)), ll.merge(list(lengths))
+        return [ll.document_log_likelihood(*given, alpha, n_topics) for alpha in (prior, np.full(n_topics, prior))]
 
     bounds = [0, *sorted(cuts), n_docs]
     assert value(list(itertools.pairwise(bounds))) == value([(0, n_docs)])
@@ -120,10 +121,11 @@ def test_any_division_gives_the_same_bits(seed, cuts, prior, order):
 def test_a_large_count_overflows_and_an_empty_corpus_is_certain():
     topic = np.zeros(3 * ll.LIMIT + 5, np.int16)
     place = np.arange(len(topic), dtype=np.uint32)
-    histogram = ll.document_histogram(np.array([0, ll.LIMIT, len(topic)]), place, topic, 1)
+    counts = ll.topic_counts(np.array([0, ll.LIMIT, len(topic)]), place, topic, 1)
+    histogram = counts.histogram
     assert histogram.overflow.tolist() == [ll.LIMIT, 2 * ll.LIMIT + 5]
     assert histogram.dense.sum() == 0
-    assert ll.document_log_likelihood(histogram, ll.merge([histogram]), 0.5, 1) == 0.0
-    empty = ll.document_histogram(np.array([0, 0, 0]), place[:0], topic[:0], 5)
+    assert ll.document_log_likelihood(counts, ll.merge([histogram]), 0.5, 1) == 0.0
+    empty = ll.topic_counts(np.array([0, 0, 0]), place[:0], topic[:0], 5)
     assert ll.document_log_likelihood(empty, ll.merge([]), 0.1, 5) == 0.0
-    assert ll.word_log_likelihood(empty, np.zeros(5, np.int64), 0.1, 9) == 0.0
+    assert ll.word_log_likelihood(empty.histogram, np.zeros(5, np.int64), 0.1, 9) == 0.0

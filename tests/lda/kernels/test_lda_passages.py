@@ -23,7 +23,8 @@ from schmp_estimators.lda.data.passages import (
     topics_of_shard,
     topics_of_words,
 )
-from schmp_estimators.lda.kernels.first_topics import draw_of_lists, draw_passages
+from schmp_estimators.lda.kernels.passages import draw_passages
+from schmp_estimators.lda.programs.first_topics import draw_of_lists
 
 KEY = stream_key(11)
 

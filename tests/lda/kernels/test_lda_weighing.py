@@ -14,7 +14,7 @@ from schmp_estimators.lda.data import passages as weighing
 from schmp_estimators.lda.data.corpus import open_corpus
 from schmp_estimators.lda.data.counts import canonical_counts
 from schmp_estimators.lda.data.passages import weigh_topics
-from schmp_estimators.lda.kernels.first_topics import TOKEN, expect_topics
+from schmp_estimators.lda.kernels.passages import TOKEN, expect_topics
 
 ALPHA = np.array([0.1, 0.3, 0.05, 0.2, 0.7, 0.1, 0.4], np.float32)
 

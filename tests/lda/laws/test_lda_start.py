@@ -11,8 +11,8 @@ from scipy.stats import binomtest, chisquare
 
 from schmp_estimators import ConvergenceDisplay, DistributedLDA
 from schmp_estimators.core.rng import stream_key
-from schmp_estimators.lda.kernels.first_topics import draw_of_words
 from schmp_estimators.lda.parameters import suits_passages
+from schmp_estimators.lda.programs.first_topics import draw_of_words
 
 X, _, _ = planted(n_docs=60, length=40)  # 2,400 tokens of 40 words
 ALPHA, BETA = 0.1, 0.01

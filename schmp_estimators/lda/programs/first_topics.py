@@ -1,0 +1,135 @@
+"""First topics of tokens: any, or drawn from the few that each word may begin in.
+
+A word is known by its canonical address, and a token by its number in the corpus, so that topics do not depend on how
+documents are divided among shards.  It is done once in a fit, some tokens at a time in NumPy: a kernel would take
+longer to compile than most corpora take here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schmp_estimators.core.rng import GAMMA, below, mix, unit
+from schmp_estimators.lda.blocks import TokenShard
+from schmp_estimators.lda.kernels.word_priors import SeedRows
+
+#: How many other tokens of its document a token asks whose word has no topics to begin in.
+_ASKED = 7
+#: Tokens whose topics are drawn at a time: what is made for them stays in the cache.
+_AT_ONCE = 1 << 14
+
+
+class _Tokens(NamedTuple):
+    """Some tokens of a shard, in document order."""
+
+    #: Which of the shard's tokens they are.
+    span: slice
+    #: (n,) random bits of each.
+    bits: NDArray[np.uint64]
+
+
+def _some_tokens(n_tokens: int, first_token: int, key: np.uint64) -> Iterator[_Tokens]:
+    for begin in range(0, n_tokens, _AT_ONCE):
+        end = min(n_tokens, begin + _AT_ONCE)
+        address = np.arange(first_token + begin, first_token + end, dtype=np.uint64)
+        yield _Tokens(slice(begin, end), mix.py_func(key + address * GAMMA))
+
+
+def _words_of_places(shard: TokenShard) -> NDArray[np.int32]:
+    """Return the word of each place in word-major order: 4 bytes for a token."""
+    return np.repeat(np.arange(len(shard.word_ptr) - 1, dtype=np.int32), np.diff(shard.word_ptr))
+
+
+def draw_uniform_topics(first_token: int, key: np.uint64, n_topics: int, out: NDArray[Any]) -> None:
+    """Write a uniform topic for every token of a shard, in document order; the first one has address `first_token`."""
+    for span, bits in _some_tokens(len(out), first_token, key):
+        out[span] = below.py_func(bits, n_topics)
+
+
+def draw_of_words(
+    shard: TokenShard, n_topics: int, n_choices: int, words: np.uint64, tokens: np.uint64, out: NDArray[Any]
+) -> None:
+    """Draw a topic for each token from `n_choices` topics that its word has drawn, with equal chances.
+
+    Parameters
+    ----------
+    shard : TokenShard
+        Any.
+    n_topics, n_choices : int
+        Both at least 1.  A word may draw the same topic twice.
+    words, tokens : uint64
+        Streams of the topics of words, and of what their tokens take.
+    out : (n_tokens,) int16 or int32
+        Mutated: topics in document order.
+    """
+    word_of, addresses = _words_of_places(shard), shard.word_first.astype(np.uint64)
+    for span, bits in _some_tokens(len(out), shard.first_token, tokens):
+        choice, address = below.py_func(bits, n_choices), addresses[word_of[shard.place[span]]]
+        drawn = mix.py_func(words + (address * np.uint64(n_choices) + choice) * GAMMA)
+        out[span] = below.py_func(drawn, n_topics)
+
+
+def draw_of_lists(shard: TokenShard, n_topics: int, tokens: np.uint64, out: NDArray[Any]) -> None:
+    """Draw a topic for each token from those that its word may begin in, ``shard.first``, with equal chances.
+
+    Where there are none, the token asks others of its document, drawn at random, for a word that has some; where these
+    have none either, all topics have equal chances.
+
+    Parameters
+    ----------
+    shard : TokenShard
+        Any.
+    n_topics : int
+        At least 1.
+    tokens : uint64
+        Stream of what tokens take.
+    out : (n_tokens,) int16 or int32
+        Mutated: topics in document order.
+    """
+    word_of, place, (ptr, topic), doc_ptr = _words_of_places(shard), shard.place, shard.first, shard.doc_ptr
+    sizes = np.diff(ptr)
+    for span, bits in _some_tokens(len(out), shard.first_token, tokens):
+        word = word_of[place[span]]
+        asking = np.flatnonzero(sizes[word] == 0)
+        documents = np.searchsorted(doc_ptr, asking + span.start, side="right")
+        for _ in range(_ASKED if len(asking) else 0):
+            begin, end = doc_ptr[documents - 1], doc_ptr[documents]
+            asked = begin + below.py_func(bits[asking], end - begin).astype(np.int64)
+            bits[asking] = mix.py_func(bits[asking])
+            word[asking] = word_of[place[asked]]
+            left = sizes[word[asking]] == 0
+            asking, documents = asking[left], documents[left]
+        n_choices = sizes[word]
+        drawn = below.py_func(bits, np.where(n_choices > 0, n_choices, n_topics)).astype(np.int64)
+        knows = n_choices > 0
+        drawn[knows] = topic[ptr[word[knows]] + drawn[knows]]
+        out[span] = drawn
+
+
+def draw_of_seeds(shard: TokenShard, seeds: SeedRows, key: np.uint64, out: NDArray[Any]) -> None:
+    """Draw first topics of the tokens of seeded words from their seeds; the others keep theirs.
+
+    Parameters
+    ----------
+    shard : TokenShard
+        Any; a token is known by its number in the corpus.
+    seeds : SeedRows
+        Of all words.
+    key : uint64
+        Stream of random numbers.
+    out : (n_tokens,) int16 or int32
+        Mutated: topics in document order.
+    """
+    number_of = seeds.number[_words_of_places(shard)]
+    ends = np.append(0.0, np.cumsum(seeds.weight))
+    for span, bits in _some_tokens(len(out), shard.first_token, key):
+        number = number_of[shard.place[span]]
+        seeded = np.flatnonzero(number >= 0)
+        first, last = seeds.ptr[number[seeded]], seeds.ptr[number[seeded] + 1]
+        y = ends[first] + unit.py_func(bits[seeded]) * (ends[last] - ends[first])
+        found = np.minimum(np.searchsorted(ends, y, side="right") - 1, last - 1)
+        out[seeded + span.start] = seeds.topic[found]
