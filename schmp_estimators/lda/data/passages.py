@@ -26,7 +26,7 @@ from schmp_estimators.lda.kernels.passages import draw_passages, expect_topics
 
 #: Tokens of a passage, and how many topics of its tokens a word remembers.  Where there is a document for every passage
 #: that is tried, a word remembers more, and a passage has this part of an average document, if that is more, within a
-#: limit: long documents are at the same perplexity in fewer sweeps then (docs/measurements/lda).
+#: limit: long documents are at the same perplexity in fewer sweeps then.
 TOKENS, FEW_CHOICES = 100, 8
 CHOICES, PART, MOST_TOKENS = 32, 4, 300
 #: Of how many passages a topic gets the one with the newest words.

@@ -16,7 +16,7 @@ are one loop, over all topics and the rows or over the active ones and their cop
 
 Steps shrink in proportion at last: from a step of length s, each of which is r times as long as the one before, it is
 ``s r / (1 - r)`` to where they lead.  A document is done when that is no more than the tolerance, in shares of its
-pseudo-counts; r is the largest that was seen (docs/measurements/lda).
+pseudo-counts; r is the largest that was seen.
 """
 
 import math

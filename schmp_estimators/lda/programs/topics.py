@@ -90,7 +90,7 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
     hot_priors : tuple of two floats
         The priors of the first `hot_sweeps` sweeps, as far as they are larger than `doc_topic_prior` and
         `topic_word_prior`.  With larger priors documents and words are not yet set on the few topics that chance gave
-        them, and tokens try others: the same held-out perplexity is reached in fewer sweeps (docs/measurements/lda).
+        them, and tokens try others: the same held-out perplexity is reached in fewer sweeps.
     hot_sweeps : int
         For how many sweeps `hot_priors` are used.
     own_alphas : (K,) float64, optional

@@ -112,7 +112,7 @@ class MetWords(NamedTuple):
             If they do not have as many tokens as they had when shards were made.
         """
         owner, counts = _owner(at.shard), [piece.n_tokens for piece in given]
-        tokens = [np.require(piece.tokens, requirements="CAW") for piece in given]
+        tokens = [np.require(piece.tokens, requirements=["C", "A", "W"]) for piece in given]
         n, word = np.concatenate(counts), np.concatenate([piece.word for piece in given])
         ptr = np.append(0, np.cumsum(owner.word_total))
         if not np.array_equal(np.bincount(word, n, len(ptr) - 1), np.diff(ptr)):

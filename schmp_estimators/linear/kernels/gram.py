@@ -77,7 +77,7 @@ def _descend(gram, gradient, coef, penalty, block, changes, rows):
     """Make one cyclic pass over blocks of neighbours; only a coordinate that moves costs a row of G.
 
     Neighbouring columns are often correlated: `_SWEEPS` passes within a block, which stays in the first-level cache,
-    cost little beside the rows and save half of the passes over all (docs/measurements/l1).
+    cost little beside the rows and save half of the passes over all.
     """
     count = coef.shape[0]
     for start in range(0, count, _WIDTH):
