@@ -120,9 +120,8 @@ class SparseModel(CertifiedEstimator, LinearModel):
             factors, strength = 1.0, strength * factors
         strength *= total if scale is None else 1.0
         unit, kept = self._penalty(1.0, factors), np.float32 if problem.extent.dtype == np.float32 else np.float64
-        with self._followed(X, y, place) as follower, one_blas_thread():
-            attributes = partial(_attributes, models, targets, scale, kept)
-            followed = follower.watch(problem.rounds, attributes)
+        attributes = partial(_attributes, models, targets, scale, kept)
+        with self._followed(X, y, place, problem.rounds, attributes) as followed, one_blas_thread():
             starts = self._starts(targets, n_columns, loss)
             self.solver_ = choose_solver(self, problem.extent, len(starts), unit, loss)
             solved = self._solve_at_hand(problem, loss, unit, targets, starts, strength, kept)
@@ -133,7 +132,7 @@ class SparseModel(CertifiedEstimator, LinearModel):
                 models.append(solution)
                 if followed.report(record):
                     break
-        for model in models if not follower.stopped else []:
+        for model in models if not followed.stopped else []:
             if model.fell_short:
                 figures = model.gap, model.tolerance, model.total_weight, model.n_iter
                 warn_of_gap(*figures, self.max_iter, self._what)

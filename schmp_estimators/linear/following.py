@@ -25,39 +25,44 @@ class CertifiedEstimator(FollowedEstimator):
     _bar = FitBar
 
     @contextmanager
-    def _followed(self, X: Any, y: Any, place: Place) -> Iterator[Follower]:
-        """Give what makes programs tell the callbacks, and who watches the place; X and y are for callbacks."""
+    def _followed(
+        self, X: Any, y: Any, place: Place, rounds: PlaceOfRounds, snapshot: Callable[[], dict[str, Any]]
+    ) -> Iterator[Followed]:
+        """Give rounds that tell the callbacks, and who watches the place; X, y and `snapshot` are for callbacks."""
         with self._progress_bar():
-            self.history_ = []
+            self.history_, self._snapshot = [], without_itself(snapshot)
             context = self._init_callback_context(max_subtasks=None)
-            follower = Follower(self, context, {"estimator": self, "X": X, "y": y}, place)
-            context.call_on_fit_task_begin(**follower.data)
-            yield follower
-            follower.voice.end()
-            context.call_on_fit_task_end(**follower.data, reconstruction_attributes=self._snapshot)
+            followed = Followed(self, context, {"estimator": self, "X": X, "y": y}, place, rounds)
+            context.call_on_fit_task_begin(**followed.data)
+            yield followed
+            followed.voice.end()
+            context.call_on_fit_task_end(**followed.data, reconstruction_attributes=self._snapshot)
 
 
-class Follower:
-    """Follows the programs of one fit, a task named "step" for each certificate."""
+class Followed:
+    """Rounds that are followed, a task named "step" for each certificate; the first after one begins a step."""
 
-    def __init__(self, estimator: CertifiedEstimator, context: Any, data: dict[str, Any], place: Place) -> None:
+    def __init__(
+        self, estimator: CertifiedEstimator, context: Any, data: dict[str, Any], place: Place, rounds: PlaceOfRounds
+    ) -> None:
         self.estimator, self.context, self.data = estimator, context, data
         self.voice = Voice(estimator, place, step="step", every=1)
+        self._rounds, self.collect = rounds, rounds.collect
         self._step: Any = None
         #: whether a callback has ended the fit
         self.stopped = False
 
-    def watch(self, rounds: PlaceOfRounds, snapshot: Callable[[], dict[str, Any]]) -> Followed:
-        """Return rounds the first of which after a certificate begins a step; `snapshot` is for callbacks."""
-        self.estimator._snapshot = without_itself(snapshot)
-        return Followed(rounds, self)
+    def submit(self, function: Callable[..., Any], job: Any, *, is_sum: bool = False) -> Any:
+        """Apply function(partition, job) to every partition, as a part of a step."""
+        self.begin()
+        return self._rounds.submit(function, job, is_sum=is_sum)
 
     def begin(self) -> None:
         """Begin a step, unless one has been begun."""
         if self._step is None:
             self._step = self.context.subcontext(task_name="step").call_on_fit_task_begin(**self.data)
 
-    def end(self, record: dict[str, Any]) -> bool:
+    def report(self, record: dict[str, Any]) -> bool:
         """End the step with its certificate; returns whether the fit is to end."""
         self.begin()
         self.estimator.history_.append(record)
@@ -67,24 +72,6 @@ class Follower:
             self.stopped = True
         self.voice.record()
         return self.stopped
-
-
-class Followed:
-    """Rounds with a follower."""
-
-    def __init__(self, rounds: PlaceOfRounds, follower: Follower) -> None:
-        self._rounds, self._follower = rounds, follower
-        self.collect, self.report = rounds.collect, follower.end
-
-    @property
-    def stopped(self) -> bool:
-        """Whether a callback has ended the fit."""
-        return self._follower.stopped
-
-    def submit(self, function: Callable[..., Any], job: Any, *, is_sum: bool = False) -> Any:
-        """Apply function(partition, job) to every partition, as a part of a step."""
-        self._follower.begin()
-        return self._rounds.submit(function, job, is_sum=is_sum)
 
 
 def warn_of_gap(gap: float, tolerance: float, weight: float, n_iter: int, max_iter: int, what: str) -> None:

@@ -94,7 +94,7 @@ def solve_paths(
     """
     given = asked.loss, asked.penalty, asked.fit_intercept
     solver = choose_solver(None, problem.whole_extent, grid.count, asked.penalty, asked.loss)
-    targets = range(1 if solver == "blocks" else len(jobs))
+    targets = range(len(labels) or 1)
     found = problem.at_hand(solver, *given, labels)
     if found is not None:
         problem.tell_of(found.dropped)

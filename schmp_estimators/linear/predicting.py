@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.special import expit, log_expit, log_softmax, logsumexp, softmax
+from scipy.special import expit, log_expit, log_softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import Tags
@@ -142,7 +142,7 @@ class Deciding(LinearModel):
             Probabilities, in the order of `classes_`; each row sums to 1.
         """
         n_classes = len(getattr(self, "classes_", ()))
-        function = _shares if hasattr(self._loss_to_predict, "n_outputs") else _probabilities
+        function = partial(_probabilities, joint=hasattr(self._loss_to_predict, "n_outputs"))
         return _apply_rows(self, function, X, n_outputs=n_classes, dtype=np.float64, name="logistic-predict-proba")
 
     @available_if(lambda model: model._classifies)
@@ -160,7 +160,7 @@ class Deciding(LinearModel):
             Logarithms of probabilities.
         """
         n_classes = len(getattr(self, "classes_", ()))
-        function = _log_shares if hasattr(self._loss_to_predict, "n_outputs") else _log_probabilities
+        function = partial(_log_probabilities, joint=hasattr(self._loss_to_predict, "n_outputs"))
         return _apply_rows(self, function, X, n_outputs=n_classes, dtype=np.float64, name="logistic-predict-log-proba")
 
 
@@ -174,29 +174,19 @@ def _labels(scores: np.ndarray, classes: np.ndarray) -> np.ndarray:
     return classes[(scores[:, 0] > 0).astype(np.intp) if scores.shape[1] == 1 else scores.argmax(axis=1)]
 
 
-def _probabilities(scores: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    if scores.shape[1] == 1:
-        return np.column_stack([expit(-scores[:, 0]), expit(scores[:, 0])])
-    # a row whose probabilities all underflow keeps its order: the largest log odds are taken out first
-    logarithms = -np.logaddexp(0.0, -scores)
-    odds = np.exp(logarithms - logarithms.max(axis=1, keepdims=True))
-    return odds / odds.sum(axis=1, keepdims=True)
-
-
-def _shares(scores: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Return the probabilities of a loss of all classes at once."""
-    return _probabilities(scores, classes) if scores.shape[1] == 1 else softmax(scores, axis=1)
-
-
-def _log_shares(scores: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    return _log_probabilities(scores, classes) if scores.shape[1] == 1 else log_softmax(scores, axis=1)
-
-
-def _log_probabilities(scores: np.ndarray, classes: np.ndarray) -> np.ndarray:
+def _log_probabilities(scores: np.ndarray, classes: np.ndarray, joint: bool) -> np.ndarray:
+    """Return logarithms of probabilities; of a `joint` loss decision values are those of all classes at once."""
     if scores.shape[1] == 1:  # also where a probability underflows
         return np.column_stack([log_expit(-scores[:, 0]), log_expit(scores[:, 0])])
-    logarithms = -np.logaddexp(0.0, -scores)
-    return logarithms - logsumexp(logarithms, axis=1, keepdims=True)
+    logarithms = scores if joint else log_expit(scores)
+    found: np.ndarray = log_softmax(logarithms, axis=1)
+    return found
+
+
+def _probabilities(scores: np.ndarray, classes: np.ndarray, joint: bool) -> np.ndarray:
+    if scores.shape[1] == 1:
+        return np.column_stack([expit(-scores[:, 0]), expit(scores[:, 0])])
+    return np.exp(_log_probabilities(scores, classes, joint))
 
 
 def _apply_rows(

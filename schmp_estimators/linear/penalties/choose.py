@@ -50,13 +50,17 @@ def by_name(given: Any, names: Any) -> Any:
     ValueError
         If X has no such names.
     """
-    is_series = hasattr(given, "index") and hasattr(given, "to_dict")
-    is_named = is_series and names is not None and all(isinstance(label, str) for label in given.index)
-    if not isinstance(given, Mapping) and not is_named:
+    if not isinstance(given, Mapping) and (names is None or not is_by_name(given)):
         return given
     if names is None:
         raise ValueError("penalty_factors names columns, but X has no names; give a data frame, or one number a column")
     return named_values(given, dict.fromkeys(names, 1.0), "columns that X")
+
+
+def is_by_name(given: Any) -> bool:
+    """Return whether values are a mapping, or a Series with strings as index."""
+    is_series = hasattr(given, "index") and hasattr(given, "to_dict")
+    return isinstance(given, Mapping) or (is_series and all(isinstance(label, str) for label in given.index))
 
 
 def named_values(given: Any, others: dict[Any, float], what: str) -> list[float]:

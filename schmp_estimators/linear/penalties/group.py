@@ -1,12 +1,12 @@
 """The sum of the lengths of groups of coefficients."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from schmp_estimators.linear.penalties.base import Floats, Indices, PerColumn, read_only
-from schmp_estimators.linear.penalties.choose import named_values
+from schmp_estimators.linear.penalties.choose import is_by_name, named_values
 
 
 class Group(NamedTuple):
@@ -49,7 +49,7 @@ def group_penalty(groups: Sequence[Any], n_columns: int, factors: Any = None) ->
     groups : sequence of sequences of int, or of length n_columns
         The columns of each group, or the group of each column.  Each column is in one group.
     n_columns : int
-    factors : array-like of shape (n_groups,) or dict, default=None
+    factors : array-like of shape (n_groups,), dict or Series, default=None
         λ_g ≥ 0, in the order of `groups`, or of its sorted values, or by these; √(number of columns) for None, and for
         groups that are not named.
 
@@ -72,7 +72,7 @@ def group_penalty(groups: Sequence[Any], n_columns: int, factors: Any = None) ->
             f"got {len(members)} groups of {len(columns)} columns"
         )
     lengths = np.array([len(group) for group in members])
-    if isinstance(factors, Mapping):
+    if is_by_name(factors):
         if not names:
             raise ValueError("penalty_factors names groups, but groups has no names; give the group of each column")
         roots = dict(zip(names, np.sqrt(lengths).tolist(), strict=True))

@@ -290,6 +290,17 @@ def test_tags_and_methods_follow_the_loss(problem):
     np.testing.assert_array_equal(targets.coef_[0], -targets.coef_[1])
 
 
+def test_groups_are_scored_for_each_class_against_all_others(problem):
+    X, y, *_ = problem
+    codes, folds = np.digitize(y, np.quantile(y, [0.3, 0.7])), list(KFold(3).split(X))
+    options = {"groups": np.arange(X.shape[1]) // 4, "alphas": [0.1, 0.02], "cv": folds, "tol": 1e-9}
+    found = SparseGLMCV("logistic", "group", **options).fit(X, codes)
+    alone = [SparseGLMCV("logistic", "group", **options).fit(X, codes == k) for k in range(3)]
+    np.testing.assert_allclose(found.deviance_path_, sum(one.deviance_path_ for one in alone), rtol=1e-5)
+    for one, coefs in zip(alone, found.coefs_path_, strict=True):
+        np.testing.assert_allclose(coefs, one.coefs_path_, atol=1e-4)
+
+
 WRONG = {
     "loss": ({"loss": "l2"}, ValueError, r"loss='l2'; give one of \['huber', 'logistic'"),
     "penalty": ({"penalty": "tv"}, ValueError, r"penalty='tv'; give one of \['elasticnet', 'group', 'l1', 'mcp'\]"),
