@@ -12,7 +12,6 @@ from schmp_estimators.core.engine.dynamic import (
     Report,
     Save,
     Sum,
-    abreast,
     check_saves,
     run_coroutine,
     saved_type,
@@ -206,7 +205,6 @@ def bare(state):
         (lambda state: (yield Sum(forgetful)), "the job forgetful returned None"),
         (lambda state: (yield partial(max, 3)), "the job max returned one int"),
         (lambda state: (yield lambda piece: (piece, 1, 2)), "the job <lambda> returned a tuple of 3"),
-        (lambda state: (yield from abreast([once(forgetful), once(forgetful)])), "the job forgetful returned Non"),
         (bare, "the job update returned one ndarray"),
     ],
 )
