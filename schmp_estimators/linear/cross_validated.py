@@ -28,7 +28,7 @@ from schmp_estimators.core.following import FollowedEstimator, undone_on_error
 from schmp_estimators.core.places.place import Place, begun_anew, choose_place
 from schmp_estimators.linear.data.samples import check_input, check_weights, cut, here, read_samples
 from schmp_estimators.linear.folding import Common, Fold, Given, Penalties
-from schmp_estimators.linear.grids import Floats, Grid, best_of, ratios_of, within_one_standard_error
+from schmp_estimators.linear.grids import Alphas, Floats, Grid, best_of, ratios_of, within_one_standard_error
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.opening import open_problem
 from schmp_estimators.linear.paths import Paths
@@ -124,7 +124,7 @@ class CrossValidated(FollowedEstimator):
         """Raise an error if parameters do not go together."""
 
     def _grid(self) -> Grid:
-        raise NotImplementedError
+        return Alphas.of(self.alphas, self.eps)
 
     def _unit(self, ratio: Any) -> Penalty:
         """Return the penalty of strength one, with an L1 ratio."""

@@ -9,7 +9,7 @@ from sklearn.base import MultiOutputMixin
 
 from schmp_estimators.linear.cross_validated import CrossValidated
 from schmp_estimators.linear.fitting import SparseModel
-from schmp_estimators.linear.grids import Alphas, Grid
+from schmp_estimators.linear.grids import Alphas
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.losses.squared import Squared
 from schmp_estimators.linear.paths import path_of
@@ -183,9 +183,6 @@ class PrioritizedLassoCV(MultiOutputMixin, CrossValidated, LinearRegressor):
 
     def _loss(self) -> Loss:
         return Squared()
-
-    def _grid(self) -> Grid:
-        return Alphas.of(self.alphas, self.eps)
 
 
 @described

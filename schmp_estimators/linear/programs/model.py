@@ -150,13 +150,6 @@ class Model:
     #: entries operated upon so far: columns × rows of gradients, updates and products, and those of Gram matrices
     touched: float = 0.0
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "started": perf_counter() - self.started}
-
-    def __setstate__(self, fields: dict[str, Any]) -> None:
-        vars(self).update(fields)
-        self.started = perf_counter() - fields["started"]  # clocks of processes begin where they like
-
     def set_moments(self, total: float, sums: Floats, squares: Floats, products: Floats | float = 0.0) -> None:
         """Keep weighted means and norms; columns that are `constant` or `small` get norm zero.
 
