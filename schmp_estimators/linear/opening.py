@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import copy
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -59,16 +60,14 @@ class Problem:
                 self._first = pieces = [_made(pieces.pop(0)) for _ in range(len(pieces))]
         keeper = (parts.save_partition, parts.restore_partition) if plan is None else (save_fold, restore_fold)
         self.rounds = Rounds(place, pieces, name, Keeper(*keeper))
-        #: the problem of all rows; of a fold its number, the job that takes its rows, and how many that has taken
-        self._whole, self._number = self, -1
+        #: what is known of all rows: these, or summaries of their groups, and whether the user knows what is left out
+        self._all = SimpleNamespace(extent=size, n_targets=n_targets, rows=None, groups=None, told=False)
+        #: of a fold its number, the job that takes its rows, and how many that has taken
+        self._number = -1
         self._take: Take | None = None
         self._counts: list[int] = []
-        self._rows: Any = None
-        self._groups: Any = None
         #: number of the target, if it is one of several
         self.target: int | None = None
-        #: whether the user knows of columns that are left out
-        self._told: list[bool] = []
 
     def do(self, job: Any) -> list[Any]:
         """Apply one job to all partitions, and return their answers."""
@@ -98,8 +97,8 @@ class Problem:
 
     def tell_of(self, dropped: NDArray[np.int64]) -> None:
         """Warn of columns that are left out, once."""
-        if len(dropped) and not self._told:
-            self._told.append(True)
+        if len(dropped) and not self._all.told:
+            self._all.told = True
             _warn_of_dropped(dropped)
 
     @contextmanager
@@ -145,7 +144,8 @@ class Problem:
     @property
     def whole_extent(self) -> Extent:
         """That of X, also of a fold."""
-        return self._whole.extent
+        found: Extent = self._all.extent
+        return found
 
     @property
     def has_empty_partitions(self) -> bool:
@@ -154,9 +154,9 @@ class Problem:
 
     def held_out(self) -> tuple[Any, NDArray[np.float64]] | None:
         """Return the rows that this fold holds out, and what they weigh in scores, if all rows are here."""
-        if self._whole._rows is None or self._plan is None:
+        if self._all.rows is None or self._plan is None:
             return None
-        rows, weights = self._of_target(self._whole._rows.part(self.tested)), self._plan.weights
+        rows, weights = self._of_target(self._all.rows.part(self.tested)), self._plan.weights
         return rows, weights[self.tested] if len(weights) else rows.weights
 
     def at_hand(
@@ -167,7 +167,7 @@ class Problem:
         `labels` are the numbers of classes that are fitted, each against all others.  None if it is to be solved by
         rounds.
         """
-        whole, eps = self._whole, parts.resolution(self.extent.dtype)
+        eps = parts.resolution(self.extent.dtype)
         if solver not in AT_HAND:
             return None
         with one_blas_thread():
@@ -175,32 +175,31 @@ class Problem:
                 rows = self._rows_here().labelled(labels)
                 return make_problem(solver, rows, loss, penalty, fit_intercept, eps)
             summary = (
-                self._summary() if self.target is None else self._summary().of_target(self.target, whole.n_targets)
+                self._summary() if self.target is None else self._summary().of_target(self.target, self._all.n_targets)
             )
             data = centred_products(summary, self.n_targets, fit_intercept, eps)
             return None if data is None else HomotopyProblem(data, penalty, eps)
 
     def _rows_here(self) -> Any:
         """Return the rows, which may be overwritten."""
-        whole = self._whole
         if self._plan is None:
             return joined(self.do(Fetch()))
-        if whole._rows is None:
-            whole._rows = joined(self.do(Fetch()))
-        return self._of_target(whole._rows.part(self.fitted).copy())
+        if self._all.rows is None:
+            self._all.rows = joined(self.do(Fetch()))
+        return self._of_target(self._all.rows.part(self.fitted).copy())
 
     def _of_target(self, rows: Any) -> Any:
         several = self.target is not None
         return rows._replace(responses=rows.responses[[self.target]]) if several else rows
 
     def _summary(self) -> Summary:
-        whole = self._whole
         if self._plan is None or self._take is None or not self._take.can_be_united:
             return tree_merge([one for one in self.do(Summarise()) if one is not None], Summary.united)
-        if whole._groups is None:
+        if self._all.groups is None:
             found = zip(*self.do(SummariseGroups(self._plan.n_groups)), strict=True)
-            whole._groups = [tree_merge([one for one in group if one is not None], Summary.united) for group in found]
-        chosen = [group for group, count in zip(whole._groups, self._take.train, strict=True) if count]
+            groups = [[one for one in group if one is not None] for group in found]
+            self._all.groups = [tree_merge(group, Summary.united) for group in groups]
+        chosen = [group for group, count in zip(self._all.groups, self._take.train, strict=True) if count]
         return tree_merge(chosen, Summary.united)
 
 
