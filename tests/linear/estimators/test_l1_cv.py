@@ -1,5 +1,8 @@
 """The cross-validated L1 classes beside scikit-learn's: what they choose, and all that leads to it."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -16,6 +19,7 @@ from sklearn.utils.estimator_checks import (
 )
 
 from schmp_estimators import PrioritizedLasso, PrioritizedLassoCV, SparseLogisticRegression, SparseLogisticRegressionCV
+from schmp_estimators.linear.programs import choose
 
 #: Large enough for some coefficient not to be zero: where all are, saga ends before the intercept has converged.
 CS = [0.5, 1.0, 2.0]
@@ -161,6 +165,21 @@ def centred(X, y, weights, fit_intercept):
     )
     table = (table * scale)[used]
     return np.asfortranarray(table[:, :-1]), table[:, -1].copy()
+
+
+@pytest.mark.parametrize("kind", [PrioritizedLasso, PrioritizedLassoCV, SparseLogisticRegressionCV])
+def test_samples_go_with_the_fit(monkeypatch, problem, kind):
+    """Also by rounds nothing holds what a fit has of X, so that it does not wait for the collector of cycles."""
+    monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
+    X = problem[0].copy()
+    gone = weakref.ref(X)
+    gc.disable()
+    try:
+        kind().fit(X, problem[1] > 3)
+        del X
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_each_target_has_its_own_choice(problem):
