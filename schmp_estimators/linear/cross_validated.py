@@ -174,8 +174,7 @@ class CrossValidated(FollowedEstimator):
             objective = of_classes(self._loss(), common.targets.classes), self._unit(ratio)
             asked = Asked(*objective, self.fit_intercept, self.tol, self.max_iter)
             given = common._replace(asked=asked, grid=self._grid())
-            with given.problem.fold(len(given.folds)) as problem:
-                whole = self._solved(Fold(given, problem), given.grid)
+            whole = self._solved(Fold(given, given.problem.fold(len(given.folds))), given.grid)
             given = given._replace(grid=given.grid.at(whole.values))
             tried.append((whole, self._try_folds(context, given)))
         paths, scores = zip(*tried, strict=True)
@@ -299,15 +298,14 @@ class CrossValidated(FollowedEstimator):
         """Return the scores of a fold, for each penalty."""
         data, count = {"estimator": self, **_shown(given.samples, given.folds[number][0])}, len(given.grid.given)
         task.call_on_fit_task_begin(**data)
-        with given.problem.fold(number) as problem:
-            fold = Fold(given, problem)
-            told = Penalties(task, data, fold, count) if self._is_heard else None
-            paths = self._solved(fold, given.grid, told.told if told is not None else None, "A fold of ")
-            if told is not None:
-                if not told.count:
-                    any(told.told() for _ in range(count))
-                fold.paths = paths.first(told.count)
-            scores = self._scores(fold)
+        fold = Fold(given, given.problem.fold(number))
+        told = Penalties(task, data, fold, count) if self._is_heard else None
+        paths = self._solved(fold, given.grid, told.told if told is not None else None, "A fold of ")
+        if told is not None:
+            if not told.count:
+                any(told.told() for _ in range(count))
+            fold.paths = paths.first(told.count)
+        scores = self._scores(fold)
         task.call_on_fit_task_end(**data)
         return np.pad(scores, (0, count - len(scores)), constant_values=np.nan)
 
@@ -321,7 +319,8 @@ class CrossValidated(FollowedEstimator):
         task, (X, y, _) = context.subcontext(task_name="refit"), given.samples
         known = ("n_features_in_", "feature_names_in_")
         vars(model).update({name: getattr(self, name) for name in known if hasattr(self, name)})
-        with task.propagate_callback_context(model), given.problem.fold(len(given.folds)) as problem:
+        problem = given.problem.fold(len(given.folds))
+        with task.propagate_callback_context(model):
             task.call_on_fit_task_begin(estimator=self, X=X, y=y)
             models: list[Any] = model._fit_to(problem, given.targets, place, X, y)
         task.call_on_fit_task_end(estimator=self, X=X, y=y)

@@ -25,7 +25,7 @@ from schmp_estimators.linear.data.samples import Samples, check_finite, check_le
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.centred import Fetch, Summarise, Summary, centred_products, joined
 from schmp_estimators.linear.programs.choose import AT_HAND, is_small, make_problem
-from schmp_estimators.linear.programs.folds import Plan, Release, SummariseGroups, Take, restore_fold, save_fold
+from schmp_estimators.linear.programs.folds import Plan, SummariseGroups, Take, restore_fold, save_fold
 from schmp_estimators.linear.programs.homotopy import HomotopyProblem, ProblemAtHand
 from schmp_estimators.linear.programs.input import Extent, split_rows
 from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, SumsError
@@ -101,11 +101,10 @@ class Problem:
             self._all.told = True
             _warn_of_dropped(dropped)
 
-    @contextmanager
-    def fold(self, number: int) -> Iterator[Problem]:
-        """Give the problem of the rows that a fold is fitted to; the number after the last stands for all rows.
+    def fold(self, number: int) -> Problem:
+        """Return the problem of the rows that a fold is fitted to; the number after the last stands for all rows.
 
-        Here several of them may be under way, in threads.
+        Here several of them may be under way, in threads; elsewhere one takes the place of the one before.
         """
         assert self._plan is not None
         one, size = copy(self), self.extent
@@ -114,9 +113,7 @@ class Problem:
         one._number, one._take = number, self._plan.take(number)
         n_rows = len(np.arange(size.n_rows)[one.fitted])
         one.extent = size._replace(n_rows=n_rows, stored=round(size.stored * n_rows / size.n_rows))
-        yield one
-        if one._counts:
-            one._answers(Release())
+        return one
 
     def of_target(self, number: int) -> Problem:
         """Return the problem of one of several targets."""

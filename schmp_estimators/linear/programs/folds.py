@@ -76,14 +76,6 @@ class Take(NamedTuple):
         return len(self.train) <= _MOST_GROUPS and int(self.train.max()) <= 1
 
 
-class Release(NamedTuple):
-    """Have all rows again, as they were."""
-
-    def __call__(self, rows: RowPartition) -> tuple[RowPartition, None]:
-        """Return the partition."""
-        return rows.whole, None
-
-
 class WhereRows(NamedTuple):
     """Do a job where there are rows; the answer of others is None."""
 
