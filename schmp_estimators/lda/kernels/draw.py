@@ -201,6 +201,17 @@ def find_topic(sums, start, width, lane, rest):
 
 
 @inlined
+def first_above(ends, begin, end, x):
+    """Return the first place from `begin` whose cumulative sum is above x, or the last one before `end`; by halving."""
+    at, n_left = np.int64(begin), np.int64(end - begin)
+    while n_left > 1:
+        half = n_left >> 1
+        at = select(ends[np.uint64(at + half - 1)] <= x, at + half, at)
+        n_left -= half
+    return at
+
+
+@inlined
 def uniform24(bits):
     """Return the upper 24 of 64 random bits as a float32 in [0, 1)."""
     return np.float32(np.int64(bits >> SHIFT_ACCEPT)) * SCALE_ACCEPT

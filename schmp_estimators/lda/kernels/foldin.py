@@ -222,7 +222,7 @@ def _step(start, stop, counts, rows, active, held, priors, share, gain, weight):
 
 @part
 def _fold(start, stop, counts, length, whole, priors, scratch, weight):
-    """Find the pseudo-counts (K,) of a document of `length` tokens, entries `start` to `stop`, from equal ones on."""
+    """Find the pseudo-counts (K,) of a document of `length` tokens, entries `start` to `stop`, from those given."""
     _, alpha, alpha_sum, _, tol = priors
     _, read, held, active, _, share, gain, before = scratch
     total, n_full, is_full, n = length + alpha_sum, 0, True, len(weight)
@@ -238,8 +238,7 @@ def _fold(start, stop, counts, length, whole, priors, scratch, weight):
         for step in range(n_steps):
             change = _step(start, stop, counts, rows, active[:n], held, priors, share, gain, weight)
             if step % 2 == 0:
-                for a in range(n):
-                    before[a] = gain[a]
+                before, gain = gain, before
                 continue
             rate = min(max(rate, _leap(active[:n], alpha, before, gain, weight)), MAX_RATE)
             if change * rate <= (1.0 - rate) * INNER * tol * total:
@@ -256,8 +255,8 @@ def _fold(start, stop, counts, length, whole, priors, scratch, weight):
 
 
 @kernel
-def fold_in(ptr, counts, rows, priors, scratch, theta):
-    """Find the topic proportions of documents.
+def fold_in(ptr, counts, lengths, rows, priors, scratch, theta):
+    """Find the pseudo-counts of topics in documents.
 
     Parameters
     ----------
@@ -265,6 +264,8 @@ def fold_in(ptr, counts, rows, priors, scratch, theta):
         Offsets of the documents in `counts`.
     counts : (n_entries,) int32
         Tokens of their words.
+    lengths : (n_docs,) float64
+        All tokens of each; none of an empty document.
     rows : Rows
         Of these words.
     priors : tuple
@@ -272,7 +273,7 @@ def fold_in(ptr, counts, rows, priors, scratch, theta):
     scratch : Scratch
         Made for these documents.
     theta : (n_docs, K) float64
-        Mutated: proportions that sum to 1; those of empty documents stay.
+        Mutated: at first equal ones, with the sum that they have in the end; those of empty documents stay.
 
     Notes
     -----
@@ -280,18 +281,8 @@ def fold_in(ptr, counts, rows, priors, scratch, theta):
     beside.
     """
     for doc in range(len(ptr) - 1):
-        weight, length, total = theta[doc], 0.0, 0.0
-        for i in range(ptr[doc], ptr[doc + 1]):
-            length += counts[i]
-        if length == 0.0:
-            continue
-        for k in range(len(weight)):
-            weight[k] = (length + priors[2]) / len(weight)
-        _fold(ptr[doc], ptr[doc + 1], counts, length, rows, priors, scratch, weight)
-        for k in range(len(weight)):
-            total += weight[k]
-        for k in range(len(weight)):
-            weight[k] /= total
+        if lengths[doc] > 0.0:
+            _fold(ptr[doc], ptr[doc + 1], counts, lengths[doc], rows, priors, scratch, theta[doc])
 
 
 @kernel

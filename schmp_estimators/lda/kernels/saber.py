@@ -27,7 +27,7 @@ from schmp_estimators.core.jit import inlined, kernel, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
 from schmp_estimators.lda.blocks import HEAD
-from schmp_estimators.lda.kernels.draw import select, uniform24
+from schmp_estimators.lda.kernels.draw import first_above, select, uniform24
 from schmp_estimators.lda.kernels.lists import LANES, add_listed, find_lane
 from schmp_estimators.lda.kernels.word_lists import count_row
 from schmp_estimators.lda.kernels.word_priors import add_seeds
@@ -123,8 +123,6 @@ class Smoothing(NamedTuple):
     weight: NDArray[np.float64]
     #: (K,) cumulative sums of ``beta * weight``.
     ends: NDArray[np.float64]
-    #: (K,) the topic in which each K-th part of their total begins.
-    guide: NDArray[np.int32]
     beta: np.float32
 
 
@@ -174,9 +172,7 @@ def smoothing(
     inverse = (1.0 / (total + beta_sum)).astype(np.float32)
     weight = alpha * inverse
     ends = np.cumsum(np.float64(np.float32(beta)) * weight)
-    starts = np.arange(len(ends)) * (ends[-1] / len(ends))
-    guide = np.minimum(np.searchsorted(ends, starts, side="right"), len(ends) - 1)
-    return Smoothing(inverse, weight, ends, guide.astype(np.int32), np.float32(beta))
+    return Smoothing(inverse, weight, ends, np.float32(beta))
 
 
 @part
@@ -255,20 +251,8 @@ def _draw_other(y, old, found, end, row, smooth):
         less = np.float64(row.tokens[np.uint64(old)] - 1) * own
         before = (row.ends[np.uint64(at - 1)] if at > 0 else 0.0) + less
         y = select(y >= before, y + own, y)
-        j, n_left = 0, found
-        while n_left > 1:
-            half = n_left >> 1
-            j = select(row.ends[np.uint64(j + half - 1)] <= y, j + half, j)
-            n_left -= half
-        return np.int64(row.topic[np.uint64(j)])
-    y -= rest
-    n = len(smooth.ends)
-    k = np.int64(smooth.guide[np.uint64(max(0, min(np.int64(y / smooth.ends[n - 1] * n), n - 1)))])
-    while k > 0 and smooth.ends[np.uint64(k - 1)] > y:
-        k -= 1
-    while k < n - 1 and smooth.ends[np.uint64(k)] <= y:
-        k += 1
-    return k
+        return np.int64(row.topic[np.uint64(first_above(row.ends, 0, found, y))])
+    return first_above(smooth.ends, 0, len(smooth.ends), y - rest)
 
 
 @kernel

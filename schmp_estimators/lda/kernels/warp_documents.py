@@ -247,24 +247,3 @@ def start_documents(first, last, shard, saved, tokens, alpha, key, totals, steps
         counter = key + np.uint64(shard.first_token + start) * np.uint64(n_steps) * GAMMA
         draw_slots(alpha, n * n_steps, counter, n, n_topics, uniforms, draws)
         _propose(shard.place[start : start + n], topics, draws, tokens, steps)
-
-
-@kernel
-def read_topics(place, topic, out):
-    """Copy topics from word-major to document order.
-
-    Parameters
-    ----------
-    place : (n_tokens,) uint32
-        Places of the tokens.
-    topic : (n_tokens,) int16 or int32
-        Topics in word-major order, perhaps a strided view.
-    out : (n_tokens,) int16 or int32
-        Mutated.
-
-    Notes
-    -----
-    3 ns per token.
-    """
-    for i in range(len(place)):
-        out[i] = topic[place[i]]

@@ -9,7 +9,7 @@ from schmp_estimators.core.jit import inlined, maker, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.lda.blocks import HEAD
 
-#: Lists up to this length are sorted by insertion, which takes one pass where little has changed.
+#: Lists up to this length are sorted in one pass, which is short where little has changed.
 _SHORT = 48
 #: The lists of the words that come so many tokens later are fetched into the cache, their bounds before that.
 _AHEAD, _FAR_AHEAD = 6, 12
@@ -25,23 +25,18 @@ class WordLists(NamedTuple):
     entries: NDArray[np.int32]
 
 
-@maker
+@inlined
 def sort_falling(keys):
-    """Sort in place, in falling order."""
-    n = len(keys)
-    if n > _SHORT:
-        for i in range(n):
-            keys[i] = -keys[i]
-        keys.sort()
-        for i in range(n):
-            keys[i] = -keys[i]
-        return
-    for i in range(1, n):
-        key, at = keys[i], i
-        while at > 0 and keys[at - 1] < key:
-            keys[at] = keys[at - 1]
-            at -= 1
-        keys[at] = key
+    """Sort in place, in falling order: by insertion, of long lists of keys far from each other first (Shell)."""
+    gap = len(keys) >> 1 if len(keys) > _SHORT else 1
+    while gap > 0:
+        for i in range(gap, len(keys)):
+            key, at = keys[i], i
+            while at >= gap and keys[at - gap] < key:
+                keys[at] = keys[at - gap]
+                at -= gap
+            keys[at] = key
+        gap = gap * 5 // 11 if gap != 2 else 1
 
 
 @maker

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from schmp_estimators.core.places.place import Each, in_turn
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.data.counts import Counts, canonical_counts, hash_documents
+from schmp_estimators.lda.data.counts import Counts, canonical_counts, hash_documents, sum_rows
 from schmp_estimators.lda.kernels.foldin import TopicModel, draw, fold_in, make_scratch, rows_of_words, score
 
 #: Tokens of documents that make one job for a thread.
@@ -94,8 +94,12 @@ def _fold(
     theta: NDArray[np.float64],
 ) -> None:
     ptr, rows = ptr - ptr[0], rows_of_words(model.rows, words)
-    theta[ptr[1:] == ptr[:-1]] = model.expected
-    fold_in(*freeze((ptr, counts)), rows, model[1:6], make_scratch(ptr, rows, theta.shape[1]), theta)
+    lengths = sum_rows(ptr, counts).astype(np.float64)
+    theta[:] = (lengths[:, None] + model.alpha_sum) / theta.shape[1]
+    given = *freeze((ptr, counts, lengths)), rows, model[1:6], make_scratch(ptr, rows, theta.shape[1])
+    fold_in(*given, theta)
+    theta /= np.cumsum(theta, axis=1)[:, -1:]  # the sum in the order of the topics
+    theta[lengths == 0] = model.expected
 
 
 def _jobs(indptr: NDArray[np.int64], most: int = 0) -> Iterable[tuple[int, int]]:

@@ -26,7 +26,6 @@ from schmp_estimators.lda.kernels.likelihood import (
     merge_counts,
     topic_counts,
 )
-from schmp_estimators.lda.kernels.warp_documents import read_topics
 from schmp_estimators.lda.kernels.word_priors import SeedRows
 from schmp_estimators.lda.programs import blocks, learning
 from schmp_estimators.lda.programs.first_topics import draw_of_lists, draw_of_seeds, draw_of_words, draw_uniform_topics
@@ -350,10 +349,8 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
 
     def save(self, at: At, state: State) -> NDArray[np.signedinteger]:
         """Return the topics in document order: all else follows from them."""
-        topic = self.by_word(at, state)
-        saved = np.empty(len(at.shard.place), topic.dtype)
-        read_topics(at.shard.place, topic, saved)
-        return saved
+        topic: NDArray[np.signedinteger] = self.by_word(at, state)[at.shard.place]
+        return topic
 
     def harvest_block(self, block: WordBlock) -> TopicRows:
         """Return the word rows of a block, without the fixed ones."""

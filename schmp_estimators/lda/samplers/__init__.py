@@ -2,26 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from typing import Any
 
 from schmp_estimators.lda.programs.topics import TopicProgram
-from schmp_estimators.lda.programs.warp import WarpLDA
-from schmp_estimators.lda.samplers.alias import AliasLDA
-from schmp_estimators.lda.samplers.fplus import DataParallelLDA, FPlusLDA
-from schmp_estimators.lda.samplers.frozen import FrozenLDA
-from schmp_estimators.lda.samplers.hybrid import HybridLDA
-from schmp_estimators.lda.samplers.light import LightDocumentLDA, LightLDA, LightWordLDA
-from schmp_estimators.lda.samplers.saber import SaberLDA
-from schmp_estimators.lda.samplers.sparse import SparseLDA
+
+#: Where the program of each sampler is, under the name that users give.
+_HOMES = {
+    "warp": "programs.warp:WarpLDA",
+    "frozen": "samplers.frozen:FrozenLDA",
+    "saber": "samplers.saber:SaberLDA",
+    "fplus": "samplers.fplus:FPlusLDA",
+    "sparse": "samplers.sparse:SparseLDA",
+    "light": "samplers.light:LightLDA",
+    "light-word": "samplers.light:LightWordLDA",
+    "light-document": "samplers.light:LightDocumentLDA",
+    "alias": "samplers.alias:AliasLDA",
+    "hybrid": "samplers.hybrid:HybridLDA",
+    "data-parallel": "samplers.fplus:DataParallelLDA",
+}
+
+
+class _Samplers(Mapping[str, type[TopicProgram[Any, Any]]]):
+    """Programs by name, each imported when it is asked for: a fit takes one, and all take a fifth of a second."""
+
+    def __getitem__(self, name: str) -> type[TopicProgram[Any, Any]]:
+        module, _, kind = _HOMES[name].partition(":")
+        found: type[TopicProgram[Any, Any]] = getattr(import_module(f"schmp_estimators.lda.{module}"), kind)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_HOMES)
+
+    def __len__(self) -> int:
+        return len(_HOMES)
+
 
 #: Every sampler under the name that users give.
-SAMPLERS: dict[str, type[TopicProgram[Any, Any]]] = {
-    program.sampler: program
-    for program in (
-        *(WarpLDA, FrozenLDA, SaberLDA, FPlusLDA, SparseLDA, LightLDA, LightWordLDA, LightDocumentLDA, AliasLDA),
-        *(HybridLDA, DataParallelLDA),
-    )
-}
+SAMPLERS = _Samplers()
 #: The most proposals for a token, in a pass of "warp" and in a sweep by others: "warp" keeps those of all tokens.
 WARP_STEPS, MOST_STEPS = 4, 16
 
@@ -52,8 +71,9 @@ def choose_sampler(
     if name != "auto":
         return SAMPLERS[name]
     if n_topics <= FEW_TOPICS:
-        return FrozenLDA if 4 * n_topics * n_used_words <= TABLE else WarpLDA
-    return SaberLDA if n_topics <= MANY_TOPICS and n_tokens <= min(MANY_TOKENS, SHORT_DOCUMENT * n_docs) else WarpLDA
+        return SAMPLERS["frozen" if 4 * n_topics * n_used_words <= TABLE else "warp"]
+    has_short = n_topics <= MANY_TOPICS and n_tokens <= min(MANY_TOKENS, SHORT_DOCUMENT * n_docs)
+    return SAMPLERS["saber" if has_short else "warp"]
 
 
 def check_steps(name: str, mh_steps: int) -> None:

@@ -24,11 +24,12 @@ from numpy.typing import NDArray
 from schmp_estimators.core.jit import inlined, kernel, maker
 from schmp_estimators.core.rng import GAMMA, mix, unit
 from schmp_estimators.lda.kernels.document_priors import build_alias, draw_alias
+from schmp_estimators.lda.kernels.draw import first_above
 from schmp_estimators.lda.kernels.rows import count_of, make_rows
 from schmp_estimators.lda.kernels.word_lists import list_words
 from schmp_estimators.lda.samplers.documents import DocumentLDA, document_loop
 from schmp_estimators.lda.samplers.light import moved, weigh
-from schmp_estimators.lda.samplers.sequential import first_above, inverse_totals
+from schmp_estimators.lda.samplers.sequential import inverse_totals
 
 
 class Alias(NamedTuple):

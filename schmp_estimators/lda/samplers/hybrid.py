@@ -27,10 +27,10 @@ from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix, s
 from schmp_estimators.core.stages import At
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.kernels import ftree
-from schmp_estimators.lda.kernels.draw import uniform24
+from schmp_estimators.lda.kernels.draw import first_above, uniform24
 from schmp_estimators.lda.kernels.lists import place_of
 from schmp_estimators.lda.samplers import fplus
-from schmp_estimators.lda.samplers.sequential import Cell, first_above
+from schmp_estimators.lda.samplers.sequential import Cell
 from schmp_estimators.lda.samplers.words import word_loop
 
 #: Stream of random numbers of proposals.

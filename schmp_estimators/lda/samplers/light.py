@@ -25,11 +25,12 @@ from schmp_estimators.core.jit import copy_to, inlined, kernel, maker, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, SHIFT_ACCEPT, mix
 from schmp_estimators.core.stages import At
-from schmp_estimators.lda.kernels.document_priors import build_alias, draw_alias, where_given
+from schmp_estimators.lda.kernels.document_priors import build_alias, draw_alias
+from schmp_estimators.lda.kernels.draw import first_above
 from schmp_estimators.lda.kernels.rows import add_to, cell_of, count_of, make_rows, take_one
 from schmp_estimators.lda.kernels.word_priors import beta_of, draw_of_prior, prior_mass
 from schmp_estimators.lda.samplers.documents import DocumentLDA, document_loop
-from schmp_estimators.lda.samplers.sequential import first_above, nothing
+from schmp_estimators.lda.samplers.sequential import nothing
 
 _SCALE_ACCEPT = 2.0**-24
 #: The rows and the list of the word that comes so many tokens later are fetched into the cache, their bounds before.
@@ -203,20 +204,18 @@ def weigh(own, cell, document, word, topic, less):
     return count * (document.inverse_less[topic] if less else document.inverse[topic])
 
 
-def _answer_word(kind, own, cell, document, token, bits, s, s_factor, s_weight):
-    t = _propose_by_word(own, cell, token, _point(bits, token.word_mass))
-    t_factor = token.factor if t == token.old else document.factor[t]
-    if t != s and _uniform(bits) * s_factor < t_factor:
-        s, s_factor, s_weight = t, t_factor, -1.0
-    return s, s_factor, s_weight
-
-
-@where_given(_answer_word)
-def _answer(kind, own, cell, document, token, bits, s, s_factor, s_weight):
+@inlined
+def _answer(by_word, own, cell, document, token, bits, s, s_factor, s_weight):
     """Return the topic after a proposal to topic s, with its factor and its weight, -1 as long as nobody asked for it.
 
-    `kind` is None for a proposal of the word, and () for one of the document.
+    The proposal is that of the word, or else that of the document.
     """
+    if by_word:
+        t = _propose_by_word(own, cell, token, _point(bits, token.word_mass))
+        t_factor = token.factor if t == token.old else document.factor[t]
+        if t != s and _uniform(bits) * s_factor < t_factor:
+            s, s_factor, s_weight = t, t_factor, -1.0
+        return s, s_factor, s_weight
     t = _propose_by_document(own, cell, document, token, _point(bits, token.n_others + own.alpha_sum[0]))
     if t != s:
         if s_weight < 0.0:
@@ -231,7 +230,7 @@ def _answer(kind, own, cell, document, token, bits, s, s_factor, s_weight):
 @inlined
 def _draw(own, cell, document, token, word, old, counter):
     """Return the new topic of a token, after `cell.n_random` proposals; 35 ns for each, whatever K."""
-    slots, (first, second) = own.slots, cell.extra
+    slots = own.slots
     n_slots = slots.ptr[np.uint64(word + 1)] - slots.ptr[np.uint64(word)] - 1
     end, n_word = cell.block.fixed.ptr[np.uint64(word + 1)], n_slots
     if end > cell.block.fixed.ptr[np.uint64(word)]:
@@ -243,10 +242,9 @@ def _draw(own, cell, document, token, word, old, counter):
     weight = weigh(own, cell, document, word, old, 1)
     one = Token(token, word, old, own_slot, n_slots, n_word, word_mass, n_others, factor, weight)
     s = old
-    for _ in range(cell.n_random >> 1):
-        s, factor, weight = _answer(first, own, cell, document, one, mix(counter), s, factor, weight)
-        s, factor, weight = _answer(second, own, cell, document, one, mix(counter + GAMMA), s, factor, weight)
-        counter += GAMMA + GAMMA
+    for step in range(cell.n_random):
+        s, factor, weight = _answer(cell.extra[step & 1], own, cell, document, one, mix(counter), s, factor, weight)
+        counter += GAMMA
     if s != old:
         slots.topic[np.uint64(own_slot)] = s
     return s
@@ -278,7 +276,7 @@ _loop = document_loop(_begin, _draw, moved, _fetch, nothing, _write_back)
 def sample_light(cell):
     """Sample the tokens of a `Cell`; see `document_loop`.
 
-    Its extra are the kinds of two proposals that follow each other: see `_answer`.
+    Its extra says of two proposals that follow each other whether they are those of the word.
     5 ns for each of the block's tokens, of whichever shard, beside what the loop takes.
     """
     return _loop(cell)
@@ -303,7 +301,7 @@ class LightLDA(DocumentLDA):
     options: ClassVar[tuple[str, ...]] = ("mh_steps",)
     kernel = staticmethod(sample_light)
     #: See `sample_light`.
-    kinds: ClassVar[tuple[Any, Any]] = None, ()
+    kinds: ClassVar[tuple[bool, bool]] = True, False
 
     mh_steps: int = 2
 
@@ -328,7 +326,7 @@ class LightWordLDA(LightLDA):
     """
 
     sampler: ClassVar[str] = "light-word"
-    kinds: ClassVar[tuple[Any, Any]] = None, None
+    kinds: ClassVar[tuple[bool, bool]] = True, True
 
 
 class LightDocumentLDA(LightLDA):
@@ -342,4 +340,4 @@ class LightDocumentLDA(LightLDA):
     """
 
     sampler: ClassVar[str] = "light-document"
-    kinds: ClassVar[tuple[Any, Any]] = (), ()
+    kinds: ClassVar[tuple[bool, bool]] = False, False

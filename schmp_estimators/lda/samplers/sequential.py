@@ -93,19 +93,6 @@ def write_row(cell, place, word, old, new):
 
 
 @inlined
-def first_above(ends, begin, end, x):
-    """Return the first place from `begin` whose cumulative sum is above x, or the last one before `end`."""
-    low, high = begin, end - 1
-    while low < high:
-        middle = (low + high) >> 1
-        if ends[np.uint64(middle)] > x:
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
-@inlined
 def nothing(*arguments):
     """Stand for a function of a sampler that has none."""
 
