@@ -21,13 +21,15 @@ from functools import cache
 from typing import Any
 
 from numba import njit
+from numba.core import typed_passes, untyped_passes
 from numba.core.caching import FunctionCache, IndexDataCacheFile
-from numba.core.codegen import JITCodeLibrary
+from numba.core.codegen import CPUCodeLibrary, JITCodeLibrary
 from numba.core.compiler import Compiler
-from numba.core.typed_passes import NopythonRewrites
+from numba.core.types import unliteral
 from numba.core.types.functions import BaseFunction
-from numba.core.untyped_passes import InlineClosureLikes
 from numba.extending import overload
+
+from schmp_estimators.core.lowering import ShortLowering
 
 logger = logging.getLogger(__name__)
 
@@ -102,9 +104,32 @@ class _KernelLibrary(JITCodeLibrary):
     def _optimize_functions(self, ll_module: Any) -> None:
         ll_module.data_layout = self._codegen._data_layout
 
+    def finalize(self) -> None:
+        """Link in all parts, each once, before what it calls: LLVM leaves out what nobody calls so far."""
+        found: dict[Any, None] = {}
+        _add_with_called(self._linking_libraries, found)
+        self._linking_libraries = list(reversed(found))
+        super().finalize()  # type: ignore[no-untyped-call]
+
+
+def _add_with_called(libraries: list[Any], found: dict[Any, None]) -> None:
+    """Add libraries, each after those that it calls."""
+    for library in libraries:
+        if library not in found:
+            _add_with_called(getattr(library, "called", []), found)
+            found[library] = None
+
 
 class _PartLibrary(_KernelLibrary):
     """The code of a part: optimised and made machine code in the kernels that call it, and not by itself before."""
+
+    #: libraries of what it calls
+    called: list[Any]
+
+    def finalize(self) -> None:
+        """Leave what it calls to the kernels, too."""
+        self.called, self._linking_libraries = self._linking_libraries, []
+        CPUCodeLibrary.finalize(self)  # type: ignore[no-untyped-call]
 
     def _optimize_final_module(self) -> None:
         pass
@@ -128,7 +153,7 @@ class _PartLibrary(_KernelLibrary):
 
 
 class _Compiler(Compiler):
-    """numba's compiler without two passes: for closures, which our functions do not have, and array expressions."""
+    """numba's compiler without passes for what our functions do not have: closures, array expressions, and others."""
 
     library: type[_KernelLibrary] = _PartLibrary
 
@@ -138,12 +163,25 @@ class _Compiler(Compiler):
         self.state.library = self.library(codegen, name)
         self.state.library.enable_object_caching()
         (passes,) = super().define_pipelines()  # type: ignore[no-untyped-call]
-        passes.passes = [one for one in passes.passes if one[0] not in _UNUSED]
+        kept = [one for one in passes.passes if one[0] not in _UNUSED]
+        passes.passes = [(_OURS.get(one, one), text) for one, text in kept]
         return [passes]
 
 
-#: Passes of numba's that would take a tenth of the time.
-_UNUSED = (InlineClosureLikes, NopythonRewrites)
+#: Passes of numba's that would take a fifth of the time; each analyses the function anew.
+_UNUSED = (
+    untyped_passes.WithLifting,
+    untyped_passes.InlineClosureLikes,
+    untyped_passes.RewriteDynamicRaises,
+    untyped_passes.MakeFunctionToJitFunction,
+    untyped_passes.FindLiterallyCalls,
+    untyped_passes.LiteralUnroll,
+    untyped_passes.LiteralPropagationSubPipelinePass,
+    typed_passes.NopythonRewrites,
+    typed_passes.NoPythonSupportedFeatureValidation,
+    typed_passes.DumpParforDiagnostics,
+)
+_OURS = {typed_passes.NativeLowering: ShortLowering}
 
 
 #: What an operator or a function returns for the types of some arguments.
@@ -211,7 +249,17 @@ def part(function: Callable[..., Any]) -> Any:
     It counts no references: an array that is handed over would cost two atomic instructions otherwise, and the code to
     count it a third of the time of compilation.  numba refuses a part that returns an array that it was not given.
     """
-    return njit(**_PART)(function)
+    return _by_kinds(njit(**_PART)(function))
+
+
+def _by_kinds(compiled: Any) -> Any:
+    """Have a part compiled for the types of its arguments alone, not for each constant that is handed over."""
+    template_of = getattr(compiled, "get_call_template", None)  # which a function has not where numba is switched off
+    if template_of is not None:
+        compiled.get_call_template = lambda args, kws: template_of(
+            tuple(map(unliteral, args)), {name: unliteral(kind) for name, kind in kws.items()}
+        )
+    return compiled
 
 
 def maker(function: Callable[..., Any]) -> Any:
@@ -221,7 +269,7 @@ def maker(function: Callable[..., Any]) -> Any:
 
 def inlined(function: Callable[..., Any]) -> Any:
     """Compile `function` as a part of kernels that LLVM copies into each of its callers."""
-    return njit(forceinline=True, **_PART)(function)
+    return _by_kinds(njit(forceinline=True, **_PART)(function))
 
 
 def pasted(function: Callable[..., Any]) -> Any:

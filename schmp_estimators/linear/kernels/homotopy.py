@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from schmp_estimators.core.handed import handed
 from schmp_estimators.core.jit import copy_to, kernel, part
 from schmp_estimators.core.lanes import dot
 from schmp_estimators.linear.kernels.working_set import (
@@ -22,11 +23,13 @@ from schmp_estimators.linear.kernels.working_set import (
     FACTOR,
     RIDGE,
     SLOPE,
+    Room,
     add,
     descend,
     excess_of,
     find_support,
     gap_of,
+    larger,
     objective_of,
     size_of,
     square_of,
@@ -45,15 +48,18 @@ GAP, OBJECTIVE, STEPS, WORK, SUPPORT = range(5)
 class Columns(NamedTuple):
     """Centred columns, all arrays float64: products of them, or themselves."""
 
-    #: (p, p), or (0, 0) if `values` (p, n) and `target` t (n,) are given
+    #: (p, p), or (0, 0) if `values` (p, n), `target` t (n,) and room for `residual` r (n,) are given
     gram: np.ndarray
     values: np.ndarray
     target: np.ndarray
+    residual: np.ndarray
     #: (p,) c = X̃ᵀt
     aims: np.ndarray
     #: (p,) f > 0 and ρ ≥ 0
     factors: np.ndarray
     ridges: np.ndarray
+    #: whether coefficients are ≥ 0
+    positive: bool
 
 
 @part
@@ -72,7 +78,7 @@ def _begin(room, penalty, count):
 def _look(columns, room, penalty, count):
     """Take the gradient over all columns; that of members is in their slopes, too."""
     coef, slopes, ridges = room.vectors[COEF], room.vectors[SLOPE], room.vectors[RIDGE]
-    gradient, residual, products = room.gradient, room.residual, columns.gram.shape[0] > 0
+    gradient, residual, products = room.gradient, columns.residual, columns.gram.shape[0] > 0
     if products:
         copy_to(columns.aims, gradient)
     else:
@@ -92,14 +98,14 @@ def _look(columns, room, penalty, count):
 
 
 @part
-def limit_of(columns, room, bound, most, positive):
+def limit_of(factors, room, bound, most, positive):
     """Return the gradient above which columns are to join, in units of their factors, so that `most` do, about."""
-    gradient, factors = room.gradient, columns.factors
+    gradient, places = room.gradient, room.places
     while True:
         found, largest = 0, 0.0
         for j in range(gradient.shape[0]):
             size = size_of(gradient[j], positive)
-            if room.places[j] < 0 and size > bound * factors[j]:
+            if places[j] < 0 and size > bound * factors[j]:
                 found += 1
                 if size > largest * factors[j]:
                     largest = size / factors[j]
@@ -110,11 +116,11 @@ def limit_of(columns, room, bound, most, positive):
 
 
 @part
-def _join(columns, room, limit, count, positive):
+def _join(columns, room, limit, count):
     """Let columns with larger gradients join; returns how many there are then, or −1 if there is no room."""
     gram, matrix, members, vectors = columns.gram, room.matrix, room.members, room.vectors
     for j in range(columns.aims.shape[0]):
-        if room.places[j] >= 0 or not size_of(room.gradient[j], positive) > limit * columns.factors[j]:
+        if room.places[j] >= 0 or not size_of(room.gradient[j], columns.positive) > limit * columns.factors[j]:
             continue
         if count == members.shape[0]:
             return -1
@@ -161,27 +167,21 @@ def _predict(vectors, ahead, count):
 
 
 @part
-def _take_start(room, start, count):
-    for a in range(count):
-        room.vectors[COEF, a] = room.vectors[EARLIER, a] = start[room.members[a]]
-
-
-@part
-def _solve_for(columns, room, energy, positive, penalty, bound, goal, max_iter, count, record):
+def _solve_for(columns, room, energy, penalty, bound, goal, max_iter, count, record):
     """Solve for one penalty from a point whose gradient is known, about; returns the number of members, −1 if full."""
     record[WORK], record[STEPS] = 0.0, 0.0
     while True:
         before = count
-        limit = limit_of(columns, room, bound, _JOINING + 2 * count, positive)
-        count = _join(columns, room, limit, count, positive)
+        limit = limit_of(columns.factors, room, bound, _JOINING + 2 * count, columns.positive)
+        count = _join(columns, room, limit, count)
         if count < 0 or (count == before and record[STEPS] > 0.0):
             return count
         _begin(room, penalty, count)
-        record[WORK] += descend(room, energy, penalty, _INNER * goal, count, positive)
+        record[WORK] += descend(room, energy, penalty, _INNER * goal, count, columns.positive)
         record[STEPS] += 1.0
         _look(columns, room, penalty, count)
         square = square_of(room.vectors, energy, count)
-        excess = excess_of(room.gradient, columns.factors, penalty, room.gradient.shape[0], positive)
+        excess = excess_of(room.gradient, columns.factors, penalty, room.gradient.shape[0], columns.positive)
         record[GAP] = gap_of(room.vectors, square, excess, penalty, count)
         record[OBJECTIVE] = objective_of(room.vectors, square, penalty, count)
         if record[GAP] <= goal or record[STEPS] >= max_iter:
@@ -189,35 +189,31 @@ def _solve_for(columns, room, energy, positive, penalty, bound, goal, max_iter, 
         bound = penalty
 
 
-@kernel
-def follow_path(columns, energy, positive, penalties, goals, part_of_step, most, room, start, coefs, records):
-    """Solve for falling penalties λ > 0; returns how many have been solved for: not all if there is no more room.
-
-    `energy` is ‖t‖².  A gap is to be at most ``goals[t]``, and at most `part_of_step` of what the exact solution before
-    would have at this λ; ``most[t]`` limits the gradients that are taken.  `start` (p,) are the first coefficients.
-    Overwritten are the `room`, rows of `coefs` (n_penalties, p), which are zero before, and of `records`: gap,
-    objective, gradients taken, multiply–adds, size of the support.
-    """
+@part
+def _follow(columns, room, energy, asked, part_of_step, most, start, coefs, records):
     n_columns, vectors, count = columns.aims.shape[0], room.vectors, 0
-    previous, last, square = penalties[0], penalties[0], energy
+    previous, last, square = asked[0, 0], asked[0, 0], energy
     for j in range(n_columns):
         room.places[j] = -1
-        room.gradient[j] = start[j]
-    count = _join(columns, room, 0.0, count, False)
+        room.gradient[j] = abs(start[j])
+    count = _join(columns, room, 0.0, count)
     if count < 0:
         return 0
-    _take_start(room, start, count)
+    for a in range(count):
+        vectors[COEF, a] = vectors[EARLIER, a] = start[room.members[a]]
     _look(columns, room, last, count)
-    for t in range(penalties.shape[0]):
-        penalty, record = penalties[t], records[t]
+    for t in range(asked.shape[1]):
+        penalty, record = asked[0, t], records[t]
         if room.members.shape[0] < n_columns and 2 * count > room.members.shape[0]:
             count = leave(room, count)
         # an exact solution at λ' has the gap ½(1 − λ/λ')²‖r‖² at λ
-        goal = max(part_of_step * 0.5 * (1.0 - penalty / last) ** 2 * square, _ROUNDING * energy)
-        goal = goals[t] if last == penalty else min(goals[t], goal)
+        goal, nearer = asked[1, t], 1.0 - penalty / last
+        nearer = larger(part_of_step * 0.5 * nearer * nearer * square, _ROUNDING * energy)
+        if penalty < last and nearer < goal:
+            goal = nearer
         _predict(vectors, (penalty - last) / (last - previous) if last < previous else 0.0, count)
-        bound = max(2.0 * penalty - last, 0.5 * penalty)
-        count = _solve_for(columns, room, energy, positive, penalty, bound, goal, most[t], count, record)
+        bound = larger(2.0 * penalty - last, 0.5 * penalty)
+        count = _solve_for(columns, room, energy, penalty, bound, goal, most[t], count, record)
         if count < 0:
             return t
         record[SUPPORT] = find_support(room, count)
@@ -225,4 +221,29 @@ def follow_path(columns, energy, positive, penalties, goals, part_of_step, most,
             coefs[t, room.members[a]] = vectors[COEF, a]
         square = square_of(vectors, energy, count)
         previous, last = last, penalty
-    return penalties.shape[0]
+    return asked.shape[1]
+
+
+@part
+def _solve_all(gram, values, target, shape, positive, energy, asked, part_of_step, most, room, start, coefs, records):
+    """Hand over everything by its address."""
+    matrices, numbers, places, vectors, gradient = room
+    columns = Columns(gram, values, target[0], target[1], shape[0], shape[1], shape[2], positive)
+    room = Room(matrices[0], matrices[1], numbers[0], numbers[1], places, vectors, gradient)
+    return _follow(handed(columns), handed(room), energy, asked, part_of_step, most, start, coefs, records)
+
+
+@kernel
+def follow_path(gram, values, target, shape, positive, energy, asked, part_of_step, most, room, start, coefs, records):
+    """Solve for falling penalties λ > 0; returns how many have been solved for: not all if there is no more room.
+
+    Given are `gram` (p, p), products of columns, or (0, 0), `values` (p, n) and `target` (2, n), columns and t, and
+    room for r; `shape` (3, p), X̃ᵀt, factors f and ridges ρ; whether coefficients are ≥ 0; and `energy`, ‖t‖².  `asked`
+    (2, n_penalties) are λ and goals of the gap; one is to be at most `part_of_step` of what the exact solution before
+    would have at this λ, too; ``most[t]`` limits the gradients that are taken.  `start` (p,) are the first
+    coefficients.  Overwritten are the `room`, rows of `coefs` (n_penalties, p), which are zero before, and of
+    `records`: gap, objective, gradients taken, multiply–adds, size of the support.
+    """
+    return _solve_all(
+        gram, values, target, shape, positive, energy, asked, part_of_step, most, room, start, coefs, records
+    )

@@ -1,32 +1,34 @@
 """A smooth loss with an L1 penalty or elastic net for falling penalties in one call: proximal Newton steps.
 
-The problem is min Σ s_i ℓ(y_i, u_i) + λ Σ_j (f_j|β_j| + ½ρ_j β_j²), u = Zc + Xβ, for one λ after the other.  The
-directions Z, an intercept among them, are not penalised.  A step minimises the quadratic model of the loss on a working
-set, as for the squared loss: on the Gram matrix of √w⊙x less what √w⊙Z explains of it (Friedman, Hastie, Tibshirani,
+The problem is min Σ s_i ℓ(y_i, u_i) + λ Σ_j (f_j|β_j| + ½ρ_j β_j²), u = b + Xβ, for one λ after the other; the
+intercept b, if there is one, is not penalised.  A step minimises the quadratic model of the loss on a working set, as
+for the squared loss: on the Gram matrix of √w⊙(x − x̄) with the weighted means x̄ (Friedman, Hastie, Tibshirani,
 "Regularization paths for generalized linear models via coordinate descent", J. Stat. Software 2010, section 3).  The
 weights w of a step may be those of an earlier point: the gradient is exact, and the objective never rises.
 
-With θ_i = −s_i ℓ'(y_i, u_i), Zθ = 0 and a factor κ ≤ 1 for which κθ meets all conditions, the duality gap is a sum of
+With θ_i = −s_i ℓ'(y_i, u_i), Σθ = 0 and a factor κ ≤ 1 for which κθ meets all conditions, the duality gap is a sum of
 terms that are not negative: Σ_i s_i(ℓ + ℓ* + κθ_iu_i/s_i) over rows, and λf_j|β_j| − κβ_j x_jᵀθ over columns.
 """
 
 import numpy as np
 
+from schmp_estimators.core.handed import handed
 from schmp_estimators.core.jit import copy_to, kernel, part
 from schmp_estimators.core.lanes import dot
 from schmp_estimators.linear.kernels.homotopy import GAP, OBJECTIVE, STEPS, SUPPORT, WORK, leave, limit_of
 from schmp_estimators.linear.kernels.smooth import (
-    MOST_HALVINGS,
-    RISE,
+    LEVEL,
+    SHARE,
+    SmoothColumns,
+    SmoothRows,
     derive,
-    free_step,
-    is_stale,
+    go_along,
+    look_at_slopes,
     multiply_columns,
     refresh_model,
     rest_of,
-    scale_column,
     settle,
-    slopes_square,
+    total_of,
 )
 from schmp_estimators.linear.kernels.working_set import (
     AIM,
@@ -35,12 +37,14 @@ from schmp_estimators.linear.kernels.working_set import (
     FACTOR,
     RIDGE,
     SLOPE,
+    Room,
     add,
     descend,
     excess_of,
     find_support,
     gap_of,
-    objective_of,
+    larger,
+    penalty_of,
     size_of,
 )
 
@@ -53,95 +57,30 @@ _ROUNDING = 1e-13
 _JOINING = 10
 #: Part of its gap that a step is to leave for the model to be used again, and steps in a row that may gain nothing.
 _SLOW, _IDLE = 0.2, 5
-#: Slope along a direction, as a part of all weights, that is rounding, and as a part of the goal of the gap.
+#: Slope of the intercept, as a part of the loss without coefficients, that is rounding, and as one of the goal.
 _SETTLED, _OF_GOAL = 1e-15, 0.01
-#: Goals of the working set, where its gap does not tell that of all columns, and which part of the one before each is.
-_MOST_GOALS, _CLOSER = 5, 0.1
+#: Further goals of the working set, where its gap does not tell that of all columns, and which part of the one before
+#: each is.
+_MOST_CLOSER, _CLOSER = 5, 0.1
+#: Columns of a record of `follow_smooth_path`, of which the last is the intercept.
+N_RECORDS = 6
+INTERCEPT = N_RECORDS - 1
 
 
 @part
-def _join(columns, room, rows, limit, count, positive):
+def _join(columns, room, rows, limit, count):
     """Let columns with larger gradients join; returns how many there are then, or −1 if there is no room."""
-    vectors, before = room.vectors, count
-    for j in range(columns.factors.shape[0]):
-        if room.places[j] >= 0 or not size_of(room.gradient[j], positive) > limit * columns.factors[j]:
+    vectors, gradient, places, factors, before = room.vectors, room.gradient, room.places, columns.factors, count
+    for j in range(factors.shape[0]):
+        if places[j] >= 0 or not size_of(gradient[j], columns.positive) > limit * factors[j]:
             continue
         if count == room.members.shape[0]:
             return -1
-        room.members[count], room.places[j] = j, count
-        vectors[COEF, count], vectors[FACTOR, count], vectors[RIDGE, count] = 0.0, columns.factors[j], columns.ridges[j]
-        scale_column(columns, room, rows, count)
+        room.members[count], places[j] = j, count
+        vectors[COEF, count], vectors[FACTOR, count], vectors[RIDGE, count] = 0.0, factors[j], columns.ridges[j]
         count += 1
     multiply_columns(columns, room, rows, before, count)
     return count
-
-
-@part
-def _take_slopes(columns, room, rows, penalty, count):
-    """Set the slopes of the members; returns Σ θ²/w and what ridges add to it."""
-    coef, slopes, ridges, square = room.vectors[COEF], room.vectors[SLOPE], room.vectors[RIDGE], 0.0
-    for a in range(count):
-        slopes[a] = dot(columns.values[room.members[a]], rows.slope) - penalty * ridges[a] * coef[a]
-        square += penalty * ridges[a] * coef[a] * coef[a]
-    return square + slopes_square(rows)
-
-
-@part
-def _penalty_of(vectors, penalty, count):
-    """Return the penalty of the coefficients."""
-    total, coef, ridges = objective_of(vectors, 0.0, penalty, count), vectors[COEF], vectors[RIDGE]
-    for a in range(count):
-        total += 0.5 * penalty * ridges[a] * coef[a] * coef[a]
-    return total
-
-
-@part
-def _aim(columns, room, rows, count):
-    """Set the image in the decision values of a step to the coefficients that the model has, and the moves along Z."""
-    vectors, image, n_rows = room.vectors, rows.image, rows.decision.shape[0]
-    coef, earlier, trial = vectors[COEF], vectors[EARLIER], vectors[AIM]
-    for i in range(n_rows):
-        image[i] = 0.0
-    for a in range(count):
-        trial[a] = coef[a]
-        if coef[a] != earlier[a]:
-            add(coef[a] - earlier[a], columns.values[room.members[a]], image, 0, n_rows)
-    for i in range(n_rows):
-        rows.kept[i] = rows.slope[i] - rows.lagged[i] * image[i]
-    for a in range(columns.free.shape[0]):
-        rows.right[a] = dot(columns.free[a], rows.kept)
-    solved = free_step(columns, rows, rows.lagged)
-    for a in range(columns.free.shape[0]):
-        rows.moves[a] = rows.moves[a] if solved else 0.0
-        add(rows.moves[a], columns.free[a], image, 0, n_rows)
-
-
-@part
-def _move(loss, columns, room, rows, penalty, best, goal, count):
-    """Go from the coefficients before to those that the model has, or a part of the way.
-
-    Returns loss and penalty, and whether they are not higher; the point is that before where no part of the way does.
-    """
-    decision, coef, earlier, trial = rows.decision, room.vectors[COEF], room.vectors[EARLIER], room.vectors[AIM]
-    _aim(columns, room, rows, count)
-    copy_to(decision, rows.kept)
-    length = 1.0
-    for _ in range(MOST_HALVINGS):
-        for i in range(decision.shape[0]):
-            decision[i] = rows.kept[i] + length * rows.image[i]
-        for a in range(count):
-            coef[a] = earlier[a] + length * (trial[a] - earlier[a]) if length < 1.0 else trial[a]
-        value = derive(loss, columns, rows)
-        if value + _penalty_of(room.vectors, penalty, count) <= best * (1.0 + RISE):
-            for a in range(rows.level.shape[0]):
-                rows.level[a] += length * rows.moves[a]
-            value = settle(loss, columns, rows, value, goal)
-            return value + _penalty_of(room.vectors, penalty, count), True
-        length *= 0.5
-    copy_to(rows.kept, decision)
-    copy_to(earlier[:count], coef[:count])
-    derive(loss, columns, rows)
-    return best, False
 
 
 @part
@@ -149,8 +88,8 @@ def _set_model(room, penalty, square, count):
     """Set what descent needs of the quadratic model at the coefficients; returns its energy."""
     vectors, energy = room.vectors, square
     coef, aims, slopes, ridges = vectors[COEF], vectors[AIM], vectors[SLOPE], vectors[RIDGE]
+    copy_to(coef, vectors[EARLIER])
     for a in range(count):
-        vectors[EARLIER, a] = coef[a]
         aims[a] = slopes[a] + penalty * ridges[a] * coef[a]
     for a in range(count):
         if coef[a] != 0.0:
@@ -161,25 +100,63 @@ def _set_model(room, penalty, square, count):
 
 
 @part
-def _improve(loss, columns, room, rows, penalty, best, goal, settled, most, count, positive, record):
+def _combine(columns, room, factors, out, count):
+    """Add to `out` what columns of members come to."""
+    for a in range(count):
+        if factors[a] != 0.0:
+            add(factors[a], columns.values[room.members[a]], out, 0, out.shape[0])
+
+
+@part
+def _move(loss, columns, room, rows, penalty, best, goal, count):
+    """Go from the coefficients before to those that the model has, or a part of the way.
+
+    Returns loss and penalty, and whether they are not higher; the point is that before where no part of the way does.
+    """
+    image, slope, lagged, vectors, push = rows.image, rows.slope, rows.lagged, room.vectors, 0.0
+    coef, earlier, change, aims = vectors[COEF], vectors[EARLIER], vectors[SLOPE], vectors[AIM]
+    for i in range(image.shape[0]):
+        image[i] = 0.0
+    for a in range(count):
+        change[a], aims[a] = coef[a] - earlier[a], coef[a]
+    _combine(columns, room, change, image, count)
+    for i in range(image.shape[0]):
+        push += slope[i] - lagged[i] * image[i]
+    push *= rows.level[SHARE]
+    for i in range(image.shape[0]):
+        image[i] += push
+    value, length = go_along(loss, columns, room, rows, penalty, best, push, count)
+    if length == 0.0:
+        return best, False
+    cost = penalty_of(vectors, penalty, count)
+    return settle(loss, columns, room, rows, value - cost, goal) + cost, True
+
+
+@part
+def _improve(loss, columns, room, rows, penalty, best, goal, settled, most, count, record):
     """Make Newton steps on the working set until its gap, about, is at most `goal`, or falls no more."""
     vectors, n_rows = room.vectors, rows.slope.shape[0]
+    coef, slopes, ridges = vectors[COEF], vectors[SLOPE], vectors[RIDGE]
     previous, least, idle, fresh = np.inf, np.inf, 0, False
     while record[STEPS] < most and idle < _IDLE:
-        square = _take_slopes(columns, room, rows, penalty, count)
+        square, stale = look_at_slopes(rows)
+        for a in range(count):
+            ridge = penalty * ridges[a] * coef[a]
+            slopes[a] = dot(columns.values[room.members[a]], rows.slope) - ridge
+            square += ridge * coef[a]
         record[WORK] += float(count * n_rows)
-        excess = excess_of(vectors[SLOPE], vectors[FACTOR], penalty, count, positive)
+        excess = excess_of(slopes, vectors[FACTOR], penalty, count, columns.positive)
         gap = gap_of(vectors, square, excess, penalty, count)
         if gap <= goal:
             break
         idle = 0 if gap < least else idle + 1
-        least = min(gap, least)
-        if gap > _SLOW * previous or is_stale(rows):
+        least = gap if gap < least else least
+        if stale or gap > _SLOW * previous:
             refresh_model(columns, room, rows, count)
             record[WORK] += 0.5 * float(count) * float(count * n_rows)
             fresh = True
         energy = _set_model(room, penalty, square, count)
-        record[WORK] += descend(room, energy, penalty, max(_MODEL * goal, _ENOUGH * gap), count, positive)
+        record[WORK] += descend(room, energy, penalty, larger(_MODEL * goal, _ENOUGH * gap), count, columns.positive)
         best, moved = _move(loss, columns, room, rows, penalty, best, settled, count)
         record[STEPS] += 1.0
         if not moved and fresh:
@@ -188,133 +165,148 @@ def _improve(loss, columns, room, rows, penalty, best, goal, settled, most, coun
 
 
 @part
-def _look(loss, columns, room, rows, settled, count):
-    """Compute decision values and the gradient over all columns anew; returns the loss."""
-    decision = rows.decision
+def _look(loss, columns, room, rows, penalty, settled, count, record):
+    """Compute decision values and the gradient over all columns, less that of ridges, anew; records the objective."""
+    decision, coef, gradient, ridges = rows.decision, room.vectors[COEF], room.gradient, room.vectors[RIDGE]
     for i in range(decision.shape[0]):
-        decision[i] = 0.0
-    for a in range(columns.free.shape[0]):
-        add(rows.level[a], columns.free[a], decision, 0, decision.shape[0])
+        decision[i] = rows.level[LEVEL]
+    _combine(columns, room, coef, decision, count)
+    value = settle(loss, columns, room, rows, derive(loss, columns, rows), settled)
+    for j in range(gradient.shape[0]):
+        gradient[j] = dot(columns.values[j], rows.slope)
     for a in range(count):
-        if room.vectors[COEF, a] != 0.0:
-            add(room.vectors[COEF, a], columns.values[room.members[a]], decision, 0, decision.shape[0])
-    value = settle(loss, columns, rows, derive(loss, columns, rows), settled)
-    for j in range(room.gradient.shape[0]):
-        room.gradient[j] = dot(columns.values[j], rows.slope)
-    return value
+        gradient[room.members[a]] -= penalty * ridges[a] * coef[a]
+    record[WORK] += float(columns.values.size)
+    record[OBJECTIVE] = value + penalty_of(room.vectors, penalty, count)
 
 
 @part
-def _certify(loss, columns, room, rows, penalty, value, count, positive, exactly, record):
-    """Record objective and gap, from the gradient over all columns; a gap that need not be exact is of second order."""
-    vectors, gradient, ridged, left, furthest = room.vectors, room.gradient, 0.0, 0.0, 1.0
-    coef, slopes, ridges = vectors[COEF], vectors[SLOPE], vectors[RIDGE]
+def _certify(loss, columns, room, rows, penalty, count, exactly, record):
+    """Record the gap, from the gradient over all columns; one that need not be exact is of second order."""
+    vectors, gradient = room.vectors, room.gradient
+    coef, slopes, ridges, square = vectors[COEF], vectors[SLOPE], vectors[RIDGE], 0.0
     for a in range(count):
-        ridge = penalty * ridges[a] * coef[a]
-        gradient[room.members[a]] -= ridge
         slopes[a] = gradient[room.members[a]]
-        ridged += ridge * coef[a]
-    excess = excess_of(gradient, columns.factors, penalty, gradient.shape[0], positive)
-    for a in range(count):
-        gradient[room.members[a]] += penalty * ridges[a] * coef[a]
-    for a in range(rows.level.shape[0]):
-        left = max(left, abs(dot(columns.free[a], rows.slope)))
-        furthest = max(furthest, abs(rows.level[a]))
+        square += penalty * ridges[a] * coef[a] * coef[a]
     if not exactly:
-        gap = gap_of(vectors, ridged + slopes_square(rows), excess, penalty, count)
-    elif excess > 1.0:
-        gap = gap_of(vectors, ridged, excess, penalty, count) + rest_of(loss, columns, rows, 1.0 / excess)
-    else:
-        gap = gap_of(vectors, 0.0, excess, penalty, count)
-    # slopes along Z that are not zero lower the bound by their product with c, of this point or of the best one
-    record[GAP] = gap + 2.0 * left * furthest
-    record[OBJECTIVE] = value + _penalty_of(vectors, penalty, count)
+        square += look_at_slopes(rows)[0]
+    excess = excess_of(gradient, columns.factors, penalty, gradient.shape[0], columns.positive)
+    gap = gap_of(vectors, square, excess, penalty, count)
+    if exactly and excess > 1.0:
+        gap += rest_of(loss, columns, rows, 1.0 / excess)
+    if columns.fit_intercept:  # a slope that is not zero lowers the bound by its product with b, here or at the best
+        gap += 2.0 * abs(total_of(rows.slope)) * larger(1.0, abs(rows.level[LEVEL]))
+    record[GAP] = gap
 
 
 @part
-def _settled_for(columns, rows, goal):
-    """Return how small slopes along Z have to be beside a gap."""
-    furthest, weight = 1.0, 0.0
-    for a in range(rows.level.shape[0]):
-        furthest = max(furthest, abs(rows.level[a]))
-    for i in range(columns.weights.shape[0]):
-        weight += columns.weights[i]
-    return max(_OF_GOAL * goal / furthest, _SETTLED * weight)
-
-
-@part
-def _solve_for(loss, columns, room, rows, positive, penalty, bound, goal, most, value, count, record):
+def _solve_for(loss, columns, room, rows, penalty, bound, goal, settled, most, count, record):
     """Solve for one penalty from a point that has been looked at; returns the number of members, −1 if full."""
-    inner, settled = _INNER * goal, _settled_for(columns, rows, goal)
-    for _ in range(_MOST_GOALS):
-        while record[GAP] > goal and record[STEPS] < most:
-            before = count
-            limit = limit_of(columns, room, bound, _JOINING + 2 * count, positive)
-            count = _join(columns, room, rows, limit, count, positive)
+    inner, closer = _INNER * goal, 0
+    while True:
+        before = count
+        if record[GAP] > goal:
+            limit = limit_of(columns.factors, room, bound, _JOINING + 2 * count, columns.positive)
+            count = _join(columns, room, rows, limit, count)
             if count < 0:
                 return count
-            if count == before and bound == penalty:
-                break
-            best = record[OBJECTIVE]
-            enough = max(inner, _OF_GAP * record[GAP])
-            _improve(loss, columns, room, rows, penalty, best, enough, settled, most, count, positive, record)
-            value = _look(loss, columns, room, rows, settled, count)
-            record[WORK] += float(columns.values.size)
-            _certify(loss, columns, room, rows, penalty, value, count, positive, False, record)
-            bound = penalty
-        _certify(loss, columns, room, rows, penalty, value, count, positive, True, record)
-        if record[GAP] <= goal or record[STEPS] >= most:
-            break
-        inner *= _CLOSER
-        best = record[OBJECTIVE]
-        _improve(loss, columns, room, rows, penalty, best, inner, settled, most, count, positive, record)
-        value = _look(loss, columns, room, rows, settled, count)
-    return count
+        enough = larger(inner, _OF_GAP * record[GAP])
+        if record[GAP] <= goal or record[STEPS] >= most or (count == before and bound == penalty):
+            _certify(loss, columns, room, rows, penalty, count, True, record)
+            if record[GAP] <= goal or record[STEPS] >= most or closer == _MOST_CLOSER:
+                return count
+            inner *= _CLOSER
+            enough, closer = inner, closer + 1
+        _improve(loss, columns, room, rows, penalty, record[OBJECTIVE], enough, settled, most, count, record)
+        _look(loss, columns, room, rows, penalty, settled, count, record)
+        _certify(loss, columns, room, rows, penalty, count, False, record)
+        bound = penalty
 
 
-@kernel
-def follow_smooth_path(
-    loss, columns, energy, positive, penalties, goals, part_of_step, most, room, rows, start, coefs, levels, records
-):
-    """Solve for falling penalties λ > 0; returns how many have been solved for: not all if there is no more room.
-
-    `energy` is the loss without coefficients.  A gap is to be at most ``goals[t]``, and at most `part_of_step` of what
-    the solution before has at this λ; ``most[t]`` limits Newton steps.  `start` (p,) and ``rows.level`` (k,) are the
-    first coefficients.  Overwritten are `room` and `rows`, and rows of `coefs` (n_penalties, p), which are zero before,
-    of `levels` (n_penalties, k), and of `records`: gap, objective, Newton steps, multiply–adds, size of the support.
-    """
-    vectors, last, count = room.vectors, penalties[0], 0
-    for i in range(rows.decision.shape[0]):
-        rows.curvature[i] = columns.weights[i]
+@part
+def _begin(columns, room, rows, start):
+    """Let columns with a coefficient join; returns how many there are, or −1 if there is no room."""
+    copy_to(columns.weights, rows.curvature)
     refresh_model(columns, room, rows, 0)
     for j in range(start.shape[0]):
         room.places[j] = -1
-        room.gradient[j] = start[j]
-    count = _join(columns, room, rows, 0.0, 0, False)
+        room.gradient[j] = abs(start[j])
+    count = _join(columns, room, rows, 0.0, 0)
+    for a in range(count):
+        room.vectors[COEF, a] = start[room.members[a]]
+    return count
+
+
+@part
+def _follow(loss, columns, room, rows, energy, asked, part_of_step, most, start, coefs, records):
+    vectors, last, objective, settled = room.vectors, asked[0, 0], 0.0, np.inf
+    if columns.fit_intercept:
+        settled = larger(_OF_GOAL * asked[1, 0], _SETTLED * energy)
+    count = _begin(columns, room, rows, start)
     if count < 0:
         return 0
-    for a in range(count):
-        vectors[COEF, a] = start[room.members[a]]
-    value = _look(loss, columns, room, rows, _settled_for(columns, rows, goals[0]), count)
-    for t in range(penalties.shape[0]):
-        penalty, record, goal = penalties[t], records[t], goals[t]
-        record[STEPS], record[WORK] = 0.0, 0.0
+    for t in range(asked.shape[1]):
+        penalty, goal, record = asked[0, t], asked[1, t], records[t]
+        if t == 0:
+            _look(loss, columns, room, rows, penalty, settled, count, record)
+            objective = record[OBJECTIVE]
+        for a in range(count):
+            room.gradient[room.members[a]] += (last - penalty) * vectors[RIDGE, a] * vectors[COEF, a]
+        objective += penalty_of(vectors, penalty, count) - penalty_of(vectors, last, count)
+        record[OBJECTIVE], record[STEPS], record[WORK] = objective, 0.0, 0.0
         if count > 2 * find_support(room, count) + _JOINING:
             count = leave(room, count)
             for i in range(count):
                 copy_to(rows.scaled[room.support[i]], rows.scaled[i])
-        _certify(loss, columns, room, rows, penalty, value, count, positive, False, record)
+        _certify(loss, columns, room, rows, penalty, count, False, record)
         if penalty < last:
-            goal = min(goal, max(part_of_step * record[GAP], _ROUNDING * energy))
-        bound = max(2.0 * penalty - last, 0.5 * penalty)
-        given = penalty, bound, goal, most[t], value, count
-        count = _solve_for(loss, columns, room, rows, positive, *given, record)
+            nearer = larger(part_of_step * record[GAP], _ROUNDING * energy)
+            goal = nearer if nearer < goal else goal
+        if columns.fit_intercept:
+            settled = larger(_OF_GOAL * goal / larger(1.0, abs(rows.level[LEVEL])), _SETTLED * energy)
+        bound = larger(2.0 * penalty - last, 0.5 * penalty)
+        count = _solve_for(loss, columns, room, rows, penalty, bound, goal, settled, most[t], count, record)
         if count < 0:
             return t
-        record[SUPPORT] = find_support(room, count)
+        record[SUPPORT], record[INTERCEPT] = find_support(room, count), rows.level[LEVEL]
         for a in range(count):
             coefs[t, room.members[a]] = vectors[COEF, a]
-        copy_to(rows.level, levels[t])
-        value = record[OBJECTIVE] - _penalty_of(vectors, penalty, count)
-        last = penalty
-    return penalties.shape[0]
+        last, objective = penalty, record[OBJECTIVE]
+    return asked.shape[1]
+
+
+@part
+def _solve_all(
+    loss, values, samples, shape, kinds, energy, asked, part_of_step, most, room, rows, start, coefs, records
+):
+    """Hand over everything by its address."""
+    matrices, numbers, places, vectors, gradient = room
+    of_rows, scaled, level = rows
+    columns = SmoothColumns(values, samples[0], samples[1], shape[0], shape[1], shape[2], kinds[0], kinds[1])
+    return _follow(
+        loss, handed(columns),
+        handed(Room(matrices[0], matrices[1], numbers[0], numbers[1], places, vectors, gradient)),
+        handed(SmoothRows(
+            of_rows[0], of_rows[1], of_rows[2], of_rows[3], of_rows[4], of_rows[5], of_rows[6], of_rows[7],
+            scaled, level,
+        )),
+        energy, asked, part_of_step, most, start, coefs, records,
+    )  # fmt: skip
+
+
+@kernel
+def follow_smooth_path(
+    loss, values, samples, shape, kinds, energy, asked, part_of_step, most, room, rows, start, coefs, records
+):
+    """Solve for falling penalties λ > 0; returns how many have been solved for: not all if there is no more room.
+
+    `values` (p, n) are the columns of X, `samples` (2, n) y and s, `shape` (3, p) factors f, ridges ρ and Σ s x², and
+    `kinds` whether there is an intercept, and whether coefficients are ≥ 0.  `energy` is the loss without coefficients.
+    `asked` (2, n_penalties) are λ and goals of the gap; one is to be at most `part_of_step` of what the solution before
+    has at this λ, too; ``most[t]`` limits Newton steps.  `start` (p,) and ``rows.level[0]`` are the first coefficients
+    and intercept.  Overwritten are `room` and `rows`, and rows of `coefs` (n_penalties, p), which are zero before, and
+    of `records` (n_penalties, N_RECORDS): gap, objective, Newton steps, multiply–adds, size of the support, intercept.
+    """
+    return _solve_all(
+        loss, values, samples, shape, kinds, energy, asked, part_of_step, most, room, rows, start, coefs, records
+    )

@@ -20,6 +20,18 @@ N_VECTORS = 9
 COEF, EARLIER, SLOPE, AIM, FACTOR, RIDGE, _STEP, _MOVE, _TRIAL = range(N_VECTORS)
 
 
+class Space(NamedTuple):
+    """Arrays that a `Room` for a working set of m of p columns consists of."""
+
+    #: (2, m, m) and (2, m)
+    matrices: np.ndarray
+    numbers: np.ndarray
+    #: (p,), (N_VECTORS, m) and (p,)
+    places: np.ndarray
+    vectors: np.ndarray
+    gradient: np.ndarray
+
+
 class Room(NamedTuple):
     """Room for a working set of m columns."""
 
@@ -33,8 +45,7 @@ class Room(NamedTuple):
     places: np.ndarray
     #: (N_VECTORS, m) what belongs to members
     vectors: np.ndarray
-    #: (n,) r, and (p,) X̃ᵀr, less the slope of ridges
-    residual: np.ndarray
+    #: (p,) X̃ᵀr, less the slope of ridges
     gradient: np.ndarray
 
 
@@ -43,6 +54,12 @@ def add(factor, row, out, start, stop):
     """Add factor·row to `out`, from one place to another."""
     for k in range(start, stop):
         out[k] += factor * row[k]
+
+
+@inlined
+def larger(one, other):
+    """Return the larger number; Python's function takes numba five times as long."""
+    return one if one > other else other
 
 
 @inlined
@@ -66,7 +83,7 @@ def gap_of(vectors, square, excess, penalty, count):
     """Return the duality gap at the dual point r/excess: a sum of terms that are not negative but for rounding."""
     coef, slopes, factors = vectors[COEF], vectors[SLOPE], vectors[FACTOR]
     scale = 1.0 / excess
-    gap = 0.5 * (1.0 - scale) ** 2 * square
+    gap = 0.5 * (1.0 - scale) * (1.0 - scale) * square
     for a in range(count):
         if coef[a] != 0.0:
             gap += penalty * factors[a] * abs(coef[a]) - scale * coef[a] * slopes[a]
@@ -79,6 +96,15 @@ def objective_of(vectors, square, penalty, count):
     total, coef, factors = 0.5 * square, vectors[COEF], vectors[FACTOR]
     for a in range(count):
         total += penalty * factors[a] * abs(coef[a])
+    return total
+
+
+@part
+def penalty_of(vectors, penalty, count):
+    """Return the penalty of the coefficients, with ridges."""
+    total, coef, factors, ridges = 0.0, vectors[COEF], vectors[FACTOR], vectors[RIDGE]
+    for a in range(count):
+        total += penalty * (factors[a] * abs(coef[a]) + 0.5 * ridges[a] * coef[a] * coef[a])
     return total
 
 
