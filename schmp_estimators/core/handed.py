@@ -10,13 +10,11 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.core.datamodel.models import OpaqueModel
-from numba.core.datamodel.registry import register_default
-from numba.core.imputils import lower_getattr_generic
-from numba.core.typing.templates import AttributeTemplate, infer_getattr
-from numba.extending import intrinsic
+from numba.core.typing.templates import AttributeTemplate
+from numba.extending import infer_getattr, intrinsic, lower_getattr_generic, models, register_model
 
-from schmp_estimators.core.lowering import DATA, SHAPE, array_of
+#: Members of an array, as LLVM has them.
+_MEMINFO, _PARENT, _NITEMS, _ITEMSIZE, _DATA, _SHAPE, _STRIDES = range(7)
 
 
 class Handed(types.Type):
@@ -27,14 +25,14 @@ class Handed(types.Type):
         super().__init__(f"Handed({kind})")
 
 
-register_default(Handed)(OpaqueModel)
+register_model(Handed)(models.OpaqueModel)
 
 
 @infer_getattr
 class _Fields(AttributeTemplate):
     key = Handed
 
-    def generic_resolve(self, handed: Handed, name: str) -> Any:
+    def generic_resolve(self, handed: Handed, name: str) -> Any:  # type: ignore[override]
         """Return the type of a field."""
         fields = handed.kind.fields
         return handed.kind.types[fields.index(name)] if name in fields else None
@@ -64,7 +62,28 @@ def handed(typing_context: Any, values: Any) -> Any:
     return Handed(values)(values), generate
 
 
-@lower_getattr_generic(Handed)
+def _array_of(context: Any, builder: Any, kind: Any, data: Any, shape: list[Any]) -> Any:
+    """Return an array whose numbers are neighbours in memory; nobody owns it, and no references are counted."""
+    struct = context.get_value_type(kind)
+    size = context.get_abi_sizeof(context.get_data_type(kind.dtype))
+    strides = [ir.Constant(shape[0].type, size)]
+    for length in reversed(shape[1:]):
+        strides.insert(0, builder.mul(strides[0], length))
+    count = shape[0]
+    for length in shape[1:]:
+        count = builder.mul(count, length)
+    found = ir.Constant(struct, ir.Undefined)
+    nobody = [(place, ir.Constant(struct.elements[place], None)) for place in (_MEMINFO, _PARENT)]
+    whole = (_NITEMS, count), (_ITEMSIZE, ir.Constant(shape[0].type, size)), (_DATA, data)
+    for place, value in (*nobody, *whole):
+        found = builder.insert_value(found, value, place)
+    for axis, (length, stride) in enumerate(zip(shape, strides, strict=True)):
+        found = builder.insert_value(found, length, (_SHAPE, axis))
+        found = builder.insert_value(found, stride, (_STRIDES, axis))
+    return found
+
+
+@lower_getattr_generic(Handed)  # type: ignore[untyped-decorator]
 def _load(context: Any, builder: Any, handed: Handed, address: Any, name: str) -> Any:
     """Emit the loads of a field."""
     kind, place = handed.kind, handed.kind.fields.index(name)
@@ -78,5 +97,5 @@ def _load(context: Any, builder: Any, handed: Handed, address: Any, name: str) -
         value.set_metadata("invariant.load", builder.module.add_metadata([]))
         return value
 
-    shape = [load(SHAPE, axis) for axis in range(array.ndim)]
-    return array_of(context, builder, array, load(DATA), shape)
+    shape = [load(_SHAPE, axis) for axis in range(array.ndim)]
+    return _array_of(context, builder, array, load(_DATA), shape)

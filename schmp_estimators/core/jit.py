@@ -29,8 +29,6 @@ from numba.core.types import unliteral
 from numba.core.types.functions import BaseFunction
 from numba.extending import overload
 
-from schmp_estimators.core.lowering import ShortLowering
-
 logger = logging.getLogger(__name__)
 
 #: What the last bytes of a file begin with, which the checksum of all before them follows.
@@ -129,7 +127,7 @@ class _PartLibrary(_KernelLibrary):
     def finalize(self) -> None:
         """Leave what it calls to the kernels, too."""
         self.called, self._linking_libraries = self._linking_libraries, []
-        CPUCodeLibrary.finalize(self)  # type: ignore[no-untyped-call]
+        CPUCodeLibrary.finalize(self)
 
     def _optimize_final_module(self) -> None:
         pass
@@ -163,8 +161,7 @@ class _Compiler(Compiler):
         self.state.library = self.library(codegen, name)
         self.state.library.enable_object_caching()
         (passes,) = super().define_pipelines()  # type: ignore[no-untyped-call]
-        kept = [one for one in passes.passes if one[0] not in _UNUSED]
-        passes.passes = [(_OURS.get(one, one), text) for one, text in kept]
+        passes.passes = [one for one in passes.passes if one[0] not in _UNUSED]
         return [passes]
 
 
@@ -181,7 +178,6 @@ _UNUSED = (
     typed_passes.NoPythonSupportedFeatureValidation,
     typed_passes.DumpParforDiagnostics,
 )
-_OURS = {typed_passes.NativeLowering: ShortLowering}
 
 
 #: What an operator or a function returns for the types of some arguments.

@@ -96,7 +96,8 @@ class SmoothProblem(ProblemAtHand):
         columns, count = self.rows.columns, len(penalties)
         samples, asked = np.stack([self.rows.responses[target], self.rows.weights]), np.stack([penalties, goals])
         given = self.loss, columns, samples, self._shape, self._kinds, self.square(target), asked, part_of_step, most
-        size, follow = first_room(*columns.shape, start), compiled_for(self.loss, follow_smooth_path)
+        (n_columns, n_rows), follow = columns.shape, compiled_for(self.loss, follow_smooth_path)
+        size = first_room(n_columns, n_rows, start)
         while True:
             coefs, records, levels = np.zeros((count, len(start))), np.zeros((count, N_RECORDS)), np.zeros(N_LEVELS)
             levels[0], room = level, make_room(size, len(start))
