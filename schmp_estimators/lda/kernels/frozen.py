@@ -130,7 +130,9 @@ def aligned(size: int) -> NDArray[np.float32]:
 @maker
 def _zeros_of_lines(size):
     """Return zeros that begin with a line of the cache."""
-    whole = np.zeros(size + LANES, np.float32)
+    whole = np.empty(size + LANES, np.float32)
+    for i in range(len(whole)):  # `np.zeros` takes longer to compile
+        whole[i] = 0.0
     start = (-(np.int64(whole.ctypes.data) >> 2)) & (LANES - 1)
     return whole[start : start + size]
 

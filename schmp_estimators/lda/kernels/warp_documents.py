@@ -145,7 +145,7 @@ def sample_documents(first, last, shard, tokens, inverse, alpha, key, totals, st
         Document-topic prior.
     key : uint64
         Stream of this sweep's document pass.
-    totals : (K,) int32, or int64 where that is too short
+    totals : (K,) int64
         Mutated: the tokens' new topics are added.
     steps : tuple
         As many numbers as proposals.
@@ -226,7 +226,7 @@ def start_documents(first, last, shard, saved, tokens, alpha, key, totals, steps
         Document-topic prior.
     key : uint64
         Stream of the last sweep's document pass.
-    totals : (K,) int32, or int64 where that is too short
+    totals : (K,) int64
         Mutated: the tokens' topics are added.
     steps : tuple
         As many numbers as proposals.

@@ -62,21 +62,12 @@ def beta_of(seeds, word, topic, beta):
 # Gibbs sampling: what the seeds of a word weigh for a token, given the counts of its document.
 
 
-@where_given(lambda seeds, word, skipped, n_dk, alpha, inverse: 0.0)
-def sum_seeds(seeds, word, skipped, n_dk, alpha, inverse):
-    """Return the sum of ``seed * (n_dk + alpha) * inverse`` over the seeds of a word, one topic left out."""
-    total, at = 0.0, seeds.number[word]
-    if at >= 0:
-        for i in range(seeds.ptr[at], seeds.ptr[at + 1]):
-            k = np.uint64(seeds.topic[i])
-            if k != skipped:
-                total += seeds.weight[i] * (n_dk[k] + alpha[k]) * inverse[k]
-    return total
-
-
-@where_given(lambda seeds, word, skipped, n_dk, alpha, inverse, point: skipped)
+@where_given(lambda seeds, word, skipped, n_dk, alpha, inverse, point: (skipped, 0.0))
 def find_seed(seeds, word, skipped, n_dk, alpha, inverse, point):
-    """Return the topic (uint64) in which `point` lies of the sum of `sum_seeds`; the last if rounding leads beyond."""
+    """Return the topic (uint64) in which `point` lies of the sum of ``seed * (n_dk + alpha) * inverse`` over the seeds.
+
+    One topic is left out.  Returned is also the sum up to there.  A point beyond all finds the last topic.
+    """
     found, before, at = skipped, 0.0, seeds.number[word]
     if at >= 0:
         for i in range(seeds.ptr[at], seeds.ptr[at + 1]):
@@ -86,7 +77,7 @@ def find_seed(seeds, word, skipped, n_dk, alpha, inverse, point):
                 before += seeds.weight[i] * (n_dk[k] + alpha[k]) * inverse[k]
                 if before > point:
                     break
-    return found
+    return found, before
 
 
 # Proposals of a word: a draw from its prior.

@@ -15,42 +15,34 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At, Stage, each, exchanges, observes
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordBlock
 from schmp_estimators.lda.data.met_shards import words_at_home
-from schmp_estimators.lda.data.partition import cut_jobs
 from schmp_estimators.lda.data.tokens import Layout
 from schmp_estimators.lda.data.topic_rows import rows_of_lists, stack_rows
 from schmp_estimators.lda.kernels import warp_documents
 from schmp_estimators.lda.kernels.document_priors import TopicPriors, topic_priors
 from schmp_estimators.lda.kernels.warp import pieces_of, sample_words
 from schmp_estimators.lda.programs.blocks import WordPart, combine_parts, make_parts, rows_of_tokens
-from schmp_estimators.lda.programs.learning import Learned
+from schmp_estimators.lda.programs.frozen_counts import FrozenCountsLDA, FrozenModel
 from schmp_estimators.lda.programs.seeds import seeds_of_words
-from schmp_estimators.lda.programs.topics import Measured, TopicProgram, topic_dtype
+from schmp_estimators.lda.programs.topics import Measured, topic_dtype
 from schmp_estimators.lda.programs.warp_values import (
     MetWords,
     WarpAnswer,
-    WarpModel,
     WarpPiece,
-    WarpReport,
     WarpState,
     Words,
 )
 
-#: A job has at least this many tokens, and a shard at most this many jobs in a pass.
-MIN_JOB, MAX_JOBS = 1 << 17, 16
 #: Which stream of random numbers: a pass of a sweep; the first topics have the next ones.
 _WORDS, _DOCUMENTS = range(2)
-#: The totals of a state that has reported them.
-_REPORTED = freeze(np.zeros(0, np.int32))
 
 
 @dataclass(frozen=True)
-class WarpLDA(TopicProgram[WarpState, WarpModel]):
+class WarpLDA(FrozenCountsLDA[WarpState]):
     """Latent Dirichlet allocation by Metropolis–Hastings with counts frozen during a pass.
 
     Parameters
@@ -63,9 +55,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
     """
 
     sampler: ClassVar[str] = "warp"
-    partition_invariant: ClassVar[bool] = True
     rotates: ClassVar[bool] = False
-    begins_tempered: ClassVar[bool] = True
     options: ClassVar[tuple[str, ...]] = ("mh_steps",)
 
     mh_steps: int = 2
@@ -78,8 +68,8 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         """Return the word pass and the document pass, in one stage where there is one shard."""
         looking = self.looking(sweep, n_shards)
         if n_shards == 1:
-            return [each(self.sample, reports=True), *looking]
-        documents = each(self.sample_documents, reports=True, merge=self.merge)
+            return [each(self.sample), *looking]
+        documents = each(self.sample_documents, merge=self.merge)
         words = exchanges(self.sample_words, split=self.split)
         return [words, documents, *looking]
 
@@ -95,18 +85,18 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[WarpState, dict[int, Any]]:
         """Return topics that were saved in document order, with what a document pass leaves."""
         tokens, steps = np.empty((len(at.shard.place), 1 + self.mh_steps), saved.dtype), self._steps
-        prior, jobs = self._document_prior(at.sweep, self.alphas_before(at)), self._jobs(at.shard.doc_ptr)
+        prior, jobs = self._document_prior(at.sweep, self.alphas_before(at)), self.jobs(at.shard.doc_ptr)
         topic, key = freeze(saved), stream_key(self.seed, at.sweep, _DOCUMENTS)
 
         def work(job: tuple[int, int]) -> NDArray[np.signedinteger]:
-            totals = self._no_totals(tokens)
+            totals = np.zeros(self.n_components, np.int64)
             warp_documents.start_documents(*job, at.shard, topic, tokens.reshape(-1), prior, key, totals, steps)
             return totals
 
         return WarpState(tokens, np.sum(at.each(work, jobs), axis=0)), {}
 
-    def sample(self, at: At, state: WarpState) -> tuple[WarpState, WarpReport]:
-        """Do both passes of a single shard, and report."""
+    def sample(self, at: At, state: WarpState) -> WarpState:
+        """Do both passes of a single shard."""
         shard = at.shard
         pieces = freeze(pieces_of(state.tokens, shard.word_ptr))
         words = Words(pieces, shard.word_first, None, shard.fixed, self.seeds_of(shard))
@@ -123,7 +113,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         moved = self._pass_words(at, [(words, met.ptr)], met.tokens[0])
         return [*map(WarpAnswer, repeat(block), met.tokens, chain([moved], repeat(0)))]
 
-    def sample_documents(self, at: At, state: WarpState, answers: Sequence[WarpAnswer]) -> tuple[WarpState, WarpReport]:
+    def sample_documents(self, at: At, state: WarpState, answers: Sequence[WarpAnswer]) -> WarpState:
         """Take what owners have sampled, do the word pass of the other words with their rows, and the document pass."""
         for met, answer in zip(_met_tokens(at.shard), answers, strict=True):
             if answer.tokens.ctypes.data != state.tokens[met].ctypes.data:  # else they are there, in a file
@@ -145,59 +135,33 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
     ) -> int:
         """Do the word pass of words, given with their offsets, whose tokens are like those given; return the moves."""
         prior, key = np.float32(self.priors(at.sweep, at.model)[1]), stream_key(self.seed, at.sweep, _WORDS)
-        given = tokens[:0].reshape(-1), at.model.inverse, prior, key, at.sweep == 0, self._steps
+        given = tokens[:0].reshape(-1), self._inverse(at), prior, key, at.sweep == 0, self._steps
 
         def work(job: tuple[Words, int, int]) -> int:
             words, first, last = job
             moved: int = sample_words(first, last, *words, *given)
             return moved
 
-        return sum(at.each(work, [(words, *job) for words, ptr in some for job in self._jobs(ptr)]))
+        return sum(at.each(work, [(words, *job) for words, ptr in some for job in self.jobs(ptr)]))
 
-    def _finish(self, at: At, state: WarpState, moved_by_words: int) -> tuple[WarpState, WarpReport]:
-        """Do the document pass; return a state without what is reported, which would be copied, and the report."""
+    def _finish(self, at: At, state: WarpState, moved_by_words: int) -> WarpState:
+        """Do the document pass."""
         tokens, prior = state.tokens.reshape(-1), self._document_prior(at.sweep, self.alphas(at.sweep, at.model))
-        key = stream_key(self.seed, at.sweep, _DOCUMENTS)
+        key, inverse = stream_key(self.seed, at.sweep, _DOCUMENTS), self._inverse(at)
 
         def work(job: tuple[int, int]) -> tuple[NDArray[np.signedinteger], int]:
-            totals = self._no_totals(state.tokens)
-            given = *job, at.shard, tokens, at.model.inverse, prior, key, totals, self._steps
+            totals = np.zeros(self.n_components, np.int64)
+            given = *job, at.shard, tokens, inverse, prior, key, totals, self._steps
             return totals, warp_documents.sample_documents(*given)
 
-        totals, moved = zip(*at.each(work, self._jobs(at.shard.doc_ptr)), strict=True)
-        return WarpState(state.tokens, _REPORTED), self._reported(at, sum(totals), (moved_by_words, sum(moved)))
+        totals, moved = zip(*at.each(work, self.jobs(at.shard.doc_ptr)), strict=True)
+        return WarpState(state.tokens, sum(totals), (moved_by_words, sum(moved)))
 
-    def _no_totals(self, tokens: NDArray[np.signedinteger]) -> NDArray[np.signedinteger]:
-        """Return what so many tokens can be counted in: (K,) zeros."""
-        return np.zeros(self.n_components, np.int32 if len(tokens) <= np.iinfo(np.int32).max else np.int64)
-
-    def report(self, at: At, state: WarpState) -> WarpReport:
-        """Return the topic totals before the first sweep."""
-        return self._reported(at, state.totals, (0, 0))
-
-    def _reported(self, at: At, totals: NDArray[np.integer], moved: tuple[int, int]) -> WarpReport:
-        return WarpReport(self.with_fixed(at, totals.astype(np.int64)), moved, at.sweep + 1)
-
-    def merge(self, report: WarpReport, other: WarpReport) -> WarpReport:
-        """Add up what two shards report."""
-        return tree_sum((report, other))._replace(sweep=report.sweep)
-
-    def summed(self, model: WarpModel | None, reports: Sequence[Any]) -> WarpModel:
-        """Add up the topic totals, which all passes of the next sweep read."""
-        total, moved, _ = tree_sum(reports)
-        learned, inverse = model.learned if model else Learned(), self._inverse(total, reports[0].sweep, model)
-        return WarpModel(total, inverse, moved, (), learned, learned)
-
-    def with_measured(self, model: WarpModel, measured: Sequence[Measured]) -> WarpModel:
-        """Return the model with what has been measured; a learned topic-word prior changes what topics weigh."""
-        found = super().with_measured(model, measured)
-        return found._replace(inverse=self._inverse(found.topic_total, measured[0].sweep + 1, found))
-
-    def _inverse(self, total: NDArray[np.integer], sweep: int, model: WarpModel | None) -> NDArray[np.float32]:
-        """Return ``1 / (n_k + V beta)`` with the topic-word prior of a sweep, rounded as kernels take it."""
-        smooth = self.n_words * np.float64(np.float32(self.priors(sweep, model)[1]))
+    def _inverse(self, at: At) -> NDArray[np.float32]:
+        """Return ``1 / (n_k + V beta)``, rounded as kernels take it."""
+        smooth = self.n_words * np.float64(np.float32(self.priors(at.sweep, at.model)[1]))
         with_seeds = smooth if self.seeds is None else smooth + self.seeds.total
-        return (1.0 / (total + with_seeds)).astype(np.float32)
+        return freeze((1.0 / (at.model.topic_total + with_seeds)).astype(np.float32))
 
     def measuring(self, n_shards: int) -> Stage:
         """Return the stage that measures the joint log-likelihood; several shards exchange topics for it."""
@@ -259,7 +223,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         """Return the topics of a shard's tokens in word-major order."""
         return state.tokens[:, 0]
 
-    def moves(self, model: WarpModel) -> dict[str, int]:
+    def moves(self, model: FrozenModel) -> dict[str, int]:
         """Return how many tokens moved in each pass."""
         return {"moved_by_words": model.moved[0], "moved_by_documents": model.moved[1]}
 
@@ -281,10 +245,6 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
     def _steps(self) -> tuple[int, ...]:
         """Return what tells kernels the number of proposals, when they are compiled."""
         return (0,) * int(self.mh_steps)
-
-    def _jobs(self, ptr: NDArray[np.int64]) -> list[tuple[int, int]]:
-        """Cut words or documents into consecutive jobs of equal weight, worth the O(K) that each of them costs."""
-        return cut_jobs(ptr, max(MIN_JOB, 4 * self.n_components), MAX_JOBS)
 
 
 def _met_tokens(shard: TokenShard) -> list[slice]:

@@ -16,7 +16,6 @@ from schmp_estimators.lda.data.topic_rows import cut_rows, spans
 from schmp_estimators.lda.kernels.warp import Pieces
 from schmp_estimators.lda.kernels.word_priors import SeedRows
 from schmp_estimators.lda.programs.blocks import WordPart
-from schmp_estimators.lda.programs.learning import Learned
 
 
 class WarpState(NamedTuple):
@@ -24,8 +23,10 @@ class WarpState(NamedTuple):
 
     #: (n_tokens, 1 + mh_steps) topic and pending proposals of each token, word-major; int16 or int32.
     tokens: NDArray[np.signedinteger]
-    #: (K,) tokens of each topic before the first sweep; then they are reported.
-    totals: NDArray[np.integer]
+    #: (K,) tokens of each topic.
+    totals: NDArray[np.int64]
+    #: Tokens that moved to another topic in the word pass and in the document pass of the last sweep.
+    moved: tuple[int, int] = (0, 0)
 
 
 class WarpPiece(NamedTuple):
@@ -49,33 +50,6 @@ class WarpAnswer(NamedTuple):
     tokens: NDArray[Any]
     #: Of them, those that moved to another topic; the tokens of all shards in the answer to the first one.
     moved: int
-
-
-class WarpReport(NamedTuple):
-    """What a shard reports at the end of a sweep."""
-
-    #: (K,) tokens of each topic, and counts in the fixed rows that the shard keeps.
-    topic_total: NDArray[np.int64]
-    #: Tokens that moved to another topic in the word pass and in the document pass.
-    moved: tuple[int, int]
-    #: Sweeps done.
-    sweep: int
-
-
-class WarpModel(NamedTuple):
-    """What every token reads."""
-
-    #: (K,) counts of each topic, earlier batches included.
-    topic_total: NDArray[np.int64]
-    #: (K,) ``1 / (topic_total + V beta)``, rounded once so that all shards use the same bits.
-    inverse: NDArray[np.float32]
-    #: Tokens that moved to another topic in the word pass and in the document pass.
-    moved: tuple[int, int]
-    #: The joint log-likelihood and its parts, if it has just been measured.
-    likelihood: tuple[float, ...] = ()
-    #: Priors that have been learned, if there are, and those of the last document pass.
-    learned: Learned = Learned()
-    learned_before: Learned = Learned()
 
 
 class Words(NamedTuple):

@@ -22,14 +22,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.jit import inlined, kernel, maker
+from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, mix, unit
 from schmp_estimators.lda.kernels.document_priors import build_alias, draw_alias
 from schmp_estimators.lda.kernels.draw import first_above
 from schmp_estimators.lda.kernels.rows import count_of, make_rows
 from schmp_estimators.lda.kernels.word_lists import list_words
+from schmp_estimators.lda.kernels.word_priors import beta_of
 from schmp_estimators.lda.samplers.documents import DocumentLDA, document_loop
 from schmp_estimators.lda.samplers.light import moved, weigh
 from schmp_estimators.lda.samplers.sequential import inverse_totals
+
+#: The rows and tables of the word that comes so many tokens later are fetched into the cache, their bounds before.
+_AHEAD, _FAR_AHEAD = 4, 8
 
 
 class Alias(NamedTuple):
@@ -86,11 +91,16 @@ def _weigh(own, cell, document, word, topic, less):
 @inlined
 def _sum_document(own, cell, document, word, old):
     """Sum up what the topics of the document weigh for a token, and return the sum."""
-    total = 0.0
+    start, mask, total = own.rows[np.uint64(2 * word)], own.rows[np.uint64(2 * word + 1)], 0.0
     for j in range(document.now[0].n_listed):
         k = np.uint64(document.listed[np.uint64(j)])
-        less = np.int64(k == old)
-        total += (document.tokens[k] - less) * weigh(own, cell, document, word, k, less)
+        n, part = (
+            count_of(own.cells, start, mask, k) + beta_of(cell.seeds, cell.first + word, k, cell.beta),
+            document.part[k],
+        )
+        if k == old:
+            n, part = n - 1.0, (document.tokens[k] - 1) * document.inverse_less[k]
+        total += part * n
         own.ends[np.uint64(j)] = total
     return total
 
@@ -126,7 +136,25 @@ def _draw(own, cell, document, token, word, old, counter):
     return s
 
 
-_loop = document_loop(_begin, _draw, moved)
+@inlined
+def _fetch(own, cell, visit):
+    """Fetch the rows and tables of words that come later."""
+    word = cell.state.visits.word
+    if visit + _FAR_AHEAD < cell.state.visits.ptr[cell.number, -1]:
+        coming = np.int64(word[np.uint64(visit + _FAR_AHEAD)])
+        prefetch(own.rows, 2 * coming)
+        prefetch(own.bounds, 2 * coming)
+        prefetch(own.sums, coming)
+        coming = np.int64(word[np.uint64(visit + _AHEAD)])
+        start, table = own.rows[np.uint64(2 * coming)], own.bounds[np.uint64(2 * coming)]
+        prefetch(own.stale, start)
+        prefetch(own.share, table)
+        prefetch(own.other, table)
+        for line in range(4):
+            prefetch(own.cells, start + 16 * line)
+
+
+_loop = document_loop(_begin, _draw, moved, _fetch)
 
 
 @kernel

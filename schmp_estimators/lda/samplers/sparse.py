@@ -28,7 +28,7 @@ from schmp_estimators.core.stages import At
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.kernels import ftree
 from schmp_estimators.lda.kernels.word_lists import entry_of, fetch_lists, find_entry, list_words, sum_entries
-from schmp_estimators.lda.kernels.word_priors import beta_of, find_seed, sum_seeds
+from schmp_estimators.lda.kernels.word_priors import beta_of, find_seed
 from schmp_estimators.lda.samplers.documents import (
     ROUNDING,
     DocumentLDA,
@@ -104,7 +104,7 @@ def _draw(own, cell, document, token, word, old, counter):
     old_at = entry_of(entries, start, end, old)
     n_old = entries[np.uint64(2 * old_at + 1)]
     weight = (n_dk[old] - 1 + alpha[old]) * (n_old - 1 + beta_of(seeds, layout, old, beta)) * document.inverse_less[old]
-    of_seeds = sum_seeds(seeds, layout, old, n_dk, alpha, inverse)
+    _, of_seeds = find_seed(seeds, layout, old, n_dk, alpha, inverse, np.inf)
     of_word = kept.of_word - n_old * factor[old]
     if of_word < ROUNDING * kept.of_word:
         _, of_word = find_entry(entries, start, end, old, factor, np.inf)
@@ -115,7 +115,7 @@ def _draw(own, cell, document, token, word, old, counter):
         return old
     new, new_at = old, end
     if point < of_seeds:
-        new = find_seed(seeds, layout, old, n_dk, alpha, inverse, point)
+        new, _ = find_seed(seeds, layout, old, n_dk, alpha, inverse, point)
     elif point - of_seeds < of_word:
         new_at, _ = find_entry(entries, start, end, old, factor, point - of_seeds)
         if new_at < end:

@@ -276,7 +276,7 @@ def test_tokens_that_are_lost_are_sampled_again_from_the_start(client, monkeypat
 def test_one_shard_for_each_process_whatever_threads_it_has(corpus, local_fit, monkeypatch):
     """The sampler divides the work of a shard among the threads of its worker."""
     monkeypatch.setattr("schmp_estimators.lda.fit.default_shards", lambda *_, **__: 8)
-    monkeypatch.setattr("schmp_estimators.lda.samplers.frozen.MIN_JOB", 50)
+    monkeypatch.setattr("schmp_estimators.lda.programs.frozen_counts.MIN_JOB", 50)
     with (
         LocalCluster(n_workers=2, threads_per_worker=2, processes=False, dashboard_address=":0") as cluster,
         Client(cluster),
