@@ -291,6 +291,12 @@ def test_a_header_of_any_shape_is_refused(name, tmp_path):
         read_checkpoint(tmp_path / "state", MARK)
 
 
+def test_a_checkpoint_of_an_earlier_version_is_called_so(tmp_path):
+    np.savez(tmp_path / "state.npz", header=np.zeros(1))
+    with pytest.raises(CheckpointMismatchError, match="earlier version"):
+        read_checkpoint(tmp_path / "state.npz", MARK)
+
+
 class Bomb:
     def __reduce__(self):
         return os.mkdir, ("exploded",)

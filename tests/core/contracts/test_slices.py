@@ -56,6 +56,7 @@ def test_what_comes_back_is_equal_and_can_be_written_to(array, tmp_path):
     value = Pair(array, {"more": [array, 3, None], "small": np.arange(3), "none": np.empty((0, 2))})
     kept = Slices(str(tmp_path)).keep(value)
     assert type(kept) is Pair and kept.rest["more"][1:] == [3, None]
+    assert kept.first is kept.rest["more"][0]
     for one in (kept.first, kept.rest["more"][0]):
         np.testing.assert_array_equal(one, array, strict=True)
     np.testing.assert_array_equal(kept.rest["small"], np.arange(3), strict=True)

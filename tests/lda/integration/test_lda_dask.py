@@ -24,7 +24,7 @@ from untouchable import make_untouchable
 from schmp_estimators import DistributedLDA, HeldOutPerplexity
 from schmp_estimators.core.errors import NoWorkersError, WorkLostError
 from schmp_estimators.core.places.cluster import live_workers
-from schmp_estimators.lda.programs.warp import WarpLDA
+from schmp_estimators.lda.programs.warp_values import MetWords
 
 
 def make(**parameters):
@@ -258,17 +258,17 @@ def test_a_killed_worker_does_not_change_a_bit(processes, lazy, sampler, corpus,
 @pytest.mark.cluster
 def test_tokens_that_are_lost_are_sampled_again_from_the_start(client, monkeypatch):
     expected = make(sampler="warp").fit(SMALL)
-    taken, asked = WarpLDA._taken, iter(range(10**9))
+    of_shards, asked = MetWords.of, iter(range(10**9))
 
-    def taken_but_once(*given):
-        if next(asked) == 9:  # of a later sweep than the first two: each takes four pieces
+    def of_shards_but_once(*given):
+        if next(asked) == 5:  # in a later sweep than the first two: in each two shards ask
             raise WorkLostError("a peer is gone")
-        return taken(*given)
+        return of_shards(*given)
 
-    monkeypatch.setattr(WarpLDA, "_taken", taken_but_once)
+    monkeypatch.setattr(MetWords, "of", of_shards_but_once)
     with client.as_current():
         assert_same_bits(make(sampler="warp", n_shards=2).fit(SMALL), expected)
-    assert next(asked) > 9 + 4 * 4
+    assert next(asked) > 5 + 2 * 4
     assert keys_left(client) == []
 
 
