@@ -41,6 +41,8 @@ _INNER = 0.5
 _ROUNDING = 1e-13
 #: Columns that may join at a time, beside twice as many as there are.
 _JOINING = 10
+#: Part of the room from which members without a coefficient leave before the next penalty: many come back.
+_CROWDED = 0.75
 #: Columns of a record of `follow_path`.
 GAP, OBJECTIVE, STEPS, WORK, SUPPORT = range(5)
 
@@ -204,7 +206,7 @@ def _follow(columns, room, energy, asked, part_of_step, most, start, coefs, reco
     _look(columns, room, last, count)
     for t in range(asked.shape[1]):
         penalty, record = asked[0, t], records[t]
-        if room.members.shape[0] < n_columns and 2 * count > room.members.shape[0]:
+        if room.members.shape[0] < n_columns and count > _CROWDED * room.members.shape[0]:
             count = leave(room, count)
         # an exact solution at λ' has the gap ½(1 − λ/λ')²‖r‖² at λ
         goal, nearer = asked[1, t], 1.0 - penalty / last
