@@ -23,8 +23,8 @@ from schmp_estimators.mf.data.scale import Scale
 from schmp_estimators.mf.data.seen import RepeatedCallError
 from schmp_estimators.mf.endings import has_stopped_falling, improvements
 from schmp_estimators.mf.fit import MFFit
-from schmp_estimators.mf.parameters import CONSTRAINTS, check_together, choose_solver, read_fit_params
-from schmp_estimators.mf.programs.factors import Factors, Side
+from schmp_estimators.mf.parameters import CONSTRAINTS, check_earlier, check_together, choose_solver, read_fit_params
+from schmp_estimators.mf.programs.factors import Factors
 from schmp_estimators.mf.use import FactorModel
 
 logger = logging.getLogger(__name__)
@@ -324,7 +324,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
 
     def _factorise(self, X: Any, y: Any, weights: Any, earlier: Factors | None) -> ModelParallelMF:
         self._validate_params()  # scikit-learn does not in `partial_fit` after a fit
-        self._check_earlier(earlier)
+        check_earlier(self, earlier)
         self._check_checkpoint(earlier, "partial_fit")
         check_together(self, weights)
         seed, ids, more = make_seed(self.random_state), None, dict[str, Any]()
@@ -354,46 +354,6 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
             self.n_features_in_ = len(self.item_bias_)
             self.__dict__.pop("feature_names_in_", None)
         return self
-
-    def _check_earlier(self, earlier: Factors | None) -> None:
-        if earlier is not None and bool(self.unobserved_weight) != bool(self._unobserved):
-            raise ValueError(
-                f"unobserved_weight={self.unobserved_weight:g}, but {self._unobserved:g} in the earlier fit; begin "
-                "anew with fit, as ratings and clicks have different models"
-            )
-        if earlier is not None and earlier.items.factors.shape[1] != self.n_components:
-            raise ValueError(
-                f"n_components={self.n_components}, but the earlier fit had {earlier.items.factors.shape[1]}; keep the "
-                "number, or begin anew with fit"
-            )
-
-    def _as_factors(self) -> Factors:
-        """Return the fitted attributes as a fit returns them."""
-        users, items = Side(self.user_factors_, self.user_bias_), Side(self.components_.T, self.item_bias_)
-        return Factors(users, items, self.global_mean_)
-
-    def _as_attributes(self, factors: Factors, fit: MFFit) -> dict[str, Any]:
-        """Return what a fit returns as fitted attributes."""
-        users, items, mean = factors
-        return {
-            "components_": np.ascontiguousarray(items.factors.T),
-            "user_factors_": users.factors,
-            "user_bias_": users.bias,
-            "item_bias_": items.bias,
-            "global_mean_": mean,
-            "rating_scale_": fit.scale.unit,
-            "solver_": choose_solver(self),
-            "alpha_": fit.alpha,
-            "user_ids_": fit.known.users,
-            "item_ids_": fit.known.items,
-            "n_shards_": fit.n_shards,
-            "_fitted_on_pairs": fit.on_pairs,
-            "_occur": fit.occur,
-            "_counts": fit.counts,
-            "_unobserved": float(self.unobserved_weight),
-            "rating_range_": fit.range,
-            "_tables": {},
-        }
 
     def _has_converged(self) -> bool:
         """Return whether the objective, or with early stopping the validation error, no longer falls by `tol`."""

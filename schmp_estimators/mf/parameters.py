@@ -89,6 +89,22 @@ def check_together(estimator: Any, weights: Any) -> None:
         )
 
 
+def check_earlier(estimator: Any, earlier: Any) -> None:
+    """Raise ValueError if parameters are not those of the earlier fit, if there is one, whose factors are given."""
+    if earlier is None:
+        return
+    if bool(estimator.unobserved_weight) != bool(estimator._unobserved):
+        raise ValueError(
+            f"unobserved_weight={estimator.unobserved_weight:g}, but {estimator._unobserved:g} in the earlier fit; "
+            "begin anew with fit, as ratings and clicks have different models"
+        )
+    if (rank := earlier.items.factors.shape[1]) != estimator.n_components:
+        raise ValueError(
+            f"n_components={estimator.n_components}, but the earlier fit had {rank}; keep the number, or begin anew "
+            "with fit"
+        )
+
+
 def choose_alpha(penalty: str, counts: Sequence[NDArray[np.int64]], noise: float) -> float:
     """Return the weight of the penalty that follows from ratings, see "How much to regularise" in the user guide.
 

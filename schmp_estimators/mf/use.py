@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from copy import copy
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,8 @@ from schmp_estimators.mf.data.rows import check_pair_columns, map_chunks
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.foldin import fold_in, predict_pairs
 from schmp_estimators.mf.kernels.sgd import RatingBlock
+from schmp_estimators.mf.parameters import choose_solver
+from schmp_estimators.mf.programs.factors import Factors, Side
 from schmp_estimators.mf.recommend import Recommender
 
 dask: Any = Later("dask")
@@ -210,6 +212,34 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         if self._unobserved:
             return self._score_ranking(ratings)
         return float(r2_score(ratings.values, _predict_ids(ratings[:2], self._pair_model())))
+
+    def _as_factors(self) -> Factors:
+        """Return the fitted attributes as a fit returns them."""
+        users, items = Side(self.user_factors_, self.user_bias_), Side(self.components_.T, self.item_bias_)
+        return Factors(users, items, self.global_mean_)
+
+    def _as_attributes(self, factors: Factors, fit: Any) -> dict[str, Any]:
+        """Return what a fit returns as fitted attributes."""
+        (users, items, mean), parameters = factors, cast(Any, self)
+        return {
+            "components_": np.ascontiguousarray(items.factors.T),
+            "user_factors_": users.factors,
+            "user_bias_": users.bias,
+            "item_bias_": items.bias,
+            "global_mean_": mean,
+            "rating_scale_": fit.scale.unit,
+            "solver_": choose_solver(self),
+            "alpha_": fit.alpha,
+            "user_ids_": fit.known.users,
+            "item_ids_": fit.known.items,
+            "n_shards_": fit.n_shards,
+            "_fitted_on_pairs": fit.on_pairs,
+            "_occur": fit.occur,
+            "_counts": fit.counts,
+            "_unobserved": float(parameters.unobserved_weight),
+            "rating_range_": fit.range,
+            "_tables": {},
+        }
 
     def _are_pairs(self, X: Any) -> bool:
         """Return whether X is pairs: two columns, but of no floats where the fit was one of a matrix of two items."""
