@@ -62,17 +62,18 @@ fits = {name: fit_all(X) for name, X in data.items()}
 
 # %%
 # Four coefficients at a time.  Above, progress in passes over the data: all work on its entries, that of the dependency
-# check and of the full gradients that judge every schedule now and then included.
+# check and of the full gradients that judge every schedule now and then included.  "resolve" solves small dense
+# problems in one call, and so is one point there.
 colours = dict(zip(names, plt.rcParams["axes.prop_cycle"].by_key()["color"], strict=False))
 figure, axes = plt.subplots(2, 2, figsize=(9.5, 6.4), sharey="col", layout="constrained")
 reached = {}
 for (top, bottom), (title, (histories, best)) in zip(axes.T, fits.items(), strict=True):
     size = np.prod(data[title].shape)
+    start = max(history[0]["objective"] for history in histories.values()) - best  # all coefficients are zero
     for name, history in histories.items():
-        start = history[0]["objective"] - best
         left = [max((record["objective"] - best) / start, 1e-16) for record in history]
-        top.plot([record["samples"] / size for record in history], left, color=colours[name], label=name)
-        bottom.plot([max(record["seconds"], 1e-4) for record in history], left, color=colours[name])
+        top.plot([record["samples"] / size for record in history], left, ".-", color=colours[name], label=name)
+        bottom.plot([max(record["seconds"], 1e-4) for record in history], left, ".-", color=colours[name])
         reached[title, name] = left[-1]
     top.set(
         title=title, yscale="log", ylim=(1e-9, 3), xlabel="Passes over the data", ylabel="Objective above its minimum"
