@@ -362,17 +362,17 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
         check_spill(self, earlier)
         batch = getattr(self, "_n_batches", 0) if keep and earlier is not None else 0
         seed = make_seed(self.random_state)
+        seed = int(stream_key(seed, batch)) if batch else seed
         with (
             undone_on_error(self),
             self._progress_bar(),
             choose_place(self.n_jobs, is_dask=is_dask(X), label="schmp-lda") as place,
         ):
-            batch_seed = int(stream_key(seed, batch)) if batch else seed
 
             def sample() -> dict[str, Any]:
                 again = self.spill is not None
                 with closing(open_corpus(X, self, place=place, reset=earlier is None, again=again)) as corpus:
-                    return LDAFit(self, corpus, place, seed=batch_seed, earlier=earlier, keep=keep).run(X, y)
+                    return LDAFit(self, corpus, place, seed=seed, earlier=earlier, keep=keep).run(X, y)
 
             attributes = begun_anew(place, sample)
         self._n_batches = batch + 1

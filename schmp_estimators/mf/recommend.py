@@ -24,8 +24,6 @@ from schmp_estimators.mf.kernels.sgd import RatingBlock
 _JUDGED = 10
 #: Offsets and items of lists of items.
 _Lists = tuple[NDArray[np.int64], NDArray[np.int32]]
-#: How matrices of ratings are checked; what is NaN is missing.
-_MAY_MISS = {"ensure_all_finite": False}
 
 
 class Recommender:
@@ -97,7 +95,7 @@ class Recommender:
         check_is_fitted(self)
         _check_number(n, "items")
         if sparse.issparse(users) or np.ndim(users) == 2:
-            rows = validate_in_memory(users, self._for_matrices(users), reset=False, name="users", **_MAY_MISS)
+            rows = self._matrix(users, "users", "give ids as a list, or a row of ratings for each new user")
             told, vectors, level = self._folded(rows)
             ids, of_fit = np.arange(len(level)), told[:2]
         else:
@@ -180,13 +178,7 @@ class Recommender:
         if exclude is None:
             return np.zeros(ids.size + 1, np.int64), np.empty(0, np.int32)
         if not isinstance(exclude, str):
-            if getattr(exclude, "shape", ())[1:] != (n_items := len(self.item_bias_),):
-                raise ValueError(
-                    f"exclude has shape {np.shape(exclude)}, but must have a column for each of the {n_items} items, "
-                    "as components_ has, and a row for each user"
-                )
-            owner = self._for_matrices(exclude)
-            matrix = validate_in_memory(exclude, owner, reset=False, name="exclude", **_MAY_MISS)
+            matrix = self._matrix(exclude, "exclude", "it has a row for each user")
             given = user_ratings(matrix)
             lists = [given.items[slice(*given.indptr[i : i + 2])] if i < matrix.shape[0] else () for i in ids]
         elif not _is_fitted(exclude):
@@ -200,6 +192,22 @@ class Recommender:
             lists = [np.unique(np.concatenate([seen.of(i) for seen in self._seen])) for i in ids]
         offsets = np.concatenate([[0], np.cumsum([len(one) for one in lists])])
         return offsets.astype(np.int64), np.concatenate([*lists, []]).astype(np.int32)
+
+    def _matrix(self, given: Any, name: str, remedy: str) -> Any:
+        """Return a matrix of ratings, checked.
+
+        Raises
+        ------
+        ValueError
+            If it has not the columns of `components_`.
+        """
+        if np.shape(given)[1:] != (n_items := len(self.item_bias_),):
+            raise ValueError(
+                f"{name} has shape {np.shape(given)}, but must have a column for each of the {n_items} items, as "
+                f"components_ has; {remedy}"
+            )
+        owner = self._for_matrices(given)
+        return validate_in_memory(given, owner, reset=False, name=name, ensure_all_finite=False)
 
     def _vectors_of(self, users: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return what stands for users where items are ranked."""

@@ -344,7 +344,7 @@ class GroupRun:
         self._settle()
 
     def _send_saved(self, asked: Any = None) -> _Owed:
-        """Let ranks make what a restart needs, and perhaps a checkpoint, which is asked for."""
+        """Let ranks make what a restart needs; a checkpoint that is asked for is made of it, too."""
         saved = []
         for rank, (held, group) in enumerate(zip(self._ranks, self._groups, strict=True)):
             args = not rank, held, *(self._shards[p] for p in group)

@@ -444,6 +444,7 @@ def test_bad_input_is_refused_with_a_remedy(parameters, given, message):
         (lambda m: m.recommend([0], 0), "n=0; it is a number of items"),
         (lambda m: m.similar_users([0], 0), "n=0; it is a number of users"),
         (lambda m: m.recommend([0], exclude="nothing"), "exclude='nothing'"),
+        (lambda m: m.recommend([[0], [1]]), r"users has shape \(2, 1\), .* of the 40 items, .*; give ids as a list"),
     ],
 )
 def test_bad_questions_are_refused_with_a_remedy(ratings, call, message):
