@@ -7,25 +7,13 @@ the first one, which makes tables, apart.
 """
 
 import argparse
-import time
 
 import numpy as np
-from common import machine, table
+from common import machine, milliseconds, table
 
 from schmp_estimators import ModelParallelMF
 
 N_USERS, N_RATINGS, RANK = 50_000, 1_000_000, 64
-
-
-def milliseconds(call, repeats=15):
-    """Return the median CPU time of a call, but the first one."""
-    call()
-    taken = []
-    for _ in range(repeats):
-        begun = time.process_time()
-        call()
-        taken.append(time.process_time() - begun)
-    return 1e3 * float(np.median(taken))
 
 
 def figures(n_items, names):
@@ -39,10 +27,10 @@ def figures(n_items, names):
     columns = [ids[column] for ids, column in zip((users, items), pairs.T, strict=True)]
     model = ModelParallelMF(RANK, max_iter=1, random_state=0).fit(np.column_stack(columns), ratings)
     return [
-        milliseconds(lambda: model.recommend(users[7:8])),
-        milliseconds(lambda: model.predict([[users[7], items[9]]])),
-        milliseconds(lambda: model.similar_items(items[5:6])),
-        milliseconds(lambda: model.recommend(users[:400]), 3),
+        milliseconds(15, model.recommend, users[7:8]),
+        milliseconds(15, model.predict, [[users[7], items[9]]]),
+        milliseconds(15, model.similar_items, items[5:6]),
+        milliseconds(3, model.recommend, users[:400]),
     ]
 
 

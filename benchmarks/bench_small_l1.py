@@ -9,10 +9,10 @@ it, so one fit after the other stands for it, each from zero, as liblinear makes
 """
 
 import sys
-import time
 import warnings
 
 import numpy as np
+from common import milliseconds
 from sklearn.linear_model import Lasso, LassoCV, LogisticRegression, LogisticRegressionCV, lasso_path
 
 from schmp_estimators import (
@@ -40,21 +40,6 @@ def problem(n, p, correlated):
     if correlated:
         X = X + 0.5 * X[:, np.arange(p) - 1]
     return np.asfortranarray(X), X[:, :10] @ rng.normal(size=10) + rng.normal(size=n)
-
-
-def milliseconds(repeats, function, *data, **options):
-    """Return the median of the CPU time of a call, but the first one."""
-
-    def call():
-        function(*data, **options)
-
-    call()
-    taken = []
-    for _ in range(repeats):
-        begun = time.process_time()
-        call()
-        taken.append(time.process_time() - begun)
-    return 1e3 * float(np.median(taken))
 
 
 def lasso():
