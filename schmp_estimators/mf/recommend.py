@@ -80,8 +80,8 @@ class Recommender:
         Raises
         ------
         ValueError
-            If ids are of another kind than those of the fit, negative or missing, `n` is not positive, or nothing is
-            known about fitted ratings.
+            If ids are of another kind than those of the fit, negative or missing, `n` is not positive, a matrix has
+            other columns than `components_`, or nothing is known about fitted ratings.
 
         Examples
         --------
