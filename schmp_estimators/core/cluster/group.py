@@ -159,7 +159,7 @@ class Group(Communicator):
             await self._comms[to].write({"value": to_serialize(value)})
 
         self._leaving[to] = asyncio.run_coroutine_threadsafe(write(), self._loop)
-        self._worker.schmp_said = sizeof(value) + getattr(self._worker, "schmp_said", 0)  # type: ignore[attr-defined]
+        context_meter.digest_metric("sent to other ranks", sizeof(value), "bytes")
 
     def receive(self, source: int) -> Any:
         """Wait for the next value of another rank."""

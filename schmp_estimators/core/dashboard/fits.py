@@ -24,7 +24,6 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from dask.utils import key_split
 from distributed import Client, Scheduler, SchedulerPlugin
-from distributed.protocol.pickle import dumps
 from tornado.ioloop import IOLoop
 
 logger = logging.getLogger(__name__)
@@ -50,8 +49,6 @@ POINTS = 2000
 ENDED, FOR_SECONDS = 8, 900.0
 #: Stretches of work that are kept while somebody looks, and seconds of them.
 STRETCHES, WINDOW = 5000, 30.0
-#: Seconds after which workers have told of all that they gave.
-HEARTBEATS = 1.5
 
 #: What stands in every record, whatever the model.
 _COUNTED = {"event", "time", "iterations", "seconds", "samples", "sweep"}
@@ -73,8 +70,6 @@ class Fit:
     ended: float = 0.0
     state: str = "runs"
     restarts: int = 0
-    #: bytes that workers had given each other when it began, and when it ended
-    moved: list[int] = field(default_factory=lambda: [0, 0])
     #: the last known values of records, and of what callbacks have measured
     last: dict[str, Any] = field(default_factory=dict)
     measured: dict[str, Any] = field(default_factory=dict)
@@ -187,7 +182,7 @@ class Fits(SchedulerPlugin):
         match event["event"]:
             case "begin":  # of the whole, of a part of it, or once more
                 if not fit.began:
-                    fit.began, fit.moved = event["time"], [self.moved(), 0]
+                    fit.began = event["time"]
                 for name in ("estimator", "objective", "shards", "total"):
                     setattr(fit, name, getattr(fit, name) or event.get(name, getattr(fit, name)))
             case "record":
@@ -203,11 +198,7 @@ class Fits(SchedulerPlugin):
 
     def _end(self, fit: Fit, state: str, moment: float) -> None:
         if fit.runs:
-            fit.state, fit.ended, fit.moved[1] = state, moment, self.moved()
-            self.scheduler.loop.call_later(HEARTBEATS, self._settle, fit)
-
-    def _settle(self, fit: Fit) -> None:
-        fit.moved[1] = self.moved()
+            fit.state, fit.ended = state, moment
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
         """End the fits of a client that is gone."""
@@ -215,29 +206,12 @@ class Fits(SchedulerPlugin):
             if fit.client == client:
                 self._end(fit, "client gone", time.time())
 
-    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
-        """Let a worker that has come count what it gives to others."""
-        self.scheduler.loop.add_callback(self.count_moved, [worker])
-
     def tidy(self) -> None:
         """Forget fits that ended long ago, and all but the last few of the others that have ended."""
         ended = sorted((fit for fit in self.fits.values() if not fit.runs), key=lambda fit: fit.ended)
         for place, fit in enumerate(reversed(ended)):
             if place >= ENDED or fit.ended < time.time() - FOR_SECONDS:
                 del self.fits[fit.name]
-
-    def moved(self) -> int:
-        """Return how many bytes workers have given each other, as of their last heartbeats."""
-        return sum(state.metrics.get("schmp-moved") or 0 for state in self.scheduler.workers.values())
-
-    def moved_by(self, fit: Fit) -> int:
-        """Return how many bytes workers gave each other while a fit ran."""
-        return max(0, (self.moved() if fit.runs else fit.moved[1]) - fit.moved[0])
-
-    async def count_moved(self, workers: list[str] | None = None) -> None:
-        """Let workers count what they give to others."""
-        message = {"op": "run", "function": dumps(_counting())}
-        await self.scheduler.broadcast(msg=message, workers=workers, on_error="ignore")
 
     def watch(self, watcher: object) -> None:
         """Somebody looks: note what workers do."""
@@ -251,18 +225,6 @@ class Fits(SchedulerPlugin):
         if not self._watchers and Strips.name in self.scheduler.plugins:
             self.scheduler.remove_plugin(Strips.name)
             self.strips.stretches.clear()
-
-
-def _counting() -> Callable[..., Any]:
-    """Return a function that lets a worker tell what it has given; it travels as its code."""
-
-    def count(dask_worker: Any) -> None:
-        def moved(worker: Any) -> int:
-            return int(worker.transfer_outgoing_bytes_total + getattr(worker, "schmp_said", 0))
-
-        dask_worker.metrics["schmp-moved"] = moved
-
-    return count
 
 
 async def open_page(scheduler: Scheduler) -> str:
@@ -279,7 +241,6 @@ async def open_page(scheduler: Scheduler) -> str:
     served = [app for app in scheduler.http_application.applications if "/status" in getattr(app, "app_paths", ())]
     if not served:
         return "the scheduler has no dashboard"
-    fits = Fits(scheduler)
     variables = template_variables(scheduler)
     application = BokehApplication({f"/{PAGE}": show}, scheduler, prefix=served[0].prefix, template_variables=variables)
     scheduler.http_application.add_application(application)
@@ -287,8 +248,7 @@ async def open_page(scheduler: Scheduler) -> str:
     application.start()
     if PAGE not in variables["pages"]:
         variables["pages"].append(PAGE)
-    scheduler.add_plugin(fits)
-    await fits.count_moved()
+    scheduler.add_plugin(Fits(scheduler))
     return ""
 
 
@@ -311,7 +271,8 @@ class Teller:
         self._lock = threading.Lock()
         #: messages arrive in their order
         self._turn = asyncio.Lock()
-        self._sending = False
+        #: whether a message will be sent soon, and when the next one may be
+        self._is_due, self._next = False, 0.0
         self._has_page: bool | None = None
 
     def tell(self, event: str, details: Mapping[str, Any]) -> None:
@@ -325,10 +286,11 @@ class Teller:
             plain = {}
         with self._lock:
             self._unsent.append({**plain, "event": event, "time": time.time()})
-            idle, self._sending = not self._sending, True
-        if idle:
+            is_due, self._is_due = self._is_due, True
+        if not is_due:
             with suppress(Exception):  # the client may be closing
-                self._loop.add_callback(self._send_and_go_on)
+                wait = max(0.0, self._next - time.monotonic())
+                self._loop.add_callback(self._loop.call_later, wait, self._send)
 
     def close(self) -> None:
         """Tell that the fit has ended, and wait until that is sent."""
@@ -340,23 +302,14 @@ class Teller:
             sent = asyncio.run_coroutine_threadsafe(self._send(), self._loop.asyncio_loop)
             sent.result(PATIENCE)
 
-    async def _send_and_go_on(self) -> None:
-        await self._send()
-        self._loop.call_later(EVERY, self._go_on)
-
-    def _go_on(self) -> None:
-        with self._lock:
-            self._sending = bool(self._unsent)
-        if self._sending:
-            self._loop.add_callback(self._send_and_go_on)
-
     async def _send(self) -> None:
         async with self._turn:
             try:
                 if self._has_page is None:
                     self._has_page = await has_page(self._client)
                 with self._lock:
-                    events, self._unsent = self._unsent, []
+                    events, self._unsent, self._is_due = self._unsent, [], False
+                    self._next = time.monotonic() + EVERY
                 if events and self._has_page:
                     message = {"fit": self._fit, "client": self._client.id, "label": self._label, "events": events}
                     await self._client.scheduler.log_event(topic=TOPIC, msg=message)  # type: ignore[union-attr]

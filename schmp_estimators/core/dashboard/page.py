@@ -101,8 +101,7 @@ class View:
             self._colours.setdefault(fit.name, COLOURS[len(self._colours) % len(COLOURS)])
         self._draw(fits)
         self._look_at_workers(now)
-        moved = {fit.name: self.fits.moved_by(fit) for fit in fits}
-        _show(self._table, of_fits(fits, self._colours, moved, now))
+        _show(self._table, of_fits(fits, self._colours, now))
         _show(self._legend, legend(self._stages))
 
     def _draw(self, fits: list[Fit]) -> None:

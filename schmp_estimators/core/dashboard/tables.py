@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from dask.utils import format_bytes, format_time
+from dask.utils import format_time
 
 from schmp_estimators.core.dashboard.fits import Fit
 from schmp_estimators.core.voice import in_units
@@ -65,18 +65,18 @@ def colour_of(stage: str, colours: dict[str, str]) -> str:
     return colours[stage]
 
 
-def of_fits(fits: Sequence[Fit], colours: Mapping[str, str], moved: Mapping[str, int], now: float) -> str:
+def of_fits(fits: Sequence[Fit], colours: Mapping[str, str], now: float) -> str:
     """Return a table with a row for each fit, the last one first; what is over is grey."""
-    head = ("Fit", "Sweeps", "Objective", "Held out", "Samples/s", "Time", "Moved", "Restarts", "State")
-    right = {"Objective", "Held out", "Samples/s", "Time", "Moved", "Restarts"}
-    rows = [_row(fit, colours[fit.name], moved[fit.name], now) for fit in fits]
+    head = ("Fit", "Sweeps", "Objective", "Held out", "Samples/s", "Time", "Restarts", "State")
+    right = {"Objective", "Held out", "Samples/s", "Time", "Restarts"}
+    rows = [_row(fit, colours[fit.name], now) for fit in fits]
     if not rows:
         rows = [f"<tr class='over'><td colspan='{len(head)}'>No fit has begun since this page was opened.</td></tr>"]
     titles = "".join(f"<th class='{'n' if one in right else ''}'>{one}</th>" for one in head)
     return f"{STYLE}<table class='schmp'><tr>{titles}</tr>{''.join(rows)}</table>"
 
 
-def _row(fit: Fit, colour: str, moved: int, now: float) -> str:
+def _row(fit: Fit, colour: str, now: float) -> str:
     done = fit.points[-1][0] if fit.points else 0.0
     share = min(1.0, done / fit.total) if fit.total else 0.0
     bar = f"<span class='bar'><i style='width:{share:.0%};background:{colour}'></i></span>"
@@ -92,7 +92,6 @@ def _row(fit: Fit, colour: str, moved: int, now: float) -> str:
         ("n", "<br>".join(_named(name, value) for name, value in held_out.items()) or "–"),
         ("n", number(fit.rate())),
         ("n", format_time((fit.ended or now) - fit.began)),
-        ("n", format_bytes(moved)),
         ("n", str(fit.restarts)),
         ("bad" if fit.state.startswith(("failed", "client")) else "", escape(fit.state)),
     ]

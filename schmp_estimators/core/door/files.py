@@ -1,8 +1,8 @@
 """Rows in files that workers can read: memory-mapped arrays where they are, and copies of all others.
 
-A path alone says little: another host may have another file there, or a folder of its own.  So all bytes that workers
-read are compared with what the client has: some by every worker before a fit begins, and each once more when it is
-read, by whoever reads it.  A folder is the client's if a file is seen in it whose name the client has just made up.
+A path alone says little: another host may have another file there, or a folder of its own.  So whoever reads a piece of
+a file compares its checksum with that of what the client has.  A folder is the client's if a file is seen in it whose
+name the client has just made up.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from uuid import uuid4
@@ -34,8 +34,6 @@ from schmp_estimators.core.places.place import Place
 
 if TYPE_CHECKING:
     from schmp_estimators.core.places.dask import DaskPlace
-#: How many elements every worker compares before a fit, at how many places of each file: all of a small one.
-_ELEMENTS, _PLACES = 1 << 13, 64
 #: Hosts that an error names; it counts the others.
 _NAMED = 5
 _REMEDY = (
@@ -83,22 +81,6 @@ def checksum_of(array: NDArray[Any]) -> int:
     return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
-def who_misses(place: Place, pieces: Sequence[Piece]) -> list[str]:
-    """Let every worker read some pieces, and return the hosts of those that cannot.
-
-    Raises
-    ------
-    NotSharedError
-        If workers find other bytes, with hosts and files.
-    """
-    found = _ask(place, _differing, pieces)
-    if other := [f"{path!r} on {host}" for host, (path, is_there) in found.items() if is_there]:
-        raise NotSharedError(
-            f"workers would read X from its files, but do not find there what X has here: {listed(other)}. {_REMEDY}"
-        )
-    return list(found)
-
-
 def who_is_denied(place: Place, path: str, mode: int) -> list[str]:
     """Return the hosts of workers that do not reach a file or folder, or may not use it in a mode of `os.access`."""
     return list(_ask(place, _is_denied, path, mode))
@@ -141,16 +123,6 @@ def _ask(place: Place, question: Callable[..., Any], *args: Any) -> dict[str, An
 
 async def _answer(question: Callable[..., Any], args: tuple[Any, ...]) -> tuple[str, Any]:
     return socket.gethostname(), await asyncio.to_thread(question, *args)  # the worker answers others meanwhile
-
-
-def _differing(pieces: Sequence[Piece]) -> tuple[str, bool] | None:
-    """Return the first path where something else is, or nothing, and whether there is something."""
-    for piece in pieces:
-        try:
-            piece.read()
-        except NotSharedError as error:
-            return piece.path, error.__cause__ is None
-    return None
 
 
 def _is_denied(path: str, mode: int) -> bool:
@@ -220,14 +192,14 @@ def loads_of_workers(
     Raises
     ------
     NotSharedError
-        If workers do not reach that, or find other bytes in the files of the matrix.  The functions raise it, too.
+        If workers do not reach that.  The functions raise it if they find other bytes in a file than the client.
     """
     is_sparse = sparse.issparse(matrix)
     arrays = [matrix.data, matrix.indices] if is_sparse else [matrix]
     cuts = matrix.indptr[bounds].tolist() if is_sparse else bounds
     origins = [origin for origin in map(origin_of, arrays) if origin]
     with ExitStack() as stack:
-        if len(origins) < len(arrays) or who_misses(place, list(chain(*map(_samples, arrays, origins)))):
+        if len(origins) < len(arrays) or any(who_is_denied(place, path, os.R_OK) for path, _ in origins):
             origins = [(path, 0) for path in stack.enter_context(_copies(arrays, place, folder))]
         found = [_pieces(array, origin, pairwise(cuts)) for array, origin in zip(arrays, origins, strict=True)]
         rows: list[Any] = found[0]
@@ -243,12 +215,6 @@ def _pieces(array: NDArray[Any], origin: tuple[str, int], bounds: Iterable[tuple
     (path, offset), of_row = origin, math.prod(array.shape[1:]) * array.itemsize
     found = [(first, array[first:last]) for first, last in bounds]
     return [Piece(path, offset + first * of_row, one.dtype.str, one.shape, checksum_of(one)) for first, one in found]
-
-
-def _samples(array: NDArray[Any], origin: tuple[str, int]) -> list[Piece]:
-    """Return what every worker compares before a fit, spread over the file from the first to the last element."""
-    firsts = np.linspace(0, max(0, array.size - _ELEMENTS), _PLACES).astype(np.int64).tolist()
-    return _pieces(array.reshape(-1), origin, [(first, first + _ELEMENTS) for first in sorted(set(firsts))])
 
 
 @contextmanager

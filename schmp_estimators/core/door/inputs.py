@@ -220,12 +220,14 @@ def map_rows(
     check_features(X, estimator, reset=False)
     apply = partial(_apply, function, estimator.n_features_in_, type(estimator).__name__, may_miss(estimator))
     run, meta = uuid4().hex, np.empty((0, n_outputs), dtype)
-    if _is_dask_frame(X):
-        return _frame_to_array(X, _named(name, apply), model, meta)
     chunks = as_chunks(X)
     if isinstance(chunks, list):
         task, shared = dask.delayed(apply, pure=False), dask.delayed(model, name=f"model-{run}", traverse=False)
-        return [task(chunk, shared, dask_key_name=(f"{name}-{run}", i)) for i, chunk in enumerate(chunks)]
+        found = [task(chunk, shared, dask_key_name=(f"{name}-{run}", i)) for i, chunk in enumerate(chunks)]
+        if not _is_dask_frame(X):
+            return found
+        blocks = [da.from_delayed(one, (np.nan, n_outputs), meta=meta) for one in found]
+        return da.concatenate(blocks, allow_unknown_chunksizes=True)
     boxed = da.from_array(box(model), chunks=1, name=f"model-{run}")  # one block that meets all others
     shape = (chunks.chunks[0], (n_outputs,))
     return da.map_blocks(
@@ -248,26 +250,6 @@ def _apply(
 
 def _apply_boxed(chunk: Any, model: Any, *, apply: Callable[[Any, Any], Any]) -> Any:
     return apply(chunk, model[0, 0])
-
-
-def _frame_to_array(X: Any, apply: Callable[[Any, Any], Any], model: Any, meta: Any) -> Any:
-    result = X.map_partitions(apply, dask.delayed(model, traverse=False), meta=meta, enforce_metadata=False)
-    if not hasattr(result, "chunks"):
-        raise NotImplementedError(
-            "Dask cannot turn data frames into arrays while its configuration key array.query-planning is on. "
-            "Switch it off, or pass a Dask array or X.to_delayed()."
-        )
-    return result
-
-
-def _named(name: str, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Return a function that Dask's data frames call so on the dashboard: they take no other name for their tasks."""
-
-    def named(chunk: Any, model: Any) -> Any:
-        return function(chunk, model)
-
-    named.__name__ = name
-    return named
 
 
 def _way_from(X: Any) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from itertools import chain
 from numbers import Integral
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,7 @@ def check_sparse(X: Any, name: str = "X") -> Any:
     Raises
     ------
     ValueError
-        If arrays do not fit the shape or each other; the message says where.
+        If arrays do not fit the shape or each other.
     """
     if not sparse.issparse(X):
         return X
@@ -47,46 +47,36 @@ def check_sparse(X: Any, name: str = "X") -> Any:
             f"Expected 2D input, got a sparse array of shape {X.shape} for {name}. Reshape it with "
             f"{name}.reshape(-1, 1), if it has one feature, or with {name}.reshape(1, -1), if it is one sample."
         )
-    if X.format in ("csr", "csc", "bsr"):
-        _check_compressed(X, name)
-        return _prune(X)
-    if X.format == "coo":
-        _check_coordinates(X, name)
-        return _widen(X)
-    if X.format == "lil":
-        return _from_lists(X, name)
-    if X.format == "dok":
-        return _from_keys(X, name)
-    _check_diagonals(X, name)
+    fits = {"coo": _fits_coordinates, "dia": _fits_diagonals, "lil": _fits_lists, "dok": _fits_keys}
+    if not fits.get(X.format, _fits_compressed)(X):
+        finds = f"; {name}.check_format() says what is wrong" if hasattr(X, "check_format") else ""
+        raise ValueError(
+            f"{name} has indices or values that do not fit its shape {X.shape}. Build the sparse array anew{finds}."
+        )
+    match X.format:
+        case "csr" | "csc" | "bsr":
+            return _prune(X)
+        case "coo":
+            return _widen(X)
+        case "lil":
+            return X.tocsr()
+        case "dok":
+            return X.tocoo()
     return X
 
 
-def _refuse(X: Any, name: str, what: str) -> NoReturn:
-    finds = f"; {name}.check_format() finds such faults" if hasattr(X, "check_format") else ""
-    raise ValueError(f"{name} {what}: its arrays do not fit its shape {X.shape}. Build the sparse array anew{finds}.")
-
-
-def _check_compressed(X: Any, name: str) -> None:
-    """Refuse arrays of CSR, CSC or BSR that do not fit: the lengths, the offsets, then every index."""
-    height, width = _blocks(X, name)
-    n_major, n_minor = X.shape[0] // height, X.shape[1] // width
-    major, minor = ("row", "column") if height * width == 1 else ("row of blocks", "column of blocks")
-    if X.format == "csc":
-        n_major, n_minor, major, minor = n_minor, n_major, minor, major
-    if not _are_integers(X.indptr, X.indices):
-        _refuse(X, name, "has index arrays that are not one-dimensional arrays of integers")
-    if X.indptr.size != n_major + 1:
-        _refuse(X, name, f"has an indptr of length {X.indptr.size}, not {n_major + 1}")
-    if X.indices.size != len(X.data):
-        _refuse(X, name, f"has {X.indices.size} indices for {len(X.data)} entries")
-    if X.indptr[0] != 0 or (X.indptr[1:] < X.indptr[:-1]).any():
-        _refuse(X, name, "has an indptr that does not start at 0 or that falls")
-    if X.indptr[-1] > X.indices.size:
-        _refuse(X, name, f"has an indptr that ends at {X.indptr[-1]}, after the last of {X.indices.size} entries")
-    at = _first_beyond(X.indices[: X.indptr[-1]], n_minor)
-    if at >= 0:
-        place = int(np.searchsorted(X.indptr, at, side="right")) - 1
-        _refuse(X, name, f"has an entry in {major} {place} at {minor} {X.indices[at]}, but {n_minor} {minor}s")
+def _fits_compressed(X: Any) -> bool:
+    """Return whether the arrays of CSR, CSC or BSR fit: the lengths, the offsets, then every index."""
+    if np.ndim(X.data) != (3 if X.format == "bsr" else 1) or not _are_integers(X.indptr, X.indices):
+        return False
+    block = X.data.shape[1:] or (1, 1)
+    if 0 in block or any(np.mod(X.shape, block)):
+        return False
+    n_major, n_minor = np.floor_divide(X.shape, block)[:: -1 if X.format == "csc" else 1]
+    offsets, n_entries = X.indptr, X.indices.size
+    rises = offsets.size == n_major + 1 and offsets[0] == 0 and (offsets[1:] >= offsets[:-1]).all()
+    fits = rises and offsets[-1] <= n_entries == len(X.data)
+    return bool(fits) and _are_below(X.indices[: offsets[-1]], n_minor)
 
 
 def _prune(X: Any) -> Any:
@@ -97,74 +87,47 @@ def _prune(X: Any) -> Any:
     return type(X)((X.data[:used], X.indices[:used], X.indptr), shape=X.shape)
 
 
-def _blocks(X: Any, name: str) -> tuple[int, int]:
-    """Return the height and width of what an index stands for: a block, or a single entry."""
-    dimensions = 3 if X.format == "bsr" else 1
-    if not isinstance(X.data, np.ndarray) or X.data.ndim != dimensions:
-        _refuse(X, name, f"has data that is not an array of {dimensions} dimensions")
-    if dimensions == 1:
-        return 1, 1
-    height, width = X.data.shape[1:]
-    if not height or not width or X.shape[0] % height or X.shape[1] % width:
-        _refuse(X, name, f"has blocks of shape {height, width}")
-    return height, width
-
-
-def _check_coordinates(X: Any, name: str) -> None:
+def _fits_coordinates(X: Any) -> bool:
     if len(X.coords) != 2 or not _are_integers(*X.coords) or np.ndim(X.data) != 1:
-        _refuse(X, name, "has coordinates that are not two one-dimensional arrays of integers, or data of another kind")
-    lengths = [len(array) for array in (*X.coords, X.data)]
-    if len(set(lengths)) != 1:
-        _refuse(X, name, f"has {lengths[0]} rows, {lengths[1]} columns and {lengths[2]} values as its entries")
-    for index, limit, kind in zip(X.coords, X.shape, ("row", "column"), strict=True):
-        at = _first_beyond(index, limit)
-        if at >= 0:
-            _refuse(X, name, f"has an entry in {kind} {index[at]}, but {limit} {kind}s")
+        return False
+    return len({len(one) for one in (*X.coords, X.data)}) == 1 and all(map(_are_below, X.coords, X.shape))
 
 
-def _check_diagonals(X: Any, name: str) -> None:
+def _fits_diagonals(X: Any) -> bool:
     offsets = X.offsets
     if not _are_integers(offsets) or np.ndim(X.data) != 2 or len(offsets) != len(X.data):
-        _refuse(X, name, "has offsets that are no integers, or not one for each row of its data")
-    if len(np.unique(offsets)) != len(offsets) or abs(offsets.astype(float)).max(initial=0) > _LARGEST_OFFSET:
-        _refuse(X, name, "has the offset of a diagonal twice, or offsets beyond 32 bits")
+        return False
+    largest = abs(offsets.astype(float)).max(initial=0)
+    return len(np.unique(offsets)) == len(offsets) and bool(largest <= _LARGEST_OFFSET)
 
 
-def _from_lists(X: Any, name: str) -> Any:
-    """Return LIL as CSR."""
-    lists = X.rows, X.data
-    if any(np.shape(one) != X.shape[:1] or not all(isinstance(row, list) for row in one) for one in lists):
-        _refuse(X, name, "has other lists than one for each row")
-    if [len(row) for row in X.rows] != [len(row) for row in X.data]:
-        _refuse(X, name, "has rows with lists of columns and of values that differ in length")
-    index = np.array(list(chain.from_iterable(X.rows)) or np.empty(0, int))
-    if index.dtype.kind not in "iu":
-        _refuse(X, name, "has columns that are no integers, or beyond 64 bits")
-    at = _first_beyond(index, X.shape[1])
-    if at >= 0:
-        _refuse(X, name, f"has an entry at column {index[at]}, but {X.shape[1]} columns")
-    return X.tocsr()
+def _fits_lists(X: Any) -> bool:
+    for lists in (X.rows, X.data):
+        if np.shape(lists) != X.shape[:1] or not all(isinstance(row, list) for row in lists):
+            return False
+    columns = np.array(list(chain.from_iterable(X.rows)) or np.empty(0, int))
+    is_even = [*map(len, X.rows)] == [*map(len, X.data)]
+    return is_even and columns.dtype.kind in "iu" and _are_below(columns, X.shape[1])
 
 
-def _from_keys(X: Any, name: str) -> Any:
-    """Return DOK as COO."""
-    for key in X.keys():  # noqa: SIM118  (iterating over X is iterating over its rows)
-        fits = isinstance(key, tuple) and len(key) == 2 and all(isinstance(at, Integral) for at in key)
-        if not fits or not (0 <= key[0] < X.shape[0] and 0 <= key[1] < X.shape[1]):
-            _refuse(X, name, f"has an entry with the key {key!r}")
-    return X.tocoo()
+def _fits_keys(X: Any) -> bool:
+    keys = list(X.keys())
+    are_pairs = all(isinstance(key, tuple) and len(key) == 2 and all(map(_is_integer, key)) for key in keys)
+    return are_pairs and all(0 <= row < X.shape[0] and 0 <= column < X.shape[1] for row, column in keys)
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, Integral)
 
 
 def _are_integers(*arrays: Any) -> bool:
     return all(isinstance(array, np.ndarray) and array.ndim == 1 and array.dtype.kind in "iu" for array in arrays)
 
 
-def _first_beyond(index: NDArray[Any], limit: int) -> int:
-    """Return the place of the first index that is not from 0 to `limit` - 1, or -1; one pass if there is none."""
+def _are_below(index: NDArray[Any], limit: int) -> bool:
+    """Return whether all are from 0 to `limit` - 1."""
     positive = index.view(index.dtype.str.replace("i", "u"))  # what is below zero becomes larger than any limit
-    if not index.size or positive.max() < limit:
-        return -1
-    return int(np.argmax(positive >= limit))
+    return not index.size or bool(positive.max() < limit)
 
 
 def _widen(X: Any) -> Any:

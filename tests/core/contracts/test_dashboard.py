@@ -194,7 +194,7 @@ def test_text_in_records_harms_nobody(plugin, text):
     [fit] = plugin.fits.values()
     assert (fit.objective, [(point[0], point[3]) for point in fit.points[1:]]) == ("gap", [(2, 0.5)])
     assert math.isnan(fit.points[0][3]) or fit.points[0][0] == 1
-    assert "0.5 <small>gap" in tables.of_fits([fit], {"one": "red"}, {"one": 0}, time.time())
+    assert "0.5 <small>gap" in tables.of_fits([fit], {"one": "red"}, time.time())
 
 
 def test_a_curve_has_a_bounded_number_of_points_and_keeps_both_ends():
@@ -207,17 +207,6 @@ def test_a_curve_has_a_bounded_number_of_points_and_keeps_both_ends():
         (3 * POINTS - 1, 1.5 * POINTS - 0.5, 30 * POINTS - 10, 1 - 3 * POINTS),
     )
     assert fit.rate() == pytest.approx(20.0)
-
-
-def test_bytes_are_those_moved_since_a_fit_began(plugin):
-    worker = SimpleNamespace(metrics={"schmp-moved": 100})
-    plugin.scheduler.workers = {"w": worker, "new": SimpleNamespace(metrics={})}
-    say(plugin, "one", {"event": "begin"})
-    worker.metrics["schmp-moved"] = 170
-    assert plugin.moved_by(plugin.fits["one"]) == 70
-    say(plugin, "one", {"event": "end"})
-    worker.metrics["schmp-moved"] = 500
-    assert plugin.moved_by(plugin.fits["one"]) == 70
 
 
 def test_workers_are_noted_only_while_somebody_looks(told, client):
@@ -303,8 +292,9 @@ def test_spans_of_ranks_reach_who_looks_and_metrics_of_dask(told, client):
     finally:
         scheduler.plugins[Fits.name].leave(watcher)
     metrics, deadline = scheduler.cumulative_worker_metrics, time.monotonic() + 20
-    for name in ("mf-sgd-update", "mf-sgd-add-up", "wait"):
-        while ("execute", "mf-sgd-sweeps", name, "seconds") not in metrics:
+    seconds = [(name, "seconds") for name in ("mf-sgd-update", "mf-sgd-add-up", "wait")]
+    for measured in (*seconds, ("sent to other ranks", "bytes")):
+        while ("execute", "mf-sgd-sweeps", *measured) not in metrics:
             assert time.monotonic() < deadline, metrics
             client.run(beat)
 
@@ -335,22 +325,6 @@ def test_messages_about_spans_are_short_and_few(monkeypatch):
     assert {(topic, message["run"], len(message["spans"])) for topic, message in messages} == {(SPANS, "run", 60)}
     assert len(messages) == 2 * group.MESSAGES_A_SECOND
     assert {span[3] for _, message in messages for span in message["spans"]} <= set(range(8))
-
-
-def test_the_bytes_that_workers_give_are_counted(told, client):
-    make(max_iter=3, n_shards=2, sampler="warp").fit(SMALL)
-    metrics = [state.metrics for state in client.cluster.scheduler.workers.values()]
-    deadline = time.monotonic() + 60
-    while not all(
-        "schmp-moved" in one for one in (state.metrics for state in client.cluster.scheduler.workers.values())
-    ):
-        assert time.monotonic() < deadline, metrics
-        time.sleep(0.05)
-    counted = client.run(lambda dask_worker: dask_worker.metrics["schmp-moved"](dask_worker))
-    given = client.run(lambda dask_worker: dask_worker.transfer_outgoing_bytes_total)
-    said = client.run(lambda dask_worker: getattr(dask_worker, "schmp_said", 0))
-    assert all(said.values())  # ranks of the fit have told each other something
-    assert counted == {address: given[address] + said[address] for address in given}
 
 
 # Where there is no page.
@@ -405,12 +379,11 @@ def test_the_table_has_a_row_for_each_fit_and_lets_no_text_through():
     one.measured["auc"] = 0.75
     over = Fit("2", "", "schmp-mf", "MF", began=1.0, ended=4.0, state="failed: Error", restarts=2)
     one.points.append((5.0, 1.0, 10.0, -1234567.0))
-    text = tables.of_fits([one, over], {"1": "red", "2": "blue"}, {"1": 2048, "2": 0}, 11.0)
+    text = tables.of_fits([one, over], {"1": "red", "2": "blue"}, 11.0)
     assert text.count("<tr") == 3
     assert "<script>" not in text
     assert all(
-        what in text
-        for what in ("5 of 10", "−1,234,567", "2.00 kiB", "3 shards", "10.00 s", "failed: Error", "0.75 <small>auc")
+        what in text for what in ("5 of 10", "−1,234,567", "3 shards", "10.00 s", "failed: Error", "0.75 <small>auc")
     )
     assert text.count("<tr class='over'>") == 1
 

@@ -141,16 +141,15 @@ def test_restarts_are_shown(processes):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lacking", ["bokeh", "schmp_estimators.core.dashboard"])
-def test_a_scheduler_that_lacks_what_the_page_needs(lacking, tmp_path, caplog):
-    with caplog.at_level(logging.INFO, "schmp_estimators.core.dashboard"), cluster_lacking(lacking, tmp_path) as client:
+def test_a_scheduler_that_lacks_what_the_page_needs(tmp_path, caplog):
+    with caplog.at_level(logging.INFO, "schmp_estimators.core.dashboard"), cluster_lacking("bokeh", tmp_path) as client:
         with client.as_current():
             ldas = [make(n_shards=2).fit(SMALL) for _ in range(2)]
         events = client.get_events("schmp")
     assert_same_bits(ldas[0], make(n_shards=2).fit(SMALL))
     [said] = [one.message for one in caplog.records if one.name == "schmp_estimators.core.dashboard.fits"]
     assert "no page of fits on the dashboard" in said
-    assert lacking in said or "dashboard" in said
+    assert "bokeh" in said
     assert not events
     log = (tmp_path / "without" / "distributed.cli.dask_scheduler.log").read_text()
     assert "ModuleNotFoundError" not in log
@@ -183,7 +182,6 @@ def test_two_clients_a_restart_and_a_prefix():
         assert [(fit.client, fit.state) for fit in plugin.fits.values()] == [
             (client.id, "done") for client in (one, other, one)
         ]
-        soon(lambda: all("schmp-moved" in state.metrics for state in cluster.scheduler.workers.values()))
         with urlopen(f"http://localhost:{cluster.scheduler.http_server.port}/behind/schmp") as answer:
             assert b"Schmp" in answer.read()
 
