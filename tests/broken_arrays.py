@@ -98,7 +98,6 @@ BREAKS = {
     "offset huge": (("dia",), lambda X: setattr(X, "offsets", X.offsets.astype(np.int64) + 2**40)),
     "offset float": (("dia",), convert("offsets", float)),
 }
-CASES = [(form, how) for how, (forms, _) in BREAKS.items() for form in forms]
 
 
 def broken(values, form, how, container="array", long=False):

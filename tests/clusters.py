@@ -6,6 +6,7 @@ import time
 from contextlib import contextmanager
 
 import dask
+from callbacks import AfterSweeps
 from distributed import Client, LocalCluster
 from distributed.utils import get_mp_context
 
@@ -119,19 +120,17 @@ def _work_in(client, folders):
             client.run(os.chdir, folder, workers=[address])
 
 
-class Killer:
+class Killer(AfterSweeps):
     """A callback that kills workers, once, when a sweep ends."""
 
     def __init__(self, client, at, at_most=1):
-        self.client, self.at, self.at_most, self.killed = client, at, at_most, []
+        self.killed = []
 
-    def setup(self, estimator, context): ...
-    def teardown(self, estimator, context): ...
-    def on_fit_task_begin(self, estimator, context): ...
+        def kill(estimator, context):
+            if context.task_id == at and not self.killed:
+                self.killed += kill_workers(client, at_most)
 
-    def on_fit_task_end(self, estimator, context):
-        if context.task_name == "sweep" and context.task_id == self.at and not self.killed:
-            self.killed += kill_workers(self.client, self.at_most)
+        super().__init__(kill)
 
 
 def keys_left(client):

@@ -1,10 +1,12 @@
-"""Three wings on one core: who may import whom, and what must stay light stays light."""
+"""Three wings on one core: who may import whom, what must stay light stays light, and all else is declared."""
 
-import ast
 import os
 import pickle
+import re
 import subprocess
 import sys
+import tomllib
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ import pytest
 import schmp_estimators
 
 ROOT = Path(schmp_estimators.__file__).parent
+PROJECT = tomllib.loads(ROOT.with_name("pyproject.toml").read_text())["project"]
 WINGS = {"lda", "mf", "linear"}
 #: Inside a wing imports go down only; what stands in the wing itself is its estimators.
 FLOORS = ["", "programs", "data", "kernels", "blocks"]
@@ -21,14 +24,13 @@ FLOORS = ["", "programs", "data", "kernels", "blocks"]
 ROOMS = {"losses": "data", "penalties": "blocks", "samplers": "programs"}
 
 
-def imports(path):
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Later":
-            yield node.args[0].value
+def imports(text):
+    """Yield what a module imports, at any depth, also by `Later`."""
+    for module, names in re.findall(r"^ *from ([\w.]+) import (\([^)]*\)|.*)", text, re.MULTILINE):
+        yield from (f"{module}.{name}" for name in re.findall(r"\w+", re.sub(r" as \w+|#.*", "", names)))
+    for names in re.findall(r"^ *import ([\w.]+(?:, [\w.]+)*)", text, re.MULTILINE):
+        yield from names.split(", ")
+    yield from re.findall(r"(?:Later|importorskip|import_module)\(\"([\w.]+)\"", text)
 
 
 def floor(parts):
@@ -55,7 +57,10 @@ def allowed(module, name):
 
 
 def test_imports_respect_wings_and_floors():
-    modules = {str(path.relative_to(ROOT).with_suffix("")): set(imports(path)) for path in sorted(ROOT.rglob("*.py"))}
+    modules = {
+        str(path.relative_to(ROOT).with_suffix("")): set(imports(path.read_text()))
+        for path in sorted(ROOT.rglob("*.py"))
+    }
     assert sum(map(len, modules.values())) > 500  # the parser has seen them
     assert [
         f"{module} must not import {name}"
@@ -78,20 +83,6 @@ def test_imports_respect_wings_and_floors():
 )
 def test_a_forbidden_import_is_noticed(module, name):
     assert not allowed(module, name)
-
-
-def test_every_room_is_known():
-    rooms = {str(path.parent.relative_to(ROOT)) for path in ROOT.rglob("__init__.py")} - {"."}
-    assert rooms == {
-        *(
-            "core",
-            *(f"core/{room}" for room in ("cluster", "dashboard", "door", "engine", "io", "places", "schedules")),
-            "monitor",
-        ),
-        *WINGS,
-        *(f"{wing}/{room}" for wing in WINGS for room in FLOORS[1:4]),
-        *("linear/losses", "linear/penalties", "lda/samplers"),
-    }
 
 
 def test_importing_the_package_loads_nothing_heavy():
@@ -118,8 +109,8 @@ model, X = pickle.load(open(sys.argv[1], "rb"))
 model.transform(X)
 DistributedLDA(2, max_iter=2).fit(X).perplexity(X)
 ModelParallelMF(2, max_iter=2).fit(np.where(X > 0, X, np.nan)).score(np.where(X > 0, X, np.nan))
-PrioritizedLasso(0.1).fit(X, X[:, 0]).predict(X)
-SparseLogisticRegression().fit(X, X[:, 0] > 1).predict(X)
+PrioritizedLasso(0.1).fit(X * 1.0, X[:, 0]).predict(X * 1.0)
+SparseLogisticRegression().fit(X * 1.0, X[:, 0] > 1).predict(X * 1.0)
 print(*sorted({"dask", "distributed", "matplotlib"} & set(sys.modules)))
 """
 
@@ -149,3 +140,47 @@ def test_configuration_counts_without_dask(tmp_path, variables, text, imports):
     )
     expected = ["local" if imports else "auto", str(imports)]
     assert in_a_process(code, HOME=str(tmp_path), **variables) == expected
+
+
+# What is imported is declared: nobody relies on what another package happens to bring.
+
+#: Names of imports that are not those of the distribution.
+DISTRIBUTION = {"sklearn": "scikit-learn", "sphinx_gallery": "sphinx-gallery"}
+#: Imported only where it is asked for.
+OPTIONAL = {"dashboard": {"bokeh"}, "plot": {"matplotlib", "rich"}}
+
+
+@cache
+def third_party(folder):
+    """Return the distributions that the files below a folder import, with a file of each."""
+    # tests import each other by their bare names; the package never does
+    local = {"schmp_estimators"} | ({path.stem for path in folder.rglob("*")} if folder.name == "tests" else set())
+    found = {}
+    for path in sorted(folder.rglob("*.py")):
+        names = {name.partition(".")[0] for name in imports(path.read_text())}
+        found |= {DISTRIBUTION.get(name, name): path.name for name in names - set(sys.stdlib_module_names) - local}
+    return found
+
+
+def declared(*extras):
+    """Return the distributions that the project and some of its extras require."""
+    lines = PROJECT["dependencies"] + [line for extra in extras for line in PROJECT["optional-dependencies"][extra]]
+    names = {re.match(r"[\w.-]+", line)[0] for line in lines}
+    own = [
+        extra for line in lines if line.startswith("schmp-estimators[") for extra in re.findall(r"[a-z]+(?=[],])", line)
+    ]
+    return names | declared(*own) if own else names
+
+
+def test_the_package_imports_what_it_declares_and_nothing_else():
+    found, optional = third_party(ROOT), set().union(*OPTIONAL.values())
+    assert {name: path for name, path in found.items() if name not in declared() | optional} == {}
+    assert declared() - set(found) == set()
+    for extra, names in OPTIONAL.items():
+        assert names <= declared(extra)
+
+
+@pytest.mark.parametrize(("folder", "extra"), [("tests", "test"), ("examples", "docs")])
+def test_what_tests_and_examples_import_is_declared(folder, extra):
+    found = third_party(ROOT.with_name(folder))
+    assert {name: path for name, path in found.items() if name not in declared(extra)} == {}

@@ -1,7 +1,6 @@
 """Following a fit: callbacks, early stopping, the progress bar, and the plot of what happened."""
 
 import logging
-import pickle
 import sys
 
 import matplotlib
@@ -9,9 +8,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from corpora import SMALL, assert_same_bits, planted
-from sklearn.callback import ProgressBar, ScoringMonitor
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV
 
 from schmp_estimators import ConvergenceDisplay, DistributedLDA, HeldOutPerplexity
 
@@ -68,22 +65,6 @@ def test_callbacks_get_the_model_as_it_is_after_each_sweep(where, client):
         np.testing.assert_array_equal(model.transform(SMALL), shorter.transform(SMALL))
 
 
-def test_models_that_callbacks_keep_can_be_pickled():
-    class Saver(Recorder):
-        def on_fit_task_end(self, estimator, context, *, fitted_estimator):
-            self.kept.append(pickle.dumps(fitted_estimator.__dict__.get("_snapshot")))
-            model = fitted_estimator.set_callbacks()
-            for name in [name for name in vars(model) if "callback" in name]:
-                delattr(model, name)
-            self.kept.append(pickle.dumps(model))
-
-    saver = Saver()
-    make(max_iter=2).set_callbacks(saver).fit(SMALL)
-    np.testing.assert_array_equal(
-        pickle.loads(saver.kept[1]).transform(SMALL), make(max_iter=1).fit(SMALL).transform(SMALL)
-    )
-
-
 @pytest.mark.parametrize("n_shards", [1, 3])
 def test_a_fit_that_a_callback_ends_is_a_shorter_fit(n_shards, client):
     for place in (None, client):
@@ -111,12 +92,6 @@ def test_tol_ends_a_fit_between_two_evaluations(sampler):
     assert_same_bits(lda, make(max_iter=lda.n_iter_, **parameters).fit(SMALL))
 
 
-def test_without_tol_or_evaluation_all_sweeps_are_done():
-    assert make(tol=0.0, evaluate_every=1).fit(np.eye(3, dtype=int)).n_iter_ == 12
-    assert make(tol=10.0).fit(SMALL).n_iter_ == 12
-    assert make(tol=10.0, evaluate_every=1).fit(SMALL).n_iter_ == 2
-
-
 # Held-out perplexity.
 
 
@@ -139,37 +114,6 @@ def test_held_out_perplexity_ends_a_fit_that_no_longer_improves():
     assert int(np.argmin(values)) == len(values) - 4
     impatient = HeldOutPerplexity(X[60:], every=1, patience=2, tol=0.9)
     assert make().set_callbacks(impatient).fit(X[:60]).n_iter_ == 3
-
-
-def test_held_out_perplexity_begins_anew_with_each_fit():
-    watch = HeldOutPerplexity(SMALL, every=6)
-    lda = make().set_callbacks(watch).fit(SMALL)
-    first = watch.history_
-    lda.fit(SMALL)
-    assert watch.history_ == first
-    assert watch.history_ is not first
-
-
-def test_held_out_perplexity_counts_sweeps_from_the_very_first(tmp_path):
-    make(max_iter=5, checkpoint=tmp_path / "state").fit(SMALL)
-    watch = HeldOutPerplexity(SMALL, every=4)
-    make(checkpoint=tmp_path / "state").set_callbacks(watch).fit(SMALL)
-    assert [record["iterations"] for record in watch.history_] == [8, 12]
-    assert watch.history_[-1]["perplexity"] == make().fit(SMALL).perplexity(SMALL)
-
-
-def test_held_out_perplexity_within_a_grid_search():
-    watch = HeldOutPerplexity(SMALL, every=1)
-    search = GridSearchCV(make(max_iter=3).set_callbacks(watch), {"n_components": [2, 3]}, cv=2).fit(SMALL)
-    fitted = search.best_estimator_._skl_callbacks[0] if hasattr(search.best_estimator_, "_skl_callbacks") else watch
-    assert [record["iterations"] for record in fitted.history_] == [1, 2, 3]
-
-
-def test_held_out_perplexity_on_a_cluster(client):
-    with client.as_current():
-        watch = HeldOutPerplexity(SMALL, every=5)
-        make(n_shards=2).set_callbacks(watch).fit(SMALL)
-    assert watch.history_[-1]["perplexity"] == make(max_iter=10).fit(SMALL).perplexity(SMALL)
 
 
 @pytest.mark.parametrize(
@@ -212,41 +156,11 @@ def test_silence_unless_asked_for(capfd, caplog):
     assert not [record for record in caplog.records if record.name.startswith("schmp_estimators")]
 
 
-def test_one_progress_bar_is_enough(capfd):
-    bar, watch = ProgressBar(), HeldOutPerplexity(SMALL)
-    lda = make(verbose=1).set_callbacks(bar, watch).fit(SMALL)
-    assert lda._skl_callbacks == [bar, watch]
-    text = capfd.readouterr().out
-    assert "DistributedLDA" in text
-    make().set_callbacks(bar).fit(SMALL)
-    assert text.count("DistributedLDA") == capfd.readouterr().out.count("DistributedLDA")
-
-
 def test_verbose_without_rich_says_how_to_get_it(monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "rich", None)
     monkeypatch.setattr("schmp_estimators.core.following.find_spec", lambda name: None)
     make(verbose=1).fit(SMALL)
     assert "pip install rich" in caplog.text
-
-
-def test_verbose_within_a_grid_search(capfd):
-    GridSearchCV(make(max_iter=2, verbose=1), {"n_components": [2]}, cv=2).fit(SMALL)
-    capfd.readouterr()
-
-
-def test_scoring_monitor():
-    monitor = ScoringMonitor(scoring=lambda model, X, y: {"score": model.score(X, y)})
-    # scikit-learn computes scores only where there are targets.
-    make(max_iter=3).set_callbacks(monitor).fit(SMALL, np.zeros(len(SMALL)))
-    scores = [row["score"] for row in monitor.get_logs().data if row["task_name"] == "sweep"]
-    assert scores == [make(max_iter=sweep).fit(SMALL).score(SMALL) for sweep in (1, 2, 3)]
-
-
-def test_progress_of_a_grid_search(capfd):
-    search = GridSearchCV(make(max_iter=2), {"n_components": [2, 3]}, cv=2)
-    search.set_callbacks(ProgressBar())
-    search.fit(SMALL)
-    assert "DistributedLDA" in capfd.readouterr().out
 
 
 # The plot.

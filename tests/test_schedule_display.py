@@ -53,14 +53,6 @@ def test_a_bar_for_each_span_in_the_row_of_its_worker():
     assert display.figure_ is display.ax_.figure
 
 
-def test_many_blocks_have_a_legend_of_some():
-    spans = [Span("a", 0, "mf-sgd-update", 0, n, n, n + 1.0) for n in range(40)]
-    display = ScheduleDisplay(spans, by="block").plot()
-    display.figure_.canvas.draw()  # a legend of all would leave no room
-    assert len(display.bars_) == 40
-    assert [text.get_text() for text in display.ax_.get_legend().get_texts()] == [f"block {n}" for n in range(0, 40, 5)]
-
-
 @pytest.fixture(scope="module")
 def fitted(client):
     """A cluster on which a fit of LDA was the last but one, and one of MF the last one."""

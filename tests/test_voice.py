@@ -2,16 +2,15 @@
 
 import logging
 import re
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from callbacks import AfterSweeps
 from corpora import SMALL
 from numba import njit
 
 from schmp_estimators import DistributedLDA, HeldOutPerplexity, ModelParallelMF, PrioritizedLasso
-from schmp_estimators.core.following import told_of_compiling
-from schmp_estimators.core.voice import FitBar, in_units
+from schmp_estimators.core.voice import in_units
 
 NUMBER = r"\d[\d.]*( [kMG])?"
 
@@ -50,11 +49,6 @@ def test_numbers_in_units_are_rounded_and_have_no_exponent(digits):
     assert in_units(-5.71e6) == "-5.7 M"
 
 
-def test_a_last_sweep_that_has_a_line_has_no_other(lines):
-    make(max_iter=20).fit(SMALL)
-    assert [line.split(",")[0] for line in lines()] == [f"DistributedLDA: sweep {sweep} of 20" for sweep in (10, 20)]
-
-
 def test_values_on_held_out_samples_are_said(lines):
     watch = HeldOutPerplexity(SMALL, every=5)
     make(max_iter=10).set_callbacks(watch).fit(SMALL)
@@ -63,24 +57,6 @@ def test_values_on_held_out_samples_are_said(lines):
     first, *_, last = lines()
     assert f", perplexity {watch.latest['perplexity']:.6g}, " in first
     assert f", validation_rmse {mf.history_[-1]['validation_rmse']:.6g}, " in last
-
-
-class Bystander:
-    """A callback whose `latest` is something else."""
-
-    def __init__(self, latest):
-        self.latest = latest
-
-    def setup(self, estimator, context):
-        """Do nothing."""
-
-    on_fit_task_begin = on_fit_task_end = teardown = lambda self, estimator, context, **_: None
-
-
-@pytest.mark.parametrize("latest", [3.0, "best.npz", {"array": np.ones(2), "text": "x", "nothing": None, 7: 0.5}])
-def test_what_callbacks_call_latest_may_be_anything(lines, latest):
-    make(max_iter=10, verbose=1).set_callbacks(Bystander(latest)).fit(SMALL)
-    assert re.fullmatch(f"DistributedLDA: sweep 10 of 10(, 7 0.5)?, {NUMBER} samples/s", lines()[0])
 
 
 #: A fit of one target that is followed step by step.
@@ -107,34 +83,12 @@ def test_the_progress_bar_shows_what_a_fit_has_reached(capfd, monkeypatch):
     assert shown.count("samples/s") == 2
 
 
-class Compiles:
-    """A callback that compiles a function after each sweep."""
-
-    def setup(self, estimator, context):
-        pass
-
-    teardown = on_fit_task_begin = setup
-
-    def on_fit_task_end(self, estimator, context):
-        njit(lambda value: value + 1)(1)
-
-
 @pytest.mark.parametrize(("patience", "n_lines"), [(0.0, 1), (60.0, 0)])
 def test_a_fit_that_compiles_for_long_says_so_once(monkeypatch, caplog, capsys, patience, n_lines):
     monkeypatch.setattr("schmp_estimators.core.following.PATIENCE", patience)
     with caplog.at_level(logging.INFO, "schmp_estimators.core.following"):
-        make(max_iter=3, verbose=1).set_callbacks(Compiles()).fit(SMALL)
+        compiles = AfterSweeps(lambda lda, context: njit(lambda value: value + 1)(1) < 0)
+        make(max_iter=3, verbose=1).set_callbacks(compiles).fit(SMALL)
         njit(lambda value: value + 2)(1)  # which is not of the fit
     found = [one.message for one in caplog.records if one.name == "schmp_estimators.core.following"]
     assert found == ["DistributedLDA: compiling, once on this machine"] * n_lines
-
-
-def test_the_bar_says_that_kernels_are_compiled(monkeypatch):
-    bar, context = FitBar(), SimpleNamespace(parent=None, max_subtasks=5)
-    bar.setup(None, context)
-    monkeypatch.setattr("schmp_estimators.core.following.PATIENCE", 0.0)
-    with told_of_compiling("DistributedLDA", bar.say):
-        njit(lambda value: value + 3)(1)
-        bar.on_fit_task_begin(make(), context)
-    assert bar._progress.tasks[0].fields["reached"] == "compiling, once on this machine"
-    bar.teardown(None, context)

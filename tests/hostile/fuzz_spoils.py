@@ -10,7 +10,7 @@ import dask.bag as db
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
-from broken_arrays import CASES, broken
+from broken_arrays import BREAKS, broken
 from fuzz_models import Family, draw
 from scipy import sparse
 
@@ -108,7 +108,8 @@ def bad_indices(X: Any, family: Family, rng: Any) -> Spoil:
     values = np.where(X == 0, rng.random(X.shape) < 0.3, X).astype(float)
     values[:3] = 1
     half = X.shape[1] // 2
-    form, how = draw(rng, *CASES)
+    how = draw(rng, *BREAKS)
+    form = draw(rng, *BREAKS[how][0])
     place = draw(rng, "here", "here", "delayed", "chunk", "chunk of columns")
     sound = sparse.csr_array(values[:, :half] if place == "chunk of columns" else values)
     rest = values[:, half:] if place == "chunk of columns" else values

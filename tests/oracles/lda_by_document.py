@@ -1,13 +1,12 @@
 """Samplers that go document by document within a cell, token by token: slow and obvious, for exact comparison."""
 
 import numpy as np
-from oracles.lda_fplus import begin_in_seeds
-from oracles.lda_warp import bits_at, topic_in_order
+from oracles.lda_warp import Tokens, bits_at, topic_in_order
 
 from schmp_estimators.core.rng import stream_key
 
 
-class ByDocumentOracle:
+class ByDocumentOracle(Tokens):
     """Counts (documents × words) in, topics in document order after every sweep out.
 
     Documents are cut into shards, words into blocks by the layout.  A shard knows the true topic totals at the start of
@@ -15,26 +14,9 @@ class ByDocumentOracle:
     """
 
     def __init__(self, counts, alpha, beta, seed, bounds, layout, fixed=None, seeds=None):
-        self.n_topics, self.alpha, self.beta, self.seed = len(alpha), alpha, beta, seed
-        self.n_docs, self.n_words = counts.shape
-        cells = [(d, w) for d in range(self.n_docs) for w in range(self.n_words) for _ in range(counts[d, w])]
-        self.document, self.word = (np.array([cell[i] for cell in cells], int) for i in range(2))
-        self.bounds, self.layout = bounds, layout
-        self.fixed = np.zeros((self.n_words, self.n_topics), int) if fixed is None else fixed
-        origin = stream_key(seed, 0, 2)
-        self.topic = np.array([(bits_at(origin, i) >> 32) * self.n_topics >> 32 for i in range(len(cells))], int)
-        self.seeds = np.zeros((self.n_words, self.n_topics)) if seeds is None else seeds
-        begin_in_seeds(self, stream_key(seed, 0, 8))
-        self.beta_sum = self.n_words * beta + self.seeds.sum(0)
-        self.sweep, self.s_error = 0, 0.0
-
-    def tables(self):
-        """Counts by document and by word, the fixed ones included."""
-        by_document = np.zeros((self.n_docs, self.n_topics), int)
-        by_word = self.fixed.copy()
-        np.add.at(by_document, (self.document, self.topic), 1)
-        np.add.at(by_word, (self.word, self.topic), 1)
-        return by_document, by_word
+        super().__init__(counts, len(alpha), seed, fixed, seeds)
+        self.alpha, self.beta, self.bounds, self.layout, self.s_error = alpha, beta, bounds, layout, 0.0
+        self.topic, self.beta_sum = np.array(self.topic, int), self.n_words * beta + self.seeds.sum(0)
 
     def run(self):
         """Do one sweep."""

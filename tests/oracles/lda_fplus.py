@@ -1,20 +1,18 @@
 """Collapsed Gibbs sampling token by token: slow and obvious, for exact comparison."""
 
 import numpy as np
-from oracles.lda_warp import bits_at, topic_in_order
+from oracles.lda_warp import Tokens, bits_at
 
 from schmp_estimators.core.rng import stream_key
 
 
-def begin_in_seeds(oracle, key):
-    """Let the tokens of seeded words begin in their topics."""
-    for i, word in enumerate(oracle.word):
-        seeds = oracle.seeds[word]
-        if seeds.any():
-            oracle.topic[i] = topic_in_order(seeds, (bits_at(key, i) >> 11) * 2.0**-53 * seeds.sum())
+def tempered(alpha, hot, n_topics):
+    """The document-topic priors of all topics, whose mean is at least `hot`."""
+    mean = float(np.mean(alpha))
+    return np.broadcast_to(alpha * (max(mean, hot) / mean) if np.ndim(alpha) else max(alpha, hot), n_topics)
 
 
-class FPlusOracle:
+class FPlusOracle(Tokens):
     """Counts (documents × words) in, topics in document order after every sweep out.
 
     Documents are cut into shards, words into blocks by the layout.  A shard knows the true topic totals at the start of
@@ -22,27 +20,9 @@ class FPlusOracle:
     """
 
     def __init__(self, counts, n_topics, alpha, beta, seed, bounds, layout, fixed=None, seeds=None):
-        self.n_topics, self.alpha, self.beta, self.seed = n_topics, alpha, beta, seed
-        n_docs, self.n_words = counts.shape
-        cells = [(d, w) for d in range(n_docs) for w in range(self.n_words) for _ in range(counts[d, w])]
-        self.document, self.word = [d for d, _ in cells], [w for _, w in cells]
-        by_word = sorted(range(len(cells)), key=lambda i: self.word[i])
-        self.address = {i: address for address, i in enumerate(by_word)}
-        self.bounds, self.layout = bounds, layout
-        self.fixed = np.zeros((self.n_words, n_topics), int) if fixed is None else fixed
-        origin = stream_key(seed, 0, 2)
-        self.topic = [(bits_at(origin, i) >> 32) * n_topics >> 32 for i in range(len(cells))]
-        self.seeds = np.zeros((self.n_words, n_topics)) if seeds is None else seeds
-        begin_in_seeds(self, stream_key(seed, 0, 8))
-        self.sweep, self.n_docs, self.s_error = 0, n_docs, 0.0
-
-    def tables(self):
-        """Counts by document and by word, the fixed ones included."""
-        by_document = np.zeros((self.n_docs, self.n_topics), int)
-        by_word = self.fixed.copy()
-        np.add.at(by_document, (self.document, self.topic), 1)
-        np.add.at(by_word, (self.word, self.topic), 1)
-        return by_document, by_word
+        super().__init__(counts, n_topics, seed, fixed, seeds)
+        self.alpha, self.beta, self.bounds, self.layout, self.s_error = alpha, beta, bounds, layout, 0.0
+        self.address = {i: address for address, i in enumerate(np.argsort(self.word, kind="stable").tolist())}
 
     def run(self):
         """Do one sweep."""

@@ -1,8 +1,8 @@
 """Frozen-count Gibbs sampling, token by token: slow and obvious, for exact comparison."""
 
 import numpy as np
-from oracles.lda_fplus import begin_in_seeds
-from oracles.lda_warp import bits_at, uniform
+from oracles.lda_fplus import tempered
+from oracles.lda_warp import Tokens, bits_at, uniform
 
 from schmp_estimators.core.rng import stream_key
 
@@ -29,24 +29,16 @@ def draw(weights, u):
     return None if total < np.float32(1e-30) or topic >= n else topic
 
 
-class FrozenOracle:
+class FrozenOracle(Tokens):
     """Counts (documents × words) in, topics in document order after every sweep out."""
 
     def __init__(self, counts, n_topics, alpha, beta, seed, fixed=None, hot=(0.0, 0.0), hot_sweeps=0, seeds=None):
-        self.n_topics, self.alpha, self.beta, self.seed = n_topics, np.broadcast_to(alpha, n_topics), beta, seed
-        self.hot, self.hot_sweeps, self.sweep = hot, hot_sweeps, 0
-        n_docs, self.n_words = counts.shape
-        cells = [(d, w) for d in range(n_docs) for w in range(self.n_words) for _ in range(counts[d, w])]
-        self.document, self.word = [d for d, _ in cells], [w for _, w in cells]
-        self.fixed = np.zeros((self.n_words, n_topics), int) if fixed is None else fixed
-        origin = stream_key(seed, 0, 2)
-        self.topic = [(bits_at(origin, i) >> 32) * n_topics >> 32 for i in range(len(cells))]
-        self.seeds = np.zeros((self.n_words, n_topics)) if seeds is None else seeds
-        begin_in_seeds(self, stream_key(seed, 0, 8))
+        super().__init__(counts, n_topics, seed, fixed, seeds)
+        self.alpha, self.beta, self.hot, self.hot_sweeps = alpha, beta, hot, hot_sweeps
 
     def run(self):
         hot = self.hot if self.sweep < self.hot_sweeps else (0.0, 0.0)
-        alpha, beta = np.maximum(self.alpha, hot[0]), max(self.beta, hot[1])
+        alpha, beta = tempered(self.alpha, hot[0], self.n_topics), max(self.beta, hot[1])
         key, before = stream_key(self.seed, self.sweep, 0), list(self.topic)
         by_word = self.fixed.copy()
         np.add.at(by_word, (self.word, before), 1)

@@ -70,31 +70,42 @@ def accept(topic, proposals, count, prior, inverse, draws):
     return topic
 
 
-class WarpOracle:
+class Tokens:
+    """Those of counts (documents × words), in document order, and the topics in which they begin."""
+
+    def __init__(self, counts, n_topics, seed, fixed=None, seeds=None):
+        self.n_topics, self.seed, self.sweep = n_topics, seed, 0
+        self.n_docs, self.n_words = counts.shape
+        self.document, self.word = np.divmod(np.repeat(np.arange(counts.size), counts.ravel()), self.n_words)
+        self.fixed = np.zeros((self.n_words, n_topics), int) if fixed is None else fixed
+        self.seeds = np.zeros((self.n_words, n_topics)) if seeds is None else seeds
+        origin, of_seeds = stream_key(seed, 0, 2), stream_key(seed, 0, 8)
+        self.topic = [(bits_at(origin, i) >> 32) * n_topics >> 32 for i in range(len(self.word))]
+        for i, own in enumerate(self.seeds[self.word]):
+            if own.any():
+                self.topic[i] = topic_in_order(own, (bits_at(of_seeds, i) >> 11) * 2.0**-53 * own.sum())
+
+    def tables(self):
+        """Counts by document and by word, the fixed ones included."""
+        by_document, by_word = np.zeros((self.n_docs, self.n_topics), int), self.fixed.copy()
+        np.add.at(by_document, (self.document, self.topic), 1)
+        np.add.at(by_word, (self.word, self.topic), 1)
+        return by_document, by_word
+
+
+class WarpOracle(Tokens):
     """Counts (documents × words) in, topics in document order after every sweep out."""
 
     def __init__(
         self, counts, n_topics, alpha, beta, steps, seed, fixed=None, hot=(0.0, 0.0), hot_sweeps=0, alphas=None,
         seeds=None,
     ):  # fmt: skip
-        self.alphas = alphas
+        super().__init__(counts, n_topics, seed, fixed, seeds)
+        self.alpha, self.beta, self.steps, self.alphas = alpha, beta, steps, alphas
         self.hot, self.hot_sweeps = hot, hot_sweeps
-        self.n_topics, self.alpha, self.beta, self.steps, self.seed = n_topics, alpha, beta, steps, seed
-        n_docs, self.n_words = counts.shape
-        cells = [(d, w) for d in range(n_docs) for w in range(self.n_words) for _ in range(counts[d, w])]
-        self.documents = [[i for i, cell in enumerate(cells) if cell[0] == d] for d in range(n_docs)]
-        self.words = [[i for i, cell in enumerate(cells) if cell[1] == w] for w in range(self.n_words)]
-        self.fixed = np.zeros((self.n_words, n_topics), int) if fixed is None else fixed
-        origin = stream_key(seed, 0, 2)
-        self.topic = [(bits_at(origin, i) >> 32) * n_topics >> 32 for i in range(len(cells))]
-        self.word = [w for _, w in cells]
-        self.seeds = np.zeros((self.n_words, n_topics)) if seeds is None else seeds
-        for i, word in enumerate(self.word):
-            if self.seeds[word].any():
-                y = (bits_at(stream_key(seed, 0, 8), i) >> 11) * 2.0**-53 * self.seeds[word].sum()
-                self.topic[i] = topic_in_order(self.seeds[word], y)
-        self.proposals = [[] for _ in cells]
-        self.sweep = 0
+        self.documents = [np.flatnonzero(self.document == d).tolist() for d in range(self.n_docs)]
+        self.words = [np.flatnonzero(self.word == w).tolist() for w in range(self.n_words)]
+        self.proposals = [[] for _ in self.word]
         self.propose_from_documents(-1)
 
     def priors(self, sweep):

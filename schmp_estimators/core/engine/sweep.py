@@ -247,6 +247,8 @@ class Rank(Shards):
 
         self._for_each(meet, self._model_for(stage))
         self.blocks = here
+        # in one process ranks share files: nobody may change a block that another one still looks at
+        self._communicator.alltoall([None] * len(self._groups))
 
     def _model_for(self, stage: Stage) -> Any:
         """Return what shards are told of the model as they meet blocks."""

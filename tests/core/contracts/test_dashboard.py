@@ -1,11 +1,9 @@
 """The page of fits: what the scheduler hears, keeps and forgets, and what is shown of it."""
 
-import asyncio
 import logging
 import math
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from urllib.request import urlopen
 
@@ -14,8 +12,7 @@ import pytest
 from clusters import keys_left
 from corpora import SMALL
 
-from schmp_estimators import DistributedLDA, HeldOutPerplexity, ModelParallelMF, PrioritizedLasso, schmp
-from schmp_estimators.core.cluster import group
+from schmp_estimators import DistributedLDA, ModelParallelMF, PrioritizedLasso, schmp
 from schmp_estimators.core.dashboard import fits as fits_module
 from schmp_estimators.core.dashboard import tables
 from schmp_estimators.core.dashboard.fits import (
@@ -28,7 +25,6 @@ from schmp_estimators.core.dashboard.fits import (
     Fit,
     Fits,
     Strips,
-    Teller,
 )
 from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.places.place import Restores
@@ -81,13 +77,6 @@ def test_a_fit_that_fails_says_so(told):
     assert (fit.state, fit.objective, fit.last["gap"]) == ("failed: Stop", "gap", 2.0)
 
 
-def test_what_callbacks_measure_is_told(told):
-    watch = HeldOutPerplexity(SMALL, every=2)
-    make(n_shards=2).set_callbacks(watch).fit(SMALL)
-    [fit] = told()
-    assert fit.measured["perplexity"] == watch.history_[-1]["perplexity"]
-
-
 def test_all_estimators_and_programs_are_told_of(told):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(40, 5))
@@ -97,14 +86,6 @@ def test_all_estimators_and_programs_are_told_of(told):
     assert (mf.estimator, mf.objective, mf.points[-1][0]) == ("ModelParallelMF", "objective", 2)
     assert (lasso.estimator, lasso.objective, lasso.state) == ("PrioritizedLasso", "objective", "done")
     assert not math.isnan(lasso.points[-1][3])
-
-
-def test_only_fits_are_told_of(told, client):
-    lda = make(max_iter=1).fit(SMALL)
-    n_before = len(told())
-    lda.transform(SMALL)
-    lda.perplexity(SMALL)
-    assert len(told()) == n_before
 
 
 def test_the_page_is_opened_once_and_listed(told, client):
@@ -158,24 +139,11 @@ def test_fits_of_a_client_that_is_gone_have_ended(plugin):
     }
 
 
-def test_restarts_are_counted_and_a_fit_begins_once(plugin):
-    say(plugin, "one", {"event": "begin", "time": 5.0, "estimator": "CV"}, {"event": "restart"}, {"event": "restart"})
-    say(plugin, "one", {"event": "begin", "time": 9.0, "estimator": "Lasso", "objective": "objective"})
-    [fit] = plugin.fits.values()
-    assert (fit.restarts, fit.began, fit.estimator, fit.objective) == (2, 5.0, "CV", "objective")
-
-
 def test_a_restart_is_told():
     events = []
     place = SimpleNamespace(tell=lambda *told: events.append(told), reset=lambda: None)
     Restores(place, "progress").prepare(WorkLostError("gone"), "going on")
     assert events == [("restart",)]
-
-
-def test_events_of_others_are_passed_over(plugin):
-    plugin.log_event("all", {"action": "add-worker"})
-    plugin.log_event(TOPIC, "text")
-    assert not plugin.fits
 
 
 @pytest.mark.parametrize(("names", "last"), [({}, 3), ({"sweep": 6}, 7), ({"sweep": 6, "iterations": 9}, 9)])
@@ -209,24 +177,6 @@ def test_a_curve_has_a_bounded_number_of_points_and_keeps_both_ends():
     assert fit.rate() == pytest.approx(20.0)
 
 
-def test_workers_are_noted_only_while_somebody_looks(told, client):
-    make(max_iter=1, n_shards=2).fit(SMALL)
-    scheduler = client.cluster.scheduler
-    plugin = scheduler.plugins[Fits.name]
-    assert Strips.name not in scheduler.plugins
-    plugin.watch("first")
-    plugin.watch("second")
-    make(max_iter=2, n_shards=2).fit(SMALL)
-    plugin.leave("first")
-    assert {one.name for one in plugin.strips.since(0)} >= {"lda-load"}
-    assert {one.worker for one in plugin.strips.since(0)} == set(scheduler.workers)
-    assert not plugin.strips.since(time.time() + 60)
-    plugin.leave("second")
-    plugin.leave("second")
-    assert Strips.name not in scheduler.plugins
-    assert not plugin.strips.since(0)
-
-
 def test_who_looks_is_known_until_the_document_goes(told, client):
     from bokeh.document import Document
 
@@ -243,29 +193,6 @@ def test_who_looks_is_known_until_the_document_goes(told, client):
     [goes] = document.session_destroyed_callbacks
     goes(None)
     assert Strips.name not in scheduler.plugins
-
-
-def test_one_point_and_a_fit_without_any_objective_are_drawn(told, client):
-    from bokeh.document import Document
-    from bokeh.models import GlyphRenderer
-
-    from schmp_estimators.core.dashboard.page import show
-
-    make(max_iter=1, evaluate_every=1).fit(SMALL)
-    make(max_iter=1, evaluate_every=0).fit(SMALL)
-    plugin, document = client.cluster.scheduler.plugins[Fits.name], Document()
-    show(client.cluster.scheduler, {}, document)
-    heads = document.get_model_by_name("heads")
-    without, reached = ([heads.data[name][n] for name in ("sweeps", "objective")] for n in (0, 1))
-    assert (reached[0], math.isnan(reached[1])) == (1.0, False)
-    assert all(map(math.isnan, without))
-    dots = [one for one in document.select({"type": GlyphRenderer}) if one.data_source is heads]
-    assert {(one.glyph.x, one.glyph.y) for one in dots} == {
-        *[("sweeps", "objective"), ("seconds", "objective"), ("later", "rate")]
-    }
-    [goes] = document.session_destroyed_callbacks
-    goes(None)
-    assert plugin.fits
 
 
 def spans_of(client, n_before=0):
@@ -350,27 +277,6 @@ def test_a_scheduler_without_dashboard_has_no_page(caplog):
         assert Fits.name not in cluster.scheduler.plugins
 
 
-def test_whatever_goes_wrong_with_telling_ends_it(client, monkeypatch):
-    monkeypatch.setattr("schmp_estimators.core.dashboard.fits.has_page", raising)
-    teller = Teller(client, "schmp-lda")
-    teller.tell("record", {"before": "the beginning"})
-    assert teller._unsent == []
-    teller.tell("begin", {"array": np.zeros(3), "number": np.int64(3)})
-    assert {key: teller._unsent[0][key] for key in ("event", "number")} == {"event": "begin", "number": 3}
-    assert "array" not in teller._unsent[0]
-    teller.tell("record", ["no", "mapping"])
-    teller.close()
-    assert teller._has_page is False
-    unsent = len(teller._unsent)
-    teller.tell("record", {})
-    assert len(teller._unsent) == unsent
-
-
-async def raising(client):
-    await asyncio.sleep(0.01)
-    raise OSError("gone")
-
-
 # What is shown.
 
 
@@ -397,11 +303,3 @@ def test_the_table_has_a_row_for_each_fit_and_lets_no_text_through():
 )
 def test_numbers_are_short(value, text):
     assert tables.number(value) == text
-
-
-def test_stages_have_colours_of_their_own_and_engines_none():
-    colours = {}
-    names = ["lda-load", "ring-answer", "told", "ring-record"]  # stages may be called as anything
-    found = [tables.colour_of(name, colours) for name in names]
-    assert found == [tables.PLUMBING, tables.COLOURS[0], tables.PLUMBING, tables.COLOURS[1]]
-    assert tables.colour_of("ring-answer", colours) == tables.COLOURS[0]

@@ -9,13 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from clusters import place_of
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from input_cases import COUNTS, NAMES, Reader, chunked, delayed_chunks, unknown
 from scipy import sparse
 
 from schmp_estimators.core.door.inputs import is_dask, map_rows
-from schmp_estimators.core.door.rows import open_rows
 from schmp_estimators.lda.data.corpus import open_corpus
 from schmp_estimators.lda.data.counts import canonical_counts
 from schmp_estimators.lda.data.partition import cut_documents
@@ -31,34 +28,6 @@ class Counted:
         return np.asarray(chunk)
 
 
-def sparse_with_long_indices(form):
-    matrix = form(COUNTS)
-    matrix.indptr, matrix.indices = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64)
-    return matrix
-
-
-def narrow_coo():
-    rows, columns = np.nonzero(COUNTS)
-    return sparse.coo_array((COUNTS[rows, columns].astype(np.int8), (rows, columns)), shape=COUNTS.shape)
-
-
-IN_MEMORY = {
-    "ndarray": lambda: COUNTS,
-    "columns first": lambda: np.asfortranarray(COUNTS, dtype=np.float32),
-    "nested lists": COUNTS.tolist,
-    "objects": lambda: COUNTS.astype(object),
-    "pandas": lambda: pd.DataFrame(COUNTS),
-    "pandas nullable": lambda: pd.DataFrame(COUNTS).astype("Int64"),
-    "pandas sparse": lambda: pd.DataFrame.sparse.from_spmatrix(sparse.csr_matrix(COUNTS)),
-    "long indices": lambda: sparse_with_long_indices(sparse.csr_array),
-    "long indices by column": lambda: sparse_with_long_indices(sparse.csc_matrix),
-    "narrow coo": narrow_coo,
-    **{
-        f"{name}_{kind}": lambda name=name, kind=kind: getattr(sparse, f"{name}_{kind}")(COUNTS)
-        for name in ("csr", "csc", "coo", "lil", "dok", "bsr")
-        for kind in ("array", "matrix")
-    },
-}
 ON_DASK = {
     "dense chunks": lambda: chunked((4, 7)),
     "column chunks": lambda: chunked((4, 3)),
@@ -96,47 +65,15 @@ def multiply(rows, factor):
     return (np.asarray(rows.sum(axis=1)).reshape(-1, 1) * np.array([factor, 1])).astype(np.float32)
 
 
-@pytest.mark.parametrize("kind", IN_MEMORY)
-def test_every_kind_in_memory_gives_the_same_counts(kind):
-    assert not is_dask(IN_MEMORY[kind]())
-    assert_same_counts(IN_MEMORY[kind](), None)
-
-
 @pytest.mark.parametrize("kind", ON_DASK)
 def test_every_kind_on_dask_gives_the_same_counts(kind, place):
     assert is_dask(ON_DASK[kind]())
     assert_same_counts(ON_DASK[kind](), place)
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data(), n_shards=st.integers(1, 20))
-def test_every_chunking_gives_the_same_counts(place, data, n_shards):
-    def cuts(n):
-        inner = data.draw(st.lists(st.integers(0, n), max_size=4).map(sorted))
-        return tuple(np.diff([0, *inner, n]).tolist())
-
-    form = data.draw(st.sampled_from([None, sparse.csr_array, sparse.csc_matrix]))
-    columns = tuple(width for width in cuts(7) if width)
-    assert_same_counts(chunked((cuts(13), columns), form), place, n_shards)
-
-
-def test_narrow_duplicates_do_not_overflow():
-    X = sparse.coo_array((np.array([100, 100], np.int8), ([0, 0], [1, 1])), shape=(1, 2))
-    with closing(open_corpus(X, Reader())) as corpus:
-        assert corpus.lengths.tolist() == [200]
-
-
 def test_a_persisted_input_is_read_where_it_is(client):
     for lazy in (chunked((4, 7)), dd.from_pandas(pd.DataFrame(COUNTS), npartitions=3)):
         assert_same_counts(client.persist(lazy), client)
-
-
-@pytest.mark.parametrize("kind", IN_MEMORY)
-def test_map_rows_in_memory(kind):
-    reader = Reader()
-    reader.n_features_in_ = 7
-    result = map_rows(multiply, IN_MEMORY[kind](), reader, 3, n_outputs=2, dtype=np.float32, name="test")
-    np.testing.assert_array_equal(result, multiply(COUNTS, 3))
 
 
 @pytest.mark.parametrize("kind", ON_DASK)
@@ -210,20 +147,6 @@ def test_feature_names_are_kept_compared_and_forgotten():
         open_corpus(chunked((4, 7)), reader, reset=False)
     open_corpus(delayed_chunks(), reader)
     assert not hasattr(reader, "feature_names_in_")
-
-
-def test_rows_hold_whatever_was_prepared(place):
-    with open_rows(np.shape, chunked((4, 7)), Reader(), place=place_of(place)) as rows:
-        assert rows.here(rows.partitions) == [(4, 7), (4, 7), (4, 7), (1, 7)]
-        assert rows.reduce(len, sum, "test") == 8
-    assert rows.partitions == []
-    rows.close()
-
-
-def test_sums_of_many_chunks_are_merged_by_a_tree(place):
-    X = [dask.delayed(COUNTS[:1])] * 40
-    with closing(open_corpus(X, Reader(), place=place_of(place))) as corpus:
-        np.testing.assert_array_equal(corpus.word_totals, COUNTS[0] * 40)
 
 
 @pytest.mark.parametrize("scheduler", ["sync", "threads", "distributed"])

@@ -1,25 +1,25 @@
 """Sparse input whose arrays do not fit its shape is refused; all other forms of the same numbers stay the same."""
 
-import dask.array as da
+from itertools import product
+
 import numpy as np
 import pytest
-from broken_arrays import CASES, broken
+from broken_arrays import BREAKS, broken
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import sparse
 
-from schmp_estimators.core.door.inputs import as_chunks, read_chunk
+from schmp_estimators.core.door.inputs import read_chunk
 from schmp_estimators.core.door.sparse_arrays import check_sparse
 
 VALUES = np.random.default_rng(0).integers(1, 9, (6, 7)) * (np.random.default_rng(1).random((6, 7)) < 0.7)
 FORMATS = "csr", "csc", "bsr", "coo", "lil", "dok", "dia"
 
 
-@pytest.mark.parametrize("container", ["array", "matrix"])
-@pytest.mark.parametrize(("form", "how"), CASES)
-def test_arrays_that_do_not_fit_are_refused(form, how, container):
-    for long in (False, True):
+@pytest.mark.parametrize("how", BREAKS)
+def test_arrays_that_do_not_fit_are_refused(how):
+    for form, container, long in product(BREAKS[how][0], ("array", "matrix"), (False, True)):
         X = broken(VALUES, form, how, container, long)
         with pytest.raises(ValueError, match=r"^X .*Build the sparse array anew"):
             check_sparse(X)
@@ -32,14 +32,6 @@ def test_the_message_names_shape_and_remedy():
     X.indptr, X.indices, X.data = np.array([0, 1, 3]), np.array([0, 2, 7]), np.ones(3)
     with pytest.raises(ValueError, match=r"X has indices .* shape \(2, 3\).* anew; X.check_format\(\) says"):
         check_sparse(X)
-
-
-def test_what_is_called_a_finder_of_faults_finds_them():
-    for form, how in CASES:
-        X = broken(VALUES, form, how)
-        if hasattr(X, "check_format"):
-            with pytest.raises((ValueError, IndexError, UserWarning)):
-                X.check_format()
 
 
 @given(
@@ -71,11 +63,6 @@ def test_duplicates_do_not_wrap_round(dtype, container):
     assert float(check_sparse(X).tocsr()[0, 1]) == pytest.approx(2 * float(most) + 5, rel=1e-15)
 
 
-def test_least_numbers_do_not_wrap_round():
-    X = sparse.coo_array((np.array([-(2**63)] * 2), ([0, 0], [1, 1])), shape=(1, 2))
-    assert float(check_sparse(X).tocsr()[0, 1]) == -(2.0**64)
-
-
 def test_room_for_more_entries_is_cut_off_in_a_copy():
     for form in (sparse.csr_array, sparse.csc_matrix, sparse.bsr_array):
         X = form(VALUES)
@@ -92,21 +79,8 @@ def test_one_dimension_is_refused():
             check_sparse(form(np.ones(3)))
 
 
-def test_what_is_not_sparse_is_not_looked_at():
-    for X in (VALUES, [[1]], "text", None):
-        assert check_sparse(X) is X
-
-
 @pytest.mark.parametrize(("form", "how"), [("csr", "index huge"), ("csc", "indptr falls"), ("coo", "row -1")])
 def test_chunks_are_checked_before_they_are_converted(form, how):
     with pytest.raises(ValueError, match="Build the sparse array anew") as caught:
         read_chunk(broken(VALUES, form, how))
     assert "start of their chunk" in caught.value.__notes__[0]
-
-
-@pytest.mark.parametrize(("form", "how"), [("csr", "index huge"), ("csc", "indptr falls"), ("coo", "row -1")])
-def test_chunks_of_columns_are_checked_before_they_are_put_together(form, how):
-    meta = sparse.csr_array((1, 1))
-    X = da.zeros((6, 14), chunks=(6, 7)).map_blocks(lambda block: broken(VALUES, form, how), dtype=float, meta=meta)
-    with pytest.raises(ValueError, match="Build the sparse array anew"):
-        as_chunks(X).compute(scheduler="sync")

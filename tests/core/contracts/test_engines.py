@@ -1,10 +1,6 @@
 """What programs can rely on wherever they run: what is defined, and errors that say what is wrong."""
 
-import gc
-import threading
-import weakref
 from contextlib import ExitStack, closing
-from functools import partial
 
 import numpy as np
 import pytest
@@ -19,9 +15,11 @@ from schmp_estimators.core.io.slices import Slices
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Source
-from schmp_estimators.core.stages import changes, each, exchanges, observes
+from schmp_estimators.core.stages import changes, each, exchanges
 
 N_SWEEPS = 4
+#: Which ranks have which shards.
+GROUPS = {1: [[0]], 2: [[1], [0]], 3: [[2, 0], [1]], 5: [[2, 0], [1, 3], [4]]}
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +48,7 @@ def make_place(request):
             client = request.getfixturevalue("pairs" if request.param == "dask" else "processes")
             yield lambda n_shards: stack.enter_context(closing(DaskPlace(client)))
         elif request.param == "ranks":
-            yield lambda n_shards: RankPlace([[p] for p in range(n_shards)][::-1])
+            yield lambda n_shards: RankPlace(GROUPS[n_shards])
         else:
             n_threads = 1 if request.param == "one thread" else 3
             yield lambda n_shards: stack.enter_context(closing(Place(n_threads)))
@@ -85,13 +83,11 @@ def test_every_place_does_what_is_defined(make_place, program, n_shards, asked):
 @pytest.mark.covering
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 @pytest.mark.parametrize("n_shards", [1, 5])
-@pytest.mark.parametrize("groups", [None, [[3, 0, 4], [1, 2]]], ids=["own place", "two ranks"])
-def test_arrays_in_files_do_what_is_defined(make_place, groups, program, n_shards, tmp_path, monkeypatch):
+def test_arrays_in_files_do_what_is_defined(make_place, program, n_shards, tmp_path, monkeypatch):
     monkeypatch.setattr(slices, "LEAST_BYTES", 1)
     expected = outcomes(Defined(program, make_shards(n_shards)), program, n_shards)
-    place = RankPlace(groups) if groups and n_shards == 5 else make_place(n_shards)
     files = Slices(str(tmp_path), is_named=True)
-    with static_run(program, make_sources(n_shards), place, n_sweeps=N_SWEEPS, slices=files) as run:
+    with static_run(program, make_sources(n_shards), make_place(n_shards), n_sweeps=N_SWEEPS, slices=files) as run:
         assert outcomes(run, program, n_shards) == expected
 
 
@@ -141,44 +137,6 @@ def test_sources_tell_once_of_what_is_no_part_of_their_shards(make_place, n_shar
         assert list(run) == list(expected)
     with static_run(Ring(), make_sources(n_shards), make_place(n_shards), n_sweeps=1) as run:
         assert run.told_by_sources() == [None] * n_shards
-
-
-@pytest.mark.parametrize("n_threads", [1, 2])
-def test_the_input_is_let_go_as_soon_as_there_are_shards(n_threads):
-    inputs = make_shards(2)
-    watched = [weakref.ref(one) for one in inputs]
-    pieces = [Source(np.array, (partial(inputs.__getitem__, p),)) for p in range(2)]
-    with (
-        closing(Place(n_threads)) as place,
-        static_run(Ring(), pieces, place, n_sweeps=2, release=inputs.clear),
-    ):
-        gc.collect()
-        assert [one() for one in watched] == [None, None]
-
-
-MEETING = threading.Barrier(2)
-
-
-class Meeting(Ring):
-    """Two shards at a time wait for each other, and so do two jobs of a shard."""
-
-    def turn(self, at, state, block):
-        MEETING.wait(30)
-        return super().turn(at, state, block)
-
-    def sum_up(self, at, state):
-        at.each(lambda _: at.n_shards == 1 and MEETING.wait(30), range(2))
-        return state
-
-
-@pytest.mark.parametrize("n_shards", [1, 2])
-def test_threads_share_shards_and_the_jobs_of_a_shard(n_shards):
-    class Program(Meeting):
-        def turn(self, at, state, block):
-            return super().turn(at, state, block) if n_shards > 1 else (state, block)
-
-    with closing(Place(2)) as place, static_run(Program(), make_sources(n_shards), place, n_sweeps=2) as run:
-        assert len(list(run)) == 2
 
 
 # What is refused
@@ -254,12 +212,6 @@ class Beyond(Ring):
 def test_an_impossible_schedule_is_refused(program, error, message, place):
     with pytest.raises(error, match=message), static_run(program, make_sources(2), place, n_sweeps=1) as run:
         list(run)
-
-
-def test_shards_see_blocks_or_pieces():
-    program = Exchanging()
-    with pytest.raises(ValueError, match="order, to see blocks, or split"):
-        observes(program.see, order=[[0]], split=program.split)
 
 
 class Returning(Ring):

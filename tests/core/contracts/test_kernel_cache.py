@@ -49,8 +49,7 @@ def load(tmp_path, monkeypatch):
     return load
 
 
-@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
-@pytest.mark.parametrize("damage", [truncate, empty, scramble])
+@pytest.mark.parametrize(("damage", "suffix"), [(truncate, "nbi"), (empty, "nbc"), (scramble, "nbc")])
 def test_a_damaged_kernel_is_named_and_compiled_anew(load, tmp_path, caplog, damage, suffix):
     values = np.arange(5.0)
     assert load()(values) == 10.0

@@ -20,12 +20,6 @@ def test_what_is_asked_for_counts(asked, found, nothing_taken):
         assert memory_left() == found
 
 
-def test_what_is_held_is_taken_from_what_is_asked_for(monkeypatch):
-    monkeypatch.setattr(slices, "_taken", lambda: (900, 900, 345))
-    with dask.config.set({"schmp-estimators.memory-limit": 12345}):
-        assert memory_left() == 12000
-
-
 @pytest.mark.parametrize("asked", [0, -5, "much"])
 def test_nonsense_is_refused(asked):
     config = dask.config.set({"schmp-estimators.memory-limit": asked})

@@ -1,9 +1,6 @@
 """Rows that are made again each time they are read: the same rows, and no more of them at a time than one partition."""
 
-import gc
-import os
 import shutil
-import weakref
 from contextlib import closing
 from pathlib import Path
 from socket import gethostname
@@ -15,9 +12,8 @@ import pytest
 from scipy import sparse
 
 from schmp_estimators import DistributedLDA
-from schmp_estimators.core.door import files
 from schmp_estimators.core.door import rows as door
-from schmp_estimators.core.door.rows import Rereading, Rows, open_again, open_rows
+from schmp_estimators.core.door.rows import open_again, open_rows
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.exceptions import NotSharedError
 
@@ -65,35 +61,6 @@ def test_any_input_has_the_same_rows_again_and_again(form, tmp_path, monkeypatch
         assert rows.reduce(np.sum, sum, "sum") == X.sum()
     with open_rows(as_array, given, estimator) as held:
         np.testing.assert_array_equal(np.concatenate(held.partitions), X)
-
-
-def test_nothing_is_made_before_it_is_asked_for_and_neighbours_share():
-    COUNTED.clear()
-    rows = open_again(as_array, da.from_array(X, chunks=(10, -1)), DistributedLDA())
-    sums = rows.tasks(lambda part, more: part.sum() + more, [(one, 1) for one in rows.partitions for _ in "ab"], "sum")
-    nested = rows.tasks(sum, [(sums,)], "all")
-    assert COUNTED == []
-    assert rows.here(nested) == [2 * X.sum() + 8]
-    assert COUNTED == [10] * 4
-
-
-@pytest.mark.slow
-def test_one_partition_at_a_time():
-    alive = weakref.WeakSet()
-
-    class Part:
-        def __init__(self):
-            gc.collect()
-            assert not alive
-            alive.add(self)
-
-    place = Rereading()
-    rows = Rows(place.partitions([Part] * 5), place)
-    assert rows.here(rows.each(lambda part: 1, "one")) == [1] * 5
-    assert len(alive) == 1
-    rows.close()
-    gc.collect()
-    assert not alive
 
 
 # Files that workers read under their path.
@@ -152,16 +119,6 @@ def test_a_file_that_is_another_one_only_later_is_noticed_by_who_reads_it(form, 
 
 
 @pytest.mark.parametrize("form", MAPPED)
-def test_a_file_that_has_been_replaced_since_it_was_mapped_is_another_one(form, processes, apart, monkeypatch):
-    rows, theirs = read_by_workers(form, apart, monkeypatch)
-    for folder in apart[1]:
-        np.save(folder / "new.npy", np.load(folder / theirs[0].name)[::-1])
-        os.replace(folder / "new.npy", folder / theirs[0].name)
-    with pytest.raises(NotSharedError, match=r"does not find in .* what X had there when the fit began"):
-        gathered(rows, processes)
-
-
-@pytest.mark.parametrize("form", MAPPED)
 def test_what_a_worker_does_not_reach_is_copied_where_all_reach_it(form, processes, apart, monkeypatch, tmp_path):
     rows, theirs = read_by_workers(form, apart, monkeypatch)
     theirs[1].unlink()
@@ -171,23 +128,3 @@ def test_what_a_worker_does_not_reach_is_copied_where_all_reach_it(form, process
     ):
         gathered(rows, processes, f"{apart[0]}/copies")
     assert not [*tmp_path.glob("copies"), *tmp_path.glob("*/copies")]
-
-
-def test_no_rows_and_long_rows(monkeypatch):
-    monkeypatch.setattr(door, "_ENTRIES_AT_ONCE", 2)
-    for given in (sparse.csr_array((4, 3), dtype=int), sparse.csr_array(np.ones((3, 9), int))):
-        rows = open_again(as_array, given, DistributedLDA())
-        np.testing.assert_array_equal(np.concatenate(rows.here(rows.partitions)), given.toarray())
-
-
-def test_an_error_names_one_worker_of_a_host_and_some_hosts():
-    class Client:
-        def run(self, *_, **__):
-            return {f"tcp://{n}": (f"node{n // 2}", n % 9 > 1) for n in range(18)}
-
-    place = object.__new__(DaskPlace)
-    place.client = Client()
-    found = files.who_is_denied(place, "", 0)
-    assert found[:2] == ["host node1 (worker tcp://2)", "host node2 (worker tcp://4)"] and len(found) == 8
-    assert files.listed(found).endswith("host node5 (worker tcp://11) and 3 more")
-    assert files.listed(found[:5]).endswith("host node5 (worker tcp://11)")

@@ -4,13 +4,9 @@ import errno
 import mmap
 import os
 import pickle
-import resource
 import subprocess
 import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from operator import attrgetter
 from pathlib import Path
 from textwrap import dedent
 from typing import NamedTuple
@@ -64,11 +60,6 @@ def test_what_comes_back_is_equal_and_can_be_written_to(array, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_small_values_stay_as_they_are(tmp_path):
-    value = Pair(np.arange(5), [np.empty(0), "text"])
-    assert Slices(str(tmp_path)).keep(value) is value
-
-
 def test_arrays_in_a_file_are_not_written_again_and_share_what_is_written(tmp_path, monkeypatch):
     files = Slices(str(tmp_path))
     kept = files.keep(Pair(LARGE.copy(), LARGE + 1))
@@ -79,36 +70,6 @@ def test_arrays_in_a_file_are_not_written_again_and_share_what_is_written(tmp_pa
     assert all(map(is_in_a_file, (again.first, piece)))
     kept.first.flags.writeable = False
     assert files.keep(Pair(kept.first, None)).first.flags.writeable
-
-
-def test_what_this_process_leaves_is_there_when_it_is_looked_at(tmp_path):
-    files = Slices(str(tmp_path))
-    kept = [files.keep(LARGE * factor) for factor in (1, 2, 3)]
-    kept[1][5] = 77
-    files.leave()
-    files.read_ahead((kept, np.arange(4), LARGE))
-    expected = [LARGE, LARGE * 2, LARGE * 3]
-    expected[1][5] = 77
-    np.testing.assert_array_equal(kept, expected)
-
-
-def test_one_thread_leaves_while_others_map(tmp_path):
-    kept, ended = Slices(str(tmp_path)), threading.Event()
-
-    def map_and_forget():
-        while not ended.is_set():
-            kept.empty(8, np.int64)
-
-    held = [kept.empty(8, np.int64) for _ in range(500)]
-    with ThreadPoolExecutor(3) as pool:
-        mapping = [pool.submit(map_and_forget) for _ in range(3)]
-        try:
-            for _ in range(300):
-                kept.leave()
-        finally:
-            ended.set()
-    assert [one.result() for one in mapping] == [None] * 3
-    assert len(held) == 500
 
 
 def test_files_go_with_the_last_array_that_shows_them(tmp_path):
@@ -129,16 +90,6 @@ def test_files_go_with_the_last_array_that_shows_them(tmp_path):
     assert in_use() == 0
 
 
-def test_a_full_disk_is_told(tmp_path):
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
-    try:
-        with pytest.raises(SpillError, match=r"no room for what spill puts into .* free some"):
-            Slices(str(tmp_path)).keep(LARGE)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
-
-
 @pytest.mark.parametrize(("number", "message"), [(errno.EDQUOT, "no room for"), (errno.EACCES, "give another folder")])
 def test_errors_of_the_system_say_what_they_mean(number, message, tmp_path, monkeypatch):
     def fail(*args, **options):
@@ -147,19 +98,6 @@ def test_errors_of_the_system_say_what_they_mean(number, message, tmp_path, monk
     monkeypatch.setattr(slices.tempfile, "TemporaryFile", fail)
     with pytest.raises(SpillError, match=message):
         Slices(str(tmp_path)).keep(LARGE)
-
-
-def test_a_folder_that_is_not_there_is_told(tmp_path):
-    with pytest.raises(SpillError, match=r"cannot use.*none"):
-        Slices(str(tmp_path / "none")).keep(LARGE)
-
-
-def test_on_a_worker_files_are_in_its_folder_or_in_one_that_all_reach(client, tmp_path):
-    where = attrgetter("folder")
-    for address, found in client.run(lambda dask_worker: dask_worker.local_directory).items():
-        own = client.submit(where, Slices("/here"), workers=[address], pure=False).result()
-        shared = client.submit(where, Slices(str(tmp_path), is_named=True), workers=[address], pure=False).result()
-        assert (own, shared) == (found, str(tmp_path))
 
 
 def test_a_value_that_travels_arrives_whole(tmp_path):
@@ -198,12 +136,6 @@ def test_a_folder_with_something_else_is_refused_and_left_alone(name, message, t
     with pytest.raises(CheckpointMismatchError, match=message), named_folder(tmp_path):
         pass
     assert [path.name for path in tmp_path.iterdir()] == [name]
-
-
-def test_a_file_is_no_folder(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(SpillError, match="cannot use"), named_folder(tmp_path / "file"):
-        pass
 
 
 KILLED = """

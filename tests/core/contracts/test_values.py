@@ -7,7 +7,7 @@ import pytest
 from dask.sizeof import sizeof
 
 from schmp_estimators.core.cluster.wire import narrow, widen
-from schmp_estimators.core.values import align, box, freeze, own, own_views
+from schmp_estimators.core.values import align, freeze, own, own_views
 
 
 class Inner(NamedTuple):
@@ -19,13 +19,6 @@ class Outer(NamedTuple):
     inner: Inner
     anything: Any
     count: int
-
-
-@pytest.mark.parametrize("value", [np.arange(4).reshape(2, 2), np.arange(3), [1, 2], (np.ones(2), "a"), None, {"a": 1}])
-def test_a_box_holds_the_value_itself(value):
-    boxed = box(value)
-    assert boxed.shape == (1, 1) and boxed.dtype == object
-    assert boxed[0, 0] is value
 
 
 def test_frozen_and_owned_values_keep_their_form():
@@ -57,17 +50,6 @@ def test_what_lies_at_an_odd_address_is_moved_and_nothing_else():
     assert moved.flags.aligned and (moved == odd).all()
 
 
-def test_what_several_are_told_is_frozen_for_all_of_them():
-    shared, done = Inner(np.zeros(2), (np.ones(1), "a")), Inner(*freeze((np.zeros(2), (np.ones(1),))))
-    found = freeze([Outer(shared, [done], 1), Outer(shared, (shared, done), 2), {"a": shared, "b": done}, done])
-    for one in (found[0].inner, found[1].inner, found[1].anything[0], found[2]["a"]):
-        assert not one.numbers.flags.writeable and not one.pair[0].flags.writeable
-        assert np.shares_memory(one.numbers, shared.numbers)
-    for one in (found[0].anything[0], found[1].anything[1], found[2]["b"], found[3]):
-        assert one is done  # all its arrays are frozen
-    assert shared.numbers.flags.writeable and shared.pair[0].flags.writeable
-
-
 def test_what_is_its_own_already_is_not_copied():
     fresh, view, read_only, turned = np.arange(3), np.arange(4)[1:], freeze(np.arange(3)), np.ones((2, 3), order="F")
     found = own_views(Outer(Inner(fresh, (view, read_only)), [turned, fresh], 1))
@@ -81,16 +63,14 @@ def test_what_is_its_own_already_is_not_copied():
     assert own_views("text") == "text"
 
 
-@pytest.mark.parametrize("dtype", ["i8", "u8", "i4", "u2", "i2", "i1", "f8", "?"])
 @pytest.mark.parametrize(
-    ("low", "high", "needed"),
-    [(-1, 1, 1), (0, 255, 1), (0, 256, 2), (-128, 127, 1), (-129, 200, 2), (-5, 1 << 15, 4), (0, 1 << 32, 8)],
-)
+    ("dtype", "low", "high", "needed"),
+    [("i8", -1, 1, 1), ("u8", 0, 255, 1), ("i4", 0, 256, 2), ("i2", -128, 127, 1), ("i8", -129, 200, 2),
+     ("i8", -5, 1 << 15, 4), ("i8", 0, 1 << 32, 8), ("i1", -1, 1, 1), ("u2", 0, 256, 2), ("f8", 0, 1, 8)],
+)  # fmt: skip
 def test_what_travels_between_ranks_arrives_as_it_was_in_fewer_bytes(dtype, low, high, needed):
     dtype = np.dtype(dtype)
     is_whole = dtype.kind in "iu"
-    if is_whole and not np.iinfo(dtype).min <= low <= high <= np.iinfo(dtype).max:
-        pytest.skip(f"{dtype} does not hold them")
     array = np.asfortranarray(np.resize(np.array([low, high, 0]).astype(dtype), (600, 5)))
     array.flags.writeable = False
     few, none = array[:3, :1], array[:0]

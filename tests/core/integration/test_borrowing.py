@@ -66,14 +66,6 @@ def test_results_are_in_the_order_of_the_jobs_whoever_is_ready_first(worker):
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("n_jobs", [0, 1])
-def test_a_lone_job_is_done_by_the_task(worker, n_jobs):
-    work = Work(str)
-    assert run(worker, n_jobs) == ["0"][:n_jobs]
-    assert work.threads <= {work.caller}
-
-
-@pytest.mark.cluster
 @pytest.mark.parametrize(("n_jobs", "of_caller"), [(3, False), (60, True)], ids=["helper", "caller"])
 def test_an_error_is_raised_when_all_threads_have_stopped(worker, monkeypatch, n_jobs, of_caller):
     together, failed, lock, done = threading.Barrier(3), threading.Event(), threading.Lock(), []
@@ -101,16 +93,3 @@ def test_an_error_is_raised_when_all_threads_have_stopped(worker, monkeypatch, n
     with pytest.raises(ZeroDivisionError):
         run(worker, n_jobs)
     assert len(done) == 2  # jobs that had begun with the one that failed, and no other
-
-
-@pytest.mark.cluster
-def test_who_helps_knows_the_worker(worker):
-    together = threading.Barrier(3)
-
-    def where(job):
-        together.wait(60)
-        return get_worker().address
-
-    Work(where)
-    [address] = worker.scheduler_info(n_workers=-1)["workers"]
-    assert run(worker, 3) == [address] * 3

@@ -3,8 +3,6 @@
 import multiprocessing
 import os
 import signal
-import time
-from dataclasses import dataclass
 
 import dask
 import pytest
@@ -18,43 +16,8 @@ from schmp_estimators.core.io.checkpoint import Checkpoint
 N_SWEEPS = 8
 
 
-@dataclass(frozen=True)
-class Fragile(Ring):
-    """Kills its worker once, when the state after a sweep is to be saved."""
-
-    flag: str = ""
-    kill_at: int = -1
-
-    def save(self, at, state):
-        if at.sweep == self.kill_at and at.number == 1:
-            try:
-                os.close(os.open(self.flag, os.O_CREAT | os.O_EXCL))
-            except FileExistsError:
-                return state
-            time.sleep(0.3)  # the others have written theirs
-            os.kill(os.getpid(), signal.SIGKILL)
-        return state
-
-
 def whole(program=None):
     return schmp.run(program or Ring(), make_shards(3), sweeps=N_SWEEPS, engine="serial")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "kill_at", [pytest.param(3, id="between"), pytest.param(7, id="at the end", marks=pytest.mark.slow)]
-)
-def test_a_worker_killed_while_its_state_is_saved_costs_only_time(processes, kill_at, tmp_path):
-    path, flag = tmp_path / "run", tmp_path / "killed"
-    program = Fragile(flag=str(flag), kill_at=kill_at)
-    with processes.as_current():
-        found = schmp.run(program, make_shards(3), sweeps=N_SWEEPS, checkpoint=path, checkpoint_every=2)
-        assert str(found) == str(whole())
-        assert flag.exists()
-        again = schmp.run(program, make_shards(3), sweeps=N_SWEEPS, checkpoint=path)
-    assert str(again) == str(found)
-    assert keys_left(processes) == []
-    assert sorted(os.listdir(tmp_path)) == ["killed", "run"]
 
 
 class Mortal(Checkpoint):

@@ -51,11 +51,6 @@ def test_inside_a_task_the_fit_stays_in_the_task(client):
     assert client.submit(chosen, pure=False).result() == "Place"
 
 
-@pytest.mark.slow
-def test_inside_a_task_a_dask_input_brings_a_client(processes):
-    assert processes.submit(chosen, is_dask=True, pure=False).result() == "DaskPlace"
-
-
 @pytest.mark.cluster
 def test_asynchronous_client_is_refused_before_any_work():
     async def attempt():

@@ -12,9 +12,7 @@ from schmp_estimators.core.engine.dynamic import (
     Report,
     Save,
     Sum,
-    check_saves,
     run_coroutine,
-    saved_type,
     saves,
 )
 from schmp_estimators.core.engine.rounds import Keeper, Rounds
@@ -71,14 +69,6 @@ def places(client):
     yield Rounds(DaskPlace(client), NUMBERS, "bisect", KEEPER)
 
 
-def test_answers_come_in_partition_order_in_every_place(client):
-    expected = run_coroutine(partial(bisect, 3), Rounds(Place(), NUMBERS))
-    assert expected[2][0] == [3, 2, 1] and expected[2][3] != expected[2][0]
-    for rounds in places(client):
-        with rounds:
-            assert run_coroutine(partial(bisect, 3), rounds) == expected
-
-
 @pytest.mark.parametrize("at", [0, 3, 5])
 def test_a_run_goes_on_from_any_state_in_any_place(client, at):
     expected = run_coroutine(partial(bisect, 3), Rounds(Place(), NUMBERS))
@@ -96,73 +86,6 @@ def test_a_run_goes_on_from_any_state_in_any_place(client, at):
                 state, partitions = kept[at]
                 after.restore(partitions)
                 assert run_coroutine(partial(bisect, 3), after, state) == expected
-
-
-def test_saving_twice_or_before_work_is_the_same(client):
-    for rounds in places(client):
-        with rounds:
-            for found, expected in zip(rounds.save(), NUMBERS, strict=True):
-                np.testing.assert_array_equal(found, expected)
-            rounds.collect(rounds.submit(lambda partition, job: job(partition), NotAbove(4.0)))
-            for _ in range(2):
-                for found, expected in zip(rounds.save(), NUMBERS, strict=True):
-                    np.testing.assert_array_equal(found, 0.9 * expected)
-
-
-def test_a_report_may_end_the_run():
-    seen = []
-    low, high, counts = run_coroutine(
-        partial(bisect, 3), Rounds(Place(), NUMBERS), report=lambda record: seen.append(record) or len(seen) == 2
-    )
-    assert len(counts) == 2 and [record["width"] for record in seen] == [32.0, 16.0] and high - low == 16.0
-
-
-class Twice:
-    """Overlapping rounds: two jobs are out before the first answer is in."""
-
-    def __init__(self):
-        self.out, self.answers, self.most = 0, [], 0
-
-    def schedule(self, model):
-        if len(self.answers) + self.out == 4:
-            return None
-        self.out += 1
-        self.most = max(self.most, self.out)
-        return NotAbove(model)
-
-    @staticmethod
-    def update(partition, job):
-        return job(partition)
-
-    def aggregate(self, model, job, partials):
-        self.out -= 1
-        self.answers.append(partials)
-
-
-def test_overlapping_rounds_are_over_when_the_coroutine_goes_on():
-    rounds = Twice()
-
-    def program(state):
-        before = yield NotAbove(4.0)
-        assert (yield Overlapping(rounds, 4.0, 2)) is None
-        assert (len(rounds.answers), rounds.out, rounds.most) == (4, 0, 2)
-        after = yield NotAbove(3.0)
-        return before, after
-
-    assert run_coroutine(program, Rounds(Place(), NUMBERS)) == ([1, 1, 0], [2, 1, 0])
-
-
-def test_only_programs_that_save_can_be_checkpointed():
-    def silent(state):
-        yield NotAbove(1.0)
-
-    check_saves(partial(bisect, 3))
-    for program in (silent, partial(silent)):
-        with pytest.raises(ValueError, match="checkpoint needs a program that saves its state, which silent does not"):
-            check_saves(program)
-    assert saved_type(partial(bisect, 3)) is Halfway
-    with pytest.raises(TypeError, match="a dict or a named tuple, not list"):
-        saves(list)
 
 
 @pytest.mark.parametrize("declared", [None, dict])
@@ -215,10 +138,6 @@ def test_a_job_that_does_not_return_piece_and_answer_is_named(program, message, 
             schmp.run(program, list(np.arange(3)))
         else:
             run_coroutine(program, Rounds(Place(), list(np.arange(3))))
-
-
-def once(job):
-    yield job
 
 
 def test_what_is_no_job_is_refused_and_the_coroutine_is_closed():

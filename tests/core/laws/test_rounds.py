@@ -1,20 +1,18 @@
 """Rounds on partitions, wherever these live: the same answers, whatever is lost, and nothing is left."""
 
-import gc
 import pickle
-import weakref
 from typing import NamedTuple
 
 import numpy as np
 import pytest
-from clusters import keys_left, kill_workers
+from clusters import keys_left
 from ranks import in_ranks
 from toys import bits
 
-from schmp_estimators.core.cluster import group, service
+from schmp_estimators.core.cluster import service
 from schmp_estimators.core.engine import rounds as module
 from schmp_estimators.core.engine.communicator import Alone
-from schmp_estimators.core.engine.dynamic import apply_job, run_rounds
+from schmp_estimators.core.engine.dynamic import apply_job
 from schmp_estimators.core.engine.rounds import Answers, Do, Keeper, Partitions, Piece, Restore, Rounds, serve
 from schmp_estimators.core.errors import WorkerLostError, WorkLostError
 from schmp_estimators.core.places import place as places
@@ -118,22 +116,6 @@ def often(monkeypatch):
     monkeypatch.setattr(places, "PAUSE", 0.0)
 
 
-@pytest.mark.parametrize("loss", [4, 6])
-def test_what_was_restored_is_restored_again_after_a_loss(often, loss):
-    saved = [np.full(3, 10.0 + p) for p in range(3)]
-
-    def answers(place):
-        with Rounds(place, partitions_of(3), "count", KEEPER) as rounds:
-            rounds.restore(saved)
-            return [rounds.collect(rounds.submit(read, number)) for number in range(1, 4)]
-
-    assert (
-        answers(Forgetful([loss]))
-        == answers(Place())
-        == [[number * 3 * (10.0 + p) for p in range(3)] for number in (1, 2, 3)]
-    )
-
-
 @pytest.fixture(params=["here", "threads", "lossless", pytest.param("dask", marks=pytest.mark.cluster)])
 def make_place(request, often):
     kind = request.param
@@ -174,81 +156,11 @@ def test_work_lost_at_any_moment_changes_nothing(often, function, keeper, depth)
         go(Forgetful(range(5, 99)), function, 3, depth=depth, keeper=keeper)
 
 
-def test_work_may_be_lost_any_number_of_times_if_there_is_progress(often):
-    place = Forgetful(range(15, 999, 15))
-    assert bits(go(place, grow, 3, 30)) == bits(by_hand(grow, 3, 30))
-    assert place.begun > 5
-
-
 def test_pieces_that_no_job_changes_stay_where_they_are(often):
     for function, n_fetched in (read, 0), (grow, 2):
         place = Forgetful()
         go(place, function, 3)
         assert sum(command.job is module._itself for command in place.n_done) == n_fetched
-
-
-def test_workers_that_come_get_partitions_when_these_are_kept(often):
-    class Growing(Forgetful):
-        def deal(self):
-            self.moves += 1
-            return self.moves == 1
-
-    for keeper in (None, KEEPER):
-        place = Growing()
-        assert bits(go(place, grow, 3, keeper=keeper)) == bits(by_hand(grow, 3, 11))
-        assert (place.begun, place.moves) == (2, 2)
-
-
-class Count:
-    """A program of some rounds in which each partition adds up; it writes into what it gets back."""
-
-    def __init__(self, n_rounds):
-        self.n_rounds, self.totals = n_rounds, []
-
-    def schedule(self, model):
-        return len(self.totals) + 1 if len(self.totals) < self.n_rounds else None
-
-    @staticmethod
-    def update(partition, job):
-        new = partition + job
-        return new, new
-
-    def aggregate(self, model, job, partials):
-        for number in range(len(partials)):
-            partials[number] *= 10**number  # in place
-        self.totals.append(float(sum(partial[0] for partial in partials)))
-        for one in partials:
-            one[:] = np.nan
-
-
-@pytest.mark.parametrize("count", [1, 3])
-def test_partial_results_may_be_written_into_and_partitions_keep_theirs(make_place, count):
-    program = Count(6)
-    with Rounds(make_place(), [np.full(3, float(p)) for p in range(count)]) as rounds:
-        run_rounds(program, None, rounds)
-    sums = [sum((start + r * (r + 1) / 2) * 10**start for start in range(count)) for r in range(1, 7)]
-    assert program.totals == sums
-
-
-def test_a_lone_partition_is_held_once():
-    watched, partition = [], np.zeros(3)
-
-    def add(partition, job):
-        gc.collect()
-        assert all(one() is None for one in watched[:-1])
-        new = partition + job
-        watched.append(weakref.ref(new))
-        return new, None
-
-    watched.append(weakref.ref(partition))
-    with Rounds(Place(), [partition], "count", Keeper(lambda one: one, lambda _, saved: saved + 10.0)) as rounds:
-        del partition
-        for job in (1, 2, 3):
-            rounds.collect(rounds.submit(add, job))
-        [saved] = rounds.save()
-        assert saved.tolist() == [6.0, 6.0, 6.0]
-        rounds.restore([saved])
-        assert rounds.collect(rounds.submit(lambda one, _: (one, one[0]), None)) == [16.0]
 
 
 def add_to_state(piece, job):
@@ -338,47 +250,3 @@ def test_ranks_answer_in_the_order_of_partitions_and_add_up_as_one_sum(size):
         assert bits(after) == bits(Answers([read(grow(part, 2)[0], 3)[1] for part in parts], False))
         assert restored == Answers([], True)
         assert bits(again) == bits(Answers([read(part, 5)[1] for part in parts], False))
-
-
-def test_the_scheduler_carries_messages_where_the_client_cannot(client, often, monkeypatch):
-    async def reaches(self):
-        return False
-
-    monkeypatch.setattr(service.GroupService, "_reaches", reaches)
-    for depth in (1, 3):
-        assert bits(go(DaskPlace(client), grow, 3, depth=depth)) == bits(by_hand(grow, 3, 11))
-    assert keys_left(client) == []
-
-
-@pytest.mark.parametrize("end", ["success", "unread", "interrupt"])
-def test_nothing_is_left_on_the_cluster(client, end, monkeypatch):
-    monkeypatch.setattr(group, "KEPT", 0.1)
-    try:
-        with Rounds(DaskPlace(client), partitions_of(3)) as rounds:
-            ticket = rounds.submit(grow, 1)
-            if end == "success":
-                rounds.collect(ticket)
-            if end == "interrupt":
-                raise KeyboardInterrupt
-    except KeyboardInterrupt:
-        assert end == "interrupt"
-    assert keys_left(client) == []
-    assert service._desks == {}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n_killed", [1, 3])
-@pytest.mark.parametrize("keeper", [None, KEEPER], ids=["no keeper", "keeper"])
-@pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
-def test_killed_workers_change_no_answer(processes, often, n_killed, keeper):
-    expected, found, tickets = by_hand(grow, 5, 11), [], []
-    with Rounds(DaskPlace(processes), partitions_of(5), "count", keeper) as rounds:
-        for number in range(11):
-            tickets.append(rounds.submit(grow, number))
-            if number in (2, 6):
-                kill_workers(processes, n_killed if number == 2 else 1)
-            if len(tickets) == 2:
-                found.append(rounds.collect(tickets.pop(0)))
-        found += [rounds.collect(ticket) for ticket in tickets]
-    assert bits(found) == bits(expected)
-    assert keys_left(processes) == []

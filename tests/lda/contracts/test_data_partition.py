@@ -22,15 +22,6 @@ def test_shards_are_consecutive_complete_and_about_equal(lengths, n_shards):
     assert (np.abs(tokens - lengths.sum() / n_shards) <= max(lengths, default=0) + 1).all()
 
 
-def test_documents_without_tokens_are_cut_by_number():
-    assert cut_documents(np.zeros(6, np.int64), 3).tolist() == [0, 2, 4, 6]
-
-
-def test_huge_corpora_do_not_overflow():
-    lengths = np.full(8, 2**50)
-    assert cut_documents(lengths, 4).tolist() == [0, 2, 4, 6, 8]
-
-
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=8), st.integers(1, 12), st.data())
 def test_shards_are_found_in_their_partitions(partition_rows, n_shards, data):
     n_rows = sum(partition_rows)

@@ -15,30 +15,6 @@ class TestWarp(EstimatorContract):
         return DistributedLDA(**{"n_components": 3, "max_iter": 4, "random_state": 7} | parameters)
 
 
-class TestFPlus(TestWarp):
-    @staticmethod
-    def make(**parameters):
-        return TestWarp.make(sampler="fplus", n_shards=2, **parameters)
-
-
-class TestFrozen(TestWarp):
-    @staticmethod
-    def make(**parameters):
-        return TestWarp.make(sampler="frozen", n_shards=2, **parameters)
-
-
-class TestSaber(TestWarp):
-    @staticmethod
-    def make(**parameters):
-        return TestWarp.make(sampler="saber", n_shards=2, **parameters)
-
-
-class TestDataParallel(TestWarp):
-    @staticmethod
-    def make(**parameters):
-        return TestWarp.make(sampler="data-parallel", n_shards=2, **parameters)
-
-
 @pytest.mark.slow
 class TestOnACluster(TestWarp):
     @pytest.fixture(autouse=True)

@@ -4,8 +4,6 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from lda_cases import make_shards, random_counts
 from scipy import sparse
 
@@ -22,7 +20,6 @@ from schmp_estimators.lda.data.met_shards import (
     words_at_home,
 )
 from schmp_estimators.lda.data.tokens import make_layout
-from schmp_estimators.lda.programs.warp import WarpLDA
 from schmp_estimators.lda.programs.warp_values import MetWords, WarpPiece
 
 
@@ -55,69 +52,6 @@ def test_as_many_words_have_rows_that_travel_as_cost_least(n_shards, n_topics):
         too_heavy = np.count_nonzero(n > LARGEST_SHARE * totals.sum() / n_shards)
         assert n_home >= too_heavy
         assert of_first[n_home] == pytest.approx(min(of_first[too_heavy:]), rel=1e-9)
-
-
-def test_rows_of_few_shards_travel_and_nothing_does_in_one_process():
-    totals = zipf()
-    for n_shards, share in ((2, 1.0), (3, 1.0), (8, 0.0)):
-        layout = make_layout(totals, n_shards)
-        home = words_at_home(totals, layout, 30_000, 2, 6, far=True)
-        at_home = [totals[layout.column[b : b + n]].sum() for b, n in zip(layout.block_ptr, home, strict=False)]
-        assert sum(at_home) / totals.sum() == pytest.approx(share, abs=0.15)
-        assert words_at_home(totals, layout, 3000, 2, 6, far=False).sum() < 0.01 * len(totals)
-
-
-def test_lists_of_long_topics_do_not_travel():
-    totals = zipf()
-    layout = make_layout(totals, 2)
-    for n_topics, all_of_them in ((30_000, True), (10**6, False)):
-        home = WarpLDA(n_topics, len(totals), 0.1, 0.1, far=True).words_at_home(totals, layout)
-        assert home.sum() == (len(totals) if all_of_them else 0)
-    many = 1 << 16
-    home = words_at_home(1_000 * totals, layout, many, 2, 6, far=True)  # but head words' rows do
-    assert 0 < home.sum() < len(totals)
-    assert (1_000 * totals[layout.column[: home[0]]] >= HEAD * many).all()
-
-
-def test_no_word_is_more_than_a_share_of_an_owners_work():
-    totals = np.array([10**6, *[100] * 50], np.int64)
-    layout = make_layout(totals, 4)
-    home = words_at_home(totals, layout, 10**6, 4, 12, far=False)
-    assert home[np.flatnonzero(layout.column[layout.block_ptr[:-1]] == 0)].tolist() == [1]
-    assert home.sum() == 1
-
-
-def test_words_of_lone_shards_stay_at_home():
-    totals = zipf()
-    program = WarpLDA(100, len(totals), 0.1, 0.01)
-    assert program.words_at_home(totals, make_layout(totals, 1)) is None
-    assert program.words_at_home(totals, make_layout(totals, 9)) is not None
-
-
-@given(seed=st.integers(0, 10**6), n_shards=st.integers(1, 5), width=st.integers(0, 3))
-def test_tokens_of_words_are_found_where_they_have_come(seed, n_shards, width):
-    """Each word has those of the first shard, of the second, and so on."""
-    rng = np.random.default_rng(seed)
-    lengths = rng.poisson(1.0, (7, n_shards))
-    whose = np.concatenate([np.repeat(np.arange(7), n) for n in lengths.T])
-    numbers = np.arange(len(whose), dtype=np.int16)
-    ends = np.cumsum(lengths.sum(axis=0))[:-1]
-    tokens = [np.repeat(one[:, None], width, axis=1) if width else one for one in np.split(numbers, ends)]
-    given = [WarpPiece(None, one, np.flatnonzero(n), n[n > 0]) for one, n in zip(tokens, lengths.T, strict=True)]
-    shard = SHARD._replace(word_total=lengths.sum(axis=1))
-    found = MetWords.of(At(shard, None, -1, 0, n_shards), given)
-    expected = numbers[np.argsort(whose, kind="stable")]
-    starts = expected[np.cumsum(np.insert(found.pieces.n_tokens, 0, 0))[:-1].astype(int)]
-    of_shards = np.searchsorted(ends, starts, side="right")
-    addresses = [one.ctypes.data for one in tokens]
-    at = [
-        addresses[p] + 2 * max(1, width) * (n - [0, *ends][p]) for p, n in zip(of_shards, starts.tolist(), strict=True)
-    ]
-    np.testing.assert_array_equal(found.pieces.begin, at)
-    np.testing.assert_array_equal(np.diff(found.pieces.ptr), (lengths > 0).sum(axis=1))
-    np.testing.assert_array_equal(found.pieces.n_tokens, lengths[lengths > 0])
-    if not width:
-        np.testing.assert_array_equal(found.together(), expected)
 
 
 #: A shard that owns seven words, of which none stays at home.

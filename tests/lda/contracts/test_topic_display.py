@@ -1,7 +1,5 @@
 """Pictures of topics: bars of their words, and maps of groups of documents."""
 
-import dask
-import dask.array as da
 import numpy as np
 import pytest
 from corpora import NAMES, SMALL
@@ -101,16 +99,6 @@ def test_a_map_that_chooses_topics_begins_with_those_of_the_first_group():
     assert chosen.topics.tolist() == [2, 1, 0]
 
 
-def test_a_map_of_documents_on_dask_or_in_a_frame(fitted):
-    expected = TopicDisplay.from_estimator(fitted, SMALL, GROUPS).shares
-    lazy = da.from_array(SMALL, chunks=(9, 11))
-    with dask.config.set({"schmp-estimators.runtime": "local"}):
-        for X in (lazy, list(lazy.to_delayed().ravel())):
-            np.testing.assert_array_equal(TopicDisplay.from_estimator(fitted, X, GROUPS.tolist()).shares, expected)
-    framed = make().fit(SMALL).set_output(transform="pandas")
-    np.testing.assert_array_equal(TopicDisplay.from_estimator(framed, SMALL, GROUPS).shares, expected)
-
-
 def test_a_pipeline_knows_its_words():
     text = ["cats purr", "dogs bark", "cats sleep", "dogs bark at cats"]
     model = make_pipeline(CountVectorizer(), make(n_components=2)).fit(text)
@@ -148,12 +136,6 @@ def test_errors_of_the_picture(fitted):
         TopicDisplay.from_estimator(fitted, ax=plt.figure().add_axes([0, 0, 1, 1]))
 
 
-def test_a_model_of_no_tokens_can_be_drawn():
-    with pytest.warns(UserWarning, match="X holds no counts"):
-        empty = make().fit(0 * SMALL)
-    assert len(TopicDisplay.from_estimator(empty).axes_) == 3
-
-
 def test_names_are_no_formulas(fitted):
     names = ["$x^{$", "a_b", "$5", *NAMES[3:]]
     display = TopicDisplay.from_estimator(fitted, n_words=11, feature_names=names)
@@ -164,8 +146,3 @@ def test_names_are_no_formulas(fitted):
     )
     display.figure_.canvas.draw()
     assert labels(display.ax_.xaxis) == ["$a^$", "$b"]
-
-
-def test_a_map_is_drawn_in_an_array_of_axes(fitted):
-    _, axes = plt.subplots(1, 1, squeeze=False)
-    assert TopicDisplay.from_estimator(fitted, SMALL, GROUPS, ax=axes).ax_ is axes[0, 0]

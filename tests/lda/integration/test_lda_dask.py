@@ -1,29 +1,24 @@
 """DistributedLDA on Dask: any chunks give the bits of a fit in memory, what comes out is lazy, the data stay there."""
 
 import pickle
-import subprocess
-import sys
-from textwrap import dedent
 
 import dask
 import dask.array as da
 import dask.dataframe as dd
-import joblib
 import numpy as np
 import pandas as pd
 import pytest
+from callbacks import dies
 from clusters import Killer, keys_left
 from corpora import NAMES, SMALL, assert_same_bits, planted
 from distributed import Client, LocalCluster
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
-from sklearn.model_selection import GridSearchCV
 from untouchable import make_untouchable
 
-from schmp_estimators import DistributedLDA, HeldOutPerplexity
+from schmp_estimators import DistributedLDA
 from schmp_estimators.core.errors import NoWorkersError, WorkLostError
-from schmp_estimators.core.places.cluster import live_workers
 from schmp_estimators.lda.programs.warp_values import MetWords
 
 
@@ -103,20 +98,7 @@ def test_transform_of_an_array_is_a_lazy_array_with_the_same_rows(place, expecte
         np.testing.assert_array_equal(values(part, place), expected.transform(SMALL).max(axis=1))
 
 
-@pytest.mark.slow
-def test_fit_transform_of_a_collection_is_lazy_too(client, expected):
-    with client.as_current():
-        theta = make().fit_transform(FORMS["dense"]())
-        assert isinstance(theta, da.Array)
-        np.testing.assert_array_equal(theta.compute(), expected.transform(SMALL))
-
-
-def test_lazy_output_stays_lazy_when_frames_are_asked_for(expected):
-    lda = pickle.loads(pickle.dumps(expected)).set_output(transform="default")
-    assert isinstance(lda.transform(FORMS["dense"]()), da.Array)
-
-
-@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), form=st.sampled_from([None, sparse.csr_array, sparse.csc_matrix]), n_shards=st.integers(1, 6))
 def test_any_chunks_and_any_shards_give_the_same_bits(place, expected, data, form, n_shards):
     def cuts(n):
@@ -131,19 +113,6 @@ def test_any_chunks_and_any_shards_give_the_same_bits(place, expected, data, for
         with place.as_current():
             lda.fit(X)
     assert_same_bits(lda, expected)
-
-
-@pytest.mark.slow
-def test_partial_fit_and_warm_start_on_a_cluster(client):
-    def both(X, Y):
-        first = make(n_shards=2).partial_fit(X).partial_fit(Y)
-        return first, make(warm_start=True, n_shards=2).fit(X).fit(Y)
-
-    here = both(SMALL[:10], SMALL[10:])
-    with client.as_current():
-        there = both(chunked((4, 11), X=SMALL[:10]), chunked((4, 5), X=SMALL[10:]))
-    for one, other in zip(here, there, strict=True):
-        assert_same_bits(one, other)
 
 
 # The data stay where they are.
@@ -188,19 +157,11 @@ def test_what_travels_to_the_client_does_not_grow_with_the_documents(client):
 
 @pytest.mark.parametrize("how", ["bad value", "callback", "bad parameter", "good"])
 def test_nothing_is_left_on_the_cluster(client, how):
-    class Stop:
-        def setup(self, estimator, context): ...
-        def teardown(self, estimator, context): ...
-        def on_fit_task_begin(self, estimator, context): ...
-
-        def on_fit_task_end(self, estimator, context):
-            if how == "callback":
-                raise ZeroDivisionError("a callback failed")
-
     bad = SMALL.copy()
     bad[20, 3] = -1
     X = chunked((7, 11), X=bad if how == "bad value" else SMALL)
-    lda = make(n_shards=3, mh_steps=9 if how == "bad parameter" else 2).set_callbacks(Stop())
+    lda = make(n_shards=3, mh_steps=9 if how == "bad parameter" else 2)
+    lda.set_callbacks(dies(1 if how == "callback" else 99, ZeroDivisionError))
     with client.as_current():
         if how == "good":
             lda.fit(X).perplexity(X)
@@ -221,16 +182,6 @@ def corpus():
 @pytest.fixture(scope="module")
 def local_fit(corpus):
     return make(max_iter=12).fit(corpus)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n_workers", [*(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2)), 3])
-def test_processes_give_the_bits_of_one_process(processes, n_workers, corpus, local_fit):
-    addresses = [worker.address for worker in live_workers(processes)][:n_workers]
-    with processes.as_current(), dask.annotate(workers=addresses):
-        assert_same_bits(make(max_iter=12, n_shards=n_workers).fit(corpus), local_fit)
-    with processes.as_current():
-        assert_same_bits(make(max_iter=12, n_shards=4).fit(chunked((13, 11), sparse.csr_array, corpus)), local_fit)
 
 
 @pytest.mark.parametrize(
@@ -284,65 +235,6 @@ def test_one_shard_for_each_process_whatever_threads_it_has(corpus, local_fit, m
         lda = make(max_iter=12).fit(corpus)
     assert lda.n_shards_ == 2
     assert_same_bits(lda, local_fit)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(120)
-def test_grid_search_in_worker_processes_gives_the_same_scores(processes):
-    """Fits in tasks, on workers that have one thread each: whoever waits for other tasks there waits for ever."""
-    grid, options = {"n_components": [2, 3, 4]}, {"cv": 2}
-    expected = GridSearchCV(make(), grid, **options).fit(SMALL)
-    with processes.as_current(), joblib.parallel_config("dask", client=processes):
-        found = GridSearchCV(make(), grid, **options).fit(SMALL)
-    np.testing.assert_array_equal(found.cv_results_["mean_test_score"], expected.cv_results_["mean_test_score"])
-    assert_same_bits(found.best_estimator_, expected.best_estimator_)
-
-
-@pytest.mark.slow
-def test_a_fit_inside_of_a_task(processes, expected):
-    """Also of a collection, for which the task asks its own cluster."""
-    for fit in (_fit_in_memory, _fit_lazily):
-        assert_same_bits(processes.submit(fit, pure=False).result(), expected)
-
-
-def _fit_in_memory():
-    return make(n_shards=2).fit(SMALL)
-
-
-def _fit_lazily():
-    return make(n_shards=2).fit(chunked((6, 11)))
-
-
-def run_fresh(script, *arguments):
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", dedent(script), *map(str, arguments)],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-@pytest.mark.slow
-def test_a_model_fitted_on_dask_lives_without_dask(client, tmp_path):
-    with client.as_current():
-        lda = make(n_shards=2).set_callbacks(HeldOutPerplexity(SMALL, every=2)).fit(FORMS["csr_array"]())
-    lda.set_callbacks()
-    (tmp_path / "model").write_bytes(pickle.dumps(lda))
-    np.save(tmp_path / "X.npy", SMALL)
-    script = """
-        import pickle, sys
-        import numpy as np
-        from distributed import default_client
-        folder = sys.argv[1]
-        lda, X = pickle.load(open(folder + "/model", "rb")), np.load(folder + "/X.npy")
-        try:
-            default_client()
-        except ValueError:
-            print(lda.perplexity(X).hex(), lda.transform(X).sum(axis=0).tobytes().hex())
-    """
-    perplexity, theta = run_fresh(script, tmp_path).split()
-    assert float.fromhex(perplexity) == lda.perplexity(SMALL)
-    assert theta == lda.transform(SMALL).sum(axis=0).tobytes().hex()
 
 
 @pytest.mark.cluster

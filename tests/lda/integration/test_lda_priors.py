@@ -4,12 +4,9 @@ import dask
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import Killer
 from corpora import SMALL, assert_same_bits, completion_perplexity, planted
-from scipy import sparse
 from sklearn.base import clone
 from sklearn.feature_extraction.text import CountVectorizer
-from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
 from schmp_estimators import DistributedLDA
@@ -72,14 +69,6 @@ def test_a_prior_for_each_topic_is_in_all_that_is_fitted(sampler, tmp_path):
     assert more.topic_word_counts_.sum() == SMALL.sum() + SMALL[:9].sum()
 
 
-def test_a_topic_with_a_large_prior_gets_more_tokens():
-    X = planted(n_docs=150, n_topics=1, words_per_topic=30)[0]
-    lda = make(doc_topic_prior=[0.05, 0.05, 5.0], topic_word_prior=1.0, max_iter=40).fit(X)
-    shares = lda.topic_word_counts_.sum(axis=1) / X.sum()
-    assert shares[2] > 0.9
-    assert lda.transform(X)[:, 2].min() > 0.5
-
-
 def learning(**parameters):
     return make(**{"doc_topic_prior": "learn", "max_iter": 24, "n_components": 4} | parameters)
 
@@ -110,87 +99,12 @@ def test_priors_are_learned_and_go_with_the_model(sampler, tmp_path):
     np.testing.assert_array_equal(again.doc_topic_prior_, uninterrupted.doc_topic_prior_)
 
 
-def test_a_checkpoint_keeps_both_priors(tmp_path):
-    """That of the pending proposals and the next one: after a sweep that learns they differ."""
-    X = planted(n_docs=120, length=40)[0]
-    whole = learning(max_iter=40, init="uniform").fit(X)
-    for stop in (20, 23, 30):
-        parameters = {"checkpoint": tmp_path / str(stop), "checkpoint_every": 10, "init": "uniform", "max_iter": 40}
-        stopped = learning(**parameters)
-        with pytest.raises(InterruptedError):
-            stopped.set_callbacks(Interrupt(stop)).fit(X)
-        rest = learning(**parameters).fit(X)
-        assert_same_bits(rest, whole)
-        np.testing.assert_array_equal(rest.doc_topic_prior_, whole.doc_topic_prior_)
-
-
-class Interrupt:
-    """A callback that stops a fit."""
-
-    def __init__(self, at):
-        self.at = at
-
-    def setup(self, estimator, context): ...
-    def teardown(self, estimator, context): ...
-    def on_fit_task_begin(self, estimator, context): ...
-
-    def on_fit_task_end(self, estimator, context):
-        if context.task_name == "sweep" and context.task_id == self.at:
-            raise InterruptedError
-
-
-def test_later_batches_keep_what_was_learned_and_warm_starts_go_on_from_it():
-    X = planted(n_docs=120, length=40)[0]
-    lda = learning().partial_fit(X)
-    learned = lda.doc_topic_prior_
-    assert len(set(learned)) == 4
-    lda.partial_fit(X[:30])
-    np.testing.assert_array_equal(lda.doc_topic_prior_, learned)
-    lda = learning(warm_start=True).fit(X)
-    learned = lda.doc_topic_prior_
-    lda.set_params(max_iter=4).fit(X)
-    np.testing.assert_array_equal(lda.doc_topic_prior_, learned)
-    lda.set_params(max_iter=24).fit(X)
-    assert lda.history_[0]["doc_topic_prior"] == pytest.approx(learned.mean())
-    assert (lda.doc_topic_prior_ != learned).all()
-    changed = learning(doc_topic_prior=0.2, warm_start=True).fit(X).set_params(doc_topic_prior="learn", max_iter=3)
-    assert set(changed.fit(X).doc_topic_prior_) == {0.2}
-
-
-def test_tolerance_compares_only_after_the_start():
-    X = planted(n_docs=120, length=40)[0]
-    lda = learning(tol=1.0, max_iter=60, evaluate_every=1).fit(X)
-    assert lda.n_iter_ == 32  # of which 30 are the start
-
-
-def test_learning_from_documents_of_one_token_changes_nothing():
-    lda = learning(n_components=3).fit(np.eye(5, dtype=int))
-    assert lda.doc_topic_prior_.tolist() == [0.1] * 3
-
-
 def test_counts_that_could_be_too_large_are_refused():
     with (
         dask.config.set({"schmp-estimators.dense-limit": 1000}),
         pytest.raises(MemoryError, match=r"doc_topic_prior='learn' may need .* give an array or a number"),
     ):
         learning().fit(SMALL)
-
-
-@pytest.mark.cluster
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
-@pytest.mark.parametrize("sampler", ["warp", "fplus"])
-@pytest.mark.parametrize("at", [15, 21, 24])
-def test_a_killed_worker_does_not_change_what_is_learned(processes, sampler, at, monkeypatch):
-    X = planted(n_docs=120, length=40)[0]
-    monkeypatch.setattr("schmp_estimators.lda.parameters.LEARN_EVERY", 2)
-    expected = learning(sampler=sampler, n_shards=2, max_iter=28).fit(X)
-    killer = Killer(processes, at=at)
-    with processes.as_current():
-        lda = learning(sampler=sampler, n_shards=2, max_iter=28).set_callbacks(killer).fit(X)
-    assert killer.killed
-    assert_same_bits(lda, expected)
-    np.testing.assert_array_equal(lda.doc_topic_prior_, expected.doc_topic_prior_)
 
 
 SEEDS = {0: [12, 11], 2: [30, 31, 12]}
@@ -220,36 +134,6 @@ def test_seeded_words_stay_in_their_topics(sampler, init):
     np.testing.assert_array_equal(lda.seed_counts_.toarray(), expected)
     components = lda.topic_word_counts_.toarray() + lda.topic_word_prior_ + expected
     np.testing.assert_allclose(lda.components_, components)
-
-
-@pytest.mark.slow
-def test_seeds_are_in_what_a_model_predicts():
-    X = planted(n_docs=120, length=40)[0]
-    lda = seeded().fit(X)
-    np.testing.assert_allclose(lda.perplexity(X), completion_perplexity(lda, X))
-    lda.topic_word_counts_ = lda.topic_word_counts_ * 0
-    assert lda.transform(np.eye(40, dtype=int)[[11]]).argmax() == 0  # the seeds alone tell it
-
-
-@pytest.mark.slow
-def test_first_topics_are_those_of_the_seeds():
-    X = planted(n_docs=50, length=40)[0]
-    table = np.zeros((4, 40))
-    table[1, :20] = 1e29
-    table[0, 20:30], table[3, 20:30] = 1e29, 3e29
-    lda = seeded(seed_words=sparse.coo_array(table), sampler="fplus", max_iter=1).fit(X)
-    counts = lda.topic_word_counts_.toarray()
-    assert counts[1, :20].sum() > 0.98 * X[:, :20].sum()
-    assert 0.1 < counts[0, 20:30].sum() / X[:, 20:30].sum() < 0.4
-    assert counts[[0, 3], 20:30].sum() > 0.98 * X[:, 20:30].sum()
-
-
-@pytest.mark.parametrize("sampler", ["warp", pytest.param("fplus", marks=pytest.mark.slow)])
-def test_seeds_of_nothing_are_none(sampler):
-    for nothing in ({}, {1: []}, np.zeros((3, 11)), sparse.csr_array((3, 11))):
-        lda = make(sampler=sampler, seed_words=nothing).fit(SMALL)
-        assert_same_bits(lda, make(sampler=sampler).fit(SMALL))
-        assert lda.seed_counts_ is None
 
 
 @pytest.mark.parametrize("sampler", SEEDED)
@@ -318,16 +202,6 @@ def test_seeds_by_name_in_a_pipeline():
     assert lda.top_words(3, "probability").tolist() == names[expected.top_words(3, "probability")].tolist()
     counter.fit(["another vocabulary"])  # the names are those of the fit
     assert lda.top_words(3).tolist() == expected.top_words(3, feature_names=names).tolist()
-
-
-def test_a_vocabulary_for_both_can_be_cloned_cached_and_searched(tmp_path):
-    names = sorted({*" ".join(TEXTS).split()})
-    for given in (names, CountVectorizer(vocabulary=names)):
-        lda = DistributedLDA(2, seed_words={0: ["war"]}, feature_names=given, max_iter=3, random_state=0)
-        model = make_pipeline(CountVectorizer(vocabulary=names), lda, memory=str(tmp_path))
-        search = GridSearchCV(model, {"distributedlda__seed_weight": [0.5, 2.0]}, cv=2).fit(TEXTS)
-        assert search.best_estimator_[-1].feature_names_.tolist() == names
-        assert np.isfinite(search.cv_results_["mean_test_score"]).all()
 
 
 def test_names_that_cannot_be_had_are_refused(tmp_path):

@@ -3,7 +3,6 @@
 import numpy as np
 from lda_cases import make_shards, token_words
 from numba import njit
-from scipy import sparse
 from scipy.special import gammaln
 from scipy.stats import chi2
 
@@ -11,7 +10,6 @@ from schmp_estimators.core.rng import GAMMA, mix
 from schmp_estimators.core.stages import At
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.kernels.lists import order_lists
-from schmp_estimators.lda.programs.seeds import word_seeds
 from schmp_estimators.lda.samplers.sequential import Cell, SequentialModel
 
 
@@ -58,10 +56,9 @@ def begin(program, counts, fixed=None):
 # One sweep from states that have the posterior: for samplers that go document by document.
 
 
-def leads_to(program, counts, alpha, beta, fixed, starts, states, seeds, **options):
-    """How often a sweep leads to each state, from the given ones; `seeds` (words × topics) may be None."""
-    given = None if seeds is None else word_seeds(sparse.csc_array(seeds.T), counts.sum(0).astype(np.int64))
-    program = program(len(alpha), counts.shape[1], float(alpha.mean()), beta, own_alphas=alpha, seeds=given, **options)
+def leads_to(program, counts, alpha, beta, fixed, starts, states, **options):
+    """How often a sweep leads to each state, from the given ones."""
+    program = program(len(alpha), counts.shape[1], float(alpha.mean()), beta, own_alphas=alpha, **options)
     shard, state, report, block = begin(program, counts, fixed)
     cell = program.cell(At(shard, SequentialModel(report.topic_total, 0), 0, 0, 1, block=0, n_blocks=1), state, block)
     # What the cell finds at each state.
@@ -94,24 +91,17 @@ TINY = {
 }
 
 
-def assert_keeps_the_posterior(program, case, n_samples, *, has_seeds=False, **options):
-    """Topics drawn from the posterior, by enumeration, are still distributed like it after a sweep.
-
-    With seeds every other word has some.
-    """
+def assert_keeps_the_posterior(program, case, n_samples, **options):
+    """Topics drawn from the posterior, by enumeration, are still distributed like it after a sweep."""
     n_components, counts, has_fixed = TINY[case]
     counts, beta = np.array(counts, np.int32), 0.4
     alpha = np.array([0.9, 0.2, 0.5])[:n_components]
     fixed = np.zeros((counts.shape[1], n_components), int)
     if has_fixed:
         fixed[0, 0], fixed[-1, 1] = 2, 1
-    seeds = None
-    if has_seeds:
-        seeds = np.zeros(fixed.shape)
-        seeds[::2, 0], seeds[::2, -1], seeds[0, 1] = 1.3, 0.6, 0.2
-    states, p = all_states(counts, alpha, beta, fixed if seeds is None else fixed + seeds)
+    states, p = all_states(counts, alpha, beta, fixed)
     starts = np.random.default_rng(1).choice(len(p), n_samples, p=p)
-    seen = leads_to(program, counts, alpha, beta, fixed, starts, states, seeds, **options)
+    seen = leads_to(program, counts, alpha, beta, fixed, starts, states, **options)
     assert seen.sum() == n_samples
     assert_distributed_like(p, seen)
 
@@ -141,14 +131,10 @@ def long_chain(sweep, cell, n_samples, thin, key, place, codes):
         codes[code] += 1
 
 
-def assert_long_run_has_the_posterior(program, sweep, counts, *, table=0.0, n_samples=40_000, thin=20):
-    """`sweep` takes a cell and a key; so far apart, samples of these corpora are as good as independent.
-
-    `table` are imaginary tokens of words in topics.
-    """
+def assert_long_run_has_the_posterior(program, sweep, counts, *, n_samples=40_000, thin=20):
+    """`sweep` takes a cell and a key; so far apart, samples of these corpora are as good as independent."""
     n_components, beta = program.n_components, program.topic_word_prior
-    tokens = np.zeros((counts.shape[1], n_components)) + table
-    _, p = all_states(counts, program.alphas(0, None), beta, tokens)
+    _, p = all_states(counts, program.alphas(0, None), beta, np.zeros((counts.shape[1], n_components)))
     shard, state, report, block = begin(program, counts)
     model = SequentialModel(report.topic_total, 0)
     cell = program.cell(At(shard, model, 0, 0, 1, block=0, n_blocks=1), state, block)

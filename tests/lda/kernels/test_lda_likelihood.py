@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lda_cases import CUTS, fit, old_rows, random_counts, token_words
+from scipy import sparse
 from scipy.special import gammaln
 
-from schmp_estimators.lda.blocks import TopicRows, no_rows
+from schmp_estimators.lda.blocks import no_rows
 from schmp_estimators.lda.kernels import likelihood as ll
+from schmp_estimators.lda.programs.seeds import word_seeds
 
 
 def dense_log_likelihood(table, prior):
@@ -67,33 +70,6 @@ def test_both_parts_equal_the_dense_computation(dtype, strided):
     assert value == pytest.approx(dense_log_likelihood(by_word.T, 0.01), rel=1e-12)
 
 
-def test_rows_sparse_dense_and_fixed_agree():
-    rng = np.random.default_rng(4)
-    table = rng.poisson(0.5, (20, 7)) * rng.integers(1, 3000, (20, 7))
-    row, topic = np.nonzero(table)
-    rows = TopicRows(offsets(row, 20), topic.astype(np.int32), table[row, topic].astype(np.int32))
-    expected = ll.count_histogram(table)
-    assert expected.total == table.sum()
-    assert len(expected.overflow) == (table >= ll.LIMIT).sum() > 0
-    as_tokens = np.repeat(topic, table[row, topic]).astype(np.int16)
-    word_ptr = np.concatenate([[0], np.cumsum(table.sum(1))]).astype(np.int64)
-    half = table // 2
-    row2, topic2 = np.nonzero(half)
-    fixed = TopicRows(offsets(row2, 20), topic2.astype(np.int32), half[row2, topic2].astype(np.int32))
-    rest = table - half
-    rest_ptr = np.concatenate([[0], np.cumsum(rest.sum(1))]).astype(np.int64)
-    rest_tokens = np.repeat(topic, rest[row, topic]).astype(np.int16)
-    for histogram in (
-        ll.count_histogram(rows.tokens),
-        ll.word_histogram(word_ptr, as_tokens, 7, no_rows(20)),
-        ll.word_histogram(rest_ptr, rest_tokens, 7, fixed),
-        ll.word_histogram(np.zeros(21, np.int64), rest_tokens[:0], 7, rows),
-        ll.topic_counts(word_ptr, np.arange(len(as_tokens), dtype=np.uint32), as_tokens, 7).histogram,
-    ):
-        np.testing.assert_array_equal(histogram.dense, expected.dense)
-        np.testing.assert_array_equal(histogram.overflow, expected.overflow)
-
-
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(0, 25), max_size=5), st.floats(1e-3, 10), st.randoms())
 def test_any_division_gives_the_same_bits(seed, cuts, prior, order):
@@ -118,14 +94,24 @@ def test_any_division_gives_the_same_bits(seed, cuts, prior, order):
     assert value(list(itertools.pairwise(bounds))) == value([(0, n_docs)])
 
 
-def test_a_large_count_overflows_and_an_empty_corpus_is_certain():
-    topic = np.zeros(3 * ll.LIMIT + 5, np.int16)
-    place = np.arange(len(topic), dtype=np.uint32)
-    counts = ll.topic_counts(np.array([0, ll.LIMIT, len(topic)]), place, topic, 1)
-    histogram = counts.histogram
-    assert histogram.overflow.tolist() == [ll.LIMIT, 2 * ll.LIMIT + 5]
-    assert histogram.dense.sum() == 0
-    assert ll.document_log_likelihood(counts, ll.merge([histogram]), 0.5, 1) == 0.0
-    empty = ll.topic_counts(np.array([0, 0, 0]), place[:0], topic[:0], 5)
-    assert ll.document_log_likelihood(empty, ll.merge([]), 0.1, 5) == 0.0
-    assert ll.word_log_likelihood(empty.histogram, np.zeros(5, np.int64), 0.1, 9) == 0.0
+@pytest.mark.parametrize("cuts", CUTS[::3])
+def test_fits_record_the_likelihood_of_dense_tables(cuts):
+    """With a prior for each topic, seeds of half of the words, and counts of earlier batches."""
+    counts, rng, alphas = random_counts(6), np.random.default_rng(0), np.geomspace(0.02, 2.0, 5)
+    fixed = old_rows(1, counts, 5)
+    seeds = rng.gamma(1.0, 5.0, fixed.shape) * (rng.random(fixed.shape) < 0.3)
+    options = {
+        "fixed": fixed,
+        "seeds": word_seeds(sparse.csc_array(seeds.T), counts.sum(0).astype(np.int64), sparse.csc_array(fixed.T)),
+        "doc_topic_prior": float(alphas.mean()),
+        "own_alphas": alphas,
+    }
+    result = fit(counts, 5, cuts=cuts, **options)
+    by_document = table_of(np.repeat(np.arange(len(counts)), counts.sum(1)), result.topics[-1], (len(counts), 5))
+    by_word, beta = fixed + table_of(token_words(counts), result.topics[-1], fixed.shape), 0.1 + seeds
+    for name, table, prior in (("document", by_document, alphas[None]), ("word", by_word.T, beta.T)):
+        sums = np.broadcast_to(prior, table.shape).sum(1)
+        expected = (gammaln(table + prior) - gammaln(prior)).sum()
+        expected += (gammaln(sums) - gammaln(table.sum(1) + sums)).sum()
+        assert result.records[-1][f"{name}_log_likelihood"] == pytest.approx(expected, rel=1e-11)
+    assert result.records == fit(counts, 5, **options).records

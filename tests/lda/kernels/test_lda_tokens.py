@@ -10,7 +10,7 @@ from lda_cases import make_shards, random_counts, token_words
 
 from schmp_estimators.lda.blocks import TopicRows, no_rows
 from schmp_estimators.lda.data.counts import canonical_counts, count_words
-from schmp_estimators.lda.data.tokens import Plan, layout_by_column, make_layout, make_shard, shard_offsets
+from schmp_estimators.lda.data.tokens import Plan, make_layout, make_shard, shard_offsets
 from schmp_estimators.lda.data.topic_rows import (
     add_rows,
     counts_of_rows,
@@ -41,16 +41,6 @@ def test_places_and_addresses(seed, cuts):
         rank = place - shard.word_ptr[word]
         np.testing.assert_array_equal(shard.word_first[word] + shard.word_rank[word] + rank, address[mine])
         np.testing.assert_array_equal(shard.word_total[word], counts.sum(axis=0)[words[mine]])
-
-
-def test_a_shard_of_several_pieces_is_that_of_one():
-    counts = random_counts(1)
-    (one,), layout = make_shards(counts)
-    pieces = [canonical_counts(counts[a:b]) for a, b in [(0, 5), (5, 5), (5, 12)]]
-    words = count_words(pieces, counts.shape[1])
-    many = make_shard(pieces, Plan(words, layout, shard_offsets([words], layout)[0], no_rows(len(words))))
-    for mine, other in zip(one[:7], many[:7], strict=True):
-        np.testing.assert_array_equal(mine, other)
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=50), st.integers(1, 8))
@@ -109,12 +99,3 @@ def test_rows_of_blocks_become_counts_by_column(n_blocks):
     found = counts_of_rows(pieces, layout, 7)
     np.testing.assert_array_equal(found.toarray(), dense.T)
     assert (found.data.dtype, found.has_sorted_indices) == (np.int32, True)
-
-
-def test_rows_in_the_order_of_the_columns_are_not_copied():
-    dense = np.array([[0, 2], [0, 0], [3, 1]], np.int32)
-    rows = rows_of_counts(dense)
-    found = counts_of_rows([rows], layout_by_column(3), 2)
-    np.testing.assert_array_equal(found.toarray(), dense.T)
-    assert np.shares_memory(found.data, rows.tokens)
-    assert np.shares_memory(found.indices, rows.topic)

@@ -16,7 +16,6 @@ import pytest
 from lda_cases import make_shards
 from scipy.stats import chi2
 
-from schmp_estimators.core.jit import kernel_of_this_process
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TopicRows, WordBlock
@@ -30,8 +29,6 @@ WORD = np.array([2, 7, 0, 1])
 TOTAL = np.array([40, 25, 3, 60])
 K = len(WORD)
 INVERSE = freeze((1 / (TOTAL + 30 * BETA)).astype(np.float32))
-FROM_DOCUMENT = (DOCUMENT + ALPHA) / (DOCUMENT + ALPHA).sum()
-FROM_WORD = (WORD + BETA) / (WORD + BETA).sum()
 TARGET = (DOCUMENT + ALPHA) * (WORD + BETA) * INVERSE / ((DOCUMENT + ALPHA) * (WORD + BETA) * INVERSE).sum()
 
 
@@ -44,7 +41,7 @@ def sample_by_word(topic, proposals, mh_steps=1, fixed_topic=(), fixed_tokens=()
     ends = np.array([0, len(fixed_topic)])
     fixed = freeze(TopicRows(ends, np.array(fixed_topic, np.int32), np.array(fixed_tokens, np.int32)))
     block = freeze(WordBlock(row[None], np.zeros(1, np.int64), np.empty(0, np.int16), fixed))
-    kernel_of_this_process(sample_words)(
+    sample_words(
         0, 1, freeze(pieces_of(tokens, np.array([0, N]))), freeze(np.array([17])), block, fixed, None,
         tokens[:0].reshape(-1), INVERSE, BETA, stream_key(1, topic), False, (0,) * mh_steps,
     )  # fmt: skip
@@ -72,53 +69,6 @@ def flows(sample, proposal):
     rng = np.random.default_rng(0)
     moved = [np.bincount(sample(s, rng.choice(K, N, p=proposal)), minlength=K) / N for s in range(K)]
     return TARGET[:, None] * np.array(moved)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("sample", "proposal"),
-    [
-        (lambda topic, proposals: sample_by_word(topic, proposals[:, None])[0], FROM_DOCUMENT),
-        (lambda topic, proposals: sample_by_document(topic, proposals)[0], FROM_WORD),
-    ],
-    ids=["word pass", "document pass"],
-)
-def test_detailed_balance(sample, proposal):
-    flow = flows(sample, proposal)
-    tolerance = 5 * np.sqrt((TARGET[:, None] * flow + TARGET * flow.T) / N) + 1e-6
-    assert (np.abs(flow - flow.T) <= tolerance).all()
-    assert flow[0, 1] > 0.01
-
-
-def test_several_proposals_are_a_chain_of_single_ones():
-    rng = np.random.default_rng(0)
-    step = flows(lambda s, proposals: sample_by_word(s, proposals[:, None])[0], FROM_DOCUMENT) / TARGET[:, None]
-    for s in range(K):
-        topic, _ = sample_by_word(s, rng.choice(K, (N, 3), p=FROM_DOCUMENT), mh_steps=3)
-        expected = np.linalg.matrix_power(step, 3)[s]
-        np.testing.assert_allclose(np.bincount(topic, minlength=K) / N, expected, atol=0.01)
-
-
-def assert_drawn_from(draws, weights):
-    expected = weights / weights.sum()
-    observed = np.bincount(draws.reshape(-1), minlength=K) / draws.size
-    assert (np.abs(observed - expected) <= 5 * np.sqrt(expected / draws.size)).all()
-
-
-def test_word_proposals():
-    row = WORD + np.eye(K, dtype=int)[2]
-    assert_drawn_from(sample_by_word(2, 2, mh_steps=2)[1], row + BETA)
-
-
-def test_word_proposals_with_fixed_rows():
-    row = WORD + np.eye(K, dtype=int)[2]
-    row[[0, 3]] += 6, 11
-    assert_drawn_from(sample_by_word(2, 2, fixed_topic=[0, 3], fixed_tokens=[6, 11])[1], row + BETA)
-
-
-def test_document_proposals():
-    row = DOCUMENT + np.eye(K, dtype=int)[1]
-    assert_drawn_from(sample_by_document(1, 1)[1], row + ALPHA)
 
 
 # From the joint probability.

@@ -4,7 +4,6 @@ from itertools import chain
 
 import numpy as np
 import pytest
-from corpora import assert_same_bits, planted
 from lda_cases import random_counts
 
 from schmp_estimators import DistributedLDA
@@ -83,44 +82,7 @@ def test_a_shard_in_pieces_has_the_same_documents():
         assert found[0] == found[1]
 
 
-def test_words_forget_the_topics_of_other_groups():
-    """Two groups of words that never meet; of each, two words tell topics apart, and the others remember all four."""
-    counts = np.kron(np.eye(2, dtype=int), np.ones((12, 6), int))
-    lists = [[0], [1], *[[0, 1, 2, 3]] * 4, [2], [3], *[[0, 1, 2, 3]] * 4]
-    found = weighed(counts, lists, alpha=ALPHA[:4] * 0 + np.float32(0.1))
-    assert [set(one) for one in found[:6]] == [{0}, {1}, *[{0, 1}] * 4]
-    assert [set(one) for one in found[6:]] == [{2}, {3}, *[{2, 3}] * 4]
-
-
-def test_shares_are_repetitions(monkeypatch):
-    """With no round a word's tokens are as they were: two of three in one topic, and a topic twice is one."""
-    monkeypatch.setattr(weighing, "ROUNDS", 0)
-    found = weighed(np.ones((3, 3), int), [[5, 2, 5], [], [1]])
-    assert found == [[2] * 21 + [5] * 43, [], [1] * weighing.SHARES]
-
-
-def test_words_that_no_document_of_a_part_has_keep_their_shares(monkeypatch):
-    monkeypatch.setattr(weighing, "ROUNDS", 1)
-    counts = np.array([[4, 1, 0], [0, 1, 9], [0, 1, 9]])  # the last word is in no document of the first part
-    found = weighed(counts, [[0], [0, 1], [0, 0, 1]])
-    assert found[2] == [0] * 43 + [1] * 21
-    assert found[1].count(0) > found[1].count(1)  # with a word of topic 0
-
-
-def test_equal_shares_are_not_forgotten():
-    """A hundred topics have a hundredth each, which rounding may make less than what is small among few."""
-    found = weighed(np.array([[1000]]), [list(range(100))], alpha=np.full(100, 0.1))
-    assert set(found[0]) == set(range(100))
-
-
 # Fits.
-
-
-@pytest.mark.parametrize("n_shards", [2, 3])
-def test_a_fit_does_not_depend_on_the_division(n_shards):
-    X, _, _ = planted(n_docs=60, length=40)
-    make = {"n_components": 6, "sampler": "saber", "init": "documents", "max_iter": 2, "random_state": 2}
-    assert_same_bits(DistributedLDA(**make).fit(X), DistributedLDA(n_shards=n_shards, **make).fit(X))
 
 
 @pytest.mark.parametrize(("sampler", "is_asked"), [("saber", True), ("warp", False)])

@@ -12,7 +12,6 @@ from oracles import lda_describe as oracle
 from scipy import sparse
 
 from schmp_estimators import DistributedLDA
-from schmp_estimators.lda.programs import coherence as coherence_module
 from schmp_estimators.lda.samplers import SAMPLERS
 
 #: Words that never occur, and one that all documents have.
@@ -43,7 +42,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("n_words", [1, 4, 10, 50])
+@pytest.mark.parametrize("n_words", [1, 50])
 def test_words_by_probability_are_sorted_components(case, n_words):
     lda, X = CASES[case]
     expected = np.argsort(-lda.fit(X).components_, axis=1, kind="stable")[:, :n_words]
@@ -55,7 +54,7 @@ def test_words_by_probability_are_sorted_components(case, n_words):
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("lam", [0.0, 0.3, 0.6, 0.97])
+@pytest.mark.parametrize("lam", [0.0, 0.6])
 def test_words_by_relevance_are_those_of_the_definition(case, lam):
     lda, X = CASES[case]
     values = np.array(oracle.relevance(lda.fit(X).components_.tolist(), lam))
@@ -127,23 +126,12 @@ def sets(X):
 
 @pytest.mark.parametrize("measure", ["npmi", "u_mass"])
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("n_words", [2, 5, 40])
+@pytest.mark.parametrize("n_words", [2, 40])
 def test_coherence_is_that_of_the_definition(fitted, measure, form, n_words):
     found = fitted.coherence(FORMS[form], measure, n_words=n_words)
     assert found.shape == (3,) and found.dtype == np.float64
     expected = oracle.coherence(fitted.top_words(n_words, "probability").tolist(), sets(FORMS[form]), measure)
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
-
-
-def test_coherence_of_many_topics_at_a_time_is_that_of_each(fitted, monkeypatch):
-    whole = [fitted.coherence(SMALL, measure, n_words=4) for measure in ("npmi", "u_mass")]
-    monkeypatch.setattr(coherence_module, "_CELLS_AT_ONCE", 1)
-    for measure, expected in zip(("npmi", "u_mass"), whole, strict=True):
-        np.testing.assert_array_equal(fitted.coherence(SMALL, measure, n_words=4), expected)
-
-
-def test_a_single_word_has_no_coherence():
-    assert np.isnan(make().fit(SMALL[:, :1]).coherence(SMALL[:, :1])).all()
 
 
 def test_what_documents_look_like_does_not_matter(fitted):
@@ -153,7 +141,7 @@ def test_what_documents_look_like_does_not_matter(fitted):
         np.testing.assert_array_equal(fitted.coherence(X, n_words=4), expected, strict=True)
 
 
-@pytest.mark.parametrize("chunks", [(23,), (1,) * 20 + (3,), (0, 9, 14)])
+@pytest.mark.parametrize("chunks", [(23,), (0, 9, 14)])
 def test_places_and_chunks_do_not_matter(fitted, chunks, place):
     array = da.from_array(SMALL, chunks=(chunks, 11))
     lazy = array.map_blocks(sparse.csr_array, dtype=SMALL.dtype, meta=sparse.csr_array((1, 1), dtype=SMALL.dtype))
@@ -161,37 +149,3 @@ def test_places_and_chunks_do_not_matter(fitted, chunks, place):
         with dask.config.set({"schmp-estimators.runtime": "local"}) if place is None else place.as_current():
             found = fitted.coherence(X, n_words=4)
         np.testing.assert_array_equal(found, fitted.coherence(SMALL, n_words=4), strict=True)
-
-
-@pytest.mark.parametrize(("measure", "theirs"), [("npmi", "c_npmi"), ("u_mass", "u_mass")])
-def test_gensim_has_the_same_coherence(fitted, measure, theirs):
-    pytest.importorskip("gensim")
-    from gensim.corpora import Dictionary
-    from gensim.models.coherencemodel import CoherenceModel
-
-    dictionary = Dictionary([NAMES])
-    number = dictionary.token2id
-    X = np.vstack([np.zeros((2, 11), int), SMALL])
-    given = (
-        {"corpus": [[(number[NAMES[w]], int(row[w])) for w in np.flatnonzero(row)] for row in X]}
-        if measure == "u_mass"
-        else {"texts": [np.repeat(NAMES, row).tolist() for row in X], "window_size": int(X.sum(axis=1).max())}
-    )
-    topics = fitted.top_words(6, "probability", feature_names=NAMES).tolist()
-    model = CoherenceModel(topics=topics, dictionary=dictionary, coherence=theirs, topn=6, processes=1, **given)
-    np.testing.assert_allclose(fitted.coherence(X, measure, n_words=6), model.get_coherence_per_topic(), atol=1e-6)
-
-
-@pytest.mark.parametrize(("measure", "width"), [("c_v", None), ("c_v", 4), ("c_npmi", None), ("c_npmi", 3)])
-def test_gensim_has_the_same_coherence_of_windows(fitted, measure, width):
-    pytest.importorskip("gensim")
-    from gensim.corpora import Dictionary
-    from gensim.models.coherencemodel import CoherenceModel
-
-    rng = np.random.default_rng(0)
-    texts = [[], *(rng.permutation(np.repeat(NAMES, row)).tolist() for row in np.vstack([SMALL, 20 * SMALL[:3]]))]
-    topics = fitted.top_words(6, "probability", feature_names=NAMES).tolist()
-    given = {"topics": topics, "texts": texts, "dictionary": Dictionary([NAMES]), "topn": 6, "processes": 1}
-    expected = CoherenceModel(coherence=measure, window_size=width, **given).get_coherence_per_topic()
-    found = fitted.coherence(texts, measure, n_words=6, window_size=width, feature_names=NAMES)
-    np.testing.assert_allclose(found, expected, rtol=1e-12)

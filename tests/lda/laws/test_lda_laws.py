@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from corpora import SMALL, assert_same_bits, column_sums, completion_perplexity, planted, without_seconds
+from callbacks import AfterSweeps, dies
+from corpora import SMALL, assert_same_bits, column_sums, completion_perplexity, planted
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -14,12 +15,12 @@ from schmp_estimators.lda.samplers import SAMPLERS
 
 
 def those(wanted=lambda kind: True):
-    """Names of samplers; those that go document by document, and are no default, take 5 s each to compile."""
+    """Names of samplers; the kernels of those that are no default of any corpus are long in compilation."""
     names = [name for name, kind in SAMPLERS.items() if wanted(kind)]
     return pytest.mark.parametrize(
         "sampler",
         [
-            pytest.param(name, marks=[pytest.mark.slow] if name in ("alias", "light", "sparse") else [])
+            pytest.param(name, marks=[pytest.mark.slow] if name not in ("warp", "frozen", "saber") else [])
             for name in names
         ],
     )
@@ -43,7 +44,7 @@ def make(**parameters):
 
 
 @each_invariant
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(
     X=corpora,
     n_components=st.integers(1, 20),
@@ -60,7 +61,7 @@ def test_some_depend_neither_on_shards_nor_on_threads(sampler, X, n_components, 
 
 
 @each_sequential
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(X=corpora, n_components=st.integers(1, 20), n_shards=st.integers(1, 6), n_jobs=st.integers(2, 3))
 def test_others_depend_on_the_shards_only(sampler, X, n_components, n_shards, n_jobs):
     parameters = {"n_components": n_components, "sampler": sampler, "n_shards": n_shards, "max_iter": 3}
@@ -92,28 +93,11 @@ def test_seeds_mean_something():
     assert (unseeded[0] != unseeded[1]).nnz > 0
 
 
-def test_a_generator_gives_other_numbers_every_time_but_the_same_sequence():
-    def two():
-        generator = np.random.RandomState(3)
-        return [make(random_state=generator).fit(SMALL) for _ in range(2)]
-
-    (a, b), (c, d) = two(), two()
-    assert_same_bits(a, c)
-    assert_same_bits(b, d)
-    assert (a.topic_word_counts_ != b.topic_word_counts_).nnz > 0
-
-
-def test_parameters_that_must_matter_do():
-    one = make(sampler="warp").fit(SMALL).topic_word_counts_
-    for parameters in ({"mh_steps": 1}, {"doc_topic_prior": 5.0}, {"topic_word_prior": 5.0}, {"max_iter": 7}):
-        assert (make(sampler="warp", **parameters).fit(SMALL).topic_word_counts_ != one).nnz > 0, parameters
-
-
 # What is conserved.
 
 
 @each_sampler
-@settings(max_examples=10)
+@settings(max_examples=5)
 @given(X=corpora, n_components=st.integers(1, 30), n_shards=st.integers(1, 4))
 def test_every_token_has_one_topic(sampler, X, n_components, n_shards):
     lda = make(sampler=sampler, n_components=n_components, n_shards=n_shards, max_iter=3).fit(X)
@@ -125,7 +109,7 @@ def test_every_token_has_one_topic(sampler, X, n_components, n_shards):
 
 
 @each_sampler
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(X=corpora, cut=st.integers(0, 12), n_shards=st.integers(1, 3))
 def test_partial_fit_keeps_what_it_had(sampler, X, cut, n_shards):
     first, second = X[: max(1, cut)], X[cut:] if cut < len(X) else X[-1:]
@@ -135,14 +119,6 @@ def test_partial_fit_keeps_what_it_had(sampler, X, cut, n_shards):
     gained = lda.topic_word_counts_.toarray() - before
     assert (gained >= 0).all()
     np.testing.assert_array_equal(gained.sum(axis=0), second.sum(axis=0))
-
-
-def test_the_first_partial_fit_is_a_fit():
-    assert_same_bits(make().partial_fit(SMALL), make().fit(SMALL))
-
-
-def test_fit_forgets_batches():
-    assert_same_bits(make().partial_fit(SMALL[:5]).partial_fit(SMALL).fit(SMALL), make().fit(SMALL))
 
 
 def test_partial_fit_is_reproducible_and_shards_do_not_matter():
@@ -194,37 +170,17 @@ def test_warm_start_changes_nothing_the_first_time_and_refuses_another_shape():
     assert lda.components_.shape == (4, 5)
 
 
-def test_partial_fit_refuses_another_number_of_topics():
-    with pytest.raises(ValueError, match="n_components=2, but the earlier fit had 3"):
-        make().fit(SMALL).set_params(n_components=2).partial_fit(SMALL)
-
-
 # Checkpoints.
-
-
-class Interrupt:
-    """Ends the fit with an error after a sweep, as a crash would."""
-
-    def __init__(self, at):
-        self.at = at
-
-    def setup(self, estimator, context): ...
-    def teardown(self, estimator, context): ...
-    def on_fit_task_begin(self, estimator, context): ...
-
-    def on_fit_task_end(self, estimator, context):
-        if context.task_name == "sweep" and estimator.n_iter_ == self.at:
-            raise KeyboardInterrupt
 
 
 def interrupted(lda, X, at):
     with pytest.raises(KeyboardInterrupt):
-        lda.set_callbacks(Interrupt(at)).fit(X)
+        lda.set_callbacks(dies(at)).fit(X)
     return lda.set_callbacks()
 
 
 @each_sampler
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(
     X=corpora,
     at=st.sets(st.integers(1, 6), min_size=1, max_size=3),
@@ -240,29 +196,15 @@ def test_interrupted_and_resumed_is_uninterrupted(tmp_path_factory, sampler, X, 
     assert_same_bits(resumed, make(**parameters).fit(X))
 
 
-class Sweeps:
-    """Notes after which sweeps it was called."""
-
-    def __init__(self):
-        self.done = []
-
-    def setup(self, estimator, context): ...
-    def teardown(self, estimator, context): ...
-    def on_fit_task_begin(self, estimator, context): ...
-
-    def on_fit_task_end(self, estimator, context):
-        if context.task_name == "sweep":
-            self.done.append(estimator.n_iter_)
-
-
 def test_a_finished_fit_is_read_from_its_checkpoint_and_can_be_prolonged(tmp_path):
     parameters = {"checkpoint": tmp_path / "state"}
-    first, sweeps = make(**parameters).fit(SMALL), Sweeps()
+    first, done = make(**parameters).fit(SMALL), []
+    sweeps = AfterSweeps(lambda lda, context: done.append(lda.n_iter_))
     again = make(**parameters).set_callbacks(sweeps).fit(SMALL)
-    assert sweeps.done == []
+    assert done == []
     assert_same_bits(again, first)
     make(max_iter=9, **parameters).set_callbacks(sweeps).fit(SMALL)
-    assert sweeps.done == [7, 8, 9]
+    assert done == [7, 8, 9]
 
 
 @pytest.mark.parametrize(
@@ -275,21 +217,6 @@ def test_a_prolonged_fit_is_a_longer_one_unless_its_tempered_start_would_be_long
     assert_same_bits(longer, make(max_iter=many, **parameters).fit(SMALL))
 
 
-def test_a_fit_that_had_converged_is_not_prolonged(tmp_path):
-    parameters = {"max_iter": 200, "evaluate_every": 1, "tol": 0.01}
-    plain = make(**parameters).fit(SMALL)
-    assert plain.n_iter_ < 200
-    for _ in range(2):
-        assert_same_bits(make(**parameters, checkpoint=tmp_path / "state").fit(SMALL), plain)
-
-
-def test_tol_alone_evaluates_every_ten_sweeps():
-    parameters = {"max_iter": 200, "tol": 0.01}
-    alone = make(**parameters, evaluate_every=0).fit(SMALL)
-    assert alone.n_iter_ < 200
-    assert_same_bits(alone, make(**parameters, evaluate_every=10).fit(SMALL))
-
-
 def test_other_shards_may_go_on_with_warp(tmp_path):
     parameters = {"checkpoint": tmp_path / "state", "checkpoint_every": 1}
     interrupted(make(**parameters, n_shards=1), SMALL, 2)
@@ -300,7 +227,7 @@ def test_other_shards_may_go_on_with_warp(tmp_path):
 # Applying a model.
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(X=corpora, data=st.data())
 def test_a_row_is_transformed_without_regard_to_the_others(X, data):
     lda = make(n_components=5, max_iter=2).fit(X)
@@ -311,20 +238,14 @@ def test_a_row_is_transformed_without_regard_to_the_others(X, data):
     np.testing.assert_array_equal(lda.set_params(n_jobs=2).transform(sparse.csr_array(X[order])), theta[order])
 
 
-@settings(max_examples=8)
-@given(X=corpora)
-def test_fit_transform_is_fit_and_transform(X):
-    np.testing.assert_array_equal(make().fit_transform(X), make().fit(X).transform(X))
-
-
 def test_transform_of_many_documents_with_threads():
     X, _, _ = planted(n_docs=900)
     lda = make(n_components=4).fit(X[:100])
-    alone = np.vstack([lda.transform(X[i : i + 1]) for i in range(900)])
-    np.testing.assert_array_equal(lda.set_params(n_jobs=3).transform(X), alone)
+    alone = np.vstack([lda.transform(X[i : i + 1]) for i in range(0, 900, 30)])
+    np.testing.assert_array_equal(lda.set_params(n_jobs=3).transform(X)[::30], alone)
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(X=corpora, Y=corpora, n_components=st.integers(1, 6), prior=st.sampled_from([None, 0.05, 2.0]))
 def test_perplexity_is_that_of_document_completion(X, Y, n_components, prior):
     width = min(X.shape[1], Y.shape[1])
@@ -346,27 +267,3 @@ def test_components_are_counts_plus_prior():
     assert lda.components_.dtype == np.float64
     lda.components_[:] = 0
     assert lda.components_.min() == 0.25  # made anew on each access: nobody can spoil the model
-
-
-@pytest.mark.slow
-@each_sampler
-def test_sixteen_and_thirty_two_bits_obey_the_same_law(sampler):
-    """With 32,767 topics a topic has 16 bits, with 32,768 it has 32: the fits differ as those of two seeds do."""
-    X, _, _ = planted(n_docs=60, seed=4)
-    parameters = {"doc_topic_prior": 1e-4, "topic_word_prior": 0.01, "max_iter": 40, "evaluate_every": 40}
-    found = {}
-    for n_components in (32_767, 32_768):
-        fits = [make(n_components=n_components, sampler=sampler, random_state=s, **parameters).fit(X) for s in range(3)]
-        for lda in fits:
-            np.testing.assert_array_equal(column_sums(lda.topic_word_counts_), X.sum(axis=0))
-        found[n_components] = np.mean([lda.history_[-1]["log_likelihood"] for lda in fits])
-    assert found[32_767] == pytest.approx(found[32_768], rel=0.03)
-
-
-def test_history_without_evaluation():
-    lda = make(evaluate_every=0).fit(SMALL)
-    assert len(lda.history_) == lda.n_iter_ == 6
-    assert not any("log_likelihood" in record for record in without_seconds(lda))
-    seconds = [record["seconds"] for record in lda.history_]
-    assert seconds == sorted(seconds)
-    assert [record["samples"] for record in lda.history_] == [SMALL.sum() * sweep for sweep in range(1, 7)]

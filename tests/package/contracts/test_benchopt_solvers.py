@@ -12,7 +12,6 @@ from types import ModuleType
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.linear_model import LogisticRegression
 
 FOLDER = Path(__file__).parents[3] / "benchmarks" / "benchopt"
 
@@ -75,19 +74,3 @@ def test_lasso(load, data, form, fit_intercept):
     assert not beta[90:].size or abs(left.sum()) < 1e-9
     assert gaps[0] > 0.1
     assert abs(gaps[-1]) < 1e-12
-
-
-def test_logistic(load, data):
-    X, y = data[0], np.where(data[1] > 3.0, 1, -1)
-    lmbd = 0.1 * np.abs(X.T @ y).max() / 2
-
-    def objective(beta):
-        return np.logaddexp(0.0, -y * (X @ beta)).sum() + lmbd * np.abs(beta).sum()
-
-    values = [objective(beta) for beta in solve(load("sparse_logistic"), X=X, y=y, lmbd=lmbd)]
-    assert values[0] == pytest.approx(60 * np.log(2))
-    peer = LogisticRegression(
-        C=1 / lmbd, l1_ratio=1, solver="liblinear", fit_intercept=False, tol=1e-10, max_iter=10_000, random_state=0
-    ).fit(X, y)
-    assert values[-1] == pytest.approx(objective(peer.coef_[0]), rel=1e-9)
-    assert values[-1] <= objective(peer.coef_[0]) * (1 + 1e-12)

@@ -1,14 +1,11 @@
 """Fits with checkpoints go on from their own with the same bits, refuse all others, and outlive the disk."""
 
 import errno
-import io
 import os
 import re
 import warnings
-import zipfile
 from contextlib import nullcontext
 from functools import partial
-from itertools import pairwise
 
 import dask.array as da
 import numpy as np
@@ -85,9 +82,8 @@ CASES = {
     "program without blocks": (schmp.run, {"program": Remade(), "sweeps": 4}, (make_shards(3),)),
     "coroutine": (schmp.run, {"program": totals, "keeper": KEEPER}, ([np.arange(3.0), np.arange(4.0)],)),
 }
-FITS = [name for name in CASES if CASES[name][0] is not schmp.run]
 #: Of those with the same mechanism one.
-FEW = ["warp", "frozen", "bsp", "ccd", "lasso", "priority", "program", "coroutine"]
+FEW = ["warp", "ccd", "lasso", "coroutine"]
 
 
 def fitted(name, *data, **more):
@@ -119,7 +115,6 @@ def by_rounds(monkeypatch):
 
 
 every_case = pytest.mark.parametrize("name", CASES)
-every_fit = pytest.mark.parametrize("name", FITS)
 few_cases = pytest.mark.parametrize("name", FEW)
 
 
@@ -146,15 +141,14 @@ def deaths(monkeypatch):
 
 
 @every_case
-def test_a_fit_that_dies_after_each_checkpoint_has_the_bits_of_one_that_does_not(name, place, deaths, tmp_path):
-    with nullcontext() if place is None else place.as_current():
-        expected = left_by(fitted(name))
-        while len(deaths) < 100:
-            try:
-                found = fitted(name, checkpoint=tmp_path / "state", checkpoint_every=1)
-            except Dies:
-                continue
-            break
+def test_a_fit_that_dies_after_each_checkpoint_has_the_bits_of_one_that_does_not(name, deaths, tmp_path):
+    expected = left_by(fitted(name))
+    while len(deaths) < 100:
+        try:
+            found = fitted(name, checkpoint=tmp_path / "state", checkpoint_every=1)
+        except Dies:
+            continue
+        break
     assert left_by(found) == expected
     assert deaths == sorted(set(deaths)) and len(deaths) >= 2
 
@@ -187,11 +181,11 @@ def test_checkpoints_are_written_as_often_as_asked_for_and_at_the_end(name, monk
     assert written[-1] == n and set(written) == {*range(3, n, 3), n}
 
 
-@every_fit
+@pytest.mark.parametrize("name", ["warp", "ccd", "lasso"])
 def test_what_does_not_change_the_result_does_not_matter(name, tmp_path):
     first = fitted(name, checkpoint=tmp_path / "state")
     changes = [{"n_jobs": 2}, {"checkpoint_every": 1}, {"verbose": 0}, {"checkpoint": str(tmp_path / "state")}]
-    if "evaluate_every" in first.get_params() and name != "frozen":
+    if "evaluate_every" in first.get_params():
         changes.append({"evaluate_every": 1})
     for change in changes:
         again = fitted(name, **{"checkpoint": tmp_path / "state"} | change)
@@ -201,79 +195,12 @@ def test_what_does_not_change_the_result_does_not_matter(name, tmp_path):
 # Damage.
 
 
-def members_of(path):
-    with zipfile.ZipFile(path) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
-
-
-def write_members(path, members):
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
-
-
-def as_member(array):
-    buffer = io.BytesIO()
-    np.lib.format.write_array(buffer, np.asarray(array))
-    return buffer.getvalue()
-
-
-def one_changed(array):
-    flat = np.array(array).ravel().view(np.uint8)
-    flat[len(flat) // 2] ^= 1
-    return flat.view(array.dtype).reshape(array.shape)
-
-
-#: Each is what a broken tool would write: the archive itself is in order, and all its checksums are right.
-DAMAGE = {
-    "missing": None,
-    "half": lambda array: array[: len(array) // 2],
-    "double": lambda array: np.concatenate([array, array]),
-    "another shape": lambda array: array[..., None],
-    "another type": lambda array: array.astype(np.float16),
-    "another order of bytes": lambda array: array.astype(array.dtype.newbyteorder()),
-    "another value": one_changed,
-}
-REFUSED = (
-    r"checkpoint='.*state' is no checkpoint, or a damaged one .*array [a-z]\S* is not as .*; give another path, or re"
-)
-
-
-@every_case
-def test_an_array_that_is_not_the_one_that_was_written_is_refused_by_name(name, tmp_path):
-    """Each array with one damage in turn, and the first one that is not empty with all."""
-    path = tmp_path / "state"
-    fitted(name, checkpoint=path)
-    whole = members_of(path)
-    arrays = {one: np.load(io.BytesIO(content)) for one, content in whole.items() if one.endswith(".npy")}
-    full = [one for one, array in arrays.items() if array.size]
-    assert full
-    pairs = [(one, [*DAMAGE][number % len(DAMAGE)]) for number, one in enumerate(full)]
-    for one, kind in [*pairs, *((full[0], kind) for kind in DAMAGE)]:
-        members = dict(whole)
-        if DAMAGE[kind] is None:
-            del members[one]
-        else:
-            with np.errstate(over="ignore"):
-                members[one] = as_member(DAMAGE[kind](arrays[one]))
-        write_members(path, members)
-        with pytest.raises(CheckpointMismatchError, match=REFUSED):
-            fitted(name, checkpoint=path)
-    for one, other in pairwise(full):
-        if whole[one] != whole[other]:
-            write_members(path, whole | {one: whole[other], other: whole[one]})
-            with pytest.raises(CheckpointMismatchError, match=REFUSED):
-                fitted(name, checkpoint=path)
-    write_members(path, whole)  # by a tool that is in order
-    assert left_by(fitted(name, checkpoint=path)) == left_by(fitted(name))
-
-
 @few_cases
 def test_what_is_no_checkpoint_is_refused_and_stays(name, tmp_path):
     path = tmp_path / "state"
     fitted(name, checkpoint=path)
     whole = path.read_bytes()
-    for content in (b"", b"hello", whole[:50], whole[: len(whole) // 2], whole[:-1]):
+    for content in (b"", b"hello", whole[:-1]):
         path.write_bytes(content)
         with pytest.raises(
             CheckpointMismatchError, match=r"state' is no checkpoint, or a damaged .*; give another path"
@@ -284,32 +211,18 @@ def test_what_is_no_checkpoint_is_refused_and_stays(name, tmp_path):
         fitted(name, checkpoint=tmp_path)
 
 
-@pytest.mark.parametrize("name", ["warp", "ccd", "lasso"])
-def test_a_fit_that_is_refused_leaves_nothing_behind(name, tmp_path):
-    (tmp_path / "state").write_bytes(b"hello")
-    make, parameters, data = CASES[name]
-    estimator = make(**parameters, checkpoint=tmp_path / "state")
-    with pytest.raises(CheckpointMismatchError):
-        estimator.fit(*data)
-    assert not [attribute for attribute in vars(estimator) if attribute.endswith("_")]
-
-
 # Whose it is.
 
 
-@every_case
+@few_cases
 def test_another_version_is_refused(name, tmp_path, monkeypatch):
     fitted(name, checkpoint=tmp_path / "state")
     monkeypatch.setattr(checkpoints, "__version__", "0.0")
     with pytest.raises(CheckpointMismatchError, match=r"version: '.*' there, '0.0' here\); give another path"):
         fitted(name, checkpoint=tmp_path / "state")
-    np.savez(tmp_path / "old", header=np.zeros(3, np.uint8))
-    os.replace(tmp_path / "old.npz", tmp_path / "state")
-    with pytest.raises(CheckpointMismatchError, match="state' was written by an earlier version of this package; give"):
-        fitted(name, checkpoint=tmp_path / "state")
 
 
-@every_fit
+@pytest.mark.parametrize("name", ["warp", "ccd", "lasso"])
 def test_a_subclass_has_checkpoints_of_its_own(name, tmp_path):
     made = fitted(name, checkpoint=tmp_path / "state")
     other = type("Other", (type(made),), {"__init__": type(made).__init__})(**made.get_params())
@@ -503,13 +416,12 @@ def test_a_full_disk_costs_the_checkpoint_but_not_the_fit(name, tmp_path, monkey
     assert os.listdir(tmp_path) == []
 
 
-@few_cases
-def test_a_fit_ends_with_its_checkpoint_if_that_is_asked_for(name, tmp_path):
+def test_a_fit_ends_with_its_checkpoint_if_that_is_asked_for(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with warnings.catch_warnings():
         warnings.simplefilter("error", CheckpointWarning)
         with pytest.raises(CheckpointWarning, match="could not be written after iteration"):
-            fitted(name, checkpoint=tmp_path / "file" / "state")
+            fitted("warp", checkpoint=tmp_path / "file" / "state")
 
 
 def test_the_best_factors_are_kept_across_an_interruption(tmp_path):

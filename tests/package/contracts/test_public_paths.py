@@ -116,10 +116,3 @@ def test_the_page_for_contributors_names_files_of_tests_that_are_there():
     assert named - files - folders - {"tests/golden/table.json"} == set()
     bare = set(re.findall(r"\btest_\w+\.py", text))
     assert bare - {path.rpartition("/")[2] for path in files} == set()
-
-
-def test_the_page_for_contributors_names_every_file_with_slow_tests():
-    text = (ROOT / "docs/contributing.rst").read_text()
-    slow = {path for path in (ROOT / "tests").rglob("test_*.py") if "mark.slow" in path.read_text()} - {Path(__file__)}
-    assert len(slow) > 10
-    assert [path.name for path in slow if path.name not in text and path.parent.name != "hostile"] == []

@@ -2,7 +2,6 @@
 
 import contextlib
 import threading
-import time
 from collections import Counter
 from types import SimpleNamespace
 from typing import ClassVar
@@ -11,16 +10,15 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from callbacks import AfterSweeps
 from clusters import keys_left
 from definition import run_serial
 from distributed import Client, KilledWorker, LocalCluster, get_worker
 from distributed.comm.core import CommClosedError
-from distributed.objects import SchedulerInfo
 from toys import Ring, make_shards, make_sources
 
 from schmp_estimators import DistributedLDA, ModelParallelMF, PrioritizedLasso, SparseLogisticRegression
-from schmp_estimators.core.engine import rounds, static
-from schmp_estimators.core.engine.rounds import Keeper
+from schmp_estimators.core.engine import static
 from schmp_estimators.core.engine.running import static_run
 from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.places import dask as dask_place
@@ -96,19 +94,6 @@ def waiting_for_it(client):
         future.release()
 
 
-def test_the_regular_look_of_the_client_hides_no_worker(client, monkeypatch):
-    sync = client.sync
-
-    def held_up(*args, **kwargs):
-        """The client looks at its scheduler, without workers, before the caller goes on."""
-        result = sync(*args, **kwargs)
-        client._scheduler_identity = SchedulerInfo(sync(client.scheduler.identity, n_workers=0))
-        return result
-
-    monkeypatch.setattr(client, "sync", held_up)
-    assert len(live_workers(client)) == 2
-
-
 @pytest.mark.parametrize("n_empty", [1, 2])
 def test_one_look_that_finds_nobody_is_not_believed(client, monkeypatch, n_empty):
     workers, looks = live_workers(client), []
@@ -150,25 +135,6 @@ def test_workers_that_die_for_good_while_results_come_here_are_not_waited_for(ki
         client.gather = late
         with pytest.raises(NoWorkersError, match=r"no workers for 0.5 s"):
             FITS[kind]()
-
-
-def test_results_are_lost_with_those_who_held_what_they_are_made_of(client, monkeypatch):
-    """Others work, but Dask may have forgotten that they are allowed to make these results."""
-    monkeypatch.setattr(watch, "WATCH_EVERY", 0.05)
-    expectation = pytest.raises(WorkLostError, match="all workers that held the run died")
-    with waiting_for_it(client) as waiting, expectation:
-        watch.gather(client, [waiting], {"tcp://192.0.2.1:1"})
-
-
-def test_ranks_are_lost_as_soon_as_the_worker_of_one_is_gone(client):
-    """Nobody waits until the others have found out that it is silent."""
-    late = threading.Timer(5.0, IT.set)
-    with waiting_for_it(client) as waiting:
-        late.start()
-        found = watch.outcomes(client, [waiting], {live_workers(client)[0].address, "tcp://192.0.2.1:1"})
-        late.cancel()
-    assert isinstance(found[0], WorkLostError)
-    assert str(found[0]) == "a worker of the run died"
 
 
 class Unlucky:
@@ -235,29 +201,6 @@ def test_a_worker_killed_while_it_gets_its_data_costs_only_time(client, monkeypa
     assert len(calls) > 2
 
 
-def test_data_that_never_arrive_end_the_fit(client, monkeypatch):
-    def never(*args, **kwargs):
-        raise CommClosedError("closed")
-
-    monkeypatch.setattr(client, "scatter", never)
-    monkeypatch.setattr(dask_place, "_INLINE", 0)
-    with client.as_current(), pytest.raises(WorkerLostError, match="6 times without a sweep"):
-        lda().fit(COUNTS)
-
-
-@pytest.mark.slow
-def test_workers_that_are_all_paused_are_named():
-    at_once = dask.config.set({"distributed.worker.memory.monitor-interval": "50ms"})
-    with at_once, own_cluster(memory_limit="20MB") as client:
-        deadline = time.monotonic() + 20
-        while {worker.status for worker in live_workers(client)} != {"paused"} and time.monotonic() < deadline:
-            time.sleep(0.05)
-        for fit in (lambda: lda().fit(COUNTS), FITS["lda"], FITS["lasso"]):
-            with pytest.raises(NoWorkersError, match=r"is paused and uses .*iB of 19.07 MiB; .*paused") as caught:
-                fit()
-            assert all(worker.address in str(caught.value) for worker in live_workers(client))
-
-
 def test_workers_that_pause_during_the_fit_are_named():
     with own_cluster(memory_limit=0) as client, waiting_for_it(client) as waiting:
         client.run(lambda dask_worker: setattr(dask_worker, "status", type(dask_worker.status).paused))
@@ -266,18 +209,11 @@ def test_workers_that_pause_during_the_fit_are_named():
 
 
 def test_a_scheduler_that_has_gone_is_named():
-    class Ends:
-        def setup(self, estimator, context): ...
-        def teardown(self, estimator, context): ...
-        def on_fit_task_begin(self, estimator, context): ...
-
-        def on_fit_task_end(self, estimator, context):
-            cluster.close()
-
     cluster = LocalCluster(n_workers=1, processes=False, dashboard_address=":0")
     in_vain = dask.config.set({"distributed.comm.timeouts.connect": "300ms"})
+    ends = AfterSweeps(lambda lda, context: cluster.close())
     with Client(cluster.scheduler_address), in_vain, pytest.raises(SchedulerLostError, match="checkpoint"):
-        DistributedLDA(3, max_iter=500, random_state=0).set_callbacks(Ends()).fit(COUNTS)
+        DistributedLDA(3, max_iter=500, random_state=0).set_callbacks(ends).fit(COUNTS)
 
 
 class Places:
@@ -294,13 +230,6 @@ class NotedRing(Ring):
     def turn(self, at, state, block):
         Places.note()
         return super().turn(at, state, block)
-
-
-def noted_sum(partition, job):
-    factor, total = partition
-    if job:
-        Places.note()
-    return (factor, total + job * factor), total
 
 
 def grow_to_two(client):
@@ -331,30 +260,3 @@ def test_workers_that_come_late_get_shards_after_the_next_snapshot(monkeypatch):
         assert found == expected
         assert_fairly_dealt(client, runtime)
         assert keys_left(client) == []
-
-
-@pytest.mark.parametrize("keeper", [None, Keeper(lambda piece: piece[1], lambda piece, saved: (piece[0], saved))])
-def test_workers_that_come_late_get_partitions_when_these_are_kept(monkeypatch, keeper):
-    monkeypatch.setattr(rounds, "KEEP_EVERY", 4)
-    with own_cluster(1) as client:
-        runtime, found = DaskPlace(client), []
-        with rounds.Rounds(runtime, [(value, 0) for value in range(1, 5)], keeper=keeper) as held:
-            for number in range(12):
-                found.append(held.collect(held.submit(noted_sum, number)))
-                if number == 1:
-                    grow_to_two(client)
-                if number == 8:
-                    Places.seen.clear()
-        assert found == [[value * number * (number - 1) // 2 for value in range(1, 5)] for number in range(12)]
-        assert_fairly_dealt(client, runtime)
-        assert keys_left(client) == []
-
-
-def test_shards_stay_where_they_are_if_a_late_worker_would_not_help():
-    with own_cluster(2) as client:
-        runtime = DaskPlace(client)
-        before = runtime.groups(4)
-        client.cluster.scale(3)  # of four shards two remain on some worker
-        client.wait_for_workers(3)
-        assert not runtime.deal()
-        assert runtime.groups(4) == before

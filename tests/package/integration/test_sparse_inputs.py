@@ -1,10 +1,8 @@
 """No sparse input leads an estimator astray, whatever it is used for: bad arrays are refused, integers do not wrap."""
 
 import copy
-from contextlib import nullcontext
 
 import dask
-import dask.array as da
 import numpy as np
 import pytest
 from broken_arrays import broken
@@ -18,7 +16,6 @@ from schmp_estimators import (
     SparseLogisticRegression,
     SparseLogisticRegressionCV,
 )
-from schmp_estimators.linear.lasso import prioritized_lasso_path
 
 RNG = np.random.default_rng(0)
 VALUES = RNG.integers(1, 5, (30, 12)) * (RNG.random((30, 12)) < 0.6)
@@ -69,34 +66,6 @@ def test_every_use_refuses_arrays_that_do_not_fit(fitted, bad):
     assert vars(estimator).keys() == before.keys()
 
 
-@pytest.mark.covering
-@pytest.mark.parametrize("bad", BROKEN[:4])
-@pytest.mark.parametrize("name", ["lda", "mf", "lasso", "logistic"])
-def test_every_use_refuses_bad_chunks(name, bad, place):
-    template, y, uses = MODELS[name]
-    estimator = copy.deepcopy(template).fit(GOOD, y)
-    meta, twice = sparse.csr_array((1, 1)), None if y is None else np.tile(y, 2)
-    blocks = da.zeros((60, 12), chunks=(30, 12)).map_blocks(
-        lambda block, block_info=None: (
-            broken(VALUES.astype(float), *bad) if block_info[0]["chunk-location"][0] else GOOD.copy()
-        ),
-        dtype=float,
-        meta=meta,
-    )
-    delayed = [dask.delayed(GOOD), dask.delayed(broken)(VALUES.astype(float), *bad)]
-    with nullcontext() if place is None else place.as_current():
-        for method in {"fit", "partial_fit", "transform", "perplexity", *uses} - {"recommend", "score"}:
-            for X in (blocks, delayed) if hasattr(estimator, method) else ():
-                with pytest.raises(ValueError, match="Build the sparse array anew"):
-                    dask.compute(use(estimator, method, X, twice))
-
-
-@pytest.mark.parametrize("bad", BROKEN)
-def test_the_path_refuses_arrays_that_do_not_fit(bad):
-    with pytest.raises(ValueError, match="Build the sparse array anew"):
-        prioritized_lasso_path(broken(VALUES.astype(float), *bad), Y)
-
-
 @pytest.mark.parametrize(
     ("dtype", "parts"), [("i4", [2**30] * 4 + [5]), ("u4", [2**31] * 2 + [5]), ("i8", [2**62] * 4)]
 )
@@ -119,16 +88,3 @@ def test_duplicates_of_narrow_integers_are_summed_wherever_rows_are_used():
     np.testing.assert_allclose(lazy.compute(scheduler="sync"), expected)
     topics = DistributedLDA(2, max_iter=1, random_state=0).fit(narrow)
     assert topics.topic_word_counts_.sum() == (first + second).sum()
-
-
-@pytest.mark.parametrize("name", ["lda", "mf", "lasso", "logistic"])
-def test_room_for_more_entries_holds_none(name):
-    template, y, _ = MODELS[name]
-    roomy = GOOD.copy()
-    roomy.data, roomy.indices = np.append(roomy.data, [7.0, np.nan]), np.append(roomy.indices, [3, 10**6])
-    expected, found = (copy.deepcopy(template).fit(X, y) for X in (GOOD, roomy))
-    if name in ("lda", "mf"):
-        np.testing.assert_array_equal(found.transform(roomy), expected.transform(GOOD))
-    else:
-        np.testing.assert_array_equal(found.coef_, expected.coef_)
-        np.testing.assert_array_equal(found.predict(roomy), expected.predict(GOOD))

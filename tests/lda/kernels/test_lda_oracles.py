@@ -1,0 +1,213 @@
+"""Every sampler draws the topics of its oracle, to the bit, however work is divided and whatever came before."""
+
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from definition import run_serial
+from lda_cases import CUTS, fit, make_shards, old_rows, random_counts
+from oracles.lda_by_document import AliasOracle, LightOracle, SparseOracle
+from oracles.lda_fplus import CopiesOracle, FPlusOracle
+from oracles.lda_frozen import FrozenOracle
+from oracles.lda_hybrid import HybridOracle
+from oracles.lda_saber import SaberOracle
+from oracles.lda_warp import WarpOracle
+from scipy import sparse
+
+from schmp_estimators.lda.programs.seeds import word_seeds
+from schmp_estimators.lda.samplers import SAMPLERS
+from schmp_estimators.lda.samplers.documents import DocumentLDA
+
+
+def warp(counts, n_components, alpha, beta, bounds, layout, mh_steps=2, **options):
+    own = {"alphas": alpha} if np.ndim(alpha) else {}
+    return WarpOracle(counts, n_components, float(np.mean(alpha)), beta, mh_steps, 5, **own, **options)
+
+
+def of_frozen_counts(kind):
+    return lambda counts, n_components, alpha, beta, bounds, layout, **options: kind(
+        counts, n_components, alpha, beta, 5, **options
+    )
+
+
+def by_word(kind):
+    return lambda counts, n_components, alpha, beta, *division, **options: kind(
+        counts, n_components, alpha, beta, 5, *division, **options
+    )
+
+
+def by_document(kind, **asked):
+    return lambda counts, n_components, alpha, beta, *division, **options: kind(
+        counts, alpha, beta, 5, *division, **asked, **options
+    )
+
+
+ORACLES = {
+    "warp": warp,
+    "frozen": of_frozen_counts(FrozenOracle),
+    "saber": of_frozen_counts(SaberOracle),
+    "fplus": by_word(FPlusOracle),
+    "hybrid": by_word(HybridOracle),
+    "data-parallel": by_word(CopiesOracle),
+    "sparse": by_document(SparseOracle),
+    "light": by_document(LightOracle),
+    "light-word": by_document(LightOracle, asked=("word", "word")),
+    "light-document": by_document(LightOracle, asked=("document", "document")),
+    "alias": by_document(AliasOracle),
+}
+#: Those that "auto" chooses; the kernels of others are long in compilation.
+QUICK = ("warp", "frozen", "saber")
+
+
+class Case(NamedTuple):
+    """A fit, by the settings that are not the usual ones."""
+
+    n_components: int
+    cuts: tuple[int, ...] = ()
+    alpha: float = 0.3
+    beta: float = 0.1
+    #: Whether topics have priors of their own.
+    uneven: bool = False
+    hot: tuple[float, float] | None = None
+    has_fixed: bool = False
+    has_seeds: bool = False
+    counts: Callable[[], Any] | None = None
+
+
+def long_lists():
+    """More tokens of a word than are sampled together, in documents of many topics."""
+    counts = np.random.default_rng(0).poisson(2.0, (15, 6)).astype(np.int32)
+    counts[3] = 40
+    return counts
+
+
+def short_documents():
+    counts = np.eye(7, dtype=np.int32)[np.random.default_rng(2).integers(0, 7, 300)]
+    counts[::5, 3] += 1
+    return counts
+
+
+CASES = {
+    "one topic": Case(1),
+    "three topics, many shards": Case(3, CUTS[3]),
+    "16 topics": Case(16, CUTS[1]),
+    "17 topics": Case(17, CUTS[2]),
+    "100 topics": Case(100),
+    "300 topics": Case(300, CUTS[3]),
+    "32 bits": Case(40_000, CUTS[2]),
+    "earlier counts": Case(2, CUTS[3], has_fixed=True),
+    "earlier counts, many topics": Case(600, CUTS[1], has_fixed=True),
+    "uneven priors": Case(20, CUTS[1], uneven=True),
+    "tempered documents": Case(7, CUTS[3], uneven=True, hot=(2.0, 0.01)),
+    "tempered words": Case(20, hot=(0.01, 0.7)),
+    "seeds": Case(5, CUTS[3], has_seeds=True),
+    "seeds and earlier counts": Case(60, CUTS[1], has_seeds=True, has_fixed=True),
+    "long lists": Case(200, (4,), alpha=2.0, counts=long_lists),
+    "hardly any priors": Case(5, alpha=1e-20, beta=1e-20, counts=short_documents),
+    "hardly any prior of documents": Case(5, alpha=1e-20, counts=short_documents),
+    "least priors": Case(7, alpha=1e-30, beta=1e-30),
+    "largest priors": Case(7, alpha=1e30, beta=1e30),
+    "largest prior of documents": Case(7, alpha=1e30, beta=1e-30),
+    "largest prior of words": Case(7, alpha=1e-30, beta=1e30),
+}
+
+
+def suits(sampler, name):
+    """Say whether an oracle knows of tempering, and whether its arithmetic has the range of the priors."""
+    case = CASES[name]
+    return sampler in QUICK[1:] or (case.alpha not in (1e-30, 1e30) and (sampler == "warp" or not case.hot))
+
+
+def is_slow(sampler, name):
+    return sampler not in QUICK or name == "32 bits"
+
+
+def some_seeds(counts, n_components):
+    """Seeds of about half of the words, words without tokens among them, as a table of words × topics."""
+    rng = np.random.default_rng(0)
+    table = rng.gamma(1.0, 5.0, (counts.shape[1], n_components)) * (rng.random((counts.shape[1], n_components)) < 0.3)
+    table[rng.random(len(table)) < 0.4] = 0.0
+    return table, word_seeds(sparse.csc_array(table.T), counts.sum(0).astype(np.int64))
+
+
+def assert_equals_oracle(sampler, case, **options):
+    """Compare topics and what records say of them, also of a fit that goes on from topics alone."""
+    counts, kind = (case.counts or partial(random_counts, case.n_components))(), SAMPLERS[sampler]
+    alpha, given, shared = case.alpha, {}, {}
+    if case.uneven or issubclass(kind, DocumentLDA):  # which has a prior for each topic in its kernels always
+        alpha = case.alpha * 2.0 * (1 + np.arange(case.n_components)) / (1 + case.n_components)
+        given["own_alphas"] = alpha
+    if case.hot:
+        given["hot_priors"], given["hot_sweeps"], shared["hot"], shared["hot_sweeps"] = case.hot, 2, case.hot, 2
+    if case.has_fixed:
+        given["fixed"] = shared["fixed"] = old_rows(4, counts, case.n_components)
+    if case.has_seeds:
+        shared["seeds"], given["seeds"] = some_seeds(counts, case.n_components)
+    if sampler == "hybrid":
+        options["long_document"] = min(8, case.n_components - 1)
+    mean = float(np.mean(alpha))
+    go = partial(fit, counts, case.n_components, kind=kind, cuts=case.cuts, n_sweeps=4, doc_topic_prior=mean,
+                 topic_word_prior=case.beta, evaluate_every=0, **given, **options)  # fmt: skip
+    result, bounds, layout = go(), [0, *case.cuts, len(counts)], make_shards(counts, case.cuts)[1]
+    oracle = ORACLES[sampler](counts, case.n_components, alpha, case.beta, bounds, layout, **shared, **options)
+    for topic, record in zip(result.topics, result.records, strict=True):
+        before = np.array(oracle.topic)
+        np.testing.assert_array_equal(topic, oracle.run())
+        moved = np.count_nonzero(topic != before)
+        assert record.get("moved", moved) == moved
+        assert record.get("s_error", 0.0) == pytest.approx(getattr(oracle, "s_error", 0.0), abs=1e-15)
+    totals = np.bincount(result.topics[-1], minlength=case.n_components)
+    np.testing.assert_array_equal(result.model.topic_total, totals + (given["fixed"].sum(0) if case.has_fixed else 0))
+    rest = go(saved=go(n_sweeps=1).saved._replace(model=None), first=1)
+    np.testing.assert_array_equal(result.topics[1:], rest.topics)
+    assert result.records[1:] == rest.records
+
+
+@pytest.mark.parametrize(
+    ("sampler", "name"),
+    [
+        pytest.param(sampler, name, marks=[pytest.mark.slow] if is_slow(sampler, name) else [])
+        for sampler in ORACLES
+        for name in CASES
+        if suits(sampler, name)
+    ],
+)
+def test_topics_are_those_of_the_oracle(sampler, name):
+    assert_equals_oracle(sampler, CASES[name])
+
+
+@pytest.mark.parametrize(
+    ("sampler", "mh_steps"),
+    [("warp", 1), *(pytest.param(*one, marks=pytest.mark.slow) for one in (("warp", 4), ("light", 16), ("alias", 1)))],
+)
+def test_other_numbers_of_proposals(sampler, mh_steps):
+    assert_equals_oracle(sampler, CASES["seeds" if sampler == "light" else "17 topics"], mh_steps=mh_steps)
+
+
+@pytest.mark.parametrize(
+    "sampler", [one if one in QUICK else pytest.param(one, marks=pytest.mark.slow) for one in ORACLES]
+)
+@pytest.mark.parametrize("shape", [(1, 5), (3, 1), (4, 6)])
+def test_corpora_with_little_in_them(sampler, shape):
+    counts = np.zeros(shape, np.int32)
+    for cuts in (), (1,):
+        assert fit(counts, 3, kind=SAMPLERS[sampler], cuts=cuts).topics[-1].size == 0
+    counts[0, 0] = 1
+    assert fit(counts, 3, kind=SAMPLERS[sampler], cuts=(0, 1)).topics[-1].size == 1
+
+
+@pytest.mark.parametrize("sampler", QUICK)
+def test_same_bits_for_any_jobs_and_threads(sampler, monkeypatch):
+    go = partial(fit, random_counts(13, 300, 40, 0.3), 5, kind=SAMPLERS[sampler], cuts=(6,))
+    one = go()
+    modules = [sys.modules[kind.__module__] for kind in SAMPLERS[sampler].__mro__]
+    monkeypatch.setattr(next(module for module in modules if hasattr(module, "MIN_JOB")), "MIN_JOB", 50)
+    with ThreadPoolExecutor(3) as pool:
+        threads = partial(run_serial, each=lambda function, jobs: list(pool.map(function, jobs)))
+        for other in (go(), go(engine=threads)):
+            np.testing.assert_array_equal(one.topics, other.topics)
+            assert one.records == other.records
