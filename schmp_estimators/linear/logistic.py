@@ -75,8 +75,6 @@ class SparseLogisticRegression(SparseModel, LinearClassifier):
        strategies for distributed machine learning", NIPS 2014, section 3.3.
     .. [2] J. K. Bradley, A. Kyrola, D. Bickson, C. Guestrin, "Parallel coordinate descent for L1-regularized loss
        minimization", ICML 2011, section 3.
-    .. [3] E. Ndiaye, O. Fercoq, A. Gramfort, J. Salmon, "Gap safe screening rules for sparsity enforcing penalties",
-       JMLR 2017, section 3.
 
     Examples
     --------

@@ -1,28 +1,25 @@
 """Coordinate descent on a Gram matrix: the candidate set solved without touching the data.
 
 Notation: G = X̃ᵀWX̃ of the candidates, q = X̃ᵀWr their gradient, coefficients β, penalty P.  A step on β_j moves
-q by −G_jΔ.  G may be float32: it only steers, since q and the certificate are refreshed from the data in float64.
+q by −G_jΔ.
 """
 
 import numpy as np
 
-from schmp_estimators.core.jit import copy_to, inlined, kernel
+from schmp_estimators.core.jit import copy_to, inlined, kernel, maker
 from schmp_estimators.core.lanes import dot
-from schmp_estimators.linear.kernels.sparse import add_multiple, allowed, anderson_weights, difference
-from schmp_estimators.linear.penalties.base import prox, rise
+from schmp_estimators.linear.kernels.sparse import difference
+from schmp_estimators.linear.penalties.base import prox, restricted, rise
 
 _WIDTH = 16  # coordinates of a block
 _SWEEPS = 3  # passes within a block
 
 
 @kernel
-def gram_take(gram, chosen, like):
-    """Return the symmetric part gram[chosen, chosen] as a contiguous copy of the dtype of the array `like`.
-
-    `chosen` (k,) int64, ascending is fastest.
-    """
+def gram_take(gram, chosen):
+    """Return the symmetric part gram[chosen, chosen] as a copy; `chosen` (k,) int64, ascending is fastest."""
     count = chosen.shape[0]
-    taken = np.empty((count, count), like.dtype)
+    taken = np.empty((count, count))
     for row in range(count):
         source = gram[chosen[row]]
         for column in range(count):
@@ -32,7 +29,7 @@ def gram_take(gram, chosen, like):
 
 @kernel
 def gram_combine(gram, chosen, factors, out):
-    """Add Σ_t factors[t]·gram[chosen[t]] to `out` (k,) float64; `gram` (k, k) float64 or float32."""
+    """Add Σ_t factors[t]·gram[chosen[t]] to `out` (k,)."""
     for position in range(chosen.shape[0]):
         row, factor = gram[chosen[position]], factors[position]
         for k in range(out.shape[0]):
@@ -105,11 +102,62 @@ def _descend(gram, gradient, coef, penalty, block, changes, rows):
                 _subtract(gram[rows[moved - 1], first:last], changes[moved - 1], others)
 
 
+@maker
+def anderson_weights(changes):
+    """Return the weights c, Σc = 1, that minimise ‖Σ_k c_k changes[k]‖, and whether they exist; `changes` (K, m)."""
+    count = changes.shape[0]
+    products = np.empty((count, count))
+    for a in range(count):
+        for b in range(a + 1):
+            products[a, b] = dot(changes[a], changes[b])
+            products[b, a] = products[a, b]
+    trace = 0.0
+    for a in range(count):
+        trace += products[a, a]
+    if not trace > 0.0:
+        return np.zeros(count), False
+    for a in range(count):
+        products[a, a] += 1e-11 * trace
+    # the matrix is positive definite: `np.linalg.solve`, with all its checks, would take 4 seconds of compilation
+    solution = np.ones(count)
+    for a in range(count):
+        if not products[a, a] > 0.0:
+            return np.zeros(count), False
+        for b in range(a + 1, count):
+            factor = products[b, a] / products[a, a]
+            solution[b] -= factor * solution[a]
+            for c in range(a + 1, count):
+                products[b, c] -= factor * products[a, c]
+    for a in range(count - 1, -1, -1):
+        for b in range(a + 1, count):
+            solution[a] -= products[a, b] * solution[b]
+        solution[a] /= products[a, a]
+    total = solution.sum()
+    return solution / total, abs(total) > 1e-300
+
+
+@inlined
+def add_multiple(factor, values, out):
+    """Add factor·values to `out`."""
+    for j in range(out.shape[0]):
+        out[j] += factor * values[j]
+
+
+@inlined
+def allowed(penalty, coef):
+    """Return whether the penalty allows the signs of β."""
+    feasible = True
+    if restricted(penalty):
+        for j in range(coef.shape[0]):
+            feasible &= coef[j] >= 0.0
+    return feasible
+
+
 @kernel
 def gram_passes(gram, gradient, coef, penalty, passes, memory):
     """Run block coordinate descent on −qᵀΔ + ½ΔᵀGΔ + P(β) with Anderson extrapolation; changes `gradient` and `coef`.
 
-    `gram` (k, k) float64 or float32, `gradient` q, `coef` β (k,) float64.  q is linear in β, so the
+    `gram` (k, k), `gradient` q, `coef` β (k,), all float64.  q is linear in β, so the
     extrapolated q costs nothing; a point is kept only if the objective falls.  k multiply–adds for each that moves.
     Bertrand and Massias, "Anderson acceleration of coordinate descent", AISTATS 2021, section 3.
     """

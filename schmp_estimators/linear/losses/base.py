@@ -40,7 +40,7 @@ class Loss(Protocol):
 
     @property
     def smoothness(self) -> float:
-        """A bound of ℓ'', ∞ if there is none: then no columns are screened, and only "resolve" takes it."""
+        """A bound of ℓ'', ∞ if there is none: then only "resolve" takes it."""
 
     @property
     def certified(self) -> bool:

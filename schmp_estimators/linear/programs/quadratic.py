@@ -2,8 +2,8 @@
 
 Objective ½ Σ s_i (y_i − b − x_iᵀβ)² + P(β) with row weights s; the Lasso has P(β) = λ‖β‖₁, λ = α·Σs.  One outer step:
 
-    update      move the residual slices, partial gradients over the screened columns, scalars
-    aggregate   duality gap; gap-safe screening; the worst violators join the candidates
+    update      move the residual slices, partial gradients over the likely columns, scalars
+    aggregate   duality gap; the worst violators join the candidates
     update      partial Gram matrix of the new candidates (dense), or the columns of the working set (sparse)
     aggregate   resolve: solve the candidate set, send the change of its coefficients
 
@@ -27,7 +27,7 @@ from schmp_estimators.linear.programs.matrix import Floats, Indices, stack_colum
 from schmp_estimators.linear.programs.model import LAST_BITS, NO_CHANGE, NO_COLUMNS, Model
 from schmp_estimators.linear.programs.offsets import centre, check_small
 from schmp_estimators.linear.programs.residual import ResidualProblem, ridges_of
-from schmp_estimators.linear.programs.resolve import Resolve, Seen, ToPoint
+from schmp_estimators.linear.programs.resolve import Resolve, ToPoint
 from schmp_estimators.linear.programs.unpenalised import Unpenalised
 
 #: A Gram matrix of more candidates than this takes longer to fill than descent on the residual takes.
@@ -119,7 +119,7 @@ class ResolveQuadratic(Resolve):
             slopes = yield from self.unpenalised.project(self.model, slopes)
         return self._certify(slopes)
 
-    def _certify(self, slopes: jobs.Slopes) -> Seen:
+    def _certify(self, slopes: jobs.Slopes) -> Floats:
         model = self.model
         columns = model.scope_columns()
         gradient = slopes.gradient - slopes.balance * model.means[columns]
@@ -130,22 +130,19 @@ class ResolveQuadratic(Resolve):
         coef, penalty = model.coef[columns], model.scope_penalty()
         objective = 0.5 * slopes.energy + penalty.value(coef)
         if not model.certified:
-            model.certify(objective, merit(penalty, coef, gradient, model.norms[columns]))
-            return Seen(gradient, 1.0, np.inf)
-        scale = dual_scale(penalty, coef, gradient)
-        gap = duality_gap(penalty, coef, gradient, slopes.energy, scale)
-        if self.rounded and self.unpenalised is not None:
+            gap = merit(penalty, coef, gradient, model.norms[columns])
+        elif self.rounded and self.unpenalised is not None:
             gap = np.inf  # the best bound so far holds, but this point gives none
+        else:
+            scale = dual_scale(penalty, coef, gradient)
+            gap = duality_gap(penalty, coef, gradient, slopes.energy, scale)
         model.certify(objective, gap)
-        return Seen(gradient, scale, gap)
+        return gradient
 
-    def step(self, seen: Seen) -> ToPoint:
-        """Screen columns, choose candidates, solve for them, and move."""
+    def step(self, gradient: Floats) -> ToPoint:
+        """Choose candidates, solve for them, and move."""
         model = self.model
         model.n_iter += 1
-        gradient = seen.gradient
-        if seen.slack < np.inf:
-            gradient = model.screen(gradient, seen.scale, np.sqrt(max(2.0 * seen.slack, 0.0)))
         if not self.sparse:
             gradient = model.look_at_likely(gradient, model.candidates.columns, _CHECKED)
         known = max(len(model.candidates), int(np.count_nonzero(model.coef)))

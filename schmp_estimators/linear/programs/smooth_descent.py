@@ -136,7 +136,7 @@ def is_small(model: Model) -> bool:
 def sparse_descent_of(model: Model, loss: Loss, gradient: Floats) -> DescendSparse | None:
     """Return the steps on all columns of a small sparse X, if they are to be made by descent.
 
-    `gradient` is that of the columns in the scope.  On a guessed scope, of a path, steps are on fewer columns.
+    On a guessed scope, of a path, steps are on fewer columns.
     """
     fits = (
         model.n_partitions == 1
@@ -147,15 +147,9 @@ def sparse_descent_of(model: Model, loss: Loss, gradient: Floats) -> DescendSpar
     )
     if not (fits and is_small(model) and isinstance(loss, Descends)):
         return None
-    known, still = np.zeros(model.n_columns), np.zeros(model.n_columns, bool)
-    known[model.scope_columns()] = gradient
-    if model.scope is not None:
-        still[:] = True  # what has been screened out
-        still[model.scope] = False
-    still[model.constant] = True
-    highest = 0.0 if model.coef.any() else multiple_of(model.penalty, known)
+    highest = 0.0 if model.coef.any() else multiple_of(model.penalty, gradient)
     everything, goal = np.arange(model.n_columns), OF_TOLERANCE * model.tolerance
-    point = model.coef, known, model.level, model.penalty, model.fit_intercept, np.flatnonzero(still)
+    point = model.coef, gradient, model.level, model.penalty, model.fit_intercept, model.constant
     return DescendSparse(loss, everything, *point, highest, goal, MOST_STEPS)
 
 

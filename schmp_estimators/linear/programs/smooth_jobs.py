@@ -104,7 +104,7 @@ class WeightedGram(NamedTuple):
     least: float
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Floats, Floats, float, float]]:
-        """Return XᵀWX, Σ w x, Σ w, Σ slope²/w over columns less their means; large matrices in float32."""
+        """Return XᵀWX, Σ w x, Σ w, Σ slope²/w over columns less their means."""
         rows, (_, slope, curvature) = derive(self.loss, rows, self.intercept)
         curvature = np.maximum(np.maximum(curvature, 1e-12), rows.weigh(np.full(len(slope), self.least)))
         means = self.means[self.columns]
@@ -125,7 +125,7 @@ def _products(matrix: Matrix, columns: Indices, means: Floats, weights: Floats) 
     half = np.empty(taken.shape, np.float32 if taken.size > _LARGE else np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         np.multiply(taken, np.sqrt(weights), out=half, casting="same_kind")
-        gram = half @ half.T
+        gram = (half @ half.T).astype(np.float64)
     suits = np.isfinite(gram).all() and (np.diagonal(gram) >= _SMALLEST).all()
     if half.dtype == np.float32 and not suits:  # too large for float32, or too small
         half = taken * np.sqrt(weights)

@@ -35,18 +35,16 @@ def correlated(seed, n=80, p=300):
 
 
 class Watched(ResolveQuadratic):
-    """Remembers the coefficients, the scope and the bound of each certificate."""
+    """Remembers the coefficients and the bound of each certificate."""
 
     def __init__(self, model):
         super().__init__(model)
         self.seen = []
 
     def _certify(self, slopes):
-        seen, model = super()._certify(slopes), self.model
-        # what screening has left, unless that is a guess
-        scope = None if model.scope is None or model.provisional else model.scope.copy()
-        self.seen.append((model.coef.copy(), model.history[-1], scope, model.provisional))
-        return seen
+        found, model = super()._certify(slopes), self.model
+        self.seen.append((model.coef.copy(), model.history[-1], model.provisional))
+        return found
 
 
 def run(program, X, y):
@@ -80,20 +78,18 @@ def test_every_record_bounds_the_whole_problem_also_on_a_guessed_scope(seed, par
     model = Guessing(L1(alpha * len(y)), 1e-9, 100, n_rows=len(y))
     program = Watched(model)
     run(program, X, y)
-    assert any(provisional for _, _, _, provisional in program.seen)
+    assert any(provisional for _, _, provisional in program.seen)
     previous = np.inf
-    for coef, record, scope, _ in program.seen:
+    for coef, record, _ in program.seen:
         excess = lasso_objective(Z, t, coef, 0.0, alpha) - least
         assert record["dual_gap"] >= excess - 1e-12 and record["dual_gap"] <= previous + 1e-12
         previous = record["dual_gap"]
-        if scope is not None:
-            assert np.isin(np.flatnonzero(best.coef_), scope).all()
     assert model.converged and not model.provisional
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_what_screening_drops_is_zero_in_the_solution(seed):
-    """Starts close by, where the sphere is small, and hostile: on the support of another response."""
+@pytest.mark.parametrize("seed", range(10))
+def test_a_hostile_start_leaves_nothing_behind(seed):
+    """On the support of another response."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(30, 12))
     X = 0.4 * X[:, :1] + X
@@ -106,31 +102,6 @@ def test_what_screening_drops_is_zero_in_the_solution(seed):
     for alpha in (0.98, 0.9, 0.6):
         ours.set_params(alpha=alpha * largest).fit(X, y)
         assert lasso_gap(X, y, ours.coef_, 0.0, alpha * largest) <= 1.1e-12 * np.mean(y**2) + 1e-16
-
-
-def test_radius_of_screening_reaches_the_best_dual_point():
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(40, 10)), rng.normal(size=40)
-    alpha = 0.999 * np.abs(X.T @ y).max() / 40
-    best = Lasso(alpha, fit_intercept=False, tol=1e-14, max_iter=100_000).fit(X, y)
-    aim = (y - X @ best.coef_) / (40 * alpha)
-    leader = int(np.argmax(np.abs(X.T @ y)))
-    radii, distances = [], []
-
-    class Screened(Model):
-        def screen(self, gradient, scale, radius):
-            point = scale * (y - X @ self.coef) / self.penalty.strengths
-            radii.append(radius / self.penalty.strengths)
-            distances.append(np.linalg.norm(point - aim))
-            return super().screen(gradient, scale, radius)
-
-    for start in (0.05, 0.1, 0.2):
-        coef = np.zeros(10)
-        coef[leader] = start * np.sign(X[:, leader] @ y)
-        model = Screened(L1(alpha * 40), 1e-10, 20, fit_intercept=False, n_rows=40, coef=coef)
-        run(ResolveQuadratic(model), X, y)
-    assert (np.array(radii) >= np.array(distances) - 1e-12).all()
-    assert (0.3 * np.array(radii) < np.array(distances)).any()  # so that no much smaller one would do
 
 
 @pytest.mark.parametrize("estimator", [PrioritizedLasso(0.02), SparseLogisticRegression(2.0)])
@@ -184,9 +155,8 @@ def test_nothing_is_certified_while_the_intercept_is_unsettled():
     model.tolerance, model.balance = 1.0, 1.0
     steps = ResolveSmooth(model, Logistic())._certify(model.null_objective, np.zeros(10))
     assert isinstance(next(steps).job, Dual)
-    with pytest.raises(StopIteration) as end:
+    with pytest.raises(StopIteration):
         steps.send(model.null_objective)
-    assert end.value.value.slack == np.inf
     assert not model.converged and model.history[-1]["dual_gap"] == np.inf
 
 

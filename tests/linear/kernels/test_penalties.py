@@ -233,7 +233,7 @@ def test_a_penalty_of_ones_own_reaches_a_point_that_no_coordinate_improves(monke
 
 
 def test_kernels_for_such_a_penalty_are_kept_in_this_process_alone():
-    on_sparse = sparse.sparse_passes, sparse.shuffled_passes, sparse.sparse_anderson_passes
+    on_sparse = sparse.sparse_passes, sparse.shuffled_passes
     for compiled in (gram.gram_passes, *on_sparse, dense.proximal_steps):
         own = compiled_for(Mcp(0.1, 3.0), compiled)
         assert own is not compiled and own is compiled_for(Mcp(0.2, 5.0), compiled)
@@ -250,7 +250,7 @@ def test_a_newton_step_on_a_gram_matrix_ends_at_the_least_point(penalty):
     gram, products = X.T @ X, X.T @ (X @ np.linspace(2.0, 4.0, 8))
     coef = np.linspace(1.0, 3.0, 8)
     problem = GramProblem(gram, products - gram @ coef, coef, 1.0, penalty)
-    active = _ActiveSet.of(problem, np.arange(8), rounded=False)
+    active = _ActiveSet.of(problem, np.arange(8))
     assert active._newton_step() == 0
     slope = products - gram @ active.coef - 0.5 - penalty.tilt(active.coef)
     np.testing.assert_allclose(slope, 0.0, atol=1e-6)
