@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.linear.kernels.rounded import Rounded
+from schmp_estimators.linear.kernels.dense import Rounded
 from schmp_estimators.linear.kernels.sparse import Chosen
 from schmp_estimators.linear.penalties.base import Penalty
 

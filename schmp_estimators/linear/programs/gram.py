@@ -11,8 +11,7 @@ import numpy as np
 
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.gram import gram_combine, gram_passes, gram_take
-from schmp_estimators.linear.penalties.base import Penalty, compiled_for, sizes, take
-from schmp_estimators.linear.programs.certificate import gap_or_merit
+from schmp_estimators.linear.penalties.base import Penalty, compiled_for, gap_or_merit, sizes, take
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.newton import pinned_solution
 

@@ -20,9 +20,8 @@ from schmp_estimators.core.engine.dynamic import Steps, Sum
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.sparse import Quadratic
-from schmp_estimators.linear.penalties.base import Penalty, take
+from schmp_estimators.linear.penalties.base import Penalty, dual_scale, duality_gap, gap_or_merit, merit, take
 from schmp_estimators.linear.programs import jobs
-from schmp_estimators.linear.programs.certificate import dual_scale, duality_gap, gap_or_merit, merit
 from schmp_estimators.linear.programs.matrix import Floats, Indices, stack_columns
 from schmp_estimators.linear.programs.model import LAST_BITS, NO_CHANGE, NO_COLUMNS, Model
 from schmp_estimators.linear.programs.offsets import centre, check_small

@@ -21,10 +21,8 @@ from schmp_estimators.core.engine.dynamic import Steps, Sum
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.linear.kernels.logistic import FLAT
 from schmp_estimators.linear.losses.base import Level, Loss, Starts, steepness
-from schmp_estimators.linear.penalties.base import Penalty, take, weigh
-from schmp_estimators.linear.programs import smooth_descent as descents
+from schmp_estimators.linear.penalties.base import Penalty, dual_scale, merit, take, weigh
 from schmp_estimators.linear.programs import smooth_jobs as jobs
-from schmp_estimators.linear.programs.certificate import dual_scale, merit
 from schmp_estimators.linear.programs.gram import GramProblem
 from schmp_estimators.linear.programs.matrix import Floats, Indices, stack_columns
 from schmp_estimators.linear.programs.model import NO_CHANGE, NO_COLUMNS, Model
@@ -36,9 +34,13 @@ from schmp_estimators.linear.programs.smooth_point import (
     LEVEL_TOLERANCE,
     MOST_HALVINGS,
     Bracket,
+    Descend,
     Point,
     damped,
+    descent_of,
     level_tolerance,
+    sparse_descent_of,
+    suits,
 )
 from schmp_estimators.linear.programs.unpenalised import Span, find_span
 
@@ -159,20 +161,20 @@ class ResolveSmooth(Resolve):
         outside = model.coef[columns] == 0.0
         support = len(columns) - int(np.count_nonzero(outside))
         kept = model.coef.copy(), model.level
-        if self.sparse and (steps := descents.sparse_descent_of(model, self.loss, gradient)) is not None:
+        if self.sparse and (steps := sparse_descent_of(model, self.loss, gradient)) is not None:
             return (yield from self._descend(steps, kept))
         else:
             smaller, descends = min(model.n_rows, model.n_columns), False
             first, many = max(100, smaller // 10), smaller // 2
             if self.sparse:
                 first = 2000
-            elif descends := descents.suits(self.loss, model, max(many, support)):
+            elif descends := suits(self.loss, model, max(many, support)):
                 first = many
             choose = model.worst_and_near if self.sparse else model.violators
             worst, n_violators = choose(gradient, outside, max(first, support))
             chosen = np.sort(np.concatenate([columns[~outside], columns[worst]]))
             complete = n_violators <= len(worst)
-            descent = descents.descent_of(model, self.loss, chosen, gradient, complete) if descends else None
+            descent = descent_of(model, self.loss, chosen, gradient, complete) if descends else None
             if descent is not None:
                 return (yield from self._descend(descent, kept))
             if self.sparse or len(chosen) > _MOST_CANDIDATES:
@@ -183,7 +185,7 @@ class ResolveSmooth(Resolve):
         moved = np.flatnonzero(change)
         return (yield from self._look((yield from self._move(chosen[moved], change[moved], kept))))
 
-    def _descend(self, descent: descents.Descend | descents.DescendSparse, kept: tuple[Floats, float]) -> ToPoint:
+    def _descend(self, descent: Descend, kept: tuple[Floats, float]) -> ToPoint:
         """Make steps by descent, for the last time if they are slow or have come to nothing."""
         model, gap = self.model, self.model.gap
         [found] = yield descent

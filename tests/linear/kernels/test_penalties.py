@@ -12,12 +12,21 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.linear import fitting
 from schmp_estimators.linear.kernels import dense, gram, sparse
 from schmp_estimators.linear.penalties import base
-from schmp_estimators.linear.penalties.base import compiled_for, read_only, sizes, take, weigh_along
+from schmp_estimators.linear.penalties.base import (
+    compiled_for,
+    dual_scale,
+    duality_gap,
+    gap_or_merit,
+    merit,
+    read_only,
+    sizes,
+    take,
+    weigh_along,
+)
 from schmp_estimators.linear.penalties.choose import check_factors, choose_penalty
 from schmp_estimators.linear.penalties.elastic_net import ElasticNet
 from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs import choose
-from schmp_estimators.linear.programs.certificate import dual_scale, duality_gap, gap_or_merit, merit
 from schmp_estimators.linear.programs.gram import GramProblem, _ActiveSet
 
 

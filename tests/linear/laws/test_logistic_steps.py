@@ -11,7 +11,7 @@ from schmp_estimators.linear.kernels.sparse import Chosen
 from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.penalties.elastic_net import ElasticNet
 from schmp_estimators.linear.penalties.l1 import L1
-from schmp_estimators.linear.programs import choose, smooth_descent
+from schmp_estimators.linear.programs import choose, smooth_point
 from schmp_estimators.linear.programs.input import as_matrix
 
 #: X has to have more entries than this for its fits to take their way through sparse columns.
@@ -130,7 +130,7 @@ def both_ways(monkeypatch, X, y, **options):
     monkeypatch.setattr(Logistic, "descend", watched)
     fit = SparseLogisticRegression(**options).fit(X, y)
     found = calls[:]
-    monkeypatch.setattr(smooth_descent, "SMALL", 0)
+    monkeypatch.setattr(smooth_point, "SMALL", 0)
     other = SparseLogisticRegression(**options).fit(X, y)
     assert found
     assert len(calls) == len(found)
@@ -165,7 +165,7 @@ def test_a_path_of_a_small_problem_is_that_of_the_other_way(monkeypatch, counts,
     X, y = sp.csc_array(counts[0]), counts[1]
     Cs, coefs, _, gaps = sparse_logistic_path(X, y, Cs=6, fit_intercept=intercept, tol=1e-9)
     assert (gaps <= 1e-9 * Cs * N_ROWS * np.log(2)).all()
-    monkeypatch.setattr(smooth_descent, "SMALL", 0)
+    monkeypatch.setattr(smooth_point, "SMALL", 0)
     other = sparse_logistic_path(X, y, Cs=Cs, fit_intercept=intercept, tol=1e-9)[1]
     np.testing.assert_allclose(coefs, other, atol=1e-3)
 

@@ -7,10 +7,10 @@ from scipy.special import expit, xlogy
 from schmp_estimators import SparseLogisticRegression
 from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.penalties.l1 import L1
-from schmp_estimators.linear.programs import choose, smooth_descent
+from schmp_estimators.linear.programs import choose, smooth_point
 from schmp_estimators.linear.programs.input import as_matrix
 from schmp_estimators.linear.programs.jobs import RowPartition
-from schmp_estimators.linear.programs.smooth_descent import Descend
+from schmp_estimators.linear.programs.smooth_point import Descend
 
 N_ROWS, N_COLUMNS = 250, 320
 
@@ -30,7 +30,7 @@ def data():
     return X, np.where(score + rng.normal(size=N_ROWS) > 0.0, 1, 0)
 
 
-def descend(X, y, coef, level, *, weights, centred, goal=1e-3, most=30):
+def descend(X, y, coef, level, *, weights, centred, goal=1e-3):
     """Return what steps from a point come to, and how many columns they visit."""
     labels = np.where(y == 1, 1.0, -1.0)
     means = np.average(X, axis=0, weights=weights) if centred else np.zeros(X.shape[1])
@@ -39,7 +39,7 @@ def descend(X, y, coef, level, *, weights, centred, goal=1e-3, most=30):
     lengths, columns = np.sqrt(((X - means) ** 2).sum(axis=0)), np.arange(X.shape[1])
     rows = RowPartition(as_matrix(X), labels, weights, X @ coef)
     point = coef, gradient, level, L1(1.5), centred
-    return Descend(Logistic(), columns, means, lengths, *point, goal, most)(rows)[1]
+    return Descend(Logistic(), columns, means, lengths, *point, goal)(rows)[1]
 
 
 @pytest.mark.parametrize("centred", [False, True])
@@ -123,7 +123,7 @@ def test_fits_are_those_without_descent(monkeypatch, data):
     fit = SparseLogisticRegression(C=1.0, tol=1e-10).fit(X, y)
     count = len(ends)
     assert count
-    monkeypatch.setattr(smooth_descent, "_FEWEST", 10**9)
+    monkeypatch.setattr(smooth_point, "_FEWEST", 10**9)
     other = SparseLogisticRegression(C=1.0, tol=1e-10).fit(X, y)
     assert len(ends) == count
     np.testing.assert_allclose(fit.coef_, other.coef_, atol=1e-4)
