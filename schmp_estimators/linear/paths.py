@@ -329,9 +329,8 @@ class Fold:
             coef, levels = (part[number] for part in self._solutions)
         else:
             assert path is not None
-            coef = np.zeros((1, len(path.means)))
-            coef[0, path.found[number].support] = path.found[number].coef
-            levels = path.found[number].level - coef @ path.means
+            coef = path.coefs[number : number + 1]
+            levels = path.found[number][0] - coef @ path.means
         return {f"{given.grid.name}_": float(given.grid.given[number]), **self.of_all_classes(coef, levels)}
 
     def of_all_classes(self, coef: Floats, levels: Floats) -> dict[str, Any]:

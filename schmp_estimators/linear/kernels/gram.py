@@ -6,11 +6,11 @@ q by −G_jΔ.
 
 import numpy as np
 
-from schmp_estimators.core.jit import copy_to, inlined, kernel, maker, part
+from schmp_estimators.core.jit import copy_to, inlined, kernel, part
 from schmp_estimators.core.lanes import dot
-from schmp_estimators.linear.kernels.sparse import difference
+from schmp_estimators.linear.kernels.sparse import add_multiple, allowed, anderson_weights, difference
 from schmp_estimators.linear.kernels.working_set import add
-from schmp_estimators.linear.penalties.base import prox, restricted, rise
+from schmp_estimators.linear.penalties.base import prox, rise
 
 _WIDTH = 16  # coordinates of a block
 _SWEEPS = 3  # passes within a block
@@ -101,57 +101,6 @@ def _descend(gram, gradient, coef, penalty, block, changes, rows):
                 )
             if moved % 2:
                 _subtract(gram[rows[moved - 1], first:last], changes[moved - 1], others)
-
-
-@maker
-def anderson_weights(changes):
-    """Return the weights c, Σc = 1, that minimise ‖Σ_k c_k changes[k]‖, and whether they exist; `changes` (K, m)."""
-    count = changes.shape[0]
-    products = np.empty((count, count))
-    for a in range(count):
-        for b in range(a + 1):
-            products[a, b] = dot(changes[a], changes[b])
-            products[b, a] = products[a, b]
-    trace = 0.0
-    for a in range(count):
-        trace += products[a, a]
-    if not trace > 0.0:
-        return np.zeros(count), False
-    for a in range(count):
-        products[a, a] += 1e-11 * trace
-    # the matrix is positive definite: `np.linalg.solve`, with all its checks, would take 4 seconds of compilation
-    solution = np.ones(count)
-    for a in range(count):
-        if not products[a, a] > 0.0:
-            return np.zeros(count), False
-        for b in range(a + 1, count):
-            factor = products[b, a] / products[a, a]
-            solution[b] -= factor * solution[a]
-            for c in range(a + 1, count):
-                products[b, c] -= factor * products[a, c]
-    for a in range(count - 1, -1, -1):
-        for b in range(a + 1, count):
-            solution[a] -= products[a, b] * solution[b]
-        solution[a] /= products[a, a]
-    total = solution.sum()
-    return solution / total, abs(total) > 1e-300
-
-
-@inlined
-def add_multiple(factor, values, out):
-    """Add factor·values to `out`."""
-    for j in range(out.shape[0]):
-        out[j] += factor * values[j]
-
-
-@inlined
-def allowed(penalty, coef):
-    """Return whether the penalty allows the signs of β."""
-    feasible = True
-    if restricted(penalty):
-        for j in range(coef.shape[0]):
-            feasible &= coef[j] >= 0.0
-    return feasible
 
 
 @kernel

@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.jit import inlined, kernel, maker
+from schmp_estimators.core.jit import copy_to, inlined, kernel, maker
+from schmp_estimators.core.lanes import dot
 from schmp_estimators.core.rng import below, mix
-from schmp_estimators.linear.penalties.base import prox
+from schmp_estimators.linear.penalties.base import prox, restricted, value
 
 _ONE, _TWO, _HALF = np.uint64(1), np.uint64(2), np.uint64(32)
 
@@ -291,8 +292,95 @@ def shuffled_passes(columns, quadratic, coef, residual, gradient, penalty, most,
     return descend_shuffled(columns, quadratic, coef, residual, gradient, penalty, most, part)
 
 
+@maker
+def anderson_weights(changes):
+    """Return the weights c, Σc = 1, that minimise ‖Σ_k c_k changes[k]‖, and whether they exist; `changes` (K, m)."""
+    count = changes.shape[0]
+    products = np.empty((count, count))
+    for a in range(count):
+        for b in range(a + 1):
+            products[a, b] = dot(changes[a], changes[b])
+            products[b, a] = products[a, b]
+    trace = 0.0
+    for a in range(count):
+        trace += products[a, a]
+    if not trace > 0.0:
+        return np.zeros(count), False
+    for a in range(count):
+        products[a, a] += 1e-11 * trace
+    # the matrix is positive definite: `np.linalg.solve`, with all its checks, would take 4 seconds of compilation
+    solution = np.ones(count)
+    for a in range(count):
+        if not products[a, a] > 0.0:
+            return np.zeros(count), False
+        for b in range(a + 1, count):
+            factor = products[b, a] / products[a, a]
+            solution[b] -= factor * solution[a]
+            for c in range(a + 1, count):
+                products[b, c] -= factor * products[a, c]
+    for a in range(count - 1, -1, -1):
+        for b in range(a + 1, count):
+            solution[a] -= products[a, b] * solution[b]
+        solution[a] /= products[a, a]
+    total = solution.sum()
+    return solution / total, abs(total) > 1e-300
+
+
 @inlined
 def difference(left, right, out):
     """Set out = left − right."""
     for j in range(out.shape[0]):
         out[j] = left[j] - right[j]
+
+
+@inlined
+def add_multiple(factor, values, out):
+    """Add factor·values to `out`."""
+    for j in range(out.shape[0]):
+        out[j] += factor * values[j]
+
+
+@inlined
+def allowed(penalty, coef):
+    """Return whether the penalty allows the signs of β."""
+    feasible = True
+    if restricted(penalty):
+        for j in range(coef.shape[0]):
+            feasible &= coef[j] >= 0.0
+    return feasible
+
+
+@kernel
+def sparse_anderson_passes(columns, quadratic, coef, residual, penalty, passes, memory):
+    """Run coordinate descent with Anderson extrapolation on ½‖r‖² + P(β) (w = 1 only); mutates `coef`, `residual`.
+
+    Every `memory` + 1 passes β and r, which are linear in each other, are extrapolated from the last passes, and kept
+    if the objective falls and the signs allow it.  Bertrand and Massias, "Anderson acceleration of coordinate descent",
+    AISTATS 2021, section 3.
+    """
+    count, n_rows = coef.shape[0], residual.shape[0]
+    coefs = np.empty((memory + 1, count))
+    residuals = np.empty((memory + 1, n_rows))
+    changes = np.empty((memory, count))
+    held = 0
+    for _ in range(passes):
+        copy_to(coef, coefs[held])
+        copy_to(residual, residuals[held])
+        held += 1
+        if held == memory + 1:
+            held = 0
+            for k in range(memory):
+                difference(coefs[k + 1], coefs[k], changes[k])
+            mixture, exists = anderson_weights(changes)
+            if exists:
+                new_coef = np.zeros(count)
+                new_residual = np.zeros(n_rows)
+                for k in range(memory):
+                    add_multiple(mixture[k], coefs[k + 1], new_coef)
+                    add_multiple(mixture[k], residuals[k + 1], new_residual)
+                new_value = 0.5 * dot(new_residual, new_residual) + value(penalty, new_coef)
+                if allowed(penalty, new_coef) and new_value < 0.5 * dot(residual, residual) + value(penalty, coef):
+                    copy_to(new_coef, coef)
+                    copy_to(new_residual, residual)
+        shift = _descend(columns, quadratic, coef, residual, 0.0, penalty)
+        _fold_shift(residual, shift, quadratic.weights)

@@ -310,4 +310,4 @@ def first_room(n_columns: int, n_rows: int, start: Floats) -> int:
 def make_room(size: int, n_columns: int) -> Room:
     """Return room for a working set."""
     matrices, numbers, vectors = np.empty((2, size, size)), np.empty((2, size), np.int64), np.empty((N_VECTORS, size))
-    return Room(*matrices, *numbers, np.empty(n_columns, np.int64), vectors, np.empty(n_columns))
+    return Room._make([*matrices, *numbers, np.empty(n_columns, np.int64), vectors, np.empty(n_columns)])

@@ -22,7 +22,7 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.sparse import Quadratic
 from schmp_estimators.linear.penalties.base import Penalty, dual_scale, duality_gap, gap_or_merit, merit, take
 from schmp_estimators.linear.programs import jobs
-from schmp_estimators.linear.programs.matrix import Floats, Indices, stack_columns
+from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.model import LAST_BITS, NO_CHANGE, NO_COLUMNS, Model
 from schmp_estimators.linear.programs.offsets import centre, check_small
 from schmp_estimators.linear.programs.residual import ResidualProblem, ridges_of
@@ -93,9 +93,8 @@ class ResolveQuadratic(Resolve):
         """Compute the residual of the present coefficients anew."""
         support = np.flatnonzero(self.model.coef)
         coef = self.model.coef[support]
-        return (
-            yield from self._look((yield Sum(jobs.Refresh(support, coef, float(self.model.means[support] @ coef)))))
-        )
+        advance = jobs.Advance(support, coef, float(self.model.means[support] @ coef), None, anew=True)
+        return (yield from self._look((yield Sum(advance))))
 
     def verify(self) -> ToPoint:
         """Look at the present point again, on all columns."""
@@ -214,27 +213,25 @@ class ResolveQuadratic(Resolve):
     def _solve_on_residual(self, gradient: Floats) -> _Solved:
         """Solve for the support and the worst violators, on the rows of all partitions."""
         model = self.model
-        columns = model.scope_columns()
-        outside = model.coef[columns] == 0.0
-        support = len(columns) - int(np.count_nonzero(outside))
+        scope = model.scope_columns()
+        outside = model.coef[scope] == 0.0
+        support = len(scope) - int(np.count_nonzero(outside))
         most = max(1000, model.n_columns // 4, support)
         worst, n_violators = model.worst_and_near(gradient, outside, most)
-        chosen = np.sort(np.concatenate([columns[~outside], columns[worst]]))
+        chosen = np.sort(np.concatenate([scope[~outside], scope[worst]]))
         complete = n_violators <= 0.02 * max(50, int(np.count_nonzero(model.coef)))
         goal = 0.5 * model.tolerance
         if n_violators and 0.3 * model.gap >= 10.0 * model.tolerance:
             goal = max((0.01 if complete else 0.3) * model.gap, goal)
         elif not n_violators:
             goal = min(0.3 * model.gap, goal)
-        parts, residuals, weights = zip(*(yield jobs.Gather(chosen)), strict=True)
-        offsets = np.cumsum([0] + [len(part) for part in residuals]).tolist()
-        row_weights = np.concatenate(weights)
+        columns, residual, _, row_weights = jobs.stacked((yield jobs.Gather(chosen)))
         means, norms, penalty = model.means[chosen], model.norms[chosen], take(model.penalty, chosen)
         problem = ResidualProblem(
-            stack_columns(list(parts), offsets[:-1]),
+            columns,
             freeze(Quadratic(norms, means, means * model.total_weight, row_weights, ridges_of(penalty, len(chosen)))),
             model.coef[chosen],
-            np.concatenate(residuals),
+            residual * row_weights if len(row_weights) else residual,
             penalty,
         )
 

@@ -16,6 +16,7 @@ from schmp_estimators.linear.kernels.sparse import (
     Columns,
     Quadratic,
     shuffled_passes,
+    sparse_anderson_passes,
     sparse_combine,
     sparse_gradient,
     sparse_passes,
@@ -27,6 +28,7 @@ from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.newton import NewtonSystem, pinned_solution
 
 _FEW_PASSES = 20  # of descent in changing orders, after which it is slow
+_MEMORY = 5  # extrapolate from this many passes
 _PINNING_ROUNDS = 3
 _LONG = 100  # steps of conjugate gradients that make it worth to ask what the whole matrix costs
 #: ns for a stored value in such a step, for k³ of a factor, and for a pair of values in a row of its matrix
@@ -242,7 +244,10 @@ class ResidualProblem:
     def _passes(self, passes: int) -> None:
         point = (self.columns, self.quadratic, self.coef, self.residual, freeze(self.penalty), passes)
         self.visited += passes * len(self.coef)
-        compiled_for(self.penalty, sparse_passes)(*point)
+        if self.weighted or passes <= _MEMORY:
+            compiled_for(self.penalty, sparse_passes)(*point)
+        else:
+            compiled_for(self.penalty, sparse_anderson_passes)(*point, _MEMORY)
 
     def _newton_step(self, system: NewtonSystem, pace: Pace) -> int:
         """Minimise over the support within the orthant of its signs; returns how many coordinates crossed zero."""

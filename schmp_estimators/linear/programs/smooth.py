@@ -24,7 +24,8 @@ from schmp_estimators.linear.losses.base import Level, Loss, Starts, steepness
 from schmp_estimators.linear.penalties.base import Penalty, dual_scale, merit, take, weigh
 from schmp_estimators.linear.programs import smooth_jobs as jobs
 from schmp_estimators.linear.programs.gram import GramProblem
-from schmp_estimators.linear.programs.matrix import Floats, Indices, stack_columns
+from schmp_estimators.linear.programs.jobs import Gather, stacked
+from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.model import NO_CHANGE, NO_COLUMNS, Model
 from schmp_estimators.linear.programs.offsets import centre, check_small
 from schmp_estimators.linear.programs.residual import Pace
@@ -339,11 +340,7 @@ class ResolveSmooth(Resolve):
     def _solve_on_residual(self, chosen: Indices, n_violators: int, most: int, left: float) -> _Solved:
         """Make up to `most` proximal Newton steps on the working set until `left` of the merit is, all rows at hand."""
         model = self.model
-        parts, decisions, labels, weights = zip(*(yield jobs.Gather(chosen)), strict=True)
-        offsets = np.cumsum([0] + [len(part) for part in decisions]).tolist()
-        columns = stack_columns(list(parts), offsets[:-1])
-        rows = np.concatenate(decisions), np.concatenate(labels), np.concatenate(weights)
-        point = Point(self.loss, columns, *rows, model.coef[chosen])
+        point = Point(self.loss, *stacked((yield Gather(chosen))), model.coef[chosen])
         point.level, point.fit_intercept, point.penalty = model.level, model.fit_intercept, take(model.penalty, chosen)
         complete = n_violators <= 0.05 * max(50, int(np.count_nonzero(model.coef)))
         point.damping = model.damping

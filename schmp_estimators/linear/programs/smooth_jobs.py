@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schmp_estimators.linear.kernels.sparse import Columns
 from schmp_estimators.linear.losses.base import Derivatives, Level, Loss
 from schmp_estimators.linear.programs.jobs import RowPartition
 from schmp_estimators.linear.programs.matrix import Floats, Indices, Matrix, dense_rows, is_dense
@@ -170,13 +169,3 @@ class Free(NamedTuple):
         rows, (level, slope, curvature) = derive(self.loss, rows, self.intercept)
         taken = np.vstack([np.full(rows.matrix.n_rows, float(self.fit_intercept)), self.span.take(rows)])
         return rows, Curved(level.loss, taken @ slope, (taken * curvature) @ taken.T)
-
-
-class Gather(NamedTuple):
-    """Bring the columns of a working set together."""
-
-    columns: Indices
-
-    def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Columns, Floats, Floats, Floats]]:
-        """Return the columns of this partition, u, y and s; these are stacked, not summed."""
-        return rows, (rows.matrix.take_sparse(self.columns), rows.state, rows.target, rows.weights)

@@ -99,7 +99,7 @@ class SmoothProblem(ProblemAtHand):
         while True:
             coefs, records, levels = np.zeros((count, n_columns)), np.zeros((count, N_RECORDS)), np.zeros(N_LEVELS)
             levels[0], room = level, make_room(size, n_columns)
-            rows = SmoothRows(*np.empty((N_ROWS, n_rows)), np.empty((size, n_rows)), levels)
+            rows = SmoothRows._make([*np.empty((N_ROWS, n_rows)), np.empty((size, n_rows)), levels])
             if follow(self.loss, columns, room, rows, *asked, coefs, records) == count:
                 break
             size = min(n_columns, 2 * size)
