@@ -4,7 +4,7 @@ Your own loss: the squared hinge
 
 A support vector machine with squared hinge loss, max(0, 1 − yu)², and an L1 penalty.  A loss says what each row costs
 at a prediction u, in which direction u should go, how curved the cost is there, and, if it is to be certified, the
-value of its dual.  All the rest, working sets, Newton steps, screening, is in `SparseGLM`.
+value of its dual.  All the rest, working sets and Newton steps, is in `SparseGLM`.
 """
 
 from dataclasses import dataclass

@@ -26,16 +26,15 @@ from schmp_estimators.core.door.inputs import is_dask
 from schmp_estimators.core.door.masks import unmask
 from schmp_estimators.core.following import FollowedEstimator, undone_on_error
 from schmp_estimators.core.places.place import Place, begun_anew, choose_place
-from schmp_estimators.linear.data.samples import check_input, check_weights, cut, here, read_samples
-from schmp_estimators.linear.folding import Common, Fold, Given, Penalties
 from schmp_estimators.linear.grids import Alphas, Floats, Grid, best_of, ratios_of, within_one_standard_error
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.opening import open_problem
-from schmp_estimators.linear.paths import Paths
+from schmp_estimators.linear.paths import Common, Fold, Given, Paths, Penalties
 from schmp_estimators.linear.penalties.base import Penalty
 from schmp_estimators.linear.penalties.choose import by_name, unit_penalty
 from schmp_estimators.linear.programs.folds import Deviances, Plan
 from schmp_estimators.linear.programs.path import Asked
+from schmp_estimators.linear.samples import check_input, check_weights, cut, here, read_samples
 from schmp_estimators.linear.targets import (
     check_folds,
     classifies,

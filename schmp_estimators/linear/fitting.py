@@ -1,6 +1,9 @@
 """What all sparse linear models do in a fit: input, the choice of the solver, one target after the other."""
 
-from collections.abc import Sequence
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
@@ -8,16 +11,16 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from sklearn.base import _fit_context
 from sklearn.callback import with_callbacks
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from schmp_estimators.core.door.masks import unmask
-from schmp_estimators.core.engine.dynamic import run_coroutine
-from schmp_estimators.core.following import undone_on_error
+from schmp_estimators.core.engine.dynamic import PlaceOfRounds, run_coroutine
+from schmp_estimators.core.following import FollowedEstimator, undone_on_error, without_itself
 from schmp_estimators.core.places.place import Place, begun_anew, choose_place
 from schmp_estimators.core.places.threads import one_blas_thread
+from schmp_estimators.core.voice import FitBar, Voice
 from schmp_estimators.linear.checkpoint import Checkpointing, check_checkpoint
-from schmp_estimators.linear.data.samples import any_dask, read_samples
-from schmp_estimators.linear.following import CertifiedEstimator, Followed, warn_of_gap
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.opening import Problem, open_problem
 from schmp_estimators.linear.penalties.base import of_strength
@@ -25,11 +28,47 @@ from schmp_estimators.linear.penalties.choose import choose_penalty, factors_of
 from schmp_estimators.linear.predicting import LinearModel
 from schmp_estimators.linear.programs.choose import AT_HAND, choose_solver, is_joint, make_model, make_program
 from schmp_estimators.linear.programs.homotopy import Solution, record_of
+from schmp_estimators.linear.samples import any_dask, read_samples
 from schmp_estimators.linear.targets import Targets, by_class, find_targets, of_classes, reading
 from schmp_estimators.linear.texts import described
 
+logger = logging.getLogger(__name__)
 
-class SparseModel(CertifiedEstimator, LinearModel):
+
+class Followed:
+    """Rounds that are followed, a task named "step" for each certificate; the first after one begins a step."""
+
+    def __init__(self, estimator: Any, context: Any, data: dict[str, Any], place: Place, rounds: PlaceOfRounds) -> None:
+        self.estimator, self.context, self.data = estimator, context, data
+        self.voice = Voice(estimator, place, step="step", every=1)
+        self._rounds, self.collect = rounds, rounds.collect
+        self._step: Any = None
+        #: whether a callback has ended the fit
+        self.stopped = False
+
+    def submit(self, function: Callable[..., Any], job: Any, *, is_sum: bool = False) -> Any:
+        """Apply function(partition, job) to every partition, as a part of a step."""
+        self.begin()
+        return self._rounds.submit(function, job, is_sum=is_sum)
+
+    def begin(self) -> None:
+        """Begin a step, unless one has been begun."""
+        if self._step is None:
+            self._step = self.context.subcontext(task_name="step").call_on_fit_task_begin(**self.data)
+
+    def report(self, record: dict[str, Any]) -> bool:
+        """End the step with its certificate; returns whether the fit is to end."""
+        self.begin()
+        self.estimator.history_.append(record)
+        logger.debug("%s: %s", type(self.estimator).__name__, record)
+        step, self._step = self._step, None
+        if step.call_on_fit_task_end(**self.data, reconstruction_attributes=self.estimator._snapshot):
+            self.stopped = True
+        self.voice.record()
+        return self.stopped
+
+
+class SparseModel(FollowedEstimator, LinearModel):
     """Fits a loss with a penalty; subclasses say which, and how strong the penalty is."""
 
     #: Parameters that some classes do not have.
@@ -38,6 +77,7 @@ class SparseModel(CertifiedEstimator, LinearModel):
 
     #: of tasks on a cluster, and of the fit in warnings
     _name, _what = "lasso", "The fit"
+    _objective, _bar = "objective", FitBar
 
     if TYPE_CHECKING:  # `keep` sets parameters
 
@@ -139,6 +179,20 @@ class SparseModel(CertifiedEstimator, LinearModel):
         self.__dict__.update(attributes())
         return models
 
+    @contextmanager
+    def _followed(
+        self, X: Any, y: Any, place: Place, rounds: PlaceOfRounds, snapshot: Callable[[], dict[str, Any]]
+    ) -> Iterator[Followed]:
+        """Give rounds that tell the callbacks, and who watches the place; X, y and `snapshot` are for callbacks."""
+        with self._progress_bar():
+            self.history_, self._snapshot = [], without_itself(snapshot)
+            context = self._init_callback_context(max_subtasks=None)
+            followed = Followed(self, context, {"estimator": self, "X": X, "y": y}, place, rounds)
+            context.call_on_fit_task_begin(**followed.data)
+            yield followed
+            followed.voice.end()
+            context.call_on_fit_task_end(**followed.data, reconstruction_attributes=self._snapshot)
+
     def _starts(self, targets: Targets, n_columns: int, loss: Loss) -> list[tuple[np.ndarray, Any]]:
         """Return the coefficients and the intercept that each fit starts from; none stand for zeros."""
         n_targets = len(targets.classes) if is_joint(loss) and targets.classes is not None else len(targets.jobs)
@@ -230,3 +284,15 @@ def _attributes(models: Sequence[Any], targets: Targets, scale: float | None, dt
         return {**values, "n_iter_": steps.tolist()}
     single = {**values, "n_iter_": steps}
     return {name: value[0] if name == "coef_" else value.item() for name, value in single.items()}
+
+
+def warn_of_gap(gap: float, tolerance: float, weight: float, n_iter: int, max_iter: int, what: str) -> None:
+    """Warn of a fit that stopped for another reason than its gap; both are those of rows of this weight."""
+    reason = f"stopped after max_iter={max_iter}" if n_iter >= max_iter else f"ended in step {n_iter}"
+    warnings.warn(
+        f"{what} {reason} with a duality gap of {gap / weight:.3g}, above the tolerance of {tolerance / weight:.3g}. "
+        "Increase max_iter or tol, or scale the columns of X; with fewer updates at a time (n_parallel) random "
+        "schedules do not diverge.",
+        ConvergenceWarning,
+        stacklevel=3,
+    )

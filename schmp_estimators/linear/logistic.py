@@ -12,16 +12,15 @@ from sklearn.utils.validation import _check_method_params
 
 from schmp_estimators.core.door.inputs import is_dask
 from schmp_estimators.linear.cross_validated import CrossValidated, brief
-from schmp_estimators.linear.data.samples import cut
 from schmp_estimators.linear.fitting import SparseModel
-from schmp_estimators.linear.folding import Fold
 from schmp_estimators.linear.grids import Floats, Grid, Weights, positive_values
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.losses.logistic import Logistic
-from schmp_estimators.linear.paths import path_of
+from schmp_estimators.linear.paths import Fold, path_of
 from schmp_estimators.linear.penalties.choose import unit_penalty
 from schmp_estimators.linear.predicting import LinearClassifier
 from schmp_estimators.linear.programs.folds import Right
+from schmp_estimators.linear.samples import cut
 from schmp_estimators.linear.texts import check_arguments, described, keep
 
 #: Part of the objective at zero below which gaps are rounding.
@@ -75,8 +74,6 @@ class SparseLogisticRegression(SparseModel, LinearClassifier):
        strategies for distributed machine learning", NIPS 2014, section 3.3.
     .. [2] J. K. Bradley, A. Kyrola, D. Bickson, C. Guestrin, "Parallel coordinate descent for L1-regularized loss
        minimization", ICML 2011, section 3.
-    .. [3] E. Ndiaye, O. Fercoq, A. Gramfort, J. Salmon, "Gap safe screening rules for sparsity enforcing penalties",
-       JMLR 2017, section 3.
 
     Examples
     --------

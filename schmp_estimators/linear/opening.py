@@ -21,7 +21,6 @@ from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.reduction import tree_merge
-from schmp_estimators.linear.data.samples import Samples, check_finite, check_length, explain_sums
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.centred import Fetch, Summarise, Summary, centred_products, joined
 from schmp_estimators.linear.programs.choose import AT_HAND, is_small, make_problem
@@ -29,6 +28,7 @@ from schmp_estimators.linear.programs.folds import Plan, SummariseGroups, Take, 
 from schmp_estimators.linear.programs.homotopy import HomotopyProblem, ProblemAtHand
 from schmp_estimators.linear.programs.input import Extent, split_rows
 from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, SumsError
+from schmp_estimators.linear.samples import Samples, check_finite, check_length, explain_sums
 
 
 class Problem:

@@ -17,8 +17,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from schmp_estimators.core.door.inputs import is_dask, map_rows, validate_in_memory
-from schmp_estimators.linear.data.samples import check_finite, check_responses, here
 from schmp_estimators.linear.programs.input import is_sparse
+from schmp_estimators.linear.samples import check_finite, check_responses, here
 
 #: Elements that are converted at once when integers are predicted from.
 _AT_A_TIME = 1 << 24

@@ -8,10 +8,10 @@ import numpy as np
 from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
-from schmp_estimators.linear.data.samples import Samples
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.programs.choose import is_joint, is_quadratic
 from schmp_estimators.linear.programs.input import Label, Target
+from schmp_estimators.linear.samples import Samples
 
 _SPREAD = "give a splitter that spreads each class over the folds, such as StratifiedKFold, or fewer folds"
 #: Classes up to which scikit-learn does not warn that y may be a response, and integers that float64 can hold.

@@ -2,70 +2,9 @@
 
 `described` completes docstrings: parameters that a docstring does not explain itself get the text that stands here,
 with their defaults, in the order of the signature, and so does any other entry that is only named.
-"""
 
-import inspect
-import os
-import re
-from collections.abc import Callable, Mapping
-from numbers import Integral, Real
-from typing import Any, TypeVar
-
-from sklearn.metrics import get_scorer_names
-from sklearn.utils._param_validation import Interval, StrOptions, validate_parameter_constraints
-
-from schmp_estimators.linear.penalties.choose import STRONGEST, WEAKEST
-
-T = TypeVar("T", bound=Callable[..., Any])
-
-SCHEDULES = ("resolve", "priority", "random", "round_robin")
-
-
-class _Wide(Interval):
-    """An interval whose ends a number of another type, float32, need not be able to hold."""
-
-    def __contains__(self, value: Any) -> bool:
-        return bool(super().__contains__(float(value) if isinstance(value, Real) else value))
-
-
-_COUNT = Interval(Integral, 1, None, closed="left")
-_STRENGTH = _Wide(Real, WEAKEST, STRONGEST, closed="both")
-
-#: By name of a parameter: the values that it takes, beside None where that is the default.
-_CONSTRAINTS: dict[str, Any] = {
-    "loss": "no_validation",
-    "penalty": "no_validation",
-    "alpha": [_STRENGTH],
-    "C": [_STRENGTH],
-    "l1_ratio": [Interval(Real, 1e-6, 1, closed="both")],
-    "penalty_factors": ["array-like", dict],
-    "groups": ["array-like"],
-    "fit_intercept": ["boolean"],
-    "schedule": [StrOptions(set(SCHEDULES))],
-    "class_weight": [dict, StrOptions({"balanced"})],
-    "positive": ["boolean"],
-    "max_iter": [_COUNT],
-    "tol": [Interval(Real, 0, None, closed="left")],
-    "warm_start": ["boolean"],
-    "n_parallel": [_COUNT],
-    "max_correlation": [Interval(Real, 0, 1, closed="both")],
-    "pipeline_depth": [_COUNT],
-    "n_schedulers": [_COUNT],
-    "n_shards": [_COUNT],
-    "n_jobs": [Integral],
-    "checkpoint": [str, os.PathLike],
-    "checkpoint_every": [_COUNT],
-    "verbose": ["verbose"],
-    "random_state": ["random_state"],
-    "eps": [Interval(Real, 0, 1, closed="neither")],
-    "max_explained": [Interval(Real, 0, 1, closed="right")],
-    "alphas": [_COUNT, "array-like"],
-    "Cs": [_COUNT, "array-like"],
-    "cv": ["cv_object"],
-    "scoring": [StrOptions(set(get_scorer_names())), callable],
-}
-
-_ENTRIES = """
+The entries
+-----------
 X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
     Samples.  Dense arrays of floats and integers are read as they are, in either order; sparse input is read
     by columns.  A Dask array with dense or sparse chunks, a Dask data frame or a list of Delayed objects stays
@@ -207,10 +146,72 @@ CheckpointWarning
 UserWarning
     If columns vary by less than the rounding of their values; they keep the coefficient 0.
 """
+
+import inspect
+import os
+import re
+from collections.abc import Callable, Mapping
+from numbers import Integral, Real
+from typing import Any, TypeVar
+
+from sklearn.metrics import get_scorer_names
+from sklearn.utils._param_validation import Interval, StrOptions, validate_parameter_constraints
+
+from schmp_estimators.linear.penalties.choose import STRONGEST, WEAKEST
+
+T = TypeVar("T", bound=Callable[..., Any])
+
+SCHEDULES = ("resolve", "priority", "random", "round_robin")
+
+
+class _Wide(Interval):
+    """An interval whose ends a number of another type, float32, need not be able to hold."""
+
+    def __contains__(self, value: Any) -> bool:
+        return bool(super().__contains__(float(value) if isinstance(value, Real) else value))
+
+
+_COUNT = Interval(Integral, 1, None, closed="left")
+_STRENGTH = _Wide(Real, WEAKEST, STRONGEST, closed="both")
+
+#: By name of a parameter: the values that it takes, beside None where that is the default.
+_CONSTRAINTS: dict[str, Any] = {
+    "loss": "no_validation",
+    "penalty": "no_validation",
+    "alpha": [_STRENGTH],
+    "C": [_STRENGTH],
+    "l1_ratio": [Interval(Real, 1e-6, 1, closed="both")],
+    "penalty_factors": ["array-like", dict],
+    "groups": ["array-like"],
+    "fit_intercept": ["boolean"],
+    "schedule": [StrOptions(set(SCHEDULES))],
+    "class_weight": [dict, StrOptions({"balanced"})],
+    "positive": ["boolean"],
+    "max_iter": [_COUNT],
+    "tol": [Interval(Real, 0, None, closed="left")],
+    "warm_start": ["boolean"],
+    "n_parallel": [_COUNT],
+    "max_correlation": [Interval(Real, 0, 1, closed="both")],
+    "pipeline_depth": [_COUNT],
+    "n_schedulers": [_COUNT],
+    "n_shards": [_COUNT],
+    "n_jobs": [Integral],
+    "checkpoint": [str, os.PathLike],
+    "checkpoint_every": [_COUNT],
+    "verbose": ["verbose"],
+    "random_state": ["random_state"],
+    "eps": [Interval(Real, 0, 1, closed="neither")],
+    "max_explained": [Interval(Real, 0, 1, closed="right")],
+    "alphas": [_COUNT, "array-like"],
+    "Cs": [_COUNT, "array-like"],
+    "cv": ["cv_object"],
+    "scoring": [StrOptions(set(get_scorer_names())), callable],
+}
+
 #: By name: the first line of an entry, and its text.
 _KNOWN = {
     found[1].partition(" ")[0]: (found[1], found[2].rstrip())
-    for found in re.finditer(r"^(\w.*)\n((?:    .*\n)+)", _ENTRIES, re.MULTILINE)
+    for found in re.finditer(r"^(\w.*)\n((?:    .*\n)+)", __doc__ or "", re.MULTILINE)
 }
 
 

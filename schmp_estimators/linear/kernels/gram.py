@@ -1,14 +1,15 @@
-"""Coordinate descent on a Gram matrix: the candidate set solved without touching the data.
+"""Coordinate descent on a Gram matrix, also in blocks: the candidate set solved without touching the data.
 
 Notation: G = X̃ᵀWX̃ of the candidates, q = X̃ᵀWr their gradient, coefficients β, penalty P.  A step on β_j moves
-q by −G_jΔ.  G may be float32: it only steers, since q and the certificate are refreshed from the data in float64.
+q by −G_jΔ.
 """
 
 import numpy as np
 
-from schmp_estimators.core.jit import copy_to, inlined, kernel
+from schmp_estimators.core.jit import copy_to, inlined, kernel, part
 from schmp_estimators.core.lanes import dot
 from schmp_estimators.linear.kernels.sparse import add_multiple, allowed, anderson_weights, difference
+from schmp_estimators.linear.kernels.working_set import add
 from schmp_estimators.linear.penalties.base import prox, rise
 
 _WIDTH = 16  # coordinates of a block
@@ -16,13 +17,10 @@ _SWEEPS = 3  # passes within a block
 
 
 @kernel
-def gram_take(gram, chosen, like):
-    """Return the symmetric part gram[chosen, chosen] as a contiguous copy of the dtype of the array `like`.
-
-    `chosen` (k,) int64, ascending is fastest.
-    """
+def gram_take(gram, chosen):
+    """Return the symmetric part gram[chosen, chosen] as a copy; `chosen` (k,) int64, ascending is fastest."""
     count = chosen.shape[0]
-    taken = np.empty((count, count), like.dtype)
+    taken = np.empty((count, count))
     for row in range(count):
         source = gram[chosen[row]]
         for column in range(count):
@@ -32,7 +30,7 @@ def gram_take(gram, chosen, like):
 
 @kernel
 def gram_combine(gram, chosen, factors, out):
-    """Add Σ_t factors[t]·gram[chosen[t]] to `out` (k,) float64; `gram` (k, k) float64 or float32."""
+    """Add Σ_t factors[t]·gram[chosen[t]] to `out` (k,)."""
     for position in range(chosen.shape[0]):
         row, factor = gram[chosen[position]], factors[position]
         for k in range(out.shape[0]):
@@ -109,7 +107,7 @@ def _descend(gram, gradient, coef, penalty, block, changes, rows):
 def gram_passes(gram, gradient, coef, penalty, passes, memory):
     """Run block coordinate descent on −qᵀΔ + ½ΔᵀGΔ + P(β) with Anderson extrapolation; changes `gradient` and `coef`.
 
-    `gram` (k, k) float64 or float32, `gradient` q, `coef` β (k,) float64.  q is linear in β, so the
+    `gram` (k, k), `gradient` q, `coef` β (k,), all float64.  q is linear in β, so the
     extrapolated q costs nothing; a point is kept only if the objective falls.  k multiply–adds for each that moves.
     Bertrand and Massias, "Anderson acceleration of coordinate descent", AISTATS 2021, section 3.
     """
@@ -140,3 +138,80 @@ def gram_passes(gram, gradient, coef, penalty, passes, memory):
                     copy_to(new_coef, coef)
                     copy_to(new_gradient, gradient)
         _descend(gram, gradient, coef, penalty, block, moves, rows)
+
+
+#: Newton steps on the length of a block, and its relative error at which they end.
+_MOST_LENGTHS, _EXACT = 60, 1e-15
+
+
+@part
+def _length(aims, curvatures, strength, start, stop):
+    """Return ‖w‖ of the minimiser of Σ ½a w² − c w + λ‖w‖, c being longer than λ > 0 and a > 0.
+
+    With r = ‖w‖ each w is c r/(a r + λ), so that Σ c²/(a r + λ)² = 1.  The root of the reciprocal of its root is
+    concave in r: Newton steps from zero never pass the solution.
+    """
+    length = 0.0
+    for _ in range(_MOST_LENGTHS):
+        square, slope = 0.0, 0.0
+        for a in range(start, stop):
+            below = curvatures[a] * length + strength
+            part_of = (aims[a] / below) ** 2
+            square += part_of
+            slope += part_of * curvatures[a] / below
+        root = np.sqrt(square)
+        step = (root - 1.0) * square / slope
+        length += step
+        if not step > _EXACT * length:
+            break
+    return length
+
+
+@part
+def _minimise(aims, curvatures, strength, positive, start, stop):
+    """Set the aims of a block to the coefficients that minimise it."""
+    square = 0.0
+    for a in range(start, stop):
+        square += aims[a] * aims[a]
+    if np.sqrt(square) <= strength or (positive and aims[start] < 0.0):
+        for a in range(start, stop):
+            aims[a] = 0.0
+    elif stop == start + 1:
+        aims[start] = (aims[start] - (strength if aims[start] > 0.0 else -strength)) / curvatures[start]
+    else:
+        length = _length(aims, curvatures, strength, start, stop)
+        for a in range(start, stop):
+            aims[a] *= length / (curvatures[a] * length + strength)
+
+
+@kernel
+def descend_blocks(gram, slopes, coef, starts, strengths, positive, passes, part_of_first):
+    """Go through all blocks in turn to lower −qᵀΔ + ½ΔᵀHΔ + Σ_b λ_b‖w_b‖; returns how many passes were made.
+
+    `gram` H (m, m), diagonal within a block, `slopes` q and `coef` w (m,), all float64, of which the last two are
+    updated; ``starts[b]`` is where block b begins.  Passes end where one does less than `part_of_first` of what the
+    first has done.  Blocks of zero curvature stay as they are.  m multiply–adds for each coefficient that moves.
+    """
+    count = coef.shape[0]
+    aims, curvatures, first = np.empty(count), np.empty(count), 0.0
+    for a in range(count):
+        curvatures[a] = gram[a, a]
+    for number in range(passes):
+        done = 0.0
+        for b in range(strengths.shape[0]):
+            start, stop = starts[b], starts[b + 1]
+            if not curvatures[start] > 0.0:
+                continue
+            for a in range(start, stop):
+                aims[a] = slopes[a] + curvatures[a] * coef[a]
+            _minimise(aims, curvatures, strengths[b], positive, start, stop)
+            for a in range(start, stop):
+                change = aims[a] - coef[a]
+                if change != 0.0:
+                    coef[a] = aims[a]
+                    done += 0.5 * curvatures[a] * change * change
+                    add(-change, gram[a], slopes, 0, count)
+        first = done if number == 0 else first
+        if not done > part_of_first * first:
+            return number + 1
+    return passes

@@ -23,7 +23,6 @@ from schmp_estimators.linear.kernels.working_set import (
     FACTOR,
     RIDGE,
     SLOPE,
-    Room,
     add,
     descend,
     excess_of,
@@ -226,26 +225,13 @@ def _follow(columns, room, energy, asked, part_of_step, most, start, coefs, reco
     return asked.shape[1]
 
 
-@part
-def _solve_all(gram, values, target, shape, positive, energy, asked, part_of_step, most, room, start, coefs, records):
-    """Hand over everything by its address."""
-    matrices, numbers, places, vectors, gradient = room
-    columns = Columns(gram, values, target[0], target[1], shape[0], shape[1], shape[2], positive)
-    room = Room(matrices[0], matrices[1], numbers[0], numbers[1], places, vectors, gradient)
-    return _follow(handed(columns), handed(room), energy, asked, part_of_step, most, start, coefs, records)
-
-
 @kernel
-def follow_path(gram, values, target, shape, positive, energy, asked, part_of_step, most, room, start, coefs, records):
+def follow_path(columns, room, energy, asked, part_of_step, most, start, coefs, records):
     """Solve for falling penalties λ > 0; returns how many have been solved for: not all if there is no more room.
 
-    Given are `gram` (p, p), products of columns, or (0, 0), `values` (p, n) and `target` (2, n), columns and t, and
-    room for r; `shape` (3, p), X̃ᵀt, factors f and ridges ρ; whether coefficients are ≥ 0; and `energy`, ‖t‖².  `asked`
-    (2, n_penalties) are λ and goals of the gap; one is to be at most `part_of_step` of what the exact solution before
-    would have at this λ, too; ``most[t]`` limits the gradients that are taken.  `start` (p,) are the first
-    coefficients.  Overwritten are the `room`, rows of `coefs` (n_penalties, p), which are zero before, and of
-    `records`: gap, objective, gradients taken, multiply–adds, size of the support.
+    `energy` is ‖t‖².  `asked` (2, n_penalties) are λ and goals of the gap; one is to be at most `part_of_step` of what
+    the exact solution before would have at this λ, too; ``most[t]`` limits the gradients that are taken.  `start` (p,)
+    are the first coefficients.  Overwritten are the `room`, ``columns.residual``, rows of `coefs` (n_penalties, p),
+    which are zero before, and of `records`: gap, objective, gradients taken, multiply–adds, size of the support.
     """
-    return _solve_all(
-        gram, values, target, shape, positive, energy, asked, part_of_step, most, room, start, coefs, records
-    )
+    return _follow(handed(columns), handed(room), energy, asked, part_of_step, most, start, coefs, records)

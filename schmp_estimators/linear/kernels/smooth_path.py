@@ -19,8 +19,6 @@ from schmp_estimators.linear.kernels.homotopy import GAP, OBJECTIVE, STEPS, SUPP
 from schmp_estimators.linear.kernels.smooth import (
     LEVEL,
     SHARE,
-    SmoothColumns,
-    SmoothRows,
     derive,
     go_along,
     look_at_slopes,
@@ -37,7 +35,6 @@ from schmp_estimators.linear.kernels.working_set import (
     FACTOR,
     RIDGE,
     SLOPE,
-    Room,
     add,
     descend,
     excess_of,
@@ -275,38 +272,15 @@ def _follow(loss, columns, room, rows, energy, asked, part_of_step, most, start,
     return asked.shape[1]
 
 
-@part
-def _solve_all(
-    loss, values, samples, shape, kinds, energy, asked, part_of_step, most, room, rows, start, coefs, records
-):
-    """Hand over everything by its address."""
-    matrices, numbers, places, vectors, gradient = room
-    of_rows, scaled, level = rows
-    columns = SmoothColumns(values, samples[0], samples[1], shape[0], shape[1], shape[2], kinds[0], kinds[1])
-    return _follow(
-        loss, handed(columns),
-        handed(Room(matrices[0], matrices[1], numbers[0], numbers[1], places, vectors, gradient)),
-        handed(SmoothRows(
-            of_rows[0], of_rows[1], of_rows[2], of_rows[3], of_rows[4], of_rows[5], of_rows[6], of_rows[7],
-            scaled, level,
-        )),
-        energy, asked, part_of_step, most, start, coefs, records,
-    )  # fmt: skip
-
-
 @kernel
-def follow_smooth_path(
-    loss, values, samples, shape, kinds, energy, asked, part_of_step, most, room, rows, start, coefs, records
-):
+def follow_smooth_path(loss, columns, room, rows, energy, asked, part_of_step, most, start, coefs, records):
     """Solve for falling penalties λ > 0; returns how many have been solved for: not all if there is no more room.
 
-    `values` (p, n) are the columns of X, `samples` (2, n) y and s, `shape` (3, p) factors f, ridges ρ and Σ s x², and
-    `kinds` whether there is an intercept, and whether coefficients are ≥ 0.  `energy` is the loss without coefficients.
-    `asked` (2, n_penalties) are λ and goals of the gap; one is to be at most `part_of_step` of what the solution before
-    has at this λ, too; ``most[t]`` limits Newton steps.  `start` (p,) and ``rows.level[0]`` are the first coefficients
-    and intercept.  Overwritten are `room` and `rows`, and rows of `coefs` (n_penalties, p), which are zero before, and
-    of `records` (n_penalties, N_RECORDS): gap, objective, Newton steps, multiply–adds, size of the support, intercept.
+    `energy` is the loss without coefficients.  `asked` (2, n_penalties) are λ and goals of the gap; one is to be at
+    most `part_of_step` of what the solution before has at this λ, too; ``most[t]`` limits Newton steps.  `start` (p,)
+    and ``rows.level[0]`` are the first coefficients and intercept.  Overwritten are `room` and `rows`, and rows of
+    `coefs` (n_penalties, p), which are zero before, and of `records` (n_penalties, N_RECORDS): gap, objective, Newton
+    steps, multiply–adds, size of the support, intercept.
     """
-    return _solve_all(
-        loss, values, samples, shape, kinds, energy, asked, part_of_step, most, room, rows, start, coefs, records
-    )
+    given = energy, asked, part_of_step, most, start, coefs, records
+    return _follow(loss, handed(columns), handed(room), handed(rows), *given)

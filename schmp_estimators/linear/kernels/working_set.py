@@ -20,18 +20,6 @@ N_VECTORS = 9
 COEF, EARLIER, SLOPE, AIM, FACTOR, RIDGE, _STEP, _MOVE, _TRIAL = range(N_VECTORS)
 
 
-class Space(NamedTuple):
-    """Arrays that a `Room` for a working set of m of p columns consists of."""
-
-    #: (2, m, m) and (2, m)
-    matrices: np.ndarray
-    numbers: np.ndarray
-    #: (p,), (N_VECTORS, m) and (p,)
-    places: np.ndarray
-    vectors: np.ndarray
-    gradient: np.ndarray
-
-
 class Room(NamedTuple):
     """Room for a working set of m columns."""
 

@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.linear.kernels.rounded import Rounded
+from schmp_estimators.linear.kernels.dense import Rounded
 from schmp_estimators.linear.kernels.sparse import Chosen
 from schmp_estimators.linear.penalties.base import Penalty
 
@@ -40,7 +40,7 @@ class Loss(Protocol):
 
     @property
     def smoothness(self) -> float:
-        """A bound of ℓ'', ∞ if there is none: then no columns are screened, and only "resolve" takes it."""
+        """A bound of ℓ'', ∞ if there is none: then only "resolve" takes it."""
 
     @property
     def certified(self) -> bool:

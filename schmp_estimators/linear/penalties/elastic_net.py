@@ -11,7 +11,7 @@ class ElasticNet(NamedTuple):
     """λ_j|b| + ½ρ_j b².
 
     H. Zou, T. Hastie, "Regularization and variable selection via the elastic net", JRSS-B 2005, section 2: it is the
-    L1 penalty on rows that are augmented by √ρ_j, which is how its duality gap and its screening come about.
+    L1 penalty on rows that are augmented by √ρ_j, which is how its duality gap comes about.
     """
 
     strengths: PerColumn

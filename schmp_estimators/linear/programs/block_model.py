@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from schmp_estimators.linear.kernels.blocks import descend_blocks
+from schmp_estimators.linear.kernels.gram import descend_blocks
 from schmp_estimators.linear.kernels.logistic import FLAT
 from schmp_estimators.linear.penalties.base import Floats, Indices
 from schmp_estimators.linear.penalties.group import Group

@@ -1,6 +1,5 @@
 """Which program and which model a fit takes, by its loss and its schedule."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,23 +26,6 @@ _MOST_AT_HAND = 1 << 22
 #: same rows where X is at one place, and where it is not, and for any number of fits.
 _ROWS, _MULTIPLIED, _MULTIPLIED_THERE, _MOST_MULTIPLIED = 2, 64, 1000, 4096
 _OF_PENALTY = ("prox", "value", "rise", "tilt")
-#: By name: how to see whether there is what is needed, and what to give.
-_KNOWN: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
-    "derivatives": (
-        lambda loss, _: callable(getattr(loss, "derivatives", None)),
-        "a loss with a method `derivatives`",
-    ),
-    "prox": (
-        lambda _, penalty: (
-            isinstance(penalty, tuple) and all(callable(getattr(penalty, name, None)) for name in _OF_PENALTY)
-        ),
-        "a penalty that is a named tuple with methods `prox`, `value`, `rise` and `tilt`",
-    ),
-    "smoothness": (
-        lambda loss, _: 0.0 < getattr(loss, "smoothness", np.inf) < np.inf,
-        "a loss with a finite `smoothness`, the bound of its curvature",
-    ),
-}
 
 
 def choose_solver(asked: Any, size: Extent, n_fits: int, penalty: Penalty, loss: Loss) -> str:
@@ -147,22 +129,6 @@ def make_model(
     )
 
 
-def check_needs(what: str, needs: frozenset[str], loss: Loss, penalty: Penalty) -> None:
-    """Raise TypeError if a solver needs what the loss or the penalty has not.
-
-    Parameters
-    ----------
-    what : str
-        The solver, as the user knows it.
-    needs : frozenset of str
-        What it declares: "derivatives", "prox", "smoothness".
-    loss, penalty : Loss, Penalty
-    """
-    missing = [said for name, (has, said) in _KNOWN.items() if name in needs and not has(loss, penalty)]
-    if missing:
-        raise TypeError(f"{what} needs {' and '.join(missing)}; got loss={loss!r}, penalty={penalty!r}")
-
-
 def kind_of(schedule: str, loss: Loss, penalty: Penalty) -> Any:
     """Return the class of programs of a schedule, for a loss.
 
@@ -171,12 +137,18 @@ def kind_of(schedule: str, loss: Loss, penalty: Penalty) -> Any:
     TypeError
         If it needs what the loss or the penalty does not have.
     """
-    if schedule == "resolve":
-        kind: type[Resolve] = ResolveQuadratic if is_quadratic(loss) else ResolveSmooth
-    else:
-        kind = ScheduledLasso if is_quadratic(loss) else ScheduledLogistic
-    check_needs(f"schedule={schedule!r}", kind.needs, loss, penalty)
-    return kind
+    missing, resolves = [], schedule == "resolve"
+    if not callable(getattr(loss, "derivatives", None)):
+        missing.append("a loss with a method `derivatives`")
+    if not isinstance(penalty, tuple) or not all(callable(getattr(penalty, name, None)) for name in _OF_PENALTY):
+        missing.append("a penalty that is a named tuple with methods `prox`, `value`, `rise` and `tilt`")
+    if not resolves and not 0.0 < getattr(loss, "smoothness", np.inf) < np.inf:
+        missing.append("a loss with a finite `smoothness`, the bound of its curvature")
+    if missing:
+        raise TypeError(f"schedule={schedule!r} needs {' and '.join(missing)}; got loss={loss!r}, penalty={penalty!r}")
+    if is_quadratic(loss):
+        return ResolveQuadratic if resolves else ScheduledLasso
+    return ResolveSmooth if resolves else ScheduledLogistic
 
 
 def make_program(asked: Any, loss: Loss, model: Any, size: Extent, random: Any = None) -> Resolve:

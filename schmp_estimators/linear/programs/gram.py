@@ -4,15 +4,14 @@ The problem is min ½‖t − X̃β‖² + P(β) over the candidates, known thro
 neither it nor its certificate needs a pass over the data.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.gram import gram_combine, gram_passes, gram_take
-from schmp_estimators.linear.penalties.base import Penalty, compiled_for, sizes, take
-from schmp_estimators.linear.programs.certificate import gap_or_merit
+from schmp_estimators.linear.penalties.base import Penalty, compiled_for, gap_or_merit, sizes, take
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.newton import pinned_solution
 
@@ -20,7 +19,7 @@ _MEMORY = 5  # extrapolate from this many passes
 _MAX_ROUNDS = 50  # times that the active candidates are chosen anew
 _MAX_SWEEPS = 60  # groups of passes on one choice
 _POLISHED = 200  # largest support that is polished at the end
-_LARGE = 1000  # active candidates whose matrix leaves the second-level cache: it is rounded to float32
+_LARGE = 1000  # active candidates whose matrix leaves the second-level cache
 _SHRUNK = 0.7  # part of so many active candidates that is left when they are better chosen anew
 _SETTLED = 0.03  # part of the support that changes in a sweep, below which Newton steps are worth trying
 _WORTHWHILE, _MOST_FUTILE = 0.9, 2  # part of the gap that is left by a round worth its time, and how many are not
@@ -31,7 +30,7 @@ _CROSSING = 0.02  # part of the active candidates that cross zero in a Newton st
 class GramProblem:
     """A candidate set, and the point reached on it; `solve` moves the point."""
 
-    #: (k, k) float64 or float32
+    #: (k, k)
     gram: np.ndarray
     #: (k,) X̃ᵀr, kept equal to that while the point moves
     gradient: Floats
@@ -45,12 +44,9 @@ class GramProblem:
     #: multiply–adds made
     work: float = 0.0
 
-    def gap(self, chosen: Indices | slice = slice(None)) -> float:
-        """Return the duality gap on the candidates, or on the problem that holds only the chosen ones of them."""
-        whole = isinstance(chosen, slice)
-        penalty = self.penalty if whole else take(self.penalty, chosen)
-        norms = np.diagonal(self.gram)[chosen]
-        return gap_or_merit(penalty, self.coef[chosen], self.gradient[chosen], self.energy, norms)
+    def gap(self) -> float:
+        """Return the duality gap on the candidates."""
+        return gap_or_merit(self.penalty, self.coef, self.gradient, self.energy, np.diagonal(self.gram))
 
     def active(self) -> Indices:
         """Return the candidates that are in the support or violate their optimality condition."""
@@ -59,21 +55,18 @@ class GramProblem:
 
     def solve(self, target: float, newton: bool = True) -> None:
         """Move the point until the gap on the candidates is at most `target`."""
-        rounded, stubborn, futile, before = True, False, 0, np.inf
+        stubborn, futile, before = False, 0, np.inf
         for _ in range(_MAX_ROUNDS):
             active = self.active()
             if not len(active):
                 return
-            rounding = rounded and len(active) > _LARGE
-            part = _ActiveSet.of(self, active, rounded=rounding)
-            done = part.descend(0.5 * target, newton or stubborn, stubborn)
+            part = _ActiveSet.of(self, active)
+            part.descend(0.5 * target, newton or stubborn, stubborn)
             self._move(active, part.coef)
             self.work += part.work
             gap = self.gap()
             if gap <= target:
                 return
-            if rounding and done and self.gap(active) > target:
-                rounded = False  # it has hidden from descent what is left
             stubborn = part.worn_out
             futile = futile + 1 if stubborn and gap > _WORTHWHILE * before else 0
             if futile >= _MOST_FUTILE:
@@ -91,35 +84,21 @@ class GramProblem:
 
 @dataclass
 class _ActiveSet(GramProblem):
-    """The active candidates of a problem, on their own part of its Gram matrix, if need be in float32.
+    """The active candidates of a problem, on their own part of its Gram matrix."""
 
-    Descent is as fast as the memory that holds the matrix; `solve` takes the gradient from the true one afterwards.
-    """
-
-    #: the Gram matrix of the problem, and which of its rows are those here
-    source: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
-    chosen: Indices = field(default_factory=lambda: np.empty(0, np.int64))
     #: whether all sweeps have been made without reaching the target
     worn_out: bool = False
 
     @classmethod
-    def of(cls, problem: GramProblem, chosen: Indices, *, rounded: bool) -> Self:
+    def of(cls, problem: GramProblem, chosen: Indices) -> Self:
         """Return the chosen candidates of a problem."""
-        like = np.empty(1, np.float32 if rounded else problem.gram.dtype)
-        return cls(
-            gram_take(freeze(problem.gram), freeze(chosen), like),
-            problem.gradient[chosen],
-            problem.coef[chosen],
-            problem.energy,
-            take(problem.penalty, chosen),
-            source=problem.gram,
-            chosen=chosen,
-        )
+        gram, penalty = gram_take(freeze(problem.gram), freeze(chosen)), take(problem.penalty, chosen)
+        return cls(gram, problem.gradient[chosen], problem.coef[chosen], problem.energy, penalty)
 
-    def descend(self, target: float, newton: bool, stubborn: bool = False) -> bool:
+    def descend(self, target: float, newton: bool, stubborn: bool = False) -> None:
         """Alternate groups of passes with Newton steps, once the support has settled, until the gap is `target`.
 
-        Returns whether it is; not, if so many candidates have left that the others had better be taken apart.  Where
+        It ends earlier if so many candidates have left that the others had better be taken apart.  Where
         columns are all but the same, descent does not find out which of them to take: a `stubborn` one makes Newton
         steps from the beginning, however many coordinates cross zero.
         """
@@ -141,9 +120,9 @@ class _ActiveSet(GramProblem):
             gap = self.gap()
             if gap <= target:
                 self._polish(gap)
-                return True
+                return
             if len(self.active()) < _SHRUNK * len(self.coef) and len(self.coef) > _LARGE:
-                return False
+                return
             support = self.coef != 0.0
             if waiting:
                 waiting -= 1
@@ -152,7 +131,6 @@ class _ActiveSet(GramProblem):
                 second_order = bool(changed < _SETTLED and gap > 0.1 * previous_gap)
             previous_gap, previous_support = gap, support
         self.worn_out = True
-        return False
 
     def _polish(self, gap: float) -> None:
         """End on the exact minimiser of a small support, which does not depend on the way there."""
@@ -171,7 +149,7 @@ class _ActiveSet(GramProblem):
             return 0
         self.work += len(support) ** 3 // 3
         old, penalty = self.coef[support], take(self.penalty, support)
-        hessian = gram_take(freeze(self.source), freeze(self.chosen[support]), np.zeros(1))
+        hessian = gram_take(freeze(self.gram), freeze(support))
         hessian.flat[:: len(support) + 1] += penalty.ridges
         most = len(support) if stubborn else len(support) // 6
         descent = self.gradient[support] - penalty.strengths * np.sign(old) - penalty.tilt(old)

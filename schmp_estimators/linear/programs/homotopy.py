@@ -17,9 +17,10 @@ from schmp_estimators.linear.kernels.homotopy import (
     STEPS,
     SUPPORT,
     WORK,
+    Columns,
     follow_path,
 )
-from schmp_estimators.linear.kernels.working_set import N_VECTORS, Space
+from schmp_estimators.linear.kernels.working_set import N_VECTORS, Room
 from schmp_estimators.linear.penalties.base import Penalty, has_free, sizes
 from schmp_estimators.linear.programs.centred import Centred, without_free
 from schmp_estimators.linear.programs.matrix import Floats, Indices
@@ -272,15 +273,16 @@ class HomotopyProblem(ProblemAtHand):
         most: np.ndarray,
         start: Floats,
     ) -> Points:
-        data, n_columns, n_rows = self.data, len(self.data.means), self.data.columns.shape[1]
-        aims, targets = np.stack([data.aims[target], *self.shape[:2]]), np.empty((2, n_rows))
-        targets[0], energy, room = data.targets[target], self.square(target), first_room(n_columns, data.n_rows, start)
+        data, n_columns = self.data, len(self.data.means)
+        own, energy, room = data.targets[target], self.square(target), first_room(n_columns, data.n_rows, start)
+        given = data.aims[target], self.shape.factors, self.shape.ridges, self.shape.positive
+        columns = Columns(products, data.columns, own, np.empty_like(own), *given)
         if self.free is not None:
-            energy = float(data.targets[target] @ data.targets[target])
+            energy = float(own @ own)
         while True:
             coefs, records = np.zeros((len(penalties), n_columns)), np.zeros((len(penalties), 5))
-            given = products, data.columns, targets, aims, self.shape.positive, energy, np.stack([penalties, goals])
-            if follow_path(*given, part_of_step, most, make_room(room, n_columns), start, coefs, records) == len(coefs):
+            asked = energy, np.stack([penalties, goals]), part_of_step, most, start, coefs, records
+            if follow_path(columns, make_room(room, n_columns), *asked) == len(coefs):
                 break
             room = min(n_columns, 2 * room)
         fields, levels = np.ascontiguousarray(records.T), np.full(len(penalties), data.levels[target])
@@ -305,7 +307,7 @@ def first_room(n_columns: int, n_rows: int, start: Floats) -> int:
     return min(n_columns, 2 * n_rows + _ROOM + int(np.count_nonzero(start)))
 
 
-def make_room(size: int, n_columns: int) -> Space:
+def make_room(size: int, n_columns: int) -> Room:
     """Return room for a working set."""
     matrices, numbers, vectors = np.empty((2, size, size)), np.empty((2, size), np.int64), np.empty((N_VECTORS, size))
-    return Space(matrices, numbers, np.empty(n_columns, np.int64), vectors, np.empty(n_columns))
+    return Room._make([*matrices, *numbers, np.empty(n_columns, np.int64), vectors, np.empty(n_columns)])

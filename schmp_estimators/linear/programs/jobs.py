@@ -4,6 +4,7 @@ A job returns the partition with its new state and a partial result; partial res
 columns in play are x̃_j = √s⊙(x_j − x̄_j) with row weights s, means x̄ over all partitions (zeros without intercept).
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.dense import column_passes
 from schmp_estimators.linear.kernels.sparse import Columns
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for
-from schmp_estimators.linear.programs.matrix import Floats, Indices, Matrix
+from schmp_estimators.linear.programs.matrix import Floats, Indices, Matrix, stack_columns
 
 #: Squared norms from which no product that counts is rounded to few digits for being small.
 SMALLEST_NORM = float(np.finfo(float).tiny / np.finfo(float).eps)
@@ -122,8 +123,7 @@ class Start(NamedTuple):
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Slopes, float]]:
         """Return the slopes, and Σ s y² of the centred response; the state becomes the residual."""
         target = rows.target - self.mean
-        started = rows._replace(target=target, state=target)
-        moved, slopes = Advance(self.columns, self.coef, self.offset, self.scope)(started)
+        moved, slopes = Advance(self.columns, self.coef, self.offset, self.scope, True)(rows._replace(target=target))
         return moved, (slopes, float(rows.weigh(target) @ target))
 
 
@@ -136,27 +136,17 @@ class Advance(NamedTuple):
     offset: float
     #: columns of the gradient, ascending; None for all
     scope: Indices | None
+    #: whether to compute the residual anew, `change` being the coefficients
+    anew: bool = False
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, Slopes]:
         """Return Σ s r², Σ s r and the gradient over the scope."""
-        residual = rows.state
+        residual = rows.target if self.anew else rows.state
         if len(self.columns):
             residual = residual - rows.matrix.combine(self.columns, self.change) + self.offset
         weighed = rows.weigh(residual)
         gradient = rows.matrix.gradient(weighed, self.scope)
         return rows._replace(state=residual), Slopes(float(residual @ weighed), float(weighed.sum()), gradient)
-
-
-class Refresh(NamedTuple):
-    """Compute the residual anew from the response."""
-
-    columns: Indices
-    coef: Floats
-    offset: float
-
-    def __call__(self, rows: RowPartition) -> tuple[RowPartition, Slopes]:
-        """Return the slopes over all columns."""
-        return Advance(self.columns, self.coef, self.offset, None)(rows._replace(state=rows.target))
 
 
 class Explore(NamedTuple):
@@ -218,6 +208,14 @@ class Gather(NamedTuple):
 
     columns: Indices
 
-    def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Columns, Floats, Floats]]:
-        """Return the columns of this partition, s⊙r and s; these are stacked, not summed."""
-        return rows, (rows.matrix.take_sparse(self.columns), rows.weigh(rows.state), rows.weights)
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Columns, Floats, Floats, Floats]]:
+        """Return the columns of this partition, its state, y and s; these are stacked, not summed."""
+        return rows, (rows.matrix.take_sparse(self.columns), rows.state, rows.target, rows.weights)
+
+
+def stacked(answers: Sequence[tuple[Columns, Floats, Floats, Floats]]) -> tuple[Columns, Floats, Floats, Floats]:
+    """Return what `Gather` has brought of all partitions, one below the other."""
+    parts, *vectors = zip(*answers, strict=True)
+    offsets = np.cumsum([0, *map(len, vectors[0])]).tolist()
+    state, target, weights = (np.concatenate(one) for one in vectors)
+    return stack_columns(list(parts), offsets[:-1]), state, target, weights

@@ -1,4 +1,4 @@
-"""What the coordinator of an L1-penalised fit holds, and what all its programs share: screening and selection."""
+"""What the coordinator of an L1-penalised fit holds, and what all its programs share: which columns are looked at."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -67,7 +67,7 @@ class Candidates:
 STATE = (
     "tolerance", "level", "total_weight", "null_objective", "objective", "energy", "touched", "balance", "damping",
     "gap", "best_dual", "scope_dual", "scope_goal", "n_iter", "stalled", "doubts", "scope_steps", "step_backs",
-    "steepness", "provisional", "fell_short", "coef", "means", "norms", "shifts", "dropped", "scope", "seconds",
+    "steepness", "fell_short", "coef", "means", "norms", "shifts", "dropped", "scope", "seconds",
 )  # fmt: skip
 
 
@@ -110,10 +110,8 @@ class Model:
     eps: float = float(np.finfo(np.float64).eps)
     #: objective at zero coefficients
     null_objective: float = 0.0
-    #: columns not yet screened out, ascending; None for all
+    #: columns that are looked at, ascending, a guess that must be verified on all columns; None for all
     scope: Indices | None = None
-    #: whether the scope was guessed, and the solution must be verified on all columns
-    provisional: bool = False
     #: best dual value on a guessed scope, which bounds only the problem on that scope
     scope_dual: float = -np.inf
     #: steps made on a guessed scope
@@ -172,16 +170,21 @@ class Model:
             self.coef = np.zeros_like(sums)
 
     @property
+    def provisional(self) -> bool:
+        """Whether the certificate is that of a guessed scope."""
+        return self.scope is not None
+
+    @property
     def n_columns(self) -> int:
         """Number of columns of X."""
         return len(self.norms)
 
     def scope_columns(self) -> Indices:
-        """Return the columns not yet screened out."""
+        """Return the columns that are looked at."""
         return np.arange(self.n_columns) if self.scope is None else self.scope
 
     def scope_penalty(self) -> Penalty:
-        """Return the penalty of the columns not yet screened out."""
+        """Return the penalty of the columns that are looked at."""
         return self.penalty if self.scope is None else take(self.penalty, self.scope)
 
     def stay(self) -> NDArray[np.bool_]:
@@ -261,7 +264,7 @@ class Model:
         """Forget how an earlier penalty ended."""
         self.best_dual, self.n_iter, self.stalled, self.doubts = -np.inf, 0, 0, 0
         self.fell_short = False
-        self.open_scope()
+        self.scope = None
 
     def doubt(self) -> bool:
         """Return whether the gap contradicts itself, so that the point has to be computed anew; forgets the bound."""
@@ -269,7 +272,7 @@ class Model:
             return False
         self.doubts += 1
         self.best_dual = -np.inf
-        self.open_scope()
+        self.scope = None
         return True
 
     def finish(self) -> bool:
@@ -279,7 +282,7 @@ class Model:
         if np.array_equal(returned, self.coef):
             return False
         self.coef = returned
-        self.open_scope()
+        self.scope = None
         return True
 
     def state(self) -> dict[str, Any]:
@@ -298,12 +301,8 @@ class Model:
 
     def guess_scope(self, columns: Indices, goal: float) -> None:
         """Look at `columns` only, ascending, until the gap of the problem on them is at most `goal`."""
-        self.scope, self.provisional, self.scope_steps = columns, True, 0
+        self.scope, self.scope_steps = columns, 0
         self.scope_dual, self.scope_goal = -np.inf, goal
-
-    def open_scope(self) -> None:
-        """Look at all columns again."""
-        self.scope, self.provisional = None, False
 
     def must_verify(self) -> bool:
         """Return whether the solution on a guessed scope is to be certified on all columns now."""
@@ -331,22 +330,6 @@ class Model:
         else:
             return gradient
         return gradient[likely]
-
-    def screen(self, gradient: Floats, scale: float, radius: float) -> Floats:
-        """Drop columns that a sphere of `radius` around the dual point proves zero; returns the kept gradient.
-
-        Gap-safe rule: drop j when |x_jᵀθ| + ‖x_j‖·radius/λ_j < 1 with θ = scale·r/λ_j.  Ndiaye, Fercoq, Gramfort and
-        Salmon, "Gap safe screening rules for sparsity enforcing penalties", JMLR 2017, section 3.
-        """
-        columns, penalty = self.scope_columns(), self.scope_penalty()
-        with np.errstate(divide="ignore", invalid="ignore"):
-            distances = np.sqrt(self.norms[columns] + penalty.ridges) * (radius / penalty.strengths)
-            reach = sizes(penalty, gradient) * (scale / penalty.strengths) + distances
-        keep = ~(reach < 1.0) | self.stay()
-        if np.count_nonzero(keep) < 0.9 * len(keep):
-            self.scope = columns[keep]
-            return gradient[keep]
-        return gradient
 
     def violators(self, gradient: Floats, among: np.ndarray, most: int) -> tuple[Indices, int]:
         """Return positions in the scope of the worst violators, at most `most`, and the number of all violators.

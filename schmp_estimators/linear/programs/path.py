@@ -11,7 +11,7 @@ from schmp_estimators.linear.penalties.base import Penalty, of_strength
 from schmp_estimators.linear.programs.choose import make_model, make_program
 from schmp_estimators.linear.programs.homotopy import Points
 from schmp_estimators.linear.programs.input import Extent
-from schmp_estimators.linear.programs.matrix import Floats, Indices
+from schmp_estimators.linear.programs.matrix import Floats
 from schmp_estimators.linear.programs.smooth_point import multiple_of
 
 #: A penalty above which every solution is zero.
@@ -60,20 +60,6 @@ def asking(steps: Steps, of: Callable[[Any], Any] = as_it_is) -> Steps:
                 answer = [one for one in (yield of(step)) if one is not None]
 
 
-class Solved(NamedTuple):
-    """The solution for a penalty."""
-
-    support: Indices
-    #: of the support
-    coef: Floats
-    #: of columns less what has been taken from them
-    level: float
-    gap: float
-    objective: float
-    steps: int
-    work: float
-
-
 def is_saturated(loss: float, null: float, most: float) -> bool:
     """Return whether a part `most` below 1 of a loss is explained."""
     return most < 1.0 and loss <= (1.0 - most) * null
@@ -110,9 +96,10 @@ class Path:
         self.model = make_model(asked, asked.loss, asked.penalty.scaled(_ABOVE_ALL), size, n_partitions)
         self.model.per_column = 0.0
         self._program = make_program(asked, asked.loss, self.model, size)
-        #: penalties, solutions, and the smallest penalty whose solution is zero
+        #: penalties, coefficients, the rest of solutions, see `Points`, and the smallest penalty whose solution is zero
         self.penalties: Sequence[float] = ()
-        self.found = list[Solved]()
+        self.coefs = np.empty((0, 0))
+        self.found = list[tuple[float, ...]]()
         self.largest = 0.0
 
     def __call__(self, state: None = None) -> Steps:
@@ -123,8 +110,10 @@ class Path:
         gradient = np.where(model.norms > 0.0, model.full_gradient - model.balance * model.means, 0.0)
         self.largest, null = multiple_of(self.asked.penalty, gradient), model.objective
         self.penalties = self._ahead(self.largest, model.total_weight)
-        for strength in self.penalties:
+        self.coefs = np.zeros((len(self.penalties), model.n_columns))
+        for strength, coef in zip(self.penalties, self.coefs, strict=True):
             yield from self._go_to(strength)
+            coef[:] = model.coef
             loss = model.objective - model.penalty.value(model.coef)
             if (yield Report({})) or is_saturated(loss, null, self._most):
                 break
@@ -136,13 +125,8 @@ class Path:
 
     def points(self) -> Points:
         """Return the solutions."""
-        coefs = np.zeros((len(self.found), self.model.n_columns))
-        for coef, (support, values, *_) in zip(coefs, self.found, strict=True):
-            coef[support] = values
-        fields = [np.array(field) for field in list(zip(*self.found, strict=True))[2:]]
-        levels, gaps, objectives, steps, work = fields
-        support = np.count_nonzero(coefs, axis=1)
-        return Points(np.array(self.penalties[: len(coefs)]), coefs, levels, gaps, objectives, steps, work, support)
+        fields, count = np.array(self.found).T, len(self.found)
+        return Points(np.array(self.penalties[:count]), self.coefs[:count], *fields)
 
     def _go_to(self, strength: float) -> Steps:
         """Solve for a penalty, closer than to the tolerance where the solution before is near it."""
@@ -154,6 +138,5 @@ class Path:
         model.tolerance, model.max_iter = tolerance, max_iter
         if not model.gap <= tolerance and max_iter > _MOST_STEPS:
             yield from asking(self._program.restart(penalty), self._of)
-        support = np.flatnonzero(model.coef)
-        end = model.gap, model.objective, model.n_iter, model.touched - work
-        self.found.append(Solved(support, model.coef[support], model.shifted_intercept, *end))
+        end = model.gap, model.objective, model.n_iter, model.touched - work, float(np.count_nonzero(model.coef))
+        self.found.append((model.shifted_intercept, *end))

@@ -2,8 +2,8 @@
 
 Objective ½ Σ s_i (y_i − b − x_iᵀβ)² + P(β) with row weights s; the Lasso has P(β) = λ‖β‖₁, λ = α·Σs.  One outer step:
 
-    update      move the residual slices, partial gradients over the screened columns, scalars
-    aggregate   duality gap; gap-safe screening; the worst violators join the candidates
+    update      move the residual slices, partial gradients over the likely columns, scalars
+    aggregate   duality gap; the worst violators join the candidates
     update      partial Gram matrix of the new candidates (dense), or the columns of the working set (sparse)
     aggregate   resolve: solve the candidate set, send the change of its coefficients
 
@@ -20,14 +20,13 @@ from schmp_estimators.core.engine.dynamic import Steps, Sum
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.sparse import Quadratic
-from schmp_estimators.linear.penalties.base import Penalty, take
+from schmp_estimators.linear.penalties.base import Penalty, dual_scale, duality_gap, gap_or_merit, merit, take
 from schmp_estimators.linear.programs import jobs
-from schmp_estimators.linear.programs.certificate import dual_scale, duality_gap, gap_or_merit, merit
-from schmp_estimators.linear.programs.matrix import Floats, Indices, stack_columns
+from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.model import LAST_BITS, NO_CHANGE, NO_COLUMNS, Model
 from schmp_estimators.linear.programs.offsets import centre, check_small
 from schmp_estimators.linear.programs.residual import ResidualProblem, ridges_of
-from schmp_estimators.linear.programs.resolve import Resolve, Seen, ToPoint
+from schmp_estimators.linear.programs.resolve import Resolve, ToPoint
 from schmp_estimators.linear.programs.unpenalised import Unpenalised
 
 #: A Gram matrix of more candidates than this takes longer to fill than descent on the residual takes.
@@ -94,9 +93,8 @@ class ResolveQuadratic(Resolve):
         """Compute the residual of the present coefficients anew."""
         support = np.flatnonzero(self.model.coef)
         coef = self.model.coef[support]
-        return (
-            yield from self._look((yield Sum(jobs.Refresh(support, coef, float(self.model.means[support] @ coef)))))
-        )
+        advance = jobs.Advance(support, coef, float(self.model.means[support] @ coef), None, anew=True)
+        return (yield from self._look((yield Sum(advance))))
 
     def verify(self) -> ToPoint:
         """Look at the present point again, on all columns."""
@@ -119,7 +117,7 @@ class ResolveQuadratic(Resolve):
             slopes = yield from self.unpenalised.project(self.model, slopes)
         return self._certify(slopes)
 
-    def _certify(self, slopes: jobs.Slopes) -> Seen:
+    def _certify(self, slopes: jobs.Slopes) -> Floats:
         model = self.model
         columns = model.scope_columns()
         gradient = slopes.gradient - slopes.balance * model.means[columns]
@@ -130,22 +128,19 @@ class ResolveQuadratic(Resolve):
         coef, penalty = model.coef[columns], model.scope_penalty()
         objective = 0.5 * slopes.energy + penalty.value(coef)
         if not model.certified:
-            model.certify(objective, merit(penalty, coef, gradient, model.norms[columns]))
-            return Seen(gradient, 1.0, np.inf)
-        scale = dual_scale(penalty, coef, gradient)
-        gap = duality_gap(penalty, coef, gradient, slopes.energy, scale)
-        if self.rounded and self.unpenalised is not None:
+            gap = merit(penalty, coef, gradient, model.norms[columns])
+        elif self.rounded and self.unpenalised is not None:
             gap = np.inf  # the best bound so far holds, but this point gives none
+        else:
+            scale = dual_scale(penalty, coef, gradient)
+            gap = duality_gap(penalty, coef, gradient, slopes.energy, scale)
         model.certify(objective, gap)
-        return Seen(gradient, scale, gap)
+        return gradient
 
-    def step(self, seen: Seen) -> ToPoint:
-        """Screen columns, choose candidates, solve for them, and move."""
+    def step(self, gradient: Floats) -> ToPoint:
+        """Choose candidates, solve for them, and move."""
         model = self.model
         model.n_iter += 1
-        gradient = seen.gradient
-        if seen.slack < np.inf:
-            gradient = model.screen(gradient, seen.scale, np.sqrt(max(2.0 * seen.slack, 0.0)))
         if not self.sparse:
             gradient = model.look_at_likely(gradient, model.candidates.columns, _CHECKED)
         known = max(len(model.candidates), int(np.count_nonzero(model.coef)))
@@ -218,27 +213,25 @@ class ResolveQuadratic(Resolve):
     def _solve_on_residual(self, gradient: Floats) -> _Solved:
         """Solve for the support and the worst violators, on the rows of all partitions."""
         model = self.model
-        columns = model.scope_columns()
-        outside = model.coef[columns] == 0.0
-        support = len(columns) - int(np.count_nonzero(outside))
+        scope = model.scope_columns()
+        outside = model.coef[scope] == 0.0
+        support = len(scope) - int(np.count_nonzero(outside))
         most = max(1000, model.n_columns // 4, support)
         worst, n_violators = model.worst_and_near(gradient, outside, most)
-        chosen = np.sort(np.concatenate([columns[~outside], columns[worst]]))
+        chosen = np.sort(np.concatenate([scope[~outside], scope[worst]]))
         complete = n_violators <= 0.02 * max(50, int(np.count_nonzero(model.coef)))
         goal = 0.5 * model.tolerance
         if n_violators and 0.3 * model.gap >= 10.0 * model.tolerance:
             goal = max((0.01 if complete else 0.3) * model.gap, goal)
         elif not n_violators:
             goal = min(0.3 * model.gap, goal)
-        parts, residuals, weights = zip(*(yield jobs.Gather(chosen)), strict=True)
-        offsets = np.cumsum([0] + [len(part) for part in residuals]).tolist()
-        row_weights = np.concatenate(weights)
+        columns, residual, _, row_weights = jobs.stacked((yield jobs.Gather(chosen)))
         means, norms, penalty = model.means[chosen], model.norms[chosen], take(model.penalty, chosen)
         problem = ResidualProblem(
-            stack_columns(list(parts), offsets[:-1]),
+            columns,
             freeze(Quadratic(norms, means, means * model.total_weight, row_weights, ridges_of(penalty, len(chosen)))),
             model.coef[chosen],
-            np.concatenate(residuals),
+            residual * row_weights if len(row_weights) else residual,
             penalty,
         )
 

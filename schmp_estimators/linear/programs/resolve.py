@@ -1,8 +1,8 @@
-"""The one outer loop of L1 programs, as a coroutine: certify the point, screen columns, choose some, solve for them."""
+"""The one outer loop of L1 programs, as a coroutine: certify the point, choose columns, solve for them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -15,19 +15,8 @@ from schmp_estimators.linear.programs.model import Model, least_with_this_soluti
 _LEAST = 1e-12
 
 
-class Seen(NamedTuple):
-    """What the certificate of the present point has seen."""
-
-    #: gradient over the columns in the scope
-    gradient: Floats
-    #: of the dual point, see `dual_scale`
-    scale: float
-    #: objective less that of the dual point
-    slack: float
-
-
-#: Steps that end at a certified point.
-ToPoint = Generator[Any, Any, Seen]
+#: Steps that end at a certified point, with the gradient over the columns in the scope.
+ToPoint = Generator[Any, Any, Floats]
 
 
 class Resolve(ABC):
@@ -37,8 +26,6 @@ class Resolve(ABC):
     """
 
     saves = dict
-    #: what the solver needs of loss and penalty, see `check_needs`
-    needs = frozenset({"derivatives", "prox"})
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -63,11 +50,11 @@ class Resolve(ABC):
 
     def widen(self) -> ToPoint:
         """Certify on all columns a point that was found on a guessed scope."""
-        self.model.open_scope()
+        self.model.scope = None
         return (yield from self.verify())
 
     @abstractmethod
-    def step(self, seen: Seen) -> ToPoint:
+    def step(self, gradient: Floats) -> ToPoint:
         """Make an outer step."""
 
     def count(self) -> int:
@@ -79,7 +66,7 @@ class Resolve(ABC):
         return self.model.exhausted
 
     def state(self) -> dict[str, Any]:
-        """Return what is to be saved besides the model and what its certificate has seen."""
+        """Return what is to be saved besides the model and its gradient."""
         return {}
 
     def recover(self, state: Mapping[str, Any]) -> Steps:
@@ -93,7 +80,7 @@ class Resolve(ABC):
         else:
             self.model.restore(state["model"])
             yield from self.recover(state)
-            yield from self.go_on_from(state["seen"], told=True)
+            yield from self.go_on_from(state["gradient"], told=True)
 
     def restart(self, penalty: Penalty, part: float | None = None) -> Steps:
         """Go on from the present solution with another penalty; columns the strong rule discards are left for later.
@@ -104,33 +91,33 @@ class Resolve(ABC):
         model = self.model
         previous, model.penalty = model.penalty, penalty
         model.begin_again()
-        seen = yield from self.begin_again(previous)
+        gradient = yield from self.begin_again(previous)
         if part is not None:
             model.tolerance = min(model.tolerance, max(part * model.gap, _LEAST * model.null_objective))
-        found = sizes(penalty, seen.gradient)
+        found = sizes(penalty, gradient)
         before = least_with_this_solution(previous.strengths, found)
         strong = (found >= 2.0 * penalty.strengths - before) | model.stay()
         if np.max(before - penalty.strengths) > 0.0 and not strong.all():
             model.guess_scope(np.flatnonzero(strong), model.tolerance)
-            seen = seen._replace(gradient=seen.gradient[model.scope])
-        yield from self.go_on_from(seen)
+            gradient = gradient[model.scope]
+        yield from self.go_on_from(gradient)
 
-    def go_on_from(self, seen: Seen, told: bool = False) -> Steps:
+    def go_on_from(self, gradient: Floats, told: bool = False) -> Steps:
         """Make outer steps from a certified point, until the gap is small enough or there is nothing left to try."""
         model = self.model
-        stop = False if told else (yield from self._tell(seen))
+        stop = False if told else (yield from self._tell(gradient))
         while True:
             # what a fit does at its max_iter a longer one does not, and that is to go on from the state before
             kept = model.n_iter < model.max_iter
             if not stop and model.must_verify():
-                seen = yield from self.widen()
+                gradient = yield from self.widen()
             elif not stop and model.doubt():
-                seen = yield from self.refresh()
+                gradient = yield from self.refresh()
             elif self._ends(stop):
                 break
             else:
-                seen = yield from self.step(seen)
-            stop = yield from self._tell(seen, kept)
+                gradient = yield from self.step(gradient)
+            stop = yield from self._tell(gradient, kept)
         if model.finish():
             self.rounded = True
             yield from self.refresh()
@@ -142,11 +129,11 @@ class Resolve(ABC):
         self.model.n_iter = self.count()
         return self.exhausted()
 
-    def _tell(self, seen: Seen, kept: bool = True) -> Generator[Any, Any, bool]:
+    def _tell(self, gradient: Floats, kept: bool = True) -> Generator[Any, Any, bool]:
         """Report the certificate, and let the fit be left; returns whether it is to end."""
         model = self.model
         stop: bool = yield Report(model.history[-1])
-        if kept and np.isfinite(model.objective) and np.isfinite(seen.gradient).all():
+        if kept and np.isfinite(model.objective) and np.isfinite(gradient).all():
             last = stop or (model.converged and not model.provisional) or self.exhausted()
-            yield Save({"model": model.state(), "seen": seen, **self.state()}, last)
+            yield Save({"model": model.state(), "gradient": gradient, **self.state()}, last)
         return stop

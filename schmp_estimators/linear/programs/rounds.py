@@ -25,7 +25,7 @@ from schmp_estimators.linear.programs.jobs import Advance, RowPartition
 from schmp_estimators.linear.programs.matrix import Floats, Indices, SparseByColumns
 from schmp_estimators.linear.programs.model import Model
 from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
-from schmp_estimators.linear.programs.resolve import Resolve, Seen, ToPoint
+from schmp_estimators.linear.programs.resolve import Resolve, ToPoint
 from schmp_estimators.linear.programs.smooth import ResolveSmooth
 
 #: The objective may rise to this multiple of its value at zero before a fit counts as diverging.
@@ -100,7 +100,6 @@ class Rounds:
 class _Scheduled(Resolve):
     """Overlapping rounds between certificates; mixed into the program that certifies."""
 
-    needs = frozenset({"derivatives", "prox", "smoothness"})
     #: None for squared loss
     loss: Loss | None = None
 
@@ -161,11 +160,11 @@ class _Scheduled(Resolve):
             found = _correlations(model, job.check, products)
         rounds.schedule.answer(job.check, found)
 
-    def step(self, seen: Seen) -> ToPoint:
+    def step(self, gradient: Floats) -> ToPoint:
         """Make rounds until it is time for a certificate."""
         model, rounds = self.model, self.rounds
         rounds.known[:] = model.coef  # columns without penalty have moved with the certificate, here and there
-        rounds.schedule.sampler.refresh(self._steps(model, np.arange(model.n_columns), seen.gradient))
+        rounds.schedule.sampler.refresh(self._steps(model, np.arange(model.n_columns), gradient))
         rounds.left = max(10, model.n_columns // (2 * rounds.schedule.n_parallel))
         yield Overlapping(self, model, self.pipeline_depth)
         return (yield from self._end_rounds(*rounds.take_pending(model)))

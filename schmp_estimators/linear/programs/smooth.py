@@ -5,8 +5,8 @@ intercept b is not penalised and is solved to optimality before every certificat
 there, bounds only if it adds up to zero.  One outer step:
 
     update      move the decision values; loss and its derivatives in b             (repeated until b is optimal)
-    update      partial gradient over the screened columns; dual objective
-    aggregate   duality gap; gap-safe screening; working set = support and worst violators
+    update      partial gradient over the likely columns; dual objective
+    aggregate   duality gap; working set = support and worst violators
     update      Gram matrix weighted by the curvature (dense), or the columns of the working set (sparse)
     aggregate   solve the quadratic model; send the change, halved later if the objective should rise
 """
@@ -20,26 +20,28 @@ import numpy as np
 from schmp_estimators.core.engine.dynamic import Steps, Sum
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.linear.kernels.logistic import FLAT
-from schmp_estimators.linear.losses.base import Descends, Level, Loss, Starts, steepness
-from schmp_estimators.linear.penalties.base import Penalty, take, weigh
-from schmp_estimators.linear.programs import smooth_descent as descents
+from schmp_estimators.linear.losses.base import Level, Loss, Starts, steepness
+from schmp_estimators.linear.penalties.base import Penalty, dual_scale, merit, take, weigh
 from schmp_estimators.linear.programs import smooth_jobs as jobs
-from schmp_estimators.linear.programs.certificate import dual_scale, merit
 from schmp_estimators.linear.programs.gram import GramProblem
-from schmp_estimators.linear.programs.matrix import Floats, Indices, stack_columns
+from schmp_estimators.linear.programs.jobs import Gather, stacked
+from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.model import NO_CHANGE, NO_COLUMNS, Model
 from schmp_estimators.linear.programs.offsets import centre, check_small
 from schmp_estimators.linear.programs.residual import Pace
-from schmp_estimators.linear.programs.resolve import Resolve, Seen, ToPoint
+from schmp_estimators.linear.programs.resolve import Resolve, ToPoint
 from schmp_estimators.linear.programs.smooth_point import (
     LEVEL_ROUNDING,
     LEVEL_TOLERANCE,
     MOST_HALVINGS,
     Bracket,
+    Descend,
     Point,
     damped,
+    descent_of,
     level_tolerance,
-    multiple_of,
+    sparse_descent_of,
+    suits,
 )
 from schmp_estimators.linear.programs.unpenalised import Span, find_span
 
@@ -51,11 +53,8 @@ _RISE = 1e-11  # part by which the objective may rise where no step lowers it: t
 _MOST_STEP_BACKS = 2
 #: Newton steps on the columns without penalty, and the largest of them in units of the decision value
 _MOST_NEWTON_STEPS, _LONGEST = 50, 5.0
-#: Newton steps on the support alone after a change of the penalty, and the part of the merit that they are to leave
-_MOST_ALONG, _LEFT_ALONG = 5, 0.01
 #: Newton steps on a sparse working set, and the part of the merit to leave: if it holds all violators, and if some
 _ON_ALL, _ON_SOME = (8, 0.03), (2, 0.3)
-_OF_GAP = 1e-3  # part of the gap that steps in a kernel are to leave where the set is going to grow
 _MOST_CANDIDATES = 6000  # on one Gram matrix
 _CHECKED = 1e-3  # part of the gap at which a guess is verified on all columns
 
@@ -91,9 +90,6 @@ class ResolveSmooth(Resolve):
         self.loss = loss
         model.certified = loss.certified and model.penalty.certified
         self.sparse = sparse
-        #: whether the next step is to be on the support alone: for another penalty most columns outside violate their
-        #: condition, few of which still do when the support has followed; those few need not be found among the many
-        self.along = False
         #: the columns without penalty, and what is left of the slopes along their directions
         self.unpenalised: Span | None = None
         self.unsettled = NO_CHANGE
@@ -143,7 +139,6 @@ class ResolveSmooth(Resolve):
         check_small(model, self.loss.smoothness)
         model.step_backs = 0
         model.pace.relax()
-        self.along = self.sparse and model.pace.toil > 0.0 and bool(model.coef.any())
         objective = model.objective + model.penalty.value(model.coef) - previous.value(model.coef)
         if model.full_gradient is None:
             return (yield from self._look(objective))
@@ -157,48 +152,41 @@ class ResolveSmooth(Resolve):
         """Look at the present point again, on all columns."""
         return (yield from self._look(self.model.objective))
 
-    def step(self, seen: Seen) -> ToPoint:
-        """Screen columns, choose the working set, solve the quadratic model on it, and move."""
+    def step(self, gradient: Floats) -> ToPoint:
+        """Choose the working set, solve the quadratic model on it, and move."""
         model = self.model
         model.n_iter += 1
-        gradient = seen.gradient
-        if seen.slack < np.inf:
-            # the dual is 1/smoothness-strongly concave in the norm weighted by 1/s
-            gradient = model.screen(gradient, seen.scale, np.sqrt(2.0 * self.loss.smoothness * max(seen.slack, 0.0)))
         if not self.sparse:
             gradient = model.look_at_likely(gradient, NO_COLUMNS, _CHECKED)
         columns = model.scope_columns()
         outside = model.coef[columns] == 0.0
         support = len(columns) - int(np.count_nonzero(outside))
         kept = model.coef.copy(), model.level
-        if self.along:
-            self.along, model.pace.second_order, chosen = False, True, columns[~outside]
-            change = yield from self._solve_on_residual(chosen, gradient, 0, _MOST_ALONG, _LEFT_ALONG)
-        elif self.sparse and (steps := descents.sparse_descent_of(model, self.loss, gradient)) is not None:
+        if self.sparse and (steps := sparse_descent_of(model, self.loss, gradient)) is not None:
             return (yield from self._descend(steps, kept))
         else:
             smaller, descends = min(model.n_rows, model.n_columns), False
             first, many = max(100, smaller // 10), smaller // 2
             if self.sparse:
-                first = model.n_columns if descents.is_small(model) else 2000
-            elif descends := descents.suits(self.loss, model, max(many, support)):
+                first = 2000
+            elif descends := suits(self.loss, model, max(many, support)):
                 first = many
             choose = model.worst_and_near if self.sparse else model.violators
             worst, n_violators = choose(gradient, outside, max(first, support))
             chosen = np.sort(np.concatenate([columns[~outside], columns[worst]]))
             complete = n_violators <= len(worst)
-            descent = descents.descent_of(model, self.loss, chosen, gradient, complete) if descends else None
+            descent = descent_of(model, self.loss, chosen, gradient, complete) if descends else None
             if descent is not None:
                 return (yield from self._descend(descent, kept))
             if self.sparse or len(chosen) > _MOST_CANDIDATES:
                 effort = _ON_ALL if complete else _ON_SOME
-                change = yield from self._solve_on_residual(chosen, gradient, n_violators, *effort)
+                change = yield from self._solve_on_residual(chosen, n_violators, *effort)
             else:
                 change = yield from self._solve_on_gram(chosen, gradient)
         moved = np.flatnonzero(change)
         return (yield from self._look((yield from self._move(chosen[moved], change[moved], kept))))
 
-    def _descend(self, descent: descents.Descend | descents.DescendSparse, kept: tuple[Floats, float]) -> ToPoint:
+    def _descend(self, descent: Descend, kept: tuple[Floats, float]) -> ToPoint:
         """Make steps by descent, for the last time if they are slow or have come to nothing."""
         model, gap = self.model, self.model.gap
         [found] = yield descent
@@ -207,10 +195,10 @@ class ResolveSmooth(Resolve):
         moved = np.flatnonzero(change)
         objective = yield from self._move(descent.columns[moved], change[moved], kept)
         if model.provisional and found.arrived and descent.goal <= model.tolerance:
-            model.open_scope()  # the columns that were guessed need no look of their own
-        seen = yield from self._look(objective)
+            model.scope = None  # the columns that were guessed need no look of their own
+        gradient = yield from self._look(objective)
         model.pace.second_order = found.hard or not model.gap < 0.5 * gap
-        return seen
+        return gradient
 
     def exhausted(self) -> bool:
         """Return whether there is nothing left to try."""
@@ -312,7 +300,7 @@ class ResolveSmooth(Resolve):
         if not model.certified:
             norms = model.steepness * model.norms[model.scope_columns()]
             model.certify(objective, merit(penalty, coef, gradient, norms))
-            return Seen(gradient, 1.0, np.inf)
+            return gradient
         scale = dual_scale(penalty, coef, gradient)
         dual = yield Sum(jobs.Dual(self.loss, model.level, scale))
         dual -= 0.5 * scale**2 * weigh(penalty.ridges, coef * coef)
@@ -324,9 +312,8 @@ class ResolveSmooth(Resolve):
             present = self.unpenalised.coordinates(model.coef[self.unpenalised.columns])
             dual -= 2.0 * float(self.unsettled @ (length + np.abs(present)))
             settled &= not self.rounded and bool((self.unsettled <= _SETTLED * length).all())
-        slack = objective - dual if settled else np.inf
-        model.certify(objective, slack)
-        return Seen(gradient, scale, slack)
+        model.certify(objective, objective - dual if settled else np.inf)
+        return gradient
 
     def _solve_on_gram(self, chosen: Indices, scoped: Floats) -> _Solved:
         """Solve the quadratic model on its Gram matrix, the intercept eliminated."""
@@ -337,7 +324,7 @@ class ResolveSmooth(Resolve):
         means = weighted_sums / total
         if model.fit_intercept:
             raw = np.diagonal(gram).copy()
-            gram = gram - np.outer(weighted_sums, means).astype(gram.dtype)
+            gram = gram - np.outer(weighted_sums, means)
             # a column that is constant where the loss is curved can still go to zero
             np.fill_diagonal(gram, np.maximum(np.diagonal(gram), FLAT * raw))
         gradient = np.zeros(model.n_columns)
@@ -350,35 +337,14 @@ class ResolveSmooth(Resolve):
         model.level -= float((means + model.means[chosen]) @ change) if model.fit_intercept else 0.0
         return change
 
-    def _solve_on_residual(self, chosen: Indices, scoped: Floats, n_violators: int, most: int, left: float) -> _Solved:
+    def _solve_on_residual(self, chosen: Indices, n_violators: int, most: int, left: float) -> _Solved:
         """Make up to `most` proximal Newton steps on the working set until `left` of the merit is, all rows at hand."""
         model = self.model
-        parts, decisions, labels, weights = zip(*(yield jobs.Gather(chosen)), strict=True)
-        offsets = np.cumsum([0] + [len(part) for part in decisions]).tolist()
-        columns = stack_columns(list(parts), offsets[:-1])
-        rows = np.concatenate(decisions), np.concatenate(labels), np.concatenate(weights)
-        point = Point(self.loss, columns, *rows, model.coef[chosen])
+        point = Point(self.loss, *stacked((yield Gather(chosen))), model.coef[chosen])
         point.level, point.fit_intercept, point.penalty = model.level, model.fit_intercept, take(model.penalty, chosen)
         complete = n_violators <= 0.05 * max(50, int(np.count_nonzero(model.coef)))
         point.damping = model.damping
-        if not self._solve_in_kernel(point, chosen, scoped, complete):
-            point.solve(model.pace, left, 0.02 * model.tolerance, complete, most)
+        point.solve(model.pace, left, 0.02 * model.tolerance, complete, most)
         model.touched += point.visited * model.n_rows
         model.level, model.damping = point.level, point.damping
         return point.coef - model.coef[chosen]
-
-    def _solve_in_kernel(self, point: Point, chosen: Indices, scoped: Floats, complete: bool) -> bool:
-        """Do as `_solve_on_residual` by first-order models in a kernel, if X is small; returns whether that will do."""
-        model, loss = self.model, self.loss
-        suits = descents.is_small(model) and not model.pace.second_order and not model.damping
-        if not (suits and isinstance(loss, Descends)):
-            return False
-        goal = descents.OF_TOLERANCE * model.tolerance
-        from_zero = model.penalty.certified and not model.coef.any()
-        highest = multiple_of(model.scope_penalty(), scoped) if from_zero else 0.0
-        goal = goal if complete else max(_OF_GAP * model.gap, goal)
-        gradient = scoped[np.searchsorted(model.scope_columns(), chosen)]
-        if not point.descend(loss, gradient, NO_COLUMNS, highest, goal, descents.MOST_STEPS).hard:
-            return True
-        model.pace.second_order = model.penalty.certified
-        return model.pace.second_order and not complete  # a better set is cheaper

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schmp_estimators.linear.kernels.sparse import Columns
 from schmp_estimators.linear.losses.base import Derivatives, Level, Loss
 from schmp_estimators.linear.programs.jobs import RowPartition
 from schmp_estimators.linear.programs.matrix import Floats, Indices, Matrix, dense_rows, is_dense
@@ -104,7 +103,7 @@ class WeightedGram(NamedTuple):
     least: float
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Floats, Floats, float, float]]:
-        """Return XᵀWX, Σ w x, Σ w, Σ slope²/w over columns less their means; large matrices in float32."""
+        """Return XᵀWX, Σ w x, Σ w, Σ slope²/w over columns less their means."""
         rows, (_, slope, curvature) = derive(self.loss, rows, self.intercept)
         curvature = np.maximum(np.maximum(curvature, 1e-12), rows.weigh(np.full(len(slope), self.least)))
         means = self.means[self.columns]
@@ -125,7 +124,7 @@ def _products(matrix: Matrix, columns: Indices, means: Floats, weights: Floats) 
     half = np.empty(taken.shape, np.float32 if taken.size > _LARGE else np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         np.multiply(taken, np.sqrt(weights), out=half, casting="same_kind")
-        gram = half @ half.T
+        gram = (half @ half.T).astype(np.float64)
     suits = np.isfinite(gram).all() and (np.diagonal(gram) >= _SMALLEST).all()
     if half.dtype == np.float32 and not suits:  # too large for float32, or too small
         half = taken * np.sqrt(weights)
@@ -170,13 +169,3 @@ class Free(NamedTuple):
         rows, (level, slope, curvature) = derive(self.loss, rows, self.intercept)
         taken = np.vstack([np.full(rows.matrix.n_rows, float(self.fit_intercept)), self.span.take(rows)])
         return rows, Curved(level.loss, taken @ slope, (taken * curvature) @ taken.T)
-
-
-class Gather(NamedTuple):
-    """Bring the columns of a working set together."""
-
-    columns: Indices
-
-    def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Columns, Floats, Floats, Floats]]:
-        """Return the columns of this partition, u, y and s; these are stacked, not summed."""
-        return rows, (rows.matrix.take_sparse(self.columns), rows.state, rows.target, rows.weights)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from schmp_estimators.core.lanes import LANES, UNROLLED
-from schmp_estimators.linear.kernels.smooth import N_LEVELS, N_ROWS
+from schmp_estimators.linear.kernels.smooth import N_LEVELS, N_ROWS, SmoothColumns, SmoothRows
 from schmp_estimators.linear.kernels.smooth_path import N_RECORDS, follow_smooth_path
 from schmp_estimators.linear.losses.base import Rowwise, Starts
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for, sizes
@@ -37,9 +37,8 @@ class SmoothProblem(ProblemAtHand):
     def __init__(self, rows: Rows, means: Floats, loss: Rowwise, penalty: Penalty, fit_intercept: bool) -> None:
         self.rows, self.means, self.loss, self.penalty = rows, means, loss, penalty
         self.total, self.shape = float(rows.weights.sum()), Shape.of(penalty, len(means))
-        self._kinds = bool(fit_intercept), self.shape.positive
         squares = np.einsum("i,ji,ji->j", rows.weights, rows.columns, rows.columns)
-        self._shape = np.stack([self.shape.factors, self.shape.ridges, squares])
+        self._shape = self.shape.factors, self.shape.ridges, squares, bool(fit_intercept), self.shape.positive
         #: of each target, the smallest λ for which all coefficients are zero, and the intercept there
         self._null: dict[int, tuple[float, float]] = {}
 
@@ -93,18 +92,17 @@ class SmoothProblem(ProblemAtHand):
         start: Floats,
         level: float,
     ) -> tuple[Points, Floats]:
-        columns, count = self.rows.columns, len(penalties)
-        samples, asked = np.stack([self.rows.responses[target], self.rows.weights]), np.stack([penalties, goals])
-        given = self.loss, columns, samples, self._shape, self._kinds, self.square(target), asked, part_of_step, most
-        (n_columns, n_rows), follow = columns.shape, compiled_for(self.loss, follow_smooth_path)
-        size = first_room(n_columns, n_rows, start)
+        (n_columns, n_rows), count = self.rows.columns.shape, len(penalties)
+        columns = SmoothColumns(self.rows.columns, self.rows.responses[target], self.rows.weights, *self._shape)
+        asked = self.square(target), np.stack([penalties, goals]), part_of_step, most, start
+        follow, size = compiled_for(self.loss, follow_smooth_path), first_room(n_columns, n_rows, start)
         while True:
-            coefs, records, levels = np.zeros((count, len(start))), np.zeros((count, N_RECORDS)), np.zeros(N_LEVELS)
-            levels[0], room = level, make_room(size, len(start))
-            rows = np.empty((N_ROWS, columns.shape[1])), np.empty((size, columns.shape[1])), levels
-            if follow(*given, room, rows, start, coefs, records) == count:
+            coefs, records, levels = np.zeros((count, n_columns)), np.zeros((count, N_RECORDS)), np.zeros(N_LEVELS)
+            levels[0], room = level, make_room(size, n_columns)
+            rows = SmoothRows._make([*np.empty((N_ROWS, n_rows)), np.empty((size, n_rows)), levels])
+            if follow(self.loss, columns, room, rows, *asked, coefs, records) == count:
                 break
-            size = min(len(start), 2 * size)
+            size = min(n_columns, 2 * size)
         *fields, levels = np.ascontiguousarray(records.T)
         return Points(penalties, coefs, levels, *fields), room.gradient
 

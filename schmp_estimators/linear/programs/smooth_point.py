@@ -2,18 +2,32 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple, TypeGuard
 
 import numpy as np
 
+from schmp_estimators.core.lanes import empty_rows, zero_rows
 from schmp_estimators.core.values import freeze
+from schmp_estimators.linear.kernels.dense import Rounded, round_columns
 from schmp_estimators.linear.kernels.logistic import FLAT, LEAST_CURVATURE, NEAR
 from schmp_estimators.linear.kernels.sparse import Chosen, Quadratic, sparse_combine, sparse_slopes
 from schmp_estimators.linear.losses.base import Derivatives, Descends, Level, Loss, Steps, steepness, weigh
-from schmp_estimators.linear.penalties.base import Penalty, sizes, take
+from schmp_estimators.linear.penalties.base import Penalty, merit, sizes, take
 from schmp_estimators.linear.penalties.l1 import L1
-from schmp_estimators.linear.programs.certificate import merit
-from schmp_estimators.linear.programs.matrix import Columns, Floats, Indices, Matrix, SparseByColumns
+from schmp_estimators.linear.programs.jobs import RowPartition
+from schmp_estimators.linear.programs.matrix import (
+    Columns,
+    Floats,
+    Indices,
+    Matrix,
+    SparseByColumns,
+    all_columns,
+    dense_rows,
+    is_dense,
+)
+from schmp_estimators.linear.programs.model import Model
 from schmp_estimators.linear.programs.residual import Pace, ResidualProblem, ridges_of
+from schmp_estimators.linear.programs.smooth_jobs import derive
 
 #: Slope in the intercept, as a part of all weights, at which it is the best one.
 LEVEL_TOLERANCE = 1e-10
@@ -236,3 +250,125 @@ class Point:
             length *= 0.5
         self.damping = damped(self.damping, MOST_HALVINGS)
         return found
+
+
+#: Columns from which descent is faster, and the most of their entries: copies of more do not stay in a cache.
+_FEWEST, _MOST_ENTRIES = 100, 1 << 23
+#: Columns that are copied at a time where a partition is made of several.
+_TOGETHER = 64
+#: Columns of a guess for each that violates its condition or is in the support, up to which all of them are taken.
+_ROOMY = 8
+#: Stored values of a sparse X up to which what is around kernels would take most of the time.
+SMALL = 1 << 18
+#: The most steps on one choice of columns, the parts that they are to leave of the tolerance, and of the gap where
+#: there are other violators, and what float32 leaves of a gap.
+_MOST_STEPS, _OF_TOLERANCE, _OF_GAP, _OF_ROUNDING = 20, 0.7, 1e-2, 1e-6
+
+
+class Descended(NamedTuple):
+    """Partial result of `Descend`."""
+
+    #: coefficients of its columns, and the intercept
+    coef: Floats
+    level: float
+    #: columns gone through, and whether that was slow
+    visited: float
+    hard: bool
+    #: whether they have come as far as they were to
+    arrived: bool
+
+
+class Descend(NamedTuple):
+    """Make Newton steps on some columns; decision values stay as they are.  Only where one partition holds all rows."""
+
+    loss: Descends
+    #: with their means and lengths, or none if X is sparse; coefficients and exact gradient
+    columns: Indices
+    means: Floats
+    lengths: Floats
+    coef: Floats
+    gradient: Floats
+    level: float
+    penalty: Penalty
+    fit_intercept: bool
+    #: what to leave of the gap
+    goal: float
+    #: columns that do not join
+    still: Indices = np.empty(0, np.int64)
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, Descended]:
+        """Return what the steps have come to."""
+        highest = 0.0 if self.coef.any() else multiple_of(self.penalty, self.gradient)
+        return (self._on_rounded if len(self.lengths) else self._on_sparse)(rows, highest)
+
+    def _on_rounded(self, rows: RowPartition, highest: float) -> tuple[RowPartition, Descended]:
+        rows, found = derive(self.loss, rows, self.level)
+        n_rows, coef = rows.matrix.n_rows, self.coef.copy()
+        values = empty_rows(len(coef), n_rows)
+        _round_into(values, rows.matrix, self.columns, self.means, 1.0 / self.lengths)
+        given = freeze(values), freeze(self.lengths), freeze(found.slope), freeze(self.gradient)
+        columns = Rounded(*given, zero_rows(3, n_rows), np.zeros(1))
+        decision, level, visited = rows.state + self.level, self.level, 0.0
+        for penalty, goal, most in stages(self.penalty, highest, self.goal, _MOST_STEPS):
+            end = self.loss.descend(
+                columns, decision, rows.target, rows.weights, coef, penalty, self.fit_intercept, goal, 0.0, most
+            )
+            level += end.level
+            visited += end.visited
+        return rows, Descended(coef, level - float(self.means @ (coef - self.coef)), visited, end.hard, end.arrived)
+
+    def _on_sparse(self, rows: RowPartition, highest: float) -> tuple[RowPartition, Descended]:
+        point = Point(self.loss, all_columns(rows.matrix), rows.state, rows.target, rows.weights, self.coef.copy())
+        point.level, point.fit_intercept, point.penalty = self.level, self.fit_intercept, self.penalty
+        end = point.descend(self.loss, self.gradient, self.still, highest, self.goal, _MOST_STEPS)
+        return rows, Descended(point.coef, point.level, point.visited, end.hard, end.gap <= self.goal)
+
+
+def _round_into(out: np.ndarray, matrix: Matrix, columns: Indices, means: Floats, factors: Floats) -> None:
+    """Set the columns x_j − x̄_j, times the factors, as rows of `out` (k, n_p or more), float32."""
+    if is_dense(matrix):
+        round_columns(freeze(dense_rows(matrix)), freeze(columns), freeze(means), freeze(factors), out)
+        return
+    for start in range(0, len(columns), _TOGETHER):
+        part = slice(start, start + _TOGETHER)
+        out[part, : matrix.n_rows] = (matrix.take_dense(columns[part]) - means[part, None]) * factors[part, None]
+
+
+def sparse_descent_of(model: Model, loss: Loss, gradient: Floats) -> Descend | None:
+    """Return the steps on all columns of a small sparse X, if they are to be made by descent.
+
+    On a guessed scope, of a path, steps are on fewer columns.
+    """
+    alone = model.n_partitions == 1 and model.certified and not model.provisional
+    small = model.per_column * model.n_columns <= SMALL and not model.damping
+    if not (alone and small and isinstance(loss, Descends)) or model.pace.second_order:
+        return None
+    point = model.coef, gradient, model.level, model.penalty, model.fit_intercept
+    everything, goal = np.arange(model.n_columns), _OF_TOLERANCE * model.tolerance
+    return Descend(loss, everything, model.means, np.empty(0), *point, goal, model.constant)
+
+
+def suits(loss: Loss, model: Model, count: int) -> TypeGuard[Descends]:
+    """Return whether steps by descent on so many columns of dense X may be tried."""
+    alone = model.n_partitions == 1 and model.per_column == model.n_rows
+    fits = count >= _FEWEST and count * model.n_rows <= _MOST_ENTRIES
+    return alone and fits and model.certified and isinstance(loss, Descends) and not model.pace.second_order
+
+
+def descent_of(model: Model, loss: Loss, chosen: Indices, gradient: Floats, complete: bool) -> Descend | None:
+    """Return the steps on columns in the scope, the `chosen` ones or all, if they are to be made by descent.
+
+    `gradient` is that of the columns in the scope; no other than the chosen ones violates its condition if they are
+    `complete`.
+    """
+    columns = model.scope_columns()
+    if model.provisional and len(columns) <= _ROOMY * len(chosen) and suits(loss, model, len(columns)):
+        chosen = columns
+    if not suits(loss, model, len(chosen)):
+        return None
+    lengths = np.sqrt(model.norms[chosen] * (model.n_rows / model.total_weight))
+    lengths[lengths == 0.0] = 1.0
+    goal = max(_OF_TOLERANCE * model.tolerance, (_OF_ROUNDING if complete else _OF_GAP) * model.gap)
+    means, coef, penalty = model.means[chosen], model.coef[chosen], take(model.penalty, chosen)
+    point = coef, gradient[np.searchsorted(columns, chosen)], model.level, penalty, model.fit_intercept
+    return Descend(loss, chosen, means, lengths, *point, goal)

@@ -18,7 +18,7 @@ from schmp_estimators import (
     sparse_logistic_path,
 )
 from schmp_estimators.core.door.inputs import read_chunk
-from schmp_estimators.linear.data.samples import check_length, drop_weightless, read_samples
+from schmp_estimators.linear.samples import check_length, drop_weightless, read_samples
 from schmp_estimators.penalised import L1, Squared
 
 rng = np.random.default_rng(0)

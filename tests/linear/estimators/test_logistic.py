@@ -7,7 +7,7 @@ from oracles.l1 import logistic_gap, logistic_objective
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
-from schmp_estimators.linear.logistic import SparseLogisticRegression, SparseLogisticRegressionCV
+from schmp_estimators.linear.logistic import SparseLogisticRegression
 
 
 @pytest.fixture(scope="module")
@@ -111,14 +111,6 @@ def test_three_classes_one_against_the_rest(problem):
     np.testing.assert_array_equal(ours.predict(X), ours.predict_proba(X).argmax(axis=1))
 
 
-def test_class_weight(problem):
-    X, y, _ = problem
-    by_class = SparseLogisticRegression(tol=1e-9, class_weight={"yes": 2.0, "no": 0.5}).fit(X, y)
-    by_sample = SparseLogisticRegression(tol=1e-9).fit(X, y, sample_weight=np.where(y == "yes", 2.0, 0.5))
-    np.testing.assert_allclose(by_class.coef_, by_sample.coef_, atol=1e-9)
-    SparseLogisticRegression(class_weight="balanced").fit(X, y)
-
-
 def test_separable_and_far_from_zero():
     X = np.array([[0.0], [1.0], [2.0], [3.0]])
     ours = SparseLogisticRegression(1e4, tol=1e-6).fit(X, [0, 0, 1, 1])
@@ -146,15 +138,6 @@ def test_constant_duplicate_and_empty_columns(problem, form):
     ours = SparseLogisticRegression(1.0, tol=1e-9).fit(form(X), y)
     assert logistic_gap(X, sign, ours.coef_[0], float(ours.intercept_[0]), 1.0) <= 1.01e-9 * 120 * np.log(2)
     assert not ours.coef_[0, 10:].any()
-
-
-@pytest.mark.parametrize("n_shards", [1, 4])
-def test_rows_may_be_in_any_order(problem, n_shards):
-    X, y, weights = problem
-    order = np.random.default_rng(0).permutation(len(y))
-    plain = SparseLogisticRegression(tol=1e-12).fit(X, y, sample_weight=weights)
-    moved = SparseLogisticRegression(tol=1e-12, n_shards=n_shards).fit(X[order], y[order], sample_weight=weights[order])
-    np.testing.assert_allclose(moved.decision_function(X), plain.decision_function(X), atol=1e-4)
 
 
 def test_trivial_problems():
@@ -191,15 +174,6 @@ def test_bits_do_not_depend_on_threads(problem):
     fits = [SparseLogisticRegression(n_shards=4, n_jobs=jobs).fit(X, y) for jobs in (1, 2, 4)]
     for other in fits[1:]:
         np.testing.assert_array_equal(fits[0].coef_, other.coef_)
-
-
-@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
-def test_cross_validation(problem, form):
-    X, y, weights = problem
-    ours = SparseLogisticRegressionCV(Cs=[0.01, 0.1, 1.0], cv=3).fit(form(X), y, sample_weight=weights)
-    assert ours.scores_.shape == (3, 3) and ours.C_ in (0.1, 1.0)
-    alone = SparseLogisticRegression(ours.C_, tol=1e-11).fit(form(X), y, sample_weight=weights)
-    np.testing.assert_allclose(ours.coef_, alone.coef_, atol=1e-5)
 
 
 @pytest.mark.parametrize("C", [0.0, 5e-324, 1e-301, 1e301, np.inf])

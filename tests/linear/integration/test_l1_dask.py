@@ -14,9 +14,9 @@ from untouchable import make_untouchable
 
 from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
 from schmp_estimators.linear import opening as shared
-from schmp_estimators.linear.data.samples import read_samples
 from schmp_estimators.linear.programs import choose
 from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
+from schmp_estimators.linear.samples import read_samples
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(90, 40)) * (RNG.random((90, 40)) < 0.6)

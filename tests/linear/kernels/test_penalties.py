@@ -12,12 +12,21 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.linear import fitting
 from schmp_estimators.linear.kernels import dense, gram, sparse
 from schmp_estimators.linear.penalties import base
-from schmp_estimators.linear.penalties.base import compiled_for, read_only, sizes, take, weigh_along
+from schmp_estimators.linear.penalties.base import (
+    compiled_for,
+    dual_scale,
+    duality_gap,
+    gap_or_merit,
+    merit,
+    read_only,
+    sizes,
+    take,
+    weigh_along,
+)
 from schmp_estimators.linear.penalties.choose import check_factors, choose_penalty
 from schmp_estimators.linear.penalties.elastic_net import ElasticNet
 from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs import choose
-from schmp_estimators.linear.programs.certificate import dual_scale, duality_gap, gap_or_merit, merit
 from schmp_estimators.linear.programs.gram import GramProblem, _ActiveSet
 
 
@@ -250,7 +259,7 @@ def test_a_newton_step_on_a_gram_matrix_ends_at_the_least_point(penalty):
     gram, products = X.T @ X, X.T @ (X @ np.linspace(2.0, 4.0, 8))
     coef = np.linspace(1.0, 3.0, 8)
     problem = GramProblem(gram, products - gram @ coef, coef, 1.0, penalty)
-    active = _ActiveSet.of(problem, np.arange(8), rounded=False)
+    active = _ActiveSet.of(problem, np.arange(8))
     assert active._newton_step() == 0
     slope = products - gram @ active.coef - 0.5 - penalty.tilt(active.coef)
     np.testing.assert_allclose(slope, 0.0, atol=1e-6)

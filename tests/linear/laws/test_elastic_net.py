@@ -10,10 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import ElasticNet, Lasso, LogisticRegression
 
 from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
-from schmp_estimators.linear.penalties.base import read_only
-from schmp_estimators.linear.penalties.elastic_net import ElasticNet as NetPenalty
 from schmp_estimators.linear.programs import choose
-from schmp_estimators.linear.programs.model import Model
 
 FORMS = (np.ascontiguousarray, np.asfortranarray, sp.csc_array, sp.csr_array)
 
@@ -257,31 +254,3 @@ def test_columns_without_penalty_are_regressed_out(problem, n_shards, fit_interc
         theirs = Lasso(0.05, fit_intercept=False, tol=1e-13, max_iter=100_000)
         theirs.fit(without(basis, X) / factors[3:], without(basis, y))
         np.testing.assert_allclose(ours.coef_[3:], theirs.coef_ / factors[3:], atol=1e-5)
-
-
-@pytest.mark.parametrize("seed", [1, 3, 4])
-def test_screening_is_that_of_the_lasso_on_augmented_rows(seed):
-    """A sphere about their dual point proves columns zero; the rows that ridges add belong to the norms of columns."""
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(40, 60)) * np.exp(rng.normal(size=60))
-    y, ridges = X[:, :3] @ [3.0, -2.0, 1.0] + rng.normal(size=40), rng.uniform(0, 400, 60)
-    strength = 0.2 * np.abs(X.T @ y).max()
-    rows, target = np.vstack([X, np.diag(np.sqrt(ridges))]), np.concatenate([y, np.zeros(60)])
-    lasso = Lasso(strength / len(target), fit_intercept=False, max_iter=100_000, tol=1e-13).fit(rows, target)
-    coef = lasso.coef_ * (1.0 + 0.05 * rng.choice([-1, 1], 60))
-    residual = target - rows @ coef
-    scale = strength / max(strength, np.abs(rows.T @ residual).max())
-    dual = 0.5 * target @ target - 0.5 * ((target - scale * residual) ** 2).sum()
-    radius = np.sqrt(2.0 * (0.5 * residual @ residual + strength * np.abs(coef).sum() - dual))
-
-    def kept(norms):
-        return np.flatnonzero((np.abs(rows.T @ (scale * residual)) + norms * radius >= strength) | (coef != 0.0))
-
-    expected = kept(np.linalg.norm(rows, axis=0))
-    assert len(kept(np.linalg.norm(X, axis=0))) < len(expected) < 54  # ridges matter, and something is left out
-    penalty = NetPenalty(read_only(np.full(60, strength)), read_only(ridges))
-    model = Model(penalty, 1e-4, 10, coef=coef, norms=(X**2).sum(axis=0))
-    gradient = X.T @ (y - X @ coef)
-    np.testing.assert_array_equal(model.screen(gradient, scale, radius), gradient[expected])
-    np.testing.assert_array_equal(model.scope, expected)
-    assert not np.delete(lasso.coef_, expected).any()

@@ -9,13 +9,12 @@ from sklearn.linear_model import ElasticNet as Theirs
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.sparse import Quadratic
 from schmp_estimators.linear.lasso import PrioritizedLasso
-from schmp_estimators.linear.logistic import SparseLogisticRegression, sparse_logistic_path
+from schmp_estimators.linear.logistic import SparseLogisticRegression
 from schmp_estimators.linear.penalties.elastic_net import ElasticNet
 from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs import choose, residual
 from schmp_estimators.linear.programs.input import as_matrix
 from schmp_estimators.linear.programs.residual import ResidualProblem, ridges_of
-from schmp_estimators.linear.programs.smooth_jobs import Gather
 
 
 @pytest.fixture
@@ -151,22 +150,3 @@ def test_rows_that_are_all_but_certain_keep_their_curvature(done):
     ours = SparseLogisticRegression(C, tol=tol, fit_intercept=False).fit(sp.csc_array(X), sign)
     assert logistic_gap(X, sign, ours.coef_[0], 0.0, C) <= 1.01 * tol * C * 90 * np.log(2.0)
     assert ours.n_iter_[0] <= 30
-
-
-@pytest.mark.parametrize("fit_intercept", [True, False])
-def test_a_path_first_follows_its_support(done, monkeypatch, fit_intercept):
-    gathered, inner = [], Gather.__call__
-
-    def noted(self, rows):
-        gathered.append(self.columns)
-        return inner(self, rows)
-
-    monkeypatch.setattr(Gather, "__call__", noted)
-    X, sign = nearly_separable()
-    Cs, tol = [10.0, 30.0, 100.0], 1e-9
-    _, coefs, levels, _ = sparse_logistic_path(sp.csc_array(X), sign, Cs=Cs, tol=tol, fit_intercept=fit_intercept)
-    for C, coef, level in zip(Cs, coefs.T, levels, strict=True):
-        assert logistic_gap(X, sign, coef, float(level), C) <= 1.01 * tol * C * 90 * np.log(2.0)
-    for coef in coefs.T[:-1]:
-        support = np.flatnonzero(coef)
-        assert any(np.array_equal(columns, support) for columns in gathered)

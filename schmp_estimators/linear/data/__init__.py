@@ -1,1 +1,0 @@
-"""The data of sparse linear models, as shards."""
