@@ -18,12 +18,12 @@ from schmp_estimators.core.door.inputs import is_dask
 from schmp_estimators.core.following import Ending, SweepingEstimator, make_seed, undone_on_error
 from schmp_estimators.core.places.place import begun_anew, choose_place
 from schmp_estimators.mf.data.ids import Known
-from schmp_estimators.mf.data.rows import Earlier, open_ratings
+from schmp_estimators.mf.data.rows import open_ratings
 from schmp_estimators.mf.data.scale import Scale
 from schmp_estimators.mf.data.seen import RepeatedCallError
 from schmp_estimators.mf.endings import has_stopped_falling, improvements
 from schmp_estimators.mf.fit import MFFit
-from schmp_estimators.mf.parameters import CONSTRAINTS, check_earlier, check_together, choose_solver, read_fit_params
+from schmp_estimators.mf.parameters import CONSTRAINTS, check_earlier, check_together, read_fit_params
 from schmp_estimators.mf.programs.factors import Factors
 from schmp_estimators.mf.use import FactorModel
 
@@ -46,20 +46,21 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         "sgd" is stochastic gradient descent on item blocks that rotate over the shards [1]_, with an adaptive step for
         each user and item [2]_.  "ccd" is coordinate descent on partial sums [3]_: the objective never rises, and
         the number of shards makes no difference beyond rounding.  It needs fewer epochs, which take longer.  "auto" is
-        "ccd" with `unobserved_weight`, else "sgd".
+        "ccd" with `unobserved_weight` or `sample_weight`, else "sgd".
     schedule : {"rotation", "bsp"}, default="rotation"
         What the shards of "sgd" do between two barriers.  "rotation" lets every shard meet every block of items, no two
         the same one at a time.  "bsp" (bulk synchronous, data parallel) lets each work on a copy of all items, and adds
         up what they did to the copies: for comparison, as it needs a smaller `learning_rate` the more shards there are.
     alpha : float or "auto", default="auto"
         Weight of the squared lengths of vectors and biases in the objective, for ratings that have been divided by
-        their standard deviation: the same value suits a scale of 1 to 5 and one of 0 to 100.  "auto" is ``0.55 * s *
+        their standard deviation: the same value suits a scale of 1 to 5 and one of 0 to 100.  "auto", which does not
+        look at `sample_weight`, is ``0.55 * s *
         (1 / sqrt(n) + 1 / sqrt(m))``, or ``0.55 * s * (sqrt(n) + sqrt(m))`` with ``penalty="per_row"``, for n ratings
         per user and m per item, in the mean, and an estimate s of the standard deviation of what biases leave of such
         ratings; it is 0.07 with `unobserved_weight`.  At most 1e30.
     penalty : {"per_rating", "per_row"}, default="per_rating"
-        Whether `alpha` is multiplied by the number of ratings of the user or item (as in most libraries), or is the
-        same for all (as in the papers).
+        Whether `alpha` is multiplied by the number of ratings of the user or item (as in most libraries), which is the
+        sum of their `sample_weight`, or is the same for all (as in the papers).
     fit_bias : bool, default=True
         Whether there are a global mean and biases.  Without them the vectors have to model the mean, too.  With
         `unobserved_weight` above 0 there are none.
@@ -93,8 +94,8 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     n_iter_no_change : int, default=3
         Epochs without improvement after which early stopping ends the fit.
     n_users, n_items : int, default=None
-        Size of the matrix, where ratings are given as pairs whose ids are the numbers of rows and columns.  None: as
-        follows from the ids, see `user_ids_`.
+        Size of the matrix, where ratings are given as pairs whose ids are the numbers of rows and columns, from 0 on.
+        None: the ids that occur are numbered, see `user_ids_`.
     n_shards : int, default=None
         In how many parts users and items are divided; no more parts are made than there are users, or with "rotation"
         items.  None: as follows from the number of ratings.  Results of "sgd" depend on it, hardly; the bits of "ccd"
@@ -132,10 +133,10 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         `alpha`, or what "auto" was for the ratings of the first fit.
     rating_range_ : tuple of two floats
         The least and the greatest rating so far; with `unobserved_weight` the zeros of missing pairs are among them.
-    user_ids_, item_ids_ : ndarray of shape (n_users,) and (n_items,), or None
+    user_ids_, item_ids_ : ndarray of shape (n_users,) and (n_items,)
         Ids of the users and items in the order of `user_factors_` and of the columns of `components_`: int64 (uint64 if
-        one needs it), or strings as objects.  None where ids are these positions: whole numbers from 0 on, if they
-        leave few gaps.
+        one needs it), or strings as objects.  Of pairs those that occur, in ascending order, new ones of `partial_fit`
+        behind them; of a matrix, and with `n_users` or `n_items`, the numbers of its rows and columns.
     n_iter_ : int
         Number of epochs done.
     history_ : list of dict
@@ -264,8 +265,10 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
             The ratings of pairs: with y, a dense X of two columns is pairs.  Beside a matrix y is not used, which a
             warning says.
         **fit_params : dict
-            ``sample_weight``, array-like of shape (n_ratings,): with pairs and `unobserved_weight`, the confidence in
-            each rating, 1 by default.
+            ``sample_weight``, array-like of shape (n_ratings,): the weight of the squared error of each rating, 1 by
+            default; of clicks the confidence.  Of a sparse X they are in the order of ``X.data``, of a dense one row by
+            row, those of missing entries left out.  A rating of weight 2 is one that is there twice, one of weight 0
+            is none.  Of a matrix on Dask there are none.
 
         Returns
         -------
@@ -329,7 +332,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         check_together(self, weights)
         seed, ids, more = make_seed(self.random_state), None, dict[str, Any]()
         if earlier is not None:
-            ids = Earlier(Known(self.user_ids_, self.item_ids_), len(self.user_bias_), len(self.item_bias_))
+            ids = Known(self.user_ids_, self.item_ids_)
             more = {"scale": Scale(self.global_mean_, self.rating_scale_), "counts": self._counts}
         with (
             undone_on_error(self),
@@ -364,9 +367,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         return super()._has_converged()
 
     def _ending(self) -> Ending:
-        if choose_solver(self) == "sgd" and not self.evaluate_every:
-            return partial(has_stopped_falling, self.tol)
-        return super()._ending()
+        return super()._ending() if self.evaluate_every else partial(has_stopped_falling, self.tol)
 
     @property
     def _n_features_out(self) -> int:

@@ -18,7 +18,7 @@ from schmp_estimators.core.lanes import padded_width
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Harvest, Saved, identity
 from schmp_estimators.core.rng import stream_key
-from schmp_estimators.mf.data.ids import united
+from schmp_estimators.mf.data.ids import is_text, united
 from schmp_estimators.mf.data.ratings import (
     NOTHING,
     Counted,
@@ -91,6 +91,8 @@ class MFFit:
         Ratings of the users, and of the items, so far, and the sums of their confidences, once `run` has begun.
     told : tuple of two ints
         Hashes of the pairs and of the ratings, whatever their order, once `run` has begun.
+    solver : str
+        The solver: "sgd" or "ccd".
     range : tuple of two floats
         The least and the greatest rating; with implicit feedback those of all pairs, missing ones included.
     """
@@ -110,11 +112,11 @@ class MFFit:
         self._seed, self._earlier, self._earlier_scale, self._earlier_counts = seed, earlier, scale, counts
         self._grid, self.known = ratings.grid, ratings.known
         self.on_pairs = ratings.are_pairs if earlier is None else estimator._fitted_on_pairs
-        known = (len(earlier.users.bias), len(earlier.items.bias)) if earlier else (0, 0)
-        self._shape = max(ratings.n_users, known[0]), max(ratings.n_items, known[1])
+        self._shape = len(self.known.users), len(self.known.items)
         self._hold_out = NOTHING
         # More ratings are fitted by sums, which take up what earlier ones said.
-        self._gradients = choose_solver(estimator) == "sgd" and earlier is None
+        self.solver = choose_solver(estimator, ratings.are_weighted)
+        self._gradients = self.solver == "sgd" and earlier is None
         self._unobserved = float(estimator.unobserved_weight)
         ranges = [ratings.range, (0.0, 0.0)] if self._unobserved else [ratings.range]
         ranges += [estimator.rating_range_] if earlier is not None else []
@@ -138,8 +140,7 @@ class MFFit:
             return self._run(X, y)
         except DuplicateRatingError as twice:
             users, items = self.known
-            pair = _name(users, twice.user), _name(items, twice.item)
-            raise DuplicateRatingError(*pair, twice.earlier) from None
+            raise DuplicateRatingError(users[twice.user], items[twice.item], twice.earlier) from None
 
     def _run(self, X: Any, y: Any) -> Factors:
         estimator = self._estimator
@@ -226,7 +227,7 @@ class MFFit:
         self.alpha = self._choose_alpha(counted)
         self.counts, self.told = self._add_counts(counted), counted.told
         self._n_ratings = int(counted.counts[:n_users].sum())
-        self._measured = mean, spread = mean_and_spread(counted.moments, self._grid)
+        self._measured = mean, spread = mean_and_spread(counted.weighted, self._grid)
         keep_seen = pieces.place.is_local
         if self._earlier is not None:
             self._check_against_earlier(keep_seen)
@@ -238,7 +239,9 @@ class MFFit:
         users, items = self._deal(counted.counts[:n_users], counted.counts[n_users:])
         width = padded_width(int(self._estimator.n_components))
         form = self._gradients, keep_seen, bool(self._unobserved), width
-        self._plan = ShardPlan(users, items, counted.counts[n_users:], self._hold_out, *form)
+        weighs = counted.confidences.size and not self._unobserved  # ratings, that is: clicks are counted
+        item_counts = (counted.confidences if weighs else counted.counts)[n_users:]
+        self._plan = ShardPlan(users, items, item_counts, self._hold_out, *form)
         self._choose_program()
 
     def _check_against_earlier(self, keep_seen: bool) -> None:
@@ -301,9 +304,10 @@ class MFFit:
         return chosen
 
     def _add_counts(self, counted: Counted) -> tuple[NDArray[np.float32], ...]:
-        """Return (n, 2) for users, and for items: ratings of each so far, and the sums of their confidences."""
-        confidences = counted.confidences if counted.confidences.size else counted.counts
-        both, n_users = np.stack([counted.counts, confidences], axis=1).astype(np.float32), self._shape[0]
+        """Return (n, 2) for users, and for items: clicks so far, and sums of weights; of ratings the sums twice."""
+        weights = counted.confidences if counted.confidences.size else counted.counts
+        counts = counted.counts if self._unobserved else weights
+        both, n_users = np.stack([counts, weights], axis=1).astype(np.float32), self._shape[0]
         sides = both[:n_users], both[n_users:]
         for side, earlier in zip(sides, self._earlier_counts, strict=False):
             side[: len(earlier)] += earlier
@@ -390,10 +394,6 @@ def _with_rows_of(earlier: Side, side: Side, moved: NDArray[np.bool_]) -> Side:
     return Side(factors, bias)
 
 
-def _digest(ids: Any) -> str | None:
-    """Return a fingerprint of ids, or None where they are row numbers."""
-    return None if ids is None else hashlib.sha256("\0".join(map(str, ids)).encode()).hexdigest()
-
-
-def _name(ids: Any, number: int) -> Any:
-    return number if ids is None else ids[number]
+def _digest(ids: NDArray[Any]) -> str:
+    """Return a fingerprint of ids."""
+    return hashlib.sha256("\0".join(map(str, ids)).encode() if is_text(ids) else ids.tobytes()).hexdigest()

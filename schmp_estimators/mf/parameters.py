@@ -55,19 +55,20 @@ _SHARE_OF_EDGE = 0.55
 ALPHA_OF_CLICKS = 0.07
 
 
-def choose_solver(estimator: Any) -> str:
-    """Return the solver of a fit: where missing pairs count, "auto" is the one that visits them."""
+def choose_solver(estimator: Any, weighted: bool) -> str:
+    """Return the solver of a fit: where missing pairs count, or ratings have weights, "auto" is the one that can."""
     if estimator.solver != "auto":
         return str(estimator.solver)
-    return "ccd" if estimator.unobserved_weight else "sgd"
+    return "ccd" if estimator.unobserved_weight or weighted else "sgd"
 
 
 def check_together(estimator: Any, weights: Any) -> None:
-    """Raise ValueError if parameters, or confidences of ratings, do not go together."""
-    u = estimator.unobserved_weight
-    if choose_solver(estimator) == "ccd" and estimator.schedule == "bsp":
+    """Raise ValueError if parameters, or weights of ratings, do not go together."""
+    u, weighted = estimator.unobserved_weight, weights is not None
+    if choose_solver(estimator, weighted) == "ccd" and estimator.schedule == "bsp":
         raise ValueError(
-            'schedule="bsp" goes with solver="sgd" and without unobserved_weight; the sums of "ccd" need no other one'
+            'schedule="bsp" goes with solver="sgd", without unobserved_weight and sample_weight; the sums of "ccd" '
+            "need no other one"
         )
     if u and estimator.solver == "sgd":
         raise ValueError(
@@ -78,15 +79,13 @@ def check_together(estimator: Any, weights: Any) -> None:
             f"early_stopping=True measures errors of ratings, which say little of clicks; with unobserved_weight={u:g} "
             "set it to False, and let tol end the fit"
         )
-    if estimator.confidence is not None and (weights is not None or not u):
+    if estimator.confidence is not None and (weighted or not u):
         raise ValueError(
             "confidence makes confidences of clicks from their values; set unobserved_weight above 0, and give no "
             "sample_weight beside it"
         )
-    if weights is not None and not u:
-        raise ValueError(
-            "sample_weight holds confidences of clicks; set unobserved_weight above 0, or leave sample_weight out"
-        )
+    if weighted and estimator.solver == "sgd":
+        raise ValueError('sample_weight goes with solver="auto" or "ccd"; solver="sgd" takes all ratings alike')
 
 
 def check_earlier(estimator: Any, earlier: Any) -> None:

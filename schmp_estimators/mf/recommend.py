@@ -34,8 +34,8 @@ class Recommender:
     user_bias_: NDArray[np.float32]
     item_bias_: NDArray[np.float32]
     global_mean_: float
-    user_ids_: NDArray[Any] | None
-    item_ids_: NDArray[Any] | None
+    user_ids_: NDArray[Any]
+    item_ids_: NDArray[Any]
     n_features_in_: int
     #: Who has rated what, for each fit; None if that is not known.
     _seen: tuple[SeenItems, ...] | None
@@ -265,7 +265,7 @@ class Recommender:
 
     def _looked_up(self, kind: str) -> Any:
         table = self.user_ids_ if kind == "user" else self.item_ids_
-        return None if table is None else self._once(f"{kind} ids", look_up, table)
+        return self._once(f"{kind} ids", look_up, table)
 
     def _score_ranking(self, ratings: PairRatings) -> float:
         """Return the NDCG of recommendations for the users of pairs."""
@@ -337,10 +337,8 @@ def _most_similar(
     return found, scores
 
 
-def _named(rows: NDArray[np.int64], table: NDArray[Any] | None) -> NDArray[Any]:
+def _named(rows: NDArray[np.int64], table: NDArray[Any]) -> NDArray[Any]:
     """Return the ids of rows; what is none stays -1, or becomes None."""
-    if table is None:
-        return rows
     nothing = None if is_text(table) else np.array(-1).astype(table.dtype)
     named = table[rows]
     named[rows < 0] = nothing

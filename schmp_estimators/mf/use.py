@@ -18,7 +18,7 @@ from schmp_estimators.core.lanes import pad_rows
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.values import freeze
-from schmp_estimators.mf.data.ids import Known, number
+from schmp_estimators.mf.data.ids import Known, is_text, number
 from schmp_estimators.mf.data.inputs import (
     are_pairs,
     clicks_of,
@@ -28,13 +28,14 @@ from schmp_estimators.mf.data.inputs import (
     read_ratings,
     user_ratings,
     warn_unused,
+    weights_of,
 )
 from schmp_estimators.mf.data.ratings import HoldOut, draw_hold_out, held_out_mask, settle_hold_out
 from schmp_estimators.mf.data.rows import check_pair_columns, map_chunks
+from schmp_estimators.mf.data.seen import DuplicateRatingError
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.foldin import fold_in, predict_pairs
 from schmp_estimators.mf.kernels.sgd import RatingBlock
-from schmp_estimators.mf.parameters import choose_solver
 from schmp_estimators.mf.programs.factors import Factors, Side
 from schmp_estimators.mf.recommend import Recommender
 
@@ -87,49 +88,74 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
     rating_range_: tuple[float, float]
     _fitted_on_pairs: bool
 
-    def transform(self, X: Any) -> Any:
-        """Fold in users: find their vectors by ridge regression on the items, which stay as they are.
+    def transform(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Any:
+        """Return vectors of users: of new ones by ridge regression on the items, which stay as they are.
 
         With `unobserved_weight` the items without a rating count, too, as in the fit.
 
         Parameters
         ----------
-        X : matrix of shape (n_new_users, n_items)
-            Ratings, as in `fit`; the columns are those of `components_`.
+        X : matrix of shape (n_new_users, n_items), or pairs of shape (n_pairs, 2)
+            Ratings, as in `fit`; the columns are those of `components_`.  Or pairs of ids.
+        y : array-like of shape (n_pairs,), default=None
+            The ratings of pairs, from which their users are folded in, whether the fit knew them or not; pairs with
+            unknown items say nothing.  None: of pairs the users' fitted vectors are returned.
+        sample_weight : array-like of shape (n_ratings,), default=None
+            Weights of the ratings, as in `fit`.
 
         Returns
         -------
-        ndarray or dask.array.Array of shape (n_new_users, n_components), float64
+        ndarray or dask.array.Array of shape (n_new_users, n_components) or (n_pairs, n_components), float64
             The minimisers of the objective, jointly with the users' biases: solutions of linear equations in float64
-            (with `positive`, to a relative 1e-9).  Each row depends on its own ratings only; a row without ratings
-            gives zeros.  For a Dask collection the result is lazy.
+            (with `positive`, to a relative 1e-9).  Each row of a matrix depends on its own ratings only; one without
+            ratings gives zeros.  Of pairs, the vector of the user of each: zeros if nothing is known of this user.  For
+            a Dask collection the result is lazy.
+
+        Raises
+        ------
+        ValueError
+            As in `fit`; if X is on Dask, and `y` or `sample_weight` is given.
         """
         check_is_fitted(self)
         refuse_container(self, X)
-        items, rank, owner = self._items(), self.components_.shape[0], self._for_matrices(X)
-        return map_rows(_vectors, X, owner, items, n_outputs=rank, dtype=np.float64, name="mf-fold-in")
+        if is_dask(X) and (y is not None or sample_weight is not None):
+            raise ValueError("transform takes y and sample_weight with X in memory only; call X.compute() first")
+        if are_pairs(X, y):
+            return self._fold_in_pairs(X, y, sample_weight)
+        rank = self.components_.shape[0]
+        if y is None and self._are_pairs(X, "never"):
+            self._check_columns(X)
+            model = self.user_ids_, self.user_factors_
+            return map_chunks(_known_vectors, X, model, name="mf-fold-in", shape=(rank,))
+        items, owner = self._items(), self._for_matrices(X)
+        if y is not None:
+            warn_unused(y, len(X) if isinstance(X, list) else X.shape[0])
+        if sample_weight is None:
+            return map_rows(_vectors, X, owner, items, n_outputs=rank, dtype=np.float64, name="mf-fold-in")
+        rows = validate_in_memory(X, owner, reset=False, ensure_all_finite=False)
+        return _without_bias(_solve(user_ratings(rows, weights_of(X, rows, sample_weight)), items), items)
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
-        """Fit, then fold in the same users: the same as ``fit(X).transform(X)``.
+        """Fit, then return the vectors of the same users: the same as ``fit(X, y).transform(X)``.
 
         Parameters
         ----------
-        X : matrix of shape (n_users, n_items)
+        X : matrix of shape (n_users, n_items), or pairs of shape (n_ratings, 2)
             Ratings, as in `fit`.
-        y : array-like of shape (n_users,), default=None
-            Not used, as in `fit`.
+        y : array-like of shape (n_ratings,), default=None
+            As in `fit`.
         **fit_params : dict
-            Ignored metadata is refused by `fit`.
+            ``sample_weight``, as in `fit`.
 
         Returns
         -------
-        ndarray or dask.array.Array of shape (n_users, n_components)
+        ndarray or dask.array.Array of shape (n_users, n_components) or (n_ratings, n_components)
             Vectors of the users.
         """
         refuse_container(self, X)
-        if are_pairs(X, y):
-            raise ValueError("fit_transform takes a matrix; of pairs fit(X, y) has the users' vectors as user_factors_")
-        return self.fit(X, y, **fit_params).transform(X)
+        self.fit(X, y, **fit_params)
+        weights = {} if are_pairs(X, y) else fit_params
+        return self.transform(X, **weights)
 
     def predict(self, X: Any) -> Any:
         """Predict ratings.
@@ -148,7 +174,8 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         """
         check_is_fitted(self)
         if self._are_pairs(X):
-            return self._predict_pairs(X)
+            self._check_columns(X)
+            return map_chunks(_predict_pairs, X, self._pair_model(is_here=not is_dask(X)), name="mf-predict")
         if sparse.issparse(X):
             raise ValueError("predict takes pairs of ids or a dense matrix, not a sparse one; use transform(X)")
         owner, n_items = self._for_matrices(X), len(self.item_bias_)
@@ -206,8 +233,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         return float(r2_score(judged.values, predicted))
 
     def _score_pairs(self, X: Any, y: Any) -> float:
-        if self._fitted_on_pairs:
-            check_pair_columns(X, self, reset=False)
+        self._check_columns(X)
         ratings = read_ratings(*(dask.compute(X, y) if is_dask(X) or is_dask(y) else (X, y)))
         if self._unobserved:
             return self._score_ranking(ratings)
@@ -228,7 +254,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             "item_bias_": items.bias,
             "global_mean_": mean,
             "rating_scale_": fit.scale.unit,
-            "solver_": choose_solver(self),
+            "solver_": fit.solver,
             "alpha_": fit.alpha,
             "user_ids_": fit.known.users,
             "item_ids_": fit.known.items,
@@ -241,11 +267,32 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             "_tables": {},
         }
 
-    def _are_pairs(self, X: Any) -> bool:
-        """Return whether X is pairs: two columns, but of no floats where the fit was one of a matrix of two items."""
+    def _are_pairs(self, X: Any, among_two: str = "integers") -> bool:
+        """Return whether X is pairs: two columns; where the fit was one of a matrix of two items, integers or never."""
         columns = pair_columns(X)
         ambiguous = not self._fitted_on_pairs and len(self.item_bias_) == 2
-        return columns is not None and not (ambiguous and hold_floats(columns))
+        return columns is not None and not (ambiguous and (among_two == "never" or hold_floats(columns)))
+
+    def _check_columns(self, X: Any) -> None:
+        """Compare the names of the columns of pairs with those of the fit, if this was one of pairs."""
+        if self._fitted_on_pairs:
+            check_pair_columns(X, self, reset=False)
+
+    def _fold_in_pairs(self, X: Any, y: Any, weights: Any) -> NDArray[np.float64]:
+        """Return the vector of the user of each pair, found from the ratings of these pairs."""
+        self._check_columns(X)
+        users, items, values = read_ratings(X, y, weights, clicks=True)
+        who, rows = np.unique(users, return_inverse=True)
+        columns = number(items, self.item_ids_, "item", rows=self._looked_up("item"))
+        known = columns < len(self.item_bias_)
+        order = np.lexsort((columns[known], rows[known]))
+        rows_of, columns_of, model = rows[known][order], columns[known][order], self._items()
+        again = np.flatnonzero((np.diff(rows_of) == 0) & (np.diff(columns_of) == 0))
+        if again.size:
+            raise DuplicateRatingError(who[rows_of[again[0]]], self.item_ids_[columns_of[again[0]]])
+        indptr = np.searchsorted(rows_of, np.arange(who.size + 1))
+        ratings = UserRatings(indptr, columns_of.astype(np.int32), values[known][order])
+        return _without_bias(_solve(ratings, model), model)[rows]
 
     def _for_matrices(self, X: Any) -> Any:
         """Return this estimator as it would be if it had been fitted on a matrix like X of the same users and items."""
@@ -255,14 +302,9 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         twin.n_features_in_ = len(self.item_bias_)
         twin.__dict__.pop("feature_names_in_", None)
         # only frames have names: of others nobody has to be warned that they have none
-        if self.item_ids_ is not None and hasattr(X, "columns") and all(isinstance(one, str) for one in self.item_ids_):
+        if hasattr(X, "columns") and is_text(self.item_ids_):
             twin.feature_names_in_ = self.item_ids_
         return twin
-
-    def _predict_pairs(self, X: Any) -> Any:
-        if self._fitted_on_pairs:
-            check_pair_columns(X, self, reset=False)
-        return map_chunks(_predict_pairs, X, self._pair_model(is_here=not is_dask(X)), name="mf-predict")
 
     def _pair_model(self, is_here: bool = True) -> _Pairs:
         """Return what it takes to predict; what ids are found by does not travel."""
@@ -338,7 +380,7 @@ def _predict_pairs(pairs: Any, model: _Pairs) -> NDArray[np.float64]:
 
 def _predict_ids(pairs: Any, model: _Pairs) -> NDArray[np.float64]:
     ids = zip(pairs, model.known, ("user", "item"), model.looked_up, strict=True)
-    users, items = (number(column, table, kind, looked_up=found) for column, table, kind, found in ids)
+    users, items = (number(column, table, kind, rows=found) for column, table, kind, found in ids)
     out = np.empty(users.size)
     predict_pairs(*freeze((users, items)), *model.sides, model.mean, out)
     return np.clip(out, *model.limits, out=out)
@@ -351,8 +393,22 @@ def _predict_rows(rows: Any, items: _Items) -> NDArray[np.float64]:
 
 
 def _vectors(rows: Any, items: _Items) -> NDArray[np.float64]:
-    solved = _fold_in(rows, items)[:, : items.features.shape[1] - items.fit_bias]
-    return np.ascontiguousarray(solved) * np.sqrt(items.unit)
+    return _without_bias(_fold_in(rows, items), items)
+
+
+def _without_bias(solved: NDArray[np.float64], items: _Items) -> NDArray[np.float64]:
+    """Return solutions as vectors of users, in the units of ratings."""
+    return np.ascontiguousarray(solved[:, : items.features.shape[1] - items.fit_bias]) * np.sqrt(items.unit)
+
+
+def _known_vectors(pairs: Any, model: tuple[NDArray[Any], NDArray[np.float32]]) -> NDArray[np.float64]:
+    """Return the vectors of the users of pairs, zeros for those who are not known."""
+    (ids, factors), (users, _) = model, read_pairs(pairs)
+    rows = number(users, ids, "user")
+    known = rows < len(factors)
+    vectors = np.zeros((rows.size, factors.shape[1]))
+    vectors[known] = factors[rows[known]]
+    return vectors
 
 
 def _fold_in(rows: Any, items: _Items) -> NDArray[np.float64]:
@@ -361,15 +417,19 @@ def _fold_in(rows: Any, items: _Items) -> NDArray[np.float64]:
 
 
 def _solve(ratings: UserRatings, items: _Items) -> NDArray[np.float64]:
-    values, confidences = ratings.values, np.ones(ratings.values.size)
+    values, weights, counts = ratings.values.real, np.ones(ratings.values.size), np.diff(ratings.indptr)
     if items.confidence is not None:
-        values, confidences = clicks_of(values, items.confidence)
-    left = ((values - items.mean) / items.unit - items.bias[ratings.items]) * confidences
-    counts = np.diff(ratings.indptr)
+        values, weights = clicks_of(values, items.confidence)
+    sizes: Any = counts
+    if np.iscomplexobj(ratings.values):
+        weights = ratings.values.imag
+        if not items.unobserved:
+            sizes = np.bincount(np.repeat(np.arange(counts.size), counts), weights, counts.size)
+    left = ((values - items.mean) / items.unit - items.bias[ratings.items]) * weights
     features = items.features
     out = np.zeros((counts.size, features.shape[1]))
-    penalties = items.alpha * (counts if items.per_rating else np.ones(counts.size))
+    penalties = items.alpha * (sizes if items.per_rating else np.ones(counts.size))
     own = UserRatings(ratings.indptr, ratings.items, left)
-    shared = freeze((own, confidences - items.unobserved, features, penalties, items.gram))
+    shared = freeze((own, weights - items.unobserved, features, penalties, items.gram))
     fold_in(*shared, features.shape[1] - items.fit_bias, items.positive, out)
     return out

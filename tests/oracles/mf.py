@@ -84,18 +84,20 @@ def descend(gram, target, start, passes, positive):
     return x
 
 
-def chunk_epoch(dense, users, items, penalty, width, passes, positive):
+def chunk_epoch(dense, users, items, penalty, width, passes, positive, weights=1.0):
     """One epoch on a matrix with NaN for missing entries; changes `users` and `items`, returns the objective."""
+    weights = np.broadcast_to(weights, dense.shape)
     for first in range(0, users.shape[1], width):
         chunk = slice(first, first + width)
-        for matrix, own, other in ((dense, users, items), (dense.T, items, users)):
+        for matrix, weight, own, other in ((dense, weights, users, items), (dense.T, weights.T, items, users)):
             rest = matrix - own @ other.T + own[:, chunk] @ other[:, chunk].T
             for row in range(len(own)):
                 known = ~np.isnan(matrix[row])
                 features = other[known, chunk]
-                gram = features.T @ features + penalty * np.eye(features.shape[1])
-                own[row, chunk] = descend(gram, features.T @ rest[row, known], own[row, chunk], passes, positive)
-    loss = np.nansum((dense - users @ items.T) ** 2)
+                weighted = features.T * weight[row, known]
+                gram = weighted @ features + penalty * np.eye(features.shape[1])
+                own[row, chunk] = descend(gram, weighted @ rest[row, known], own[row, chunk], passes, positive)
+    loss = np.nansum(weights * (dense - users @ items.T) ** 2)
     return loss + penalty * ((users**2).sum() + (items**2).sum())
 
 

@@ -1,11 +1,12 @@
 """Ids of users and items, of any kind: which rows of the factors they are.
 
-Whole numbers that leave few gaps are row numbers as they are.  All others are *numbered*: the rows of the factors are
-those of a table of the ids that occur, in ascending order, so that memory follows from how many there are.
+The ids that occur are *numbered*: row n of the factors is that of the n-th entry of a table.  It is in ascending order
+in a first fit, and gets new ids behind it later.  Of a matrix the ids are its row and column numbers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import isnan
 from numbers import Integral, Real
 from typing import Any, NamedTuple
@@ -17,19 +18,23 @@ from schmp_estimators.core.door.masks import unmask
 
 #: The number of an id that is not known: beyond all rows.
 UNKNOWN = np.iinfo(np.int64).max
-#: Whole numbers below this are row numbers whatever is missing.
-_SMALL = 1024
-#: So are others, if at least every fourth number below the largest occurs.
-_GAPS = 4
+#: Numbers below this many times their count are counted and looked up in an array; sorting and searching take longer.
+_SPAN = 4
 
 Table = NDArray[Any]
+#: Returns the row of each id, `UNKNOWN` for those that have none.
+Rows = Callable[[NDArray[Any]], NDArray[np.int64]]
 
 
 class Known(NamedTuple):
-    """The ids of a fit: for users and for items a table, or None where ids are row numbers."""
+    """The ids of a fit: tables of users and of items."""
 
-    users: Table | None
-    items: Table | None
+    users: Table
+    items: Table
+
+
+#: What is known before the first fit.
+NOBODY = Known(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 def read_ids(column: Any, kind: str, source: str = "pairs") -> NDArray[Any]:
@@ -117,7 +122,7 @@ def distinct(ids: NDArray[Any]) -> Table:
     """Return the ids that occur, in ascending order."""
     if is_text(ids):
         return _as_objects(sorted(set(ids)))
-    if ids.size and ids.max() < _GAPS * ids.size + _SMALL:  # counting is faster than sorting
+    if ids.size and ids.max() < _SPAN * ids.size:
         return np.flatnonzero(np.bincount(ids.astype(np.int64, copy=False)))
     return np.unique(ids)
 
@@ -143,32 +148,18 @@ def merge(tables: list[Table], kind: str) -> Table:
     return distinct(np.concatenate(tables))
 
 
-def extend(known: Table | None, n_known: int, found: Table, kind: str) -> Table | None:
-    """Return the table of a fit whose ids are `found`, or None if they are row numbers.
-
-    Parameters
-    ----------
-    known : array or None
-        The table so far; new ids are put behind it.
-    n_known : int
-        Rows so far; 0 for a fit that starts anew.
-    found : array
-        The ids that occur, from `distinct`.
-    kind : {"user", "item"}
-    """
-    if known is None and not is_text(found):
-        highest = int(found[-1]) + 1 if found.size else 0
-        if highest <= max(_SMALL, n_known, _GAPS * (n_known + found.size)):
-            return None
-    if known is None:
-        known = np.arange(n_known)
-    if n_known:
-        check_alike(known, found, kind)
+def extend(known: Table, found: Table, kind: str) -> Table:
+    """Return a table with the ids in `found`, from `distinct`, that it does not have yet behind the others."""
     new = found[number(found, known, kind) == UNKNOWN]
     if is_text(found):
-        return np.concatenate([known, new]) if n_known else new
+        return np.concatenate([known, new]) if known.size else new
     parts = [_narrow(known), _narrow(new)]
     return np.concatenate(parts if parts[0].dtype == parts[1].dtype else [part.astype(np.uint64) for part in parts])
+
+
+def are_positions(table: Table) -> bool:
+    """Return whether ids are the numbers of their rows."""
+    return not is_text(table) and bool((table == np.arange(table.size)).all())
 
 
 def _narrow(table: Table) -> Table:
@@ -177,43 +168,45 @@ def _narrow(table: Table) -> Table:
     return table if large else table.astype(np.int64, copy=False)
 
 
-def check_alike(known: Table | None, ids: NDArray[Any], kind: str, source: str = "pairs") -> None:
+def check_alike(known: Table, ids: NDArray[Any], kind: str, source: str = "pairs") -> None:
     """Raise if ids are strings where those of the fit were numbers, or the other way round."""
-    if ids.size and is_text(ids) != (known is not None and known.size > 0 and is_text(known)):
+    if is_text(ids) != is_text(known):
         here, there = ("strings", "whole numbers") if is_text(ids) else ("whole numbers", "strings")
         raise ValueError(f"{source} holds {kind}s that are {here}, but in fit they were {there}; convert them")
 
 
-def look_up(table: Table) -> Any:
-    """Return what `number` finds the rows of ids by."""
+def look_up(table: Table) -> Rows:
+    """Return the function that finds the rows of ids of the kind that `table` has."""
     if is_text(table):
-        return {one: row for row, one in enumerate(table)}
+        rows = {one: row for row, one in enumerate(table)}
+        return lambda ids: np.fromiter((rows.get(one, UNKNOWN) for one in ids), np.int64, ids.size)
     wide = table.astype(np.uint64)
+    least, span = wide.min(), int(wide.max() - wide.min()) + 1
+    if span <= _SPAN * wide.size:
+        places = np.full(span + 1, UNKNOWN)  # the last one is that of all numbers beyond
+        places[wide - least] = np.arange(wide.size)
+        return lambda ids: places[np.minimum(ids.astype(np.uint64) - least, np.uint64(span))]
     order = np.argsort(wide, kind="stable")
-    return order, wide[order]
+    ascending = wide[order]
+
+    def find(ids: NDArray[Any]) -> NDArray[np.int64]:
+        place = np.minimum(np.searchsorted(ascending, ids.astype(np.uint64)), ascending.size - 1)
+        return np.where(ascending[place] == ids.astype(np.uint64), order[place], UNKNOWN)
+
+    return find
 
 
 def number(
-    ids: NDArray[Any], known: Table | None, kind: str, source: str = "pairs", looked_up: Any = None
+    ids: NDArray[Any], known: Table, kind: str, source: str = "pairs", rows: Rows | None = None
 ) -> NDArray[np.int64]:
     """Return the row of each id, or a number beyond all rows if it is not known.
 
-    `looked_up` is what `look_up` returns of `known`, if that has been asked before.
+    `rows` is what `look_up` returns of `known`, if that has been asked before.
     """
-    if not ids.size:  # nobody knows whether they would be strings
-        return np.empty(0, np.int64)
-    if known is None:
-        check_alike(known, ids, kind, source)
-        return np.minimum(ids, np.uint64(UNKNOWN)).astype(np.int64) if ids.dtype == np.uint64 else ids.astype(np.int64)
-    if not known.size:
+    if not (ids.size and known.size):  # nobody knows whether they would be strings
         return np.full(ids.size, UNKNOWN)
     check_alike(known, ids, kind, source)
-    rows = look_up(known) if looked_up is None else looked_up
-    if is_text(ids):
-        return np.fromiter((rows.get(one, UNKNOWN) for one in ids), np.int64, ids.size)
-    (order, ascending), ids = rows, ids.astype(np.uint64)
-    place = np.minimum(np.searchsorted(ascending, ids), known.size - 1)
-    return np.where(ascending[place] == ids, order[place], UNKNOWN)
+    return (rows or look_up(known))(ids)
 
 
 def united(

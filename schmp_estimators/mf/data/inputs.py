@@ -36,7 +36,7 @@ class PairRatings(NamedTuple):
 
     users: NDArray[Any]
     items: NDArray[Any]
-    #: Complex where ratings have confidences, which are the imaginary parts.
+    #: Complex where ratings have weights, which are the imaginary parts.
     values: NDArray[Any]
 
 
@@ -149,6 +149,44 @@ def check_duplicates_kept(X: Any, converted: Any) -> None:
         )
 
 
+def weights_of(X: Any, rows: Any, weights: Any) -> NDArray[np.float64]:
+    """Return weights of the entries of a matrix in the order in which `ratings_of_rows` finds them.
+
+    Parameters
+    ----------
+    X : matrix
+        As it was given; weights are in the order of ``X.data`` if it is sparse, and row by row else.
+    rows : CSR array or ndarray
+        What scikit-learn has made of it.
+    weights : array-like of shape (n_entries,)
+
+    Raises
+    ------
+    ValueError
+        If there is not one finite weight from 0 on for each entry.
+    """
+    size = rows.nnz if sparse.issparse(rows) else int(np.count_nonzero(~np.isnan(rows)))
+    found = _check_weights(_read_column(unmask(weights, "sample_weight"), "weight"))
+    if found.size != size:
+        raise ValueError(
+            f"sample_weight has {found.size} entries, but X holds {size} ratings, and each has a weight; give them in "
+            "the order of X.data if X is sparse, else row by row, without those of missing entries"
+        )
+    if sparse.issparse(X) and X.format in ("coo", "csc"):
+        X = X.copy()
+        X.data = found
+        found = X.tocsr().data
+    return found
+
+
+def weighed(ratings: Any, weights: Any, *, clicks: bool) -> Any:
+    """Return ratings with weights, if there are any; ratings of weight 0 are left out, unless they are clicks."""
+    if weights is None:
+        return ratings
+    ratings = ratings._replace(values=ratings.values + 1j * weights)
+    return ratings if clicks else type(ratings)(*(array[weights > 0] for array in ratings))
+
+
 def ratings_of_rows(rows: Any) -> RatingBlock:
     """Return the observed entries of a CSR matrix (all stored ones) or of an array (all that are not NaN).
 
@@ -167,8 +205,10 @@ def ratings_of_rows(rows: Any) -> RatingBlock:
     return RatingBlock(users, items, check_values(values, "X"))
 
 
-def user_ratings(rows: Any) -> UserRatings:
+def user_ratings(rows: Any, weights: Any = None) -> UserRatings:
     """Return the observed entries of `rows`, as in `ratings_of_rows`, as float64, sorted by user and item.
+
+    Values are complex where there are weights, which are the imaginary parts.
 
     Raises
     ------
@@ -176,7 +216,7 @@ def user_ratings(rows: Any) -> UserRatings:
         If a rating is not finite, or an entry is stored twice.
     """
     ratings = ratings_of_rows(rows)
-    ratings = ratings._replace(values=ratings.values.astype(np.float64, copy=False))
+    ratings = weighed(ratings._replace(values=ratings.values.astype(np.float64, copy=False)), weights, clicks=True)
     indptr, ratings = sort_ratings(ratings, *rows.shape)
     twice = first_duplicate(indptr, ratings.items)
     if twice >= 0:
@@ -202,22 +242,22 @@ def read_pairs(pairs: Any, source: str = "pairs") -> tuple[NDArray[Any], NDArray
     return read_ids(users, "user", source), read_ids(items, "item", source)
 
 
-def read_ratings(pairs: Any, values: Any, weights: Any = None) -> PairRatings:
-    """Return pairs of ids with a rating each, and perhaps with its confidence.
+def read_ratings(pairs: Any, values: Any, weights: Any = None, *, clicks: bool = False) -> PairRatings:
+    """Return pairs of ids with a rating each, and perhaps with its weight.
 
     Raises
     ------
     ValueError
-        As `read_pairs`; if ratings are not finite or too large; if confidences are not, or negative; if lengths differ.
+        As `read_pairs`; if ratings are not finite or too large; if weights are not, or negative; if lengths differ.
     """
     check_consistent_length(pairs, values)
     users, items = read_pairs(pairs, "with y, two columns are pairs: X")
     numbers = check_values(_read_column(unmask(values, "y"), "rating"), "y")
     if weights is not None:
         check_consistent_length(pairs, weights)
-        weights = _read_column(unmask(weights, "sample_weight"), "confidence")
-        numbers = numbers + 1j * _check_confidences(weights)
-    return PairRatings(users, items, numbers)
+        weights = _check_weights(_read_column(unmask(weights, "sample_weight"), "weight"))
+    ratings: PairRatings = weighed(PairRatings(users, items, numbers), weights, clicks=clicks)
+    return ratings
 
 
 def clicks_of(values: NDArray[Any], confidence: Callable[[NDArray[Any]], Any]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -231,7 +271,7 @@ def clicks_of(values: NDArray[Any], confidence: Callable[[NDArray[Any]], Any]) -
     found = np.asarray(confidence(values))
     if found.shape != values.shape:
         raise ValueError(f"confidence returned an array of shape {found.shape} for values of shape {values.shape}")
-    return (values > 0).astype(np.float64), _check_confidences(found, "confidence")
+    return (values > 0).astype(np.float64), _check_weights(found, "confidence")
 
 
 def confide(ratings: Any, *, confidence: Callable[[NDArray[Any]], Any]) -> Any:
@@ -247,13 +287,13 @@ def _read_column(values: Any, what: str) -> NDArray[Any]:
     return column_or_1d(_as_array(series, what) if isinstance(series, nw.Series) else values)
 
 
-def _check_confidences(weights: NDArray[Any], name: str = "sample_weight") -> NDArray[np.float64]:
+def _check_weights(weights: NDArray[Any], name: str = "sample_weight") -> NDArray[np.float64]:
     weights = np.asarray(refuse_dates(weights, name), np.float64)
     wrong = np.flatnonzero(~((weights >= 0) & (weights <= _LARGEST_RATING)))
     if wrong.size:
         raise ValueError(
-            f"{name} holds {weights[wrong[0]]} in row {wrong[0]}, but confidences must be finite numbers from 0 "
-            f"to {_LARGEST_RATING:g}. Leave pairs out that nothing is known of; 1 is the confidence of the others."
+            f"{name} holds {weights[wrong[0]]} in row {wrong[0]}, but weights must be finite numbers from 0 to "
+            f"{_LARGEST_RATING:g}. Leave pairs out that nothing is known of; 1 is the weight of the others."
         )
     return weights
 

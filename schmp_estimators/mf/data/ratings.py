@@ -2,7 +2,7 @@
 
 Whatever the input was, its ratings come in *pieces*, in any order: numbers of users and items in the whole data, and
 values.  A shard takes its users' ratings from all pieces and sorts them, so that it does not depend on the pieces.
-Until then a rating with a confidence is one complex number, ``value + 1j * confidence``: the two move together.
+Until then a rating with a weight is one complex number, ``value + 1j * weight``: the two move together.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.lanes import LANES
-from schmp_estimators.mf.data.scale import AS_THEY_ARE, Grid, Moments, Scale, add_moments, standardised
+from schmp_estimators.mf.data.scale import AS_THEY_ARE, Grid, Moments, Scale, add_moments, measure, standardised
 from schmp_estimators.mf.data.seen import DuplicateRatingError, Seen
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.layout import (
@@ -34,7 +34,7 @@ from schmp_estimators.mf.kernels.layout import (
     slice_ratings,
     sort_ratings,
 )
-from schmp_estimators.mf.kernels.scale import hash_range, square_steps, sum_rows, sum_steps
+from schmp_estimators.mf.kernels.scale import hash_range, sum_rows
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 from schmp_estimators.mf.kernels.start import draw_mask
 
@@ -88,17 +88,19 @@ class SortedShard(NamedTuple):
 
     #: (n_users,) numbers of the users in the whole data.
     user_ids: NDArray[np.int64]
+    #: (n_users,) ratings of each user, without held-out ones; where ratings, but not clicks, have weights, their sums.
+    user_counts: NDArray[Any]
     #: (n_items,) numbers of all items in the whole data, those with most ratings first.
     item_ids: NDArray[np.int64]
-    #: (n_items,) ratings of each item in all shards, without held-out ones.
-    item_counts: NDArray[np.int64]
+    #: (n_items,) the same of each item, in all shards.
+    item_counts: NDArray[Any]
     train: UserRatings
-    #: Ratings that are only predicted.
+    #: Ratings that are only predicted; values are complex where there are weights.
     held_out: RatingBlock
     #: Number of this shard, and how many there are.
     number: int
     n_shards: int
-    #: (n_ratings,) confidences of the ratings, or nothing where all are 1.
+    #: (n_ratings,) weights of the ratings, or nothing where all are 1.
     confidences: NDArray[np.float32]
     #: None where nobody asks for it.
     by_item: ByItem | None
@@ -120,13 +122,13 @@ class ShardPlan(NamedTuple):
 
     users: Placement
     items: Placement
-    item_counts: NDArray[np.int64]
+    item_counts: NDArray[Any]
     hold_out: HoldOut
     #: Whether the shard is cut into blocks, one for each group of items; else the items are one group.
     blocks: bool
     #: Whether to say which items each user has rated.
     keep_seen: bool
-    #: Whether the shard is to have its ratings sorted by item, too.
+    #: Whether the shard is to have its ratings sorted by item, too, as clicks have.
     twice: bool = False
     #: Length of a row of factors, where blocks are worked through rating by rating.
     width: int = LANES
@@ -145,9 +147,11 @@ class Counted(NamedTuple):
     #: (n_users + n_items,) ratings of every user and every item.
     counts: NDArray[np.int64]
     moments: Moments
+    #: With the weights of the ratings.
+    weighted: Moments
     #: (n_users + n_items,) sums of their ratings, in steps of the moments; or nothing.
     sums: NDArray[np.int64]
-    #: (n_users + n_items,) sums of their confidences; or nothing, where all are 1.
+    #: (n_users + n_items,) sums of their weights; or nothing, where all are 1.
     confidences: NDArray[np.float64]
     #: Hashes of who has rated what, and of all that was told, values and confidences too, held-out ratings included;
     #: whatever the order of the ratings, modulo 2**64.
@@ -199,14 +203,12 @@ def count_and_measure(
         counts = np.concatenate([count_ids(ratings.users, n_users), count_ids(ratings.items, n_items)])
     values, sums = ratings.values.real.astype(np.float64, copy=False), np.empty(0, np.int64)
     sides, confidences = ((ratings.users, n_users), (ratings.items, n_items)), np.empty(0)
-    total, *squares = sum_steps(values, *grid)
     if sums_rows:
-        sums = np.concatenate([sum_rows(ids, values, *grid, size) for ids, size in sides])
+        sums = np.concatenate([sum_rows(ids, values, *grid[:2], size) for ids, size in sides])
     if np.iscomplexobj(ratings.values):  # float32 numbers add up in float64 without rounding, if any are alike in size
         weights = ratings.values.imag.astype(np.float32)
         confidences = np.concatenate([np.bincount(ids, weights, size) for ids, size in sides])
-    moments = Moments(ratings.values.size, int(total), square_steps(*map(int, squares)))
-    return Counted(occur, counts, moments, sums, confidences, told)
+    return Counted(occur, counts, *measure(ratings.values, grid), sums, confidences, told)
 
 
 def _hash_of(ratings: RatingBlock) -> tuple[int, int]:
@@ -222,10 +224,11 @@ def _hash_of(ratings: RatingBlock) -> tuple[int, int]:
 
 def add_counted(parts: list[Counted]) -> Counted:
     """Return what is known of all ratings from what is known of some."""
-    occur, counts, moments, sums, confidences, told = zip(*parts, strict=True)
+    occur, counts, moments, weighted, sums, confidences, told = zip(*parts, strict=True)
     counts, sums, confidences = (np.sum(arrays, axis=0) for arrays in (counts, sums, confidences))
     first, second = (sum(hashes) % 2**64 for hashes in zip(*told, strict=True))
-    return Counted(np.any(occur, axis=0), counts, add_moments(list(moments)), sums, confidences, (first, second))
+    both = add_moments(list(moments)), add_moments(list(weighted))
+    return Counted(np.any(occur, axis=0), counts, *both, sums, confidences, (first, second))
 
 
 class Draw(NamedTuple):
@@ -340,8 +343,11 @@ def make_shard(number: int, plan: ShardPlan, pieces: list[RatingBlock]) -> MadeS
         item_ids, own = plan.item_ids, UserRatings(indptr, narrow, values)
         confidences = np.ascontiguousarray(train.values.imag) if weighted else np.empty(0, np.float32)
         by_item = sort_by_item(own, train.users, confidences, n_items) if plan.twice else None
+        sizes = np.diff(indptr)
+        if weighted and not plan.twice:
+            sizes = np.bincount(train.users, confidences, members.size)
         rest = number, len(plan.users.members), confidences, by_item
-        return MadeShard(SortedShard(members, item_ids, plan.item_counts[item_ids], own, held_out, *rest), seen)
+        return MadeShard(SortedShard(members, sizes, item_ids, plan.item_counts[item_ids], own, held_out, *rest), seen)
     item_ids = plan.items.members[number] if number < len(plan.items.members) else np.empty(0, np.int64)
     counts = np.diff(indptr), item_ids, plan.item_counts[item_ids]
     blocks = cut_blocks(train, plan.items, plan.width), cut_blocks(held_out, plan.items, plan.width)

@@ -10,13 +10,13 @@ from uuid import uuid4
 import numpy as np
 from sklearn.utils.validation import validate_data
 
-from schmp_estimators.core.door.inputs import check_features, is_dask, validate_in_memory
+from schmp_estimators.core.door.inputs import is_dask, validate_in_memory
 from schmp_estimators.core.door.rows import Rows, open_rows, open_tasks
 from schmp_estimators.core.lanes import padded_width
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.mf.data import ids as rating_ids
-from schmp_estimators.mf.data.ids import Known, Table
+from schmp_estimators.mf.data.ids import NOBODY, Known, Table
 from schmp_estimators.mf.data.inputs import (
     PairRatings,
     are_pairs,
@@ -29,6 +29,8 @@ from schmp_estimators.mf.data.inputs import (
     read_ratings,
     refuse_table,
     warn_unused,
+    weighed,
+    weights_of,
 )
 from schmp_estimators.mf.data.scale import Grid, choose_grid
 from schmp_estimators.mf.kernels.sgd import RatingBlock
@@ -42,21 +44,11 @@ _UNQUESTIONED = 2 << 30
 _LARGEST_SIDE = 2**31 - 1
 
 
-class Earlier(NamedTuple):
-    """What a fit that goes on from another knows of its ids."""
-
-    known: Known
-    n_users: int
-    n_items: int
-
-
 class RatingRows(NamedTuple):
     """All ratings of an input."""
 
     #: Partitions are `RatingBlock`, with numbers of users and items in the whole data, and values as they were given.
     pieces: Rows
-    n_users: int
-    n_items: int
     #: To what ratings are rounded where they are measured.
     grid: Grid
     #: What users and items are called.
@@ -65,6 +57,8 @@ class RatingRows(NamedTuple):
     are_pairs: bool
     #: The least and the greatest rating.
     range: tuple[float, float]
+    #: Whether weights are given.
+    are_weighted: bool
 
 
 class _Part(NamedTuple):
@@ -83,6 +77,8 @@ class _Survey(NamedTuple):
     size: int
     low: float
     high: float
+    #: The largest weight.
+    heaviest: float
     #: Of users and of items; empty where rows are numbered already.
     tables: tuple[Table, ...]
 
@@ -94,7 +90,7 @@ def open_ratings(
     *,
     weights: Any = None,
     place: Place | None = None,
-    earlier: Earlier | None = None,
+    earlier: Known | None = None,
 ) -> RatingRows:
     """Let ratings of any kind in.
 
@@ -104,51 +100,55 @@ def open_ratings(
     estimator : ModelParallelMF
         Gets the number and names of the features: those of the two columns of pairs, or the items of a matrix.
     weights : array-like, optional
-        Confidences of ratings that are given as pairs.
+        Weights of the ratings.
     place : Place, optional
         Where a Dask input shall be held; by default in this process.
-    earlier : Earlier, default=None
-        The fit that this one goes on from.
+    earlier : Known, default=None
+        The ids of the fit that this one goes on from.
     """
-    pairs = are_pairs(X, y)
+    pairs, clicks = are_pairs(X, y), bool(estimator.unobserved_weight)
     if pairs:
         # Pairs and matrices may follow each other, so only a second table of pairs has columns to compare.
         reset = earlier is None
         if reset or estimator._fitted_on_pairs:
             check_pair_columns(X, estimator, reset=reset)
-        rows = _open_pairs(X, y, weights, place)
+        rows = _open_pairs(X, y, weights, place, clicks)
     else:
-        if weights is not None:
-            raise ValueError(
-                "sample_weight goes with pairs: pass X as two columns of ids and y as their ratings; in a matrix the "
-                "stored value is the target, and the confidence is 1"
-            )
-        if earlier is not None and not all(table is None for table in earlier.known):
+        if earlier is not None and not all(map(rating_ids.are_positions, earlier)):
             raise ValueError("earlier ratings came as pairs whose ids are no row numbers; go on with pairs, too")
         check_no_text(X)
         reset, seen_as = earlier is None, estimator if earlier is None else estimator._for_matrices(X)
         if is_dask(X):
+            if weights is not None:
+                raise ValueError(
+                    "sample_weight goes with a matrix in memory, or with pairs: pass X on Dask as two columns of ids, "
+                    "and y as their ratings"
+                )
             rows, shape = _open_chunks(X, seen_as, place, reset)
         else:
             matrix = validate_in_memory(X, seen_as, reset=reset, ensure_all_finite=False)
-            rows, shape = Rows([_ratings_of_matrix(matrix, X)]), matrix.shape
+            rows, shape = Rows([_ratings_of_matrix(matrix, X, weights, clicks)]), matrix.shape
     try:
         if y is not None and not pairs:
             warn_unused(y, shape[0])
         _confide(rows, estimator.confidence)
-        n_ratings, low, high, tables = rows.reduce(_survey, _merge, "mf-survey")
+        n_ratings, low, high, heaviest, tables = rows.reduce(_survey, _merge, "mf-survey")
         if not n_ratings:
             raise ValueError("there are no ratings to fit; X must store, or y hold, at least one")
         check_range(low, high)
+        limits = (estimator.n_users, estimator.n_items) if pairs else shape
+        sides = zip(_KINDS, limits, earlier or NOBODY, tables or (None, None), strict=True)
+        users, items = [_table_of(*side) for side in sides]
+        _check_size(len(users), len(items), n_ratings, estimator.n_components)
+        known = Known(*(np.arange(len(table)) if isinstance(table, range) else table for table in (users, items)))
         if pairs:
-            known, shape = _number(rows, tables, estimator, earlier)
-        else:
-            known = Known(None, None)
-        _check_size(*shape, n_ratings, estimator.n_components)
+            shared = rows.place.share(known)  # the tables may be long: they travel once
+            rows.partitions = rows.tasks(_number_piece, [(piece, shared) for piece in rows.partitions], "mf-number-ids")
     except BaseException:
         rows.close()
         raise
-    return RatingRows(rows, *shape, choose_grid(low, high), known, pairs, (low, high))
+    grid = choose_grid(low, high, heaviest)
+    return RatingRows(rows, grid, known, pairs, (low, high), weights is not None)
 
 
 def _confide(rows: Rows, confidence: Any) -> None:
@@ -160,34 +160,38 @@ def _confide(rows: Rows, confidence: Any) -> None:
 def check_pair_columns(X: Any, estimator: Any, *, reset: bool) -> None:
     """Set or compare the names of the columns of pairs, of which there are two."""
     if is_dask(X):
-        check_features(X, estimator, reset=reset)
-    else:
-        validate_data(estimator, X=X, reset=reset, skip_check_array=True)
+        X = X._meta if hasattr(X, "columns") else np.empty((0, 2))
+    validate_data(estimator, X=X, reset=reset, skip_check_array=True)
 
 
-def map_chunks(function: Callable[[Any, Any], Any], pairs: Any, model: Any, *, name: str) -> Any:
-    """Return ``function(pairs, model)``, one float64 for each pair: now in memory, lazily and by chunks on Dask."""
+def map_chunks(
+    function: Callable[[Any, Any], Any], pairs: Any, model: Any, *, name: str, shape: tuple[int, ...] = ()
+) -> Any:
+    """Return ``function(pairs, model)``, float64 of a shape for each pair: now in memory, lazily by chunks on Dask."""
     if not is_dask(pairs):
         return function(pairs, model)
-    run, meta = uuid4().hex, np.empty(0)
+    run, meta = uuid4().hex, np.empty((0, *shape))
     shared = dask.delayed(model, name=f"model-{run}", traverse=False)
     if not isinstance(pairs, da.Array):
         return pairs.map_partitions(function, shared, meta=meta, enforce_metadata=False)
     pairs = pairs.rechunk({1: -1})
     chunks = [
-        da.from_delayed(dask.delayed(function)(chunk, shared, dask_key_name=f"{name}-{run}-{i}"), (size,), meta=meta)
+        da.from_delayed(
+            dask.delayed(function)(chunk, shared, dask_key_name=f"{name}-{run}-{i}"), (size, *shape), meta=meta
+        )
         for i, (chunk, size) in enumerate(zip(pairs.to_delayed().ravel(), pairs.chunks[0], strict=True))
     ]
     return da.concatenate(chunks, allow_unknown_chunksizes=True)
 
 
-def _ratings_of_matrix(rows: Any, X: Any) -> RatingBlock:
+def _ratings_of_matrix(rows: Any, X: Any, weights: Any, clicks: bool) -> RatingBlock:
     """Return the ratings of a matrix in memory; `rows` is what scikit-learn has made of X."""
     check_duplicates_kept(X, rows)
     if is_table(rows):
         refuse_table(rows.shape[1])
     _check_side(rows.shape[1])
-    return ratings_of_rows(rows)
+    ratings = ratings_of_rows(rows)
+    return ratings if weights is None else weighed(ratings, weights_of(X, rows, weights), clicks=clicks)
 
 
 def _open_chunks(X: Any, estimator: Any, place: Place | None, reset: bool) -> tuple[Rows, tuple[int, int]]:
@@ -209,41 +213,23 @@ def _open_chunks(X: Any, estimator: Any, place: Place | None, reset: bool) -> tu
     return rows, (int(offsets[-1]), estimator.n_features_in_)
 
 
-def _open_pairs(pairs: Any, values: Any, weights: Any, place: Place | None) -> Rows:
+def _open_pairs(pairs: Any, values: Any, weights: Any, place: Place | None, clicks: bool) -> Rows:
     if not (is_dask(pairs) or is_dask(values) or is_dask(weights)):
-        return Rows([read_ratings(pairs, values, weights)])
+        return Rows([read_ratings(pairs, values, weights, clicks=clicks)])
     columns = {"y": values} if weights is None else {"y": values, "sample_weight": weights}
-    return open_tasks(_ratings_of_chunk, _side_by_side(pairs, columns), place=place)
+    return open_tasks(partial(_ratings_of_chunk, clicks), _side_by_side(pairs, columns), place=place)
 
 
-def _number(
-    rows: Rows, tables: tuple[Table, ...], estimator: Any, earlier: Earlier | None
-) -> tuple[Known, tuple[int, int]]:
-    """Turn the ids of all partitions into numbers of rows; return what the rows are called, and how many there are."""
-    known, sizes = [], []
-    before = earlier or Earlier(Known(None, None), 0, 0)
-    limits = estimator.n_users, estimator.n_items
-    for kind, found, limit, table, n_known in zip(_KINDS, tables, limits, before.known, before[1:], strict=True):
-        if limit is not None and table is None:
-            _check_limit(found, kind, limit)
-        else:
-            table = rating_ids.extend(table, n_known, found, kind)  # noqa: PLW2901
-        sizes.append(table.size if table is not None else limit or int(found[-1]) + 1)
-        known.append(table)
-    named = Known(*known)
-    if all(table is None for table in known):
-        rows.partitions = rows.each(partial(_number_piece, known=named), "mf-number-ids")
-    else:  # the tables may be long: they travel once
-        shared = rows.place.share(named)
-        rows.partitions = rows.tasks(_number_piece, [(piece, shared) for piece in rows.partitions], "mf-number-ids")
-    return named, (sizes[0], sizes[1])
-
-
-def _check_limit(found: Table, kind: str, limit: int) -> None:
-    if rating_ids.is_text(found):
+def _table_of(kind: str, limit: int | None, known: Table, found: Table | None) -> Table | range:
+    """Return what the rows of a side are called: numbers up to a limit that is given, or else the ids that occur."""
+    if limit is None or not rating_ids.are_positions(known):
+        assert found is not None
+        return rating_ids.extend(known, found, kind)
+    if found is not None and rating_ids.is_text(found):
         raise ValueError(f"n_{kind}s={limit} goes with {kind}s that are numbers from 0 on, not strings; leave it None")
-    if found[-1] >= limit:
+    if found is not None and found[-1] >= limit:
         raise ValueError(f"pairs holds the {kind} {found[-1]}, but n_{kind}s={limit}; raise it, or leave it None")
+    return range(max(limit, known.size))
 
 
 def _check_side(size: int, n_ratings: int | None = None) -> None:
@@ -317,14 +303,14 @@ def _check_lengths(n_pairs: int, n_values: int) -> None:
         raise ValueError(f"Found input variables with inconsistent numbers of samples: {[n_pairs, n_values]}")
 
 
-def _ratings_of_chunk(number: int, pairs: Any, values: Any, weights: Any = None) -> PairRatings:
+def _ratings_of_chunk(clicks: bool, number: int, pairs: Any, values: Any, weights: Any = None) -> PairRatings:
     if len(pairs) != len(values):
         raise ValueError(
             f"a chunk of X has {len(pairs)} pairs, but that of y {len(values)} ratings; X and y must have the same "
             "length, and the same partitions if their lengths are not known"
         )
     try:
-        return read_ratings(pairs, values, weights)
+        return read_ratings(pairs, values, weights, clicks=clicks)
     except ValueError as error:
         error.add_note(f"X is on Dask: rows are numbered from the start of their chunk, number {number}.")
         raise
@@ -346,23 +332,23 @@ def _shift(part: _Part, first_user: int) -> RatingBlock:
 def _survey(ratings: RatingBlock | PairRatings) -> _Survey:
     values = ratings.values.real
     if not values.size:
-        return _Survey(0, np.inf, -np.inf, ())
+        return _Survey(0, np.inf, -np.inf, 0.0, ())
     numbered = isinstance(ratings, RatingBlock)
     tables = () if numbered else (rating_ids.distinct(ratings.users), rating_ids.distinct(ratings.items))
-    return _Survey(values.size, float(values.min()), float(values.max()), tables)
+    heaviest = float(ratings.values.imag.max()) if np.iscomplexobj(ratings.values) else 1.0
+    return _Survey(values.size, float(values.min()), float(values.max()), heaviest, tables)
 
 
 def _merge(parts: list[_Survey]) -> _Survey:
-    sizes, lows, highs, _ = zip(*parts, strict=True)
+    sizes, lows, highs, weights, _ = zip(*parts, strict=True)
     sides = zip(*(part.tables for part in parts if part.tables), strict=True)
     tables = tuple(rating_ids.merge(list(side), kind) for side, kind in zip(sides, _KINDS, strict=False))
-    return _Survey(sum(sizes), min(lows), max(highs), tables)
+    return _Survey(sum(sizes), min(lows), max(highs), max(weights), tables)
 
 
 def _number_piece(ratings: PairRatings, known: Known) -> RatingBlock:
     users, items = (
-        # Row numbers that 32 bits do not hold belong to sides that are refused.
-        ids.astype(np.int32) if table is None else rating_ids.number(ids, table, kind).astype(np.int32)
+        rating_ids.number(ids, table, kind).astype(np.int32)
         for ids, table, kind in zip(ratings[:2], known, _KINDS, strict=True)
     )
     return RatingBlock(users, items, ratings.values)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import frexp, ldexp, sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.mf.kernels.scale import STEP_BITS, standardise
+from schmp_estimators.mf.kernels.scale import STEP_BITS, square_steps, standardise, sum_steps, sum_weighted_steps
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 
@@ -23,11 +23,14 @@ class Grid(NamedTuple):
 
     middle: float
     inverse_step: float
+    #: Weights are rounded to whole multiples of 1 over this.
+    inverse_weight: float = 1.0
 
 
 class Moments(NamedTuple):
     """Exact sums over steps, which can be added in any order."""
 
+    #: Number of ratings, or sum of their weights in steps.
     size: int
     total: int
     squares: int
@@ -49,11 +52,22 @@ _LEAST_SHARE = 0.01
 AS_THEY_ARE = Scale(0.0, 1.0)
 
 
-def choose_grid(low: float, high: float) -> Grid:
-    """Return the finest grid of a power of two for ratings between `low` and `high`."""
+def choose_grid(low: float, high: float, heaviest: float) -> Grid:
+    """Return the finest grid of powers of two for ratings between `low` and `high`, with weights up to `heaviest`."""
     middle = low / 2 + high / 2
-    _, exponent = frexp(max(high - middle, middle - low))
-    return Grid(middle, ldexp(1.0, STEP_BITS - exponent))
+    exponents = frexp(max(high - middle, middle - low))[1], frexp(heaviest)[1]
+    return Grid(middle, *(ldexp(1.0, STEP_BITS - exponent) for exponent in exponents))
+
+
+def measure(values: NDArray[Any], grid: Grid) -> tuple[Moments, Moments]:
+    """Return the moments of ratings, and those with weights; both are the same where all weights are 1."""
+    numbers, nothing = np.ascontiguousarray(values.real, np.float64), np.empty(0, np.int64)
+    total, *squares = map(int, sum_steps(numbers, nothing, *grid[:2]))
+    moments = Moments(values.size, total, square_steps(*squares))
+    if not np.iscomplexobj(values):
+        return moments, moments
+    weights = np.rint(values.imag * grid.inverse_weight).astype(np.int64)
+    return moments, Moments(*sum_weighted_steps(numbers, weights, *grid[:2]))
 
 
 def add_moments(parts: list[Moments]) -> Moments:
@@ -107,7 +121,7 @@ def choose_scale(mean: float, spread: float, fit_bias: bool) -> Scale:
 
 
 def standardised(ratings: RatingBlock, scale: Scale) -> RatingBlock:
-    """Return ratings in units of the scale, as float32; confidences stay what they are."""
+    """Return ratings in units of the scale, as float32; weights stay what they are."""
     out = np.empty(ratings.values.size, np.float32)
     standardise(ratings.values.real.astype(np.float64, copy=False), *scale, out)
     if np.iscomplexobj(ratings.values):

@@ -57,12 +57,16 @@ def solve_rows(sums, penalties, first, stop, positive, rows):
 
 
 @kernel
-def improve_users(ratings, residuals, before, now, items, penalties, pull, target, first, stop, positive, sums):
+def improve_users(
+    ratings, weights, residuals, before, now, items, penalties, pull, target, first, stop, positive, sums
+):  # fmt: skip
     """One round for a shard of users: improve their chunk, and sum up what the items need for theirs.
 
     Parameters
     ----------
     ratings : UserRatings
+    weights : (n_ratings,) float32
+        Their weights, or nothing where all are 1.
     residuals : (n_ratings,) float32
         Residuals without the chunk of the last round, on return without the chunk of this one; mutated.
     before, now : (n_users, LANES) float32
@@ -83,9 +87,9 @@ def improve_users(ratings, residuals, before, now, items, penalties, pull, targe
     About 14 instructions of 8 lanes per rating and round.  Lee et al., NIPS 2014, supplement §2.
     """
     turned, chunk = np.zeros((SUMS * LANES, TILE), np.float32), np.zeros((LANES, TILE), np.float32)
-    weights = np.zeros(TILE, np.float32)
+    own_penalties, scaled = np.zeros(TILE, np.float32), np.empty((1, LANES), np.float32)
     ends, own = np.empty((TILE, 2 * LANES), np.float32), np.empty((TILE * SUMS, LANES), np.float32)
-    products = np.empty((PRODUCTS, LANES), np.float32)
+    products, weighted = np.empty((PRODUCTS, LANES), np.float32), weights.size > 0
     sums[:] = _ZERO
     for start in range(0, now.shape[0], TILE):
         size = min(TILE, now.shape[0] - start)
@@ -102,17 +106,23 @@ def improve_users(ratings, residuals, before, now, items, penalties, pull, targe
                 item = np.intp(ratings.items[rating])
                 residual = residuals[rating] + row_dot(ends, position, items, item)
                 residuals[rating] = residual
-                add_products(own, at, items, 2 * item + 1)
-                add_scaled(own, at + PRODUCTS, items, 2 * item + 1, residual)
-        solve_tile(own, start, size, penalties, first, stop, positive, now, turned, chunk, weights)
+                if weighted:  # products of rows that are longer by the root of the weight
+                    scaled[:] = _ZERO
+                    add_scaled(scaled, 0, items, 2 * item + 1, np.sqrt(weights[rating]))
+                    add_products(own, at, scaled, 0)
+                    add_scaled(own, at + PRODUCTS, items, 2 * item + 1, weights[rating] * residual)
+                else:
+                    add_products(own, at, items, 2 * item + 1)
+                    add_scaled(own, at + PRODUCTS, items, 2 * item + 1, residual)
+        solve_tile(own, start, size, penalties, first, stop, positive, now, turned, chunk, own_penalties)
         for user in range(start, start + size):
             products[:] = _ZERO
             add_products(products, 0, now, user)
             for rating in range(ratings.indptr[user], ratings.indptr[user + 1]):
-                at = np.intp(ratings.items[rating]) * SUMS
+                at, weight = np.intp(ratings.items[rating]) * SUMS, weights[rating] if weighted else _ONE
                 for register in range(PRODUCTS):
-                    add_scaled(sums, at + register, products, register, _ONE)
-                add_scaled(sums, at + PRODUCTS, now, user, residuals[rating])
+                    add_scaled(sums, at + register, products, register, weight)
+                add_scaled(sums, at + PRODUCTS, now, user, weight * residuals[rating])
 
 
 @kernel
@@ -127,14 +137,16 @@ def shift_residuals(ratings, residuals, before, now, items):
 
 
 @kernel
-def close_round(ratings, residuals, user_chunk, item_chunk):
-    """Put the last chunk back into `residuals` (mutated) and return the sum of their squares, in float64."""
-    total = 0.0
+def close_round(ratings, weights, residuals, user_chunk, item_chunk):
+    """Put the last chunk back into `residuals` (mutated); return the weighted sum of their squares, in float64."""
+    total, weight = 0.0, _ONE
     for user in range(user_chunk.shape[0]):
         for rating in range(ratings.indptr[user], ratings.indptr[user + 1]):
             residual = residuals[rating] - row_dot(user_chunk, user, item_chunk, np.intp(ratings.items[rating]))
             residuals[rating] = residual
-            total += residual * residual
+            if weights.size:
+                weight = weights[rating]
+            total += weight * (residual * residual)
     return total
 
 

@@ -7,33 +7,39 @@ from schmp_estimators.core.rng import GAMMA, mix
 
 #: Ratings are rounded to whole multiples of a step: at most 2**STEP_BITS of them from the middle to either end.
 STEP_BITS = 30
+#: Weighted ratings whose sums 64 bits hold, as a power of two.
+WEIGHED_AT_ONCE = 17
 _LOW_BITS = 15
 _MASK = (1 << _LOW_BITS) - 1
 
 
 @kernel
-def sum_steps(values, middle, inverse_step):
-    """Return exact sums over ``n = rint((value - middle) * inverse_step)``.
+def sum_steps(values, weights, middle, inverse_step):
+    """Return exact sums over ``n = rint((value - middle) * inverse_step)``, each times its weight w.
 
     Parameters
     ----------
     values : (n,) float64
+    weights : (n,) int64
+        From 0 to 2**15; or nothing, where all are 1.
     middle, inverse_step : float
         Such that no n is beyond ±2**STEP_BITS.
 
     Returns
     -------
     tuple of int
-        Σ n; with n = a·2**15 + b, 0 ≤ b < 2**15: Σ a², Σ a·b, Σ b².  None overflows for 2**32 ratings.
+        Σ w n; with n = a·2**15 + b, 0 ≤ b < 2**15: Σ w a², Σ w a·b, Σ w b².  None overflows for 2**32 ratings, or with
+        weights for 2**`WEIGHED_AT_ONCE`.
     """
     total, high, mixed, low = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
-    for value in values:
-        steps = np.int64(np.rint((value - middle) * inverse_step))
+    for position in range(values.size):
+        steps = np.int64(np.rint((values[position] - middle) * inverse_step))
+        weight = weights[position] if weights.size else 1
         a, b = steps >> _LOW_BITS, steps & _MASK
-        total += steps
-        high += a * a
-        mixed += a * b
-        low += b * b
+        total += weight * steps
+        high += weight * (a * a)
+        mixed += weight * (a * b)
+        low += weight * (b * b)
     return total, high, mixed, low
 
 
@@ -47,8 +53,20 @@ def sum_rows(ids, values, middle, inverse_step, n):
 
 
 def square_steps(high: int, mixed: int, low: int) -> int:
-    """Return Σ n², exactly, from what `sum_steps` has returned."""
+    """Return Σ w n², exactly, from what `sum_steps` has returned."""
     return (high << 2 * _LOW_BITS) + (mixed << _LOW_BITS + 1) + low
+
+
+def sum_weighted_steps(values, weights, middle, inverse_step):
+    """Return Σ w, Σ w n and Σ w n², exactly, for (n,) int64 weights from 0 to 2**STEP_BITS."""
+    found = [int(weights.sum()), 0, 0]
+    for start in range(0, values.size, 1 << WEIGHED_AT_ONCE):
+        some = slice(start, start + (1 << WEIGHED_AT_ONCE))
+        for bits, part in ((_LOW_BITS, weights[some] >> _LOW_BITS), (0, weights[some] & _MASK)):
+            total, *squares = map(int, sum_steps(values[some], part, middle, inverse_step))
+            found[1] += total << bits
+            found[2] += square_steps(*squares) << bits
+    return found
 
 
 @kernel

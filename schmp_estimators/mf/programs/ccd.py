@@ -32,6 +32,7 @@ from schmp_estimators.mf.kernels.ccd import (
     solve_rows,
     weighted_squares,
 )
+from schmp_estimators.mf.kernels.sgd import RatingBlock
 from schmp_estimators.mf.kernels.start import draw_factors
 from schmp_estimators.mf.kernels.tiles import SUMS, lay_beside
 from schmp_estimators.mf.programs.anchors import Anchored, Anchors, Chunks, Earlier, anchor, distance
@@ -135,7 +136,7 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         if self.fit_bias:
             users[0, :, 1] = 1
         mean = np.float32(self.mean if self.fit_bias else 0)
-        rest = shard.train.values - mean, shard.held_out.values - mean
+        rest = shard.train.values - mean, shard.held_out.values.real - mean
         return CcdState(users, own(saved.items), *rest, room, own(saved.anchored)), {}
 
     def report(self, at: At, state: CcdState) -> CcdReport:
@@ -152,8 +153,8 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         if state.tested.size:
             shift_residuals(shard.held_out, state.tested, *freeze((before, state.users[number])), items)
         improve_users(
-            shard.train, state.residuals, freeze(before), state.users[number], items,
-            self._penalties(np.diff(shard.train.indptr)), *of_users(state, number), *self._free(number, is_item=False),
+            shard.train, shard.confidences, state.residuals, freeze(before), state.users[number], items,
+            self._penalties(shard.user_counts), *of_users(state, number), *self._free(number, is_item=False),
             self.positive and not self._is_bias(number), sums,
         )  # fmt: skip
         self._anchor_items(shard, state, number, sums)
@@ -323,17 +324,18 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         shard, items = at.shard, at.model.items
         self._take_home(shard, state, self.n_chunks - 1, items)
         last = freeze(state.users[-1])
-        loss = close_round(shard.train, state.residuals, last, freeze(np.negative(items[:, :LANES], order="C")))
+        put_back = freeze(np.negative(items[:, :LANES], order="C"))
+        loss = close_round(shard.train, shard.confidences, state.residuals, last, put_back)
         if state.tested.size:
             shift_residuals(shard.held_out, state.tested, last, freeze(np.zeros_like(last)), items)
-        tested = float(np.sum(state.tested.astype(np.float64) ** 2))
+        tested = float(np.sum(state.tested.astype(np.float64) ** 2 * _weights_of(shard.held_out)))
         penalty = self._penalty_of(shard, state)
         return state, self._report(shard, -1, (), self._chunk(shard, state, 0), loss, tested, penalty)
 
     def _penalty_of(self, shard: SortedShard, state: CcdState) -> float:
         """Return the penalty of the rows that rest with a shard, and what earlier ratings say of them."""
         penalty, mine = 0.0, range(shard.number, self.n_chunks, shard.n_shards)
-        user_weights, item_weights = map(self._penalties, (np.diff(shard.train.indptr), shard.item_counts))
+        user_weights, item_weights = map(self._penalties, (shard.user_counts, shard.item_counts))
         for chunk, rows in enumerate(freeze(state.users)):
             penalty += weighted_squares(rows, *self._free(chunk, is_item=False), user_weights)
         for chunk, rows in zip(mine, freeze(state.items), strict=True):
@@ -352,8 +354,14 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         tested: float = 0.0,
         penalty: float = 0.0,
     ) -> CcdReport:
-        sizes = np.array([shard.train.values.size, shard.held_out.values.size], np.int64)
+        size = shard.confidences.sum(dtype=np.float64) if shard.confidences.size else shard.train.values.size
+        sizes = np.array([size, np.sum(_weights_of(shard.held_out), dtype=np.float64)])
         return CcdReport(chunk, sums, following, np.array([loss, loss, tested]), sizes, penalty)
+
+
+def _weights_of(ratings: RatingBlock) -> Any:
+    values = ratings.values
+    return values.imag if np.iscomplexobj(values) else np.ones(values.size)
 
 
 def of_users(state: CcdState, chunk: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

@@ -83,11 +83,11 @@ class Factorization(Program[State, Block, Model, Report]):
     def record(self, sweep: int, model: Model) -> dict[str, Any]:
         """Return root mean squared errors, on the way and held out, and where it was measured the objective."""
         errors, sizes, unit = model.errors, model.sizes, self.unit
-        record: dict[str, Any] = {"running_rmse": unit * float(np.sqrt(errors[0] / max(sizes[0], 1)))}
+        record: dict[str, Any] = {"running_rmse": unit * float(np.sqrt(errors[0] / (sizes[0] or 1)))}
         if sizes[1]:
             record["validation_rmse"] = unit * float(np.sqrt(errors[2] / sizes[1]))
         if model.penalty is not None:
-            record["train_rmse"] = unit * float(np.sqrt(errors[1] / max(sizes[0], 1)))
+            record["train_rmse"] = unit * float(np.sqrt(errors[1] / (sizes[0] or 1)))
             record["objective"] = unit * unit * float(errors[1] + model.penalty)
             record["penalty"] = unit * unit * float(model.penalty)
         return record

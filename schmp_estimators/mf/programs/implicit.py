@@ -165,7 +165,7 @@ class ImplicitFactorization(CcdFactorization):
         gram, diagonal = self._cross(model.item_gram, number)
         improve_clicks(
             shard.train, shard.confidences, np.float32(self.unobserved), state.residuals, freeze(before), state.users,
-            number, model.items, gram, diagonal, self._penalties(np.diff(shard.train.indptr)),
+            number, model.items, gram, diagonal, self._penalties(shard.user_counts),
             *of_users(state, number), self._free(number, is_item=False)[1], self.positive,
         )  # fmt: skip
         own, so_far = np.zeros((self.n_chunks * LANES, LANES)), number + 1  # later chunks add their products themselves

@@ -4,6 +4,7 @@ import logging
 import math
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from urllib.request import urlopen
 
@@ -13,6 +14,7 @@ from clusters import keys_left
 from corpora import SMALL
 
 from schmp_estimators import DistributedLDA, ModelParallelMF, PrioritizedLasso, schmp
+from schmp_estimators.core.cluster import group
 from schmp_estimators.core.dashboard import fits as fits_module
 from schmp_estimators.core.dashboard import tables
 from schmp_estimators.core.dashboard.fits import (

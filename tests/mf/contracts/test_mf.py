@@ -141,8 +141,8 @@ def test_stored_zeros_are_ratings(solver):
 
 
 def test_predictions_are_those_of_the_attributes(ratings):
-    pairs, values, _, _ = ratings
-    fitted = model().fit(pairs, values)
+    pairs, _, matrix, _ = ratings
+    fitted = model().fit(matrix)
     table = fitted.user_factors_ @ fitted.components_ + fitted.user_bias_[:, None] + fitted.item_bias_
     np.testing.assert_allclose(fitted.predict(pairs), table[tuple(pairs.T)] + fitted.global_mean_, atol=1e-5)
 
@@ -150,7 +150,9 @@ def test_predictions_are_those_of_the_attributes(ratings):
 @pytest.mark.parametrize("solver", ["sgd", "ccd"])
 def test_ids_without_ratings_get_the_mean_and_the_other_bias(solver):
     pairs = np.array([[0, 0], [0, 2], [2, 0], [2, 2], [3, 2]])
-    mf = ModelParallelMF(3, solver=solver, max_iter=5, random_state=0).fit(pairs, [1.0, 2.0, 3.0, 4.0, 5.0])
+    mf = ModelParallelMF(3, solver=solver, n_users=4, n_items=3, max_iter=5, random_state=0).fit(
+        pairs, [1.0, 2.0, 3.0, 4.0, 5.0]
+    )
     assert not mf.user_factors_[1].any()
     assert not mf.components_[:, 1].any()
     expected = np.array([mf.item_bias_[2], mf.user_bias_[3], 0.0]) + mf.global_mean_
@@ -234,8 +236,8 @@ def test_alpha_of_hardly_any_ratings_is_a_number_above_zero(pairs):
 
 
 def test_recommendations_leave_out_what_was_rated(ratings):
-    pairs, values, matrix, dense = ratings
-    fitted = model().fit(pairs, values)
+    _, _, matrix, dense = ratings
+    fitted = model().fit(matrix)
     users = np.array([3, 0, 49])
     items, scores = fitted.recommend(users, 6)
     for user, chosen, score in zip(users, items, scores, strict=True):
@@ -326,14 +328,18 @@ def _check_what_occurs(fitted, pairs, items):
     found, scores = fitted.recommend(users, len(items) + 2, exclude=None)
     assert (found[:, -2:] == -1).all() and np.isneginf(scores[:, -2:]).all()
     assert (np.sort(found[:, :-2], axis=1) == np.sort(items)).all()
-    known = fitted.user_factors_[users].any(axis=1) | (fitted.unobserved_weight == 0)  # of clicks the others get a mean
+    rows_of = [{one: row for row, one in enumerate(table)} for table in (fitted.user_ids_, fitted.item_ids_)]
+    alive = [
+        np.array([side[rows[one]].any() for one in ids])
+        for side, rows, ids in zip((fitted.user_factors_, fitted.components_.T), rows_of, (users, items), strict=True)
+    ]
+    known = alive[0] | (fitted.unobserved_weight == 0)  # of clicks the others get a mean
     np.testing.assert_allclose(scores[known, :-2], -np.sort(-predicted[known], axis=1), atol=1e-4)
     assert set(fitted.recommend([10**6], 20, exclude=None)[0][0]) == {-1, *items}
-    sides = (fitted.similar_items, items, fitted.components_.T), (fitted.similar_users, users, fitted.user_factors_)
-    for ask, ids, factors in sides:
-        alive = np.asarray(ids)[factors[ids].any(axis=1)]
-        for one, found in zip(alive, ask(alive, len(ids))[0], strict=True):
-            assert set(found) == {-1, *alive} - {one}
+    for ask, ids, are_alive in ((fitted.similar_items, items, alive[1]), (fitted.similar_users, users, alive[0])):
+        asked = np.asarray(ids)[are_alive]
+        for one, found in zip(asked, ask(asked, len(asked) + 1)[0], strict=True):
+            assert set(found) == {-1, *asked} - {one}
         assert (ask([1, 2], 3)[0] == -1).all()  # who is nobody has nobody like it
 
 
@@ -370,8 +376,9 @@ def test_partial_fit_goes_on_and_grows(ratings, solver):
     again = fitted.recommend([0, N_USERS + 3], N_ITEMS + 2)[0]
     assert set(again[0]) - set(chosen[0]) == {N_ITEMS + 1}  # what was rated before stays left out
     assert N_ITEMS + 1 not in again[1]
-    assert fitted.user_factors_.shape[0] == N_USERS + 4
-    assert fitted.components_.shape == (4, N_ITEMS + 2) and fitted.n_features_in_ == 2
+    # one user and one item are in no pair
+    assert fitted.user_factors_.shape[0] == N_USERS and fitted.user_ids_[-1] == N_USERS + 3
+    assert fitted.components_.shape == (4, N_ITEMS) and fitted.n_features_in_ == 2
 
 
 def test_copies_of_the_items_or_blocks_of_them(ratings):

@@ -61,7 +61,7 @@ def test_numbers_of_any_frame_give_the_same_bits(convert):
     frame = convert(FRAME)
     fitted = make().fit(frame, pl.Series(VALUES))
     assert bits(fitted) == bits(numbered())
-    assert fitted.user_ids_ is None and fitted.item_ids_ is None and fitted.n_features_in_ == 2
+    assert fitted.user_ids_.tolist() == list(range(30)) and fitted.n_features_in_ == 2
     if not isinstance(frame, pa.Table):  # scikit-learn knows no names of these
         assert fitted.feature_names_in_.tolist() == ["user", "item"]
     np.testing.assert_array_equal(fitted.predict(frame), numbered().predict(PAIRS))
@@ -103,12 +103,22 @@ def test_one_large_id_costs_one_row(largest):
     assert fitted.predict(pairs).std() > 0
 
 
-def test_numbers_with_few_gaps_stay_row_numbers():
-    pairs = np.column_stack([np.arange(0, 9000, 3), np.arange(3000) % 7])
-    fitted = make().fit(pairs, np.arange(3000) % 5)
-    assert fitted.user_ids_ is None and fitted.user_factors_.shape[0] == 8998
-    wide = make().fit(pairs * [100, 1], np.arange(3000) % 5)
-    assert wide.user_ids_.size == 3000 and wide.item_ids_ is None
+@pytest.mark.parametrize("gaps", [3, 10**6])
+@pytest.mark.parametrize("solver", ["sgd", "ccd"])
+def test_numbers_with_gaps_are_numbered(gaps, solver):
+    """Only what occurs has rows; of a matrix, and where a size is given, all rows and columns have."""
+    pairs = 1 + PAIRS * [gaps, 2]
+    fitted = make(solver=solver).fit(pairs, VALUES)
+    assert bits(fitted) == bits(make(solver=solver).fit(PAIRS, VALUES))
+    assert fitted.user_ids_.tolist() == list(range(1, 30 * gaps, gaps)) and fitted.item_ids_.tolist() == [
+        *range(1, 24, 2)
+    ]
+    found, expected = fitted.recommend([1, 1 + 7 * gaps], 4)[0], numbered().recommend([0, 7], 4)[0]
+    if solver == "sgd":
+        assert found.tolist() == np.where(expected < 0, -1, 1 + 2 * expected).tolist()
+    sized = make(solver=solver, n_items=30).fit(pairs, VALUES)
+    matrix = sp.csr_array((VALUES, (PAIRS[:, 0], pairs[:, 1])), shape=(30, 30))
+    assert bits(sized) == bits(make(solver=solver).fit(matrix)) and sized.item_ids_.tolist() == list(range(30))
 
 
 def test_uint64_ids():
@@ -235,11 +245,18 @@ def test_partial_fit_adds_ids_behind():
         fitted.partial_fit(sp.csr_array((3, 13)))
 
 
-def test_partial_fit_with_a_large_id_begins_to_number():
-    fitted = make().fit(PAIRS, VALUES).partial_fit(np.array([[10**12, 3], [10**9, 4]]), [1.0, 5.0])
-    assert fitted.user_ids_.tolist() == [*range(30), 10**9, 10**12] and fitted.item_ids_ is None
-    assert fitted.user_factors_.shape[0] == 32
-    assert 3 not in fitted.recommend([10**12], 11)[0]
+@pytest.mark.parametrize("first", ["pairs", "matrix"])
+def test_partial_fit_puts_new_numbers_behind(first):
+    matrix = sp.csr_array((VALUES, PAIRS.T))
+    fitted = make().fit(PAIRS, VALUES) if first == "pairs" else make().fit(matrix)
+    more = sp.vstack([sp.csr_array((30, 12)), sp.csr_array(np.eye(2, 12))]).tocsr()
+    fitted.partial_fit(more)
+    assert fitted.user_ids_.tolist() == list(range(32))
+    fitted.partial_fit(np.array([[10**12, 3], [10**9, 4], [31, 5]]), [1.0, 5.0, 2.0])
+    assert fitted.user_ids_.tolist() == [*range(32), 10**9, 10**12] and fitted.item_ids_.tolist() == list(range(12))
+    assert 3 not in fitted.recommend([10**12], 11)[0] and not {1, 5} & set(fitted.recommend([31], 11)[0][0])
+    with pytest.raises(ValueError, match="go on with pairs, too"):
+        fitted.partial_fit(more)
 
 
 def test_duplicates_are_named_by_their_ids(place):
@@ -431,7 +448,6 @@ def test_matrices_of_users_who_are_new_need_no_names():
         ),
         (lambda m: make().fit(FRAME, ["good"] * len(FRAME)), "y holds a rating that is no number: .*'good'"),
         (lambda m: make().fit(pd.DataFrame(), []), r"Found array with 0 feature\(s\)"),
-        (lambda m: make().fit_transform(FRAME, VALUES), "fit_transform takes a matrix; of pairs"),
     ],
 )
 def test_what_cannot_be_used_is_named(use, message):

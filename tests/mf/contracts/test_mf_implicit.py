@@ -13,6 +13,7 @@ from sklearn.model_selection import GridSearchCV, KFold
 from schmp_estimators import ModelParallelMF
 from schmp_estimators.core.errors import CheckpointMismatchError
 from schmp_estimators.core.rng import stream_key
+from schmp_estimators.exceptions import DuplicateRatingError
 from schmp_estimators.mf.kernels.start import draw_factors
 from schmp_estimators.mf.kernels.tiles import PASSES
 
@@ -27,6 +28,8 @@ ONES = np.ones(len(PAIRS))
 MATRIX = sp.csr_array((ONES, PAIRS.T), shape=SEEN.shape)
 TARGETS, CONFIDENCES = (generator.integers(low, 4, len(PAIRS)).astype(float) for low in (-1, 0))
 NAMES = ("user_factors_", "components_")
+#: What occurs has rows, and nothing else.
+NUMBERED = {"n_users": None, "n_items": None}
 
 
 def model(**parameters):
@@ -37,6 +40,8 @@ def model(**parameters):
         "random_state": 0,
         "tol": 0.0,
         "max_iter": 3,
+        "n_users": N_USERS,
+        "n_items": N_ITEMS,
     }
     return ModelParallelMF(**given | parameters)
 
@@ -137,7 +142,7 @@ def test_every_form_of_input_gives_the_same_bits(place):
 
 def test_ids_come_back_as_they_were_given():
     names = np.array([f"u{n:02}" for n in PAIRS[:, 0]]), np.array([f"i{n:02}" for n in PAIRS[:, 1]])
-    named = model().fit(pd.DataFrame({"user": names[0], "item": names[1]}), ONES)
+    named = model(**NUMBERED).fit(pd.DataFrame({"user": names[0], "item": names[1]}), ONES)
     items, scores = named.similar_items(["i00", "i99", "i03"], n=2)
     assert items[1].tolist() == [None, None] and np.isneginf(scores[1]).all()
     assert set(items[[0, 2]].ravel()) <= set(names[1]) and "i00" not in items[0]
@@ -240,6 +245,109 @@ def test_score_ranks_and_grid_search_splits_clicks():
         )
 
 
+FORMS = {
+    "csr": lambda values: sp.csr_array((values, PAIRS.T), shape=SEEN.shape),
+    "csc": lambda values: sp.csr_array((values, PAIRS.T), shape=SEEN.shape).tocsc(),
+    "coo": lambda values: sp.coo_array((values[::-1], PAIRS[::-1].T), shape=SEEN.shape),
+    "dense": lambda values: dense(values, np.nan),
+}
+
+
+@pytest.mark.parametrize("u", [0.0, 0.2])
+@pytest.mark.parametrize("form", FORMS)
+def test_weights_of_a_matrix_are_those_of_its_entries(form, u):
+    X, weights = FORMS[form](TARGETS + 2), FORMS[form](CONFIDENCES)
+    given = weights[SEEN] if form == "dense" else weights.data
+    of_matrix = model(unobserved_weight=u, max_iter=40).fit(X, sample_weight=given)
+    of_pairs = model(unobserved_weight=u, max_iter=40).fit(PAIRS, TARGETS + 2, sample_weight=CONFIDENCES)
+    same_bits(of_matrix, of_pairs)
+    users = np.unique(PAIRS[:, 0], return_index=True)
+    found = of_matrix.transform(X, sample_weight=given)
+    np.testing.assert_array_equal(
+        found[users[0]], of_pairs.transform(PAIRS, TARGETS + 2, sample_weight=CONFIDENCES)[users[1]]
+    )
+    np.testing.assert_array_equal(of_pairs.fit_transform(X, sample_weight=given), found)
+
+
+@pytest.mark.parametrize("penalty", ["per_rating", "per_row"])
+@pytest.mark.parametrize("fit_bias", [True, False])
+@pytest.mark.parametrize("n_shards", [1, 3])
+def test_weighted_ratings_are_weighted_least_squares(penalty, fit_bias, n_shards):
+    """The oracle knows of weights only that an integral one says how often an entry is there."""
+    alpha = 0.2 if penalty == "per_rating" else 1.0
+    given = {"penalty": penalty, "fit_bias": fit_bias, "alpha": alpha, "n_components": 3, "unobserved_weight": 0.0}
+    fitted = model(**given, **NUMBERED, solver="auto", n_shards=n_shards, max_iter=1000).fit(
+        PAIRS, TARGETS, sample_weight=CONFIDENCES
+    )
+    often = np.repeat(np.arange(len(PAIRS)), CONFIDENCES.astype(int))
+    users, items = (
+        np.searchsorted(ids, PAIRS[often, side]) for side, ids in enumerate((fitted.user_ids_, fitted.item_ids_))
+    )
+    mean, scale = TARGETS[often].mean() if fit_bias else 0.0, TARGETS[often].std()
+    assert fitted.solver_ == "ccd" and fitted.global_mean_ == pytest.approx(mean, abs=1e-7)
+    assert fitted.rating_scale_ == pytest.approx(scale, rel=1e-7)
+    assert set(fitted.user_ids_) == set(PAIRS[CONFIDENCES > 0, 0])  # what has no weight is not there
+    sides = (fitted.user_factors_, fitted.user_bias_), (fitted.components_.T, fitted.item_bias_)
+    (w, b), (h, c) = ((factors.astype(float) / scale**0.5, bias.astype(float) / scale) for factors, bias in sides)
+    errors = (TARGETS[often] - mean) / scale - b[users] - c[items] - np.sum(w[users] * h[items], axis=1)
+    n_users, n_items = (
+        np.bincount(rows, minlength=n) ** (penalty == "per_rating") for rows, n in ((users, len(w)), (items, len(h)))
+    )
+    of_users, of_items = np.zeros_like(w), np.zeros_like(h)
+    np.add.at(of_users, users, errors[:, None] * h[items])
+    np.add.at(of_items, items, errors[:, None] * w[users])
+    np.testing.assert_allclose(of_users, alpha * n_users[:, None] * w, atol=2e-3)
+    np.testing.assert_allclose(of_items, alpha * n_items[:, None] * h, atol=2e-3)
+    penalty_of = alpha * (n_users @ ((w**2).sum(axis=1) + b**2) + n_items @ ((h**2).sum(axis=1) + c**2))
+    assert fitted.history_[-1]["objective"] == pytest.approx(scale**2 * (errors @ errors + penalty_of), rel=1e-5)
+    assert fitted.history_[-1]["train_rmse"] == pytest.approx(scale * np.sqrt(np.mean(errors**2)), rel=1e-5)
+    folded = fitted.transform(PAIRS, TARGETS, sample_weight=CONFIDENCES)[CONFIDENCES > 0]
+    np.testing.assert_allclose(folded, fitted.transform(PAIRS[CONFIDENCES > 0]), atol=2e-3)
+
+
+def test_weights_are_the_same_for_any_chunks_and_hold_out(place):
+    given = {"unobserved_weight": 0.0, "solver": "auto", "early_stopping": True, "n_shards": 2, "max_iter": 6}
+    ratings = TARGETS + generator.normal(size=len(PAIRS))
+    weights = np.exp(3 * generator.normal(size=len(PAIRS)))
+    expected = model(**given).fit(PAIRS, ratings, sample_weight=weights)
+    chunked = da.from_array(PAIRS, chunks=(17, 2)), da.from_array(ratings, chunks=23)
+    if place is None:
+        fitted = model(**given, n_jobs=2).fit(*chunked, sample_weight=da.from_array(weights, chunks=40))
+    else:
+        with place.as_current():
+            fitted = model(**given).fit(*chunked, sample_weight=weights)
+    same_bits(fitted, expected)
+    assert (fitted.global_mean_, fitted.rating_scale_) == (expected.global_mean_, expected.rating_scale_)
+    assert fitted.global_mean_ == pytest.approx(
+        np.average(ratings, weights=weights), rel=0.1
+    )  # held-out ones are not in it
+    assert [one["validation_rmse"] for one in fitted.history_] == [one["validation_rmse"] for one in expected.history_]
+
+
+@pytest.mark.parametrize("u", [0.0, 0.2])
+@pytest.mark.parametrize("names", [False, True])
+def test_users_of_pairs_have_their_vectors(u, names):
+    pairs = np.char.add("x", PAIRS.astype(str)) if names else PAIRS
+    fitted = model(**NUMBERED, unobserved_weight=u, max_iter=400, n_components=3, alpha=0.2).fit(pairs, TARGETS)
+    vectors = fitted.transform(pairs)
+    assert vectors.dtype == np.float64
+    np.testing.assert_array_equal(
+        vectors, fitted.user_factors_[np.searchsorted(fitted.user_ids_.astype(str if names else int), pairs[:, 0])]
+    )
+    np.testing.assert_array_equal(fitted.transform(da.from_array(pairs, chunks=(30, 2))).compute(), vectors)
+    np.testing.assert_array_equal(fitted.fit_transform(pairs, TARGETS), vectors)
+    new = np.array([["y", "x3"], ["x0", "y"]]) if names else np.array([[999, 3], [0, 999]])
+    np.testing.assert_array_equal(fitted.transform(new)[0], 0)
+    # from the same ratings under other names come the same vectors; ratings of unknown items say nothing
+    other = pairs.astype(object if names else int)
+    other[:, 0] = np.char.add("new", PAIRS[:, 0].astype(str)) if names else 1000 - PAIRS[:, 0]
+    found = fitted.transform(np.vstack([new[1:], other]), np.append(3.0, TARGETS))
+    np.testing.assert_array_equal(found[0], 0)
+    np.testing.assert_allclose(found[1:], vectors, atol=2e-3)
+    with pytest.raises(DuplicateRatingError, match=f"user {pairs[0, 0]} rated item {pairs[0, 1]} more than once"):
+        fitted.transform(np.vstack([pairs, pairs[:1]]), np.append(TARGETS, 1))
+
+
 def test_the_checkpoint_of_other_confidences_is_refused(tmp_path):
     model(max_iter=2, checkpoint=tmp_path / "state").fit(PAIRS, TARGETS, sample_weight=CONFIDENCES)
     with pytest.raises(CheckpointMismatchError, match="data"):
@@ -253,11 +361,9 @@ def test_the_checkpoint_of_other_confidences_is_refused(tmp_path):
         ({"early_stopping": True}, {}, "early_stopping=True measures errors .* set it to False"),
         ({"unobserved_weight": -1.0}, {}, "'unobserved_weight' parameter"),
         ({"unobserved_weight": np.inf}, {}, "'unobserved_weight' parameter"),
-        (
-            {"unobserved_weight": 0.0},
-            {"sample_weight": ONES},
-            "sample_weight holds confidences .* leave sample_weight out",
-        ),
+        ({"unobserved_weight": 0.0, "solver": "sgd"}, {"sample_weight": ONES}, 'goes with solver="auto" or "ccd"'),
+        ({"unobserved_weight": 0.0, "solver": "auto", "schedule": "bsp"}, {"sample_weight": ONES}, "goes with solver"),
+        ({"unobserved_weight": 0.0, "solver": "auto"}, {"sample_weight": 0 * ONES}, "no ratings to fit"),
         ({}, {"sample_weight": np.where(ONES.cumsum() == 3, np.nan, 1)}, "sample_weight holds nan in row 2"),
         ({}, {"sample_weight": -ONES}, "sample_weight holds -1.0 in row 0"),
         ({"confidence": np.negative}, {}, "confidence holds -.* in row 0"),
@@ -275,9 +381,13 @@ def test_what_does_not_go_together_is_refused_with_a_remedy(parameters, given, m
         model(**parameters).fit(PAIRS, TARGETS, **given)
 
 
-def test_confidences_go_with_pairs():
-    with pytest.raises(ValueError, match="sample_weight goes with pairs"):
+def test_weights_that_fit_no_matrix_are_refused():
+    with pytest.raises(ValueError, match=f"sample_weight has {N_USERS} entries, but X holds {len(PAIRS)} ratings"):
         model().fit(MATRIX, sample_weight=np.ones(N_USERS))
+    with pytest.raises(ValueError, match="sample_weight goes with a matrix in memory, or with pairs"):
+        model().fit(da.from_array(np.where(SEEN, 1.0, np.nan), chunks=20), sample_weight=ONES)
+    with pytest.raises(ValueError, match="transform takes y and sample_weight with X in memory only"):
+        model().fit(MATRIX).transform(da.from_array(PAIRS, chunks=50), ONES)
     with pytest.raises(TypeError, match="not weight"):
         model().fit(PAIRS, ONES, weight=ONES)
     fitted = model().fit(MATRIX).set_params(unobserved_weight=0.0)
@@ -302,7 +412,9 @@ def test_equal_ratings_are_pointed_out():
 @pytest.mark.parametrize("solver", ["sgd", "ccd"])
 def test_clipping_changes_predictions_only(solver):
     plain, clipped = (
-        model(solver=solver, unobserved_weight=0.0, clip=clip, alpha=1e-3, max_iter=20).fit(PAIRS, TARGETS)
+        model(solver=solver, unobserved_weight=0.0, clip=clip, alpha=1e-3, max_iter=20, n_users=None).fit(
+            PAIRS, TARGETS
+        )
         for clip in (False, True)
     )
     same_bits(plain, clipped)

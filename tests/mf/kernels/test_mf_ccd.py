@@ -8,6 +8,8 @@ from schmp_estimators.mf.kernels.tiles import PASSES, SUMS
 
 #: No earlier ratings.
 NOTHING = np.empty((0, LANES), np.float32)
+#: All weights are 1.
+EVEN = np.empty(0, np.float32)
 
 
 def problem(seed=0, n_users=30, n_items=20, density=0.4):
@@ -22,8 +24,8 @@ def problem(seed=0, n_users=30, n_items=20, density=0.4):
 class Descent:
     """The rounds of one shard or several, as the program runs them, but all in one place."""
 
-    def __init__(self, ratings, n_users, n_items, n_components, generator, penalty, positive=False):
-        self.ratings, self.positive = ratings, positive
+    def __init__(self, ratings, n_users, n_items, n_components, generator, penalty, positive=False, weights=EVEN):
+        self.ratings, self.positive, self.weights = ratings, positive, weights
         n_chunks = -(-n_components // LANES)
         self.free = [min(LANES, n_components - LANES * c) for c in range(n_chunks)]
         self.users = [np.zeros((n_users, LANES), np.float32) for _ in self.free]
@@ -40,6 +42,7 @@ class Descent:
             sums = np.full((len(items) * SUMS, LANES), np.nan, np.float32)
             improve_users(
                 self.ratings,
+                self.weights,
                 self.residuals,
                 before[0],
                 users,
@@ -54,7 +57,7 @@ class Descent:
             )
             solve_rows(sums, self.penalties[1], 0, stop, self.positive, items)
             before = users, items
-        loss = close_round(self.ratings, self.residuals, *before)
+        loss = close_round(self.ratings, self.weights, self.residuals, *before)
         penalty = sum((c.astype(float) ** 2).sum() for c in self.users + self.items) * self.penalties[0][0]
         return loss + penalty
 
@@ -65,14 +68,17 @@ class Descent:
 @pytest.mark.covering
 @pytest.mark.parametrize("positive", [False, True])
 @pytest.mark.parametrize("n_components", [1, 5, 8, 19])
-def test_an_epoch_equals_brute_force_on_the_dense_matrix(n_components, positive):
+@pytest.mark.parametrize("weighted", [False, True])
+def test_an_epoch_equals_brute_force_on_the_dense_matrix(n_components, positive, weighted):
     dense, ratings, generator = problem()
-    descent = Descent(ratings, *dense.shape, n_components, generator, 0.7, positive)
+    weights = np.where(np.isnan(dense), 0, generator.integers(0, 4, dense.shape)) if weighted else 1.0
+    of_ratings = weights[~np.isnan(dense)].astype(np.float32) if weighted else EVEN
+    descent = Descent(ratings, *dense.shape, n_components, generator, 0.7, positive, of_ratings)
     expected_users = np.hstack(descent.users)[:, :n_components].astype(float)
     expected_items = np.hstack(descent.items)[:, :n_components].astype(float)
     for _ in range(3):
         value = descent.epoch()
-        expected = oracle.chunk_epoch(dense, expected_users, expected_items, 0.7, LANES, PASSES, positive)
+        expected = oracle.chunk_epoch(dense, expected_users, expected_items, 0.7, LANES, PASSES, positive, weights)
         np.testing.assert_allclose(np.hstack(descent.users)[:, :n_components], expected_users, atol=2e-4)
         np.testing.assert_allclose(np.hstack(descent.items)[:, :n_components], expected_items, atol=2e-4)
         assert value == pytest.approx(expected, rel=1e-4)
@@ -110,7 +116,7 @@ def test_sums_of_two_shards_are_the_sums_of_one():
         items = np.hstack([np.zeros_like(whole.items[0]), whole.items[0]])
         penalties = whole.penalties[0][rows]
         rest = NOTHING, NOTHING, 0, LANES, False, total
-        improve_users(part, part.values.copy(), np.zeros_like(chunk), chunk, items, penalties, *rest)
+        improve_users(part, EVEN, part.values.copy(), np.zeros_like(chunk), chunk, items, penalties, *rest)
         sums.append(total)
     np.testing.assert_allclose(sums[0], sums[1] + sums[2], rtol=1e-4, atol=1e-5)
 

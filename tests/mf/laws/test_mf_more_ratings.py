@@ -171,8 +171,8 @@ def test_old_users_keep_their_quality_and_new_ones_nearly_reach_a_fit_of_all(sol
     values, known, held_out = planted(seed, clicks)
     old = np.arange(len(values)) < 300
     first, later = (np.argwhere((known & ~held_out) & users[:, None]) for users in (old, ~old))
-    model = make(n_components=8, n_users=len(values), n_items=values.shape[1], **solver)
-    whole = make(n_components=8, **solver).fit(np.argwhere(known & ~held_out), values[known & ~held_out])
+    model, whole = (make(n_components=8, n_users=len(values), n_items=values.shape[1], **solver) for _ in range(2))
+    whole.fit(np.argwhere(known & ~held_out), values[known & ~held_out])
     model.fit(first, values[tuple(first.T)])
     before = quality(model, values, known, held_out, old)
     vectors = model.user_factors_[old].copy()
