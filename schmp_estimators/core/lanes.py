@@ -49,12 +49,12 @@ def _folded(builder: Any, sums: list[Any]) -> Any:
     return _fold_pairs(builder, lanes)
 
 
-def _load_lanes(context: Any, builder: Any, array: Any, dtype: Any, index: Any, count: int = LANES) -> Any:
-    """Emit the load of `count` neighbours, converted to doubles."""
+def _load_lanes(context: Any, builder: Any, array: Any, dtype: Any, index: Any) -> Any:
+    """Emit the load of `LANES` neighbours, converted to doubles."""
     element = context.get_data_type(dtype)
-    pointer = builder.bitcast(builder.gep(array.data, [index]), ir.VectorType(element, count).as_pointer())
+    pointer = builder.bitcast(builder.gep(array.data, [index]), ir.VectorType(element, LANES).as_pointer())
     loaded = builder.load(pointer, align=context.get_abi_alignment(element))
-    doubles = ir.VectorType(ir.DoubleType(), count)
+    doubles = ir.VectorType(ir.DoubleType(), LANES)
     if dtype == types.float64:
         return loaded
     if dtype == types.float32:
@@ -62,25 +62,17 @@ def _load_lanes(context: Any, builder: Any, array: Any, dtype: Any, index: Any, 
     return (builder.sitofp if dtype.signed else builder.uitofp)(loaded, doubles)
 
 
-def _begin_sums(
-    context: Any, builder: Any, signature: Any, arguments: Any, stride: int, n_lanes: int, n_sums: int
-) -> tuple[list[Any], Any, list[Any]]:
-    """Emit registers of zeros; return the arrays, the last multiple of `stride` in their length, and the registers."""
-    arrays = [
-        context.make_array(kind)(context, builder, value) for kind, value in zip(signature.args, arguments, strict=True)
-    ]
-    length = builder.extract_value(arrays[0].shape, 0)
-    stop = builder.sub(length, builder.srem(length, INDEX(stride)))
-    zeros = ir.Constant(ir.VectorType(ir.DoubleType(), n_lanes), [0.0] * n_lanes)
-    return arrays, stop, [cgutils.alloca_once_value(builder, zeros) for _ in range(n_sums)]
-
-
 @intrinsic
 def _strided_dot(typing_context: Any, left: Any, right: Any) -> Any:
     """Return the dot product of two contiguous vectors up to the last multiple of `_STRIDE`."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        arrays, stop, sums = _begin_sums(context, builder, signature, arguments, _STRIDE, LANES, UNROLLED)
+        given = zip(signature.args, arguments, strict=True)
+        arrays = [context.make_array(kind)(context, builder, value) for kind, value in given]
+        length = builder.extract_value(arrays[0].shape, 0)
+        stop = builder.sub(length, builder.srem(length, INDEX(_STRIDE)))
+        zeros = ir.Constant(ir.VectorType(ir.DoubleType(), LANES), [0.0] * LANES)
+        sums = [cgutils.alloca_once_value(builder, zeros) for _ in range(UNROLLED)]
         with cgutils.for_range_slice(builder, INDEX(0), stop, INDEX(_STRIDE), INDEX) as (start, _):
             for number, total in enumerate(sums):
                 index = builder.add(start, INDEX(number * LANES))
@@ -105,36 +97,6 @@ def dot(left, right):
     for index in range(length - length % _STRIDE, length):  # the remainder
         total += left[index] * right[index]
     return total
-
-
-@intrinsic
-def _strided_sums(typing_context: Any, vector: Any) -> Any:
-    """Return the sum and the sum of squares of a contiguous vector up to the last multiple of `_STRIDE`."""
-    result = types.UniTuple(types.float64, 2)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        arrays, stop, sums = _begin_sums(context, builder, signature, arguments, _STRIDE, LANES, 2 * UNROLLED)
-        with cgutils.for_range_slice(builder, INDEX(0), stop, INDEX(_STRIDE), INDEX) as (start, _):
-            for number in range(UNROLLED):
-                index = builder.add(start, INDEX(number * LANES))
-                loaded = _load_lanes(context, builder, arrays[0], signature.args[0].dtype, index)
-                for total, addend in ((sums[number], loaded), (sums[UNROLLED + number], builder.fmul(loaded, loaded))):
-                    builder.store(builder.fadd(builder.load(total), addend), total)
-        totals = [_folded(builder, part) for part in (sums[:UNROLLED], sums[UNROLLED:])]
-        return context.make_tuple(builder, result, totals)
-
-    return result(vector), generate
-
-
-@inlined
-def sum_and_squares(vector):
-    """Return Σ x and Σ x² of a contiguous vector, in float64, to the bit as `dot` with ones and with itself."""
-    total, squares = _strided_sums(vector)
-    length = vector.shape[0]
-    for index in range(length - length % _STRIDE, length):  # the remainder
-        total += vector[index]
-        squares += vector[index] * vector[index]
-    return total, squares
 
 
 def instruction(generator: Callable[..., Any]) -> Any:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from schmp_estimators.core.jit import inlined, kernel, maker
-from schmp_estimators.core.lanes import dot, row_dot, sum_and_squares
+from schmp_estimators.core.lanes import dot, row_dot
 from schmp_estimators.core.lanes import row_moments as moments_of_row
 from schmp_estimators.linear.penalties.base import prox
 
@@ -114,7 +114,7 @@ def column_moments(columns, weights, vector, sums, squares, products):
 
     `columns` (p, n), `weights` (n,) or (0,) for w = 1, `vector` (n,) float64.
     """
-    weighted = np.empty(weights.shape[0])
+    weighted, ones = np.empty(weights.shape[0]), np.ones(vector.shape[0])
     for j in range(columns.shape[0]):
         column = columns[j]
         products[j] = dot(column, vector)
@@ -124,7 +124,7 @@ def column_moments(columns, weights, vector, sums, squares, products):
             sums[j] = dot(column, weights)
             squares[j] = dot(column, weighted)
         else:
-            sums[j], squares[j] = sum_and_squares(column)
+            sums[j], squares[j] = dot(column, ones), dot(column, column)
 
 
 @kernel
