@@ -22,7 +22,6 @@ from uuid import uuid4
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from dask.utils import key_split
 from distributed import Client, Scheduler, SchedulerPlugin
 from tornado.ioloop import IOLoop
 
@@ -47,8 +46,8 @@ _pages: WeakKeyDictionary[Client, bool] = WeakKeyDictionary()
 POINTS = 2000
 #: How many fits that have ended are still shown, and for how many seconds.
 ENDED, FOR_SECONDS = 8, 900.0
-#: Stretches of work that are kept while somebody looks, and seconds of them.
-STRETCHES, WINDOW = 5000, 30.0
+#: Spans that are kept while somebody looks, and for how many seconds they are shown.
+KEPT_SPANS, WINDOW = 5000, 30.0
 
 #: What stands in every record, whatever the model.
 _COUNTED = {"event", "time", "iterations", "seconds", "samples", "sweep"}
@@ -104,51 +103,18 @@ class Fit:
         return (now[2] - before[2]) / max(now[1] - before[1], 1e-9)
 
 
-#: Tasks of ranks, and what these call it when they wait for each other.
-_OF_RANKS, WAIT = ("-sweeps", "-rounds"), "wait"
+#: What ranks call it when they wait for each other.
+WAIT = "wait"
 
 
-class Stretch(NamedTuple):
-    """A stretch of time in which a worker did something."""
+class Span(NamedTuple):
+    """A span of time in which a rank did something."""
 
     worker: str
     thread: int
     name: str
-    is_transfer: bool
     start: float
     stop: float
-
-
-class Strips(SchedulerPlugin):
-    """Notes who worked on what when; on the scheduler only while somebody looks."""
-
-    name = "schmp-strips"
-
-    def __init__(self) -> None:
-        self.stretches: deque[Stretch] = deque(maxlen=STRETCHES)
-        #: how many have come altogether
-        self.count = 0
-
-    def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
-        """Note a task that is done; what ranks did in theirs they tell themselves."""
-        if start != "processing" or finish not in ("memory", "erred") or key_split(key).endswith(_OF_RANKS):
-            return
-        for one in kwargs.get("startstops") or ():
-            if one["action"] in ("compute", "transfer"):
-                is_transfer = one["action"] == "transfer"
-                where, what = (kwargs["worker"], kwargs.get("thread") or 0), key_split(key)
-                self.stretches.append(Stretch(*where, what, is_transfer, one["start"], one["stop"]))
-                self.count += 1
-
-    def add(self, msg: dict[str, Any]) -> None:
-        """Note what a rank did."""
-        for what, _, _, thread, start, stop in msg["spans"]:
-            self.stretches.append(Stretch(msg["worker"], thread, what, what == WAIT, start, stop))
-            self.count += 1
-
-    def since(self, moment: float) -> list[Stretch]:
-        """Return what was done after a moment."""
-        return [one for one in self.stretches if one.stop > moment]
 
 
 class Fits(SchedulerPlugin):
@@ -164,13 +130,15 @@ class Fits(SchedulerPlugin):
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
         self.fits: dict[str, Fit] = {}
-        self.strips = Strips()
-        self._watchers: set[object] = set()
+        #: what ranks did lately, while somebody looks
+        self.spans: deque[Span] = deque(maxlen=KEPT_SPANS)
+        self.watchers: set[object] = set()
 
     def log_event(self, topic: str, msg: Any) -> None:
         """Take events of a fit, and, if somebody looks, what ranks did."""
-        if topic == SPANS and self._watchers:
-            self.strips.add(msg)
+        if topic == SPANS and self.watchers:
+            for what, _, _, thread, start, stop in msg["spans"]:
+                self.spans.append(Span(msg["worker"], thread, what, start, stop))
         if topic != TOPIC or not isinstance(msg, dict) or "fit" not in msg:
             return
         fit = self.fits.setdefault(msg["fit"], Fit(msg["fit"], msg["client"], msg["label"]))
@@ -214,17 +182,14 @@ class Fits(SchedulerPlugin):
                 del self.fits[fit.name]
 
     def watch(self, watcher: object) -> None:
-        """Somebody looks: note what workers do."""
-        if not self._watchers:
-            self.scheduler.add_plugin(self.strips)
-        self._watchers.add(watcher)
+        """Somebody looks: note what ranks do."""
+        self.watchers.add(watcher)
 
     def leave(self, watcher: object) -> None:
         """Somebody looks no longer; with the last one the noting ends."""
-        self._watchers.discard(watcher)
-        if not self._watchers and Strips.name in self.scheduler.plugins:
-            self.scheduler.remove_plugin(Strips.name)
-            self.strips.stretches.clear()
+        self.watchers.discard(watcher)
+        if not self.watchers:
+            self.spans.clear()
 
 
 async def open_page(scheduler: Scheduler) -> str:

@@ -17,8 +17,8 @@ from bokeh.plotting import figure
 from distributed import Scheduler
 from distributed.dashboard.components.scheduler import BOKEH_THEME, env
 
-from schmp_estimators.core.dashboard.fits import WINDOW, Fit, Fits, Stretch
-from schmp_estimators.core.dashboard.tables import COLOURS, MOVING, colour_of, legend, of_fits, words
+from schmp_estimators.core.dashboard.fits import WAIT, WINDOW, Fit, Fits, Span
+from schmp_estimators.core.dashboard.tables import COLOURS, WAITING, legend, of_fits, words
 
 logger = logging.getLogger(__name__)
 
@@ -129,16 +129,16 @@ class View:
 
     def _look_at_workers(self, now: float) -> None:
         """Draw what workers have done."""
-        stretches = self.fits.strips.since(now - WINDOW)
-        for stretch in stretches:
-            if not stretch.is_transfer:
-                colour_of(stretch.name, self._stages)
+        spans = [one for one in self.fits.spans if one.stop > now - WINDOW]
+        for span in spans:
+            if span.name != WAIT:
+                self._stages.setdefault(span.name, COLOURS[len(self._stages) % len(COLOURS)])
         states = sorted(self._scheduler.workers.values(), key=lambda state: (str(type(state.name)), state.name))
         names = {
             state.address: f"worker {state.name}" if state.name != state.address else state.address for state in states
         }
         threads = {state.address: state.nthreads for state in states}
-        self.strips.data = _strips(stretches, threads, self._stages, now)
+        self.strips.data = _strips(spans, threads, self._stages, now)
         ticks = {len(states) - 1 - place: names[state.address] for place, state in enumerate(states)}
         self._gantt.yaxis.ticker = FixedTicker(ticks=sorted(ticks))
         self._gantt.yaxis.major_label_overrides = ticks
@@ -159,18 +159,16 @@ def _rates(points: list[tuple[float, float, float, float]]) -> tuple[list[float]
     return [b[1] for _, b in pairs], [(b[2] - a[2]) / max(b[1] - a[1], 1e-9) for a, b in pairs]
 
 
-def _strips(
-    stretches: list[Stretch], threads: dict[str, int], colours: dict[str, str], now: float
-) -> dict[str, list[Any]]:
-    """Return bars of work, thread by thread in the row of their worker, and thinner ones, below, of what has come."""
+def _strips(spans: list[Span], threads: dict[str, int], colours: dict[str, str], now: float) -> dict[str, list[Any]]:
+    """Return bars of work, thread by thread in the row of their worker, and thinner ones, below, of waiting."""
     found: dict[str, list[Any]] = {name: [] for name in _STRIPS}
     rows = {address: len(threads) - 1 - place for place, address in enumerate(threads)}
     lanes: dict[str, dict[int, int]] = {address: {} for address in threads}
-    for one in stretches:
+    for one in spans:
         if one.worker not in rows:
             continue
         middle = rows[one.worker]
-        if one.is_transfer:
+        if one.name == WAIT:
             bottom, top = middle - 0.42, middle - 0.28
         else:
             lane = lanes[one.worker]
@@ -178,7 +176,7 @@ def _strips(
             height = 0.64 / threads[one.worker]
             bottom = middle - 0.24 + place * height
             top = bottom + 0.92 * height
-        colour = MOVING if one.is_transfer else colours[one.name]
+        colour = WAITING if one.name == WAIT else colours[one.name]
         bar = (max(one.start - now, -WINDOW), one.stop - now, bottom, top, colour, one.name, one.stop - one.start)
         for name, value in zip(_STRIPS, bar, strict=True):
             found[name].append(value)

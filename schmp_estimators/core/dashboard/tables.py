@@ -13,13 +13,8 @@ from schmp_estimators.core.voice import in_units
 
 #: Of fits and of what workers do, in the order of their coming.
 COLOURS = ("#2f7ea6", "#e08e45", "#6a9a4b", "#a05195", "#8c6d31", "#3d9d9b", "#c9748f", "#5a6f9c")
-#: Of waiting for other workers or their data, and of what engines do for any program.
-MOVING, PLUMBING = "#c44e52", "#b9c3c9"
-#: The last words of tasks that are no work of a program.
-ENGINES = {
-    *("before", "harvest", "itself", "load", "merge", "nothing", "save", "sent", "shared", "sum"),
-    "told",
-}
+#: Of waiting for other workers.
+WAITING = "#c44e52"
 
 STYLE = """
 <style>
@@ -55,14 +50,6 @@ def objective(value: float) -> str:
 def words(name: str) -> str:
     """Return a name as words, safe to show."""
     return escape(name.replace("_", " "))
-
-
-def colour_of(stage: str, colours: dict[str, str]) -> str:
-    """Return the colour of a task, the next one if it is new; what engines do is grey."""
-    if stage not in colours:
-        taken = sum(colour != PLUMBING for colour in colours.values())
-        colours[stage] = PLUMBING if stage.rpartition("-")[2] in ENGINES else COLOURS[taken % len(COLOURS)]
-    return colours[stage]
 
 
 def of_fits(fits: Sequence[Fit], colours: Mapping[str, str], now: float) -> str:
@@ -105,8 +92,7 @@ def _named(name: str, value: float) -> str:
 
 def legend(colours: Mapping[str, str]) -> str:
     """Return the meaning of the colours of what workers did."""
-    keys = [(name, colour) for name, colour in colours.items() if colour != PLUMBING]
-    keys += [("what engines do", PLUMBING), ("waiting for other workers or their data", MOVING)]
+    keys = [*colours.items(), ("waiting for other workers", WAITING)]
     named = "".join(
         f"<span class='key'><span class='dot' style='background:{colour}'></span>{escape(name)}</span>"
         for name, colour in keys

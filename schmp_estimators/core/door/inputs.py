@@ -151,8 +151,10 @@ def as_chunks(X: Any) -> Chunked:
     if _is_dask_frame(X):
         return list(X.to_delayed())
     raise TypeError(
-        f"X is on Dask, but of type {type(X).__name__}. Pass one two-dimensional Dask array, one Dask data frame, or a "
-        f"list of Delayed objects, each of which is a chunk of rows.{_way_from(X)}"
+        f"X is on Dask, but of type {type(X).__name__}. Pass one two-dimensional Dask array, such as X.data of an "
+        "xarray.DataArray, one Dask data frame, or a list of Delayed objects, each of which is a chunk of rows. If X "
+        "holds text, count the words first, with a vectorizer that has a vocabulary: "
+        "[dask.delayed(vectorizer.transform)(texts) for texts in X.to_delayed()]."
     )
 
 
@@ -252,19 +254,6 @@ def _apply_boxed(chunk: Any, model: Any, *, apply: Callable[[Any, Any], Any]) ->
     return apply(chunk, model[0, 0])
 
 
-def _way_from(X: Any) -> str:
-    """Return what to say of other collections: how to come from them to one that is let in."""
-    if isinstance(getattr(X, "data", None), da.Array) and hasattr(X, "dims"):
-        return " X.data is the Dask array of an xarray.DataArray."
-    if not _is_delayed(X) and hasattr(X, "to_delayed") and hasattr(X, "npartitions"):
-        return (
-            " If X holds text, count the words first: with dask_ml.feature_extraction.text.CountVectorizer, or with "
-            "one vectorizer of scikit-learn that has a vocabulary, by "
-            "[dask.delayed(vectorizer.transform)(texts) for texts in X.to_delayed()]."
-        )
-    return ""
-
-
 def _is_delayed(X: Any) -> bool:
     return isinstance(X, _delayed.Delayed)
 
@@ -295,12 +284,8 @@ def _is_text(X: Any) -> bool:
 
 def _holds_lists(X: Any) -> bool:
     """Return whether X is a list of documents that are lists of words, or of pairs of words and counts."""
-    words = next((document[0] for document in X if document), None) if _is_nested(X) else None
-    return isinstance(words, str | bytes | tuple)
-
-
-def _is_nested(X: Any) -> bool:
-    return isinstance(X, list | tuple) and all(isinstance(document, list | tuple) for document in X)
+    first = X[0] if isinstance(X, list | tuple) and X else None
+    return isinstance(first, list | tuple) and bool(first) and isinstance(first[0], str | bytes | tuple)
 
 
 def _check_chunk(chunk: Any, missing: bool) -> Any:

@@ -26,7 +26,6 @@ from schmp_estimators.core.dashboard.fits import (
     TOPIC,
     Fit,
     Fits,
-    Strips,
 )
 from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.places.place import Restores
@@ -43,7 +42,7 @@ def told(client, monkeypatch):
     plugins = client.cluster.scheduler.plugins
     if Fits.name in plugins:
         plugins[Fits.name].fits.clear()
-        for watcher in list(plugins[Fits.name]._watchers):  # pages of tests before, which are still open
+        for watcher in list(plugins[Fits.name].watchers):  # pages of tests before, which are still open
             plugins[Fits.name].leave(watcher)
     with client.as_current():
         yield lambda: list(plugins[Fits.name].fits.values())
@@ -187,14 +186,14 @@ def test_who_looks_is_known_until_the_document_goes(told, client):
     make(max_iter=4, n_shards=2, evaluate_every=1).fit(SMALL)
     scheduler, document = client.cluster.scheduler, Document()
     show(scheduler, {}, document)
-    assert Strips.name in scheduler.plugins
+    assert scheduler.plugins[Fits.name].watchers
     curves, heads = (document.get_model_by_name(name).data for name in ("curves", "heads"))
     assert [len(values) for values in curves["objective"]] == [4]
     drawn = ("sweeps", "seconds", "objective", "later", "rate")
     assert all(heads[name] == [values[-1] for values in curves[name]] for name in drawn)
     [goes] = document.session_destroyed_callbacks
     goes(None)
-    assert Strips.name not in scheduler.plugins
+    assert not scheduler.plugins[Fits.name].watchers
 
 
 def spans_of(client, n_before=0):
@@ -207,19 +206,19 @@ def test_spans_of_ranks_reach_who_looks_and_metrics_of_dask(told, client):
     mf = ModelParallelMF(2, n_shards=2, max_iter=3, random_state=0)
     mf.fit(SMALL.astype(float))
     scheduler, n_before = client.cluster.scheduler, len(client.get_events(SPANS))
-    strips, watcher = scheduler.plugins[Fits.name].strips, object()
-    assert not strips.since(0)  # nobody has looked
-    scheduler.plugins[Fits.name].watch(watcher)
+    plugin, watcher = scheduler.plugins[Fits.name], object()
+    assert not plugin.spans  # nobody has looked
+    plugin.watch(watcher)
     try:
         mf.fit(SMALL.astype(float))
         spans = spans_of(client, n_before)  # a worker sends them before it says that the task is done
         names = {name for name, *_ in spans}
-        noted = [one for one in strips.since(0) if one.name in names]
+        noted = [one for one in plugin.spans if one.name in names]
         assert sorted((one.name, one.worker, one.start, one.stop) for one in noted) == sorted(spans)
-        assert [one.is_transfer for one in noted] == [one.name == "wait" for one in noted]
         assert Counter(name for name, *_ in spans)["mf-sgd-update"] == 3 * 2 * 2  # sweeps, shards, blocks
     finally:
-        scheduler.plugins[Fits.name].leave(watcher)
+        plugin.leave(watcher)
+    assert not plugin.spans
     metrics, deadline = scheduler.cumulative_worker_metrics, time.monotonic() + 20
     seconds = [(name, "seconds") for name in ("mf-sgd-update", "mf-sgd-add-up", "wait")]
     for measured in (*seconds, ("sent to other ranks", "bytes")):

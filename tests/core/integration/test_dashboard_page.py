@@ -13,7 +13,7 @@ from corpora import SMALL, assert_same_bits
 from schedulers import cluster_lacking
 
 from schmp_estimators import DistributedLDA
-from schmp_estimators.core.dashboard.fits import Strips, has_page
+from schmp_estimators.core.dashboard.fits import Fits, has_page
 
 
 def make(**parameters):
@@ -89,7 +89,7 @@ def test_the_document_grows_with_the_fit(half_done):
             return [len(values) for values in model("curves").data["objective"]][:1]
 
         soon(lambda: points() == [5])
-        assert Strips.name in scheduler.plugins
+        assert scheduler.plugins[Fits.name].watchers
         go_on()
         soon(lambda: points() == [12])
         np.testing.assert_array_equal(model("curves").data["sweeps"][0], np.arange(1, 13))
