@@ -88,6 +88,12 @@ class Mutant:
         return before, before.replace(self.old, self.new)
 
 
+def is_there(test: str) -> bool:
+    """Return whether a test, or a file or folder of tests, still has its name."""
+    file, *names = test.partition("[")[0].split("::")
+    return (ROOT / file).exists() and all(name in (ROOT / file).read_text() for name in names)
+
+
 def read_tables(only: list[str] | None = None, controls: bool = True) -> list[Mutant]:
     """Return the mutants whose part or name holds one of the words `only`, each part led by its controls."""
     mutants = []
@@ -287,7 +293,9 @@ def report(mutants: list[Mutant], log: dict[str, dict]) -> bool:
 def main() -> int:
     """Do what the arguments say."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="only look whether every mutant fits the source")
+    parser.add_argument(
+        "--check", action="store_true", help="only look whether every mutant fits the source, and its tests are there"
+    )
     parser.add_argument("--report", action="store_true", help="only say what the log says")
     parser.add_argument("--tidy", action="store_true", help="drop from the log what is not in the tables")
     parser.add_argument("--whole", action="store_true", help="run survivors against all fast tests")
@@ -301,6 +309,9 @@ def main() -> int:
     mutants, log = read_tables(options.only, not options.hasty), read_log(options.log)
     stale = False
     for mutant in mutants:
+        if gone := [test for test in mutant.tests if not is_there(test)]:
+            print(f"stale: {mutant.part}: {mutant.name}: no tests {gone}")
+            stale = True
         try:
             if mutant.file:
                 ast.parse(mutant.text(ROOT)[1])

@@ -471,6 +471,3 @@ def test_poisson_has_the_same_bits_everywhere(n_jobs):
     assert records == expected[0]
     for found, block in zip(harvest.blocks, expected[1].blocks, strict=True):
         np.testing.assert_array_equal(found, block)
-
-
-# Both on a cluster of processes, which get their modules as files

@@ -73,7 +73,7 @@ class SaberOracle(Tokens):
     def draw(self, i, before, row, topics, ends, smooth, inverse, weight, alpha, beta, address, key):
         old, bits = before[i], bits_at(key, address)
         others = before[self.document == self.document[i]]
-        listed, out = first_seen(others), np.eye(self.n_topics, dtype=int)[old]
+        listed, out = first_seen(others), (np.arange(self.n_topics) == old).astype(int)
         count = np.bincount(others, minlength=self.n_topics) - out
         q = ((row - out).astype(np.float32) + beta) * inverse
         products = count[listed].astype(np.float32) * q[listed]

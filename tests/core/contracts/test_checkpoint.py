@@ -251,14 +251,10 @@ HEADERS = {
     "missing": None,
     "empty": "",
     "no JSON": "xx",
-    "a number": "1",
-    "nothing in it": "[{}, []]",
     "no fingerprint": '[{"format": FORMAT, "version": VERSION}, []]',
     "no values": "[{HEAD}, []]",
     "values of no kind": '[{HEAD, "tree": {}}, []]',
     "values of an unknown kind": '[{HEAD, "tree": {"pickle": 1}}, []]',
-    "values of two kinds": '[{HEAD, "tree": {"plain": 1, "list": []}}, []]',
-    "list that is a number": '[{HEAD, "tree": {"list": 3}}, []]',
     "array that is not there": '[{HEAD, "tree": {"array": 99}}, []]',
     "a type that is none": '[{HEAD, "tree": {"named": ["os:system", ["a"], [{"plain": "exit"}]]}}, []]',
     "deeply nested": '[{HEAD, "tree": ' + 5000 * '{"list": [' + 5000 * "]}" + "}, []]",
@@ -424,24 +420,17 @@ class Upload(fsspec.spec.AbstractBufferedFile):
         self.pieces = None
 
 
-@pytest.fixture
-def store():
-    fsspec.register_implementation("teststore", ObjectStore, clobber=True)
-    ObjectStore.objects, ObjectStore.room = {}, np.inf
-    yield ObjectStore
-    ObjectStore.objects = {}
+def test_where_files_appear_when_they_are_whole_a_failed_write_leaves_the_last_checkpoint():
+    url = "memory://test-whole/state"
+    write_checkpoint(url, MARK, [1])
 
+    def fail(file):
+        file.write(b"half")
+        raise RuntimeError("quota exceeded")  # an error of its own, as client libraries have them
 
-def test_an_object_store_shows_a_checkpoint_when_it_is_whole(store):
-    url, big = "teststore://bucket/state", np.arange(100_000)
-    write_checkpoint(url, MARK, [big])
-    assert_alike(read_checkpoint(url, MARK), [big])
-    store.room = 300_000
     with pytest.raises(RuntimeError, match="quota"):
-        write_checkpoint(url, MARK, [big + 1])
-    with pytest.warns(CheckpointWarning, match="bucket/state' could not be written after iteration 4 .*quota exceeded"):
-        Checkpoint(url, MARK).write(4, [big + 1])
-    assert_alike(read_checkpoint(url, MARK), [big])
+        replace_file(url, fail)
+    assert read_checkpoint(url, MARK) == [1]
 
 
 def run(tmp_path, n_threads, *, n_sweeps=3):

@@ -65,6 +65,7 @@ def multiply(rows, factor):
     return (np.asarray(rows.sum(axis=1)).reshape(-1, 1) * np.array([factor, 1])).astype(np.float32)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("kind", ON_DASK)
 def test_every_kind_on_dask_gives_the_same_counts(kind, place):
     assert is_dask(ON_DASK[kind]())
@@ -76,6 +77,7 @@ def test_a_persisted_input_is_read_where_it_is(client):
         assert_same_counts(client.persist(lazy), client)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("kind", ON_DASK)
 @pytest.mark.filterwarnings("ignore:X has feature names")
 def test_map_rows_on_dask(kind, place):

@@ -1,6 +1,10 @@
 """What programs can rely on wherever they run: what is defined, and errors that say what is wrong."""
 
+import gc
+import threading
+import weakref
 from contextlib import ExitStack, closing
+from functools import partial
 
 import numpy as np
 import pytest
@@ -137,6 +141,44 @@ def test_sources_tell_once_of_what_is_no_part_of_their_shards(make_place, n_shar
         assert list(run) == list(expected)
     with static_run(Ring(), make_sources(n_shards), make_place(n_shards), n_sweeps=1) as run:
         assert run.told_by_sources() == [None] * n_shards
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_the_input_is_let_go_as_soon_as_there_are_shards(n_threads):
+    inputs = make_shards(2)
+    watched = [weakref.ref(one) for one in inputs]
+    pieces = [Source(np.array, (partial(inputs.__getitem__, p),)) for p in range(2)]
+    with (
+        closing(Place(n_threads)) as place,
+        static_run(Ring(), pieces, place, n_sweeps=2, release=inputs.clear),
+    ):
+        gc.collect()
+        assert [one() for one in watched] == [None, None]
+
+
+MEETING = threading.Barrier(2)
+
+
+class Meeting(Ring):
+    """Two shards at a time wait for each other, and so do two jobs of a shard."""
+
+    def turn(self, at, state, block):
+        MEETING.wait(30)
+        return super().turn(at, state, block)
+
+    def sum_up(self, at, state):
+        at.each(lambda _: at.n_shards == 1 and MEETING.wait(30), range(2))
+        return state
+
+
+@pytest.mark.parametrize("n_shards", [1, 2])
+def test_threads_share_shards_and_the_jobs_of_a_shard(n_shards):
+    class Program(Meeting):
+        def turn(self, at, state, block):
+            return super().turn(at, state, block) if n_shards > 1 else (state, block)
+
+    with closing(Place(2)) as place, static_run(Program(), make_sources(n_shards), place, n_sweeps=2) as run:
+        assert len(list(run)) == 2
 
 
 # What is refused

@@ -1,4 +1,4 @@
-"""Rows that are made again each time they are read: the same rows, and no more of them at a time than one partition."""
+"""Rows that are made again each time they are read: the same rows, also where workers read files of their own."""
 
 import shutil
 from contextlib import closing

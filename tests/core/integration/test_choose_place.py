@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
 
 import dask
 import joblib
@@ -23,27 +24,18 @@ def chosen(**options):
         return type(runtime).__name__
 
 
-def test_without_a_client_the_fit_stays_here():
-    assert chosen() == "Place"
+@pytest.mark.parametrize(
+    ("runtime", "has_client", "expected"),
+    [("auto", False, "Place"), ("auto", True, "DaskPlace"), ("local", True, "Place"), ("dask", True, "DaskPlace")],
+)
+def test_fits_go_to_the_cluster_of_a_client_unless_they_are_to_stay(client, runtime, has_client, expected):
+    with dask.config.set({"schmp-estimators.runtime": runtime}), client.as_current() if has_client else nullcontext():
+        assert chosen() == expected
 
 
-def test_with_a_client_the_fit_goes_to_the_cluster(client):
-    with client.as_current():
-        assert chosen() == "DaskPlace"
-
-
-def test_config_keeps_the_fit_here(client):
-    with client.as_current(), dask.config.set({"schmp-estimators.runtime": "local"}):
-        assert chosen() == "Place"
-
-
-def test_config_demands_a_client():
-    with dask.config.set({"schmp-estimators.runtime": "dask"}), pytest.raises(ValueError, match="no Dask client"):
-        chosen()
-
-
-def test_config_with_a_typing_error_is_refused():
-    with dask.config.set({"schmp-estimators.runtime": "desk"}), pytest.raises(ValueError, match="'desk'; it must be"):
+@pytest.mark.parametrize(("runtime", "message"), [("dask", "no Dask client"), ("desk", "'desk'; it must be")])
+def test_a_runtime_that_cannot_be_had_is_refused(runtime, message):
+    with dask.config.set({"schmp-estimators.runtime": runtime}), pytest.raises(ValueError, match=message):
         chosen()
 
 
@@ -131,11 +123,8 @@ def test_workers_of_another_kind_are_refused():
 @pytest.mark.parametrize(("n_jobs", "threads"), [(None, 1), (1, 1), (3, 3), (-1, joblib.cpu_count()), (-1000, 1)])
 def test_n_jobs_means_what_it_means_in_scikit_learn(n_jobs, threads):
     assert n_threads(n_jobs) == threads
-
-
-def test_n_jobs_obeys_what_joblib_is_told():
     with joblib.parallel_config(n_jobs=3):
-        assert (n_threads(None), n_threads(1), n_threads(5)) == (3, 1, 5)
+        assert n_threads(n_jobs) == (threads if n_jobs else 3)
 
 
 def test_n_jobs_counts_the_cores_that_this_process_may_use():

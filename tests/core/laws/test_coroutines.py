@@ -1,4 +1,4 @@
-"""What the engine promises to coroutines: answers in order, states that suffice, and errors before work."""
+"""What the engine refuses of coroutines, before work or as soon as it is seen."""
 
 from functools import partial
 from typing import NamedTuple
@@ -67,25 +67,6 @@ def places(client):
     yield Rounds(Place(), NUMBERS, keeper=KEEPER)
     yield Rounds(Place(2), NUMBERS, keeper=KEEPER)
     yield Rounds(DaskPlace(client), NUMBERS, "bisect", KEEPER)
-
-
-@pytest.mark.parametrize("at", [0, 3, 5])
-def test_a_run_goes_on_from_any_state_in_any_place(client, at):
-    expected = run_coroutine(partial(bisect, 3), Rounds(Place(), NUMBERS))
-    assert len(expected[2]) == 6
-    for before in places(client):
-        kept = []
-        with before:
-
-            def save(saved, kept=kept, rounds=before):
-                kept.append((saved.state, rounds.save()))
-
-            assert run_coroutine(partial(bisect, 3), before, save=save) == expected
-        for after in places(client):
-            with after:
-                state, partitions = kept[at]
-                after.restore(partitions)
-                assert run_coroutine(partial(bisect, 3), after, state) == expected
 
 
 @pytest.mark.parametrize("declared", [None, dict])

@@ -1,4 +1,4 @@
-"""Ranks that share a program: how they talk, where blocks go, and that any number of them does what is defined."""
+"""Ranks that share a program: how they talk, where blocks go, and how reports are merged on their way."""
 
 from collections import Counter
 from itertools import pairwise

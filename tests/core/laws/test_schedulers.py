@@ -1,14 +1,11 @@
 """Several schedulers, each of which owns a slice of the parameters: what they draw, and that they do not clash."""
 
-from typing import NamedTuple
-
-import dask
 import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from schmp_estimators.core.schedules.dynamic_regression import Check, PrioritySampler, RandomSampler, RoundRobin
-from schmp_estimators.schmp import Overlapping, run, schedule_dynamic_regression, tree_sum
+from schmp_estimators.core.schedules.dynamic_regression import PrioritySampler, RandomSampler, RoundRobin
+from schmp_estimators.schmp import schedule_dynamic_regression
 
 N_DRAWS = 2_000
 CHANGES = np.array([0.0, 0.5, -1.0, 2.0, 3.0, 0.1, -0.4, 1.5, 2.5, 0.7, 0.0, 1.0, -2.0, 0.3])
@@ -147,88 +144,6 @@ def test_no_two_correlated_parameters_are_under_way_whoever_chose_them(order, n_
 
 
 # A program
-
-
-class Part(NamedTuple):
-    """Some rows, and their residuals."""
-
-    X: np.ndarray
-    residual: np.ndarray
-
-
-class Step(NamedTuple):
-    """Columns to judge, and changes that the partitions do not know yet."""
-
-    columns: np.ndarray
-    check: Check
-    moved: np.ndarray
-    change: np.ndarray
-
-
-class Descent:
-    """Least squares by coordinates, on normed columns."""
-
-    def __init__(self, schedule, n_rounds):
-        self.draw, self.n_rounds = schedule, n_rounds
-
-    def schedule(self, model):
-        if model["begun"] == self.n_rounds:
-            return None
-        model["begun"] += 1
-        change = model["coef"] - model["known"]
-        model["known"] = model["coef"].copy()
-        moved = np.flatnonzero(change)
-        return Step(*self.draw.next_round(), moved, change[moved])
-
-    @staticmethod
-    def update(partition, job):
-        residual = partition.residual - partition.X[:, job.moved] @ job.change
-        products = partition.X[:, job.check.candidates].T @ partition.X[:, np.concatenate(job.check)]
-        return Part(partition.X, residual), (residual @ partition.X[:, job.columns], products)
-
-    def aggregate(self, model, job, partials):
-        change, correlations = tree_sum(partials)
-        model["coef"][job.columns] += change
-        model["rounds"].append(job.columns.tolist())
-        self.draw.sampler.record(job.columns, change)
-        self.draw.answer(job.check, correlations)
-
-
-def descend(n_schedulers, depth, n_rounds=30, **options):
-    rng = np.random.default_rng(0)
-    X = 0.5 * rng.normal(size=(200, 1)) + rng.normal(size=(200, 20))
-    X = (X - X.mean(axis=0)) / (np.linalg.norm(X - X.mean(axis=0), axis=0))
-    y = X @ rng.normal(size=20)
-    parts = [Part(X[rows], y[rows]) for rows in np.array_split(np.arange(200), 3)]
-    schedule = make(n_schedulers, 20, 4, max_correlation=0.2, pipeline_depth=depth)
-    model = {"coef": np.zeros(20), "known": np.zeros(20), "begun": 0, "rounds": []}
-
-    def rounds(state):
-        yield Overlapping(Descent(schedule, n_rounds), model, depth)
-
-    run(rounds, parts, **options)
-    return model, X, y
-
-
-def test_schedulers_find_the_solution_of_least_squares():
-    with dask.config.set({"schmp-estimators.runtime": "local"}):
-        model, X, y = descend(2, 2, n_rounds=900)
-    np.testing.assert_allclose(model["coef"], np.linalg.lstsq(X, y)[0], atol=1e-6)
-
-
-@pytest.mark.covering
-@pytest.mark.cluster
-@pytest.mark.parametrize(("n_schedulers", "depth"), [(2, 1), (2, 3), (4, 2)])
-def test_several_schedulers_give_the_same_bits_here_and_on_a_cluster(client, n_schedulers, depth):
-    with dask.config.set({"schmp-estimators.runtime": "local"}):
-        expected, *_ = descend(n_schedulers, depth)
-        threads, *_ = descend(n_schedulers, depth, n_jobs=2)
-    with client.as_current():
-        there, *_ = descend(n_schedulers, depth)
-    assert sum(map(len, expected["rounds"])) > 20
-    for found in (threads, there):
-        assert found["rounds"] == expected["rounds"]
-        np.testing.assert_array_equal(found["coef"], expected["coef"])
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What dynamic schedules promise: draws, guards and correlations, against enumeration and NumPy."""
+"""What dynamic schedules promise: draws and correlations, against their laws and NumPy."""
 
 import numpy as np
 import pytest

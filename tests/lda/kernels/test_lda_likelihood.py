@@ -45,8 +45,7 @@ def table_of(row, topic, shape):
     return table
 
 
-@pytest.mark.covering
-@pytest.mark.parametrize("dtype", [np.int16, np.int32])
+@pytest.mark.parametrize("dtype", [np.int16, pytest.param(np.int32, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("strided", [False, True])
 def test_both_parts_equal_the_dense_computation(dtype, strided):
     rng = np.random.default_rng(3)

@@ -94,25 +94,19 @@ def short_documents():
 CASES = {
     "one topic": Case(1),
     "three topics, many shards": Case(3, CUTS[3]),
-    "16 topics": Case(16, CUTS[1]),
-    "17 topics": Case(17, CUTS[2]),
-    "100 topics": Case(100),
+    "17 topics": Case(17, CUTS[2]),  # more than there are lanes
     "300 topics": Case(300, CUTS[3]),
     "32 bits": Case(40_000, CUTS[2]),
     "earlier counts": Case(2, CUTS[3], has_fixed=True),
     "earlier counts, many topics": Case(600, CUTS[1], has_fixed=True),
-    "uneven priors": Case(20, CUTS[1], uneven=True),
     "tempered documents": Case(7, CUTS[3], uneven=True, hot=(2.0, 0.01)),
     "tempered words": Case(20, hot=(0.01, 0.7)),
-    "seeds": Case(5, CUTS[3], has_seeds=True),
     "seeds and earlier counts": Case(60, CUTS[1], has_seeds=True, has_fixed=True),
     "long lists": Case(200, (4,), alpha=2.0, counts=long_lists),
     "hardly any priors": Case(5, alpha=1e-20, beta=1e-20, counts=short_documents),
     "hardly any prior of documents": Case(5, alpha=1e-20, counts=short_documents),
     "least priors": Case(7, alpha=1e-30, beta=1e-30),
     "largest priors": Case(7, alpha=1e30, beta=1e30),
-    "largest prior of documents": Case(7, alpha=1e30, beta=1e-30),
-    "largest prior of words": Case(7, alpha=1e-30, beta=1e30),
 }
 
 
@@ -123,7 +117,7 @@ def suits(sampler, name):
 
 
 def is_slow(sampler, name):
-    return sampler not in QUICK or name == "32 bits"
+    return sampler not in QUICK or name == "32 bits" or (CASES[name].has_seeds and sampler != "frozen")
 
 
 def some_seeds(counts, n_components):
@@ -180,12 +174,10 @@ def test_topics_are_those_of_the_oracle(sampler, name):
     assert_equals_oracle(sampler, CASES[name])
 
 
-@pytest.mark.parametrize(
-    ("sampler", "mh_steps"),
-    [("warp", 1), *(pytest.param(*one, marks=pytest.mark.slow) for one in (("warp", 4), ("light", 16), ("alias", 1)))],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("sampler", "mh_steps"), [("warp", 1), ("warp", 4), ("light", 16), ("alias", 1)])
 def test_other_numbers_of_proposals(sampler, mh_steps):
-    assert_equals_oracle(sampler, CASES["seeds" if sampler == "light" else "17 topics"], mh_steps=mh_steps)
+    assert_equals_oracle(sampler, CASES["17 topics"], mh_steps=mh_steps)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,9 @@ from schmp_estimators.lda.samplers.hybrid import HybridLDA, Proposing, sample_hy
 from schmp_estimators.lda.samplers.light import LightDocumentLDA, LightLDA, LightWordLDA
 from schmp_estimators.lda.samplers.sparse import SparseLDA
 
+#: Kernels are compiled for these tests alone.
+pytestmark = pytest.mark.slow
+
 #: Of samplers that go document by document, a program, and what it has beside its defaults.
 SWEEPS = {
     "sparse": (SparseLDA, {}),
@@ -26,7 +29,6 @@ SWEEPS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("corpus", TINY)
 @pytest.mark.parametrize("sweep", SWEEPS)
 def test_a_sweep_keeps_the_posterior(sweep, corpus):
@@ -39,7 +41,6 @@ def sweep_exactly(cell, key):
     sample_fplus(with_key(cell, key, cell.extra))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n_components", "counts", "alpha", "beta"),
     [
@@ -61,7 +62,6 @@ def sweep_with_proposals(cell, key):
     sample_hybrid(with_key(cell, key, Proposing(level_ptr, long_document, n_steps, mix(key + GAMMA), ends)))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n_components", "counts", "alpha", "beta", "long_document", "n_steps"),
     [

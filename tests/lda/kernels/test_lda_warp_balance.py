@@ -22,6 +22,9 @@ from schmp_estimators.lda.blocks import TopicRows, WordBlock
 from schmp_estimators.lda.kernels.warp import pieces_of, sample_words
 from schmp_estimators.lda.kernels.warp_documents import sample_documents
 
+#: Kernels with one proposal are compiled for these tests alone.
+pytestmark = pytest.mark.slow
+
 N = 200_000
 ALPHA, BETA = np.float32(0.4), np.float32(0.25)
 DOCUMENT = np.array([3, 0, 1, 5])

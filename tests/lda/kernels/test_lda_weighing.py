@@ -1,4 +1,4 @@
-"""Words weigh the topics in whose passages they are: what documents expect, what is forgotten, what fits make of it."""
+"""Words weigh the topics in whose passages they are: what documents expect, and where that is asked."""
 
 from itertools import chain
 
@@ -9,7 +9,6 @@ from lda_cases import random_counts
 from schmp_estimators import DistributedLDA
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import WordTopics
-from schmp_estimators.lda.data import passages as weighing
 from schmp_estimators.lda.data.corpus import open_corpus
 from schmp_estimators.lda.data.counts import canonical_counts
 from schmp_estimators.lda.data.passages import weigh_topics
@@ -70,16 +69,6 @@ def test_documents_expect_what_two_steps_of_em_give(first, step):
 def test_weights_do_not_depend_on_the_division(cuts):
     counts, lists = random_counts(6, n_docs=60, n_words=40), some_lists(40)
     assert weighed(counts, lists) == weighed(counts, lists, cuts)
-
-
-def test_a_shard_in_pieces_has_the_same_documents():
-    """Partitions of 3, 7, 1 and 19 documents, of which each part has some."""
-    counts, given = random_counts(6, n_docs=30, n_words=12), as_lists(some_lists(12))
-    shared = given.ptr, given.topic, np.ones(len(given.topic), np.float32), ALPHA
-    whole, pieces = [canonical_counts(counts)], [canonical_counts(one) for one in np.split(counts, [3, 10, 11])]
-    for first in range(weighing.PARTS):
-        found = [weighing._expect(one, first, shared).tolist() for one in (whole, pieces)]
-        assert found[0] == found[1]
 
 
 # Fits.

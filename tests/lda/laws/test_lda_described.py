@@ -37,7 +37,7 @@ CASES = {
     "one word": (make(), SMALL[:, :1]),
     "tiny prior": (make(topic_word_prior=1e-30), GAPS),
     "huge prior": (make(topic_word_prior=1e9), SMALL),
-    "seeds": (make(seed_words=SEEDS, sampler="warp"), SMALL),
+    "seeds": (make(seed_words=SEEDS), SMALL),
 }
 
 

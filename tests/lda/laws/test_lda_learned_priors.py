@@ -1,4 +1,4 @@
-"""Learned priors: the fixed points by formulas and optima, what they lead to, and that they know of no division."""
+"""Learned priors: the fixed points by formulas and optima, and what they lead to."""
 
 from itertools import pairwise
 
