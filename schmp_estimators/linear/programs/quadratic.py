@@ -22,6 +22,7 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.sparse import Quadratic
 from schmp_estimators.linear.penalties.base import Penalty, dual_scale, duality_gap, gap_or_merit, merit, take
 from schmp_estimators.linear.programs import jobs
+from schmp_estimators.linear.programs.gram import LARGEST_GRAM
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.model import LAST_BITS, NO_CHANGE, NO_COLUMNS, Model
 from schmp_estimators.linear.programs.offsets import centre, check_small
@@ -29,8 +30,6 @@ from schmp_estimators.linear.programs.residual import ResidualProblem, ridges_of
 from schmp_estimators.linear.programs.resolve import Resolve, ToPoint
 from schmp_estimators.linear.programs.unpenalised import Unpenalised
 
-#: A Gram matrix of more candidates than this takes longer to fill than descent on the residual takes.
-_MOST_CANDIDATES = 6000
 #: Columns explored per candidate wanted, and passes over them: descent on the residual leaves most of them at zero.
 _EXPLORED, _PASSES = 4, 3
 
@@ -144,7 +143,7 @@ class ResolveQuadratic(Resolve):
         if not self.sparse:
             gradient = model.look_at_likely(gradient, model.candidates.columns, _CHECKED)
         known = max(len(model.candidates), int(np.count_nonzero(model.coef)))
-        solve = self._solve_on_residual if self.sparse or known > _MOST_CANDIDATES else self._solve_on_gram
+        solve = self._solve_on_residual if self.sparse or known > LARGEST_GRAM else self._solve_on_gram
         chosen, coef = yield from solve(gradient)
         every = coef - model.coef[chosen]
         moved = np.flatnonzero(every)

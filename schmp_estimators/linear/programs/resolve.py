@@ -12,7 +12,7 @@ from schmp_estimators.linear.programs.matrix import Floats
 from schmp_estimators.linear.programs.model import Model, least_with_this_solution
 
 #: Part of the objective at zero below which gaps are rounding.
-_LEAST = 1e-12
+LEAST = 1e-12
 
 
 #: Steps that end at a certified point, with the gradient over the columns in the scope.
@@ -93,7 +93,7 @@ class Resolve(ABC):
         model.begin_again()
         gradient = yield from self.begin_again(previous)
         if part is not None:
-            model.tolerance = min(model.tolerance, max(part * model.gap, _LEAST * model.null_objective))
+            model.tolerance = min(model.tolerance, max(part * model.gap, LEAST * model.null_objective))
         found = sizes(penalty, gradient)
         before = least_with_this_solution(previous.strengths, found)
         strong = (found >= 2.0 * penalty.strengths - before) | model.stay()
