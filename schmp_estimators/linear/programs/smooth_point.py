@@ -315,8 +315,8 @@ class Descend(NamedTuple):
         return rows, Descended(coef, level - float(self.means @ (coef - self.coef)), visited, end.hard, end.arrived)
 
     def _on_sparse(self, rows: RowPartition, highest: float) -> tuple[RowPartition, Descended]:
-        known = isinstance(rows.matrix, SparseByColumns)
-        columns = freeze(rows.matrix.columns) if known else take_sparse(rows.matrix, self.columns)
+        matrix = rows.matrix
+        columns = freeze(matrix.columns) if isinstance(matrix, SparseByColumns) else take_sparse(matrix, self.columns)
         point = Point(self.loss, columns, rows.state, rows.target, rows.weights, self.coef.copy())
         point.level, point.fit_intercept, point.penalty = self.level, self.fit_intercept, self.penalty
         end = point.descend(self.loss, self.gradient, self.still, highest, self.goal, _MOST_STEPS)
