@@ -276,7 +276,7 @@ def _check_squares(responses: NDArray[Any], weights: NDArray[Any]) -> None:
 
 
 def _read_part(owner: str, rows: Any) -> parts.Part:
-    return parts.read_part(check_finite(rows, owner))
+    return parts.Part(parts.as_matrix(check_finite(rows, owner)), parts.extent(rows))
 
 
 def _pieces(

@@ -135,11 +135,6 @@ class Part(NamedTuple):
     extent: Extent
 
 
-def read_part(X: Any) -> Part:
-    """Return validated rows of X as a part."""
-    return Part(as_matrix(X), extent(X))
-
-
 def extent_of_part(part: Part) -> Extent:
     """Return the extent alone."""
     return part.extent

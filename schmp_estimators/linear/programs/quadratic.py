@@ -97,7 +97,7 @@ class ResolveQuadratic(Resolve):
 
     def verify(self) -> ToPoint:
         """Look at the present point again, on all columns."""
-        return (yield from self._look((yield Sum(_stay(None)))))
+        return (yield from self._look((yield Sum(jobs.Advance(NO_COLUMNS, NO_CHANGE, 0.0, None)))))
 
     def state(self) -> dict[str, Any]:
         """Return which columns have joined the candidates, and when; their products follow from X."""
@@ -182,7 +182,8 @@ class ResolveQuadratic(Resolve):
         """Return the worst violators, of many those that descent moves; None if there is none."""
         model = self.model
         missing = np.setdiff1d(np.flatnonzero(model.coef), model.candidates.columns)
-        if len(missing) and not self._all_free(missing):  # the support of a warm start, which moves with the others
+        free = NO_COLUMNS if self.unpenalised is None else self.unpenalised.columns
+        if not np.isin(missing, free).all():  # the support of a warm start, which moves with the others
             return missing
         columns = model.scope_columns()
         outside = np.ones(model.n_columns, bool)
@@ -203,9 +204,6 @@ class ResolveQuadratic(Resolve):
         model.touched += _PASSES * len(explored) * float(model.n_rows)
         model.coef[explored] = coef
         return np.union1d(missing, explored[coef != 0.0])
-
-    def _all_free(self, columns: Indices) -> bool:
-        return self.unpenalised is not None and bool(np.isin(columns, self.unpenalised.columns).all())
 
     # -- working set on its residual -------------------------------------------------------------------------------
 
@@ -242,8 +240,3 @@ class ResolveQuadratic(Resolve):
         problem.solve(gap, goal, model.pace, complete, rounds=200)
         model.touched += problem.visited * model.n_rows
         return chosen, problem.coef
-
-
-def _stay(scope: Indices | None) -> jobs.Advance:
-    """Return what takes the gradient of some columns, or of all, at the present point."""
-    return jobs.Advance(NO_COLUMNS, NO_CHANGE, 0.0, scope)

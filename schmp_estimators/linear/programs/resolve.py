@@ -48,11 +48,6 @@ class Resolve(ABC):
     def verify(self) -> ToPoint:
         """Look at the present point again, on all columns."""
 
-    def widen(self) -> ToPoint:
-        """Certify on all columns a point that was found on a guessed scope."""
-        self.model.scope = None
-        return (yield from self.verify())
-
     @abstractmethod
     def step(self, gradient: Floats) -> ToPoint:
         """Make an outer step."""
@@ -110,7 +105,8 @@ class Resolve(ABC):
             # what a fit does at its max_iter a longer one does not, and that is to go on from the state before
             kept = model.n_iter < model.max_iter
             if not stop and model.must_verify():
-                gradient = yield from self.widen()
+                model.scope = None
+                gradient = yield from self.verify()
             elif not stop and model.doubt():
                 gradient = yield from self.refresh()
             elif self._ends(stop):
