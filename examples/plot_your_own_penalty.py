@@ -15,7 +15,7 @@ import numpy as np
 from distributed import Client, LocalCluster
 
 from schmp_estimators import SparseGLM
-from schmp_estimators.penalised import at, weigh, weigh_rise
+from schmp_estimators.penalised import at, weigh
 
 
 class MCP(NamedTuple):
@@ -35,11 +35,6 @@ class MCP(NamedTuple):
     def value(self, coef):  # compiled, too
         inner = np.minimum(np.abs(coef), self.gamma * self.strengths)
         return weigh(self.strengths, inner) - 0.5 * (inner * inner).sum() / self.gamma
-
-    def rise(self, new, old):  # value(new) − value(old); compiled
-        limits = self.gamma * self.strengths
-        new, old = np.minimum(np.abs(new), limits), np.minimum(np.abs(old), limits)
-        return weigh_rise(self.strengths, new, old) - 0.5 * weigh_rise(1.0 / self.gamma, new * new, old * old)
 
     def tilt(self, coef):  # the derivative of what there is beside λ|b|
         return -np.sign(coef) * np.minimum(np.abs(coef) / self.gamma, self.strengths)

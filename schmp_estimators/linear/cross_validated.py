@@ -208,7 +208,7 @@ class CrossValidated(FollowedEstimator):
 
     def _scores(self, fold: Fold) -> Floats:
         """Return how good the fits of a fold are on the samples held out, for each penalty: deviances by default."""
-        return fold.held_out(Deviances(fold.given.asked.loss, fold.labels))
+        return fold.held_out(Deviances(fold.given.asked.loss, fold.targets.labels))
 
     def _final(self, fit: Callable[[Any], list[Any]]) -> Any:
         """Return the model with the chosen penalty."""

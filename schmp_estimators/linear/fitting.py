@@ -14,6 +14,7 @@ from sklearn.callback import with_callbacks
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
+from schmp_estimators.core.door.inputs import is_dask
 from schmp_estimators.core.door.masks import unmask
 from schmp_estimators.core.engine.dynamic import PlaceOfRounds, run_coroutine
 from schmp_estimators.core.following import FollowedEstimator, undone_on_error, without_itself
@@ -28,7 +29,7 @@ from schmp_estimators.linear.penalties.choose import choose_penalty, factors_of
 from schmp_estimators.linear.predicting import LinearModel
 from schmp_estimators.linear.programs.choose import AT_HAND, choose_solver, is_joint, make_model, make_program
 from schmp_estimators.linear.programs.homotopy import Solution, record_of
-from schmp_estimators.linear.samples import any_dask, read_samples
+from schmp_estimators.linear.samples import read_samples
 from schmp_estimators.linear.targets import Targets, by_class, find_targets, of_classes, reading
 from schmp_estimators.linear.texts import described
 
@@ -114,7 +115,8 @@ class SparseModel(FollowedEstimator, LinearModel):
         CheckpointWarning
         UserWarning
         """
-        chosen = choose_place(self.n_jobs, is_dask=any_dask(X, y, sample_weight), label=f"schmp-{self._name}")
+        lazy = any(map(is_dask, (X, y, sample_weight)))
+        chosen = choose_place(self.n_jobs, is_dask=lazy, label=f"schmp-{self._name}")
         with undone_on_error(self), chosen as place:
             return begun_anew(place, lambda: self._fit_on(place, X, y, sample_weight))
 

@@ -249,17 +249,12 @@ def open_problem(
         try:
             problem = Problem(place, pieces, size, len(responses), name, plan)
             pieces.clear()
-            yield stack.enter_context(_closing(problem))
+            stack.enter_context(problem.rounds)
+            yield problem
         except SumsError as error:
             if is_dask(samples.X):
                 raise
             raise explain_sums(error, samples.X, type(estimator).__name__) from None
-
-
-@contextmanager
-def _closing(problem: Problem) -> Iterator[Problem]:
-    with problem.rounds:
-        yield problem
 
 
 def _check_squares(responses: NDArray[Any], weights: NDArray[Any]) -> None:
@@ -281,7 +276,7 @@ def _check_squares(responses: NDArray[Any], weights: NDArray[Any]) -> None:
 
 
 def _read_part(owner: str, rows: Any) -> parts.Part:
-    return parts.read_part(check_finite(rows, owner))
+    return parts.Part(parts.as_matrix(check_finite(rows, owner)), parts.extent(rows))
 
 
 def _pieces(

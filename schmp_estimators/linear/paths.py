@@ -70,26 +70,19 @@ def solve_paths(
     problem: Problem,
     asked: Asked,
     grid: Grid,
-    unit: float = 1.0,
-    jobs: Sequence[Any] = (None,),
-    labels: Sequence[int] = (),
+    targets: Targets,
     *,
     most: float = 1.0,
     report: Callable[[Path], bool] | None = None,
 ) -> Paths:
-    """Return solutions for all penalties of a grid, of each target.
+    """Return solutions for all penalties of a grid, of one target or of each class.
 
     Parameters
     ----------
     problem : Problem
     asked : Asked
     grid : Grid
-    unit : float
-        What each sample weighs.
-    jobs : sequence
-        What partitions do before a target is fitted, if anything.
-    labels : sequence of int
-        Numbers of the classes that are fitted one after the other, each against all others.
+    targets : Targets
     most : float, default=1.0
         Part of the loss with which paths end.
     report : callable, optional
@@ -97,22 +90,19 @@ def solve_paths(
     """
     given = asked.loss, asked.penalty, asked.fit_intercept
     solver = choose_solver(None, problem.whole_extent, grid.count, asked.penalty, asked.loss)
-    targets = range(len(labels) or 1)
-    found = problem.at_hand(solver, *given, labels)
+    numbers = range(len(targets.labels) or 1)
+    found = problem.at_hand(solver, *given, targets.labels)
     if found is not None:
         problem.tell_of(found.dropped)
-        largest = 0.0 if grid.given is not None else max(found.largest(target) for target in targets)
-        values = grid.values(largest, found.total, unit)
-        strengths = np.array([grid.strength(value, found.total, unit) for value in values.tolist()])
-        tolerances = [asked.tol * found.square(target) for target in targets]
-        points = [
-            _until_saturation(found, target, asked, strengths, tolerance, most)
-            for target, tolerance in zip(targets, tolerances, strict=True)
-        ]
+        largest = 0.0 if grid.given is not None else max(found.largest(number) for number in numbers)
+        values = grid.values(largest, found.total, targets.unit)
+        strengths = np.array([grid.strength(value, found.total, targets.unit) for value in values.tolist()])
+        tolerances = [asked.tol * found.square(number) for number in numbers]
+        points = [_until_saturation(found, number, asked, strengths, tolerances[number], most) for number in numbers]
         met = all((one.gaps <= goal).all() for one, goal in zip(points, tolerances, strict=True))
         if found.at_hand or met:
             return Paths(values[: len(points[0].penalties)], points, found.means, found.total, tolerances)
-    return _by_rounds(problem, asked, grid, unit, jobs, most, report)
+    return _by_rounds(problem, asked, grid, targets, most, report)
 
 
 def _until_saturation(
@@ -134,12 +124,12 @@ def _by_rounds(
     problem: Problem,
     asked: Asked,
     grid: Grid,
-    unit: float,
-    jobs: Sequence[Any],
+    targets: Targets,
     most: float,
     report: Callable[[Path], bool] | None,
 ) -> Paths:
     done, of, largest = list[Path](), WhereRows if problem.has_empty_partitions else as_it_is, 0.0
+    unit, jobs = targets.unit, targets.jobs
 
     def ahead(found: float, total: float) -> Sequence[float]:
         values = grid.values(largest or found, total, unit)
@@ -208,9 +198,7 @@ def path_of(
         opened = open_problem(estimator, samples, targets.responses, targets.weights, place, name="path")
         with opened as problem, one_blas_thread():
             asked = Asked(of_classes(loss, targets.classes), penalty(estimator), fit_intercept, tol, max_iter)
-            found = solve_paths(
-                problem, asked, grid, targets.unit, targets.jobs, targets.labels, most=given["max_explained"]
-            )
+            found = solve_paths(problem, asked, grid, targets, most=given["max_explained"])
         for number, value in enumerate(found.values.tolist()):
             found.warn(number, max_iter, f"{what} at {grid.name}={value:.3g}")
         coefs, levels = found.solutions()
@@ -266,16 +254,13 @@ class Fold:
     """The fits of a fold, of each class that it has; the number after the last stands for all samples."""
 
     def __init__(self, given: Common, problem: Problem) -> None:
-        self.given, self._problem, targets = given, problem, given.targets
+        self.given, self._problem, self.targets = given, problem, given.targets
         self.codes: Sequence[int] = ()
-        #: number of the class of each fit, which is fitted against all others
-        self.labels: Sequence[int] = ()
-        self._jobs = targets.jobs
-        if targets.classes is not None:
-            self.codes = np.unique(targets.responses[problem.fitted]).astype(int).tolist()
-        if targets.labels:
-            self.labels = [self.codes[k] for k in positives(len(self.codes))]
-            self._jobs = [Label(label) for label in self.labels]
+        if self.targets.classes is not None:
+            self.codes = np.unique(self.targets.responses[problem.fitted]).astype(int).tolist()
+        if self.targets.labels:
+            jobs = [Label(self.codes[k]) for k in positives(len(self.codes))]
+            self.targets = self.targets._replace(jobs=jobs)
         self.paths: Paths | None = None
         self._under_way: Path | None = None
 
@@ -291,9 +276,8 @@ class Fold:
             self._under_way = path
             return report is not None and report()
 
-        given = self.given
-        of = self._problem, given.asked, grid, given.targets.unit, self._jobs, self.labels
-        self.paths = solve_paths(*of, report=heard if report is not None and len(self._jobs) == 1 else None)
+        told = heard if report is not None and len(self.targets.jobs) == 1 else None
+        self.paths = solve_paths(self._problem, self.given.asked, grid, self.targets, report=told)
         return self.paths
 
     @cached_property
@@ -335,10 +319,10 @@ class Fold:
 
     def of_all_classes(self, coef: Floats, levels: Floats) -> dict[str, Any]:
         """Return coefficients and intercepts for which classes that this fold has not are impossible."""
-        classes, levels = self.given.targets.classes, levels + self.given.targets.shifts
+        classes, levels = self.targets.classes, levels + self.targets.shifts
         if classes is None:
             return {"coef_": coef[0], "intercept_": float(levels[0])}
-        if len(self.codes) < len(classes) and self.labels:
+        if len(self.codes) < len(classes) and self.targets.labels:
             signs = np.array([[-1.0], [1.0]]) if len(self.codes) == 2 else np.ones((len(self.codes), 1))
             whole, intercept = np.zeros((len(classes), coef.shape[1])), np.full(len(classes), -np.inf)
             whole[list(self.codes)] = signs * coef

@@ -36,11 +36,6 @@ class Samples(NamedTuple):
     used: NDArray[np.bool_] | None
 
 
-def any_dask(*inputs: Any) -> bool:
-    """Return whether one of the inputs is to be computed by Dask."""
-    return any(is_dask(one) for one in inputs)
-
-
 def read_samples(
     estimator: Any, X: Any, y: Any, sample_weight: Any = None, *, place: Place | None = None, **options: Any
 ) -> Samples:

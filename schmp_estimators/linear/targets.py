@@ -75,12 +75,6 @@ def reading(loss: Loss) -> dict[str, Any]:
     return {} if classifies(loss) else {"multi_output": getattr(loss, "signed", True), "y_numeric": True}
 
 
-def shifts_of(loss: Loss, responses: np.ndarray, fit_intercept: bool) -> Any:
-    """Return what is to be taken from responses (k, n) for the intercept to be near zero: rounding grows with both."""
-    shifted = fit_intercept and getattr(loss, "of_difference", False) and not is_quadratic(loss)
-    return responses.mean(axis=-1) if shifted else 0.0
-
-
 def find_targets(loss: Loss, samples: Samples, class_weight: Any, fit_intercept: bool) -> Targets:
     """Return what a loss is fitted to.
 
@@ -92,7 +86,10 @@ def find_targets(loss: Loss, samples: Samples, class_weight: Any, fit_intercept:
     if not classifies(loss):
         responses = samples.y.reshape(len(samples.y), -1).T
         weights, unit = without_unit(samples.weights)
-        shifts = shifts_of(loss, responses, fit_intercept)
+        shifted = fit_intercept and getattr(loss, "of_difference", False) and not is_quadratic(loss)
+        shifts = (
+            responses.mean(axis=-1) if shifted else 0.0
+        )  # rounding grows with the intercept
         jobs: list[Any] = [Target(k) if k else None for k in range(len(responses))]
         return Targets(responses - np.reshape(shifts, (-1, 1)), weights, jobs, unit, shifts=shifts)
     classes, codes = find_classes(samples.y)

@@ -10,7 +10,7 @@ from schmp_estimators.core.jit import copy_to, inlined, kernel, part
 from schmp_estimators.core.lanes import dot
 from schmp_estimators.linear.kernels.sparse import add_multiple, allowed, anderson_weights, difference
 from schmp_estimators.linear.kernels.working_set import add
-from schmp_estimators.linear.penalties.base import prox, rise
+from schmp_estimators.linear.penalties.base import prox, value
 
 _WIDTH = 16  # coordinates of a block
 _SWEEPS = 3  # passes within a block
@@ -134,7 +134,7 @@ def gram_passes(gram, gradient, coef, penalty, passes, memory):
                     add_multiple(mixture[k], gradients[k + 1], new_gradient)
                 moved = new_coef - coef
                 slope = dot(moved, gradient + new_gradient)
-                if allowed(penalty, new_coef) and rise(penalty, new_coef, coef) < 0.5 * slope:
+                if allowed(penalty, new_coef) and value(penalty, new_coef) - value(penalty, coef) < 0.5 * slope:
                     copy_to(new_coef, coef)
                     copy_to(new_gradient, gradient)
         _descend(gram, gradient, coef, penalty, block, moves, rows)

@@ -36,10 +36,10 @@ from schmp_estimators.linear.kernels.working_set import (
 
 #: Part of the goal to which the working set is solved.
 _INNER = 0.5
-#: Part of ‖t‖² below which gaps are rounding.
-_ROUNDING = 1e-13
+#: Part of ‖t‖², or of the loss without coefficients, below which gaps are rounding.
+ROUNDING = 1e-13
 #: Columns that may join at a time, beside twice as many as there are.
-_JOINING = 10
+JOINING = 10
 #: Part of the room from which members without a coefficient leave before the next penalty: many come back.
 _CROWDED = 0.75
 #: Columns of a record of `follow_path`.
@@ -173,7 +173,7 @@ def _solve_for(columns, room, energy, penalty, bound, goal, max_iter, count, rec
     record[WORK], record[STEPS] = 0.0, 0.0
     while True:
         before = count
-        limit = limit_of(columns.factors, room, bound, _JOINING + 2 * count, columns.positive)
+        limit = limit_of(columns.factors, room, bound, JOINING + 2 * count, columns.positive)
         count = _join(columns, room, limit, count)
         if count < 0 or (count == before and record[STEPS] > 0.0):
             return count
@@ -209,7 +209,7 @@ def _follow(columns, room, energy, asked, part_of_step, most, start, coefs, reco
             count = leave(room, count)
         # an exact solution at λ' has the gap ½(1 − λ/λ')²‖r‖² at λ
         goal, nearer = asked[1, t], 1.0 - penalty / last
-        nearer = larger(part_of_step * 0.5 * nearer * nearer * square, _ROUNDING * energy)
+        nearer = larger(part_of_step * 0.5 * nearer * nearer * square, ROUNDING * energy)
         if penalty < last and nearer < goal:
             goal = nearer
         _predict(vectors, (penalty - last) / (last - previous) if last < previous else 0.0, count)

@@ -34,9 +34,9 @@ LEAST_CURVATURE = 1e-12
 NEAR, _TRUSTED = 0.95, 0.01
 #: Part of the curvature of a column that centring leaves at least.
 FLAT = 1e-12
-_FEW_PASSES = 20  # of descent, after which it is slow
+FEW_PASSES = 20  # of descent, after which it is slow
 #: Part of what the first pass of descent has done below which another one is not worth it: the curvature will differ.
-_PASS_LEFT = 0.1
+PASS_LEFT = 0.1
 #: Part of its first slope that the objective must have at the end of a step for a step of twice its length to be tried,
 #: and the longest and shortest ones.  Where classes are apart the loss falls like an exponential, on which a step of
 #: Newton's moves decision values by one.  Below a part of the objective its slope says nothing of a longer step.
@@ -158,7 +158,7 @@ def _sparse_descent(block, quadratic, coef, slope, push, residual, gradient, pen
     curvature = quadratic.weights
     for i in range(residual.shape[0]):
         residual[i] = slope[i] - push * curvature[i]
-    return descend_shuffled(block, quadratic, coef, residual, gradient, penalty, _FEW_PASSES, _PASS_LEFT)
+    return descend_shuffled(block, quadratic, coef, residual, gradient, penalty, FEW_PASSES, PASS_LEFT)
 
 
 def _sparse_image(block, quadratic, change, slope, residual, shift, image):
@@ -193,7 +193,7 @@ def _rounded_sums(columns, j, slope, curvature):
 
 
 def _rounded_descent(columns, quadratic, coef, slope, push, residual, gradient, penalty):
-    return descend_rounded(columns, quadratic, coef, gradient, penalty, _FEW_PASSES, _PASS_LEFT)
+    return descend_rounded(columns, quadratic, coef, gradient, penalty, FEW_PASSES, PASS_LEFT)
 
 
 def _rounded_image(columns, quadratic, change, slope, residual, shift, image):
@@ -204,33 +204,13 @@ _OF_SPARSE = (_sparse_begin, _sparse_sums, _sparse_descent, _sparse_image, _spar
 _OF_ROUNDED = (_rounded_begin, _rounded_sums, _rounded_descent, _rounded_image, _rounded_few)
 
 
-def _kind(columns: Any) -> tuple[Callable[..., Any], ...]:
-    return _OF_ROUNDED if columns.instance_class is Rounded else _OF_SPARSE
+def _kind(place: int) -> Callable[..., Any]:
+    return lambda columns, *_: (_OF_ROUNDED if columns.instance_class is Rounded else _OF_SPARSE)[place]
 
 
-@by_types(begin, strict=False)
-def _begin(columns: Any, *_: Any) -> Callable[..., Any]:
-    return _kind(columns)[0]
-
-
-@by_types(sums_of, copied=True, strict=False)
-def _sums_of(columns: Any, *_: Any) -> Callable[..., Any]:
-    return _kind(columns)[1]
-
-
-@by_types(descend, strict=False)
-def _descend(columns: Any, *_: Any) -> Callable[..., Any]:
-    return _kind(columns)[2]
-
-
-@by_types(image_of, strict=False)
-def _image_of(columns: Any, *_: Any) -> Callable[..., Any]:
-    return _kind(columns)[3]
-
-
-@by_types(are_few, strict=False)
-def _are_few(columns: Any) -> Callable[..., Any]:
-    return _kind(columns)[4]
+_STUBS: tuple[Callable[..., Any], ...] = (begin, sums_of, descend, image_of, are_few)
+for _place, _stub in enumerate(_STUBS):
+    by_types(_stub, copied=_stub is sums_of, strict=False)(_kind(_place))
 
 
 @inlined

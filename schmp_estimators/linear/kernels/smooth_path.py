@@ -15,7 +15,17 @@ import numpy as np
 from schmp_estimators.core.handed import handed
 from schmp_estimators.core.jit import copy_to, kernel, part
 from schmp_estimators.core.lanes import dot
-from schmp_estimators.linear.kernels.homotopy import GAP, OBJECTIVE, STEPS, SUPPORT, WORK, leave, limit_of
+from schmp_estimators.linear.kernels.homotopy import (
+    GAP,
+    JOINING,
+    OBJECTIVE,
+    ROUNDING,
+    STEPS,
+    SUPPORT,
+    WORK,
+    leave,
+    limit_of,
+)
 from schmp_estimators.linear.kernels.smooth import (
     LEVEL,
     SHARE,
@@ -48,10 +58,6 @@ from schmp_estimators.linear.kernels.working_set import (
 #: Part of the goal to which the working set is solved, or of the gap over all columns while that is large, and of its
 #: goal to which the quadratic model is, and of its gap before.
 _INNER, _OF_GAP, _MODEL, _ENOUGH = 0.3, 0.01, 0.1, 1e-3
-#: Part of the loss without coefficients below which gaps are rounding.
-_ROUNDING = 1e-13
-#: Columns that may join at a time, beside twice as many as there are; and that stay without a coefficient.
-_JOINING = 10
 #: Part of its gap that a step is to leave for the model to be used again, and steps in a row that may gain nothing.
 _SLOW, _IDLE = 0.2, 5
 #: Slope of the intercept, as a part of the loss without coefficients, that is rounding, and as one of the goal.
@@ -203,7 +209,7 @@ def _solve_for(loss, columns, room, rows, penalty, bound, goal, settled, most, c
     while True:
         before = count
         if record[GAP] > goal:
-            limit = limit_of(columns.factors, room, bound, _JOINING + 2 * count, columns.positive)
+            limit = limit_of(columns.factors, room, bound, JOINING + 2 * count, columns.positive)
             count = _join(columns, room, rows, limit, count)
             if count < 0:
                 return count
@@ -251,13 +257,13 @@ def _follow(loss, columns, room, rows, energy, asked, part_of_step, most, start,
             room.gradient[room.members[a]] += (last - penalty) * vectors[RIDGE, a] * vectors[COEF, a]
         objective += penalty_of(vectors, penalty, count) - penalty_of(vectors, last, count)
         record[OBJECTIVE], record[STEPS], record[WORK] = objective, 0.0, 0.0
-        if count > 2 * find_support(room, count) + _JOINING:
+        if count > 2 * find_support(room, count) + JOINING:
             count = leave(room, count)
             for i in range(count):
                 copy_to(rows.scaled[room.support[i]], rows.scaled[i])
         _certify(loss, columns, room, rows, penalty, count, False, record)
         if penalty < last:
-            nearer = larger(part_of_step * record[GAP], _ROUNDING * energy)
+            nearer = larger(part_of_step * record[GAP], ROUNDING * energy)
             goal = nearer if nearer < goal else goal
         if columns.fit_intercept:
             settled = larger(_OF_GOAL * goal / larger(1.0, abs(rows.level[LEVEL])), _SETTLED * energy)

@@ -13,6 +13,8 @@ from schmp_estimators.core.jit import inlined, part
 _LIFT = 1e-10
 #: Steps on the working set between two gradients over all columns, and of these how many in a row may gain nothing.
 _MOST_STEPS, _IDLE = 20_000, 100
+#: Support up to which an exact step that was cut off is followed by another one; on a larger one passes come first.
+_CHEAP = 200
 #: Part of a coefficient that is but the rounding of a step to zero.
 _NOTHING = 1e-14
 #: Rows of `Room.vectors`.
@@ -239,7 +241,7 @@ def find_support(room, count):
 def descend(room, energy, penalty, goal, count, positive):
     """Solve on the working set until its gap is at most `goal`; returns multiply–adds.
 
-    An exact step is made once passes have cost as much.
+    An exact step is made once passes have cost as much, or where one on a small support was cut off.
     """
     vectors, work, spent, least, lowest, idle = room.vectors, 0.0, 0.0, np.inf, np.inf, 0
     for _ in range(_MOST_STEPS):
@@ -253,7 +255,7 @@ def descend(room, energy, penalty, goal, count, positive):
         size = find_support(room, count)
         cost = size * size * (size / 6.0 + 1.0)
         if size and spent >= cost:
-            spent = spent if _exact_step(room, penalty, count, size) else 0.0
+            spent = spent if _exact_step(room, penalty, count, size) and size <= _CHEAP else 0.0
         else:
             cost = count * (1.0 + _pass(room.matrix, vectors, penalty, count, positive))
             spent += cost

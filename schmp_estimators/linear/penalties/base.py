@@ -23,7 +23,7 @@ P = TypeVar("P", bound="Penalty")
 class Penalty(Protocol):
     """A penalty that is separable over coefficients.
 
-    `prox`, `value` and `rise` are compiled into kernels: they use nothing but numbers, arrays, `at` and `weigh`.
+    `prox` and `value` are compiled into kernels: they use nothing but numbers, arrays, `at` and `weigh`.
     `prox` makes no arrays.
     """
 
@@ -48,9 +48,6 @@ class Penalty(Protocol):
 
     def value(self, coef: Floats) -> float:
         """Return the penalty of all coefficients."""
-
-    def rise(self, new: Floats, old: Floats) -> float:
-        """Return value(new) − value(old), with as little rounding as that allows."""
 
     def tilt(self, coef: Floats) -> Floats | float:
         """Return h_j'(b) for all coefficients."""
@@ -79,16 +76,6 @@ def weigh(strengths: PerColumn, sizes: Floats) -> float:
     return float(strengths @ sizes) if differ(strengths) else float(strengths * sizes.sum())
 
 
-def weigh_rise(strengths: PerColumn, new: Floats, old: Floats) -> float:
-    """Return Σ_j λ_j·(new_j − old_j)."""
-    return weigh(strengths, new - old) if differ(strengths) else float(strengths * (new.sum() - old.sum()))
-
-
-def weigh_along(strengths: PerColumn, signs: Floats, step: Floats) -> float:
-    """Return Σ_j λ_j·sign_j·step_j."""
-    return float((strengths * signs) @ step) if differ(strengths) else float(strengths * float(signs @ step))
-
-
 @by_types(weigh, strict=False)
 def _weigh(strengths: Any, sizes: Any) -> Callable[..., Any]:
     if not isinstance(strengths, types.Array):
@@ -101,13 +88,6 @@ def _weigh(strengths: Any, sizes: Any) -> Callable[..., Any]:
         return total
 
     return summed
-
-
-@by_types(weigh_rise, strict=False)
-def _weigh_rise(strengths: Any, new: Any, old: Any) -> Callable[..., Any]:
-    if isinstance(strengths, types.Array):
-        return lambda strengths, new, old: weigh(strengths, new - old)
-    return lambda strengths, new, old: strengths * (new.sum() - old.sum())
 
 
 def restricted(penalty: Penalty) -> bool:
@@ -133,11 +113,6 @@ def value(penalty: Penalty, coef: Floats) -> float:
     return penalty.value(coef)
 
 
-def rise(penalty: Penalty, new: Floats, old: Floats) -> float:
-    """Return `Penalty.rise`; for kernels."""
-    return penalty.rise(new, old)
-
-
 def method_of(name: str, kind: Any) -> Callable[..., Any] | None:
     """Return what a method of a named tuple is compiled from, None for other types."""
     return getattr(getattr(kind, "instance_class", None), name, None)
@@ -151,11 +126,6 @@ def _prox(penalty: Any, j: Any, aim: Any, norm: Any) -> Callable[..., Any] | Non
 @by_types(value, strict=False)
 def _value(penalty: Any, coef: Any) -> Callable[..., Any] | None:
     return method_of("value", penalty)
-
-
-@by_types(rise, strict=False)
-def _rise(penalty: Any, new: Any, old: Any) -> Callable[..., Any] | None:
-    return method_of("rise", penalty)
 
 
 def compiled_for(kind: Any, kernel: Any) -> Any:

@@ -4,7 +4,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from schmp_estimators.linear.penalties.base import Floats, PerColumn, at, read_only, weigh, weigh_rise
+from schmp_estimators.linear.penalties.base import Floats, PerColumn, at, read_only, weigh
 
 
 class ElasticNet(NamedTuple):
@@ -35,11 +35,6 @@ class ElasticNet(NamedTuple):
     def value(self, coef: Floats) -> float:
         """Return Σ_j λ_j|b_j| + ½ρ_j b_j²."""
         return weigh(self.strengths, np.abs(coef)) + 0.5 * weigh(self.ridges, coef * coef)
-
-    def rise(self, new: Floats, old: Floats) -> float:
-        """Return the difference of two values."""
-        squares = weigh_rise(self.ridges, new * new, old * old)
-        return weigh_rise(self.strengths, np.abs(new), np.abs(old)) + 0.5 * squares
 
     def tilt(self, coef: Floats) -> Floats:
         """Return ρ_j b_j."""

@@ -4,7 +4,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from schmp_estimators.linear.penalties.base import Floats, PerColumn, at, read_only, weigh, weigh_rise
+from schmp_estimators.linear.penalties.base import Floats, PerColumn, at, read_only, weigh
 
 
 class L1(NamedTuple):
@@ -35,10 +35,6 @@ class L1(NamedTuple):
     def value(self, coef: Floats) -> float:
         """Return Σ_j λ_j|b_j|."""
         return weigh(self.strengths, np.abs(coef))
-
-    def rise(self, new: Floats, old: Floats) -> float:
-        """Return the difference of two values."""
-        return weigh_rise(self.strengths, np.abs(new), np.abs(old))
 
     def tilt(self, coef: Floats) -> float:
         """Return zero: there is nothing beside λ_j|b|."""

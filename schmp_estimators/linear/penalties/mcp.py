@@ -4,7 +4,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from schmp_estimators.linear.penalties.base import Floats, PerColumn, at, read_only, weigh, weigh_rise
+from schmp_estimators.linear.penalties.base import Floats, PerColumn, at, read_only, weigh
 
 
 class MCP(NamedTuple):
@@ -47,13 +47,6 @@ class MCP(NamedTuple):
         """Return the sum over coefficients."""
         inner = np.minimum(np.abs(coef), self.gamma * self.strengths)
         return weigh(self.strengths, inner) - 0.5 * (inner * inner).sum() / self.gamma
-
-    def rise(self, new: Floats, old: Floats) -> float:
-        """Return the difference of two values."""
-        limits = self.gamma * self.strengths
-        inner, before = np.minimum(np.abs(new), limits), np.minimum(np.abs(old), limits)
-        squares = weigh_rise(1.0 / self.gamma, inner * inner, before * before)
-        return weigh_rise(self.strengths, inner, before) - 0.5 * squares
 
     def tilt(self, coef: Floats) -> Floats:
         """Return −sign(b) times λ_j, or times the size of b divided by γ where that is less."""

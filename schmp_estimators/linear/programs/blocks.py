@@ -24,7 +24,7 @@ from schmp_estimators.linear.losses.multinomial import Seen
 from schmp_estimators.linear.penalties.base import Floats, Indices
 from schmp_estimators.linear.programs.block_model import BlockModel, Blocks, blocks_of
 from schmp_estimators.linear.programs.centred import Rows, is_flat, take_means
-from schmp_estimators.linear.programs.homotopy import Points, ProblemAtHand
+from schmp_estimators.linear.programs.homotopy import Points, ProblemAtHand, Wanted
 from schmp_estimators.linear.programs.smooth_point import MOST_HALVINGS, damped
 
 #: Part of the slopes at zero at which those of F are zero, and the most steps to get there.
@@ -155,17 +155,9 @@ class BlockProblem(ProblemAtHand):
         seen = self.loss.look(decision, self.targets[target], self.weights)
         return float(seen.loss) + self._value(np.ravel(coef), penalty)
 
-    def follow(
-        self,
-        target: int,
-        penalties: Floats,
-        goals: Floats,
-        part_of_step: float,
-        most: Indices,
-        start: Floats,
-        level: Any,
-    ) -> Points:
-        """Solve for falling λ from given coefficients, each to its goal; intercepts follow from coefficients."""
+    def follow(self, target: int, wanted: Wanted) -> Points:
+        """Return the solutions that are wanted; intercepts follow from coefficients."""
+        penalties, goals, _, most, start, _ = wanted
         point, found = self._start(target), []
         if start.any():
             point = self._at(target, np.ravel(start).astype(np.float64), point.levels)

@@ -19,7 +19,7 @@ from schmp_estimators.linear.programs.offsets import SPREAD
 #: Rows of a block, which stays in a cache while it is centred and multiplied.
 _BLOCK = 1024
 #: Length of a direction in units of the rounding of the values that it is made of, below which it is nothing else.
-_REAL = 8.0
+REAL = 8.0
 
 
 class Rows(NamedTuple):
@@ -252,7 +252,7 @@ def without_free(data: Centred, free: np.ndarray, eps: float) -> tuple[Centred, 
     across, along = vectors @ data.columns.T, data.targets @ vectors.T
     columns, targets = data.columns - across.T @ vectors, data.targets - along @ vectors
     lengths = np.sqrt(np.einsum("ij,ij->i", columns, columns))
-    spanned = free | (lengths <= _REAL * eps * data.raw_lengths)
+    spanned = free | (lengths <= REAL * eps * data.raw_lengths)
     columns[spanned] = lengths[spanned] = across[:, free] = 0.0
     left = data._replace(
         columns=columns, targets=targets, lengths=lengths, aims=targets @ columns.T,
@@ -268,5 +268,5 @@ def span_of(columns: Floats, lengths: Floats, raw_lengths: Floats, eps: float) -
     """
     vectors, values, directions = np.linalg.svd((columns / lengths[:, None]).T, full_matrices=False)
     rounding = eps * (raw_lengths / lengths)
-    real = values > _REAL * np.linalg.norm(directions * rounding, axis=1)
+    real = values > REAL * np.linalg.norm(directions * rounding, axis=1)
     return np.ascontiguousarray(vectors[:, real].T), (directions[real] / values[real, None] / lengths).T

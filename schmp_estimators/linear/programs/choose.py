@@ -25,7 +25,7 @@ _MOST_AT_HAND = 1 << 22
 #: Rows for each column from which their Gram matrix is made, and columns up to which it is: for each fit to the
 #: same rows where X is at one place, and where it is not, and for any number of fits.
 _ROWS, _MULTIPLIED, _MULTIPLIED_THERE, _MOST_MULTIPLIED = 2, 64, 1000, 4096
-_OF_PENALTY = ("prox", "value", "rise", "tilt")
+_OF_PENALTY = ("prox", "value", "tilt")
 
 
 def choose_solver(asked: Any, size: Extent, n_fits: int, penalty: Penalty, loss: Loss) -> str:
@@ -141,7 +141,7 @@ def kind_of(schedule: str, loss: Loss, penalty: Penalty) -> Any:
     if not callable(getattr(loss, "derivatives", None)):
         missing.append("a loss with a method `derivatives`")
     if not isinstance(penalty, tuple) or not all(callable(getattr(penalty, name, None)) for name in _OF_PENALTY):
-        missing.append("a penalty that is a named tuple with methods `prox`, `value`, `rise` and `tilt`")
+        missing.append("a penalty that is a named tuple with methods `prox`, `value` and `tilt`")
     if not resolves and not 0.0 < getattr(loss, "smoothness", np.inf) < np.inf:
         missing.append("a loss with a finite `smoothness`, the bound of its curvature")
     if missing:

@@ -30,8 +30,11 @@ _NONE: Floats = np.empty((0, 0))
 _STRIDE, _ON_THE_WAY = 0.3, 0.1
 #: Part of the largest penalty below which gradients are rounding, so that there are no more on the way.
 _FARTHEST = 1e-14
-#: Part of its gap at the penalty before, to which a point of a path is solved.
-_OF_STEP = 0.01
+#: A penalty above which every solution is zero.
+ABOVE_ALL = 1e200
+#: Part of its gap at the penalty before, to which a point of a path is solved: the tolerance alone may be met by the
+#: point before, whose coefficients would then stand for several penalties.
+OF_STEP = 0.01
 #: Members for which there is room at first, beside twice as many as there are rows; then for twice as many.
 _ROOM = 100
 
@@ -69,6 +72,21 @@ class Points(NamedTuple):
     steps: Floats
     work: Floats
     support: Floats
+
+
+class Wanted(NamedTuple):
+    """What to solve for: falling penalties λ, each to its goal."""
+
+    #: (t,) λ, and what gaps are to be at most
+    penalties: Floats
+    goals: Floats
+    #: part of the gap that the solution before has at a penalty, which one is to have at most, too
+    part_of_step: float
+    #: (t,) most steps
+    most: np.ndarray
+    #: coefficients, and intercepts of columns less their means, from which to start
+    start: Floats
+    level: Any = 0.0
 
 
 @dataclass
@@ -142,17 +160,8 @@ class ProblemAtHand:
         """Return the objective at some coefficients and the intercept of columns less their means."""
         raise NotImplementedError
 
-    def follow(
-        self,
-        target: int,
-        penalties: Floats,
-        goals: Floats,
-        part_of_step: float,
-        most: np.ndarray,
-        start: Floats,
-        level: Any,
-    ) -> Points:
-        """Solve for falling λ from a start, each to its goal and to a part of the gap that the one before has there."""
+    def follow(self, target: int, wanted: Wanted) -> Points:
+        """Return the solutions that are wanted."""
         raise NotImplementedError
 
     def fit(self, target: int, penalty: float, goal: float, max_iter: int, start: Floats, level: Any = 0.0) -> Points:
@@ -168,7 +177,7 @@ class ProblemAtHand:
         goals = np.append(np.full(len(way), _ON_THE_WAY * null), goal)
         most = np.append(np.ones(len(way), np.int64), max_iter - len(way))
         part = _ON_THE_WAY if len(way) else np.inf
-        found = self.follow(target, np.append(way, penalty), goals, part, most, start, level)
+        found = self.follow(target, Wanted(np.append(way, penalty), goals, part, most, start, level))
         steps, work = np.array([[found.steps.sum()], [found.work.sum()]])
         return Points(*(field[-1:] for field in found))._replace(steps=steps, work=work)
 
@@ -176,7 +185,7 @@ class ProblemAtHand:
         """Solve for falling λ."""
         count, start = len(penalties), np.zeros(len(self.means))
         most = np.full(count, max_iter, np.int64)
-        return self.follow(target, penalties, np.full(count, goal), _OF_STEP, most, start, 0.0)
+        return self.follow(target, Wanted(penalties, np.full(count, goal), OF_STEP, most, start))
 
     def intercepts(self, points: Points) -> Floats:
         """Return the intercepts of columns as they are."""
@@ -239,40 +248,22 @@ class HomotopyProblem(ProblemAtHand):
             square = self.square(target) - float(coef @ (2.0 * data.aims[target] - data.products @ coef))
         return 0.5 * square + penalty * self.penalty.value(coef)
 
-    def follow(
-        self,
-        target: int,
-        penalties: Floats,
-        goals: Floats,
-        part_of_step: float,
-        most: np.ndarray,
-        start: Floats,
-        level: float,
-    ) -> Points:
-        """Solve for falling λ; intercepts follow from coefficients."""
-        arguments = penalties, goals, part_of_step, most, start
+    def follow(self, target: int, wanted: Wanted) -> Points:
+        """Return the solutions that are wanted; intercepts follow from coefficients."""
         products = self.data.products
-        points = self._run(target, products, *arguments)
+        points = self._run(target, products, wanted)
         if len(products):
             points = points._replace(gaps=points.gaps + self._hidden(target, points))
-            if self.at_hand and (points.gaps > goals).any():
-                points = self._run(target, _NONE, *arguments)
+            if self.at_hand and (points.gaps > wanted.goals).any():
+                points = self._run(target, _NONE, wanted)
         if self.free is not None:
             coefs = points.coefs.copy()
             coefs[:, self.free.chosen] = self.free.coefficients(points.coefs, target)
             points = points._replace(coefs=coefs)
         return points
 
-    def _run(
-        self,
-        target: int,
-        products: Floats,
-        penalties: Floats,
-        goals: Floats,
-        part_of_step: float,
-        most: np.ndarray,
-        start: Floats,
-    ) -> Points:
+    def _run(self, target: int, products: Floats, wanted: Wanted) -> Points:
+        penalties, goals, part_of_step, most, start, _ = wanted
         data, n_columns = self.data, len(self.data.means)
         own, energy, room = data.targets[target], self.square(target), first_room(n_columns, data.n_rows, start)
         given = data.aims[target], self.shape.factors, self.shape.ridges, self.shape.positive

@@ -28,8 +28,9 @@ _VALUES_PER_PARTITION = 1 << 28
 _FILL, _DESCEND, _SPARSE = 0.05, 0.2, 2.0
 _PASSES = 200
 NOTHING_BESIDE: Floats = np.empty((0, 0))
-#: Entries of X up to which its columns may as well be dense.
-_SMALL = 1 << 18
+#: Entries of X up to which its columns may as well be dense, and stored values of a sparse one up to which what is
+#: around kernels would take most of the time.
+SMALL = 1 << 18
 
 
 def is_sparse(X: Any) -> bool:
@@ -132,11 +133,6 @@ class Part(NamedTuple):
 
     matrix: Matrix
     extent: Extent
-
-
-def read_part(X: Any) -> Part:
-    """Return validated rows of X as a part."""
-    return Part(as_matrix(X), extent(X))
 
 
 def extent_of_part(part: Part) -> Extent:
@@ -290,7 +286,7 @@ def restore_partition(rows: RowPartition, saved: SavedPartition) -> RowPartition
 def prefer_residual(size: Extent) -> bool:
     """Return whether descent on sparse residuals is predicted to cost less than a Gram matrix of the candidates."""
     n_rows, n_columns = size.n_rows, size.n_columns
-    if not size.sparse or n_rows * n_columns <= _SMALL:
+    if not size.sparse or n_rows * n_columns <= SMALL:
         return False
     candidates = 2.0 * max(100, min(n_rows, n_columns) // 10)
     residual = _PASSES * _SPARSE * 2.0 * candidates * size.stored / max(1, n_columns)

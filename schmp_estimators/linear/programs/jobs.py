@@ -13,7 +13,7 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.dense import column_passes
 from schmp_estimators.linear.kernels.sparse import Columns
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for
-from schmp_estimators.linear.programs.matrix import Floats, Indices, Matrix, stack_columns
+from schmp_estimators.linear.programs.matrix import Floats, Indices, Matrix, stack_columns, take_sparse
 
 #: Squared norms from which no product that counts is rounded to few digits for being small.
 SMALLEST_NORM = float(np.finfo(float).tiny / np.finfo(float).eps)
@@ -210,7 +210,7 @@ class Gather(NamedTuple):
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Columns, Floats, Floats, Floats]]:
         """Return the columns of this partition, its state, y and s; these are stacked, not summed."""
-        return rows, (rows.matrix.take_sparse(self.columns), rows.state, rows.target, rows.weights)
+        return rows, (take_sparse(rows.matrix, self.columns), rows.state, rows.target, rows.weights)
 
 
 def stacked(answers: Sequence[tuple[Columns, Floats, Floats, Floats]]) -> tuple[Columns, Floats, Floats, Floats]:

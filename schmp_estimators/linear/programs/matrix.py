@@ -39,19 +39,9 @@ class Matrix(Protocol):
     def take_dense(self, columns: Indices) -> Floats:
         """Return the columns as a new contiguous array, one column per row: shape (len(columns), n_rows)."""
 
-    def take_sparse(self, columns: Indices) -> Columns:
-        """Return the columns in compressed form, side by side."""
-
 
 def _all(n_columns: int) -> Indices:
     return freeze(np.arange(n_columns))
-
-
-def compress(values: Floats) -> Columns:
-    """Return dense columns (k, n) in compressed form, zeros left out."""
-    columns, rows = np.nonzero(values)
-    starts = np.concatenate([[0], np.cumsum(np.bincount(columns, minlength=len(values)))])
-    return freeze(Columns(values[columns, rows], rows.astype(np.int32), starts.astype(np.int64)))
 
 
 class DenseByColumns(NamedTuple):
@@ -91,10 +81,6 @@ class DenseByColumns(NamedTuple):
     def take_dense(self, columns: Indices) -> Floats:
         """Return the columns as a new contiguous array, one column per row."""
         return self.values.take(columns, axis=0).astype(np.float64, copy=False)
-
-    def take_sparse(self, columns: Indices) -> Columns:
-        """Return the columns in compressed form, side by side."""
-        return compress(self.take_dense(columns))
 
 
 class DenseByRows(NamedTuple):
@@ -138,10 +124,6 @@ class DenseByRows(NamedTuple):
         dense.take_from_rows(freeze(self.values), freeze(columns), out)
         return out
 
-    def take_sparse(self, columns: Indices) -> Columns:
-        """Return the columns in compressed form, side by side."""
-        return compress(self.take_dense(columns))
-
 
 class SparseByColumns(NamedTuple):
     """Sparse X in compressed columns, read-only, indices sorted."""
@@ -175,21 +157,20 @@ class SparseByColumns(NamedTuple):
 
     def take_dense(self, columns: Indices) -> Floats:
         """Return the columns as a new contiguous array, one column per row."""
-        values, rows, starts = self.take_sparse(columns)
+        values, rows, starts = take_sparse(self, columns)
         out = np.zeros((len(columns), self.n_rows))
         out[np.repeat(np.arange(len(columns)), np.diff(starts)), rows] = values
         return out
 
-    def take_sparse(self, columns: Indices) -> Columns:
-        """Return the columns in compressed form, side by side."""
-        return freeze(Columns(*sparse.take_columns(freeze(self.columns), freeze(columns))))
 
-
-def all_columns(matrix: Matrix) -> Columns:
-    """Return all columns of X in compressed form, not copied where that is how they are stored."""
+def take_sparse(matrix: Matrix, columns: Indices) -> Columns:
+    """Return the columns in compressed form, side by side."""
     if isinstance(matrix, SparseByColumns):
-        return freeze(matrix.columns)
-    return matrix.take_sparse(np.arange(matrix.n_columns))
+        return freeze(Columns(*sparse.take_columns(freeze(matrix.columns), freeze(columns))))
+    values = matrix.take_dense(columns)
+    places, rows = np.nonzero(values)
+    starts = np.concatenate([[0], np.cumsum(np.bincount(places, minlength=len(values)))])
+    return freeze(Columns(values[places, rows], rows.astype(np.int32), starts.astype(np.int64)))
 
 
 def stack_columns(parts: list[Columns], row_offsets: list[int]) -> Columns:

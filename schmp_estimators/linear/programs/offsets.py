@@ -21,7 +21,6 @@ from schmp_estimators.linear.programs.matrix import (
     Indices,
     Matrix,
     SparseByColumns,
-    compress,
 )
 from schmp_estimators.linear.programs.model import Model
 
@@ -78,10 +77,6 @@ class Shifted(NamedTuple):
         taken = self.matrix.take_dense(columns)
         taken -= self.shifts[columns, None]
         return taken
-
-    def take_sparse(self, columns: Indices) -> Columns:
-        """Return the columns in compressed form, side by side."""
-        return compress(self.take_dense(columns))
 
 
 def shift(rows: RowPartition, shifts: Floats) -> RowPartition:

@@ -9,17 +9,12 @@ from schmp_estimators.core.engine.dynamic import Report, Save, Steps, Sum
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.penalties.base import Penalty, of_strength
 from schmp_estimators.linear.programs.choose import make_model, make_program
-from schmp_estimators.linear.programs.homotopy import Points
+from schmp_estimators.linear.programs.homotopy import ABOVE_ALL, OF_STEP, Points
 from schmp_estimators.linear.programs.input import Extent
 from schmp_estimators.linear.programs.matrix import Floats
 from schmp_estimators.linear.programs.smooth_point import multiple_of
 
-#: A penalty above which every solution is zero.
-_ABOVE_ALL = 1e200
-#: A point of a path counts when its gap is at most this part of the gap that the point before has at its penalty: the
-#: tolerance alone may be met by the point before, whose coefficients would then stand for several penalties.
-_OF_STEP = 0.01
-#: Steps after which such a goal is given up.
+#: Steps after which the goal of a point of a path, beside the tolerance, is given up.
 _MOST_STEPS = 20
 
 
@@ -93,7 +88,7 @@ class Path:
         most: float = 1.0,
     ) -> None:
         self.asked, self._ahead, self._of, self._most = asked, ahead, of, most
-        self.model = make_model(asked, asked.loss, asked.penalty.scaled(_ABOVE_ALL), size, n_partitions)
+        self.model = make_model(asked, asked.loss, asked.penalty.scaled(ABOVE_ALL), size, n_partitions)
         self.model.per_column = 0.0
         self._program = make_program(asked, asked.loss, self.model, size)
         #: penalties, coefficients, the rest of solutions, see `Points`, and the smallest penalty whose solution is zero
@@ -134,7 +129,7 @@ class Path:
         penalty = of_strength(self.asked.penalty, strength, model.total_weight)
         tolerance, max_iter, work = model.tolerance, model.max_iter, model.touched
         model.max_iter = min(max_iter, _MOST_STEPS)
-        yield from asking(self._program.restart(penalty, _OF_STEP), self._of)
+        yield from asking(self._program.restart(penalty, OF_STEP), self._of)
         model.tolerance, model.max_iter = tolerance, max_iter
         if not model.gap <= tolerance and max_iter > _MOST_STEPS:
             yield from asking(self._program.restart(penalty), self._of)

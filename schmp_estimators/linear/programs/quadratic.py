@@ -22,6 +22,7 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.sparse import Quadratic
 from schmp_estimators.linear.penalties.base import Penalty, dual_scale, duality_gap, gap_or_merit, merit, take
 from schmp_estimators.linear.programs import jobs
+from schmp_estimators.linear.programs.gram import LARGEST_GRAM
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.model import LAST_BITS, NO_CHANGE, NO_COLUMNS, Model
 from schmp_estimators.linear.programs.offsets import centre, check_small
@@ -29,8 +30,6 @@ from schmp_estimators.linear.programs.residual import ResidualProblem, ridges_of
 from schmp_estimators.linear.programs.resolve import Resolve, ToPoint
 from schmp_estimators.linear.programs.unpenalised import Unpenalised
 
-#: A Gram matrix of more candidates than this takes longer to fill than descent on the residual takes.
-_MOST_CANDIDATES = 6000
 #: Columns explored per candidate wanted, and passes over them: descent on the residual leaves most of them at zero.
 _EXPLORED, _PASSES = 4, 3
 
@@ -98,7 +97,7 @@ class ResolveQuadratic(Resolve):
 
     def verify(self) -> ToPoint:
         """Look at the present point again, on all columns."""
-        return (yield from self._look((yield Sum(_stay(None)))))
+        return (yield from self._look((yield Sum(jobs.Advance(NO_COLUMNS, NO_CHANGE, 0.0, None)))))
 
     def state(self) -> dict[str, Any]:
         """Return which columns have joined the candidates, and when; their products follow from X."""
@@ -144,7 +143,7 @@ class ResolveQuadratic(Resolve):
         if not self.sparse:
             gradient = model.look_at_likely(gradient, model.candidates.columns, _CHECKED)
         known = max(len(model.candidates), int(np.count_nonzero(model.coef)))
-        solve = self._solve_on_residual if self.sparse or known > _MOST_CANDIDATES else self._solve_on_gram
+        solve = self._solve_on_residual if self.sparse or known > LARGEST_GRAM else self._solve_on_gram
         chosen, coef = yield from solve(gradient)
         every = coef - model.coef[chosen]
         moved = np.flatnonzero(every)
@@ -183,7 +182,8 @@ class ResolveQuadratic(Resolve):
         """Return the worst violators, of many those that descent moves; None if there is none."""
         model = self.model
         missing = np.setdiff1d(np.flatnonzero(model.coef), model.candidates.columns)
-        if len(missing) and not self._all_free(missing):  # the support of a warm start, which moves with the others
+        free = NO_COLUMNS if self.unpenalised is None else self.unpenalised.columns
+        if not np.isin(missing, free).all():  # the support of a warm start, which moves with the others
             return missing
         columns = model.scope_columns()
         outside = np.ones(model.n_columns, bool)
@@ -204,9 +204,6 @@ class ResolveQuadratic(Resolve):
         model.touched += _PASSES * len(explored) * float(model.n_rows)
         model.coef[explored] = coef
         return np.union1d(missing, explored[coef != 0.0])
-
-    def _all_free(self, columns: Indices) -> bool:
-        return self.unpenalised is not None and bool(np.isin(columns, self.unpenalised.columns).all())
 
     # -- working set on its residual -------------------------------------------------------------------------------
 
@@ -243,8 +240,3 @@ class ResolveQuadratic(Resolve):
         problem.solve(gap, goal, model.pace, complete, rounds=200)
         model.touched += problem.visited * model.n_rows
         return chosen, problem.coef
-
-
-def _stay(scope: Indices | None) -> jobs.Advance:
-    """Return what takes the gradient of some columns, or of all, at the present point."""
-    return jobs.Advance(NO_COLUMNS, NO_CHANGE, 0.0, scope)

@@ -6,11 +6,12 @@ on the support follow, in which coordinates that would cross zero are pinned the
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from schmp_estimators.core.values import freeze
+from schmp_estimators.linear.kernels.logistic import FEW_PASSES
 from schmp_estimators.linear.kernels.newton import mirror, weighted_gram
 from schmp_estimators.linear.kernels.sparse import (
     Columns,
@@ -22,19 +23,17 @@ from schmp_estimators.linear.kernels.sparse import (
     sparse_passes,
     take_columns,
 )
-from schmp_estimators.linear.penalties.base import Penalty, compiled_for, differ, read_only, take, weigh_along
-from schmp_estimators.linear.programs.gram import GramProblem
+from schmp_estimators.linear.penalties.base import Penalty, compiled_for, differ, read_only, take, weigh
+from schmp_estimators.linear.programs.gram import LARGEST_GRAM, GramProblem
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.newton import NewtonSystem, pinned_solution
 
-_FEW_PASSES = 20  # of descent in changing orders, after which it is slow
 _MEMORY = 5  # extrapolate from this many passes
 _PINNING_ROUNDS = 3
 _LONG = 100  # steps of conjugate gradients that make it worth to ask what the whole matrix costs
 #: ns for a stored value in such a step, for k³ of a factor, and for a pair of values in a row of its matrix
 _STEP, _FACTOR, _PAIR = 2.0, 1 / 120, 1.5
 _CUT_OFF = 4.0  # times as much as its time is what one is worth to replace that has not reached its goal
-_LARGEST_MATRIX = 6000  # 0.3 GB
 #: Part of the support that a whole matrix step may pin at zero, and steps cut off for more, one after the other, after
 #: which the support is far too large: there descent on the Gram matrix of the whole set finds a better one.
 _MOST_PINNED, _MOST_CUTS = 6, 2
@@ -47,8 +46,8 @@ _COMPACT_BELOW = 0.7  # copy the support when it is a smaller part of the set th
 class Pace:
     """When to turn from first-order to second-order steps; carried from one working set to the next.
 
-    Newton too early is the main waste: it waits until the support has settled and descent has slowed down, and backs
-    off, for twice as many rounds each time, when too many coordinates cross zero.
+    Newton too early is the main waste: it waits until the support has settled and descent has slowed down, and goes
+    back to descent when too many coordinates cross zero.
     """
 
     #: passes over the support after the pass over the set
@@ -62,8 +61,6 @@ class Pace:
     second_order: bool = False
     max_steps: int = 60
     accuracy: float = 0.3
-    _back_off: int = field(default=1, repr=False)
-    _waiting: int = field(default=0, repr=False)
     #: ns, by calculation, that the longest Newton step by conjugate gradients has taken; zero if none was long
     toil: float = 0.0
     #: such steps by a factor that were cut off, one after the other
@@ -77,17 +74,7 @@ class Pace:
         """Sharpen the next Newton step if no coordinate crossed zero, go back to descent if many did."""
         if crossed <= 0.002 * support:
             self.max_steps, self.accuracy = min(2 * self.max_steps, 300), max(0.01, 0.3 * self.accuracy)
-        if crossed > self.crossing * support:
-            self._back_off = min(4, 2 * self._back_off)
-            self._waiting = self._back_off
-            self.second_order = False
-
-    def ready(self) -> bool:
-        """Return whether Newton may start now; counts a waiting round down if not."""
-        if self._waiting > 0:
-            self._waiting -= 1
-            return False
-        return True
+        self.second_order = self.second_order and bool(crossed <= self.crossing * support)
 
 
 def ridges_of(penalty: Penalty, count: int) -> Floats:
@@ -129,7 +116,7 @@ class ResidualProblem:
         Returns whether it has come there in a few passes.
         """
         point = (self.columns, self.quadratic, self.coef, self.residual, freeze(gradient), freeze(self.penalty))
-        _, visited, arrived = compiled_for(self.penalty, shuffled_passes)(*point, _FEW_PASSES, part)
+        _, visited, arrived = compiled_for(self.penalty, shuffled_passes)(*point, FEW_PASSES, part)
         self.visited += visited
         return bool(arrived)
 
@@ -147,7 +134,7 @@ class ResidualProblem:
             size = int(np.count_nonzero(support))
             if size:
                 self._work_on(np.flatnonzero(support), pace)
-            if pace.cuts >= _MOST_CUTS and may_finish and len(self.coef) <= _LARGEST_MATRIX:
+            if pace.cuts >= _MOST_CUTS and may_finish and len(self.coef) <= LARGEST_GRAM:
                 self._solve_on_gram()
                 pace.cuts, pace.second_order = 0, True
             value = merit(self.gradient())
@@ -156,7 +143,7 @@ class ResidualProblem:
             changed = np.count_nonzero(support != previous_support) / max(1, size)
             settled = (number > 0 and changed < pace.settled) or number >= pace.patience
             slow = self.penalty.certified and value > 0.3 * previous_merit
-            if not pace.second_order and settled and slow and pace.ready():
+            if not pace.second_order and settled and slow:
                 pace.second_order = True
                 if not may_finish:
                     return
@@ -207,7 +194,7 @@ class ResidualProblem:
     def _price(self, support: Indices) -> float:
         """Return ns by calculation for the matrix of the support and its factor."""
         count = len(support)
-        if count > _LARGEST_MATRIX:
+        if count > LARGEST_GRAM:
             return np.inf
         stored = float((self.columns.starts[support + 1] - self.columns.starts[support]).sum())
         return count**3 * _FACTOR + _PAIR * stored**2 / len(self.residual)
@@ -297,7 +284,7 @@ class ResidualProblem:
         """Make the best step on the segment, which stays in the orthant; the whole one from that part of it on."""
         weighted_move = self.quadratic.weights * moved if self.weighted else moved
         penalty = self.penalty
-        slope = float(moved @ self.residual) - weigh_along(penalty.strengths, signs, step)
+        slope = float(moved @ self.residual) - weigh(penalty.strengths, signs * step)
         slope -= float(np.sum(penalty.tilt(self.coef) * step))
         curvature = float(moved @ weighted_move) + float(step @ (penalty.ridges * step))
         length = slope / curvature if curvature > 0.0 else 0.0

@@ -12,7 +12,7 @@ from schmp_estimators.linear.programs.matrix import Floats
 from schmp_estimators.linear.programs.model import Model, least_with_this_solution
 
 #: Part of the objective at zero below which gaps are rounding.
-_LEAST = 1e-12
+LEAST = 1e-12
 
 
 #: Steps that end at a certified point, with the gradient over the columns in the scope.
@@ -47,11 +47,6 @@ class Resolve(ABC):
     @abstractmethod
     def verify(self) -> ToPoint:
         """Look at the present point again, on all columns."""
-
-    def widen(self) -> ToPoint:
-        """Certify on all columns a point that was found on a guessed scope."""
-        self.model.scope = None
-        return (yield from self.verify())
 
     @abstractmethod
     def step(self, gradient: Floats) -> ToPoint:
@@ -93,7 +88,7 @@ class Resolve(ABC):
         model.begin_again()
         gradient = yield from self.begin_again(previous)
         if part is not None:
-            model.tolerance = min(model.tolerance, max(part * model.gap, _LEAST * model.null_objective))
+            model.tolerance = min(model.tolerance, max(part * model.gap, LEAST * model.null_objective))
         found = sizes(penalty, gradient)
         before = least_with_this_solution(previous.strengths, found)
         strong = (found >= 2.0 * penalty.strengths - before) | model.stay()
@@ -110,7 +105,8 @@ class Resolve(ABC):
             # what a fit does at its max_iter a longer one does not, and that is to go on from the state before
             kept = model.n_iter < model.max_iter
             if not stop and model.must_verify():
-                gradient = yield from self.widen()
+                model.scope = None
+                gradient = yield from self.verify()
             elif not stop and model.doubt():
                 gradient = yield from self.refresh()
             elif self._ends(stop):

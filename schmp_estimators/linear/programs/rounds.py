@@ -22,7 +22,7 @@ from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.penalties.base import compiled_for, take
 from schmp_estimators.linear.programs import smooth_jobs
 from schmp_estimators.linear.programs.jobs import Advance, RowPartition
-from schmp_estimators.linear.programs.matrix import Floats, Indices, SparseByColumns
+from schmp_estimators.linear.programs.matrix import Floats, Indices, SparseByColumns, take_sparse
 from schmp_estimators.linear.programs.model import Model
 from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
 from schmp_estimators.linear.programs.resolve import Resolve, ToPoint
@@ -69,7 +69,7 @@ def _products(rows: RowPartition, check: Check) -> Floats:
     """Return Σ s x_j x_k of the candidates with themselves and the others."""
     both = np.concatenate([check.candidates, check.others])
     if isinstance(rows.matrix, SparseByColumns):
-        values, indices, starts = rows.matrix.take_sparse(both)
+        values, indices, starts = take_sparse(rows.matrix, both)
         block = sp.csc_array((values, indices, starts), shape=(rows.matrix.n_rows, len(both)))
         left = block[:, : len(check.candidates)]
         if len(rows.weights):

@@ -23,13 +23,13 @@ from schmp_estimators.linear.kernels.logistic import FLAT
 from schmp_estimators.linear.losses.base import Level, Loss, Starts, steepness
 from schmp_estimators.linear.penalties.base import Penalty, dual_scale, merit, take, weigh
 from schmp_estimators.linear.programs import smooth_jobs as jobs
-from schmp_estimators.linear.programs.gram import GramProblem
+from schmp_estimators.linear.programs.gram import LARGEST_GRAM, GramProblem
 from schmp_estimators.linear.programs.jobs import Gather, stacked
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.model import NO_CHANGE, NO_COLUMNS, Model
 from schmp_estimators.linear.programs.offsets import centre, check_small
 from schmp_estimators.linear.programs.residual import Pace
-from schmp_estimators.linear.programs.resolve import Resolve, ToPoint
+from schmp_estimators.linear.programs.resolve import LEAST, Resolve, ToPoint
 from schmp_estimators.linear.programs.smooth_point import (
     LEVEL_ROUNDING,
     LEVEL_TOLERANCE,
@@ -45,8 +45,6 @@ from schmp_estimators.linear.programs.smooth_point import (
 )
 from schmp_estimators.linear.programs.unpenalised import Span, find_span
 
-#: Part of the objective at zero below which gaps are rounding.
-_LEAST = 1e-12
 #: Slope, as a part of all weights, above which the intercept is not the best one, and nothing is certified.
 _SETTLED = 1e-9
 _RISE = 1e-11  # part by which the objective may rise where no step lowers it: that is but rounding
@@ -55,7 +53,6 @@ _MOST_STEP_BACKS = 2
 _MOST_NEWTON_STEPS, _LONGEST = 50, 5.0
 #: Newton steps on a sparse working set, and the part of the merit to leave: if it holds all violators, and if some
 _ON_ALL, _ON_SOME = (8, 0.03), (2, 0.3)
-_MOST_CANDIDATES = 6000  # on one Gram matrix
 _CHECKED = 1e-3  # part of the gap at which a guess is verified on all columns
 
 #: Steps that end with the objective at the best intercept, and with the change of coefficients.
@@ -106,7 +103,7 @@ class ResolveSmooth(Resolve):
             model.null_objective = sums.total * known(0.0)[0]
         else:
             level: Level = yield Sum(jobs.Shift(self.loss, NO_COLUMNS, NO_CHANGE, 0.0))
-            model.null_objective = max((yield from self._at_zero()), _LEAST * level.loss)
+            model.null_objective = max((yield from self._at_zero()), LEAST * level.loss)
         check_small(model, self.loss.smoothness)
         model.tolerance *= model.null_objective
         objective = yield from self._settle(self._anew())
@@ -178,7 +175,7 @@ class ResolveSmooth(Resolve):
             descent = descent_of(model, self.loss, chosen, gradient, complete) if descends else None
             if descent is not None:
                 return (yield from self._descend(descent, kept))
-            if self.sparse or len(chosen) > _MOST_CANDIDATES:
+            if self.sparse or len(chosen) > LARGEST_GRAM:
                 effort = _ON_ALL if complete else _ON_SOME
                 change = yield from self._solve_on_residual(chosen, n_violators, *effort)
             else:

@@ -12,13 +12,8 @@ from schmp_estimators.linear.programs.jobs import RowPartition
 from schmp_estimators.linear.programs.matrix import Floats, Indices, Matrix, dense_rows, is_dense
 from schmp_estimators.linear.programs.unpenalised import Span
 
-#: Entries from which a working set is multiplied in float32: twice as fast, and its Gram matrix only steers.
-_LARGE = 1 << 16
-#: Squared norms from which no product that counts is rounded to few digits of float32 for being small.
-_SMALLEST = float(np.finfo(np.float32).tiny / np.finfo(np.float32).eps)
-#: Entries from which a dense one with many rows for each column is multiplied in pieces of so many rows, of which a
-#: cache holds the copy: to copy all of it would take most of the time.
-_TALL, _ROWS, _PIECE = 1 << 22, 64, 1024
+#: Rows of dense X that are multiplied at a time: a cache holds their copy.
+_PIECE = 1024
 
 
 class Derived(NamedTuple):
@@ -106,30 +101,16 @@ class WeightedGram(NamedTuple):
         """Return XᵀWX, Σ w x, Σ w, Σ slope²/w over columns less their means."""
         rows, (_, slope, curvature) = derive(self.loss, rows, self.intercept)
         curvature = np.maximum(np.maximum(curvature, 1e-12), rows.weigh(np.full(len(slope), self.least)))
-        means = self.means[self.columns]
-        size = rows.matrix.n_rows * len(means)
-        if size > _TALL and rows.matrix.n_rows >= _ROWS * len(means) and is_dense(rows.matrix):
-            gram, sums = _products_by_rows(rows.matrix, self.columns, means, curvature)
-        else:
-            gram, sums = _products(rows.matrix, self.columns, means, curvature)
+        multiply = _products_by_rows if is_dense(rows.matrix) else _products
+        gram, sums = multiply(rows.matrix, self.columns, self.means[self.columns], curvature)
         return rows, (gram, sums, float(curvature.sum()), float((slope * slope / curvature).sum()))
 
 
 def _products(matrix: Matrix, columns: Indices, means: Floats, weights: Floats) -> tuple[Floats, Floats]:
     """Return Σ w x̃x̃ᵀ and Σ w x̃ of some columns less their means."""
-    taken = matrix.take_dense(columns)
-    if means.any():
-        taken = taken - means[:, None]
-    sums = taken @ weights
-    half = np.empty(taken.shape, np.float32 if taken.size > _LARGE else np.float64)
-    with np.errstate(over="ignore", invalid="ignore"):
-        np.multiply(taken, np.sqrt(weights), out=half, casting="same_kind")
-        gram = (half @ half.T).astype(np.float64)
-    suits = np.isfinite(gram).all() and (np.diagonal(gram) >= _SMALLEST).all()
-    if half.dtype == np.float32 and not suits:  # too large for float32, or too small
-        half = taken * np.sqrt(weights)
-        gram = half @ half.T
-    return gram, sums
+    taken = matrix.take_dense(columns) - means[:, None]
+    half = taken * np.sqrt(weights)
+    return half @ half.T, taken @ weights
 
 
 def _products_by_rows(matrix: Matrix, columns: Indices, means: Floats, weights: Floats) -> tuple[Floats, Floats]:

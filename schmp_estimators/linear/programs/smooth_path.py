@@ -10,11 +10,17 @@ from schmp_estimators.linear.kernels.smooth_path import N_RECORDS, follow_smooth
 from schmp_estimators.linear.losses.base import Rowwise, Starts
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for, sizes
 from schmp_estimators.linear.programs.centred import Rows, are_flat, take_means
-from schmp_estimators.linear.programs.homotopy import Points, ProblemAtHand, Shape, first_room, make_room
+from schmp_estimators.linear.programs.homotopy import (
+    ABOVE_ALL,
+    Points,
+    ProblemAtHand,
+    Shape,
+    Wanted,
+    first_room,
+    make_room,
+)
 from schmp_estimators.linear.programs.matrix import Floats
 
-#: A penalty above which every solution is zero.
-_ABOVE_ALL = 1e200
 #: Rows that `dot` takes at a time.
 _STRIDE = LANES * UNROLLED
 
@@ -58,40 +64,23 @@ class SmoothProblem(ProblemAtHand):
         value = self.loss.derivatives(decision, self.rows.responses[target], self.rows.weights, level).level.loss
         return value + penalty * self.penalty.value(coef)
 
-    def follow(
-        self,
-        target: int,
-        penalties: Floats,
-        goals: Floats,
-        part_of_step: float,
-        most: np.ndarray,
-        start: Floats,
-        level: float,
-    ) -> Points:
-        """Solve for falling λ."""
-        if not start.any():
-            level = self._without(target)[1]
-        return self._run(target, penalties, goals, part_of_step, most, start, level)[0]
+    def follow(self, target: int, wanted: Wanted) -> Points:
+        """Return the solutions that are wanted."""
+        if not wanted.start.any():
+            wanted = wanted._replace(level=self._without(target)[1])
+        return self._run(target, wanted)[0]
 
     def _without(self, target: int) -> tuple[float, float]:
         """Return the smallest λ for which all coefficients are zero, and the intercept there."""
         if target not in self._null:
-            above, nothing, most = np.array([_ABOVE_ALL]), np.zeros(len(self.means)), np.zeros(1, np.int64)
-            points, gradient = self._run(target, above, np.zeros(1), np.inf, most, nothing, 0.0)
+            above, nothing, most = np.array([ABOVE_ALL]), np.zeros(len(self.means)), np.zeros(1, np.int64)
+            points, gradient = self._run(target, Wanted(above, np.zeros(1), np.inf, most, nothing))
             largest = max(0.0, float((sizes(self.penalty, gradient) / self.shape.factors).max()))
             self._null[target] = largest, float(points.levels[0])
         return self._null[target]
 
-    def _run(
-        self,
-        target: int,
-        penalties: Floats,
-        goals: Floats,
-        part_of_step: float,
-        most: np.ndarray,
-        start: Floats,
-        level: float,
-    ) -> tuple[Points, Floats]:
+    def _run(self, target: int, wanted: Wanted) -> tuple[Points, Floats]:
+        penalties, goals, part_of_step, most, start, level = wanted
         (n_columns, n_rows), count = self.rows.columns.shape, len(penalties)
         columns = SmoothColumns(self.rows.columns, self.rows.responses[target], self.rows.weights, *self._shape)
         asked = self.square(target), np.stack([penalties, goals]), part_of_step, most, start

@@ -9,11 +9,12 @@ import numpy as np
 from schmp_estimators.core.lanes import empty_rows, zero_rows
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.dense import Rounded, round_columns
-from schmp_estimators.linear.kernels.logistic import FLAT, LEAST_CURVATURE, NEAR
+from schmp_estimators.linear.kernels.logistic import FLAT, LEAST_CURVATURE, NEAR, PASS_LEFT
 from schmp_estimators.linear.kernels.sparse import Chosen, Quadratic, sparse_combine, sparse_slopes
 from schmp_estimators.linear.losses.base import Derivatives, Descends, Level, Loss, Steps, steepness, weigh
 from schmp_estimators.linear.penalties.base import Penalty, merit, sizes, take
 from schmp_estimators.linear.penalties.l1 import L1
+from schmp_estimators.linear.programs.input import SMALL
 from schmp_estimators.linear.programs.jobs import RowPartition
 from schmp_estimators.linear.programs.matrix import (
     Columns,
@@ -21,9 +22,9 @@ from schmp_estimators.linear.programs.matrix import (
     Indices,
     Matrix,
     SparseByColumns,
-    all_columns,
     dense_rows,
     is_dense,
+    take_sparse,
 )
 from schmp_estimators.linear.programs.model import Model
 from schmp_estimators.linear.programs.residual import Pace, ResidualProblem, ridges_of
@@ -36,8 +37,6 @@ _OF_PENALTY = 1e-7
 LEVEL_ROUNDING = 1e-15
 MOST_HALVINGS = 40
 _MOST_LEVELS = 200
-#: Part of what the first pass of descent has done below which another one is not worth it: the curvature will differ.
-_PASS_LEFT = 0.1
 #: Multiple of what a merit may be at which one more such step will do: it leaves the square of what there is.
 _ONE_MORE = 50.0
 _MANY_HALVINGS = 3
@@ -198,7 +197,7 @@ class Point:
             if not number:
                 goal = max(part * distance, floor)
             target = 0.1 * distance
-            if not pace.second_order and problem.descend(gradient, _PASS_LEFT):
+            if not pace.second_order and problem.descend(gradient, PASS_LEFT):
                 self.visited += problem.visited
                 found = self._search(problem, found)
                 if last or distance <= _ONE_MORE * floor:
@@ -258,8 +257,6 @@ _FEWEST, _MOST_ENTRIES = 100, 1 << 23
 _TOGETHER = 64
 #: Columns of a guess for each that violates its condition or is in the support, up to which all of them are taken.
 _ROOMY = 8
-#: Stored values of a sparse X up to which what is around kernels would take most of the time.
-SMALL = 1 << 18
 #: The most steps on one choice of columns, the parts that they are to leave of the tolerance, and of the gap where
 #: there are other violators, and what float32 leaves of a gap.
 _MOST_STEPS, _OF_TOLERANCE, _OF_GAP, _OF_ROUNDING = 20, 0.7, 1e-2, 1e-6
@@ -318,7 +315,9 @@ class Descend(NamedTuple):
         return rows, Descended(coef, level - float(self.means @ (coef - self.coef)), visited, end.hard, end.arrived)
 
     def _on_sparse(self, rows: RowPartition, highest: float) -> tuple[RowPartition, Descended]:
-        point = Point(self.loss, all_columns(rows.matrix), rows.state, rows.target, rows.weights, self.coef.copy())
+        matrix = rows.matrix
+        columns = freeze(matrix.columns) if isinstance(matrix, SparseByColumns) else take_sparse(matrix, self.columns)
+        point = Point(self.loss, columns, rows.state, rows.target, rows.weights, self.coef.copy())
         point.level, point.fit_intercept, point.penalty = self.level, self.fit_intercept, self.penalty
         end = point.descend(self.loss, self.gradient, self.still, highest, self.goal, _MOST_STEPS)
         return rows, Descended(point.coef, point.level, point.visited, end.hard, end.gap <= self.goal)

@@ -13,14 +13,13 @@ import numpy as np
 
 from schmp_estimators.core.engine.dynamic import Sum
 from schmp_estimators.linear.programs import jobs
+from schmp_estimators.linear.programs.centred import REAL
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.model import NO_COLUMNS, Model
 
 #: Times that products are taken to find a basis: each shows directions down to the root of `_SHOWN` beside those that
 #: are known already, and the last makes what the second has found orthonormal.
 _ROUNDS, _SHOWN = 3, 1e-13
-#: Length of a direction in units of the rounding of the values that it is made of, below which it is nothing else.
-_REAL = 8.0
 
 
 class Span(NamedTuple):
@@ -99,7 +98,7 @@ def _improved(basis: Floats, gram: Floats, known: int, rounding: Floats) -> tupl
     rest = basis[:, known:] - first @ across
     gram = gram[known:, known:] - across.T @ across
     lengths = np.sqrt(np.maximum(np.diagonal(gram), 0.0))
-    real = lengths > _REAL * np.linalg.norm(rest * rounding[:, None], axis=0)
+    real = lengths > REAL * np.linalg.norm(rest * rounding[:, None], axis=0)
     rest = rest[:, real] / lengths[real]
     values, vectors = np.linalg.eigh(gram[np.ix_(real, real)] / np.outer(lengths[real], lengths[real]))
     values, vectors = values[::-1], vectors[:, ::-1]

@@ -11,11 +11,10 @@ import scipy.sparse as sp
 from oracles.glm import Glm
 from scipy.special import huber
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import ElasticNet as TheirElasticNet
 from sklearn.linear_model import PoissonRegressor
 from sklearn.svm import LinearSVC
 
-from schmp_estimators import PrioritizedLasso, SparseGLM, SparseLogisticRegression
+from schmp_estimators import SparseGLM
 from schmp_estimators.penalised import (
     L1,
     MCP,
@@ -263,20 +262,6 @@ def test_the_solver_for_any_loss_agrees_with_that_for_squared_loss(problem, form
         assert with_own.converged and with_any.converged
         assert with_any.objective == pytest.approx(with_own.objective, rel=1e-11)
         np.testing.assert_allclose(with_any.coef, with_own.coef, atol=1e-5)
-
-
-def test_it_is_what_the_estimators_do(problem):
-    X, y = problem
-    theirs = TheirElasticNet(0.1, l1_ratio=0.7, tol=1e-12, max_iter=100_000).fit(X, y)
-    ours = minimise(X, y, loss=Squared(), penalty=ElasticNet(0.1 * 0.7 * 80, 0.1 * 0.3 * 80), tol=1e-12)
-    np.testing.assert_allclose(ours.coef, theirs.coef_, atol=1e-6)
-    lasso = PrioritizedLasso(0.25, tol=1e-9).fit(X, y)
-    np.testing.assert_allclose(minimise(X, y, loss=Squared(), penalty=L1(20.0), tol=1e-9).coef, lasso.coef_, atol=1e-7)
-    label = np.where(y > 3.0, 1.0, -1.0)
-    model = SparseLogisticRegression(0.5, tol=1e-9).fit(X, label)
-    found = minimise(X, label, loss=Logistic(), penalty=L1(2.0), tol=1e-9)
-    np.testing.assert_allclose(found.coef, model.coef_[0], atol=1e-7)
-    assert found.intercept == pytest.approx(model.intercept_[0], abs=1e-7)
 
 
 def test_same_bits_on_a_cluster(problem, client):

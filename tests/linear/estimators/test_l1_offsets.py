@@ -20,6 +20,7 @@ from schmp_estimators.linear.programs import choose, smooth_jobs
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.input import restore_partition, save_partition
 from schmp_estimators.linear.programs.jobs import Extend
+from schmp_estimators.linear.programs.matrix import take_sparse
 from schmp_estimators.linear.programs.offsets import Recentre
 from schmp_estimators.linear.programs.smooth_jobs import Shift
 
@@ -212,7 +213,7 @@ def test_shifted_rows_are_those_of_numpy_and_are_restored(problem, form):
         np.testing.assert_allclose(squares, weights @ Z**2, atol=1e-12)
         np.testing.assert_allclose(products, Z.T @ y, atol=1e-12)
         np.testing.assert_array_equal(matrix.take_dense(chosen), Z[:, chosen].T)
-        values, places, starts = matrix.take_sparse(chosen)
+        values, places, starts = take_sparse(matrix, chosen)
         taken = sp.csc_array((values, places, starts), shape=(120, 4))
         np.testing.assert_array_equal(taken.toarray(), Z[:, chosen])
 

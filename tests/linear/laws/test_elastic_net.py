@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 from oracles.elastic_net import logistic_net_least, logistic_net_objective, net_least, net_objective, without
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import ElasticNet, Lasso, LogisticRegression
+from sklearn.linear_model import ElasticNet, Lasso
 
 from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
 from schmp_estimators.linear.programs import choose
@@ -155,18 +155,6 @@ def test_same_as_the_elastic_net_of_scikit_learn(problem, l1_ratio, weighted, po
         ours = PrioritizedLasso(0.1, tol=1e-12, **options).fit(form(X), y, sample_weight=weights)
         np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
         assert ours.intercept_ == pytest.approx(theirs.intercept_, abs=1e-5)
-
-
-@pytest.mark.parametrize("l1_ratio", [0.9, 0.3])
-def test_same_as_the_elastic_net_logistic_regression_of_scikit_learn(problem, l1_ratio):
-    X, y, weights = problem
-    X, labels = X[:, :30], y > np.median(y)
-    theirs = LogisticRegression(C=0.4, l1_ratio=l1_ratio, solver="saga", tol=1e-8, max_iter=100_000, random_state=0)
-    theirs.fit(X, labels, sample_weight=weights)
-    for form in FORMS:
-        ours = SparseLogisticRegression(0.4, l1_ratio=l1_ratio, tol=1e-11).fit(form(X), labels, sample_weight=weights)
-        np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=2e-5)
-        np.testing.assert_allclose(ours.intercept_, theirs.intercept_, atol=2e-4)
 
 
 @pytest.mark.parametrize("fit_intercept", [False, True])

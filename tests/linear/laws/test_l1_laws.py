@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 
-from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.schedules.dynamic_regression import (
     PrioritySampler,
     RandomSampler,
@@ -56,12 +55,6 @@ def test_the_best_gap_never_rises(seed):
     ):
         objectives = np.array([record["objective"] for record in fitted.history_])
         assert (np.diff(objectives) <= 1e-9 * objectives[0]).all()
-
-
-@given(parts=st.lists(st.integers(-1000, 1000), min_size=1, max_size=40))
-def test_tree_sum(parts):
-    assert tree_sum(parts) == sum(parts)
-    assert tree_sum([(np.array([part]), part) for part in parts]) == (np.array([sum(parts)]), sum(parts))
 
 
 @given(seed=st.integers(0, 1000), threshold=st.floats(0.05, 0.9), most=st.integers(1, 20))
