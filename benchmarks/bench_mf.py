@@ -330,6 +330,53 @@ def carried(arguments):
     table("Factors per worker, KiB, K = 128", ("solver", *(f"{count} workers" for count in (1, 2, 4, 8))), rows)
 
 
+class Nights:
+    """Ratings, or clicks, of which seven parts come later, with some of the users; a tenth are to test on."""
+
+    def __init__(self, are_clicks):
+        self.pairs, self.values = netflix_like(300_000, 4_000, 2_000)
+        if are_clicks:
+            self.pairs = self.pairs[self.values >= 4]
+            self.values = np.ones(len(self.pairs), np.float32)
+        rng = np.random.default_rng(1)
+        arrives = np.maximum(rng.uniform(-9, 1, self.pairs[:, 0].max() + 1), 0)  # a tenth of the users come later
+        times = rng.uniform(arrives[self.pairs[:, 0]], 1)
+        self.test, self.are_clicks = rng.random(len(times)) < 0.1, are_clicks
+        self.night = np.where(times < 0.86, -1, (times - 0.86) // 0.02).astype(int)
+        self.is_new = ~np.isin(self.pairs[:, 0], self.pairs[~self.test & (self.night < 0), 0])
+
+    def seconds(self, call, chosen):
+        """Return the CPU seconds of a call on some of the ratings that are not to test on."""
+        pairs, values = (array[~self.test & chosen] for array in (self.pairs, self.values))
+        began = time.process_time()
+        call(pairs, values)
+        return time.process_time() - began
+
+    def judge(self, fitted):
+        """Return what is reached for all, old and new users."""
+        parts = (self.test, self.test & ~self.is_new, self.test & self.is_new)
+        if self.are_clicks:
+            return [fitted.score(self.pairs[part], self.values[part]) for part in parts]
+        errors = fitted.predict(self.pairs) - self.values
+        return [np.sqrt(np.mean(errors[part] ** 2)) for part in parts]
+
+
+def nightly(arguments):
+    """Error, or NDCG@10 of clicks, and CPU seconds after seven nights: fit of the first day, `partial_fit`, fit anew."""
+    rows = []
+    for name, parameters in (("ratings", {}), ("clicks", {"unobserved_weight": 0.1})):
+        data, fitted = Nights(bool(parameters)), mf(32, max_iter=20, **parameters | {"tol": 1e-4})
+        fitted.fit([[0, 0], [1, 1]], [1.0, 2.0]).partial_fit([[2, 0]], [1.0])  # compiles
+        spent = data.seconds(fitted.fit, data.night < 0)
+        rows.append((name, "fit of the first day", spent, *data.judge(fitted)))
+        spent = [data.seconds(fitted.partial_fit, data.night == number) for number in range(7)]
+        rows.append((name, "partial_fit of each night", np.mean(spent), *data.judge(fitted)))
+        spent = data.seconds(fitted.fit, data.night < 7)
+        rows.append((name, "fit anew", spent, *data.judge(fitted)))
+    columns = "", "after", "CPU seconds", "all users", "old users", "new users"
+    table("Error on a tenth of the ratings, NDCG@10 on a tenth of the clicks", columns, rows)
+
+
 def millions(count):
     """So many million ratings, of 100,000 users on 30,000 items for 15 million."""
     return netflix_like(int(count * 1e6), int(6_667 * count), int(2_000 * count))
@@ -369,7 +416,7 @@ def cluster(arguments):
 def main():
     """Run the figures that are asked for."""
     warnings.filterwarnings("ignore", category=SyntaxWarning)
-    figures = (quality, defaults, throughput, ccd, threads, shards, rank2000, memory, carried, cluster)
+    figures = (quality, defaults, throughput, ccd, threads, shards, rank2000, memory, carried, nightly, cluster)
     named = {figure.__name__: figure for figure in figures}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("figures", nargs="+", choices=named)

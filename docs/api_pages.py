@@ -7,9 +7,9 @@ from sklearn.base import BaseEstimator
 from sphinx.pycode import ModuleAnalyzer
 
 import schmp_estimators
-from schmp_estimators import exceptions, penalised, schmp
+from schmp_estimators import exceptions, penalised, ranking, schmp
 
-PUBLIC = (schmp_estimators, exceptions, penalised, schmp)
+PUBLIC = (schmp_estimators, exceptions, penalised, ranking, schmp)
 
 
 @cache

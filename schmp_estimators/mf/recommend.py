@@ -1,4 +1,4 @@
-"""What a fitted factorisation recommends: the best items of users, similar items and users; and how good that is."""
+"""What a fitted factorisation recommends: the best items of users, similar items and users."""
 
 from __future__ import annotations
 
@@ -14,14 +14,11 @@ from schmp_estimators.core.door.inputs import validate_in_memory
 from schmp_estimators.core.lanes import pad_rows
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data.ids import is_text, look_up, number, read_ids
-from schmp_estimators.mf.data.inputs import PairRatings, user_ratings
+from schmp_estimators.mf.data.inputs import user_ratings
 from schmp_estimators.mf.data.seen import SeenItems
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.foldin import top_items
-from schmp_estimators.mf.kernels.sgd import RatingBlock
 
-#: Recommendations that are judged by `score`.
-_JUDGED = 10
 #: Offsets and items of lists of items.
 _Lists = tuple[NDArray[np.int64], NDArray[np.int32]]
 
@@ -267,29 +264,6 @@ class Recommender:
         table = self.user_ids_ if kind == "user" else self.item_ids_
         return self._once(f"{kind} ids", look_up, table)
 
-    def _score_ranking(self, ratings: PairRatings) -> float:
-        """Return the NDCG of recommendations for the users of pairs."""
-        users, items, values = ratings
-        right = values > 0
-        who, row = np.unique(users[right], return_inverse=True)
-        if not who.size:
-            raise ValueError("no rating of these pairs is above 0: there is nothing to recommend")
-        counts = np.bincount(row)
-        wanted = number(items[right], self.item_ids_, "item", "pairs")[np.argsort(row, kind="stable")]
-        ids = number(who, self.user_ids_, "user", "pairs")
-        lists = self._lists(ids, None if self._seen is None else "fitted")
-        found, _ = self._best_items(self._or_mean(self._vectors_of(ids)), lists, _JUDGED)
-        return _ndcg(found, counts, wanted)
-
-    def _score_rows(self, told: UserRatings, judged: RatingBlock, vectors: NDArray[np.float32]) -> float:
-        """Return the NDCG of recommendations for new users with these vectors, less what is told of them."""
-        right = judged.values > 0
-        if not right.any():
-            raise ValueError("no rating of the part of X that is judged is above 0: there is nothing to recommend")
-        counts = np.bincount(judged.users[right], minlength=len(vectors))
-        found, _ = self._best_items(self._or_mean(vectors), told[:2], _JUDGED)
-        return _ndcg(found[counts > 0], counts[counts > 0], judged.items[right])
-
 
 def _check_number(n: Any, sought: str) -> None:
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
@@ -343,13 +317,3 @@ def _named(rows: NDArray[np.int64], table: NDArray[Any]) -> NDArray[Any]:
     named = table[rows]
     named[rows < 0] = nothing
     return named
-
-
-def _ndcg(found: NDArray[np.int64], counts: NDArray[np.int64], wanted: NDArray[np.int64]) -> float:
-    """Return the mean NDCG of rows of recommendations; row i wants ``counts[i]`` of `wanted`, where they follow."""
-    gains = 1 / np.log2(np.arange(2, found.shape[1] + 2))
-    ends, total = np.cumsum(counts), 0.0
-    for row, start, stop in zip(found, ends - counts, ends, strict=True):
-        ideal = gains[: stop - start].sum()
-        total += float(gains[np.isin(row, wanted[start:stop])].sum() / ideal)
-    return total / len(found)

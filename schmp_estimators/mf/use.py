@@ -20,6 +20,7 @@ from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data.ids import Known, is_text, number
 from schmp_estimators.mf.data.inputs import (
+    PairRatings,
     are_pairs,
     clicks_of,
     hold_floats,
@@ -36,6 +37,7 @@ from schmp_estimators.mf.data.seen import DuplicateRatingError
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.foldin import fold_in, predict_pairs
 from schmp_estimators.mf.kernels.sgd import RatingBlock
+from schmp_estimators.mf.metrics import Hits, RankingScorer, find_hits
 from schmp_estimators.mf.programs.factors import Factors, Side
 from schmp_estimators.mf.recommend import Recommender
 
@@ -189,7 +191,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         )
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Return how good predictions are, 1 at best: R², or for implicit feedback the NDCG of recommendations.
+        """Return how good predictions are, 1 at best: R², or with `unobserved_weight` the NDCG of recommendations.
 
         Parameters
         ----------
@@ -204,10 +206,10 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             R², the coefficient of determination, over the pairs; or over a tenth of the ratings of a matrix, where the
             users are folded in from the others.  (Of fewer than a thousand ratings about a hundred are judged, at most
             half.)  Which ones are judged follows from the numbers of their rows and columns alone.  With
-            `unobserved_weight` it is the mean over the users in X of the normalised discounted cumulative gain of ten
-            recommendations, of which those are right that the pairs, or this tenth of the matrix, have with a rating
-            above 0.  Items that the user rated in the fit, or that the user of a matrix is folded in from, are left
-            out.
+            `unobserved_weight` it is the NDCG of ten recommendations, `ranking.RankingScorer()`: the right ones are
+            those that the pairs, or this tenth of the matrix, have with a rating above 0.  Items that the user rated in
+            the fit, or that the user of a matrix is folded in from, are left out.  The two do not compare: to choose
+            `unobserved_weight` among values that include 0, pass this scorer as `scoring`.
 
         Raises
         ------
@@ -216,28 +218,50 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             `unobserved_weight`.
         """
         check_is_fitted(self)
+        if self._unobserved:
+            return RankingScorer()(self, X, y)
         if are_pairs(X, y):
-            return self._score_pairs(X, y)
+            ratings = self._judged_pairs(X, y)
+            return float(r2_score(ratings.values, _predict_ids(ratings[:2], self._pair_model())))
+        told, judged = self._divided(X, y)
+        items = self._items()
+        predicted = np.einsum("nk,nk->n", _solve(told, items)[judged.users], items.features[judged.items])
+        predicted = np.clip(items.mean + (predicted + items.bias[judged.items]) * items.unit, *items.limits)
+        return float(r2_score(judged.values, predicted))
+
+    def _hits(self, X: Any, y: Any, k: int, threshold: float) -> Hits:
+        """Return what is right among k recommendations for the users that are judged by pairs, or by a matrix."""
+        check_is_fitted(self)
+        if are_pairs(X, y):
+            users, items, values = self._judged_pairs(X, y)
+            who, rows = np.unique(users, return_inverse=True)
+            wanted = number(items, self.item_ids_, "item", rows=self._looked_up("item"))
+            ids = number(who, self.user_ids_, "user", rows=self._looked_up("user"))
+            vectors, lists = self._vectors_of(ids), self._lists(ids, None if self._seen is None else "fitted")
+        else:
+            told, judged = self._divided(X, y)
+            (rows, wanted, values), lists = judged, told[:2]
+            vectors = _solve(told, self._items())[:, : self.components_.shape[0]].astype(np.float32)
+        right = values > threshold
+        if not right.any():
+            raise ValueError(f"no rating that is judged is above {threshold:g}: there is nothing to recommend")
+        found, _ = self._best_items(self._or_mean(vectors), lists, k)
+        n_candidates = int(self._occur[1].sum()) - np.diff(lists[0])
+        return find_hits(found, rows[right], wanted[right], n_candidates, len(self.item_bias_))
+
+    def _judged_pairs(self, X: Any, y: Any) -> PairRatings:
+        """Return pairs that are judged, in memory."""
+        self._check_columns(X)
+        return read_ratings(*(dask.compute(X, y) if is_dask(X) or is_dask(y) else (X, y)))
+
+    def _divided(self, X: Any, y: Any) -> tuple[UserRatings, RatingBlock]:
+        """Return the ratings of a matrix that its users are folded in from, and those that are judged."""
         if y is None and self._are_pairs(X):
             raise ValueError("X holds pairs of ids: pass their ratings, as score(pairs, ratings)")
         rows = validate_in_memory(X, self._for_matrices(X), reset=False, ensure_all_finite=False)
         if y is not None:
             warn_unused(y, rows.shape[0])
-        told, judged = _divided(user_ratings(rows))
-        items = self._items()
-        solved = _solve(told, items)
-        if self._unobserved:
-            return self._score_rows(told, judged, solved.astype(np.float32))
-        predicted = np.einsum("nk,nk->n", solved[judged.users], items.features[judged.items])
-        predicted = np.clip(items.mean + (predicted + items.bias[judged.items]) * items.unit, *items.limits)
-        return float(r2_score(judged.values, predicted))
-
-    def _score_pairs(self, X: Any, y: Any) -> float:
-        self._check_columns(X)
-        ratings = read_ratings(*(dask.compute(X, y) if is_dask(X) or is_dask(y) else (X, y)))
-        if self._unobserved:
-            return self._score_ranking(ratings)
-        return float(r2_score(ratings.values, _predict_ids(ratings[:2], self._pair_model())))
+        return _divided(user_ratings(rows))
 
     def _as_factors(self) -> Factors:
         """Return the fitted attributes as a fit returns them."""

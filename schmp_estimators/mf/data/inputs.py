@@ -237,7 +237,9 @@ def read_pairs(pairs: Any, source: str = "pairs") -> tuple[NDArray[Any], NDArray
     """
     columns = columns_of(pairs)
     if columns is None or len(columns) != 2:
-        raise ValueError("pairs must have two columns, the ids of a user and of an item")
+        raise ValueError(
+            "pairs must have two columns, the ids of a user and of an item; ranking.as_pairs makes them of a matrix"
+        )
     users, items = (_as_array(column, kind) for column, kind in zip(columns, ("user", "item"), strict=True))
     return read_ids(users, "user", source), read_ids(items, "item", source)
 

@@ -15,7 +15,7 @@ import schmp_estimators
 ROOT = Path(__file__).parents[3]
 PUBLIC = [
     "schmp_estimators",
-    *(f"schmp_estimators.{name}" for name in ("schmp", "penalised", "datasets", "exceptions")),
+    *(f"schmp_estimators.{name}" for name in ("schmp", "penalised", "ranking", "datasets", "exceptions")),
 ]
 INTERNAL = {part.name for part in pkgutil.iter_modules(schmp_estimators.__path__, "schmp_estimators.")} - set(PUBLIC)
 #: Pages for those who work on the package, and lists of what it has.

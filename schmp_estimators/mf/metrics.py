@@ -1,0 +1,243 @@
+"""How good recommendations are: measures of ranked lists against what was held out, and scorers of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from schmp_estimators.mf.data.ids import check_alike, distinct, is_text, look_up, read_ids
+
+#: What is relevant to each user: the entries above 0 of a matrix with a row for each, or ids of items for each.
+Relevant = Any
+
+
+class Hits(NamedTuple):
+    """What is right in ranked lists, and what could have been, of users to whom something is relevant."""
+
+    #: (m, k) whether the item in this place is relevant, and whether there is none.
+    right: NDArray[np.bool_]
+    empty: NDArray[np.bool_]
+    #: (m,) how many items are relevant, and how many are not but could have been recommended.
+    relevant: NDArray[np.int64]
+    others: NDArray[np.int64]
+
+
+def precision_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
+    """Return the mean share of k recommendations that are relevant.
+
+    Parameters
+    ----------
+    items : array-like of shape (n_users, n), n >= k
+        Recommended items, best first, as `ModelParallelMF.recommend` returns them; what is there for none left counts
+        as wrong.
+    relevant : sparse matrix of shape (n_users, n_items), or sequence of n_users array-likes
+        What is relevant to each user: the columns of entries above 0, where `items` are numbers of columns; or ids.
+        Users to whom nothing is relevant are left out of the mean.
+    k : int, default=10
+        Recommendations to judge.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        If lengths differ, there are fewer than k recommendations, or nothing is relevant to anybody.
+
+    Examples
+    --------
+    >>> from schmp_estimators.ranking import precision_at_k
+    >>> precision_at_k([["Emma", "Dune"], ["Dune", "Solaris"]], [["Emma"], ["Dune", "Solaris"]], k=2)
+    0.75
+    """
+    return _mean("precision", items, relevant, k)
+
+
+def recall_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
+    """Return the mean share of what is relevant to a user that is among k recommendations.
+
+    Parameters, errors and who is left out are as in `precision_at_k`.
+    """
+    return _mean("recall", items, relevant, k)
+
+
+def average_precision_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
+    """Return the mean over users of the average precision (MAP) of k recommendations.
+
+    The average precision of a user is the sum of the precisions down to each relevant item in the list, divided by k,
+    or by the number of relevant items if that is smaller.  Parameters and errors are as in `precision_at_k`.
+    """
+    return _mean("average_precision", items, relevant, k)
+
+
+def ndcg_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
+    """Return the mean normalised discounted cumulative gain (NDCG) of k recommendations.
+
+    A relevant item in place r gains 1 / log2(r + 1); the sum is divided by that of the best list.  Parameters and
+    errors are as in `precision_at_k`.
+    """
+    return _mean("ndcg", items, relevant, k)
+
+
+def auc_at_k(items: ArrayLike, relevant: Relevant, k: int = 10, *, n_candidates: Any = None) -> float:
+    """Return the mean area under the ROC curve (AUC), where the order behind k recommendations is left to chance.
+
+    It is the probability that a relevant item stands before another one.  With k as large as the number of candidates
+    it is that of the whole ranking.
+
+    Parameters
+    ----------
+    items, relevant, k
+        As in `precision_at_k`.
+    n_candidates : int or array-like of shape (n_users,), default=None
+        Number of items that could have been recommended, relevant ones included.  None: the columns of `relevant`.
+    """
+    return _mean("auc", items, relevant, k, n_candidates)
+
+
+def _precision(hits: Hits) -> NDArray[np.float64]:
+    return hits.right.mean(axis=1)
+
+
+def _recall(hits: Hits) -> NDArray[np.float64]:
+    return hits.right.sum(axis=1) / hits.relevant
+
+
+def _average_precision(hits: Hits) -> NDArray[np.float64]:
+    k = hits.right.shape[1]
+    precisions = np.cumsum(hits.right, axis=1) / np.arange(1, k + 1)
+    return np.sum(precisions * hits.right, axis=1) / np.minimum(hits.relevant, k)
+
+
+def _ndcg(hits: Hits) -> NDArray[np.float64]:
+    gains = 1 / np.log2(np.arange(2, hits.right.shape[1] + 2))
+    ideal = np.cumsum(gains)[np.minimum(hits.relevant, gains.size) - 1]
+    return np.asarray(hits.right @ gains / ideal)
+
+
+def _auc(hits: Hits) -> NDArray[np.float64]:
+    wrong = ~hits.right & ~hits.empty
+    before, found, n_wrong = np.cumsum(hits.right, axis=1), hits.right.sum(axis=1), wrong.sum(axis=1)
+    ahead = np.sum(before * wrong, axis=1) + (found + hits.relevant) / 2 * (hits.others - n_wrong)
+    with np.errstate(invalid="ignore"):
+        return np.where(hits.others > 0, ahead / (hits.relevant * hits.others), 1.0)
+
+
+#: By name, values of each user.
+METRICS: dict[str, Callable[[Hits], NDArray[np.float64]]] = {
+    "precision": _precision, "recall": _recall, "average_precision": _average_precision, "ndcg": _ndcg, "auc": _auc,
+}  # fmt: skip
+
+
+class RankingScorer:
+    """A scorer for `scoring` in scikit-learn's searches: a measure of k recommendations for the users that are judged.
+
+    Of pairs, users are those of pairs with y above `threshold`, and the items of these are relevant; what users had in
+    the fit is not recommended.  Of a matrix, users are folded in from nine tenths of their ratings, and the others
+    judged, as in `ModelParallelMF.score`.
+
+    Parameters
+    ----------
+    metric : {"ndcg", "precision", "recall", "average_precision", "auc"}, default="ndcg"
+        What to measure.
+    k : int, default=10
+        Number of recommendations.
+    threshold : float, default=0.0
+        Items are relevant to a user who rated them above this.
+
+    Raises
+    ------
+    ValueError
+        If there is no such metric, or k is not positive.
+
+    Examples
+    --------
+    >>> from sklearn.model_selection import cross_val_score
+    >>> from schmp_estimators import ModelParallelMF
+    >>> from schmp_estimators.ranking import LeaveLastOut, RankingScorer
+    >>> pairs = [[user, item] for user in range(6) for item in range(4) if (user + item) % 3]
+    >>> model = ModelParallelMF(2, unobserved_weight=0.1, random_state=0)
+    >>> cross_val_score(model, pairs, [1] * len(pairs), cv=LeaveLastOut(), scoring=RankingScorer("recall", k=2)).shape
+    (1,)
+    """
+
+    def __init__(self, metric: str = "ndcg", k: int = 10, threshold: float = 0.0) -> None:
+        if metric not in METRICS:
+            raise ValueError(f"metric={metric!r}; it is one of {', '.join(METRICS)}")
+        if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+            raise ValueError(f"k={k!r}; it is a number of recommendations, an integer of at least 1")
+        self.metric, self.k, self.threshold = metric, k, threshold
+
+    def __call__(self, estimator: Any, X: Any, y: Any = None) -> float:
+        """Return the measure for a fitted `ModelParallelMF` on pairs with y, or on a matrix."""
+        if not hasattr(estimator, "recommend"):
+            raise ValueError(f"RankingScorer judges a fitted ModelParallelMF, not {type(estimator).__name__}")
+        hits: Hits = estimator._hits(X, y, self.k, self.threshold)
+        return float(METRICS[self.metric](hits).mean())
+
+    def __repr__(self) -> str:
+        """Name the parameters."""
+        return f"RankingScorer({self.metric!r}, k={self.k}, threshold={self.threshold})"
+
+
+def find_hits(
+    found: NDArray[np.int64], rows: NDArray[np.int64], wanted: NDArray[np.int64], n_candidates: Any, n_items: int
+) -> Hits:
+    """Return what is right in lists of item numbers, of users to whom something is relevant.
+
+    Parameters
+    ----------
+    found : (m, k) int64
+        Numbers of items, -1 where there is none.
+    rows, wanted : (n,) int64
+        To whom, and which: numbers of `n_items` or beyond are those of items that nobody could recommend.
+    n_candidates : int or (m,) int64
+        Items that could be recommended to each.
+    n_items : int
+    """
+    width, known = n_items + 1, wanted < n_items
+    keys = np.unique(rows[known] * width + wanted[known])
+    could_be = np.bincount(keys // width, minlength=len(found))
+    relevant = could_be + np.bincount(rows[~known], minlength=len(found))
+    right = np.isin(np.arange(len(found))[:, None] * width + found, keys) & (found >= 0)
+    some = relevant > 0
+    return Hits(right[some], found[some] < 0, relevant[some], (n_candidates - could_be)[some])
+
+
+def _mean(metric: str, items: ArrayLike, relevant: Relevant, k: int, n_candidates: Any = None) -> float:
+    ranked = np.asarray(items)
+    n_users = relevant.shape[0] if sparse.issparse(relevant) else len(relevant)
+    if ranked.ndim != 2 or len(ranked) != n_users:
+        raise ValueError(
+            f"items has shape {ranked.shape}, but relevant has {n_users} rows; each user has a row in both"
+        )
+    if ranked.shape[1] < k:
+        raise ValueError(f"k={k}, but items has {ranked.shape[1]} columns; recommend more, as recommend(users, n={k})")
+    if sparse.issparse(relevant):
+        rows, wanted = sparse.csr_array(relevant > 0).nonzero()
+        n_candidates = relevant.shape[1] if n_candidates is None else n_candidates
+    elif n_candidates is None and metric == "auc":
+        raise ValueError("n_candidates must be given, unless relevant is a matrix with a column for each item")
+    else:
+        rows, wanted = np.repeat(np.arange(n_users), [len(one) for one in relevant]), _chained(relevant)
+    if not rows.size:
+        raise ValueError("nothing is relevant to anybody: relevant has no entry above 0, or no ids")
+    table = distinct(wanted)
+    ranked = ranked.astype(object) if ranked.dtype.kind in "US" else ranked
+    check_alike(table, ranked, "item", "items")
+    nothing = np.equal(ranked, None) if is_text(ranked) else ranked == np.array(-1).astype(ranked.dtype)
+    row_of = look_up(table)
+    # items that are relevant to nobody have a number of their own
+    found = np.where(nothing, -1, np.minimum(row_of(ranked.ravel()).reshape(ranked.shape), table.size))
+    hits = find_hits(found[:, :k], rows, row_of(wanted), 0 if n_candidates is None else n_candidates, table.size)
+    return float(METRICS[metric](hits).mean())
+
+
+def _chained(relevant: Sequence[Any]) -> NDArray[Any]:
+    return read_ids(np.array(list(chain.from_iterable(relevant))), "item", "relevant")

@@ -1,0 +1,218 @@
+"""Parts of pairs to fit on and to judge by, for scikit-learn's cross-validation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.model_selection import BaseCrossValidator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_consistent_length, column_or_1d
+
+from schmp_estimators.core.door.inputs import read_chunk
+from schmp_estimators.mf.data.inputs import check_duplicates_kept, ratings_of_rows, read_pairs
+
+
+def as_pairs(X: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Return the ratings of a matrix as pairs, so that these can be split.
+
+    Parameters
+    ----------
+    X : matrix of shape (n_users, n_items)
+        As in `ModelParallelMF.fit`, in memory: stored entries of a sparse one, or what is not missing in a dense one.
+
+    Returns
+    -------
+    pairs : ndarray of shape (n_ratings, 2), int64
+        Numbers of rows and columns.
+    ratings : ndarray of shape (n_ratings,)
+
+    Examples
+    --------
+    >>> from scipy.sparse import csr_array
+    >>> from schmp_estimators.ranking import as_pairs
+    >>> pairs, ratings = as_pairs(csr_array([[0, 4], [5, 3]]))
+    >>> pairs.tolist(), ratings.tolist()
+    ([[0, 1], [1, 0], [1, 1]], [4, 5, 3])
+    """
+    rows = read_chunk(X, missing=True)
+    check_duplicates_kept(X, rows)
+    users, items, values = ratings_of_rows(rows)
+    return np.column_stack([users, items]).astype(np.int64), values
+
+
+class LeaveLastOut(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn has no types
+    """Judge by the last entries of each user, and fit on those before.
+
+    The times of the pairs are the `groups` of `split`; without them rows are in the order of time.
+
+    Parameters
+    ----------
+    n_last : int, default=1
+        Entries of each user to judge by.  Users without more than that are fitted only.
+    n_splits : int, default=1
+        Number of splits: in each further one the entries to judge by are those before, and later ones are left out.
+
+    Examples
+    --------
+    >>> from schmp_estimators.ranking import LeaveLastOut
+    >>> pairs = [["ada", "Emma"], ["bob", "Dune"], ["ada", "Dune"], ["bob", "Emma"]]
+    >>> [(fit.tolist(), last.tolist()) for fit, last in LeaveLastOut().split(pairs, groups=[3, 1, 2, 4])]
+    [([1, 2], [0, 3])]
+    """
+
+    def __init__(self, n_last: int = 1, n_splits: int = 1) -> None:
+        self.n_last, self.n_splits = _positive(n_last, "n_last"), _positive(n_splits, "n_splits")
+
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+        """Return the number of splits."""
+        return self.n_splits
+
+    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+        """Return an iterator over rows to fit on and rows to judge by.
+
+        Parameters
+        ----------
+        X : pairs of shape (n_ratings, 2)
+            Ids of a user and an item in each row.
+        y : object
+            Not used.
+        groups : array-like of shape (n_ratings,), default=None
+            Times, as numbers or dates.
+
+        Raises
+        ------
+        ValueError
+            If X holds no pairs, a time is missing, or no user has enough entries.
+        """
+        users, times = _users_of(X), _times_of(X, groups)
+        place, sizes = _places(users, times)
+        from_end = sizes[users] - 1 - place
+        for first in range(0, self.n_splits * self.n_last, self.n_last):
+            judged = (from_end >= first) & (from_end < first + self.n_last) & (sizes[users] > first + self.n_last)
+            yield _rows(from_end >= first + self.n_last * (sizes[users] > first + self.n_last), judged)
+
+
+class TimeSplit(BaseCrossValidator):  # type: ignore[misc]
+    """Judge by what happened last, and fit on what was before; entries of one moment stay together.
+
+    The times of the pairs are the `groups` of `split`; without them rows are in the order of time.
+
+    Parameters
+    ----------
+    n_splits : int, default=1
+        Number of splits: the last `test_size` of the entries, then the part before, and so on.
+    test_size : float, default=0.2
+        Share of the entries that a split judges by.
+
+    Examples
+    --------
+    >>> from schmp_estimators.ranking import TimeSplit
+    >>> pairs = [["ada", "Emma"], ["bob", "Dune"], ["ada", "Dune"], ["bob", "Emma"]]
+    >>> [(fit.tolist(), last.tolist()) for fit, last in TimeSplit(test_size=0.25).split(pairs, groups=[3, 1, 2, 4])]
+    [([0, 1, 2], [3])]
+    """
+
+    def __init__(self, n_splits: int = 1, test_size: float = 0.2) -> None:
+        self.n_splits, self.test_size = _positive(n_splits, "n_splits"), _share(test_size)
+
+    get_n_splits = LeaveLastOut.get_n_splits
+
+    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+        """Return an iterator over rows to fit on and rows to judge by, as `LeaveLastOut.split`."""
+        times = _times_of(X, groups)
+        ascending, size = np.sort(times), times.size
+        for number in range(self.n_splits):
+            starts = [round(size * (1 - self.test_size * n)) for n in (number + 1, number)]
+            if starts[0] <= 0:
+                raise ValueError(f"n_splits={self.n_splits} of test_size={self.test_size} leave nothing to fit on")
+            before = times < ascending[starts[0]]
+            judged = ~before if not number else ~before & (times < ascending[starts[1]])
+            yield _rows(before, judged)
+
+
+class UserShareSplit(BaseCrossValidator):  # type: ignore[misc]
+    """Judge by a random share of each user's entries, and fit on the others; at least one of each is fitted.
+
+    Parameters
+    ----------
+    n_splits : int, default=5
+        Number of splits, each of which draws anew.
+    test_size : float, default=0.2
+        Share of the entries of each user that a split judges by, in the mean over users.
+    random_state : int, RandomState instance or None, default=None
+        An int gives the same splits every time.
+
+    Examples
+    --------
+    >>> from schmp_estimators.ranking import UserShareSplit
+    >>> pairs = [[user, item] for user in range(3) for item in range(10)]
+    >>> [judged.size for _, judged in UserShareSplit(2, test_size=0.3, random_state=0).split(pairs)]
+    [9, 9]
+    """
+
+    def __init__(self, n_splits: int = 5, test_size: float = 0.2, random_state: Any = None) -> None:
+        self.n_splits, self.test_size, self.random_state = (
+            _positive(n_splits, "n_splits"),
+            _share(test_size),
+            random_state,
+        )
+
+    get_n_splits = LeaveLastOut.get_n_splits
+
+    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+        """Return an iterator over rows to fit on and rows to judge by, as `LeaveLastOut.split`, without times."""
+        users, random = _users_of(X), check_random_state(self.random_state)
+        for _ in range(self.n_splits):
+            place, sizes = _places(users, random.uniform(size=users.size))
+            n_judged = np.floor(self.test_size * sizes + random.uniform(size=sizes.size))
+            judged = place < np.minimum(n_judged, sizes - 1)[users]
+            yield _rows(~judged, judged)
+
+
+def _positive(number: Any, name: str) -> int:
+    if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1:
+        raise ValueError(f"{name}={number!r}; it is an integer of at least 1")
+    return int(number)
+
+
+def _share(share: Any) -> float:
+    if not 0 < share < 1:
+        raise ValueError(f"test_size={share!r}; it is a share of the entries, between 0 and 1")
+    return float(share)
+
+
+def _users_of(X: Any) -> NDArray[np.intp]:
+    """Return numbers of the users of pairs."""
+    return np.unique(read_pairs(X, "X")[0], return_inverse=True)[1]
+
+
+def _times_of(X: Any, times: Any) -> NDArray[Any]:
+    if times is None:
+        return np.arange(len(read_pairs(X, "X")[0]))
+    check_consistent_length(X, times)
+    found = column_or_1d(times)
+    is_missing = {"f": np.isnan, "M": np.isnat, "m": np.isnat}.get(found.dtype.kind)
+    if is_missing is not None and (missing := np.flatnonzero(is_missing(found))).size:
+        raise ValueError(
+            f"groups, the times of the pairs, holds {found[missing[0]]} in row {missing[0]}; drop these rows"
+        )
+    return found
+
+
+def _places(users: NDArray[np.intp], order: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the place of each entry among those of its user, in an order where equal ones keep theirs, and sizes."""
+    by_order = np.argsort(order, kind="stable")
+    by_user = by_order[np.argsort(users[by_order], kind="stable")]
+    sizes = np.bincount(users)
+    place = np.empty(users.size, np.intp)
+    place[by_user] = np.arange(users.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return place, sizes
+
+
+def _rows(fitted: NDArray[np.bool_], judged: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    if not (fitted.any() and judged.any()):
+        raise ValueError(f"of {fitted.size} pairs {fitted.sum()} are left to fit on, and {judged.sum()} to judge by")
+    return np.flatnonzero(fitted), np.flatnonzero(judged)
