@@ -362,7 +362,7 @@ class Nights:
 
 
 def nightly(arguments):
-    """Error, or NDCG@10 of clicks, and CPU seconds after seven nights: fit of the first day, `partial_fit`, fit anew."""
+    """Error, or NDCG@10 of clicks, and CPU seconds after seven nights: day one, `partial_fit`, fit anew."""
     rows = []
     for name, parameters in (("ratings", {}), ("clicks", {"unobserved_weight": 0.1})):
         data, fitted = Nights(bool(parameters)), mf(32, max_iter=20, **parameters | {"tol": 1e-4})

@@ -87,9 +87,7 @@ def find_targets(loss: Loss, samples: Samples, class_weight: Any, fit_intercept:
         responses = samples.y.reshape(len(samples.y), -1).T
         weights, unit = without_unit(samples.weights)
         shifted = fit_intercept and getattr(loss, "of_difference", False) and not is_quadratic(loss)
-        shifts = (
-            responses.mean(axis=-1) if shifted else 0.0
-        )  # rounding grows with the intercept
+        shifts = responses.mean(axis=-1) if shifted else 0.0  # rounding grows with the intercept
         jobs: list[Any] = [Target(k) if k else None for k in range(len(responses))]
         return Targets(responses - np.reshape(shifts, (-1, 1)), weights, jobs, unit, shifts=shifts)
     classes, codes = find_classes(samples.y)

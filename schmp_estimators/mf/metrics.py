@@ -231,7 +231,7 @@ def _mean(metric: str, items: ArrayLike, relevant: Relevant, k: int, n_candidate
     table = distinct(wanted)
     ranked = ranked.astype(object) if ranked.dtype.kind in "US" else ranked
     check_alike(table, ranked, "item", "items")
-    nothing = np.equal(ranked, None) if is_text(ranked) else ranked == np.array(-1).astype(ranked.dtype)
+    nothing = ranked == np.array(None, object) if is_text(ranked) else ranked == np.array(-1).astype(ranked.dtype)
     row_of = look_up(table)
     # items that are relevant to nobody have a number of their own
     found = np.where(nothing, -1, np.minimum(row_of(ranked.ravel()).reshape(ranked.shape), table.size))

@@ -43,7 +43,7 @@ def as_pairs(X: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
     return np.column_stack([users, items]).astype(np.int64), values
 
 
-class LeaveLastOut(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn has no types
+class LeaveLastOut(BaseCrossValidator):  # scikit-learn has no types
     """Judge by the last entries of each user, and fit on those before.
 
     The times of the pairs are the `groups` of `split`; without them rows are in the order of time.
@@ -95,7 +95,7 @@ class LeaveLastOut(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn ha
             yield _rows(from_end >= first + self.n_last * (sizes[users] > first + self.n_last), judged)
 
 
-class TimeSplit(BaseCrossValidator):  # type: ignore[misc]
+class TimeSplit(BaseCrossValidator):
     """Judge by what happened last, and fit on what was before; entries of one moment stay together.
 
     The times of the pairs are the `groups` of `split`; without them rows are in the order of time.
@@ -133,7 +133,7 @@ class TimeSplit(BaseCrossValidator):  # type: ignore[misc]
             yield _rows(before, judged)
 
 
-class UserShareSplit(BaseCrossValidator):  # type: ignore[misc]
+class UserShareSplit(BaseCrossValidator):
     """Judge by a random share of each user's entries, and fit on the others; at least one of each is fitted.
 
     Parameters
