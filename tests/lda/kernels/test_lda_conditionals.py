@@ -45,7 +45,7 @@ def test_frozen(begun):
     counts = freeze(frozen.frozen_of(rows, ALPHA, TOTAL + own, BETA, BETA_SUM))
     seats = frozen.make_seats(np.diff(shard.doc_ptr), 4, topics.dtype)
     given = 0, N, shard.doc_ptr, shard.place, shard.first_token, freeze(word), topics, counts
-    frozen.sample_documents(*given, stream_key(2, own.argmax()), seats, totals, None)
+    frozen.sample_documents(*given, stream_key(2, int(own.argmax())), seats, totals, None)
     np.testing.assert_array_equal(totals, np.bincount(topics, minlength=4))
     assert_law_of_first_tokens(topics[shard.place].reshape(N, -1))
 
@@ -57,7 +57,7 @@ def test_saber(begun):
     saber.list_documents(0, N, shard.doc_ptr, shard.place, freeze(topics), *lists, *scratch, totals)
     heads = (IN_WORD + own)[None].astype(np.int32)
     block = WordBlock(heads, np.zeros(1, np.int64), np.zeros(0, np.int16), no_rows(1))
-    smooth, key = saber.smoothing(TOTAL, BETA_SUM, ALPHA, BETA), stream_key(3, own.argmax())
+    smooth, key = saber.smoothing(TOTAL, BETA_SUM, ALPHA, BETA), stream_key(3, int(own.argmax()))
     of_words = shard.word_ptr, shard.word_total, shard.word_first, shard.word_rank
     listed = freeze(saber.DocumentLists(document, *lists))
     given = 0, 1, 0, of_words, freeze(block), topics, listed, freeze(smooth), key
