@@ -16,13 +16,11 @@ from sklearn.utils.validation import check_is_fitted
 from schmp_estimators.core.door.inputs import is_dask, map_rows, refuse_container, validate_in_memory
 from schmp_estimators.core.lanes import pad_rows
 from schmp_estimators.core.later import Later
-from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data.ids import Known, is_text, number
 from schmp_estimators.mf.data.inputs import (
     PairRatings,
     are_pairs,
-    clicks_of,
     hold_floats,
     pair_columns,
     read_pairs,
@@ -34,8 +32,9 @@ from schmp_estimators.mf.data.inputs import (
 from schmp_estimators.mf.data.ratings import HoldOut, draw_hold_out, held_out_mask, settle_hold_out
 from schmp_estimators.mf.data.rows import check_pair_columns, map_chunks
 from schmp_estimators.mf.data.seen import DuplicateRatingError
+from schmp_estimators.mf.folding import Items, features_of, find_vectors, predict_rows, solve, without_bias
 from schmp_estimators.mf.kernels.ccd import UserRatings
-from schmp_estimators.mf.kernels.foldin import fold_in, predict_pairs
+from schmp_estimators.mf.kernels.foldin import predict_pairs
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 from schmp_estimators.mf.metrics import Hits, RankingScorer, find_hits
 from schmp_estimators.mf.programs.factors import Factors, Side
@@ -48,25 +47,6 @@ _HELD_BACK = 0.1
 _FEWEST_JUDGED = 100
 #: Which of them follows from this, the row and the item: the same for every call.
 _KEY = np.uint64(0)
-
-
-class _Items(NamedTuple):
-    """What it takes to fold in a user, for ratings that are standardised."""
-
-    features: NDArray[np.float64]
-    bias: NDArray[np.float64]
-    mean: float
-    unit: float
-    alpha: float
-    per_rating: bool
-    positive: bool
-    fit_bias: bool
-    #: Weight of the pairs without a rating.
-    unobserved: float
-    #: (n_features, n_features) products of the features times that weight.
-    gram: NDArray[np.float64]
-    limits: tuple[float, float]
-    confidence: Any
 
 
 class _Pairs(NamedTuple):
@@ -122,6 +102,10 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         refuse_container(self, X)
         if is_dask(X) and (y is not None or sample_weight is not None):
             raise ValueError("transform takes y and sample_weight with X in memory only; call X.compute() first")
+        if sample_weight is not None and cast(Any, self).confidence is not None:
+            raise ValueError(
+                "confidence makes confidences of clicks from their values; give no sample_weight beside it"
+            )
         if are_pairs(X, y):
             return self._fold_in_pairs(X, y, sample_weight)
         rank = self.components_.shape[0]
@@ -133,9 +117,9 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         if y is not None:
             warn_unused(y, len(X) if isinstance(X, list) else X.shape[0])
         if sample_weight is None:
-            return map_rows(_vectors, X, owner, items, n_outputs=rank, dtype=np.float64, name="mf-fold-in")
+            return map_rows(find_vectors, X, owner, items, n_outputs=rank, dtype=np.float64, name="mf-fold-in")
         rows = validate_in_memory(X, owner, reset=False, ensure_all_finite=False)
-        return _without_bias(_solve(user_ratings(rows, weights_of(X, rows, sample_weight)), items), items)
+        return without_bias(solve(user_ratings(rows, weights_of(X, rows, sample_weight)), items), items)
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
         """Fit, then return the vectors of the same users: the same as ``fit(X, y).transform(X)``.
@@ -187,7 +171,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
                 f"of the {n_items} items. Of a table with ratings pass the first two: predict(df[['user', 'item']])."
             )
         return map_rows(
-            _predict_rows, X, owner, self._items(), n_outputs=n_items, dtype=np.float64, name="mf-predict-rows"
+            predict_rows, X, owner, self._items(), n_outputs=n_items, dtype=np.float64, name="mf-predict-rows"
         )
 
     def score(self, X: Any, y: Any = None) -> float:
@@ -225,7 +209,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             return float(r2_score(ratings.values, _predict_ids(ratings[:2], self._pair_model())))
         told, judged = self._divided(X, y)
         items = self._items()
-        predicted = np.einsum("nk,nk->n", _solve(told, items)[judged.users], items.features[judged.items])
+        predicted = np.einsum("nk,nk->n", solve(told, items)[judged.users], items.features[judged.items])
         predicted = np.clip(items.mean + (predicted + items.bias[judged.items]) * items.unit, *items.limits)
         return float(r2_score(judged.values, predicted))
 
@@ -241,7 +225,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         else:
             told, judged = self._divided(X, y)
             (rows, wanted, values), lists = judged, told[:2]
-            vectors = _solve(told, self._items())[:, : self.components_.shape[0]].astype(np.float32)
+            vectors = solve(told, self._items())[:, : self.components_.shape[0]].astype(np.float32)
         right = values > threshold
         if not right.any():
             raise ValueError(f"no rating that is judged is above {threshold:g}: there is nothing to recommend")
@@ -316,7 +300,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             raise DuplicateRatingError(who[rows_of[again[0]]], self.item_ids_[columns_of[again[0]]])
         indptr = np.searchsorted(rows_of, np.arange(who.size + 1))
         ratings = UserRatings(indptr, columns_of.astype(np.int32), values[known][order])
-        return _without_bias(_solve(ratings, model), model)[rows]
+        return without_bias(solve(ratings, model), model)[rows]
 
     def _for_matrices(self, X: Any) -> Any:
         """Return this estimator as it would be if it had been fitted on a matrix like X of the same users and items."""
@@ -337,22 +321,22 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         looked_up = (self._looked_up("user"), self._looked_up("item")) if is_here else (None, None)
         return _Pairs(Known(self.user_ids_, self.item_ids_), looked_up, sides, self.global_mean_, self._limits())
 
-    def _items(self) -> _Items:
+    def _items(self) -> Items:
         parameters: Any = self
         unit = float(self.rating_scale_)
         fit_bias = bool(parameters.fit_bias) and not self._unobserved
-        features, gram = self._once(f"features, {fit_bias}", partial(_features, unit, fit_bias), self.components_)
+        features, gram = self._once(f"features, {fit_bias}", partial(features_of, unit, fit_bias), self.components_)
         per_rating = parameters.penalty == "per_rating"
         flags = per_rating, bool(parameters.positive), fit_bias
         bias = self.item_bias_.astype(np.float64) / unit
         weight, limits = self._unobserved, self._limits()
         alpha = self.alpha_ if parameters.alpha == "auto" else float(parameters.alpha)
         numbers = self.global_mean_, unit, alpha
-        return _Items(features, bias, *numbers, *flags, weight, weight * gram, limits, parameters.confidence)
+        return Items(features, bias, *numbers, *flags, weight, weight * gram, limits, parameters.confidence)
 
     def _folded(self, rows: Any) -> tuple[UserRatings, NDArray[np.float32], NDArray[np.float64]]:
         told, items = user_ratings(rows), self._items()
-        solved, rank = _solve(told, items), self.components_.shape[0]
+        solved, rank = solve(told, items), self.components_.shape[0]
         level = np.full(len(solved), items.mean)
         if items.fit_bias:
             level += solved[:, rank] * items.unit
@@ -362,17 +346,6 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         """Return between which numbers predictions lie."""
         parameters: Any = self
         return self.rating_range_ if parameters.clip else (-np.inf, np.inf)
-
-
-def _features(
-    unit: float, fit_bias: bool, components: NDArray[np.float32]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return what items are for standardised ratings, ones for the users' biases behind them, and all products."""
-    features = np.ascontiguousarray(components.T, np.float64) / np.sqrt(unit)
-    if fit_bias:
-        features = np.hstack([features, np.ones((len(features), 1))])
-    with one_blas_thread():
-        return freeze((features, features.T @ features))
 
 
 def _divided(ratings: UserRatings) -> tuple[UserRatings, RatingBlock]:
@@ -410,21 +383,6 @@ def _predict_ids(pairs: Any, model: _Pairs) -> NDArray[np.float64]:
     return np.clip(out, *model.limits, out=out)
 
 
-def _predict_rows(rows: Any, items: _Items) -> NDArray[np.float64]:
-    if sparse.issparse(rows):
-        raise ValueError("predict takes pairs of ids or a dense matrix, not a sparse one; use transform(X)")
-    return np.clip(items.mean + (items.bias + _fold_in(rows, items) @ items.features.T) * items.unit, *items.limits)
-
-
-def _vectors(rows: Any, items: _Items) -> NDArray[np.float64]:
-    return _without_bias(_fold_in(rows, items), items)
-
-
-def _without_bias(solved: NDArray[np.float64], items: _Items) -> NDArray[np.float64]:
-    """Return solutions as vectors of users, in the units of ratings."""
-    return np.ascontiguousarray(solved[:, : items.features.shape[1] - items.fit_bias]) * np.sqrt(items.unit)
-
-
 def _known_vectors(pairs: Any, model: tuple[NDArray[Any], NDArray[np.float32]]) -> NDArray[np.float64]:
     """Return the vectors of the users of pairs, zeros for those who are not known."""
     (ids, factors), (users, _) = model, read_pairs(pairs)
@@ -433,27 +391,3 @@ def _known_vectors(pairs: Any, model: tuple[NDArray[Any], NDArray[np.float32]]) 
     vectors = np.zeros((rows.size, factors.shape[1]))
     vectors[known] = factors[rows[known]]
     return vectors
-
-
-def _fold_in(rows: Any, items: _Items) -> NDArray[np.float64]:
-    """Return (n, n_features) the solution for each row, for standardised ratings."""
-    return _solve(user_ratings(rows), items)
-
-
-def _solve(ratings: UserRatings, items: _Items) -> NDArray[np.float64]:
-    values, weights, counts = ratings.values.real, np.ones(ratings.values.size), np.diff(ratings.indptr)
-    if items.confidence is not None:
-        values, weights = clicks_of(values, items.confidence)
-    sizes: Any = counts
-    if np.iscomplexobj(ratings.values):
-        weights = ratings.values.imag
-        if not items.unobserved:
-            sizes = np.bincount(np.repeat(np.arange(counts.size), counts), weights, counts.size)
-    left = ((values - items.mean) / items.unit - items.bias[ratings.items]) * weights
-    features = items.features
-    out = np.zeros((counts.size, features.shape[1]))
-    penalties = items.alpha * (sizes if items.per_rating else np.ones(counts.size))
-    own = UserRatings(ratings.indptr, ratings.items, left)
-    shared = freeze((own, weights - items.unobserved, features, penalties, items.gram))
-    fold_in(*shared, features.shape[1] - items.fit_bias, items.positive, out)
-    return out

@@ -9,7 +9,6 @@ import pytest
 import scipy.sparse as sp
 from estimator_contract import EstimatorContract
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 
@@ -399,14 +398,6 @@ def test_partial_fit_refuses_another_rank(ratings):
     fitted = model().fit(ratings[2])
     with pytest.raises(ValueError, match="n_components=7, but the earlier fit had 4"):
         fitted.set_params(n_components=7).partial_fit(ratings[2])
-
-
-def test_grid_search_splits_pairs(ratings):
-    search = GridSearchCV(model(max_iter=30), {"alpha": [0.1, 1e4]}, cv=KFold(3, shuffle=True, random_state=0)).fit(
-        ratings[0], ratings[1]
-    )
-    assert search.best_params_ == {"alpha": 0.1}
-    assert search.predict(ratings[0]).shape == ratings[1].shape
 
 
 def test_pipeline_and_pickle(ratings):

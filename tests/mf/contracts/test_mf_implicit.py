@@ -220,19 +220,7 @@ def test_unknown_users_get_what_is_liked_by_all():
     np.testing.assert_array_equal(fitted.predict([[999, 3], [3, 999]]), 0.0)
 
 
-def test_score_ranks_and_grid_search_splits_clicks():
-    half = generator.random(len(PAIRS)) < 0.7
-    fitted = model(max_iter=10, n_items=N_ITEMS).fit(PAIRS[half], ONES[half])
-    gains, ndcg = 1 / np.log2(np.arange(2, 12)), []
-    for user in np.unique(PAIRS[~half, 0]):
-        wanted = PAIRS[~half][PAIRS[~half, 0] == user, 1]
-        found = fitted.recommend([user])[0][0]
-        ndcg.append(gains[np.isin(found, wanted)].sum() / gains[: len(wanted)].sum())
-    assert fitted.score(PAIRS[~half], ONES[~half]) == pytest.approx(np.mean(ndcg))
-    assert fitted.score(*map(da.from_array, (PAIRS[~half], ONES[~half]))) == pytest.approx(np.mean(ndcg))
-    assert 0.5 < model(max_iter=10).fit(MATRIX).score(MATRIX) <= 1
-    with pytest.raises(ValueError, match="nothing to recommend"):
-        fitted.score(PAIRS, 0 * ONES)
+def test_searches_hand_confidences_on():
     search = GridSearchCV(model(), {"alpha": [0.1, 1e4]}, cv=KFold(2, shuffle=True, random_state=0))
     with pytest.warns(UserWarning, match="score does not support sample_weight"):
         search.fit(PAIRS, ONES, sample_weight=CONFIDENCES + 1)
@@ -322,6 +310,25 @@ def test_weights_are_the_same_for_any_chunks_and_hold_out(place):
         np.average(ratings, weights=weights), rel=0.1
     )  # held-out ones are not in it
     assert [one["validation_rmse"] for one in fitted.history_] == [one["validation_rmse"] for one in expected.history_]
+
+
+def test_equal_weights_say_nothing():
+    """All are multiplied by a power of two, so that no bit changes but in the objective."""
+    given = {"unobserved_weight": 0.0, "early_stopping": True, "max_iter": 6, "alpha": 0.1}
+    ratings = TARGETS + np.random.default_rng(0).normal(size=len(PAIRS))
+    plain, weighted = model(**given).fit(PAIRS, ratings), model(**given).fit(PAIRS, ratings, sample_weight=4 * ONES)
+    same_bits(weighted, plain)
+    for one, other in zip(weighted.history_, plain.history_, strict=True):
+        for name in ("train_rmse", "validation_rmse", "running_rmse"):
+            assert one[name] == pytest.approx(other[name], rel=1e-12)
+        assert one["objective"] == pytest.approx(4 * other["objective"], rel=1e-12)
+    for part in (plain, weighted):
+        part.set_params(early_stopping=False)
+    more = PAIRS[:40] + np.array([N_USERS, 0])
+    same_bits(
+        weighted.set_params(n_users=None).partial_fit(more, ratings[:40], sample_weight=4 * ONES[:40]),
+        plain.set_params(n_users=None).partial_fit(more, ratings[:40]),
+    )
 
 
 @pytest.mark.parametrize("u", [0.0, 0.2])

@@ -64,7 +64,7 @@ def test_ratings(here):
     names["new_users"] = scipy.sparse.csr_array(([5.0, 1.0, 2.0], ([0, 1, 1], [3, 4, 7])), shape=(2, 400))
     rng = np.random.default_rng(0)
     names["matrix"] = scipy.sparse.csr_array(rng.integers(1, 6, (60, 50)) * (rng.random((60, 50)) < 0.4))
-    assert run("mf", names) == 10
+    assert run("mf", names) == 11
     assert names["items"].tolist()[0][-8:] == [-1] * 8  # of three in stock
     assert set(names["items"].ravel()) == {3, 4, 5, -1}
     assert names["others"].shape == (1, 5)

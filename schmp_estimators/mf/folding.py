@@ -1,0 +1,83 @@
+"""Folding in: vectors of users from their ratings, with the items as they are."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from schmp_estimators.core.places.threads import one_blas_thread
+from schmp_estimators.core.values import freeze
+from schmp_estimators.mf.data.inputs import clicks_of, user_ratings
+from schmp_estimators.mf.kernels.ccd import UserRatings
+from schmp_estimators.mf.kernels.foldin import fold_in
+
+
+class Items(NamedTuple):
+    """What it takes to fold in a user, for ratings that are standardised."""
+
+    features: NDArray[np.float64]
+    bias: NDArray[np.float64]
+    mean: float
+    unit: float
+    alpha: float
+    per_rating: bool
+    positive: bool
+    fit_bias: bool
+    #: Weight of the pairs without a rating.
+    unobserved: float
+    #: (n_features, n_features) products of the features times that weight.
+    gram: NDArray[np.float64]
+    limits: tuple[float, float]
+    confidence: Any
+
+
+def features_of(
+    unit: float, fit_bias: bool, components: NDArray[np.float32]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return what items are for standardised ratings, ones for the users' biases behind them, and all products."""
+    features = np.ascontiguousarray(components.T, np.float64) / np.sqrt(unit)
+    if fit_bias:
+        features = np.hstack([features, np.ones((len(features), 1))])
+    with one_blas_thread():
+        return freeze((features, features.T @ features))
+
+
+def predict_rows(rows: Any, items: Items) -> NDArray[np.float64]:
+    """Return the predictions of all entries of a dense matrix."""
+    if sparse.issparse(rows):
+        raise ValueError("predict takes pairs of ids or a dense matrix, not a sparse one; use transform(X)")
+    solved = solve(user_ratings(rows), items)
+    return np.clip(items.mean + (items.bias + solved @ items.features.T) * items.unit, *items.limits)
+
+
+def find_vectors(rows: Any, items: Items) -> NDArray[np.float64]:
+    """Return the vectors of the users of a matrix."""
+    return without_bias(solve(user_ratings(rows), items), items)
+
+
+def without_bias(solved: NDArray[np.float64], items: Items) -> NDArray[np.float64]:
+    """Return solutions as vectors of users, in the units of ratings."""
+    return np.ascontiguousarray(solved[:, : items.features.shape[1] - items.fit_bias]) * np.sqrt(items.unit)
+
+
+def solve(ratings: UserRatings, items: Items) -> NDArray[np.float64]:
+    """Return (n_users, n_features) the solution for each user, for standardised ratings."""
+    values, weights, counts = ratings.values.real, np.ones(ratings.values.size), np.diff(ratings.indptr)
+    if items.confidence is not None:
+        values, weights = clicks_of(values, items.confidence)
+    sizes: Any = counts
+    if np.iscomplexobj(ratings.values):
+        weights = ratings.values.imag
+        if not items.unobserved:
+            sizes = np.bincount(np.repeat(np.arange(counts.size), counts), weights, counts.size)
+    left = ((values - items.mean) / items.unit - items.bias[ratings.items]) * weights
+    features = items.features
+    out = np.zeros((counts.size, features.shape[1]))
+    penalties = items.alpha * (sizes if items.per_rating else np.ones(counts.size))
+    own = UserRatings(ratings.indptr, ratings.items, left)
+    shared = freeze((own, weights - items.unobserved, features, penalties, items.gram))
+    fold_in(*shared, features.shape[1] - items.fit_bias, items.positive, out)
+    return out
