@@ -70,7 +70,7 @@ def layers():
         ("engine", "ranks, sweeps, rounds"),
         ("schedules", "who meets whom"),
         ("places", "this process, or Dask"),
-        ("door", "types of input"),
+        ("inputs", "types of input"),
     ]
     left, width, gap, row = 20, 268, 18, 42
     body = []

@@ -1,4 +1,4 @@
-"""Word counts in many forms: the inputs of the tests of the data door."""
+"""Word counts in many forms: the inputs of the tests of inputs."""
 
 import dask
 import dask.array as da

@@ -13,7 +13,7 @@ from schmp_estimators.lda.data.tokens import Plan, make_layout, make_shard, shar
 from schmp_estimators.lda.data.topic_rows import order_rows, rows_of_lists
 from schmp_estimators.lda.kernels.draw import padded
 from schmp_estimators.lda.kernels.foldin import fold_in, make_scratch, rows_of_words, topic_model
-from schmp_estimators.lda.kernels.frozen import frozen_of, make_seats, sample_documents, take_rows
+from schmp_estimators.lda.kernels.frozen import frozen_of, make_slots, sample_documents, take_rows
 from schmp_estimators.lda.kernels.warp import pieces_of, sample_words
 from schmp_estimators.lda.kernels.warp_documents import start_documents
 from schmp_estimators.lda.samplers.alias import AliasLDA
@@ -166,9 +166,9 @@ class FrozenDocuments(OneKernel):
         row, inverse = np.zeros(N_TOPICS, np.int32), 1.0 / (totals + beta_sum)
         take_rows(0, len(words), freeze(words), whole, inverse, BETA, row, rows, None)
         frozen = freeze(frozen_of(rows, np.full(N_TOPICS, ALPHA), totals, BETA, beta_sum))
-        seats = make_seats(np.diff(shard.doc_ptr), N_TOPICS, topic.dtype)
+        slots = make_slots(np.diff(shard.doc_ptr), N_TOPICS, topic.dtype)
         given = 0, N_DOCS, shard.doc_ptr, shard.place, shard.first_token, freeze(word), own(topic), frozen
-        return (*given, KEY, seats, np.zeros(N_TOPICS, np.int64), None)
+        return (*given, KEY, slots, np.zeros(N_TOPICS, np.int64), None)
 
 
 @cache

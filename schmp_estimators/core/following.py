@@ -19,7 +19,7 @@ from sklearn.utils import check_random_state
 
 from schmp_estimators.core.io.files import located
 from schmp_estimators.core.places.place import Place
-from schmp_estimators.core.voice import FitBar, Voice
+from schmp_estimators.core.progress import FitBar, Progress
 
 logger = logging.getLogger(__name__)
 
@@ -238,7 +238,7 @@ class SweepingEstimator(FollowedEstimator):
         context.call_on_fit_task_begin(**data)
         records, seconds = iter(run), self.history_[-1]["seconds"] if self.history_ else seconds
         self._snapshot = snapshot = without_itself(snapshot)
-        voice = Voice(self, place, step="sweep", every=LINE_EVERY, total=self.max_iter)
+        progress = Progress(self, place, step="sweep", every=LINE_EVERY, total=self.max_iter)
         # A checkpoint may be that of a fit which `tol` had ended.
         last = first if self.history_ and self._has_converged() else self.max_iter
         for done in range(first + 1, last + 1):
@@ -252,10 +252,10 @@ class SweepingEstimator(FollowedEstimator):
             self.n_iter_ = done
             yield done
             stop = task.call_on_fit_task_end(**data, reconstruction_attributes=snapshot)
-            voice.record()
+            progress.record()
             if stop or self._has_converged():
                 break
-        voice.end()
+        progress.end()
         context.call_on_fit_task_end(**data, reconstruction_attributes=snapshot)
 
     def _may_ask(self, sweep: int, kept: bool) -> bool:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions, validate_parameter_constraints
 from sklearn.utils.validation import check_is_fitted
 
-from schmp_estimators.core.door.inputs import is_dask
-from schmp_estimators.core.door.rows import open_tasks
+from schmp_estimators.core.inputs.rows import open_tasks
+from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.reduction import tree_sum

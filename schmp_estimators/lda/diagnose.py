@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from sklearn.utils._param_validation import HasMethods, Interval
 from sklearn.utils.validation import check_is_fitted
 
-from schmp_estimators.core.door.inputs import as_chunks, is_dask
 from schmp_estimators.core.following import make_seed
+from schmp_estimators.core.inputs.validation import as_chunks, is_dask
 from schmp_estimators.core.io.files import replace_file
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.place import Place, n_threads

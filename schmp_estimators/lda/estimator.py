@@ -12,9 +12,9 @@ from sklearn.base import BaseEstimator, _fit_context
 from sklearn.callback import with_callbacks
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
-from schmp_estimators.core.door.inputs import is_dask
-from schmp_estimators.core.door.masks import unmask
 from schmp_estimators.core.following import SweepingEstimator, make_seed, undone_on_error
+from schmp_estimators.core.inputs.masks import unmask
+from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.places.place import begun_anew, choose_place
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.lda.data.corpus import open_corpus

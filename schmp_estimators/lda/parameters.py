@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from schmp_estimators.core.door.masks import unmask
+from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.lda.programs.learning import mean_alpha, memory_of_counts
 from schmp_estimators.lda.samplers import check_steps
 from schmp_estimators.lda.use import dense_limit

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.door.files import marked, memory_of_workers
-from schmp_estimators.core.door.rows import RowsAgain
 from schmp_estimators.core.errors import CheckpointMismatchError, SpillWarning
+from schmp_estimators.core.inputs.files import marked, memory_of_workers
+from schmp_estimators.core.inputs.rows import RowsAgain
 from schmp_estimators.core.io.files import INPUT, local_folder, named_folder, temporary_directory
 from schmp_estimators.core.io.slices import Slices, memory_left
 from schmp_estimators.core.places.place import Place

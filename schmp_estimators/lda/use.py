@@ -16,7 +16,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.utils.validation import check_is_fitted
 
-from schmp_estimators.core.door.inputs import is_dask, map_rows, refuse_container
+from schmp_estimators.core.inputs.validation import is_dask, map_rows, refuse_container
 from schmp_estimators.core.later import setting
 from schmp_estimators.core.places.place import Place, begun_anew, choose_place, n_threads
 from schmp_estimators.core.places.threads import in_threads

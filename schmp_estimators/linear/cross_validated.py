@@ -22,9 +22,9 @@ from sklearn.utils.metadata_routing import (
 )
 from sklearn.utils.parallel import Parallel, delayed
 
-from schmp_estimators.core.door.inputs import is_dask
-from schmp_estimators.core.door.masks import unmask
 from schmp_estimators.core.following import FollowedEstimator, undone_on_error
+from schmp_estimators.core.inputs.masks import unmask
+from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.places.place import Place, begun_anew, choose_place
 from schmp_estimators.linear.grids import Alphas, Floats, Grid, best_of, ratios_of, within_one_standard_error
 from schmp_estimators.linear.losses.base import Loss

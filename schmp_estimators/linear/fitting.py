@@ -14,13 +14,13 @@ from sklearn.callback import with_callbacks
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from schmp_estimators.core.door.inputs import is_dask
-from schmp_estimators.core.door.masks import unmask
 from schmp_estimators.core.engine.dynamic import PlaceOfRounds, run_coroutine
 from schmp_estimators.core.following import FollowedEstimator, undone_on_error, without_itself
+from schmp_estimators.core.inputs.masks import unmask
+from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.places.place import Place, begun_anew, choose_place
 from schmp_estimators.core.places.threads import one_blas_thread
-from schmp_estimators.core.voice import FitBar, Voice
+from schmp_estimators.core.progress import FitBar, Progress
 from schmp_estimators.linear.checkpoint import Checkpointing, check_checkpoint
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.opening import Problem, open_problem
@@ -41,7 +41,7 @@ class Followed:
 
     def __init__(self, estimator: Any, context: Any, data: dict[str, Any], place: Place, rounds: PlaceOfRounds) -> None:
         self.estimator, self.context, self.data = estimator, context, data
-        self.voice = Voice(estimator, place, step="step", every=1)
+        self.progress = Progress(estimator, place, step="step", every=1)
         self._rounds, self.collect = rounds, rounds.collect
         self._step: Any = None
         #: whether a callback has ended the fit
@@ -65,7 +65,7 @@ class Followed:
         step, self._step = self._step, None
         if step.call_on_fit_task_end(**self.data, reconstruction_attributes=self.estimator._snapshot):
             self.stopped = True
-        self.voice.record()
+        self.progress.record()
         return self.stopped
 
 
@@ -192,7 +192,7 @@ class SparseModel(FollowedEstimator, LinearModel):
             followed = Followed(self, context, {"estimator": self, "X": X, "y": y}, place, rounds)
             context.call_on_fit_task_begin(**followed.data)
             yield followed
-            followed.voice.end()
+            followed.progress.end()
             context.call_on_fit_task_end(**followed.data, reconstruction_attributes=self._snapshot)
 
     def _starts(self, targets: Targets, n_columns: int, loss: Loss) -> list[tuple[np.ndarray, Any]]:

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import ClassifierTags, RegressorTags, Tags
 
-from schmp_estimators.core.door.masks import unmask
+from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.linear.cross_validated import CrossValidated
 from schmp_estimators.linear.fitting import SparseModel
 from schmp_estimators.linear.grids import Alphas

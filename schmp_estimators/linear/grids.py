@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.door.masks import unmask
+from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.linear.penalties.choose import STRONGEST, WEAKEST
 
 Floats = NDArray[np.float64]

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.metrics import get_scorer, make_scorer
 from sklearn.utils.validation import _check_method_params
 
-from schmp_estimators.core.door.inputs import is_dask
+from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.linear.cross_validated import CrossValidated, brief
 from schmp_estimators.linear.fitting import SparseModel
 from schmp_estimators.linear.grids import Floats, Grid, Weights, positive_values

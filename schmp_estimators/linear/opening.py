@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.door.inputs import is_dask
-from schmp_estimators.core.door.rows import Rows
-from schmp_estimators.core.door.rows import open_rows as open_parts
 from schmp_estimators.core.engine.dynamic import Coroutine, PlaceOfRounds, apply_job, run_coroutine
 from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds
+from schmp_estimators.core.inputs.rows import Rows
+from schmp_estimators.core.inputs.rows import open_rows as open_parts
+from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.reduction import tree_merge

@@ -16,7 +16,7 @@ from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from schmp_estimators.core.door.inputs import is_dask, map_rows, validate_in_memory
+from schmp_estimators.core.inputs.validation import is_dask, map_rows, validate_in_memory
 from schmp_estimators.linear.programs.input import is_sparse
 from schmp_estimators.linear.samples import check_finite, check_responses, here
 

@@ -1,4 +1,4 @@
-"""The door for regression: samples, their responses and their weights.
+"""Inputs of regression: samples, their responses and their weights.
 
 X may stay on Dask.  Responses and weights come here, 8 bytes for a sample: they are checked, and turned into classes,
 by the same code for any kind of input.
@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils.validation import _check_sample_weight, assert_all_finite, check_X_y, validate_data
 
-from schmp_estimators.core.door.inputs import check_features, is_dask, name_input, refuse_dates
-from schmp_estimators.core.door.masks import unmask
-from schmp_estimators.core.door.sparse_arrays import check_sparse
+from schmp_estimators.core.inputs.masks import unmask
+from schmp_estimators.core.inputs.sparse_arrays import check_sparse
+from schmp_estimators.core.inputs.validation import check_features, is_dask, name_input, refuse_dates
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.place import Place
 

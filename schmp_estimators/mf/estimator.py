@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, _fit_context
 from sklearn.callback import with_callbacks
 
-from schmp_estimators.core.door.inputs import is_dask
 from schmp_estimators.core.following import Ending, SweepingEstimator, make_seed, undone_on_error
+from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.places.place import begun_anew, choose_place
 from schmp_estimators.mf.data.ids import Known
 from schmp_estimators.mf.data.rows import open_ratings

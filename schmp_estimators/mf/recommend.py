@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
-from schmp_estimators.core.door.inputs import validate_in_memory
+from schmp_estimators.core.inputs.validation import validate_in_memory
 from schmp_estimators.core.lanes import pad_rows
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data.ids import is_text, look_up, number, read_ids

@@ -11,7 +11,7 @@ from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
-from schmp_estimators.core.door.inputs import read_chunk
+from schmp_estimators.core.inputs.validation import read_chunk
 from schmp_estimators.mf.data.inputs import check_duplicates_kept, ratings_of_rows, read_pairs
 
 

@@ -13,7 +13,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
-from schmp_estimators.core.door.inputs import is_dask, map_rows, refuse_container, validate_in_memory
+from schmp_estimators.core.inputs.validation import is_dask, map_rows, refuse_container, validate_in_memory
 from schmp_estimators.core.lanes import pad_rows
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.values import freeze

@@ -9,7 +9,7 @@ from html import escape
 from dask.utils import format_time
 
 from schmp_estimators.core.dashboard.fits import Fit
-from schmp_estimators.core.voice import in_units
+from schmp_estimators.core.progress import in_units
 
 #: Of fits and of what workers do, in the order of their coming.
 COLOURS = ("#2f7ea6", "#e08e45", "#6a9a4b", "#a05195", "#8c6d31", "#3d9d9b", "#c9748f", "#5a6f9c")

@@ -36,7 +36,7 @@ SNAPSHOT_EVERY, SNAPSHOT_SHARE = 5.0, 50.0
 _Asked = tuple[Checkpoint, int, Callable[[Saved], Any]]
 
 
-class _Owed(NamedTuple):
+class _Pending(NamedTuple):
     """A state on its way to the client while the next sweeps run."""
 
     sweep: int
@@ -111,7 +111,7 @@ class GroupRun:
         self._current = first - 1
         #: The last snapshot, the sweep after which it was taken, and when the next one is due.
         self._saved, self._cut, self._due = saved, first - 1, monotonic() + SNAPSHOT_EVERY
-        self._owed: _Owed | None = None
+        self._pending: _Pending | None = None
         self._kept: Checkpoint | None = None
         #: Whether the last snapshot has come since somebody looked who has come to the cluster.
         self._has_news = False
@@ -157,11 +157,11 @@ class GroupRun:
             return self._saved
 
         def action() -> Saved:
-            owed = self._send_saved()
+            pending = self._send_saved()
             try:
-                return self._collected(owed)
+                return self._collected(pending)
             finally:
-                self._place.release(owed.saved)
+                self._place.release(pending.saved)
 
         return self._at_current(action)
 
@@ -179,7 +179,7 @@ class GroupRun:
 
         def action() -> None:
             self._settle()
-            self._owed = self._send_saved((checkpoint, done, values))
+            self._pending = self._send_saved((checkpoint, done, values))
 
         self._at_current(action)
 
@@ -202,9 +202,9 @@ class GroupRun:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         """Finish a checkpoint that is being written, and let go of everything."""
         try:
-            if error is None and self._owed:
+            if error is None and self._pending:
                 self._surviving(self._settle)
-            elif self._owed and self._owed.asked:
+            elif self._pending and self._pending.asked:
                 with suppress(Exception):  # what the run ends with is the error that counts
                     self._settle()
         finally:
@@ -235,10 +235,10 @@ class GroupRun:
 
     def _forget(self) -> None:
         """Let go of all that is on the cluster; a checkpoint that was asked for will have to be made again."""
-        owed, self._owed = self._owed, None
-        if owed and owed.asked:
-            self._unmade = owed.sweep, owed.asked
-        sent = owed.saved if owed else []
+        pending, self._pending = self._pending, None
+        if pending and pending.asked:
+            self._unmade = pending.sweep, pending.asked
+        sent = pending.saved if pending else []
         self._place.release([*self._ranks, *self._given, *self._shards, *self._telling.values(), *sent])
         self._ranks, self._given, self._shards, self._telling = [], [], [], {}
 
@@ -254,7 +254,7 @@ class GroupRun:
         self._done = self._cut
         if self._unmade:
             self._reach(self._unmade[0])
-            self._owed, self._unmade = self._send_saved(self._unmade[1]), None
+            self._pending, self._unmade = self._send_saved(self._unmade[1]), None
 
     def _needed(self, group: Sequence[int]) -> tuple[Any, Any, Any]:
         """Return what the rank with these shards needs of the last snapshot."""
@@ -310,8 +310,8 @@ class GroupRun:
             self._has_news = False
             if self._done < sweep - 1:
                 self._reach(sweep - 1)
-            if self._owed is None and self._done > self._cut and monotonic() > self._due:
-                self._owed = self._send_saved()
+            if self._pending is None and self._done > self._cut and monotonic() > self._due:
+                self._pending = self._send_saved()
             self._work(self._length(self._done + 1))
 
     def _length(self, first: int) -> int:
@@ -327,7 +327,9 @@ class GroupRun:
         first, began = self._done + 1, perf_counter()
         saves = self._will_save(first + n_sweeps - 1) or monotonic() + LONGEST_BATCH > self._due
         job = batch.Batch(first, n_sweeps, self._ends() if n_sweeps else None, saves)
-        saving = self._owed.saved if self._owed and self._owed.sweep == self._done else [None] * len(self._ranks)
+        saving = (
+            self._pending.saved if self._pending and self._pending.sweep == self._done else [None] * len(self._ranks)
+        )
         given = zip(self._args(), self._given or saving, strict=True)
         args = [(held, job, saved, *shards) for (held, *shards), saved in given]
         before = [] if self._given else self._ranks
@@ -343,33 +345,33 @@ class GroupRun:
         self._done += len(records)
         self._settle()
 
-    def _send_saved(self, asked: Any = None) -> _Owed:
+    def _send_saved(self, asked: Any = None) -> _Pending:
         """Let ranks make what a restart needs; a checkpoint that is asked for is made of it, too."""
         saved = []
         for rank, (held, group) in enumerate(zip(self._ranks, self._groups, strict=True)):
             args = not rank, held, *(self._shards[p] for p in group)
             saved.append(self._place.call(self._word("save"), batch.save, args, group[0], pinned=True))
-        return _Owed(self._done, saved, monotonic(), asked)
+        return _Pending(self._done, saved, monotonic(), asked)
 
     def _settle(self) -> None:
         """Bring a snapshot to the client, and finish a checkpoint, if one is under way."""
-        owed = self._owed
-        if owed is None:
+        pending = self._pending
+        if pending is None:
             return
-        saved = self._collected(owed)
-        self._place.release(owed.saved)
-        self._owed = None
+        saved = self._collected(pending)
+        self._place.release(pending.saved)
+        self._pending = None
         now = monotonic()
-        self._saved, self._cut, self._has_news = saved, owed.sweep, True
-        self._due = now + max(SNAPSHOT_EVERY, SNAPSHOT_SHARE * (now - owed.began))
-        if owed.asked:
-            checkpoint, done, values = owed.asked
+        self._saved, self._cut, self._has_news = saved, pending.sweep, True
+        self._due = now + max(SNAPSHOT_EVERY, SNAPSHOT_SHARE * (now - pending.began))
+        if pending.asked:
+            checkpoint, done, values = pending.asked
             self._kept = checkpoint
             checkpoint.write_behind(done, values(saved))
 
-    def _collected(self, owed: _Owed) -> Saved:
+    def _collected(self, pending: _Pending) -> Saved:
         if self._slices is None:
-            found = self._place.results(owed.saved)
+            found = self._place.results(pending.saved)
         else:  # one by one, as they are large
-            found = [self._slices.keep(read_back(self._place.results([one])[0])) for one in owed.saved]
+            found = [self._slices.keep(read_back(self._place.results([one])[0])) for one in pending.saved]
         return Saved(*batch.in_order(found[0][0], self._groups, [of_rank for _, of_rank in found]))

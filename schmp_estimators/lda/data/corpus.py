@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.door.inputs import check_width
-from schmp_estimators.core.door.rows import Again, Rows, forget_last, open_again, open_rows
+from schmp_estimators.core.inputs.rows import Again, Rows, forget_last, open_again, open_rows
+from schmp_estimators.core.inputs.validation import check_width
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.lda.data.counts import (
     Counts,

@@ -10,11 +10,11 @@ token's topic is what it was at that time until it gets its new one, so only one
 document's row and the word's.
 
 A draw is a chain of dependent steps, each waiting for the one before, and a processor could do several at a time.
-Tokens of one document have to wait for each other, but documents know nothing of each other within a sweep: so `SEATS`
+Tokens of one document have to wait for each other, but documents know nothing of each other within a sweep: so `SLOTS`
 documents are sampled side by side, one token of each in turn.  A processor looks some hundred instructions ahead, which
-is about one draw.  So each of its three parts is done for all seats before the next one: then the steps that wait for
+is about one draw.  So each of its three parts is done for all slots before the next one: then the steps that wait for
 nothing are near each other.  Random bits are addressed by the token's position in document order.  Topics depend
-neither on seats nor on how documents are divided.
+neither on slots nor on how documents are divided.
 """
 
 from typing import Any, NamedTuple
@@ -30,7 +30,7 @@ from schmp_estimators.lda.kernels.rows import add_row
 from schmp_estimators.lda.kernels.word_priors import add_seeds, beta_of
 
 #: Documents sampled side by side: with four at K = 100 a token takes 55 ns, with six 50, with eight 51.
-SEATS = 6
+SLOTS = 6
 #: The word row of the token that comes so many tokens later is fetched into the cache: with one it takes 53 ns.
 _AHEAD = 2
 #: A float32 weight tells the count that it was made of up to here; beyond, one token more or less is below rounding.
@@ -67,13 +67,13 @@ def frozen_of(
 
 
 #: What there is of a document under way, and of its token that is being sampled.
-SEAT = np.dtype(
+SLOT = np.dtype(
     [
         #: Number of the document, -1 for none; its next token, and the end of its tokens, in document order.
         ("document", np.int64),
         ("at", np.int64),
         ("end", np.int64),
-        #: Of the token: its place in `Seats.topics`, its topic, and where the row of its word begins.
+        #: Of the token: its place in `Slots.topics`, its topic, and where the row of its word begins.
         ("own", np.int64),
         ("old", np.int64),
         ("row", np.int64),
@@ -90,34 +90,34 @@ SEAT = np.dtype(
 )
 
 
-class Seats(NamedTuple):
+class Slots(NamedTuple):
     """The documents under way, each with a row of its own in all arrays but the last."""
 
-    #: (SEATS,) of `SEAT`.
-    seat: NDArray[np.void]
-    #: (SEATS * longest,) topics of its tokens, at the end of the seat's part.
+    #: (SLOTS,) of `SLOT`.
+    slot: NDArray[np.void]
+    #: (SLOTS * longest,) topics of its tokens, at the end of the slot's part.
     topics: NDArray[np.signedinteger]
-    #: (SEATS * padded K,) tokens of each topic, and with alpha added.
+    #: (SLOTS * padded K,) tokens of each topic, and with alpha added.
     counts: NDArray[np.int32]
     weights: NDArray[np.float32]
-    #: (SEATS * (padded K + 2 * LANES),) what `add_products` keeps.
+    #: (SLOTS * (padded K + 2 * LANES),) what `add_products` keeps.
     sums: NDArray[np.float32]
     #: (padded K,) 0, 1, 2, …
     numbers: NDArray[np.int32]
 
 
-def make_seats(
+def make_slots(
     lengths: NDArray[np.int64], n_topics: int, dtype: Any
 ) -> tuple[NDArray[np.void], NDArray[np.signedinteger], NDArray[np.int32], NDArray[np.int32]]:
-    """Return `seat`, `topics`, `counts` and `numbers` of `Seats` without documents, for documents of such lengths.
+    """Return `slot`, `topics`, `counts` and `numbers` of `Slots` without documents, for documents of such lengths.
 
     They are made here, since a kernel that makes arrays takes longer to compile.  Weights and sums it makes, so that
     LLVM knows that nothing else lies there: else a token takes a tenth more.
     """
-    seat = np.zeros(SEATS, SEAT)
-    seat["document"] = -1
-    topics, width = np.empty(SEATS * int(lengths.max(initial=0)), dtype), padded(n_topics)
-    return seat, topics, np.zeros(SEATS * width, np.int32), np.arange(width, dtype=np.int32)
+    slot = np.zeros(SLOTS, SLOT)
+    slot["document"] = -1
+    topics, width = np.empty(SLOTS * int(lengths.max(initial=0)), dtype), padded(n_topics)
+    return slot, topics, np.zeros(SLOTS * width, np.int32), np.arange(width, dtype=np.int32)
 
 
 def aligned(size: int) -> NDArray[np.float32]:
@@ -180,51 +180,51 @@ def _draw_small(counts, base, alpha, rows, row, own, own_weight, uniform):
 
 
 @inlined
-def _leave(number, doc_ptr, place, topic, n_topics, width, longest, seats, totals):
-    """Write the topics of a seat's document, and add them to `totals`."""
-    seat, base = seats.seat[number], number * width
-    behind = (number + 1) * longest - seat.end
-    for i in range(doc_ptr[seat.document], seat.end):
-        topic[np.uint64(place[np.uint64(i)])] = seats.topics[np.uint64(behind + i)]
+def _leave(number, doc_ptr, place, topic, n_topics, width, longest, slots, totals):
+    """Write the topics of a slot's document, and add them to `totals`."""
+    slot, base = slots.slot[number], number * width
+    behind = (number + 1) * longest - slot.end
+    for i in range(doc_ptr[slot.document], slot.end):
+        topic[np.uint64(place[np.uint64(i)])] = slots.topics[np.uint64(behind + i)]
     for k in range(n_topics):
-        totals[k] += seats.counts[base + k]
-        seats.counts[base + k] = 0
-    seat.document = -1
+        totals[k] += slots.counts[base + k]
+        slots.counts[base + k] = 0
+    slot.document = -1
 
 
 @inlined
-def _enter(number, document, doc_ptr, place, topic, alpha, width, longest, seats):
-    """Give a seat, which has no counts, to a document."""
+def _enter(number, document, doc_ptr, place, topic, alpha, width, longest, slots):
+    """Give a slot, which has no counts, to a document."""
     start, end, base = doc_ptr[document], doc_ptr[document + 1], number * width
     behind = (number + 1) * longest - end
     for i in range(start, end):
         k = topic[np.uint64(place[np.uint64(i)])]
-        seats.topics[np.uint64(behind + i)] = k
-        seats.counts[np.uint64(base) + np.uint64(k)] += 1
+        slots.topics[np.uint64(behind + i)] = k
+        slots.counts[np.uint64(base) + np.uint64(k)] += 1
     for k in range(len(alpha)):
-        seats.weights[base + k] = np.float32(seats.counts[base + k] + alpha[k])
-    seat = seats.seat[number]
-    seat.document, seat.at, seat.end = document, start, end
+        slots.weights[base + k] = np.float32(slots.counts[base + k] + alpha[k])
+    slot = slots.slot[number]
+    slot.document, slot.at, slot.end = document, start, end
 
 
 @inlined
-def _change_seats(following, last, doc_ptr, place, topic, alpha, width, longest, seats, totals):
-    """Give seats whose documents are done to those from `following` on.
+def _change_slots(following, last, doc_ptr, place, topic, alpha, width, longest, slots, totals):
+    """Give slots whose documents are done to those from `following` on.
 
     Return how many tokens of every document under way can be sampled now, 0 if there is none, and the document that
     follows.
     """
     n_steps = np.int64(0)
-    for number in range(SEATS):
-        seat = seats.seat[number]
-        if seat.document >= 0 and seat.at == seat.end:
-            _leave(number, doc_ptr, place, topic, len(alpha), width, longest, seats, totals)
-        while seat.document < 0 and following < last:
+    for number in range(SLOTS):
+        slot = slots.slot[number]
+        if slot.document >= 0 and slot.at == slot.end:
+            _leave(number, doc_ptr, place, topic, len(alpha), width, longest, slots, totals)
+        while slot.document < 0 and following < last:
             if doc_ptr[following] < doc_ptr[following + 1]:
-                _enter(number, following, doc_ptr, place, topic, alpha, width, longest, seats)
+                _enter(number, following, doc_ptr, place, topic, alpha, width, longest, slots)
             following += 1
-        if seat.document >= 0:
-            left = seat.end - seat.at
+        if slot.document >= 0:
+            left = slot.end - slot.at
             if n_steps == 0 or left < n_steps:
                 n_steps = left
     return n_steps, following
@@ -238,13 +238,13 @@ def _fetch(rows, row, width):
 
 
 @inlined
-def _put(seat, base, new, alpha, seats):
-    """Give the token of a seat, whose rows begin at `base`, its new topic."""
-    seats.weights[np.uint64(base + seat.old)] = seat.left
-    n = seats.counts[np.uint64(base + new)] + np.int32(1)
-    seats.counts[np.uint64(base + new)] = n
-    seats.weights[np.uint64(base + new)] = np.float32(n + alpha[np.uint64(new)])
-    seats.topics[np.uint64(seat.own)] = new
+def _put(slot, base, new, alpha, slots):
+    """Give the token of a slot, whose rows begin at `base`, its new topic."""
+    slots.weights[np.uint64(base + slot.old)] = slot.left
+    n = slots.counts[np.uint64(base + new)] + np.int32(1)
+    slots.counts[np.uint64(base + new)] = n
+    slots.weights[np.uint64(base + new)] = np.float32(n + alpha[np.uint64(new)])
+    slots.topics[np.uint64(slot.own)] = new
 
 
 @kernel
@@ -303,7 +303,7 @@ def sample_documents(first, last, doc_ptr, place, first_token, word, topic, froz
     key : uint64
         Stream of this sweep.
     made : tuple of arrays
-        From `make_seats` for these documents.
+        From `make_slots` for these documents.
     totals : (K,) int64
         Mutated: the tokens' new topics are added.
     seeds : SeedRows or None
@@ -320,27 +320,27 @@ def sample_documents(first, last, doc_ptr, place, first_token, word, topic, froz
     """
     rows, alpha, total_and_prior, inverse_less, beta = frozen
     begun, topics, counts, numbers = made
-    n_topics, width, longest = len(alpha), len(numbers), len(topics) // SEATS
+    n_topics, width, longest = len(alpha), len(numbers), len(topics) // SLOTS
     size = width + 2 * LANES
-    weights, sums = _zeros_of_lines(SEATS * width), _zeros_of_lines(SEATS * size)
-    seats = Seats(begun, topics, counts, weights, sums, numbers)
+    weights, sums = _zeros_of_lines(SLOTS * width), _zeros_of_lines(SLOTS * size)
+    slots = Slots(begun, topics, counts, weights, sums, numbers)
     moved, following = 0, first
     while True:
-        n_steps, following = _change_seats(following, last, doc_ptr, place, topic, alpha, width, longest, seats, totals)
+        n_steps, following = _change_slots(following, last, doc_ptr, place, topic, alpha, width, longest, slots, totals)
         if n_steps == 0:
             return moved
         for _ in range(n_steps):
-            for k in range(SEATS):
-                seat, base = seats.seat[k], k * width
-                if seat.document < 0:  # in the end there are fewer documents than seats
+            for k in range(SLOTS):
+                slot, base = slots.slot[k], k * width
+                if slot.document < 0:  # in the end there are fewer documents than slots
                     continue
-                i = seat.at
-                seat.at = i + 1
+                i = slot.at
+                slot.at = i + 1
                 if i + _AHEAD < len(word):
                     _fetch(rows, np.int64(word[np.uint64(i + _AHEAD)]) * width, width)
                 number = np.int64(word[np.uint64(i)])
                 row = number * width
-                own = np.uint64((k + 1) * longest - seat.end + i)
+                own = np.uint64((k + 1) * longest - slot.end + i)
                 old = np.int64(topics[own])
                 n = counts[np.uint64(base + old)] - np.int32(1)
                 counts[np.uint64(base + old)] = n
@@ -351,18 +351,18 @@ def sample_documents(first, last, doc_ptr, place, first_token, word, topic, froz
                 )
                 weight = left * q
                 add_products(weights, base, rows, row, width, old, np.float32(weight), numbers, sums, k * size)
-                seat.own, seat.old, seat.row, seat.weight, seat.left = own, old, row, weight, left
-                seat.uniform = uniform24(mix(key + np.uint64(first_token + i) * GAMMA))
-            for k in range(SEATS):
-                seat = seats.seat[k]
-                if seat.document >= 0:
-                    seat.lane, seat.rest, seat.total = find_lane(sums, k * size, width, seat.uniform)
-            for k in range(SEATS):
-                seat, base = seats.seat[k], k * width
-                if seat.document < 0:
+                slot.own, slot.old, slot.row, slot.weight, slot.left = own, old, row, weight, left
+                slot.uniform = uniform24(mix(key + np.uint64(first_token + i) * GAMMA))
+            for k in range(SLOTS):
+                slot = slots.slot[k]
+                if slot.document >= 0:
+                    slot.lane, slot.rest, slot.total = find_lane(sums, k * size, width, slot.uniform)
+            for k in range(SLOTS):
+                slot, base = slots.slot[k], k * width
+                if slot.document < 0:
                     continue
-                new, old = find_topic(sums, k * size, width, seat.lane, seat.rest), seat.old
-                if seat.total < _TINY or new >= n_topics:
-                    new = _draw_small(counts, base, alpha, rows, seat.row, old, seat.weight, seat.uniform)
-                _put(seat, base, new, alpha, seats)
+                new, old = find_topic(sums, k * size, width, slot.lane, slot.rest), slot.old
+                if slot.total < _TINY or new >= n_topics:
+                    new = _draw_small(counts, base, alpha, rows, slot.row, old, slot.weight, slot.uniform)
+                _put(slot, base, new, alpha, slots)
                 moved += new != old

@@ -30,7 +30,7 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TopicRows, WordBlock
 from schmp_estimators.lda.data.topic_rows import rows_of_lists
 from schmp_estimators.lda.kernels.draw import padded
-from schmp_estimators.lda.kernels.frozen import aligned, frozen_of, make_seats, sample_documents, take_rows
+from schmp_estimators.lda.kernels.frozen import aligned, frozen_of, make_slots, sample_documents, take_rows
 from schmp_estimators.lda.kernels.word_priors import SeedRows
 from schmp_estimators.lda.programs import blocks
 from schmp_estimators.lda.programs.blocks import WordPart
@@ -162,9 +162,9 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
         seeds = self._seeds_of_rows(at, np.flatnonzero(np.diff(at.shard.word_ptr)))
 
         def work(job: tuple[int, int]) -> tuple[NDArray[np.int64], int]:
-            seats = make_seats(np.diff(at.shard.doc_ptr[job[0] : job[1] + 1]), self.n_components, state.topic.dtype)
+            slots = make_slots(np.diff(at.shard.doc_ptr[job[0] : job[1] + 1]), self.n_components, state.topic.dtype)
             totals = np.zeros(self.n_components, np.int64)
-            moved = sample_documents(*job, *of_shard, word, state.topic, frozen, key, seats, totals, seeds)
+            moved = sample_documents(*job, *of_shard, word, state.topic, frozen, key, slots, totals, seeds)
             return totals, moved
 
         done = at.each(work, self.jobs(at.shard.doc_ptr))

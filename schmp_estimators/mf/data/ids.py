@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.door.masks import unmask
+from schmp_estimators.core.inputs.masks import unmask
 
 #: The number of an id that is not known: beyond all rows.
 UNKNOWN = np.iinfo(np.int64).max

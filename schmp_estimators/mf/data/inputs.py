@@ -1,4 +1,4 @@
-"""The door for ratings: a matrix of users and items with missing entries, or pairs of ids with one rating each."""
+"""Inputs of ratings: a matrix of users and items with missing entries, or pairs of ids with one rating each."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
-from schmp_estimators.core.door.inputs import is_dask, refuse_dates
-from schmp_estimators.core.door.masks import unmask
+from schmp_estimators.core.inputs.masks import unmask
+from schmp_estimators.core.inputs.validation import is_dask, refuse_dates
 from schmp_estimators.core.later import Later
 from schmp_estimators.mf.data.ids import read_ids
 from schmp_estimators.mf.kernels.ccd import UserRatings

@@ -10,8 +10,8 @@ from uuid import uuid4
 import numpy as np
 from sklearn.utils.validation import validate_data
 
-from schmp_estimators.core.door.inputs import is_dask, validate_in_memory
-from schmp_estimators.core.door.rows import Rows, open_rows, open_tasks
+from schmp_estimators.core.inputs.rows import Rows, open_rows, open_tasks
+from schmp_estimators.core.inputs.validation import is_dask, validate_in_memory
 from schmp_estimators.core.lanes import padded_width
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.place import Place

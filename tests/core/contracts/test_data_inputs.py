@@ -1,4 +1,4 @@
-"""The door: every kind of input gives the same counts, here and on a cluster, and stays lazy where it should."""
+"""Inputs: every kind of input gives the same counts, here and on a cluster, and stays lazy where it should."""
 
 from contextlib import closing
 
@@ -12,7 +12,7 @@ from clusters import place_of
 from input_cases import COUNTS, NAMES, Reader, chunked, delayed_chunks, unknown
 from scipy import sparse
 
-from schmp_estimators.core.door.inputs import is_dask, map_rows
+from schmp_estimators.core.inputs.validation import is_dask, map_rows
 from schmp_estimators.lda.data.corpus import open_corpus
 from schmp_estimators.lda.data.counts import canonical_counts
 from schmp_estimators.lda.data.partition import cut_documents

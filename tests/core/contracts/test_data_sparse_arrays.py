@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import sparse
 
-from schmp_estimators.core.door.inputs import read_chunk
-from schmp_estimators.core.door.sparse_arrays import check_sparse
+from schmp_estimators.core.inputs.sparse_arrays import check_sparse
+from schmp_estimators.core.inputs.validation import read_chunk
 
 VALUES = np.random.default_rng(0).integers(1, 9, (6, 7)) * (np.random.default_rng(1).random((6, 7)) < 0.7)
 FORMATS = "csr", "csc", "bsr", "coo", "lil", "dok", "dia"

@@ -12,8 +12,8 @@ import pytest
 from scipy import sparse
 
 from schmp_estimators import DistributedLDA
-from schmp_estimators.core.door import rows as door
-from schmp_estimators.core.door.rows import open_again, open_rows
+from schmp_estimators.core.inputs import rows as rows_module
+from schmp_estimators.core.inputs.rows import open_again, open_rows
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.exceptions import NotSharedError
 
@@ -49,8 +49,8 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 def test_any_input_has_the_same_rows_again_and_again(form, tmp_path, monkeypatch):
-    monkeypatch.setattr(door, "_ENTRIES_AT_ONCE", 20)
-    monkeypatch.setattr(door, "_BYTES_AT_ONCE", 7 * X.itemsize * 6)
+    monkeypatch.setattr(rows_module, "_ENTRIES_AT_ONCE", 20)
+    monkeypatch.setattr(rows_module, "_BYTES_AT_ONCE", 7 * X.itemsize * 6)
     given, estimator = FORMS[form](tmp_path), DistributedLDA()
     with open_again(as_array, given, estimator) as rows:
         assert form == "delayed" or estimator.n_features_in_ == 7  # what makes it does not tell
@@ -85,8 +85,8 @@ MAPPED = {"sparse": (memory_mapped, "indices.npy"), "dense": (rows_after_the_fir
 def read_by_workers(form, apart, monkeypatch):
     """Return the rows of a file that each process has in a folder of its own, and the files of workers."""
     path, (own, *others) = apart
-    monkeypatch.setattr(door, "_ENTRIES_AT_ONCE", 20)
-    monkeypatch.setattr(door, "_BYTES_AT_ONCE", 7 * X.itemsize * 6)
+    monkeypatch.setattr(rows_module, "_ENTRIES_AT_ONCE", 20)
+    monkeypatch.setattr(rows_module, "_BYTES_AT_ONCE", 7 * X.itemsize * 6)
     make, name = MAPPED[form]
     given = make(path)
     for other in others:

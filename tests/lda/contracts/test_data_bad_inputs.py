@@ -11,7 +11,7 @@ from clusters import place_of
 from input_cases import COUNTS, Reader, chunked, unknown
 from scipy import sparse
 
-from schmp_estimators.core.door.inputs import map_rows
+from schmp_estimators.core.inputs.validation import map_rows
 from schmp_estimators.lda.data.corpus import open_corpus
 from schmp_estimators.lda.data.counts import canonical_counts
 

@@ -43,9 +43,9 @@ def test_frozen(begun):
     rows[1:, :4] = 0.1
     word, totals = np.tile(np.arange(1 + len(OTHERS), dtype=np.uint32), N), np.zeros(4, np.int64)
     counts = freeze(frozen.frozen_of(rows, ALPHA, TOTAL + own, BETA, BETA_SUM))
-    seats = frozen.make_seats(np.diff(shard.doc_ptr), 4, topics.dtype)
+    slots = frozen.make_slots(np.diff(shard.doc_ptr), 4, topics.dtype)
     given = 0, N, shard.doc_ptr, shard.place, shard.first_token, freeze(word), topics, counts
-    frozen.sample_documents(*given, stream_key(2, int(own.argmax())), seats, totals, None)
+    frozen.sample_documents(*given, stream_key(2, int(own.argmax())), slots, totals, None)
     np.testing.assert_array_equal(totals, np.bincount(topics, minlength=4))
     assert_law_of_first_tokens(topics[shard.place].reshape(N, -1))
 

@@ -112,9 +112,9 @@ def test_snapshots_of_what_is_in_files(spilling, monkeypatch):
     monkeypatch.setattr(static, "SNAPSHOT_SHARE", 0.0)
     collected, seen = GroupRun._collected, []
 
-    def note(self, owed):
-        seen.append(owed.sweep)
-        return collected(self, owed)
+    def note(self, pending):
+        seen.append(pending.sweep)
+        return collected(self, pending)
 
     monkeypatch.setattr(GroupRun, "_collected", note)
     with dask.config.set({"schmp-estimators.runtime": "local"}):

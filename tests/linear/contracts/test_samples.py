@@ -1,4 +1,4 @@
-"""The door for regression: what is left out, what is refused, and that no chunk of X hides anything."""
+"""Inputs of regression: what is left out, what is refused, and that no chunk of X hides anything."""
 
 import dask
 import dask.array as da
@@ -17,7 +17,7 @@ from schmp_estimators import (
     prioritized_lasso_path,
     sparse_logistic_path,
 )
-from schmp_estimators.core.door.inputs import read_chunk
+from schmp_estimators.core.inputs.validation import read_chunk
 from schmp_estimators.linear.samples import check_length, drop_weightless, read_samples
 from schmp_estimators.penalised import L1, Squared
 

@@ -9,7 +9,7 @@ import pytest
 from sklearn import config_context
 
 from schmp_estimators import DistributedLDA, ModelParallelMF
-from schmp_estimators.core.door.inputs import is_dask
+from schmp_estimators.core.inputs.validation import is_dask
 
 VALUES = np.random.default_rng(0).integers(1, 5, (12, 6))
 

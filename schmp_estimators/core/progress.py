@@ -12,7 +12,7 @@ from schmp_estimators.core.places.place import Place
 logger = logging.getLogger(__name__)
 
 
-class Voice:
+class Progress:
     """Says how far a fit is.
 
     Parameters

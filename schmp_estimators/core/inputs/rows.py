@@ -16,8 +16,8 @@ from uuid import uuid4
 import numpy as np
 from scipy import sparse
 
-from schmp_estimators.core.door.files import loads_of_workers
-from schmp_estimators.core.door.inputs import (
+from schmp_estimators.core.inputs.files import loads_of_workers
+from schmp_estimators.core.inputs.validation import (
     Chunked,
     as_chunks,
     check_features,

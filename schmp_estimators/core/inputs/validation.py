@@ -1,4 +1,4 @@
-"""The door for input: the one place that looks at types.
+"""Inputs: the one place that looks at types.
 
 In memory, an input is an array, a list of lists, a sparse array or matrix, or a data frame; scikit-learn validates it.
 On Dask, it is a Dask array with dense or sparse chunks, a Dask data frame, or a list of Delayed objects, each a chunk
@@ -22,8 +22,8 @@ from sklearn import get_config
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_array, validate_data
 
-from schmp_estimators.core.door.masks import unmask
-from schmp_estimators.core.door.sparse_arrays import check_sparse
+from schmp_estimators.core.inputs.masks import unmask
+from schmp_estimators.core.inputs.sparse_arrays import check_sparse
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.values import box
 

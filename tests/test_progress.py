@@ -10,7 +10,7 @@ from corpora import SMALL
 from numba import njit
 
 from schmp_estimators import DistributedLDA, HeldOutPerplexity, ModelParallelMF, PrioritizedLasso
-from schmp_estimators.core.voice import in_units
+from schmp_estimators.core.progress import in_units
 
 NUMBER = r"\d[\d.]*( [kMG])?"
 
@@ -21,8 +21,8 @@ def make(**parameters):
 
 @pytest.fixture
 def lines(caplog):
-    caplog.set_level(logging.INFO, "schmp_estimators.core.voice")
-    return lambda: [one.message for one in caplog.records if one.name == "schmp_estimators.core.voice"]
+    caplog.set_level(logging.INFO, "schmp_estimators.core.progress")
+    return lambda: [one.message for one in caplog.records if one.name == "schmp_estimators.core.progress"]
 
 
 def test_the_log_has_a_line_after_every_ten_sweeps_and_at_the_end(lines):
