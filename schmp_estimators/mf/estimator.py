@@ -329,7 +329,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         self._validate_params()  # scikit-learn does not in `partial_fit` after a fit
         check_earlier(self, earlier)
         self._check_checkpoint(earlier, "partial_fit")
-        check_together(self, weights)
+        check_together(self, weights, anew=earlier is None)
         seed, ids, more = make_seed(self.random_state), None, dict[str, Any]()
         if earlier is not None:
             ids = Known(self.user_ids_, self.item_ids_)

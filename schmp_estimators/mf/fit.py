@@ -234,7 +234,7 @@ class MFFit:
         self.scale = self._earlier_scale or choose_scale(mean, spread, bool(self._estimator.fit_bias))
         if self._unobserved:
             self.scale = AS_THEY_ARE
-        elif mean > 0 and not spread and 1 < self._n_ratings < n_users * n_items and self._earlier is None:
+        elif 0 < self.range[0] == self.range[1] and 1 < self._n_ratings < n_users * n_items and self._earlier is None:
             warn_of_equal_ratings(mean, self._n_ratings)
         users, items = self._deal(counted.counts[:n_users], counted.counts[n_users:])
         width = padded_width(int(self._estimator.n_components))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from schmp_estimators.mf.data.ids import check_alike, distinct, is_text, look_up, read_ids
+from schmp_estimators.mf.data.ids import distinct, is_text, look_up, read_ids
 
 #: What is relevant to each user: the entries above 0 of a matrix with a row for each, or ids of items for each.
 Relevant = Any
@@ -230,7 +230,8 @@ def _mean(metric: str, items: ArrayLike, relevant: Relevant, k: int, n_candidate
         raise ValueError("nothing is relevant to anybody: relevant has no entry above 0, or no ids")
     table = distinct(wanted)
     ranked = ranked.astype(object) if ranked.dtype.kind in "US" else ranked
-    check_alike(table, ranked, "item", "items")
+    if is_text(table) != is_text(ranked):
+        raise ValueError("items and relevant must both hold whole numbers, or both strings; convert one of them")
     nothing = ranked == np.array(None, object) if is_text(ranked) else ranked == np.array(-1).astype(ranked.dtype)
     row_of = look_up(table)
     # items that are relevant to nobody have a number of their own

@@ -62,8 +62,8 @@ def choose_solver(estimator: Any, weighted: bool) -> str:
     return "ccd" if estimator.unobserved_weight or weighted else "sgd"
 
 
-def check_together(estimator: Any, weights: Any) -> None:
-    """Raise ValueError if parameters, or weights of ratings, do not go together."""
+def check_together(estimator: Any, weights: Any, *, anew: bool) -> None:
+    """Raise ValueError if parameters, or weights of ratings, do not go together; whether a fit begins anew counts."""
     u, weighted = estimator.unobserved_weight, weights is not None
     if choose_solver(estimator, weighted) == "ccd" and estimator.schedule == "bsp":
         raise ValueError(
@@ -84,7 +84,7 @@ def check_together(estimator: Any, weights: Any) -> None:
             "confidence makes confidences of clicks from their values; set unobserved_weight above 0, and give no "
             "sample_weight beside it"
         )
-    if weighted and estimator.solver == "sgd":
+    if weighted and anew and estimator.solver == "sgd":
         raise ValueError('sample_weight goes with solver="auto" or "ccd"; solver="sgd" takes all ratings alike')
 
 

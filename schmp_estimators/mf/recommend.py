@@ -14,8 +14,9 @@ from schmp_estimators.core.inputs.validation import validate_in_memory
 from schmp_estimators.core.lanes import pad_rows
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data.ids import is_text, look_up, number, read_ids
-from schmp_estimators.mf.data.inputs import user_ratings
-from schmp_estimators.mf.data.seen import SeenItems
+from schmp_estimators.mf.data.inputs import read_ratings, user_ratings
+from schmp_estimators.mf.data.rows import check_pair_columns
+from schmp_estimators.mf.data.seen import DuplicateRatingError, SeenItems
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.foldin import top_items
 
@@ -34,6 +35,7 @@ class Recommender:
     user_ids_: NDArray[Any]
     item_ids_: NDArray[Any]
     n_features_in_: int
+    _fitted_on_pairs: bool
     #: Who has rated what, for each fit; None if that is not known.
     _seen: tuple[SeenItems, ...] | None
     #: What `unobserved_weight` was in the fit.
@@ -104,6 +106,40 @@ class Recommender:
         found, scores = self._best_items(self._or_mean(vectors), lists, n, items)
         return _named(found, self.item_ids_), scores + level[:, None]
 
+    def to_matrix(self, X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
+        """Return the ratings of pairs as a matrix with the columns of `components_`: for `recommend`, or as `exclude`.
+
+        Parameters
+        ----------
+        X : pairs of shape (n_ratings, 2)
+            Ids of users, whether the fit knew them or not, and of items; pairs with unknown items are left out.
+        y : array-like of shape (n_ratings,)
+            Their ratings.
+
+        Returns
+        -------
+        matrix : csr_array of shape (n_users_of_X, n_items), float64
+        users : ndarray of shape (n_users_of_X,)
+            Ids of its rows, in ascending order.
+
+        Raises
+        ------
+        ValueError
+            As in `fit`.
+
+        Examples
+        --------
+        >>> from schmp_estimators import ModelParallelMF
+        >>> pairs = [["ada", "Emma"], ["ada", "Persuasion"], ["bob", "Dune"], ["bob", "Solaris"], ["cy", "Emma"]]
+        >>> mf = ModelParallelMF(2, unobserved_weight=0.1, random_state=0).fit(pairs, [1] * 5)
+        >>> matrix, users = mf.to_matrix([["dee", "Solaris"]], [1])
+        >>> mf.recommend(matrix, n=1)[0].tolist()
+        [['Dune']]
+        """
+        check_is_fitted(self)
+        who, _, (indptr, items, values) = self._told_by(X, y, None)
+        return sparse.csr_array((values.astype(np.float64), items, indptr), shape=(who.size, len(self.item_bias_))), who
+
     def similar_items(self, items: ArrayLike, n: int = 10) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the items whose vectors point in the direction most like that of each item.
 
@@ -169,6 +205,26 @@ class Recommender:
             self._once("similar users", _directions, self.user_factors_, self._occur[0]), ids, n
         )
         return _named(found, self.user_ids_), scores
+
+    def _told_by(self, X: Any, y: Any, weights: Any) -> tuple[NDArray[Any], NDArray[np.intp], UserRatings]:
+        """Return users of pairs, which of them each pair has, and their ratings of known items, sorted."""
+        self._check_columns(X)
+        users, items, values = read_ratings(X, y, weights, clicks=True)
+        who, rows = np.unique(users, return_inverse=True)
+        columns = number(items, self.item_ids_, "item", rows=self._looked_up("item"))
+        order = np.lexsort((columns, rows))
+        order = order[columns[order] < len(self.item_bias_)]
+        of_users, of_items = rows[order], columns[order]
+        again = np.flatnonzero((np.diff(of_users) == 0) & (np.diff(of_items) == 0))
+        if again.size:
+            raise DuplicateRatingError(who[of_users[again[0]]], self.item_ids_[of_items[again[0]]])
+        indptr = np.searchsorted(of_users, np.arange(who.size + 1))
+        return who, rows, UserRatings(indptr, of_items.astype(np.int32), values[order])
+
+    def _check_columns(self, X: Any) -> None:
+        """Compare the names of the columns of pairs with those of the fit, if this was one of pairs."""
+        if self._fitted_on_pairs:
+            check_pair_columns(X, self, reset=False)
 
     def _lists(self, ids: NDArray[Any], exclude: Any) -> _Lists:
         """Return offsets and items of the lists of items not to recommend to each of `ids`."""

@@ -30,8 +30,7 @@ from schmp_estimators.mf.data.inputs import (
     weights_of,
 )
 from schmp_estimators.mf.data.ratings import HoldOut, draw_hold_out, held_out_mask, settle_hold_out
-from schmp_estimators.mf.data.rows import check_pair_columns, map_chunks
-from schmp_estimators.mf.data.seen import DuplicateRatingError
+from schmp_estimators.mf.data.rows import map_chunks
 from schmp_estimators.mf.folding import Items, features_of, find_vectors, predict_rows, solve, without_bias
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.foldin import predict_pairs
@@ -68,7 +67,6 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
     rating_scale_: float
     alpha_: float
     rating_range_: tuple[float, float]
-    _fitted_on_pairs: bool
 
     def transform(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Any:
         """Return vectors of users: of new ones by ridge regression on the items, which stay as they are.
@@ -281,25 +279,9 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         ambiguous = not self._fitted_on_pairs and len(self.item_bias_) == 2
         return columns is not None and not (ambiguous and (among_two == "never" or hold_floats(columns)))
 
-    def _check_columns(self, X: Any) -> None:
-        """Compare the names of the columns of pairs with those of the fit, if this was one of pairs."""
-        if self._fitted_on_pairs:
-            check_pair_columns(X, self, reset=False)
-
     def _fold_in_pairs(self, X: Any, y: Any, weights: Any) -> NDArray[np.float64]:
         """Return the vector of the user of each pair, found from the ratings of these pairs."""
-        self._check_columns(X)
-        users, items, values = read_ratings(X, y, weights, clicks=True)
-        who, rows = np.unique(users, return_inverse=True)
-        columns = number(items, self.item_ids_, "item", rows=self._looked_up("item"))
-        known = columns < len(self.item_bias_)
-        order = np.lexsort((columns[known], rows[known]))
-        rows_of, columns_of, model = rows[known][order], columns[known][order], self._items()
-        again = np.flatnonzero((np.diff(rows_of) == 0) & (np.diff(columns_of) == 0))
-        if again.size:
-            raise DuplicateRatingError(who[rows_of[again[0]]], self.item_ids_[columns_of[again[0]]])
-        indptr = np.searchsorted(rows_of, np.arange(who.size + 1))
-        ratings = UserRatings(indptr, columns_of.astype(np.int32), values[known][order])
+        (_, rows, ratings), model = self._told_by(X, y, weights), self._items()
         return without_bias(solve(ratings, model), model)[rows]
 
     def _for_matrices(self, X: Any) -> Any:

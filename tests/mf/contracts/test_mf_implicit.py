@@ -326,7 +326,7 @@ def test_equal_weights_say_nothing():
         part.set_params(early_stopping=False)
     more = PAIRS[:40] + np.array([N_USERS, 0])
     same_bits(
-        weighted.set_params(n_users=None).partial_fit(more, ratings[:40], sample_weight=4 * ONES[:40]),
+        weighted.set_params(n_users=None, solver="sgd").partial_fit(more, ratings[:40], sample_weight=4 * ONES[:40]),
         plain.set_params(n_users=None).partial_fit(more, ratings[:40]),
     )
 
@@ -351,6 +351,14 @@ def test_users_of_pairs_have_their_vectors(u, names):
     found = fitted.transform(np.vstack([new[1:], other]), np.append(3.0, TARGETS))
     np.testing.assert_array_equal(found[0], 0)
     np.testing.assert_allclose(found[1:], vectors, atol=2e-3)
+    # the same as a matrix with the columns of the model
+    told = np.vstack([new[1:], other]), np.append(3.0, TARGETS)
+    matrix, users = fitted.to_matrix(*told)
+    of_rows = dict(zip(users, fitted.transform(matrix), strict=True))
+    np.testing.assert_array_equal([of_rows[user] for user in told[0][:, 0]], found)
+    best = dict(zip(users, fitted.recommend(matrix, 3)[0], strict=True))
+    for user in users:
+        assert not set(best[user]) & set(told[0][told[0][:, 0] == user, 1])
     with pytest.raises(DuplicateRatingError, match=f"user {pairs[0, 0]} rated item {pairs[0, 1]} more than once"):
         fitted.transform(np.vstack([pairs, pairs[:1]]), np.append(TARGETS, 1))
 

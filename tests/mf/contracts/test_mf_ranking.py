@@ -74,7 +74,7 @@ def test_measures_are_those_of_scikit_learn(name, k):
         ((ITEMS, MATRIX[:5]), r"items has shape \(30, 17\), but relevant has 5 rows"),
         ((ITEMS[:, :3], MATRIX), r"k=10, but items has 3 columns; recommend more, as recommend\(users, n=10\)"),
         ((ITEMS, MATRIX * 0), "nothing is relevant to anybody"),
-        ((ITEMS, [["a"]] * N_USERS), "items holds items that are whole numbers"),
+        ((ITEMS, [["a"]] * N_USERS), "items and relevant must both hold whole numbers"),
     ],
 )
 def test_what_cannot_be_judged_is_refused(given, message):
