@@ -200,7 +200,7 @@ class Mcp(NamedTuple):
 @pytest.mark.parametrize("form", [np.asarray, sp.csc_array], ids=["Gram", "residual"])
 @pytest.mark.parametrize("n_shards", [1, 2])
 def test_a_penalty_of_ones_own_reaches_a_point_that_no_coordinate_improves(monkeypatch, form, n_shards):
-    monkeypatch.setattr(fitting, "choose_penalty", lambda *given: Mcp(given[0], 3.0))
+    monkeypatch.setattr(fitting, "choose_penalty", lambda *given: Mcp(given[0], 3.0 * 0.15 / given[0]))  # MCP(α, 3)
     monkeypatch.setattr(choose, "prefer_residual", lambda size: form is sp.csc_array)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(80, 30))

@@ -7,7 +7,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
 from schmp_estimators.core.reduction import tree_sum
-from schmp_estimators.core.schedules.dynamic_regression import Check, DynamicRegressionSchedule, PrioritySampler
+from schmp_estimators.core.schedules.dynamic_regression import Check, DynamicRegressionSchedule
 from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.model import Model
@@ -31,22 +31,6 @@ def test_correlations_are_those_of_numpy(form, weighted):
     products = tree_sum([job(rows)[1] for rows in parts.split_rows(form(X), np.zeros(60), weights, 3)])[2]
     expected = np.corrcoef(repeated.T)[np.ix_([0, 3, 5], [0, 3, 5, 1, 2])]
     np.testing.assert_allclose(_correlations(model, check, products), expected, atol=1e-10)
-
-
-def test_a_tenth_of_the_draws_is_uniform_and_the_rest_goes_by_squares():
-    sampler = schedule_maker("priority", 1, None, 0)(50).sampler
-    assert isinstance(sampler, PrioritySampler)
-    changes = np.zeros(50)
-    changes[:2] = 1.0, 2.0
-    sampler.refresh(changes)
-    none, counts = np.empty(0, np.int64), np.zeros(50)
-    draws = 10_000
-    for _ in range(draws):
-        counts[sampler.draw(1, none)] += 1
-    expected = np.full(50, 0.1 / 50)
-    expected[:2] += 0.9 * np.array([0.2, 0.8])
-    deviation = np.abs(counts / draws - expected) / np.sqrt(expected * (1 - expected) / draws)
-    assert deviation.max() < 5
 
 
 class Given:

@@ -99,7 +99,7 @@ def assert_optimal(fit, X, y, weights, scale):
 @pytest.mark.parametrize("intercept", [False, True])
 def test_fits_are_optimal(monkeypatch, data, intercept):
     X, y = data
-    X = X if intercept else X - X.mean(axis=0)
+    X = X if intercept else np.asfortranarray(X - X.mean(axis=0))  # by rows, and by columns
     weights = np.random.default_rng(1).uniform(0.2, 2.0, N_ROWS)
     ends = watched(monkeypatch)
     fit = SparseLogisticRegression(C=0.3, fit_intercept=intercept, tol=1e-10).fit(X, y, sample_weight=weights)
