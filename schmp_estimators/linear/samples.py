@@ -21,6 +21,7 @@ from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.place import Place
 
 da: Any = Later("dask.array")
+dask: Any = Later("dask")
 #: Bytes from which merging chunks of columns in every fit is worth a warning.
 _COSTLY = 1 << 27
 
@@ -83,7 +84,8 @@ def here(values: Any, name: str, place: Place | None = None) -> Any:
     if values is None or not is_dask(values):
         return unmask(values, name)
     pieces = list(values) if isinstance(values, list | tuple) else [values]
-    found = [unmask(one, name) for one in (place or Place()).compute(pieces)]
+    place = place or Place()
+    found = [unmask(one, name) for one in place.gather(place.hold(list(map(dask.delayed, pieces))))]
     return found[0] if len(found) == 1 else np.concatenate([np.asarray(piece) for piece in found])
 
 

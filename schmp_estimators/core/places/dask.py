@@ -271,15 +271,6 @@ class DaskPlace(Place):
         # Query planning may rename the tasks, but each key still ends with the numbers of its block.
         return self._noted(sorted(futures_of(held), key=lambda future: future.key[1:]))
 
-    def compute(self, lazy: list[Any]) -> list[Any]:
-        """Let the workers compute, and gather the values."""
-        futures = self.client.compute(lazy)
-        try:
-            return gather(self.client, futures)
-        finally:
-            for future in futures:
-                future.release()
-
     def map(
         self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], name: str, *, by_shard: bool = False
     ) -> list[Any]:

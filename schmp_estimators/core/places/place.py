@@ -96,10 +96,6 @@ class Place:
         shape, meta = ((1,) * lazy.numblocks[0], (1,)), np.empty((0, 0), object)
         return list(lazy.map_blocks(box, dtype=object, chunks=shape, meta=meta).compute(scheduler=scheduler).ravel())
 
-    def compute(self, lazy: list[Any]) -> list[Any]:
-        """Return the values of Dask collections."""
-        return list(dask.compute(*lazy, scheduler="threads"))
-
     def map(
         self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], name: str, *, by_shard: bool = False
     ) -> list[Any]:
