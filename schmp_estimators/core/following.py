@@ -54,7 +54,7 @@ def after(known: Sequence[dict[str, Any]], ends: Ending, records: Sequence[dict[
 
 
 def without_itself(snapshot: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
-    """Let copies of an estimator in the middle of a fit not hold on to that fit: they may be kept, or pickled."""
+    """Let copies made during a fit not reference that fit: they may be kept, or pickled."""
     return lambda: {**snapshot(), "_snapshot": None}
 
 

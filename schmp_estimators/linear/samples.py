@@ -27,7 +27,7 @@ _COSTLY = 1 << 27
 
 
 class Samples(NamedTuple):
-    """Checked samples; those of weight zero are left out of `y` and `weights`, and of X if it is here."""
+    """Checked samples.  Those of weight zero are left out of `y` and `weights`, and of X if it is in memory."""
 
     X: Any
     y: NDArray[Any]

@@ -75,8 +75,8 @@ class Report(NamedTuple):
 class Sum(NamedTuple):
     """Yielded with a job whose answers are only added up; the answer is their sum.
 
-    On a cluster of many pieces they are added up on their way, with the bits of `tree_sum`, so that one answer travels
-    where else all would.
+    On a cluster, partial sums go up a tree of ranks, so that only one reaches the client; the bits are those of
+    `tree_sum`.
 
     Examples
     --------

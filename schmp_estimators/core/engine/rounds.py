@@ -232,7 +232,7 @@ class Rounds:
         return saved
 
     def restore(self, saved: Sequence[Any]) -> None:
-        """Bring partitions that are in their first form to where they were saved."""
+        """Restore partitions that have just been loaded to their saved state."""
         assert self._keeper is not None
         self._surviving(partial(self._done, Restore(self._keeper.restore, dict(enumerate(saved)))))
         self._forget(list(saved))

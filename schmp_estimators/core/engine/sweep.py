@@ -70,7 +70,7 @@ class Rank(Shards):
     def harvest(self) -> tuple[list[Any], dict[int, Any]]:
         """Return what the program harvests of the shards of this rank, and of blocks, by number.
 
-        These are the blocks of this rank; or, on rank 0, what `Program.harvesting` sees.
+        These are the blocks of this rank; or, on rank 0, the reports of the stage that `Program.harvesting` returns.
         """
         stage = self._program.harvesting(self._n_shards)
         if stage is None:

@@ -57,7 +57,7 @@ class Rows:
         self.place = place or Place()
 
     def each(self, function: Callable[..., Any], name: str) -> list[Any]:
-        """Return ``function(partition)`` of every partition: values, or what stands for them."""
+        """Return ``function(partition)`` of every partition: values, or futures of them."""
         return self.place.map(function, list(zip(self.partitions, strict=True)), name)
 
     def tasks(self, function: Callable[..., Any], arguments: list[tuple[Any, ...]], name: str) -> list[Any]:

@@ -55,7 +55,7 @@ _IN_CHUNK = "X is on Dask: rows are numbered from the start of their chunk."
 
 
 def is_dask(X: Any) -> bool:
-    """Return whether X is to be computed by Dask.  Ask this before any validation: validation would compute X here."""
+    """Return whether X is a Dask collection.  Call this before validation, which would compute X."""
     if "dask" not in sys.modules:
         return False
     return bool(dask.is_dask_collection(X[0] if isinstance(X, list | tuple) and X else X))

@@ -140,7 +140,7 @@ class Slices:
         return np.ndarray(n, dtype, memory)
 
     def leave(self) -> None:
-        """Let this process have none of what is mapped in its memory, until it is looked at again."""
+        """Release the pages of mapped files from the memory of this process, until they are read again."""
         with _lock:
             maps = list(_maps)
         for memory in maps if hasattr(mmap, "MADV_DONTNEED") else ():
@@ -179,7 +179,7 @@ class _Taking(pickle.Pickler):
         self._numbers: dict[int, int] = {}
 
     def persistent_id(self, value: Any) -> int | None:
-        """Return the number of an array that is taken, None for all else."""
+        """Return the index of an array that is taken out, and None for all other values."""
         if type(value) is not np.ndarray or value.dtype.hasobject or not value.nbytes:
             return None
         if value.nbytes < LEAST_BYTES and _place_of(value) is None:

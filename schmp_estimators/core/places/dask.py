@@ -291,7 +291,7 @@ class DaskPlace(Place):
         return self._noted([scatter(self.client, f"shared-{uuid4().hex}", value, *addresses)])[0]
 
     def lasting(self, value: Any) -> Callable[[], Any]:
-        """Return a function that returns a future of a value which many tasks need: another one, if that was lost."""
+        """Return a function that gives a future of a value for many tasks, and makes a new one if that was lost."""
         held: list[Future[Any]] = []
 
         def give() -> Future[Any]:
@@ -310,7 +310,7 @@ class DaskPlace(Place):
         return self.map(getitem, [(one, position) for one in held], name)
 
     def let_go(self) -> None:
-        """Release the futures: all, by name, since the traceback of an error may hold on to any of them."""
+        """Release all futures, one by one: the traceback of an error may still reference any of them."""
         for future in list(self._let_in):
             future.release()
 

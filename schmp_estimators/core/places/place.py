@@ -133,7 +133,7 @@ class Place:
         """Hold no longer what `hold`, `map`, `share` and `take` have returned.  Letting go twice does no harm."""
 
     def tell(self, event: str, details: Mapping[str, Any] | None = None) -> None:
-        """Tell of an event of a fit, if anybody could watch from outside; only plain values among the details travel.
+        """Publish an event of a fit, if somebody could watch it.  Only plain values of the details are sent.
 
         A fit is told of from the first "begin" until the place is closed; other events are "record", "measured",
         "restart" and "failed".
@@ -177,10 +177,10 @@ def n_threads(n_jobs: int | None) -> int:
 def choose_place(n_jobs: int | None = None, *, is_dask: bool = False, label: str = "schmp") -> Iterator[Place]:
     """Give the place for a fit.
 
-    Inside a Dask task the fit stays in that task, as waiting there for other tasks can deadlock; unless the input is a
-    Dask collection, for which the task secedes from its worker's threads.  Elsewhere an active Dask client is used if
-    there is one, else this process.  The ``dask.config`` key ``schmp-estimators.runtime`` overrides the choice:
-    ``auto``, ``local`` or ``dask``.
+    Inside a Dask task the fit stays in that task, as waiting there for other tasks can deadlock.  If the input is a
+    Dask collection, the task secedes from its worker's threads first, and uses the cluster.  Elsewhere an active Dask
+    client is used if there is one, else this process.  The ``dask.config`` key ``schmp-estimators.runtime`` overrides
+    the choice: ``auto``, ``local`` or ``dask``.
 
     Parameters
     ----------

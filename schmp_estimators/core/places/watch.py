@@ -60,7 +60,7 @@ def gather(client: Client, futures: Sequence[Future[Any]], holders: Collection[s
 def outcomes(client: Client, futures: Sequence[Future[Any]], holders: Collection[str]) -> list[Any]:
     """Return what each of some ranks came to, a value or an exception, once all have ended, or soon after an error.
 
-    They need each other, so none is waited for when the worker of one has gone.
+    Ranks depend on each other, so when the worker of one has gone, the others are not waited for.
 
     Raises
     ------

@@ -199,7 +199,7 @@ class PrioritySampler(Sampler):
         self._squares = np.ones(n_parameters)
 
     def save(self) -> dict[str, Any]:
-        """Return the squares and the state of the generator."""
+        """Return the squares of the last changes, and the state of the generator."""
         return {"squares": self._squares, "random": self._random.bit_generator.state}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
@@ -293,8 +293,8 @@ class SlicedSampler(Sampler):
     """The samplers of several schedulers, of which each draw asks the next one.
 
     Kim et al. (EuroSys 2016, section 3.3.2) run "an individual scheduler instance on a partition of model parameters",
-    so that no scheduler has to look through all of them.  A schedule that draws from this sampler once per round checks
-    the candidates of one scheduler against each other, and guards them against what the others have under way.
+    so that no scheduler has to look through all of them.  A schedule draws from this sampler once per round.  It checks
+    the candidates of one scheduler against each other, and against updates of the others that are still under way.
 
     Parameter j belongs to scheduler j mod S.  All schedulers get as many rounds, so slices should have as much to do:
     those of a stride do, also where importance depends on position, as with words in order of frequency or groups of

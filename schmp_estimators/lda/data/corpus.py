@@ -76,7 +76,7 @@ class Corpus:
         return list(np.cumsum(found, axis=0) - found)
 
     def held(self) -> Corpus:
-        """Return the same corpus with its counts in memory, where they would be made again each time."""
+        """Return the same corpus with its counts in memory; else they would be computed again each time."""
         return replace(self, rows=self.rows.held())
 
     def close(self) -> None:

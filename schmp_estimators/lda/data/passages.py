@@ -55,7 +55,7 @@ def topics_from_passages(
     seed: int,
     choices: int = CHOICES,
 ) -> WordTopics:
-    """Return in which topics the tokens of each column may begin, if each topic begins with a passage.
+    """Return the topics in which tokens of each column may begin, where each topic begins with a passage.
 
     Parameters
     ----------

@@ -45,7 +45,7 @@ def _words_of_places(shard: TokenShard) -> NDArray[np.int32]:
 
 
 def draw_uniform_topics(first_token: int, key: np.uint64, n_topics: int, out: NDArray[Any]) -> None:
-    """Write a uniform topic for every token of a shard, in document order; the first one has address `first_token`."""
+    """Write a uniform topic for every token of a shard, in document order; token i is number `first_token` + i."""
     for span, bits in _some_tokens(len(out), first_token, key):
         out[span] = below.py_func(bits, n_topics)
 
@@ -111,7 +111,7 @@ def draw_of_lists(shard: TokenShard, n_topics: int, tokens: np.uint64, out: NDAr
 
 
 def draw_of_seeds(shard: TokenShard, seeds: SeedRows, key: np.uint64, out: NDArray[Any]) -> None:
-    """Draw first topics of the tokens of seeded words from their seeds; the others keep theirs.
+    """Draw the first topics of tokens of seed words; other tokens keep theirs.
 
     Parameters
     ----------

@@ -81,7 +81,7 @@ def move_total(cell, inverse, inverse_less, old, new):
 
 @inlined
 def write_row(cell, place, word, old, new):
-    """Give the token at a place in word-major order its new topic in the row of its word."""
+    """Store the new topic of a token in the row of its word."""
     shard, block, tail = cell.shard, cell.block, word - len(cell.block.heads)
     if tail < 0:
         block.heads[word, old] -= 1

@@ -83,7 +83,7 @@ def extent(X: Any) -> Extent:
 
 
 def resolution(dtype: Any) -> float:
-    """Return the relative distance of neighbouring numbers in data of a dtype, once they are floats."""
+    """Return the machine epsilon of data of a dtype, once they are floats."""
     return float(np.finfo(dtype if np.issubdtype(dtype, np.floating) else np.float64).eps)
 
 
