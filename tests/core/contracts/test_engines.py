@@ -167,7 +167,7 @@ class Meeting(Ring):
         return super().turn(at, state, block)
 
     def sum_up(self, at, state):
-        at.each(lambda _: at.n_shards == 1 and MEETING.wait(30), range(2))
+        at.each(lambda _: MEETING.wait(30), range(2 if at.n_shards == 1 else 1))
         return state
 
 
