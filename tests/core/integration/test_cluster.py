@@ -84,13 +84,8 @@ def test_the_scheduler_does_not_grow_with_the_number_of_sweeps(client):
     assert max(sizes) <= sizes[0] + 4
 
 
-def test_what_ranks_say_is_counted_and_large_messages_arrive(client):
-    def said():
-        return sum(client.run(lambda dask_worker: getattr(dask_worker, "schmp_said", 0)).values())
-
-    before = said()
+def test_large_messages_arrive(client):
     assert finish(Wide(), client, 2, 3) == expected(Wide(), 2, 3)
-    assert said() - before > 3 * 2 * 8_000_000  # both blocks are with both shards in each sweep
 
 
 class Wide(Ring):
