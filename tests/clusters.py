@@ -44,8 +44,7 @@ IMPORTED = [
     "sklearn.linear_model",
     "sklearn.model_selection",
     "schmp_estimators.lda.estimator",
-    "schmp_estimators.linear.lasso_cv",
-    "schmp_estimators.linear.logistic_cv",
+    "schmp_estimators.linear.cross_validated",
     "schmp_estimators.mf.estimator",
     "schmp_estimators.schmp",
 ]
