@@ -216,3 +216,17 @@ def test_a_certificate_adds_what_the_rounding_of_products_may_hide():
         scale = 1.0 / max(1.0, np.abs(slopes).max() / alpha)
         exact = 0.5 * (1.0 - scale) ** 2 * np.mean(left**2) + alpha * np.abs(coef).sum() - scale * coef @ slopes
         assert exact <= 1.1 * gap + 1e-17 * np.mean(y**2)
+
+
+def test_a_weak_penalty_on_correlated_columns_does_not_go_coefficient_by_coefficient():
+    """Exact steps on a large support that one coefficient after the other cuts off would cost twice as much."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(260, 500))
+    for j in range(500):
+        X[:, j] = 0.95 * X[:, j - 1] + np.sqrt(1.0 - 0.95**2) * X[:, j] if j % 25 else X[:, j]
+    y = X[:, ::10] @ rng.normal(size=50)
+    y = y + y.std() * rng.normal(size=260)
+    alpha = np.abs((X - X.mean(axis=0)).T @ (y - y.mean())).max() / 260 / 100
+    ours = PrioritizedLasso(alpha, tol=1e-6).fit(X, y)
+    assert exact_gap(X, y, np.ones(260), ours.coef_, alpha, 1.0, np.ones(500), False) <= 2.02e-6
+    assert np.count_nonzero(ours.coef_) > 200 and ours.history_[-1]["samples"] < 2.5e8
