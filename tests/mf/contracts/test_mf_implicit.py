@@ -257,6 +257,7 @@ def test_weights_of_a_matrix_are_those_of_its_entries(form, u):
     np.testing.assert_array_equal(of_pairs.fit_transform(X, sample_weight=given), found)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("penalty", ["per_rating", "per_row"])
 @pytest.mark.parametrize("fit_bias", [True, False])
 @pytest.mark.parametrize("n_shards", [1, 3])
@@ -264,7 +265,7 @@ def test_weighted_ratings_are_weighted_least_squares(penalty, fit_bias, n_shards
     """The oracle knows of weights only that an integral one says how often an entry is there."""
     alpha = 0.2 if penalty == "per_rating" else 1.0
     given = {"penalty": penalty, "fit_bias": fit_bias, "alpha": alpha, "n_components": 3, "unobserved_weight": 0.0}
-    fitted = model(**given, **NUMBERED, solver="auto", n_shards=n_shards, max_iter=1000).fit(
+    fitted = model(**given, **NUMBERED, solver="auto", n_shards=n_shards, max_iter=400).fit(
         PAIRS, TARGETS, sample_weight=CONFIDENCES
     )
     often = np.repeat(np.arange(len(PAIRS)), CONFIDENCES.astype(int))
@@ -331,6 +332,7 @@ def test_equal_weights_say_nothing():
     )
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("u", [0.0, 0.2])
 @pytest.mark.parametrize("names", [False, True])
 def test_users_of_pairs_have_their_vectors(u, names):

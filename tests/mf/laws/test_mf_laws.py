@@ -166,7 +166,7 @@ def test_a_rating_at_least_is_judged_and_one_is_told():
         assert np.isfinite(fitted.score(few))
 
 
-@pytest.mark.parametrize("solver", ["sgd", "ccd"])
+@pytest.mark.parametrize("solver", ["sgd", pytest.param("ccd", marks=pytest.mark.slow)])
 def test_searches_on_a_matrix_and_on_its_pairs_choose_alike(solver):
     """Where fits have converged: a matrix is judged by users that are solved for exactly."""
     generator = np.random.default_rng(7)
