@@ -119,10 +119,15 @@ def improve_users(
             products[:] = _ZERO
             add_products(products, 0, now, user)
             for rating in range(ratings.indptr[user], ratings.indptr[user + 1]):
-                at, weight = np.intp(ratings.items[rating]) * SUMS, weights[rating] if weighted else _ONE
-                for register in range(PRODUCTS):
-                    add_scaled(sums, at + register, products, register, weight)
-                add_scaled(sums, at + PRODUCTS, now, user, weight * residuals[rating])
+                at = np.intp(ratings.items[rating]) * SUMS
+                if weighted:
+                    for register in range(PRODUCTS):
+                        add_scaled(sums, at + register, products, register, weights[rating])
+                    add_scaled(sums, at + PRODUCTS, now, user, weights[rating] * residuals[rating])
+                else:
+                    for register in range(PRODUCTS):
+                        add_scaled(sums, at + register, products, register, _ONE)
+                    add_scaled(sums, at + PRODUCTS, now, user, residuals[rating])
 
 
 @kernel
