@@ -251,6 +251,8 @@ def test_partial_fit_puts_new_numbers_behind(first):
     fitted = make().fit(PAIRS, VALUES) if first == "pairs" else make().fit(matrix)
     more = sp.vstack([sp.csr_array((30, 12)), sp.csr_array(np.eye(2, 12))]).tocsr()
     fitted.partial_fit(more)
+    new = np.setdiff1d(range(12), PAIRS[PAIRS[:, 0] == 0, 1])[0]
+    fitted.partial_fit(sp.csr_array(([3.0], ([0], [new])), shape=(1, 12)))  # fewer users than there are
     assert fitted.user_ids_.tolist() == list(range(32))
     fitted.partial_fit(np.array([[10**12, 3], [10**9, 4], [31, 5]]), [1.0, 5.0, 2.0])
     assert fitted.user_ids_.tolist() == [*range(32), 10**9, 10**12] and fitted.item_ids_.tolist() == list(range(12))
