@@ -396,5 +396,4 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
         tags.transformer_tags.preserves_dtype = ["float64"]
         return tags
 
-    _n_batches: int
     _tempered_sweeps: int

@@ -48,7 +48,7 @@ def precision_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
     Raises
     ------
     ValueError
-        If lengths differ, there are fewer than k recommendations, or nothing is relevant to anybody.
+        If lengths differ, k is less than 1 or more than there are recommendations, or nothing is relevant to anybody.
 
     Examples
     --------
@@ -170,9 +170,7 @@ class RankingScorer:
     def __init__(self, metric: str = "ndcg", k: int = 10, threshold: float = 0.0) -> None:
         if metric not in METRICS:
             raise ValueError(f"metric={metric!r}; it is one of {', '.join(METRICS)}")
-        if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
-            raise ValueError(f"k={k!r}; it is a number of recommendations, an integer of at least 1")
-        self.metric, self.k, self.threshold = metric, k, threshold
+        self.metric, self.k, self.threshold = metric, _check_length(k), threshold
 
     def __call__(self, estimator: Any, X: Any, y: Any = None) -> float:
         """Return the measure for a fitted `ModelParallelMF` on pairs with y, or on a matrix."""
@@ -211,7 +209,7 @@ def find_hits(
 
 
 def _mean(metric: str, items: ArrayLike, relevant: Relevant, k: int, n_candidates: Any = None) -> float:
-    ranked = np.asarray(items)
+    ranked, k = np.asarray(items), _check_length(k)
     n_users = relevant.shape[0] if sparse.issparse(relevant) else len(relevant)
     if ranked.ndim != 2 or len(ranked) != n_users:
         raise ValueError(
@@ -238,6 +236,12 @@ def _mean(metric: str, items: ArrayLike, relevant: Relevant, k: int, n_candidate
     found = np.where(nothing, -1, np.minimum(row_of(ranked.ravel()).reshape(ranked.shape), table.size))
     hits = find_hits(found[:, :k], rows, row_of(wanted), 0 if n_candidates is None else n_candidates, table.size)
     return float(METRICS[metric](hits).mean())
+
+
+def _check_length(k: Any) -> int:
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+        raise ValueError(f"k={k!r}; it is a number of recommendations, an integer of at least 1")
+    return int(k)
 
 
 def _chained(relevant: Sequence[Any]) -> NDArray[Any]:

@@ -43,7 +43,7 @@ def as_pairs(X: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
     return np.column_stack([users, items]).astype(np.int64), values
 
 
-class LeaveLastOut(BaseCrossValidator):  # scikit-learn has no types
+class LeaveLastOut(BaseCrossValidator):
     """Judge by the last entries of each user, and fit on those before.
 
     The times of the pairs are the `groups` of `split`; without them rows are in the order of time.
@@ -154,11 +154,8 @@ class UserShareSplit(BaseCrossValidator):
     """
 
     def __init__(self, n_splits: int = 5, test_size: float = 0.2, random_state: Any = None) -> None:
-        self.n_splits, self.test_size, self.random_state = (
-            _positive(n_splits, "n_splits"),
-            _share(test_size),
-            random_state,
-        )
+        self.n_splits, self.test_size = _positive(n_splits, "n_splits"), _share(test_size)
+        self.random_state = random_state
 
     get_n_splits = LeaveLastOut.get_n_splits
 

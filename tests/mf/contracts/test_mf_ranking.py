@@ -83,6 +83,9 @@ def test_what_cannot_be_judged_is_refused(given, message):
     for metric, k in (("map", 10), ("ndcg", 0), ("ndcg", True)):
         with pytest.raises(ValueError, match="it is"):
             RankingScorer(metric, k)
+    for k in (0, -3, 2.5, True):
+        with pytest.raises(ValueError, match=r"k=.*an integer of at least 1"):
+            ranking.recall_at_k(ITEMS, MATRIX, k)
     with pytest.raises(ValueError, match="n_candidates must be given"):
         ranking.auc_at_k(ITEMS, [[1]] * N_USERS)
 
