@@ -8,7 +8,6 @@ from distributed.protocol.pickle import dumps, loads
 from schmp_estimators.core.engine.communicator import Communicator
 from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.places.place import Place
-from schmp_estimators.core.places.threads import in_threads
 
 _LOST = dumps("lost")
 
@@ -17,10 +16,10 @@ class Talk(Communicator):
     """What the ranks of `in_ranks` talk by; what has been sent is read only at the other end."""
 
     def __init__(self, rank, said, n_threads=1):
-        self.rank, self.size, self._said, self._n_threads = rank, len(said), said, n_threads
+        self.rank, self.size, self._said, self._place = rank, len(said), said, Place(n_threads)
 
     def each(self, function, jobs):
-        return in_threads(self._n_threads, function, jobs)
+        return self._place.each(function, jobs)
 
     def send(self, to, value):
         assert to != self.rank

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+from schmp_estimators.core.values import like
+
 T = TypeVar("T")
 
 
@@ -12,10 +14,7 @@ def add(left: Any, right: Any) -> Any:
         return right if left is None else left
     if not isinstance(left, tuple):
         return left + right
-    fields = list[Any]()
-    for one, other in zip(left, right, strict=True):
-        fields.append(add(one, other) if one is None or other is None or isinstance(one, tuple) else one + other)
-    return type(left)(*fields) if hasattr(left, "_fields") else tuple(fields)
+    return like(left, [add(one, other) for one, other in zip(left, right, strict=True)])
 
 
 def tree_sum(parts: Sequence[Any]) -> Any:

@@ -17,15 +17,37 @@ _CONTAINERS = (tuple, list, dict)
 _ALIGNED, _ALIGNED_OR_WRITEABLE = 0x100, 0x500
 
 
-def freeze(value: T) -> T:
+def freeze(value: T, known: set[int] | None = None) -> T:
     """Return `value` with all its arrays as read-only views, so that writing into what others read raises.
 
     Kernels meet frozen arrays in every place, and so are compiled for one signature only.  That is why arrays that a
-    journey has left at an odd address are copied.
+    journey has left at an odd address are copied.  A tuple whose arrays are frozen stays what it is.
+
+    Parameters
+    ----------
+    value : object
+    known : set of int, optional
+        Ids of such tuples that have been met before: one block may be part of what many are told; mutated.
     """
     if isinstance(value, np.ndarray):
-        return cast(T, value if value.flags.num & _ALIGNED_OR_WRITEABLE == _ALIGNED else _frozen((value,), set())[0])
-    return cast(T, _frozen(value, set())) if isinstance(value, _CONTAINERS) else value
+        return cast(T, value if value.flags.num & _ALIGNED_OR_WRITEABLE == _ALIGNED else freeze([value])[0])
+    if not isinstance(value, _CONTAINERS):
+        return value
+    known = set() if known is None else known
+    parts: list[Any] = list(value.values() if isinstance(value, dict) else value)
+    is_new = not isinstance(value, tuple)
+    for at, part in enumerate(parts):
+        if isinstance(part, np.ndarray):
+            if part.flags.num & _ALIGNED_OR_WRITEABLE != _ALIGNED:
+                parts[at] = (part if part.flags.aligned else part.copy(order="K")).view()
+                parts[at].flags.writeable, is_new = False, True
+        elif isinstance(part, _CONTAINERS) and id(part) not in known:
+            parts[at] = freeze(part, known)
+            if parts[at] is part:
+                known.add(id(part))  # an id for as long as `value` is there
+            else:
+                is_new = True
+    return cast(T, like(value, parts)) if is_new else value
 
 
 def own(value: T, copy: Callable[[NDArray[Any]], NDArray[Any]] | None = None) -> T:
@@ -49,34 +71,6 @@ def align(value: T) -> T:
     NumPy adds the elements of such an array in another order, some thousands at a time: sums have other bits.
     """
     return cast(T, replace_leaves(value, np.ndarray, _aligned))
-
-
-def _frozen(value: Any, known: set[int]) -> Any:
-    """Return a container with its arrays frozen; a tuple whose arrays are frozen stays what it is.
-
-    `known` are such tuples, by their ids, that have been met before: one block may be part of what many are told.
-    """
-    parts: list[Any] | None = None
-    for at, part in enumerate(value.values() if isinstance(value, dict) else value):
-        if isinstance(part, np.ndarray):
-            if part.flags.num & _ALIGNED_OR_WRITEABLE == _ALIGNED:
-                continue
-            new: Any = (part if part.flags.aligned else part.copy(order="K")).view()
-            new.flags.writeable = False
-        elif isinstance(part, _CONTAINERS):
-            if id(part) in known:
-                continue
-            new = _frozen(part, known)
-            if new is part:
-                known.add(id(part))  # an id for as long as `value` is there
-                continue
-        else:
-            continue
-        parts = list(value.values() if isinstance(value, dict) else value) if parts is None else parts
-        parts[at] = new
-    if parts is None:
-        return value if isinstance(value, tuple) else value.copy()
-    return _rebuilt(value, parts)
 
 
 def nbytes(value: Any) -> int:
@@ -103,16 +97,14 @@ def replace_leaves(value: Any, kind: type, function: Callable[[Any], Any]) -> An
             parts[at] = function(part)
         elif isinstance(part, _CONTAINERS):
             parts[at] = replace_leaves(part, kind, function)
-    return _rebuilt(value, parts)
+    return like(value, parts)
 
 
-def _rebuilt(value: Any, parts: list[Any]) -> Any:
+def like(value: Any, parts: list[Any]) -> Any:
     """Return a container like `value` with other parts."""
-    if isinstance(value, dict):
-        return dict(zip(value, parts, strict=True))
     if isinstance(value, tuple):
-        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
-    return parts
+        return getattr(value, "_make", tuple)(parts)
+    return dict(zip(value, parts, strict=True)) if isinstance(value, dict) else parts
 
 
 def _aligned(array: NDArray[Any]) -> NDArray[Any]:
@@ -132,6 +124,11 @@ def _copied_view(array: NDArray[Any]) -> NDArray[Any]:
 def _writable(array: NDArray[Any]) -> NDArray[Any]:
     """Return the array, or a copy if it is read-only or at an odd address."""
     return array if array.flags.behaved else _copied(array)
+
+
+def itself(value: T) -> T:
+    """Return `value`."""
+    return value
 
 
 def box(value: Any) -> Any:

@@ -236,7 +236,7 @@ class DescribedTopics(TopicMethods):
             )
         columns = self._columns_of_words(X, measure, best, feature_names) if measure in WINDOWS else {}
 
-        def count(place: Place | None) -> tuple[NDArray[np.int64], int]:
+        def count(place: Place) -> tuple[NDArray[np.int64], int]:
             if measure in WINDOWS:
                 return _count_windows(X, (best, columns, int(window_size or WINDOWS[measure])), place)
             with closing(open_corpus(X, self, place=place, reset=False)) as corpus:
@@ -289,9 +289,9 @@ class DescribedTopics(TopicMethods):
             )
 
 
-def _count_windows(texts: Any, given: tuple[Any, ...], place: Place | None) -> WindowCounts:
+def _count_windows(texts: Any, given: tuple[Any, ...], place: Place) -> WindowCounts:
     """Return ``count_windows(texts, *given)`` of texts here or on Dask."""
-    if place is None:
+    if not is_dask(texts):
         return count_windows(texts, *given)
     shared = dask.delayed(given, traverse=False)
     chunks = texts if isinstance(texts, list | tuple) else texts.to_delayed()

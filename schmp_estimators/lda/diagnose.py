@@ -17,9 +17,9 @@ from schmp_estimators.core.following import make_seed
 from schmp_estimators.core.inputs.validation import as_chunks, is_dask
 from schmp_estimators.core.io.files import replace_file
 from schmp_estimators.core.later import Later
-from schmp_estimators.core.places.place import Place, n_threads
-from schmp_estimators.core.places.threads import in_threads
+from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.reduction import tree_sum
+from schmp_estimators.core.stages import Each
 from schmp_estimators.lda.data.corpus import Corpus, open_corpus
 from schmp_estimators.lda.data.counts import Counts
 from schmp_estimators.lda.data.topic_rows import rows_of_counts_array
@@ -302,14 +302,13 @@ class TopicsOfDocuments(DescribedTopics):
     def _with_documents(self, X: Any, random_state: Any, use: Any) -> Any:
         """Return ``use(corpus, arguments)``, where `arguments` are those of `_draw` for each partition of documents."""
         check_is_fitted(self)
-        seed, threads = make_seed(random_state), n_threads(self.n_jobs)
+        seed = make_seed(random_state)
 
-        def go(place: Place | None) -> Any:
+        def go(place: Place) -> Any:
             with closing(open_corpus(X, self, place=place, reset=False)) as corpus:
                 rows = corpus.rows
-                n_threads = threads if rows.place.is_local else 1  # tasks share the others
                 model = rows.place.share(self._model())
-                return use(corpus, [(partition, model, seed, n_threads) for partition in rows.partitions])
+                return use(corpus, [(partition, model, seed, place.each) for partition in rows.partitions])
 
         return where_it_is(X, self.n_jobs, go)
 
@@ -327,14 +326,13 @@ def _most(theta: Any, n_best: int, n_topics: int) -> tuple[int, NDArray[np.int64
     return len(shares), order, np.take_along_axis(shares, order, 0)
 
 
-def _draw(counts: Counts, model: TopicModel, seed: int, threads: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+def _draw(counts: Counts, model: TopicModel, seed: int, each: Each) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return the word and the topic of each token."""
-    topics = draw_topics(counts, model, seed, partial(in_threads, threads))
-    return np.repeat(counts.indices, counts.data), topics
+    return np.repeat(counts.indices, counts.data), draw_topics(counts, model, seed, each)
 
 
-def _count(counts: Counts, model: TopicModel, seed: int, threads: int, best: NDArray[np.int64]) -> DocumentCounts:
-    return count_topics(counts, draw_topics(counts, model, seed, partial(in_threads, threads)), best)
+def _count(counts: Counts, model: TopicModel, seed: int, each: Each, best: NDArray[np.int64]) -> DocumentCounts:
+    return count_topics(counts, draw_topics(counts, model, seed, each), best)
 
 
 def _count_all(corpus: Corpus, arguments: list[tuple[Any, ...]], *, best: NDArray[np.int64]) -> DocumentCounts:

@@ -19,10 +19,9 @@ from sklearn.utils.validation import check_is_fitted
 from schmp_estimators.core.inputs.validation import is_dask, map_rows, refuse_container
 from schmp_estimators.core.later import setting
 from schmp_estimators.core.places.place import Place, begun_anew, choose_place, n_threads
-from schmp_estimators.core.places.threads import in_threads
+from schmp_estimators.core.stages import Each
 from schmp_estimators.lda.blocks import TopicRows
 from schmp_estimators.lda.data.corpus import Corpus, open_corpus
-from schmp_estimators.lda.data.counts import Counts
 from schmp_estimators.lda.data.topic_rows import rows_of_counts_array, topic_totals
 from schmp_estimators.lda.kernels.foldin import TopicModel, topic_model
 from schmp_estimators.lda.programs.foldin import completion_scores, proportions
@@ -79,9 +78,10 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         """
         check_is_fitted(self)
         refuse_container(self, X)
-        apply = _fold_in if is_dask(X) else partial(_fold_in, threads=n_threads(self.n_jobs))
         n_outputs = self.topic_word_counts_.shape[0]
-        return map_rows(apply, X, self, self._model(), n_outputs=n_outputs, dtype=np.float64, name="lda-fold-in")
+        with closing(Place(1 if is_dask(X) else n_threads(self.n_jobs))) as place:
+            apply = partial(proportions, each=place.each)
+            return map_rows(apply, X, self, self._model(), n_outputs=n_outputs, dtype=np.float64, name="lda-fold-in")
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
         """Fit, then return the topic proportions of the documents: the same as ``fit(X).transform(X)``.
@@ -156,11 +156,10 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         Warns if there is nothing to score.
         """
         check_is_fitted(self)
-        threads = n_threads(self.n_jobs)
 
-        def complete(place: Place | None) -> tuple[float, int, int]:
+        def complete(place: Place) -> tuple[float, int, int]:
             with closing(open_corpus(X, self, place=place, reset=False)) as corpus:
-                scores = self._scores(corpus, threads)
+                scores = self._scores(corpus, place.each)
             return math.fsum(scores), int((corpus.lengths // 2).sum()), int(corpus.lengths.sum())
 
         found = where_it_is(X, self.n_jobs, complete)
@@ -173,11 +172,11 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             )
         return found
 
-    def _scores(self, corpus: Corpus, threads: int) -> NDArray[np.float64]:
-        rows, n_threads = corpus.rows, threads if corpus.rows.place.is_local else 1  # tasks share the others
+    def _scores(self, corpus: Corpus, each: Each) -> NDArray[np.float64]:
+        rows = corpus.rows
         model = rows.place.share(self._model())
-        arguments = [(partition, model, n_threads) for partition in rows.partitions]
-        return np.concatenate(rows.here(rows.tasks(_complete, arguments, "lda-score")))
+        arguments = [(partition, model, each) for partition in rows.partitions]
+        return np.concatenate(rows.here(rows.tasks(completion_scores, arguments, "lda-score")))
 
     def _model(self) -> TopicModel:
         return topic_model(*self._rows(), self.doc_topic_prior_, self.topic_word_prior_, self.transform_tol)
@@ -198,17 +197,10 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return self.topic_word_counts_.shape[0]
 
 
-def where_it_is(X: Any, n_jobs: int | None, work: Callable[[Place | None], R]) -> R:
-    """Return ``work(place)`` for the place of a Dask collection; what is in memory is dealt with here: None."""
+def where_it_is(X: Any, n_jobs: int | None, work: Callable[[Place], R]) -> R:
+    """Return ``work(place)`` for the place of a Dask collection; what is in memory is dealt with in this process."""
     if not is_dask(X):
-        return work(None)
+        with closing(Place(n_threads(n_jobs))) as here:
+            return work(here)
     with choose_place(n_jobs, is_dask=True, label="schmp-lda") as place:
         return begun_anew(place, lambda: work(place))
-
-
-def _fold_in(rows: Any, model: TopicModel, threads: int = 1) -> NDArray[np.float64]:
-    return proportions(rows, model, partial(in_threads, threads))
-
-
-def _complete(counts: Counts, model: TopicModel, threads: int = 1) -> NDArray[np.float64]:
-    return completion_scores(counts, model, partial(in_threads, threads))

@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from distributed import Client, get_worker
 from distributed.protocol import to_serialize
@@ -33,7 +33,7 @@ class _Request(NamedTuple):
     number: int
     command: Any
     #: Called with the answer; with an exception, if there will be none.
-    answer: Callable[[Any], None]
+    answer: Callable[[Any], object]
 
 
 def _desk(address: str, token: str) -> SimpleQueue[Any]:
@@ -61,10 +61,7 @@ async def _taken(address: str, token: str, number: int, command: Any) -> Any:
         if not answered.done():
             answered.set_result(value)
 
-    def answer_from_thread(value: Any) -> None:
-        loop.call_soon_threadsafe(answer, value)
-
-    _desk(address, token).put(_Request(number, command, answer_from_thread))
+    _desk(address, token).put(_Request(number, command, lambda value: loop.call_soon_threadsafe(answer, value)))
     return await answered
 
 
@@ -160,15 +157,14 @@ class GroupService:
         """Return the answers to a command that was sent."""
         try:
             look_until(self._client, sent, self._ranks, set(self._addresses), are_ranks=True, are_needed=True)
-            answers = sent.result()["answers"]
+            answers: Answers | None = sent.result()["answers"]
         except (OSError, concurrent.futures.CancelledError, WorkLostError) as error:
             self._raise(error)
         if answers is None:
             self._raise(WorkLostError("ranks have ended"))
-        found: Answers = answers
-        return found
+        return answers
 
-    def _raise(self, error: BaseException) -> None:
+    def _raise(self, error: BaseException) -> NoReturn:
         """Raise what a rank has raised, if one has, or that work was lost."""
         deadline = time.monotonic() + AFTER_ERROR
         while all(future.status == "pending" for future in self._ranks):

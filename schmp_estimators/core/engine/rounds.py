@@ -20,7 +20,7 @@ from schmp_estimators.core.places.place import Restores
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.reduction import add_up
 from schmp_estimators.core.stages import checked, name_of
-from schmp_estimators.core.values import align, own
+from schmp_estimators.core.values import align, itself, own
 
 T = TypeVar("T")
 
@@ -319,7 +319,7 @@ class Rounds:
             return
         self._asked(_saving, _nothing)  # only then is it known whether rounds have changed anything
         if self._have_changed:
-            self._pieces = self._asked(_saving, _itself)
+            self._pieces = self._asked(_saving, itself)
         self._forget(None)
 
     def _forget(self, saved: list[Any] | None) -> None:
@@ -347,10 +347,6 @@ class Rounds:
 
 def _saving(partition: Any, save: Callable[[Any], Any]) -> tuple[Any, Any]:
     return partition, save(partition)
-
-
-def _itself(partition: Any) -> Any:
-    return partition
 
 
 def _nothing(partition: Any) -> None:

@@ -24,7 +24,7 @@ from schmp_estimators.core.places.place import Place, choose_place
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.program import AnyProgram, Harvest, Saved, Source
 from schmp_estimators.core.stages import Each, check_stages, checked, in_turn, name_of
-from schmp_estimators.core.values import freeze
+from schmp_estimators.core.values import freeze, itself
 
 Callback = Callable[[dict[str, Any]], bool | None] | None
 Records = list[dict[str, Any]]
@@ -161,7 +161,7 @@ def run_static(
         if found := kept.read():
             records, saved = found["records"], found["saved"]
             check_sweeps(kept.url, len(records), sweeps, "sweeps")
-    sources = [Source(piece) if callable(piece) else Source(_as_it_is, (piece,)) for piece in pieces]
+    sources = [Source(piece) if callable(piece) else Source(itself, (piece,)) for piece in pieces]
 
     def may_ask(sweep: int) -> bool:
         return callback is not None or (kept is not None and (sweep + 1) % every == 0) or sweep + 1 == sweeps
@@ -256,7 +256,3 @@ def _guarded(unchanged: bool, function: Callable[..., Any], partition: Any, job:
 
 def _values(records: Records, saved: Saved) -> dict[str, Any]:
     return {"records": records, "saved": saved}
-
-
-def _as_it_is(piece: Any) -> Any:
-    return piece

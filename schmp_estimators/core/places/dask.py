@@ -35,6 +35,7 @@ from schmp_estimators.core.places.cluster import (
 )
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.watch import await_all, gather, outcomes, scatter
+from schmp_estimators.core.values import itself
 
 #: Bytes of an argument up to which it travels inside a task; a larger one is sent to the worker.
 _INLINE = 1 << 20
@@ -48,10 +49,6 @@ def _enrol(dask_worker: Any = None) -> dict[str, str]:
     """Let a worker take messages for its ranks, and say what it is."""
     listen(dask_worker)
     return fingerprint()
-
-
-def _itself(value: Any) -> Any:
-    return value
 
 
 class DaskPlace(Place):
@@ -192,7 +189,7 @@ class DaskPlace(Place):
         addresses, groups = tuple(members), list(members.values())
         held = list[Future[Any]]()
         for p, piece in enumerate(pieces):
-            function, parts = piece if isinstance(piece, Piece) else (_itself, (piece,))
+            function, parts = piece if isinstance(piece, Piece) else (itself, (piece,))
             held.append(self.load(f"{name}-load", function, parts, p))
         self.wait(held)
         args = [(groups, *(held[p] for p in group)) for group in groups]
@@ -286,7 +283,7 @@ class DaskPlace(Place):
     def share(self, value: Any) -> Any:
         """Return a task that has the value, and so is done again if it is lost; send a large one to two workers."""
         if sizeof(value) <= _IN_A_TASK:
-            return self.map(_itself, [(value,)], "shared")[0]
+            return self.map(itself, [(value,)], "shared")[0]
         addresses = [worker.address for worker in self._dealt.workers[:2]]
         return self._noted([scatter(self.client, f"shared-{uuid4().hex}", value, *addresses)])[0]
 

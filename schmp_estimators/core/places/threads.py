@@ -9,7 +9,7 @@ import functools
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor, wait
+from concurrent.futures import Executor, wait
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from typing import Any
@@ -99,12 +99,3 @@ def share(executor: Executor, n_threads: int, function: Callable[[Any], Any], jo
     for helper in begun:
         helper.result()
     return results
-
-
-def in_threads(n_threads: int, function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
-    """Apply `function` to every job, with several threads if there are several jobs."""
-    jobs = list(jobs)
-    if min(n_threads, len(jobs)) < 2:
-        return list(map(function, jobs))
-    with ThreadPoolExecutor(min(n_threads, len(jobs)), "schmp") as pool:
-        return list(pool.map(function, jobs))

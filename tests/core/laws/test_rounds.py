@@ -160,7 +160,7 @@ def test_pieces_that_no_job_changes_stay_where_they_are(often):
     for function, n_fetched in (read, 0), (grow, 2):
         place = Forgetful()
         go(place, function, 3)
-        assert sum(command.job is module._itself for command in place.n_done) == n_fetched
+        assert sum(command.job is module.itself for command in place.n_done) == n_fetched
 
 
 def add_to_state(piece, job):
