@@ -126,3 +126,46 @@ def expect_topics(indptr, indices, counts, first, step, ptr, topic, weight, alph
                 begin, n = ptr[word], np.int64(counts[np.uint64(entry)])
                 for j in range(ptr[word + 1] - begin):
                     expected[np.uint64(begin + j)] += n * np.int64(np.int32(products[np.uint64(j)] * share))
+
+
+#: How many other tokens of its document a token asks whose word has no topics to begin in.
+_ASKED = 7
+
+
+@kernel
+def draw_known_topics(place, doc_ptr, word_of, ptr, topic, first_token, key, n_topics, out):
+    """Draw a topic for each token from those that its word may begin in, with equal chances.
+
+    Where there are none, the token asks others of its document, drawn at random, for a word that has some; where these
+    have none either, all topics have equal chances.
+
+    Parameters
+    ----------
+    place, doc_ptr
+        As in `TokenShard`.
+    word_of : (n_tokens,) int32
+        Word of each place.
+    ptr : (n_words + 1,) int64
+        Offsets of words in `topic`.
+    topic : (n_entries,) int32
+        Topics that each word may begin in.
+    first_token : int
+        Number of the first token in the corpus: it addresses random bits.
+    key : uint64
+        Stream of random bits.
+    n_topics : int
+        At least 1.
+    out : (n_tokens,) int16 or int32
+        Mutated: topics in document order.
+    """
+    for document in range(len(doc_ptr) - 1):
+        begin, end = doc_ptr[document], doc_ptr[document + 1]
+        for i in range(begin, end):
+            bits, word = mix(key + np.uint64(first_token + i) * GAMMA), word_of[place[i]]
+            n = ptr[word + 1] - ptr[word]
+            for _ in range(_ASKED):
+                if n > 0:
+                    break
+                word = word_of[place[begin + np.int64(below(bits, end - begin))]]
+                n, bits = ptr[word + 1] - ptr[word], mix(bits)
+            out[i] = topic[ptr[word] + np.int64(below(bits, n))] if n > 0 else np.int64(below(bits, n_topics))

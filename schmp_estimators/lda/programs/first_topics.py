@@ -1,8 +1,8 @@
 """First topics of tokens: any, or drawn from the few that each word may begin in.
 
 A word is known by its canonical address, and a token by its number in the corpus, so that topics do not depend on how
-documents are divided among shards.  It is done once in a fit, some tokens at a time in NumPy: a kernel would take
-longer to compile than most corpora take here.
+documents are divided among shards.  The usual way has a kernel.  The others are done in NumPy, some tokens at a time: a
+kernel would take longer to compile than most corpora take here.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 
 from schmp_estimators.core.rng import GAMMA, below, mix, unit
 from schmp_estimators.lda.blocks import TokenShard
+from schmp_estimators.lda.kernels.passages import draw_known_topics
 from schmp_estimators.lda.kernels.word_priors import SeedRows
 
-#: How many other tokens of its document a token asks whose word has no topics to begin in.
-_ASKED = 7
 #: Tokens whose topics are drawn at a time: what is made for them stays in the cache.
 _AT_ONCE = 1 << 14
 
@@ -76,8 +75,7 @@ def draw_of_words(
 def draw_of_lists(shard: TokenShard, n_topics: int, tokens: np.uint64, out: NDArray[Any]) -> None:
     """Draw a topic for each token from those that its word may begin in, ``shard.first``, with equal chances.
 
-    Where there are none, the token asks others of its document, drawn at random, for a word that has some; where these
-    have none either, all topics have equal chances.
+    See `draw_known_topics`, also for words that have none.
 
     Parameters
     ----------
@@ -90,24 +88,10 @@ def draw_of_lists(shard: TokenShard, n_topics: int, tokens: np.uint64, out: NDAr
     out : (n_tokens,) int16 or int32
         Mutated: topics in document order.
     """
-    word_of, place, (ptr, topic), doc_ptr = _words_of_places(shard), shard.place, shard.first, shard.doc_ptr
-    sizes = np.diff(ptr)
-    for span, bits in _some_tokens(len(out), shard.first_token, tokens):
-        word = word_of[place[span]]
-        asking = np.flatnonzero(sizes[word] == 0)
-        documents = np.searchsorted(doc_ptr, asking + span.start, side="right")
-        for _ in range(_ASKED if len(asking) else 0):
-            begin, end = doc_ptr[documents - 1], doc_ptr[documents]
-            asked = begin + below.py_func(bits[asking], end - begin).astype(np.int64)
-            bits[asking] = mix.py_func(bits[asking])
-            word[asking] = word_of[place[asked]]
-            left = sizes[word[asking]] == 0
-            asking, documents = asking[left], documents[left]
-        n_choices = sizes[word]
-        drawn = below.py_func(bits, np.where(n_choices > 0, n_choices, n_topics)).astype(np.int64)
-        knows = n_choices > 0
-        drawn[knows] = topic[ptr[word[knows]] + drawn[knows]]
-        out[span] = drawn
+    ptr, topic = shard.first
+    draw_known_topics(
+        shard.place, shard.doc_ptr, _words_of_places(shard), ptr, topic, shard.first_token, tokens, n_topics, out
+    )
 
 
 def draw_of_seeds(shard: TokenShard, seeds: SeedRows, key: np.uint64, out: NDArray[Any]) -> None:
