@@ -70,6 +70,12 @@ def accept(topic, proposals, count, prior, inverse, draws):
     return topic
 
 
+def tempered(alpha, hot, n_topics):
+    """The document-topic priors of all topics, whose mean is at least `hot`."""
+    mean = float(np.mean(alpha))
+    return np.broadcast_to(alpha * (max(mean, hot) / mean) if np.ndim(alpha) else max(alpha, hot), n_topics)
+
+
 class Tokens:
     """Those of counts (documents × words), in document order, and the topics in which they begin."""
 
@@ -91,6 +97,21 @@ class Tokens:
         np.add.at(by_document, (self.document, self.topic), 1)
         np.add.at(by_word, (self.word, self.topic), 1)
         return by_document, by_word
+
+
+class FrozenCounts(Tokens):
+    """Tokens whose words have the counts of the sweep before, and priors that may be hot at first."""
+
+    def __init__(self, counts, n_topics, alpha, beta, seed, fixed=None, hot=(0.0, 0.0), hot_sweeps=0, seeds=None):
+        super().__init__(counts, n_topics, seed, fixed, seeds)
+        self.alpha, self.beta, self.hot, self.hot_sweeps = alpha, beta, hot, hot_sweeps
+
+    def begin(self):
+        """Return the priors of a sweep, its key, and topics and counts of words of the sweep before."""
+        hot = self.hot if self.sweep < self.hot_sweeps else (0.0, 0.0)
+        alpha, beta = tempered(self.alpha, hot[0], self.n_topics), max(self.beta, hot[1])
+        _, by_word = self.tables()
+        return alpha, beta, stream_key(self.seed, self.sweep, 0), np.array(self.topic, int), by_word
 
 
 class WarpOracle(Tokens):

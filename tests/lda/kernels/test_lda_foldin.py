@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from oracles import lda_foldin as oracle
 
 from schmp_estimators.core.values import freeze
@@ -47,23 +45,6 @@ def test_is_as_near_the_maximum_as_is_asked(alpha, n_topics, tol):
     np.testing.assert_allclose(theta.sum(1), 1.0, rtol=1e-14)
     assert abs(theta - oracle.maximum(counts, phi, alpha)).sum(1).max() <= tol
     np.testing.assert_allclose(theta[0], np.full(n_topics, alpha) / np.full(n_topics, alpha).sum(), rtol=1e-12)
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.randoms())
-def test_a_document_does_not_depend_on_the_others(seed, order):
-    counts, _, model = make(seed, n_docs=9, length=300)
-    theta = fold(counts, model)
-    picked = [order.randrange(9) for _ in range(5)]
-    np.testing.assert_array_equal(fold(counts[picked], model), theta[picked])
-
-
-def test_explicit_zeros_do_not_matter():
-    counts, _, model = make(8)
-    rows, columns = np.indices(counts.shape)
-    with_zeros = sp.csr_array((counts.ravel(), (rows.ravel(), columns.ravel())), shape=counts.shape)
-    assert with_zeros.nnz == counts.size
-    np.testing.assert_allclose(fold(with_zeros, model), fold(counts, model), rtol=1e-12)
 
 
 def test_completion_scores_the_odd_tokens():

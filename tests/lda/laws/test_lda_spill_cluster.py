@@ -1,22 +1,24 @@
 """Fits beyond the memory of a cluster: the same bits as in memory, and nothing left behind."""
 
 import gc
+import logging
 import os
+import re
 import time
 import warnings
 from contextlib import suppress
+from functools import partial
 from socket import gethostname
 
 import dask
 import dask.array as da
-import numpy as np
 import pytest
+from clusters import Killer, keys_left
 from corpora import assert_same_bits, planted
-from scipy import sparse
+from input_cases import ON_DASK, memory_mapped, rows_after_the_first
 
 from schmp_estimators import DistributedLDA
 from schmp_estimators.core.engine import static
-from schmp_estimators.core.engine.static import GroupRun
 from schmp_estimators.core.io import slices
 from schmp_estimators.exceptions import NotSharedError, SpillWarning
 from schmp_estimators.lda import spill
@@ -24,10 +26,7 @@ from schmp_estimators.lda import spill
 X = planted(n_docs=60, length=30)[0]
 
 
-def make(**parameters):
-    return DistributedLDA(
-        **{"n_components": 4, "random_state": 7, "sampler": "warp", "max_iter": 4, "evaluate_every": 2} | parameters
-    )
+make = partial(DistributedLDA, n_components=4, random_state=7, sampler="warp", max_iter=4, evaluate_every=2)
 
 
 def some(names, *of_every_change):
@@ -107,40 +106,11 @@ def test_worker_processes(processes, monkeypatch):
         assert_same_bits(make(spill="auto").fit(da.from_array(X, chunks=(7, 11))), expected)
 
 
-def test_snapshots_of_what_is_in_files(spilling, monkeypatch):
-    monkeypatch.setattr(static, "SNAPSHOT_EVERY", 0.0)
-    monkeypatch.setattr(static, "SNAPSHOT_SHARE", 0.0)
-    collected, seen = GroupRun._collected, []
-
-    def note(self, pending):
-        seen.append(pending.sweep)
-        return collected(self, pending)
-
-    monkeypatch.setattr(GroupRun, "_collected", note)
-    with dask.config.set({"schmp-estimators.runtime": "local"}):
-        expected = make(max_iter=7).fit(X)
-    assert_same_bits(make(max_iter=7, spill="auto").fit(X), expected)
-    assert seen
-
-
-def memory_mapped(folder):
-    parts = []
-    for name in ("data", "indices", "indptr"):
-        np.save(folder / f"{name}.npy", getattr(sparse.csr_array(X), name))
-        parts.append(np.load(folder / f"{name}.npy", mmap_mode="r"))
-    return sparse.csr_array(tuple(parts), shape=X.shape, copy=False)
-
-
-def mapped_rows(folder):
-    np.save(folder / "X.npy", np.vstack([X[:1], X]))
-    return np.load(folder / "X.npy", mmap_mode="r")[1:]
-
-
 FORMS = {
-    "memory-mapped": memory_mapped,
-    "memory-mapped, dense": mapped_rows,
-    "sparse chunks": lambda folder: da.from_array(X, chunks=(7, -1)).map_blocks(sparse.csr_array),
-    "delayed": lambda folder: [dask.delayed(sparse.csr_array)(X[i : i + 13]) for i in range(0, 60, 13)],
+    "memory-mapped": lambda folder: memory_mapped(X, folder),
+    "memory-mapped, dense": lambda folder: rows_after_the_first(X, folder),
+    "sparse chunks": lambda folder: ON_DASK["csr_array"](X),
+    "delayed": lambda folder: ON_DASK["delayed"](X),
 }
 
 
@@ -194,3 +164,32 @@ def test_a_folder_that_workers_may_not_write_into_is_refused(spilling, monkeypat
     with pytest.raises(NotSharedError, match=rf"host .* may not write into spill='{tmp_path}/new'"):
         make(spill=tmp_path / "new").fit(X)
     assert not list(tmp_path.iterdir())
+
+
+X = planted(n_docs=60, length=30)[0]
+
+
+@pytest.fixture
+def snapshots(monkeypatch):
+    """Let a snapshot be taken whenever that can be."""
+    monkeypatch.setattr(static, "SNAPSHOT_EVERY", 0.0)
+    monkeypatch.setattr(static, "SNAPSHOT_SHARE", 0.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampler", ["warp", "saber"])
+@pytest.mark.parametrize(("at", "where", "lazy"), [(1, "auto", True), (6, "folder", True), (6, "auto", False)])
+def test_a_worker_dies(at, where, lazy, sampler, processes, tmp_path, caplog, snapshots, monkeypatch):
+    divide(monkeypatch, 2)
+    where = tmp_path / "folder" if where == "folder" else where
+    killer, parameters = Killer(processes, at), {"sampler": sampler, "max_iter": 9}
+    with dask.config.set({"schmp-estimators.runtime": "local"}):
+        expected = make(**parameters).fit(X)
+    with processes.as_current(), caplog.at_level(logging.WARNING, "schmp_estimators"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", SpillWarning)
+        lda = make(**parameters, spill=where).set_callbacks(killer).fit(ON_DASK["csr_array"](X) if lazy else X)
+    assert_same_bits(lda, expected)
+    assert killer.killed
+    [sweep] = re.findall(r"going on from the end of sweep (-?\d+)", caplog.text)
+    assert int(sweep) >= at - 3  # no more than three sweeps are done again
+    assert keys_left(processes) == []
