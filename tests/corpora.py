@@ -42,9 +42,8 @@ def planted(n_docs=200, n_topics=4, words_per_topic=10, length=60, seed=0):
 def assert_same_bits(one, other):
     """All that a fit leaves behind is equal, but for the time it took."""
     for name in ("indptr", "indices", "data"):
-        np.testing.assert_array_equal(
-            getattr(one.topic_word_counts_, name), getattr(other.topic_word_counts_, name), strict=True
-        )
+        parts = [getattr(fitted.topic_word_counts_, name) for fitted in (one, other)]
+        np.testing.assert_array_equal(*parts, strict=True)
     assert one.topic_word_counts_.shape == other.topic_word_counts_.shape
     assert (one.n_iter_, one.n_features_in_) == (other.n_iter_, other.n_features_in_)
     assert without_seconds(one) == without_seconds(other)

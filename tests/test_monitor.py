@@ -213,9 +213,8 @@ def test_numbers_in_units_are_rounded_and_have_no_exponent(digits):
         text = in_units(value, digits)
         assert re.fullmatch(NUMBER, text), text
         number, _, unit = text.partition(" ")
-        assert float(number) * {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[unit] == pytest.approx(
-            value, rel=0.5001 * 10 ** (1 - digits)
-        )
+        found = float(number) * {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[unit]
+        assert found == pytest.approx(value, rel=0.5001 * 10 ** (1 - digits))
         assert 1 <= float(number) < (1e4 if not unit else 1000), text
     assert in_units(5.71e6) == "5.7 M"
     assert in_units(-5.71e6) == "-5.7 M"

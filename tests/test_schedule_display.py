@@ -92,11 +92,7 @@ def test_errors_of_the_plot(fitted):
     no_sweeps = r"sweeps=.*; it must be a first sweep and one after the last, or None"
     for client, parameters, message in (
         (fitted, {"by": "worker"}, "by='worker'; it must be 'stage' or 'block'"),
-        (
-            SimpleNamespace(get_events=lambda topic: ()),
-            {},
-            "remembers nothing: fit on the cluster of this client first",
-        ),
+        (SimpleNamespace(get_events=lambda topic: ()), {}, "remembers nothing: fit on the cluster of this client"),
         (fitted, {"sweeps": (5, 7)}, "remembers nothing of the sweeps from 5 to before 7: take others"),
         *((fitted, {"sweeps": sweeps}, no_sweeps) for sweeps in (3, (1, 2, 3), (3, 1))),
     ):

@@ -179,6 +179,7 @@ def no_job(state):
 
 STATIC = {"program": Ring(), "data": make_shards(2), "sweeps": 1}
 COROUTINE = {"program": totals, "data": PARTITIONS}
+KEPT = {"program": partial(scaled, 1), "checkpoint": "x"}
 
 
 @pytest.mark.parametrize(
@@ -207,18 +208,8 @@ COROUTINE = {"program": totals, "data": PARTITIONS}
         (COROUTINE, {"data": "ab"}, TypeError, "data must be a list of pieces, got str"),
         (COROUTINE, {"callback": "print"}, TypeError, "callback='print' must be a function"),
         (COROUTINE, {"checkpoint": "x"}, ValueError, "a program that saves its state, which totals does not"),
-        (
-            COROUTINE,
-            {"program": partial(scaled, 1.0, job=add), "checkpoint": "x"},
-            ValueError,
-            "checkpoint needs a keeper",
-        ),
-        (
-            COROUTINE,
-            {"program": partial(scaled, 1.0), "data": [lambda: np.arange(3.0)], "checkpoint": "x"},
-            TypeError,
-            "functions that stand",
-        ),
+        (COROUTINE, {"program": partial(scaled, 1, job=add), "checkpoint": "x"}, ValueError, "needs a keeper"),
+        (KEPT, {"data": [lambda: np.arange(3.0)]}, TypeError, "functions that stand"),
     ],
 )
 def test_bad_arguments(arguments, change, error, message, tmp_path, monkeypatch):

@@ -35,9 +35,8 @@ class FrozenOracle(FrozenCounts):
         total = n_topic + beta_sum
         rows = ((by_word + self.seeds + beta) * (1.0 / total)).astype(np.float32)
         for i, (d, w, old) in enumerate(zip(self.document, self.word, before, strict=True)):
-            count = np.bincount(
-                [k for k, other in zip(self.topic, self.document, strict=True) if other == d], minlength=self.n_topics
-            )
+            others = [k for k, other in zip(self.topic, self.document, strict=True) if other == d]
+            count = np.bincount(others, minlength=self.n_topics)
             count[old] -= 1
             weights = (count + alpha).astype(np.float32) * rows[w]
             prior, inverse = beta + self.seeds[w], 1.0 / (n_topic - 1 + beta_sum)

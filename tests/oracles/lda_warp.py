@@ -31,12 +31,8 @@ def topic_in_order(row, x):
 
 def propose(bits, slots, fixed, prior, n_topics, seeds=()):
     """Map the lower 40 bits to a topic: a slot, the fixed row, any topic, or one in which the word is seeded."""
-    n, n_fixed, prior, smooth = (
-        len(slots),
-        int(sum(fixed)),
-        float(np.float32(prior)),
-        n_topics * float(np.float32(prior)),
-    )
+    n, n_fixed, prior = len(slots), int(sum(fixed)), float(np.float32(prior))
+    smooth = n_topics * prior
     y = (bits & ((1 << 40) - 1)) * ((n + n_fixed + smooth + sum(seeds)) * 2.0**-40)
     if y >= n + n_fixed + smooth and sum(seeds):
         return topic_in_order(seeds, y - n - n_fixed - smooth)

@@ -183,9 +183,8 @@ async def beat(dask_worker):
 
 def test_messages_about_spans_are_short_and_few(monkeypatch):
     messages, seconds = [], []
-    worker = SimpleNamespace(
-        loop=SimpleNamespace(asyncio_loop=None), log_event=lambda topic, message: messages.append((topic, message))
-    )
+    loop = SimpleNamespace(asyncio_loop=None)
+    worker = SimpleNamespace(loop=loop, log_event=lambda topic, message: messages.append((topic, message)))
     monkeypatch.setattr(group, "get_worker", lambda: worker)
     monkeypatch.setattr(group, "time", SimpleNamespace(monotonic=lambda: seconds[-1], time=time.time))
     rank = group.Group(group.Ranks(("here",), ("key",), 0, "run-1"))

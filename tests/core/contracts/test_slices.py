@@ -3,7 +3,6 @@
 import errno
 import mmap
 import os
-import pickle
 import resource
 import subprocess
 import sys
@@ -101,13 +100,6 @@ def test_errors_of_the_system_say_what_they_mean(number, message, tmp_path, monk
         Slices(str(tmp_path)).keep(LARGE)
 
 
-def test_a_value_that_travels_arrives_whole(tmp_path):
-    kept = Slices(str(tmp_path)).keep(Pair(LARGE, 1))
-    arrived = pickle.loads(pickle.dumps(slices.Filed(kept))).value
-    np.testing.assert_array_equal(arrived.first, LARGE)
-    assert sys.getsizeof(slices.Filed(kept)) < 1000
-
-
 # Folders.
 
 
@@ -165,17 +157,14 @@ def nothing_taken(monkeypatch):
     monkeypatch.setattr(slices, "_taken", lambda: (0, 0, 0))
 
 
-@pytest.mark.parametrize(("asked", "found"), [(12345, 12345), ("2 GiB", 2 << 30), ("100 kB", 100_000)])
-def test_what_is_asked_for_counts(asked, found, nothing_taken):
-    with dask.config.set({"schmp-estimators.memory-limit": asked}):
-        assert memory_left() == found
-
-
-@pytest.mark.parametrize("asked", [0, -5, "much"])
-def test_nonsense_is_refused(asked):
-    config = dask.config.set({"schmp-estimators.memory-limit": asked})
-    with config, pytest.raises(ValueError, match=r"memory-limit|much"):
-        memory_left()
+def test_what_is_asked_for_counts(nothing_taken):
+    for asked, found in ((12345, 12345), ("2 GiB", 2 << 30), ("100 kB", 100_000)):
+        with dask.config.set({"schmp-estimators.memory-limit": asked}):
+            assert memory_left() == found
+    for asked in (0, -5, "much"):
+        config = dask.config.set({"schmp-estimators.memory-limit": asked})
+        with config, pytest.raises(ValueError, match=r"memory-limit|much"):
+            memory_left()
 
 
 @pytest.mark.parametrize("kind", [resource.RLIMIT_AS, resource.RLIMIT_DATA])

@@ -245,6 +245,7 @@ def start(client, monkeypatch, request):
     """Addresses of two workers, and a function that lets one rank of a hasty group run there; nothing may be left."""
     for name, value in {"LOOK": 0.02, "SILENCE": 0.1, "ANSWER": 1.0, "KEPT": 0.1}.items():
         monkeypatch.setattr(group, name, value)
+    group._boxes.clear()  # what other clusters of this process have left
     addresses, tasks = list(client.scheduler_info(n_workers=-1)["workers"]), []
     client.run(prepare, workers=list(addresses))
     keys = [(request.node.name, 0), (request.node.name, 1)]

@@ -43,13 +43,13 @@ def go(program, place, *, asks=(), stop=None, n_sweeps=N_SWEEPS, **options):
         begun.append(len(records))
         return ends()
 
-    asked, first = {n_sweeps - 1, *asks}, options.get("first", 0)
+    asked = {n_sweeps - 1, *asks}
     options = {"may_ask": lambda sweep: sweep in asked, "n_sweeps": n_sweeps, "ends": note} | options
     with static_run(program, make_sources(5), place, **options) as run:
         for record in run:
             assert run.took > 0
             records.append(record)
-            if first + len(records) - 1 in asked or len(records) == stop:
+            if len(records) - 1 in asked or len(records) == stop:
                 found.append(outcome(record, run))
             if len(records) == stop:
                 break
@@ -88,18 +88,21 @@ def test_shards_know_which_sweep_will_be_saved():
 @pytest.mark.parametrize("is_over", [True, False])
 def test_a_batch_ends_where_its_records_say_that_the_run_does(program, is_over):
     every = expected(program)
-    last = next(record for number, (record, *_) in enumerate(run_serial(program, make_shards(5), 9)) if number == 8)
-    options = {
-        "ends": lambda: lambda records: records[-1] == last,
-        "stop": 9 if is_over else None,
-    }  # else it goes on in spite of it
-    records, found, begun = go(program, RankPlace(GROUPS), **options)
+    *_, (last, *_) = run_serial(program, make_shards(5), 9)
+    stop = 9 if is_over else None  # else it goes on in spite of it
+    records, found, begun = go(program, RankPlace(GROUPS), ends=lambda: lambda told: told[-1] == last, stop=stop)
     assert found == [every[8 if is_over else -1]]
     assert begun == ([0, 1] if is_over else [0, 1, 9])
     assert len(records) == (9 if is_over else N_SWEEPS)
 
 
 # Losses
+
+
+def often(monkeypatch):
+    """Let a snapshot be taken whenever that can be."""
+    monkeypatch.setattr(static, "SNAPSHOT_EVERY", 0.0)
+    monkeypatch.setattr(static, "SNAPSHOT_SHARE", 0.0)
 
 
 def checkpointed(place, program):
@@ -133,8 +136,7 @@ def _load_and_tell(shard):
 )
 def test_work_lost_at_any_moment_changes_nothing(program, snapshots, monkeypatch):
     if snapshots:
-        monkeypatch.setattr(static, "SNAPSHOT_EVERY", 0.0)
-        monkeypatch.setattr(static, "SNAPSHOT_SHARE", 0.0)
+        often(monkeypatch)
     whole = RankPlace(GROUPS)
     outcomes = checkpointed(whole, program)
     every = expected(program, 4)
@@ -163,8 +165,7 @@ class Losing(RankPlace):
 @pytest.mark.parametrize(("snapshots", "origin"), [(True, 5), (False, -1)])
 def test_after_a_loss_a_run_goes_on_from_its_last_snapshot(snapshots, origin, monkeypatch, caplog):
     if snapshots:
-        monkeypatch.setattr(static, "SNAPSHOT_EVERY", 0.0)
-        monkeypatch.setattr(static, "SNAPSHOT_SHARE", 0.0)
+        often(monkeypatch)
 
     with caplog.at_level(logging.WARNING):
         records, *_ = go(Ring(), Losing(7), asks=range(N_SWEEPS))

@@ -163,10 +163,7 @@ def test_no_two_correlated_parameters_are_under_way_whoever_chose_them(order, n_
     [
         ({"n_schedulers": 0}, "n_schedulers=0 must be an integer of at least 1"),
         ({"n_schedulers": 2.0}, "n_schedulers=2.0 must be an integer"),
-        (
-            {"n_schedulers": 4, "n_parallel": 3},
-            "leaves less than n_parallel=3 of n_parameters=10 to some; take at most 3",
-        ),
+        ({"n_schedulers": 4, "n_parallel": 3}, "n_schedulers=4 leaves less than n_parallel=3 .*; take at most 3"),
         ({"n_parameters": 0}, "n_parameters=0 must be"),
         ({"n_parallel": True}, "n_parallel=True must be"),
         ({"n_parallel": 11}, "n_parallel=11 is more than n_parameters=10"),

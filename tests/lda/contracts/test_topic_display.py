@@ -68,9 +68,8 @@ def test_a_map_has_mean_shares_of_groups(fitted):
     assert display.ax_ is ax
     assert labels(ax.xaxis) == ["A", "B", "C"]
     assert labels(ax.yaxis) == [", ".join(map(str, row)) for row in fitted.top_words(4)[[1, 2, 0]]]
-    assert sorted(int(text.get_text()) for text in display.text_) == sorted(
-        round(100 * value) for value in np.ravel(expected) if value >= 0.05
-    )
+    shown = [round(100 * value) for value in np.ravel(expected) if value >= 0.05]
+    assert sorted(int(text.get_text()) for text in display.text_) == sorted(shown)
     assert display.bars_ == [] and display.figure_ is ax.figure
 
 
@@ -133,8 +132,7 @@ def test_names_are_no_formulas(fitted):
     display = TopicDisplay.from_estimator(fitted, n_words=11, feature_names=names)
     display.figure_.canvas.draw()
     assert set(labels(display.ax_.yaxis)) == set(names)
-    display = TopicDisplay.from_estimator(
-        fitted, SMALL, np.array(["$a^$", "$b"])[np.arange(23) % 2], feature_names=names
-    )
+    groups = np.array(["$a^$", "$b"])[np.arange(23) % 2]
+    display = TopicDisplay.from_estimator(fitted, SMALL, groups, feature_names=names)
     display.figure_.canvas.draw()
     assert labels(display.ax_.xaxis) == ["$a^$", "$b"]

@@ -68,33 +68,19 @@ def test_what_travels_to_the_client_does_not_grow_with_the_documents(client):
 # Clusters of processes.
 
 
-@pytest.fixture(scope="module")
-def corpus():
-    return planted(n_docs=90, seed=3)[0]
-
-
-@pytest.fixture(scope="module")
-def local_fit(corpus):
-    return make(max_iter=12).fit(corpus)
-
-
 @pytest.mark.parametrize(
     ("lazy", "sampler"),
     [
-        pytest.param(False, "warp", id="warp, in memory"),
-        pytest.param(True, "warp", marks=pytest.mark.slow, id="warp, on Dask"),
-        pytest.param(True, "fplus", marks=pytest.mark.slow, id="fplus, on Dask"),
-        pytest.param(True, "frozen", marks=pytest.mark.slow, id="frozen, on Dask"),
-        pytest.param(True, "saber", marks=pytest.mark.slow, id="saber, on Dask"),
+        (False, "warp"),
+        *(pytest.param(True, one, marks=pytest.mark.slow) for one in ("warp", "fplus", "frozen", "saber")),
     ],
 )
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
-def test_a_killed_worker_does_not_change_a_bit(processes, lazy, sampler, corpus, local_fit):
-    expected = local_fit if sampler == "frozen" else make(max_iter=12, n_shards=2, sampler=sampler).fit(corpus)
-    killer = Killer(processes, at=5)
+def test_a_killed_worker_does_not_change_a_bit(processes, lazy, sampler):
+    X, parameters = planted(n_docs=90, seed=3)[0], {"max_iter": 12, "n_shards": 2, "sampler": sampler}
+    killer, expected = Killer(processes, at=5), make(**parameters).fit(X)
     with processes.as_current():
-        X = chunked(corpus, 20) if lazy else corpus
-        lda = make(max_iter=12, n_shards=2, sampler=sampler).set_callbacks(killer).fit(X)
+        lda = make(**parameters).set_callbacks(killer).fit(chunked(X, 20) if lazy else X)
     assert killer.killed
     assert_same_bits(lda, expected)
     assert keys_left(processes) == []

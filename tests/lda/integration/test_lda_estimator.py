@@ -28,25 +28,14 @@ make = partial(DistributedLDA, n_components=4, random_state=7)
 # Quality.
 
 
-@pytest.fixture(scope="module")
-def corpus():
-    return planted(n_docs=400)
-
-
-def distances(lda, topics):
-    """Total variation between planted topics and those found, in the order that fits best."""
-    found = lda.components_ / lda.components_.sum(axis=1, keepdims=True)
-    apart = np.abs(topics[:, None] - found).sum(axis=2) / 2
-    rows, order = linear_sum_assignment(apart)
-    return apart[rows, order], order
-
-
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_planted_topics_are_found_and_predict_new_documents(sampler, corpus):
-    X, topics, shares = corpus
+def test_planted_topics_are_found_and_predict_new_documents(sampler):
+    X, topics, shares = planted(n_docs=400)
     lda = make(max_iter=60, sampler=sampler, doc_topic_prior=0.15, topic_word_prior=0.05).fit(X[:300])
-    apart, order = distances(lda, topics)
-    assert apart.max() < 0.12
+    found = lda.components_ / lda.components_.sum(axis=1, keepdims=True)
+    apart = np.abs(topics[:, None] - found).sum(axis=2) / 2  # total variation
+    rows, order = linear_sum_assignment(apart)
+    assert apart[rows, order].max() < 0.12
     theta = lda.transform(X)[:, order]
     assert np.abs(theta - shares).mean() < 0.06
     assert (theta.argmax(axis=1) == shares.argmax(axis=1)).mean() > 0.95
@@ -90,16 +79,11 @@ def test_grid_search_picks_a_sensible_number_of_topics():
     assert search.best_params_ == {"n_components": 4}
 
 
-def documents():
-    """Short texts about two things, and which."""
+def test_pipeline_from_text_to_classes():
     words = ["cat", "cats", "purr", "fur", "milk", "mouse"], ["car", "wheel", "engine", "motor", "road", "fuel"]
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, 120)
-    return [" ".join([*rng.choice(words[kind], 12), *rng.choice(words[1 - kind], 2)]) for kind in y], y
-
-
-def test_pipeline_from_text_to_classes():
-    text, y = documents()
+    text = [" ".join([*rng.choice(words[kind], 12), *rng.choice(words[1 - kind], 2)]) for kind in y]
     model = make_pipeline(CountVectorizer(), make(n_components=2, max_iter=40), LogisticRegression())
     assert model.fit(text[:80], y[:80]).score(text[80:], y[80:]) == 1.0
     names = model[:-1].get_feature_names_out()

@@ -355,6 +355,8 @@ def test_wrong_width(expected):
         for method in (expected.transform, expected.perplexity, expected.score, partial_fit):
             with pytest.raises(ValueError, match=message):
                 method(X)
+    with pytest.raises(ValueError, match=r"chunk 1 has 5.*same columns"):
+        expected.perplexity([*map(dask.delayed, (SMALL, narrow))])
     chunks = [dask.delayed(narrow)]
     for method in (expected.perplexity, partial_fit, lambda X: dask.compute(*expected.transform(X), scheduler="sync")):
         with pytest.raises(ValueError, match=message):

@@ -1,7 +1,6 @@
 """Topics that begin with passages of documents: what is drawn, what is chosen, and what tokens make of it."""
 
 from collections import Counter
-from functools import partial
 from itertools import chain, pairwise
 
 import numpy as np
@@ -30,6 +29,11 @@ from schmp_estimators.lda.programs.first_topics import draw_of_lists
 KEY = stream_key(11)
 
 
+def as_lists(lists, kind=WordTopics):
+    """Return where lists begin, and what they have."""
+    return kind(np.cumsum([0, *map(len, lists)]), np.array([*chain(*lists)], np.int32))
+
+
 def passages(counts, rows, size, key=KEY):
     """Return passages of rows of a dense matrix, as lists of columns."""
     piece = canonical_counts(np.asarray(counts))
@@ -42,9 +46,7 @@ def passages(counts, rows, size, key=KEY):
 
 def chosen(lists, n_topics, n_words, n_choices=50, few=0, key=KEY):
     """Return the topics that each word is in, by passages."""
-    ptr = np.concatenate([[0], np.cumsum([len(one) for one in lists])])
-    words = np.array([word for one in lists for word in one], np.int32)
-    some = Passages(ptr, words)
+    some = as_lists(lists, Passages)
     topics, seen = topics_of_words(some, choose_passages(some, n_topics, n_words, few), n_words, n_choices, key)
     return [row[:n].tolist() for row, n in zip(topics, np.minimum(seen, n_choices), strict=True)], seen.tolist()
 
@@ -102,7 +104,7 @@ def test_passages_do_not_depend_on_the_division(n_shards):
     counts = random_counts(6, n_docs=60, n_words=40)
     found = []
     for n in (1, n_shards):
-        corpus = open_corpus(counts, make())
+        corpus = open_corpus(counts, DistributedLDA())
         bounds = np.linspace(0, 60, n + 1).astype(np.int64)
         found.append(topics_from_passages(corpus, corpus.shards(bounds), bounds, 9, 3))
         corpus.close()
@@ -117,14 +119,11 @@ def test_passages_do_not_depend_on_the_division(n_shards):
 def first_topics(counts, lists, n_topics, cuts=()):
     """Return the first topics of tokens in document order, if words begin in the topics of these lists."""
     shards, layout = make_shards(counts, cuts)
-    of_columns = WordTopics(
-        np.concatenate([[0], np.cumsum([len(one) for one in lists])]), np.array([*chain(*lists)], np.int32)
-    )
     topics = []
     for shard in shards:
         mine = np.bincount(layout.column, np.diff(shard.word_ptr), len(lists)).astype(np.int64)
         topics.append(np.full(len(shard.place), -1, np.int16))
-        first = topics_of_shard(of_columns, layout.column, mine)
+        first = topics_of_shard(as_lists(lists), layout.column, mine)
         draw_of_lists(freeze(shard._replace(first=first)), n_topics, KEY, topics[-1])
     return np.concatenate(topics)
 
@@ -149,19 +148,9 @@ def test_a_word_without_topics_asks_its_document():
     assert chisquare(np.bincount(none, minlength=10)).pvalue > 1e-3
 
 
-# Fits.
-
-
-make = partial(DistributedLDA, n_components=6, init="documents", max_iter=3, random_state=2)
-
+# Weights.
 
 ALPHA = np.array([0.1, 0.3, 0.05, 0.2, 0.7, 0.1, 0.4], np.float32)
-
-
-def as_lists(lists):
-    return WordTopics(
-        np.concatenate([[0], np.cumsum([len(one) for one in lists])]), np.array([*chain(*lists)], np.int32)
-    )
 
 
 def some_lists(n_words, seed=0):
@@ -170,11 +159,11 @@ def some_lists(n_words, seed=0):
     return [rng.permutation(7)[: rng.integers(1, 7)].tolist() for _ in range(n_words - 1)] + [[]]
 
 
-def weighed(counts, lists, cuts=(), alpha=ALPHA, beta=0.01):
+def weighed(counts, lists, cuts=()):
     """Return the topics of each word, as often as they are repeated."""
     corpus = open_corpus(counts, DistributedLDA())
     bounds = np.array([0, *cuts, len(counts)])
-    found = weigh_topics(corpus, corpus.shards(bounds), bounds, as_lists(lists), alpha.astype(float), beta)
+    found = weigh_topics(corpus, corpus.shards(bounds), bounds, as_lists(lists), ALPHA.astype(float), 0.01)
     corpus.close()
     return [found.topic[a:b].tolist() for a, b in zip(found.ptr[:-1], found.ptr[1:], strict=True)]
 

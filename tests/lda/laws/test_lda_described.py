@@ -360,10 +360,7 @@ def test_stability_is_the_mean_over_fits_with_other_seeds(named, tmp_path):
         (lambda lda: lda.match_topics(np.ones((2, 4))), "other has topics of 4 words, but this model of 11"),
         (lambda lda: lda.match_topics(-np.ones((2, 11))), "other must have finite weights >= 0"),
         (lambda lda: lda.match_topics("lda"), "other must be a fitted topic model, or weights"),
-        (
-            lambda lda: lda.match_topics(make(feature_names=NAMES[::-1]).fit(SMALL)),
-            "column 0 is the word 'word0' in this",
-        ),
+        (lambda lda: lda.match_topics(make(feature_names=NAMES[::-1]).fit(SMALL)), "column 0 is the word 'word0'"),
         (lambda lda: lda.coherence(SMALL, "npmi", window_size=3), r"window_size=3 is for 'c_npmi' and 'c_v'; .*'npmi'"),
         (lambda lda: lda.coherence(TEXTS, "c_v", window_size=0), "'window_size' parameter .* Got 0"),
         (lambda lda: lda.coherence(SMALL, "c_v"), r"measure='c_v' slides windows over texts, but X is of type ndarray"),

@@ -145,12 +145,6 @@ def test_warm_start_changes_nothing_the_first_time_and_refuses_another_shape():
 # Checkpoints.
 
 
-def interrupted(lda, X, at):
-    with pytest.raises(KeyboardInterrupt):
-        lda.set_callbacks(dies(at)).fit(X)
-    return lda.set_callbacks()
-
-
 def test_a_finished_fit_is_read_from_its_checkpoint_and_can_be_prolonged(tmp_path):
     parameters = {"checkpoint": tmp_path / "state"}
     first, done = make(**parameters).fit(SMALL), []
@@ -174,8 +168,9 @@ def test_a_prolonged_fit_is_a_longer_one_unless_its_tempered_start_would_be_long
 
 def test_other_shards_may_go_on_with_warp(tmp_path):
     parameters = {"checkpoint": tmp_path / "state", "checkpoint_every": 1}
-    interrupted(make(**parameters, n_shards=1), SMALL, 2)
-    interrupted(make(**parameters, n_shards=5), SMALL, 4)
+    for n_shards, at in ((1, 2), (5, 4)):
+        with pytest.raises(KeyboardInterrupt):
+            make(**parameters, n_shards=n_shards).set_callbacks(dies(at)).fit(SMALL)
     assert_same_bits(make(**parameters, n_shards=2, n_jobs=2).fit(SMALL), make().fit(SMALL))
 
 
@@ -191,6 +186,38 @@ def test_a_row_is_transformed_without_regard_to_the_others(X, data):
     order = data.draw(st.lists(st.integers(0, len(X) - 1), min_size=1, max_size=20))
     np.testing.assert_array_equal(lda.transform(X[order]), theta[order])
     np.testing.assert_array_equal(lda.set_params(n_jobs=2).transform(sparse.csr_array(X[order])), theta[order])
+
+
+def maximum(counts, phi, alpha):
+    """Return proportions of documents by dense matrices, after so many steps of EM that nothing moves any more."""
+    weight = np.ones((len(counts), phi.shape[1]))
+    for _ in range(20_000):
+        weight = alpha + weight * ((counts / (weight @ phi.T)) @ phi)
+    return weight / weight.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.covering
+@pytest.mark.parametrize("tol", [1e-2, 1e-3, 1e-8])
+@pytest.mark.parametrize("alpha", [2.0, 0.1, 0.001, "uneven"])
+@pytest.mark.parametrize("n_topics", [1, 2, 6, 40])
+def test_transform_is_as_near_the_maximum_as_is_asked(n_topics, alpha, tol):
+    """Topics are sparse; a document is empty, and another one has only a word that no topic has."""
+    rng = np.random.default_rng(5)
+    alpha = np.geomspace(1e-3, 1.0, n_topics) if alpha == "uneven" else alpha
+    parameters = {"doc_topic_prior": alpha, "topic_word_prior": 0.01, "transform_tol": tol}
+    lda = make(n_components=n_topics, **parameters).fit(np.eye(40, dtype=int))
+    table = rng.poisson(rng.gamma(0.2, 20.0, (n_topics, 40))).astype(np.int32)
+    table[:, 3] = 0
+    lda.topic_word_counts_ = sparse.csc_array(table)
+    phi = lda.components_ / lda.components_.sum(axis=1, keepdims=True)
+    sizes, shares = rng.integers(0, 200, 12), rng.dirichlet(np.full(n_topics, 0.3), 12)
+    X = np.array([rng.multinomial(size, share @ phi) for size, share in zip(sizes, shares, strict=True)])
+    X[0], X[1] = 0, np.arange(40) == 3
+    theta, prior = lda.transform(X), np.full(n_topics, alpha)
+    assert theta.min() > 0
+    np.testing.assert_allclose(theta.sum(axis=1), 1.0, rtol=1e-14)
+    assert abs(theta - maximum(X, phi.T, alpha)).sum(axis=1).max() <= tol
+    np.testing.assert_allclose(theta[0], prior / prior.sum(), rtol=1e-12)
 
 
 def test_transform_of_many_documents_with_threads():

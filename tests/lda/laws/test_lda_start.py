@@ -61,9 +61,8 @@ def test_auto_is_tempered_with_warp_and_uniform_with_fplus():
 
 
 def first_priors(counts, n_components, alpha, beta):
-    lda = DistributedLDA(
-        n_components, doc_topic_prior=alpha, topic_word_prior=beta, max_iter=2, random_state=0, init="tempered"
-    )
+    parameters = {"n_components": n_components, "doc_topic_prior": alpha, "topic_word_prior": beta}
+    lda = make(**parameters, max_iter=2, init="tempered")
     return priors(lda.fit(counts))[0]
 
 

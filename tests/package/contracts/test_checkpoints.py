@@ -185,22 +185,6 @@ def test_what_does_not_change_the_result_does_not_matter(name, tmp_path):
 # Damage.
 
 
-@few_cases
-def test_what_is_no_checkpoint_is_refused_and_stays(name, tmp_path):
-    path = tmp_path / "state"
-    fitted(name, checkpoint=path)
-    whole = path.read_bytes()
-    for content in (b"", b"hello", whole[:-1]):
-        path.write_bytes(content)
-        with pytest.raises(
-            CheckpointMismatchError, match=r"state' is no checkpoint, or a damaged .*; give another path"
-        ):
-            fitted(name, checkpoint=path)
-        assert path.read_bytes() == content
-    with pytest.raises(CheckpointMismatchError, match=r"cannot be read \(IsADirectoryError.*; give another path"):
-        fitted(name, checkpoint=tmp_path)
-
-
 # Whose it is.
 
 
@@ -365,9 +349,7 @@ def test_home_folders_variables_and_urls_are_read_alike(tmp_path, monkeypatch):
 @pytest.mark.parametrize("bad", ["", "nowhere://bucket/state"])
 def test_a_place_that_is_none_is_refused_before_any_work(name, bad):
     nothing = ([pytest.fail],) if CASES[name][0] is schmp.run else (None,) * len(CASES[name][2])
-    with pytest.raises(
-        ValueError, match=f"checkpoint='{bad}' is no path, and no URL that fsspec can open .*give another"
-    ):
+    with pytest.raises(ValueError, match=f"checkpoint='{bad}' is no path, and no URL .*give another"):
         fitted(name, *nothing, checkpoint=bad)
 
 
