@@ -44,11 +44,12 @@ def fit_all(folder):
     lazy_values, y = da.from_array(values, chunks=(20, -1)), values[:, 0] + values[:, 1] + 0.5
     frame = dd.from_pandas(pd.DataFrame(counts, columns=[f"w{i}" for i in range(30)]), npartitions=2)
     for sampler in ("warp", "fplus", "frozen", "saber", "data-parallel"):
-        for X in (counts, lazy, frame):
+        for X in (frame, counts, lazy):
             lda = DistributedLDA(3, sampler=sampler, max_iter=3, n_shards=2, random_state=0)
             lda.set_params(checkpoint=folder / f"{sampler}-{type(X).__name__}").fit(X)
             lda.set_params(max_iter=4, evaluate_every=2).fit(X)  # goes on from the checkpoint
-        lda.set_params(checkpoint=None, warm_start=True, init="documents").fit(lazy).fit(lazy)
+        DistributedLDA(3, sampler=sampler, init="documents", n_shards=2, max_iter=2, random_state=0).fit(lazy)
+        lda.set_params(checkpoint=None, warm_start=True).fit(lazy)
         lda.partial_fit(lazy).perplexity(lazy)
     DistributedLDA(3, doc_topic_prior="learn", n_shards=2, max_iter=12, random_state=0).fit(lazy).coherence(lazy)
     lda.transform(lazy).compute()
