@@ -285,6 +285,10 @@ def test_who_waits_for_a_rank_that_will_not_speak_is_told(start, other):
         start(0, wait_for_other, 1).result(30)
 
 
+def test_messages_to_a_rank_that_never_begins_are_forgotten(start):
+    assert start[1](0, Group.send, 1, "is anybody there?").result(30) is None
+
+
 SAID = []
 
 
