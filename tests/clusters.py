@@ -3,15 +3,12 @@
 import os
 import signal
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import dask
 from callbacks import AfterSweeps
 from distributed import Client, LocalCluster
 from distributed.utils import get_mp_context
-
-from schmp_estimators.core.places.dask import DaskPlace
-from schmp_estimators.core.places.place import Place
 
 #: What workers and schedulers do while nobody asks anything of them: by default a worker that waits takes 2.5 % of a
 #: core, for as long as tests run.
@@ -69,9 +66,20 @@ def worker_processes(n_workers=2, *, set_as_default=True):
         yield client
 
 
-def place_of(client):
-    """Where work is done with this client, or without one."""
-    return Place() if client is None else DaskPlace(client)
+@contextmanager
+def own_cluster(n_workers=2, threads_per_worker=1, *, set_as_default=True, **options):
+    """Client of a cluster in this process that a test may destroy."""
+    sizes = {"n_workers": n_workers, "threads_per_worker": threads_per_worker}
+    with (
+        LocalCluster(**sizes, processes=False, dashboard_address=":0", **options) as cluster,
+        Client(cluster, set_as_default=set_as_default) as client,
+    ):
+        yield client
+
+
+def at(client):
+    """Let fits go to the cluster of a client, or stay here where there is none."""
+    return nullcontext() if client is None else client.as_current()
 
 
 def wait_for_processes(client, n_workers):

@@ -3,18 +3,28 @@
 import gc
 import os
 import re
+import sys
 import time
 from contextlib import ExitStack
 
 import kernel_cache
 import pytest
-from clusters import N_PROCESSES, fork_workers, hosts_apart, keep_quiet, wait_for_processes, worker_processes
+from clusters import (
+    N_PROCESSES,
+    fork_workers,
+    hosts_apart,
+    keep_quiet,
+    own_cluster,
+    wait_for_processes,
+    worker_processes,
+)
 from covering import mark_the_rest_slow
-from distributed import Client, LocalCluster
 from distributed.client import _global_clients
 from hypothesis import settings
 
 from schmp_estimators.core.places import place as places
+
+os.environ.setdefault("MPLBACKEND", "Agg")
 
 # The first example of a test may compile kernels; that is no reason to call it slow.
 # The same examples in every run: a change is judged by what it changed.
@@ -70,13 +80,18 @@ def no_default_client():
     _global_clients.clear()
 
 
+@pytest.fixture(autouse=True)
+def no_open_figures():
+    """Close what a test has drawn."""
+    yield
+    if pyplot := sys.modules.get("matplotlib.pyplot"):
+        pyplot.close("all")
+
+
 @pytest.fixture(scope="session")
 def client():
     """A Dask client of a small cluster in this process."""
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with own_cluster(set_as_default=False) as client:
         yield client
 
 

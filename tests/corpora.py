@@ -1,10 +1,24 @@
 """Small corpora for tests of whole estimators, and what their users compare."""
 
 import numpy as np
+import pytest
 from scipy import sparse
+
+from schmp_estimators.lda.samplers import SAMPLERS
 
 SMALL = np.random.default_rng(0).poisson(0.6, (23, 11))
 NAMES = [f"word{i}" for i in range(11)]
+
+
+#: Samplers that "auto" chooses; the kernels of others are long in compilation.
+QUICK = ("warp", "frozen", "saber")
+
+
+def samplers(quick=QUICK, wanted=lambda kind: True):
+    """Mark a test of samplers, of which all but the quick ones are slow."""
+    names = [name for name, kind in SAMPLERS.items() if wanted(kind)]
+    slow = pytest.mark.slow
+    return pytest.mark.parametrize("sampler", [n if n in quick else pytest.param(n, marks=slow) for n in names])
 
 
 def planted(n_docs=200, n_topics=4, words_per_topic=10, length=60, seed=0):
@@ -28,9 +42,8 @@ def planted(n_docs=200, n_topics=4, words_per_topic=10, length=60, seed=0):
 def assert_same_bits(one, other):
     """All that a fit leaves behind is equal, but for the time it took."""
     for name in ("indptr", "indices", "data"):
-        np.testing.assert_array_equal(
-            getattr(one.topic_word_counts_, name), getattr(other.topic_word_counts_, name), strict=True
-        )
+        parts = [getattr(fitted.topic_word_counts_, name) for fitted in (one, other)]
+        np.testing.assert_array_equal(*parts, strict=True)
     assert one.topic_word_counts_.shape == other.topic_word_counts_.shape
     assert (one.n_iter_, one.n_features_in_) == (other.n_iter_, other.n_features_in_)
     assert without_seconds(one) == without_seconds(other)

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from definition import run_serial
 
 from schmp_estimators.core.values import freeze
@@ -83,9 +82,3 @@ def old_rows(seed, counts, n_components):
 def token_words(counts):
     """The word of each token, in document order."""
     return np.repeat(np.tile(np.arange(counts.shape[1]), len(counts)), counts.reshape(-1))
-
-
-def stored(counts):
-    """Where documents start, words and counts of a matrix, explicit zeros included, of the types that kernels get."""
-    x = sp.csr_array(counts)
-    return freeze((x.indptr.astype(np.int64), x.indices.astype(np.int32), x.data.astype(np.int32)))

@@ -1,23 +1,24 @@
 """Following a fit: callbacks, early stopping, the progress bar, and the plot of what happened."""
 
 import logging
+import re
 import sys
+from functools import partial
 
-import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from callbacks import AfterSweeps
+from clusters import at
 from corpora import SMALL, assert_same_bits, planted
+from numba import njit
 from sklearn.exceptions import NotFittedError
 
-from schmp_estimators import ConvergenceDisplay, DistributedLDA, HeldOutPerplexity
+from schmp_estimators import ConvergenceDisplay, DistributedLDA, HeldOutPerplexity, ModelParallelMF, PrioritizedLasso
+from schmp_estimators.core.progress import in_units
 
-matplotlib.use("Agg")
-
-
-def make(**parameters):
-    # a tempered start depends on `max_iter`, and fits that end earlier are compared with shorter ones here
-    return DistributedLDA(**{"n_components": 4, "max_iter": 12, "init": "uniform", "random_state": 7} | parameters)
+#: a tempered start depends on `max_iter`, and fits that end earlier are compared with shorter ones here
+make = partial(DistributedLDA, n_components=4, max_iter=12, init="uniform", random_state=7)
 
 
 class Recorder:
@@ -50,15 +51,11 @@ def test_callbacks_see_a_fit_from_setup_to_teardown():
     assert_same_bits(lda, make(max_iter=3).fit(SMALL))
 
 
-@pytest.mark.parametrize("where", ["here", "cluster"])
-def test_callbacks_get_the_model_as_it_is_after_each_sweep(where, client):
-    recorder, parameters = Recorder(), {"n_shards": 1 if where == "here" else 3}
-    lda = make(max_iter=4, **parameters).set_callbacks(recorder)
-    if where == "here":
-        lda.fit(SMALL)
-    else:
-        with client.as_current():
-            lda.fit(SMALL)
+@pytest.mark.parametrize("n_shards", [1, 3])
+def test_callbacks_get_the_model_as_it_is_after_each_sweep(n_shards, place):
+    recorder = Recorder()
+    with at(place):
+        make(max_iter=4, n_shards=n_shards).set_callbacks(recorder).fit(SMALL)
     for sweep, (model, _) in enumerate(recorder.kept[:4], 1):
         shorter = make(max_iter=sweep).fit(SMALL)
         assert (model.topic_word_counts_ != shorter.topic_word_counts_).nnz == 0
@@ -66,16 +63,11 @@ def test_callbacks_get_the_model_as_it_is_after_each_sweep(where, client):
 
 
 @pytest.mark.parametrize("n_shards", [1, 3])
-def test_a_fit_that_a_callback_ends_is_a_shorter_fit(n_shards, client):
-    for place in (None, client):
-        lda = make(n_shards=n_shards).set_callbacks(Recorder(stop_at=5))
-        if place is None:
-            lda.fit(SMALL)
-        else:
-            with place.as_current():
-                lda.fit(SMALL)
-        assert lda.n_iter_ == len(lda.history_) == 5
-        assert_same_bits(lda, make(max_iter=5).fit(SMALL))
+def test_a_fit_that_a_callback_ends_is_a_shorter_fit(n_shards, place):
+    with at(place):
+        lda = make(n_shards=n_shards).set_callbacks(Recorder(stop_at=5)).fit(SMALL)
+    assert lda.n_iter_ == len(lda.history_) == 5
+    assert_same_bits(lda, make(max_iter=5).fit(SMALL))
 
 
 @pytest.mark.parametrize("sampler", ["warp", "fplus"])
@@ -116,21 +108,15 @@ def test_held_out_perplexity_ends_a_fit_that_no_longer_improves():
     assert make().set_callbacks(impatient).fit(X[:60]).n_iter_ == 3
 
 
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
+def test_held_out_perplexity_refuses_what_it_cannot_use():
+    for parameters, message in (
         ({"every": 0}, "every=0; it is a number of sweeps, at least 1"),
         ({"patience": 0}, "patience=0; .* at least 1, or None"),
         ({"tol": -0.1}, "tol=-0.1"),
         ({"tol": np.nan}, "tol=nan"),
-    ],
-)
-def test_held_out_perplexity_refuses(parameters, message):
-    with pytest.raises(ValueError, match=message):
-        HeldOutPerplexity(SMALL, **parameters)
-
-
-def test_held_out_documents_of_another_width_end_the_fit_with_an_error():
+    ):
+        with pytest.raises(ValueError, match=message):
+            HeldOutPerplexity(SMALL, **parameters)
     lda = make().set_callbacks(HeldOutPerplexity(SMALL[:, :4], every=2))
     with pytest.raises(ValueError, match="X has 4 features, but DistributedLDA is expecting 11"):
         lda.fit(SMALL)
@@ -139,14 +125,6 @@ def test_held_out_documents_of_another_width_end_the_fit_with_an_error():
 
 
 # scikit-learn's own callbacks.
-
-
-@pytest.mark.parametrize("verbose", [True, 1])
-def test_verbose_shows_a_progress_bar_and_leaves_no_callback_behind(verbose, capfd):
-    lda = make(verbose=verbose).fit(SMALL)
-    assert "DistributedLDA" in capfd.readouterr().out
-    assert not hasattr(lda, "_skl_callbacks")
-    assert_same_bits(lda, make().fit(SMALL))
 
 
 def test_silence_unless_asked_for(capfd, caplog):
@@ -169,12 +147,6 @@ def test_verbose_without_rich_says_how_to_get_it(monkeypatch, caplog):
 @pytest.fixture
 def fitted():
     return make(evaluate_every=3).fit(SMALL)
-
-
-@pytest.fixture(autouse=True)
-def _close_figures():
-    yield
-    plt.close("all")
 
 
 def evaluated(lda, name):
@@ -201,19 +173,88 @@ def test_what_is_plotted_and_where(fitted):
     assert len(display.line_.get_xdata()) == 12  # recorded in every sweep
     assert (display.line_.get_label(), display.line_.get_color()) == ("mine", "red")
     again = display.plot(name="other")
-    assert again.ax_ is not ax
-    assert again.line_.get_label() == "other"
-    ConvergenceDisplay.from_estimator(fitted, ax=ax)
-    assert len(ax.lines) == 2
+    assert again.ax_ is not ax and again.line_.get_label() == "other"
 
 
 def test_errors_of_the_plot(fitted):
-    with pytest.raises(NotFittedError, match="not fitted yet"):
-        ConvergenceDisplay.from_estimator(make())
-    with pytest.raises(ValueError, match=r"x='time'; it must be one of \['iterations', 'samples', 'seconds'\]"):
-        ConvergenceDisplay.from_estimator(fitted, x="time")
-    with pytest.raises(ValueError, match=r"no record of history_ has 'loss', only .*'log_likelihood'.* name one of"):
-        ConvergenceDisplay.from_estimator(fitted, y="loss")
-    with pytest.raises(ValueError, match=r"has 'log_likelihood', only .* or fit with evaluate_every=1"):
-        ConvergenceDisplay.from_estimator(make().fit(SMALL))
+    for lda, parameters, message in (
+        (make(), {}, "not fitted yet"),
+        (fitted, {"x": "time"}, r"x='time'; it must be one of \['iterations', 'samples', 'seconds'\]"),
+        (fitted, {"y": "loss"}, r"no record of history_ has 'loss', only .*'log_likelihood'.* name one of"),
+        (make().fit(SMALL), {}, r"has 'log_likelihood', only .* or fit with evaluate_every=1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ConvergenceDisplay.from_estimator(lda, **parameters)
     assert plt.get_fignums() == []
+
+
+NUMBER = r"\d[\d.]*( [kMG])?"
+
+
+@pytest.fixture
+def lines(caplog):
+    caplog.set_level(logging.INFO, "schmp_estimators.core.progress")
+    return lambda: [one.message for one in caplog.records if one.name == "schmp_estimators.core.progress"]
+
+
+def test_the_log_has_a_line_after_every_ten_sweeps_and_at_the_end(lines):
+    lda = make(max_iter=25, evaluate_every=4).fit(SMALL)
+    values = {one["iterations"]: one["log_likelihood"] for one in lda.history_ if "log_likelihood" in one}
+    expected = zip((10, 20, 25), (8, 20, 24), strict=True)
+    for line, (sweep, evaluated) in zip(lines(), expected, strict=True):
+        start = f"DistributedLDA: sweep {sweep} of 25, log_likelihood {values[evaluated]:.6g}, "
+        assert re.fullmatch(re.escape(start) + NUMBER + " samples/s", line)
+
+
+@pytest.mark.parametrize("digits", [2, 3, 4])
+def test_numbers_in_units_are_rounded_and_have_no_exponent(digits):
+    values = np.concatenate([np.geomspace(1, 9e11, 997), 10.0 ** np.arange(12) * 0.99999, [9999, 999_500, 9.96e8]])
+    for value in values:
+        text = in_units(value, digits)
+        assert re.fullmatch(NUMBER, text), text
+        number, _, unit = text.partition(" ")
+        found = float(number) * {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[unit]
+        assert found == pytest.approx(value, rel=0.5001 * 10 ** (1 - digits))
+        assert 1 <= float(number) < (1e4 if not unit else 1000), text
+    assert in_units(5.71e6) == "5.7 M"
+    assert in_units(-5.71e6) == "-5.7 M"
+
+
+def test_values_on_held_out_samples_are_said(lines):
+    watch = HeldOutPerplexity(SMALL, every=5)
+    make(max_iter=10).set_callbacks(watch).fit(SMALL)
+    mf = ModelParallelMF(2, max_iter=10, early_stopping=True, random_state=0).fit(SMALL.astype(float))
+    assert watch.latest == {"perplexity": watch.history_[-1]["perplexity"]}
+    first, *_, last = lines()
+    assert f", perplexity {watch.latest['perplexity']:.6g}, " in first
+    assert f", validation_rmse {mf.history_[-1]['validation_rmse']:.6g}, " in last
+
+
+#: A fit of one target that is followed step by step.
+MANY_STEPS = {"schedule": "round_robin", "n_parallel": 1, "max_correlation": None, "random_state": 0}
+
+
+def test_the_progress_bar_shows_what_a_fit_has_reached(capfd, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    watch = HeldOutPerplexity(SMALL, every=5)
+    lda = make(max_iter=25, verbose=1, evaluate_every=5).set_callbacks(watch).fit(SMALL)
+    X = np.random.default_rng(0).normal(size=(40, 5))
+    lasso = PrioritizedLasso(0.1, verbose=1, **MANY_STEPS).fit(X, X[:, 0])
+    shown = capfd.readouterr().out
+    reached = f"log likelihood {lda.history_[-1]['log_likelihood']:.6g} · perplexity {watch.latest['perplexity']:.6g}"
+    assert f"25 of 25 {reached} · " in shown
+    assert f" {len(lasso.history_)} objective {lasso.history_[-1]['objective']:.6g} " in shown
+    assert shown.count("samples/s") == 2
+    assert not hasattr(lasso, "_skl_callbacks")
+    assert_same_bits(lda, make(max_iter=25, evaluate_every=5).fit(SMALL))
+
+
+@pytest.mark.parametrize(("patience", "n_lines"), [(0.0, 1), (60.0, 0)])
+def test_a_fit_that_compiles_for_long_says_so_once(monkeypatch, caplog, capsys, patience, n_lines):
+    monkeypatch.setattr("schmp_estimators.core.following.PATIENCE", patience)
+    with caplog.at_level(logging.INFO, "schmp_estimators.core.following"):
+        compiles = AfterSweeps(lambda lda, context: njit(lambda value: value + 1)(1) < 0)
+        make(max_iter=3, verbose=1).set_callbacks(compiles).fit(SMALL)
+        njit(lambda value: value + 2)(1)  # which is not of the fit
+    found = [one.message for one in caplog.records if one.name == "schmp_estimators.core.following"]
+    assert found == ["DistributedLDA: compiling, once on this machine"] * n_lines

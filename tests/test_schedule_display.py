@@ -1,6 +1,7 @@
 """The plot of who worked on what when."""
 
-import matplotlib
+from types import SimpleNamespace
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
@@ -9,15 +10,6 @@ from corpora import SMALL
 from schmp_estimators import DistributedLDA, ModelParallelMF, ScheduleDisplay
 from schmp_estimators.core.dashboard.fits import SPANS
 from schmp_estimators.monitor.schedule_display import Span
-
-matplotlib.use("Agg")
-
-
-@pytest.fixture(autouse=True)
-def _close_figures():
-    yield
-    plt.close("all")
-
 
 MADE_UP = [
     Span("b", 1, "wait", None, None, 9.5, 10.0),
@@ -65,12 +57,8 @@ def fitted(client):
 def last_told(client):
     """What ranks of the last run have told: worker, name, sweep, block, start, stop."""
     messages = [message for _, message in client.get_events(SPANS)]
-    found = [(message["run"], message["worker"], *span) for message in messages for span in message["spans"]]
-    return [
-        (worker, name, sweep, block, start, stop)
-        for run, worker, name, sweep, block, _, start, stop in found
-        if run == messages[-1]["run"]
-    ]
+    last = [message for message in messages if message["run"] == messages[-1]["run"]]
+    return [(message["worker"], *span[:3], *span[4:]) for message in last for span in message["spans"]]
 
 
 @pytest.mark.parametrize("by", ["stage", "block"])
@@ -101,18 +89,13 @@ def test_what_ranks_of_the_last_fit_have_told_is_drawn(fitted, by, sweeps):
 
 
 def test_errors_of_the_plot(fitted):
-    class Forgetful:
-        def get_events(self, topic):
-            assert topic == SPANS
-            return ()
-
-    with pytest.raises(ValueError, match="by='worker'; it must be 'stage' or 'block'"):
-        ScheduleDisplay.from_client(fitted, by="worker")
-    with pytest.raises(ValueError, match="the scheduler remembers nothing: fit on the cluster of this client first"):
-        ScheduleDisplay.from_client(Forgetful())
-    with pytest.raises(ValueError, match="remembers nothing of the sweeps from 5 to before 7: take others"):
-        ScheduleDisplay.from_client(fitted, sweeps=(5, 7))
-    for sweeps in (3, (1, 2, 3), (3, 1)):
-        with pytest.raises(ValueError, match=r"sweeps=.*; it must be a first sweep and one after the last, or None"):
-            ScheduleDisplay.from_client(fitted, sweeps=sweeps)
+    no_sweeps = r"sweeps=.*; it must be a first sweep and one after the last, or None"
+    for client, parameters, message in (
+        (fitted, {"by": "worker"}, "by='worker'; it must be 'stage' or 'block'"),
+        (SimpleNamespace(get_events=lambda topic: ()), {}, "remembers nothing: fit on the cluster of this client"),
+        (fitted, {"sweeps": (5, 7)}, "remembers nothing of the sweeps from 5 to before 7: take others"),
+        *((fitted, {"sweeps": sweeps}, no_sweeps) for sweeps in (3, (1, 2, 3), (3, 1))),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ScheduleDisplay.from_client(client, **parameters)
     assert plt.get_fignums() == []

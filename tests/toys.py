@@ -31,13 +31,27 @@ class Ring(Program):
     """Blocks are changed and move on; the state is changed as a whole."""
 
     name: ClassVar[str] = "ring"
+    #: Whether every step of the rotation ends in a barrier; the function is told a number then.
+    synced: ClassVar[bool] = False
     fail_at: int = -1
 
+    def order(self, n_shards):
+        return schedule_rotation(n_shards, self.n_blocks(n_shards))
+
     def schedule(self, sweep, n_shards):
-        return changes(self.turn, order=schedule_rotation(n_shards)), each(self.sum_up)
+        order = self.order(n_shards)
+        if self.synced:
+            return changes(self.turn_and_tell, sweep, order=order, synced=True), each(self.sum_up)
+        return changes(self.turn, order=order), each(self.sum_up)
 
     def init(self, at):
-        return np.array(at.shard), {at.number: np.full(4, at.number + 1, np.int64)}
+        mine = range(at.number, at.n_blocks, at.n_shards)
+        return np.array(at.shard), {b: np.full(4, b + 1, np.int64) for b in mine}
+
+    def turn_and_tell(self, at, state, block, told):
+        assert told == at.sweep
+        state, block = self.turn(at, state, block)
+        return state, block, Total(scramble(state, block), 1)
 
     def turn(self, at, state, block):
         if at.sweep == self.fail_at:
@@ -75,17 +89,7 @@ class Ring(Program):
 
 
 class Synced(Ring):
-    """Every step of the rotation ends in a barrier; the function is told a number."""
-
-    name = "synced"
-
-    def schedule(self, sweep, n_shards):
-        return changes(self.turn_and_tell, sweep, order=schedule_rotation(n_shards), synced=True), each(self.sum_up)
-
-    def turn_and_tell(self, at, state, block, told):
-        assert told == at.sweep
-        state, block = self.turn(at, state, block)
-        return state, block, Total(scramble(state, block), 1)
+    name, synced = "synced", True
 
 
 class Resting(Ring):
@@ -132,25 +136,12 @@ class ManyBlocks(Ring):
     def n_blocks(self, n_shards):
         return 2 * n_shards + 1
 
-    def init(self, at):
-        mine = range(at.number, at.n_blocks, at.n_shards)
-        return np.array(at.shard), {b: np.full(4, b + 1, np.int64) for b in mine}
 
-    def schedule(self, sweep, n_shards):
-        return changes(self.turn, order=schedule_rotation(n_shards, self.n_blocks(n_shards))), each(self.sum_up)
+class ManySynced(ManyBlocks):
+    name, synced = "many-synced", True
 
 
-class ManySynced(ManyBlocks, Synced):
-    """Every step ends in a barrier, and some blocks rest meanwhile."""
-
-    name = "many-synced"
-
-    def schedule(self, sweep, n_shards):
-        order = schedule_rotation(n_shards, self.n_blocks(n_shards))
-        return changes(self.turn_and_tell, sweep, order=order, synced=True), each(self.sum_up)
-
-
-class FewBlocks(ManyBlocks):
+class FewBlocks(Ring):
     """Fewer blocks than shards: some shards are idle in every step."""
 
     name = "few-blocks"
@@ -164,9 +155,9 @@ class Partial(Ring):
 
     name = "partial"
 
-    def schedule(self, sweep, n_shards):
+    def order(self, n_shards):
         line = [-1 if p == n_shards - 1 else p for p in range(n_shards)]
-        return changes(self.turn, order=(line, [line[-1], *line[:-1]])), each(self.sum_up)
+        return line, [line[-1], *line[:-1]]
 
 
 class Observed(Ring):
@@ -269,10 +260,7 @@ class Remade(Program):
 
 
 class RemadeSynced(Remade):
-    """Every step of the rotation ends in a barrier."""
-
-    name = "remade-synced"
-    synced = True
+    name, synced = "remade-synced", True
 
 
 class SomeParts(ManyBlocks):
@@ -434,6 +422,17 @@ class Floats(Program):
 
     def observing(self, n_shards):
         return observes(self.look, merge=self.add if self.may_merge else None)
+
+
+def changed(kind, method, before):
+    """Return a program one of whose methods does something else before."""
+
+    def does_both(self, *given):
+        before(*given)
+        return getattr(kind, method)(self, *given)
+
+    does_both.__name__ = method
+    return type("Changed", (kind,), {method: does_both})()
 
 
 def make_shards(n_shards):

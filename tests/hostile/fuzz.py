@@ -11,20 +11,19 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
-import json
-import queue
+import multiprocessing
 import re
-import subprocess
 import sys
-import threading
+import tempfile
 import time
 import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 HERE = Path(__file__).resolve().parent
 GOOD, BAD = ("same bits", "right", "clear error"), ("wrong", "crash", "hang")
@@ -43,6 +42,7 @@ class Input(NamedTuple):
     """What is tried with an estimator: `run` returns "same bits" or "right", or raises."""
 
     label: str
+    #: "result", "error", or "either".
     expects: str
     run: Callable[[], str]
     estimator: Any
@@ -63,29 +63,28 @@ def make(seed: int) -> Input:
     import numpy as np
     from fuzz_models import FAMILIES
 
-    kinds = [in_another_form, with_extremes, in_another_form, spoiled, spoiled_in_use, misfit, misfit_in_use]
-    family, kind = FAMILIES[seed % 4], kinds[seed // 4 % len(kinds)]
+    family, kind = FAMILIES[seed % 4], KINDS[seed // 4 % len(KINDS)]
     made = kind(family, np.random.default_rng(seed))
     how = getattr(made.estimator, "sampler", getattr(made.estimator, "solver", getattr(made.estimator, "schedule", "")))
-    return made._replace(label=f"{family.name} {how} {kind.__name__}: {made.label}")
+    return made._replace(label=f"{family.name} {how} {made.label}")
 
 
 def in_another_form(family: Any, rng: Any) -> Input:
     import numpy as np
-    from fuzz_forms import another_form, responses
+    from fuzz_inputs import another_form, responses
     from fuzz_models import canonical, require, value_of
     from sklearn.base import clone
 
     X, y = family.data(rng)
     estimator = family.estimator(rng)
-    form = another_form(X, family, rng)
+    name, form = another_form(X, family, rng)
     other = None if y is None else responses(y, rng)
 
     def run() -> str:
         expected = family.fit(clone(estimator), canonical(family, X), y)
-        found = family.fit(estimator, form.X, other)
+        found = family.fit(estimator, form, other)
         family.obey(found, X, y)
-        said = value_of(family.use(found, form.X))
+        said = value_of(family.use(found, form))
         if not family.same_bits:
             np.testing.assert_allclose(said, family.use(found, canonical(family, X)), rtol=1e-4, atol=1e-4)
             return "right"
@@ -93,7 +92,7 @@ def in_another_form(family: Any, rng: Any) -> Input:
         np.testing.assert_allclose(said, family.use(expected, canonical(family, X)), rtol=1e-9, atol=1e-9)
         return "same bits"
 
-    return Input(form.label, "result" if form.legal else "either", run, estimator)
+    return Input(name, "result", run, estimator)
 
 
 def with_extremes(family: Any, rng: Any) -> Input:
@@ -125,8 +124,8 @@ def with_extremes(family: Any, rng: Any) -> Input:
 
 def spoiled(family: Any, rng: Any, *, in_use: bool = False, misfit: bool = False) -> Input:
     import numpy as np
+    from fuzz_inputs import bad_indices, bad_object, bad_shape, bad_value
     from fuzz_models import canonical, draw
-    from fuzz_spoils import bad_indices, bad_object, bad_shape, bad_value
 
     X, y = family.data(rng)
     estimator = family.estimator(rng)
@@ -142,7 +141,7 @@ def spoiled(family: Any, rng: Any, *, in_use: bool = False, misfit: bool = False
         family.use(estimator, spoil.X)
         return "right"
 
-    return Input(spoil.label, spoil.expects, run, estimator)
+    return Input(f"{spoil.label}{', in use' * in_use}", spoil.expects, run, estimator)
 
 
 def length_of(X: Any, otherwise: int) -> int:
@@ -153,16 +152,13 @@ def length_of(X: Any, otherwise: int) -> int:
     return int(shape[0]) if isinstance(shape, tuple) and shape else otherwise
 
 
-def spoiled_in_use(family: Any, rng: Any) -> Input:
-    return spoiled(family, rng, in_use=True)
-
-
-def misfit(family: Any, rng: Any) -> Input:
-    return spoiled(family, rng, misfit=True)
-
-
-def misfit_in_use(family: Any, rng: Any) -> Input:
-    return spoiled(family, rng, misfit=True, in_use=True)
+#: What follows on each other.
+KINDS = [
+    in_another_form,
+    with_extremes,
+    in_another_form,
+    *(partial(spoiled, misfit=misfit, in_use=in_use) for misfit in (False, True) for in_use in (False, True)),
+]
 
 
 def judge(seed: int, case: Input) -> Outcome:
@@ -184,7 +180,7 @@ def judge(seed: int, case: Input) -> Outcome:
 
 
 def judge_error(error: Exception, case: Input) -> tuple[str, str]:
-    from fuzz_spoils import OwnError
+    from fuzz_inputs import OwnError
 
     from schmp_estimators.exceptions import SchMPError
 
@@ -219,111 +215,66 @@ def prepare() -> None:
 # -- many inputs, in child processes -------------------------------------------------------------------------------
 
 
-def serve() -> None:
-    """Be a child: read seeds, write what is begun and what came of it."""
+def serve(pipe: Any, judged: Callable[[int], Outcome], errors: Path) -> None:
+    """Be a child: read seeds, and write what came of them."""
     import resource
 
-    faulthandler.enable()
+    faulthandler.enable(errors.open("w"))
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
-    answers, sys.stdout = sys.stdout, sys.stderr
-    prepare()
-    for line in sys.stdin:
-        case = make(int(line))
-        print(json.dumps(case.label), file=answers, flush=True)
-        print(json.dumps(judge(int(line), case)), file=answers, flush=True)
+    with suppress(EOFError):
+        while True:
+            pipe.send(judged(pipe.recv()))
 
 
 class Child:
     """A process that tries inputs until one ends it."""
 
-    def __init__(self, errors: Path, command: list[str] | None = None) -> None:
-        self._errors = errors
-        self._command = command or [sys.executable, str(HERE / "fuzz.py"), "--serve"]
+    def __init__(self, errors: Path, judged: Callable[[int], Outcome] = one) -> None:
+        self._errors, self._judged = errors, judged
         self._process: Any = None
 
     def try_one(self, seed: int, limit: float) -> Outcome:
         """Return what came of one input, within `limit` seconds."""
         if self._process is None:
-            self._begin()
-        label = "not begun"
+            self._errors.write_text("")
+            spawn = multiprocessing.get_context("spawn")
+            self._pipe, there = spawn.Pipe()
+            self._process = spawn.Process(target=serve, args=(there, self._judged, self._errors), daemon=True)
+            self._process.start()
+            there.close()
+            limit += START
+        self._pipe.send(seed)
         try:
-            self._process.stdin.write(f"{seed}\n")
-            self._process.stdin.flush()
-            label = self._answer(limit + START)
-            return Outcome(*self._answer(limit))
-        except queue.Empty:
-            self.close()
-            return Outcome(seed, label, "hang", f"no end in {limit:g} s\n{self._last_words()}")
-        except (EOFError, BrokenPipeError):
-            code = self._process.wait()
-            self.close()
-            return Outcome(seed, label, "crash", f"exit code {code}\n{self._last_words()}")
+            if self._pipe.poll(limit):
+                return cast(Outcome, self._pipe.recv())
+            kind, detail = "hang", f"no end in {limit:g} s"
+        except EOFError:
+            self._process.join()
+            kind, detail = "crash", f"exit code {self._process.exitcode}"
+        self.close()
+        lines = [line for line in self._errors.read_text().splitlines() if "File" in line or "Fatal" in line]
+        return Outcome(seed, make(seed).label, kind, "\n".join([detail, *lines[:6]]))
 
     def close(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
-            self._reader.join()
-            with suppress(OSError):
-                self._process.stdin.close()
-            self._process.stdout.close()
+            self._process.join()
+            self._pipe.close()
             self._process = None
-
-    def _begin(self) -> None:
-        with self._errors.open("w") as errors:
-            self._process = subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
-            )
-        self._lines: queue.Queue[str] = queue.Queue()
-        self._reader = threading.Thread(target=self._read, args=(self._process.stdout, self._lines), daemon=True)
-        self._reader.start()
-
-    @staticmethod
-    def _read(stream: Any, lines: queue.Queue[str]) -> None:
-        for line in stream:
-            lines.put(line)
-        lines.put("")
-
-    def _answer(self, limit: float) -> Any:
-        line = self._lines.get(timeout=limit)
-        if not line:
-            raise EOFError
-        return json.loads(line)
-
-    def _last_words(self) -> str:
-        lines = [line for line in self._errors.read_text().splitlines() if "File" in line or "Fatal" in line]
-        return "\n".join(lines[:6])
 
 
 def run_many(
-    number: int, *, first: int = 0, seconds: float = float("inf"), limit: float = 120.0, jobs: int = 1, folder: Path
+    number: int, *, first: int = 0, seconds: float = float("inf"), limit: float = 120.0, folder: Path
 ) -> Iterator[Outcome]:
     """Yield the outcomes of inputs `first` to `first + number - 1`, as many as begin within `seconds`."""
-    seeds, outcomes = iter(range(first, first + number)), queue.Queue[Outcome | None]()
-    lock, deadline = threading.Lock(), time.monotonic() + seconds
-
-    def work(name: int) -> None:
-        child = Child(folder / f"fuzz-child-{name}.log")
-        try:
-            while time.monotonic() < deadline:
-                with lock:
-                    seed = next(seeds, None)
-                if seed is None:
-                    break
-                outcomes.put(child.try_one(seed, limit))
-        finally:
-            child.close()
-            outcomes.put(None)
-
-    for name in range(jobs):
-        threading.Thread(target=work, args=(name,), daemon=True).start()
-    working = jobs
-    while working:
-        outcome = outcomes.get()
-        if outcome is None:
-            working -= 1
-        else:
-            yield outcome
+    child, deadline = Child(folder / "fuzz-child.log"), time.monotonic() + seconds
+    try:
+        for seed in range(first, first + number):
+            if time.monotonic() > deadline:
+                break
+            yield child.try_one(seed, limit)
+    finally:
+        child.close()
 
 
 def main() -> int:
@@ -332,18 +283,12 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the seed of the first")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no input after so long")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds after which an input is a hang")
-    parser.add_argument("--jobs", type=int, default=1, help="child processes at a time")
     parser.add_argument("--verbose", action="store_true", help="print good outcomes, too")
-    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.serve:
-        serve()
-        return 0
-    import tempfile
-
+    prepare()
     began, kinds = time.monotonic(), Counter[str]()
     with tempfile.TemporaryDirectory() as folder:
-        options = {name: getattr(given, name) for name in ("first", "seconds", "limit", "jobs")}
+        options = {name: getattr(given, name) for name in ("first", "seconds", "limit")}
         for outcome in run_many(given.number, folder=Path(folder), **options):
             kinds[outcome.kind] += 1
             if given.verbose or outcome.kind in BAD:

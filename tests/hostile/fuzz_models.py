@@ -39,18 +39,17 @@ def drawn(rng: Any, choices: dict[str, tuple[Any, ...]]) -> dict[str, Any]:
 
 
 class Family:
-    """One family; zeros of `data` are what is not stored."""
+    """One family.
+
+    Each has `data`, zeros of which are what is not stored; an `estimator`; `use`, what the fitted one says of X, after
+    the laws of its outputs; `state`, what was learned, in one array; and `obey`, which raises if a law of fits is
+    broken, and gets a dense X, or None where the numbers are not known.
+    """
 
     name: str
     #: Whether another form of the same numbers gives the same bits, or only a solution of the same problem.
     same_bits = True
     extreme_parameters: ClassVar[dict[str, tuple[Any, ...]]]
-
-    def data(self, rng: Any) -> tuple[Any, Any]:
-        raise NotImplementedError
-
-    def estimator(self, rng: Any) -> Any:
-        raise NotImplementedError
 
     def extreme(self, rng: Any) -> Any:
         """Return an estimator with legal parameters at the ends of their ranges."""
@@ -69,18 +68,6 @@ class Family:
 
     def fit(self, estimator: Any, X: Any, y: Any) -> Any:
         return estimator.fit(X) if y is None else estimator.fit(X, y)
-
-    def state(self, fitted: Any) -> Any:
-        """Return what was learned, in one array."""
-        raise NotImplementedError
-
-    def use(self, fitted: Any, X: Any) -> Any:
-        """Return what the fitted estimator says of X, after the laws of its outputs."""
-        raise NotImplementedError
-
-    def obey(self, fitted: Any, X: Any, y: Any) -> None:
-        """Raise if a law of fits is broken; X is None if the numbers are not known, else dense."""
-        raise NotImplementedError
 
 
 class Topics(Family):
@@ -182,7 +169,11 @@ class Factors(Family):
 
 
 class Certified(Family):
-    """What the two L1 models have in common: laws of their solutions rather than of bits."""
+    """What the two L1 models have in common: laws of their solutions rather than of bits.
+
+    Each has the `responses` of scores, the size of the objective `at_zero`, and `objectives` of the solution found and
+    of one that another solver found.
+    """
 
     same_bits = False
     extreme_parameters: ClassVar = {
@@ -210,9 +201,6 @@ class Certified(Family):
         constant = np.where(np.arange(X.shape[1]) == 0, 7.0, X)
         return draw(rng, X, X * 1e-9, X * 1e9, X + 1e3, X + 1e6, np.tile(X, 2), constant, np.zeros_like(X), X[:3])
 
-    def responses(self, scores: Any) -> Any:
-        raise NotImplementedError
-
     def state(self, fitted: Any) -> Any:
         return np.concatenate([np.ravel(fitted.coef_), np.ravel(fitted.intercept_)])
 
@@ -231,14 +219,6 @@ class Certified(Family):
         # Coefficients of float32 input are rounded to it.
         slack = 1e-5 * abs(other) if fitted.coef_.dtype == np.float32 else 1e-9 * self.at_zero(fitted, y)
         require(found <= other + gap[0] + slack, f"the gap {gap[0]:.3g} holds: {found:.9g} against {other:.9g}")
-
-    def at_zero(self, fitted: Any, y: Any) -> float:
-        """Return the size of the objective at zero."""
-        raise NotImplementedError
-
-    def objectives(self, fitted: Any, X: Any, y: Any) -> tuple[float, float]:
-        """Return the objective of the solution found and of one that another solver found."""
-        raise NotImplementedError
 
 
 class Lasso(Certified):

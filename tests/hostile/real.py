@@ -4,12 +4,15 @@ import hashlib
 import os
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import clusters
 import dask
 import dask.array as da
 import numpy as np
@@ -20,6 +23,7 @@ from scipy import sparse
 
 from schmp_estimators import DistributedLDA, ModelParallelMF, PrioritizedLasso, SparseLogisticRegression
 
+AfterSweeps, keys_left = clusters.AfterSweeps, clusters.keys_left
 #: What the fitted attributes are that two equal fits must share to the last bit.
 ATTRIBUTES = ("topic_word_counts_", "components_", "user_factors_", "user_bias_", "item_bias_", "coef_", "intercept_")
 
@@ -143,16 +147,6 @@ def signal_all(pids, number):
         except ProcessLookupError:
             continue
     return sent
-
-
-def keys_left(client, patience=10.0):
-    """Return the keys on the scheduler that are still there after a while."""
-    deadline = time.monotonic() + patience
-    while True:
-        left = client.run_on_scheduler(lambda dask_scheduler: [str(key) for key in dask_scheduler.tasks])
-        if not left or time.monotonic() > deadline:
-            return left
-        time.sleep(0.05)
 
 
 class Attempt(threading.Thread):

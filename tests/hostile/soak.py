@@ -15,7 +15,7 @@ from statistics import median
 
 import psutil
 from dask.utils import key_split
-from real import cases, digest, fit_here, keys_left, processes, worker_pids
+from real import AfterSweeps, cases, digest, fit_here, keys_left, processes, worker_pids
 
 #: Sweeps between two cuts of a run.
 CUT_EVERY = 50
@@ -25,10 +25,11 @@ ALLOWED = 8.0
 PATIENCE = 10.0
 
 
-class Meter:
+class Meter(AfterSweeps):
     """A callback that takes a reading after the same sweep between cuts."""
 
     def __init__(self, client, every):
+        super().__init__(self.read)
         self._client, self._every = client, every
         self._processes = {
             "client": psutil.Process(),
@@ -37,12 +38,8 @@ class Meter:
         }
         self.readings = []
 
-    def setup(self, estimator, context): ...
-    def teardown(self, estimator, context): ...
-    def on_fit_task_begin(self, estimator, context): ...
-
-    def on_fit_task_end(self, estimator, context):
-        if context.task_name == "sweep" and context.task_id % self._every == CUT_EVERY // 2:
+    def read(self, estimator, context):
+        if context.task_id % self._every == CUT_EVERY // 2:
             self._client.run_on_scheduler(key_split.cache_clear)
             self._client.run(key_split.cache_clear)
             reading = {"sweep": context.task_id, "tasks": self._count_tasks()}

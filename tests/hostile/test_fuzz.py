@@ -1,6 +1,7 @@
 """The fuzzer sees what is wrong, and with a small number of inputs finds nothing."""
 
-import sys
+import os
+import time
 from pathlib import Path
 
 import fuzz
@@ -10,7 +11,6 @@ from fuzz_models import FAMILIES, WrongError, require
 
 from schmp_estimators import PrioritizedLasso
 
-PRINT_LABEL = "print('\"the label\"', flush=True); import os, time; input(); "
 #: The words in front of each input that the fuzzer must not let pass, and what it calls them.
 RAISES = {
     "broken law": (lambda: require(False, "water is wet"), "either", "wrong", "water is wet"),
@@ -32,14 +32,25 @@ def test_outcomes_are_told_apart(name):
     assert detail in outcome.detail
 
 
-@pytest.mark.parametrize("end", ["os.abort()", "os._exit(0)", pytest.param("time.sleep(600)", marks=pytest.mark.slow)])
-def test_crashes_and_hangs_are_named_and_the_next_input_is_tried(tmp_path, end):
-    kind, limit = ("hang", 3.0) if "sleep" in end else ("crash", 100.0)
-    child = fuzz.Child(tmp_path / "log", [sys.executable, "-S", "-c", PRINT_LABEL + end])
+def abort(seed):
+    os.abort()
+
+
+def leave(seed):
+    os._exit(0)
+
+
+def sleep(seed):
+    time.sleep(600)
+
+
+@pytest.mark.parametrize(("end", "kind"), [(abort, "crash"), (leave, "crash"), (sleep, "hang")])
+def test_crashes_and_hangs_are_named_and_the_next_input_is_tried(tmp_path, monkeypatch, end, kind):
+    monkeypatch.setattr(fuzz, "START", 3.0 if kind == "hang" else 100.0)
+    child = fuzz.Child(tmp_path / "log", end)
     for seed in (3, 4):
-        outcome = child.try_one(seed, limit)
-        assert (outcome.seed, outcome.kind) == (seed, kind)
-        assert outcome.label == "the label"
+        outcome = child.try_one(seed, 0.0)
+        assert (outcome.seed, outcome.label, outcome.kind) == (seed, fuzz.make(seed).label, kind)
     child.close()
 
 

@@ -2,16 +2,15 @@
 
 import math
 
+import numpy as np
+from scipy.stats import entropy
+from sklearn.metrics.pairwise import cosine_similarity
+
 
 def relevance(components, lam):
     """Relevance of every word to every topic, from pseudo-counts: Sievert and Shirley 2014, definition 1."""
-    total = sum(map(sum, components))
-    found = []
-    for row in components:
-        phi = [value / sum(row) for value in row]
-        p = [sum(other[w] for other in components) / total for w in range(len(row))]
-        found.append([lam * math.log(a) + (1 - lam) * math.log(a / b) for a, b in zip(phi, p, strict=True)])
-    return found
+    phi = components / components.sum(axis=1, keepdims=True)
+    return lam * np.log(phi) + (1 - lam) * (np.log(phi) - np.log(components.sum(axis=0) / components.sum()))
 
 
 def coherence(topics, documents, measure, epsilon=1e-12):
@@ -54,58 +53,48 @@ def windowed_coherence(topics, texts, measure, width):
     if measure == "c_npmi":
         return coherence(topics, found, "npmi")
 
-    def cosine(one, other):
-        scale = math.hypot(*one) * math.hypot(*other)
-        return math.fsum(a * b for a, b in zip(one, other, strict=True)) / scale if scale else 0.0
-
     means = []
     for words in topics:
         vectors = [[coherence([[one, other]], found, "npmi")[0] for other in words] for one in words]
-        whole = [math.fsum(values) for values in zip(*vectors, strict=True)]
-        means.append(math.fsum(cosine(vector, whole) for vector in vectors) / len(words))
+        means.append(cosine_similarity(vectors, [np.sum(vectors, axis=0)]).mean())
     return means
 
 
-def diagnostics(tokens, counts, best, beta, seeds=0.0):
+def diagnostics(tokens, counts, best, beta, seeds):
     """What MALLET's TopicModelDiagnostics writes of each topic, from the definitions.
 
-    `tokens` are (document, word, topic); `counts` (K, V) tokens of words in topics, as lists; `best` words of topics.
+    `tokens` are documents, words and topics; `counts` and `seeds` (K, V) of words in topics, `best` words of topics.
     """
-    n_topics, n_words = len(counts), len(counts[0])
-    totals = [sum(row) for row in counts]
-    n_tokens, of_words = sum(totals), [sum(column) for column in zip(*counts, strict=True)]
-    documents = {}
-    for document, word, topic in tokens:
-        documents.setdefault(document, []).append((word, topic))
-    in_document = [
-        [sum(topic == k for _, topic in document) for k in range(n_topics)] for document in documents.values()
-    ]
-    phi = [
-        [(n + beta + seeds) / (total + n_words * (beta + seeds)) for n in row]
-        for row, total in zip(counts, totals, strict=True)
-    ]
+    n_topics, n_words = counts.shape
+    document, word, topic = tokens
+    present = np.zeros((document.max(initial=0) + 1, n_topics, n_words), bool)
+    present[document, topic, word] = True
+    in_document = np.zeros(present.shape[:2])
+    np.add.at(in_document, (document, topic), 1)
+    in_document = in_document[in_document.any(axis=1)]
+    phi = (counts + beta + seeds) / (counts + beta + seeds).sum(axis=1, keepdims=True)
     found = []
-    for k in range(n_topics):
-        sizes = [row[k] for row in in_document if row[k]]
-        words = [{word for word, topic in document if topic == k} for document in documents.values()]
-        shares = [n / totals[k] for n in counts[k] if n] if totals[k] else [math.nan]
-        everywhere = [n / n_tokens for n, own in zip(of_words, counts[k], strict=True) if own] or [math.nan]
-        row = {"tokens": totals[k]}
-        row["document_entropy"] = -sum(n / sum(sizes) * math.log(n / sum(sizes)) for n in sizes) if sizes else math.nan
-        firsts = sum(row.index(max(row)) == k for row in in_document)
-        row["rank_1_docs"] = firsts / len(sizes) if sizes else math.nan
+    for k, total in enumerate(counts.sum(axis=1)):
+        sizes, own = in_document[in_document[:, k] > 0, k], counts[k] > 0
+        shares = counts[k, own] / total if total else np.array([np.nan])
+        everywhere = counts.sum(axis=0)[own] / counts.sum() if total else np.array([np.nan])
 
-        def pair(i, j, words=words):
-            both, one = sum(i in some and j in some for some in words), sum(j in some for some in words)
-            return math.log((both + beta) / (one + beta))
+        def pair(i, j, of_topic=present[:, k]):
+            return math.log(((of_topic[:, i] & of_topic[:, j]).sum() + beta) / (of_topic[:, j].sum() + beta))
 
-        pairs = [pair(best[k][i], best[k][j]) for i in range(len(best[k])) for j in range(i)]
-        row["coherence"] = math.fsum(pairs) if sizes else math.nan
-        row["uniform_dist"] = sum(p * math.log(p * n_words) for p in shares)
-        row["corpus_dist"] = sum(p * math.log(p / q) for p, q in zip(shares, everywhere, strict=True))
-        row["eff_num_words"] = 1 / sum(p * p for p in shares)
-        row["exclusivity"] = sum(
-            phi[k][w] / sum(other[w] for other in phi) for w in best[k] if counts[k][w] + seeds
-        ) / len(best[k])
-        found.append(row)
+        pairs = [pair(one, other) for n, one in enumerate(best[k]) for other in best[k][:n]]
+        firsts = (in_document.argmax(axis=1) == k).sum()
+        scored = [w for w in best[k] if counts[k, w] + seeds[k, w]]
+        found.append(
+            {
+                "tokens": total,
+                "document_entropy": entropy(sizes) if sizes.size else np.nan,
+                "rank_1_docs": firsts / sizes.size if sizes.size else np.nan,
+                "coherence": math.fsum(pairs) if sizes.size else np.nan,
+                "uniform_dist": (shares * np.log(shares * n_words)).sum(),
+                "corpus_dist": (shares * np.log(shares / everywhere)).sum(),
+                "eff_num_words": 1 / (shares**2).sum(),
+                "exclusivity": (phi[k, scored] / phi[:, scored].sum(axis=0)).sum() / len(best[k]),
+            }
+        )
     return found

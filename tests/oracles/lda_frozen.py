@@ -1,10 +1,7 @@
 """Frozen-count Gibbs sampling, token by token: slow and obvious, for exact comparison."""
 
 import numpy as np
-from oracles.lda_fplus import tempered
-from oracles.lda_warp import Tokens, bits_at, uniform
-
-from schmp_estimators.core.rng import stream_key
+from oracles.lda_warp import FrozenCounts, bits_at, uniform
 
 LANES = 16
 
@@ -29,26 +26,17 @@ def draw(weights, u):
     return None if total < np.float32(1e-30) or topic >= n else topic
 
 
-class FrozenOracle(Tokens):
+class FrozenOracle(FrozenCounts):
     """Counts (documents × words) in, topics in document order after every sweep out."""
 
-    def __init__(self, counts, n_topics, alpha, beta, seed, fixed=None, hot=(0.0, 0.0), hot_sweeps=0, seeds=None):
-        super().__init__(counts, n_topics, seed, fixed, seeds)
-        self.alpha, self.beta, self.hot, self.hot_sweeps = alpha, beta, hot, hot_sweeps
-
     def run(self):
-        hot = self.hot if self.sweep < self.hot_sweeps else (0.0, 0.0)
-        alpha, beta = tempered(self.alpha, hot[0], self.n_topics), max(self.beta, hot[1])
-        key, before = stream_key(self.seed, self.sweep, 0), list(self.topic)
-        by_word = self.fixed.copy()
-        np.add.at(by_word, (self.word, before), 1)
+        alpha, beta, key, before, by_word = self.begin()
         n_topic, beta_sum = by_word.sum(axis=0), self.n_words * beta + self.seeds.sum(0)
         total = n_topic + beta_sum
         rows = ((by_word + self.seeds + beta) * (1.0 / total)).astype(np.float32)
         for i, (d, w, old) in enumerate(zip(self.document, self.word, before, strict=True)):
-            count = np.bincount(
-                [k for k, other in zip(self.topic, self.document, strict=True) if other == d], minlength=self.n_topics
-            )
+            others = [k for k, other in zip(self.topic, self.document, strict=True) if other == d]
+            count = np.bincount(others, minlength=self.n_topics)
             count[old] -= 1
             weights = (count + alpha).astype(np.float32) * rows[w]
             prior, inverse = beta + self.seeds[w], 1.0 / (n_topic - 1 + beta_sum)

@@ -1,10 +1,8 @@
 """Gibbs sampling with all counts frozen, token by token: slow and obvious, for exact comparison."""
 
 import numpy as np
-from oracles.lda_fplus import tempered
-from oracles.lda_warp import Tokens, bits_at, uniform
+from oracles.lda_warp import FrozenCounts, bits_at, uniform
 
-from schmp_estimators.core.rng import stream_key
 from schmp_estimators.lda.blocks import HEAD
 
 LANES = 8
@@ -37,19 +35,11 @@ def find(ends, up_to, point):
     return min(int((ends[:, lane] <= rest).sum()), len(ends) - 1) * LANES + lane
 
 
-class SaberOracle(Tokens):
+class SaberOracle(FrozenCounts):
     """Counts (documents × words) in, topics in document order after every sweep out."""
 
-    def __init__(self, counts, n_topics, alpha, beta, seed, fixed=None, hot=(0.0, 0.0), hot_sweeps=0, seeds=None):
-        super().__init__(counts, n_topics, seed, fixed, seeds)
-        self.alpha, self.beta, self.hot, self.hot_sweeps = alpha, beta, hot, hot_sweeps
-
     def run(self):
-        hot = self.hot if self.sweep < self.hot_sweeps else (0.0, 0.0)
-        alpha, beta = tempered(self.alpha, hot[0], self.n_topics), max(self.beta, hot[1])
-        before, key = np.array(self.topic, int), stream_key(self.seed, self.sweep, 0)
-        by_word = self.fixed.copy()
-        np.add.at(by_word, (self.word, before), 1)
+        alpha, beta, key, before, by_word = self.begin()
         total = by_word.sum(axis=0) + self.n_words * beta + self.seeds.sum(0)
         inverse, beta = (1.0 / total).astype(np.float32), np.float32(beta)
         weight = alpha * inverse.astype(float)
@@ -82,6 +72,8 @@ class SaberOracle(Tokens):
         other = np.float32(rest + smooth[-1])
         gibbs = (count + alpha) * (row - out + float(beta)) * inverse
         if gibbs.sum() > 1e-20:
+            parts = np.bincount(listed, products, self.n_topics) + (row - out + float(beta)) * weight
+            np.testing.assert_allclose(parts, gibbs, rtol=1e-5, atol=1e-6 * gibbs.sum())
             np.testing.assert_allclose(up_to[-1] + other, gibbs.sum(), rtol=1e-5)
         point = uniform(bits) * (up_to[-1] + other)
         if point < up_to[-1]:

@@ -31,12 +31,8 @@ def topic_in_order(row, x):
 
 def propose(bits, slots, fixed, prior, n_topics, seeds=()):
     """Map the lower 40 bits to a topic: a slot, the fixed row, any topic, or one in which the word is seeded."""
-    n, n_fixed, prior, smooth = (
-        len(slots),
-        int(sum(fixed)),
-        float(np.float32(prior)),
-        n_topics * float(np.float32(prior)),
-    )
+    n, n_fixed, prior = len(slots), int(sum(fixed)), float(np.float32(prior))
+    smooth = n_topics * prior
     y = (bits & ((1 << 40) - 1)) * ((n + n_fixed + smooth + sum(seeds)) * 2.0**-40)
     if y >= n + n_fixed + smooth and sum(seeds):
         return topic_in_order(seeds, y - n - n_fixed - smooth)
@@ -70,6 +66,12 @@ def accept(topic, proposals, count, prior, inverse, draws):
     return topic
 
 
+def tempered(alpha, hot, n_topics):
+    """The document-topic priors of all topics, whose mean is at least `hot`."""
+    mean = float(np.mean(alpha))
+    return np.broadcast_to(alpha * (max(mean, hot) / mean) if np.ndim(alpha) else max(alpha, hot), n_topics)
+
+
 class Tokens:
     """Those of counts (documents × words), in document order, and the topics in which they begin."""
 
@@ -91,6 +93,21 @@ class Tokens:
         np.add.at(by_document, (self.document, self.topic), 1)
         np.add.at(by_word, (self.word, self.topic), 1)
         return by_document, by_word
+
+
+class FrozenCounts(Tokens):
+    """Tokens whose words have the counts of the sweep before, and priors that may be hot at first."""
+
+    def __init__(self, counts, n_topics, alpha, beta, seed, fixed=None, hot=(0.0, 0.0), hot_sweeps=0, seeds=None):
+        super().__init__(counts, n_topics, seed, fixed, seeds)
+        self.alpha, self.beta, self.hot, self.hot_sweeps = alpha, beta, hot, hot_sweeps
+
+    def begin(self):
+        """Return the priors of a sweep, its key, and topics and counts of words of the sweep before."""
+        hot = self.hot if self.sweep < self.hot_sweeps else (0.0, 0.0)
+        alpha, beta = tempered(self.alpha, hot[0], self.n_topics), max(self.beta, hot[1])
+        _, by_word = self.tables()
+        return alpha, beta, stream_key(self.seed, self.sweep, 0), np.array(self.topic, int), by_word
 
 
 class WarpOracle(Tokens):

@@ -8,10 +8,10 @@ from functools import partial
 
 import numpy as np
 import pytest
+from clusters import own_cluster
 from definition import Run
-from distributed import Client, LocalCluster
 from ranks import RankPlace
-from toys import PROGRAMS, Exchanging, Observed, Remade, Ring, bits, make_shards, make_sources
+from toys import PROGRAMS, Exchanging, Observed, Remade, Ring, bits, changed, make_shards, make_sources
 
 from schmp_estimators.core.engine.running import static_run
 from schmp_estimators.core.io import slices
@@ -29,10 +29,7 @@ GROUPS = {1: [[0]], 2: [[1], [0]], 3: [[2, 0], [1]], 5: [[2, 0], [1, 3], [4]]}
 @pytest.fixture(scope="module")
 def pairs():
     """A cluster in this process of two workers with two threads each."""
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=2, processes=False, dashboard_address=":0") as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with own_cluster(threads_per_worker=2, set_as_default=False) as client:
         yield client
 
 
@@ -77,22 +74,14 @@ class Defined(Run):
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 @pytest.mark.parametrize("n_shards", [1, 2, 3, 5])
 @pytest.mark.parametrize("asked", [range(N_SWEEPS), [2]], ids=["always", "once"])
-def test_every_place_does_what_is_defined(make_place, program, n_shards, asked):
+@pytest.mark.parametrize("in_files", [False, True], ids=["in memory", "in files"])
+def test_every_place_does_what_is_defined(make_place, program, n_shards, asked, in_files, tmp_path, monkeypatch):
+    monkeypatch.setattr(slices, "LEAST_BYTES", 1)
     expected = outcomes(Defined(program, make_shards(n_shards)), program, n_shards, asked)
     options = {"n_sweeps": N_SWEEPS, "may_ask": lambda sweep: sweep in asked}
+    options |= {"slices": Slices(str(tmp_path), is_named=True)} if in_files else {}
     with static_run(program, make_sources(n_shards), make_place(n_shards), **options) as run:
         assert outcomes(run, program, n_shards, asked) == expected
-
-
-@pytest.mark.covering
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
-@pytest.mark.parametrize("n_shards", [1, 5])
-def test_arrays_in_files_do_what_is_defined(make_place, program, n_shards, tmp_path, monkeypatch):
-    monkeypatch.setattr(slices, "LEAST_BYTES", 1)
-    expected = outcomes(Defined(program, make_shards(n_shards)), program, n_shards)
-    files = Slices(str(tmp_path), is_named=True)
-    with static_run(program, make_sources(n_shards), make_place(n_shards), n_sweeps=N_SWEEPS, slices=files) as run:
-        assert outcomes(run, program, n_shards) == expected
 
 
 @pytest.mark.covering
@@ -125,22 +114,6 @@ def test_harvest_before_the_first_sweep_and_after_an_early_end(make_place):
                 break
         assert bits(run.harvest()) == bits(expected.harvest())
         assert bits(before) != bits(run.harvest())  # it stays as it was
-
-
-def load_and_tell(shard):
-    return shard, f"shard {shard[1]}"
-
-
-@pytest.mark.parametrize("n_shards", [1, 5])
-def test_sources_tell_once_of_what_is_no_part_of_their_shards(make_place, n_shards):
-    expected = Defined(Ring(), make_shards(n_shards))
-    telling = [Source(load_and_tell, one.pieces, tells=True) for one in make_sources(n_shards)]
-    with static_run(Ring(), telling, make_place(n_shards), n_sweeps=N_SWEEPS) as run:
-        assert run.told_by_sources() == [f"shard {p}" for p in range(n_shards)]
-        assert run.told_by_sources() == [None] * n_shards
-        assert list(run) == list(expected)
-    with static_run(Ring(), make_sources(n_shards), make_place(n_shards), n_sweeps=1) as run:
-        assert run.told_by_sources() == [None] * n_shards
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])
@@ -184,27 +157,17 @@ def test_threads_share_shards_and_the_jobs_of_a_shard(n_shards):
 # What is refused
 
 
-class Ordered(Ring):
-    """Meets blocks in an order that a test gives."""
-
-    def __init__(self, order, synced=False):
-        super().__init__()
-        object.__setattr__(self, "order", order)
-        object.__setattr__(self, "synced", synced)
+def scheduled(kind, *stages, **methods):
+    """Return a program with the stages that functions of it make, and with methods of its own."""
 
     def schedule(self, sweep, n_shards):
-        return changes(self.turn, order=self.order, synced=self.synced), each(self.sum_up)
+        return [stage(self) if callable(stage) else stage for stage in stages]
+
+    return type("Scheduled", (kind,), {"schedule": schedule, **methods})()
 
 
-class Scheduled(Exchanging):
-    """Has the stages that a test gives."""
-
-    def __init__(self, *stages):
-        super().__init__()
-        object.__setattr__(self, "stages", stages)
-
-    def schedule(self, sweep, n_shards):
-        return [stage(self) if callable(stage) else stage for stage in self.stages]
+def ordered(order, synced=False):
+    return scheduled(Ring, lambda self: changes(self.turn, order=order, synced=synced), lambda self: each(self.sum_up))
 
 
 def mix(self):
@@ -233,18 +196,18 @@ class Beyond(Ring):
 @pytest.mark.parametrize(
     ("program", "error", "message"),
     [
-        (Scheduled(), ValueError, "must be each or observes"),
-        (Scheduled(mix), ValueError, "must be each or observes"),
-        (Scheduled(mix, mix, take), ValueError, "exchanges pieces of states, so the next stage must be each, not exch"),
-        (Scheduled(lambda self: each(lambda at, state: state)), TypeError, "must be a method of Scheduled"),
-        (Scheduled(lambda self: each(self.work, merge=max)), TypeError, r"max.* must be a method of Scheduled"),
-        (Scheduled(3, take), TypeError, "3 is no stage; make one with reads"),
-        (Ordered([[0, 0], [1, 1]]), ValueError, r"two shards meet the same block in step 0: \(0, 0\)"),
-        (Ordered([[0, 1], [0, -1]]), ValueError, r"shard 0 meet a block twice: \[0, 0\]"),
-        (Ordered([[0, 2]]), ValueError, "beyond 0 … 1 in step 0"),
-        (Ordered([[0, -2]]), ValueError, "beyond 0 … 1 in step 0"),
-        (Ordered([[0, 1, 2]]), ValueError, "3 entries in step 0; there are 2 shards"),
-        (Ordered([[0, -1]], synced=True), ValueError, "idle in step 0"),
+        (scheduled(Exchanging), ValueError, "must be each or observes"),
+        (scheduled(Exchanging, mix), ValueError, "must be each or observes"),
+        (scheduled(Exchanging, mix, mix, take), ValueError, "so the next stage must be each, not exchanges"),
+        (scheduled(Exchanging, lambda self: each(lambda at, state: state)), TypeError, "must be a method of Scheduled"),
+        (scheduled(Exchanging, lambda self: each(self.work, merge=max)), TypeError, r"max.* must be a method of"),
+        (scheduled(Exchanging, 3, take), TypeError, "3 is no stage; make one with reads"),
+        (ordered([[0, 0], [1, 1]]), ValueError, r"two shards meet the same block in step 0: \(0, 0\)"),
+        (ordered([[0, 1], [0, -1]]), ValueError, r"shard 0 meet a block twice: \[0, 0\]"),
+        (ordered([[0, 2]]), ValueError, "beyond 0 … 1 in step 0"),
+        (ordered([[0, -2]]), ValueError, "beyond 0 … 1 in step 0"),
+        (ordered([[0, 1, 2]]), ValueError, "3 entries in step 0; there are 2 shards"),
+        (ordered([[0, -1]], synced=True), ValueError, "idle in step 0"),
         (TooFew(), ValueError, "split returned a list of 1 for 2 shards"),
         (TooMany(), ValueError, "mix_up returned a list of 3 for 2 shards"),
         (Beyond(), ValueError, "a part of block 2; there are blocks 0 … 1"),
@@ -256,21 +219,14 @@ def test_an_impossible_schedule_is_refused(program, error, message, place):
         list(run)
 
 
-class Returning(Ring):
-    """Its functions return what a test gives."""
-
-    def __init__(self, made, kind, **options):
-        super().__init__()
-        for name, value in {"made": made, "kind": kind, "options": options}.items():
-            object.__setattr__(self, name, value)
-
-    def schedule(self, sweep, n_shards):
-        wrong = changes if self.kind == "changes" else each
-        options = {"order": [range(n_shards)]} if wrong is changes else {}
-        return wrong(self.work, **options, **self.options), each(self.sum_up)
+def returning(made, kind, **options):
+    """Return a program one of whose functions returns this."""
 
     def work(self, at, state, *block):
-        return self.made
+        return made
+
+    options |= {"order": [range(2)]} if kind is changes else {}
+    return scheduled(Ring, lambda self: kind(self.work, **options), lambda self: each(self.sum_up), work=work)
 
 
 ARRAY = np.zeros(4)
@@ -279,14 +235,14 @@ ARRAY = np.zeros(4)
 @pytest.mark.parametrize(
     ("program", "message"),
     [
-        (Returning(None, "each"), "work returned None; in a stage made by each it returns the state"),
-        (Returning(None, "changes"), r"work returned None; in a stage made by changes it returns \(state, block\)"),
-        (Returning(ARRAY, "changes"), r"returned one ndarray; .* \(state, block\)"),
-        (Returning((None, ARRAY), "changes"), r"returned a tuple of 2, None first; .* \(state, block\)"),
-        (Returning((ARRAY, ARRAY), "changes", synced=True), r"returned a tuple of 2; .* \(state, block, report\)"),
-        (Returning([ARRAY] * 3, "changes"), r"returned a list of 3; .* \(state, block\)"),
-        (Returning((ARRAY, {}), "each", parts=True, reports=True), r"a tuple of 2; .* \(state, parts, report\)"),
-        (Returning({}, "each", parts=True), r"returned one dict; .* \(state, parts\)"),
+        (returning(None, each), "work returned None; in a stage made by each it returns the state"),
+        (returning(None, changes), r"work returned None; in a stage made by changes it returns \(state, block\)"),
+        (returning(ARRAY, changes), r"returned one ndarray; .* \(state, block\)"),
+        (returning((None, ARRAY), changes), r"returned a tuple of 2, None first; .* \(state, block\)"),
+        (returning((ARRAY, ARRAY), changes, synced=True), r"returned a tuple of 2; .* \(state, block, report\)"),
+        (returning([ARRAY] * 3, changes), r"returned a list of 3; .* \(state, block\)"),
+        (returning((ARRAY, {}), each, parts=True, reports=True), r"a tuple of 2; .* \(state, parts, report\)"),
+        (returning({}, each, parts=True), r"returned one dict; .* \(state, parts\)"),
     ],
 )
 def test_what_a_stage_returns_is_checked(program, message):
@@ -295,41 +251,22 @@ def test_what_a_stage_returns_is_checked(program, message):
         static_run(program, make_sources(2), Place(), n_sweeps=1) as run,
     ):
         list(run)
-    assert caught.value.__notes__[0].startswith("in Returning.work, sweep 0, shard 0")
+    assert caught.value.__notes__[0].startswith("in Scheduled.work, sweep 0, shard 0")
 
 
-class CarelessModel(Ring):
-    def aggregate(self, model, reports):
-        if model is not None:
-            model.total[:] = 0
-        return super().aggregate(model, reports)
-
-
-class CarelessReports(Ring):
-    def aggregate(self, model, reports):
-        reports[0].total[:] = 0
-        return super().aggregate(model, reports)
-
-
-class CarelessCombine(Remade):
-    def combine(self, index, parts):
-        parts[0][:] = 0
-        return super().combine(index, parts)
-
-
-class CarelessRead(Observed):
-    def tell(self, at, state):
-        state[:] = 0
-        return super().tell(at, state)
-
-
-class CarelessHarvest(Ring):
-    def harvest(self, at, state):
-        state[:] = 0
+def spoil(array):
+    array[:] = 0
 
 
 @pytest.mark.parametrize(
-    "program", [CarelessModel(), CarelessReports(), CarelessCombine(), CarelessRead(), CarelessHarvest()]
+    "program",
+    [
+        changed(Ring, "aggregate", lambda model, reports: model is None or spoil(model.total)),
+        changed(Ring, "aggregate", lambda model, reports: spoil(reports[0].total)),
+        changed(Remade, "combine", lambda index, parts: spoil(parts[0])),
+        changed(Observed, "tell", lambda at, state: spoil(state)),
+        changed(Ring, "harvest", lambda at, state: spoil(state)),
+    ],
 )
 @pytest.mark.parametrize("place", [Place(), RankPlace([[0], [1]])], ids=["here", "ranks"])
 def test_what_others_read_cannot_be_written_to(program, place):

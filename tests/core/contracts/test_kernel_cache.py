@@ -19,14 +19,6 @@ def total(values):
 """
 
 
-def truncate(data):
-    return data[: len(data) // 2]
-
-
-def empty(data):
-    return b""
-
-
 def scramble(data):
     """Change every byte of the last third but for the last few: machine code, and no checksum."""
     first, last = 2 * len(data) // 3, len(data) - 8
@@ -49,7 +41,9 @@ def load(tmp_path, monkeypatch):
     return load
 
 
-@pytest.mark.parametrize(("damage", "suffix"), [(truncate, "nbi"), (empty, "nbc"), (scramble, "nbc")])
+@pytest.mark.parametrize(
+    ("damage", "suffix"), [(lambda data: data[:99], "nbi"), (lambda data: b"", "nbc"), (scramble, "nbc")]
+)
 def test_a_damaged_kernel_is_named_and_compiled_anew(load, tmp_path, caplog, damage, suffix):
     values = np.arange(5.0)
     assert load()(values) == 10.0

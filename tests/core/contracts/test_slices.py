@@ -3,7 +3,7 @@
 import errno
 import mmap
 import os
-import pickle
+import resource
 import subprocess
 import sys
 from contextlib import suppress
@@ -18,7 +18,7 @@ import pytest
 from schmp_estimators.core.errors import CheckpointMismatchError, SpillError, SpillInUseError
 from schmp_estimators.core.io import files, slices
 from schmp_estimators.core.io.files import named_folder, temporary_folder
-from schmp_estimators.core.io.slices import LEAST_BYTES, Slices
+from schmp_estimators.core.io.slices import LEAST_BYTES, Slices, memory_left
 
 
 class Pair(NamedTuple):
@@ -100,13 +100,6 @@ def test_errors_of_the_system_say_what_they_mean(number, message, tmp_path, monk
         Slices(str(tmp_path)).keep(LARGE)
 
 
-def test_a_value_that_travels_arrives_whole(tmp_path):
-    kept = Slices(str(tmp_path)).keep(Pair(LARGE, 1))
-    arrived = pickle.loads(pickle.dumps(slices.Filed(kept))).value
-    np.testing.assert_array_equal(arrived.first, LARGE)
-    assert sys.getsizeof(slices.Filed(kept)) < 1000
-
-
 # Folders.
 
 
@@ -157,3 +150,36 @@ def test_a_temporary_folder_goes_and_so_does_what_a_killed_process_left(tmp_path
             (Path(second) / "input-0").touch()
         assert list(tmp_path.iterdir()) == []
         assert files.temporary_directory() == str(tmp_path)
+
+
+@pytest.fixture
+def nothing_taken(monkeypatch):
+    monkeypatch.setattr(slices, "_taken", lambda: (0, 0, 0))
+
+
+def test_what_is_asked_for_counts(nothing_taken):
+    for asked, found in ((12345, 12345), ("2 GiB", 2 << 30), ("100 kB", 100_000)):
+        with dask.config.set({"schmp-estimators.memory-limit": asked}):
+            assert memory_left() == found
+    for asked in (0, -5, "much"):
+        config = dask.config.set({"schmp-estimators.memory-limit": asked})
+        with config, pytest.raises(ValueError, match=r"memory-limit|much"):
+            memory_left()
+
+
+@pytest.mark.parametrize("kind", [resource.RLIMIT_AS, resource.RLIMIT_DATA])
+def test_a_limit_of_the_process_counts(kind, nothing_taken):
+    before = memory_left()
+    soft, hard = resource.getrlimit(kind)
+    resource.setrlimit(kind, (before - 4096, hard))
+    try:
+        assert memory_left() == before - 4096
+    finally:
+        resource.setrlimit(kind, (soft, hard))
+
+
+def test_each_limit_is_for_something_else(monkeypatch):
+    monkeypatch.setattr(slices, "_process_limits", lambda: (1000, 600))
+    for taken, left in (((100, 50, 10), 550), ((700, 50, 10), 300), ((2000, 50, 10), 0), ((100, 590, 10), 10)):
+        monkeypatch.setattr(slices, "_taken", lambda taken=taken: taken)
+        assert memory_left() == left

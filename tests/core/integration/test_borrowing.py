@@ -5,7 +5,8 @@ import time
 from concurrent.futures import wait as futures_wait
 
 import pytest
-from distributed import Client, LocalCluster, get_worker
+from clusters import own_cluster
+from distributed import get_worker
 
 from schmp_estimators.core.places import threads as module
 from schmp_estimators.core.places.threads import share
@@ -14,10 +15,7 @@ from schmp_estimators.core.places.threads import share
 @pytest.fixture(scope="module")
 def worker():
     """The client of a single worker with three threads, in this process."""
-    with (
-        LocalCluster(n_workers=1, threads_per_worker=3, processes=False, dashboard_address=":0") as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with own_cluster(1, 3, set_as_default=False) as client:
         yield client
 
 

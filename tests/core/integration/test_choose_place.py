@@ -4,19 +4,18 @@ import asyncio
 import os
 import subprocess
 import sys
-import threading
-import time
 from contextlib import nullcontext
 
 import dask
 import joblib
 import pytest
+from clusters import own_cluster
 from distributed import Client, LocalCluster, Scheduler, SpecCluster, Worker
 
 from schmp_estimators.core.errors import AsynchronousClientError, MixedClusterError, NoWorkersError
 from schmp_estimators.core.places.cluster import check_alike, live_workers
 from schmp_estimators.core.places.dask import DaskPlace
-from schmp_estimators.core.places.place import Place, choose_place, n_threads
+from schmp_estimators.core.places.place import choose_place, n_threads
 
 
 def chosen(**options):
@@ -60,8 +59,7 @@ def test_asynchronous_client_is_refused_before_any_work():
 @pytest.mark.cluster
 def test_cluster_without_workers_is_given_up_in_time():
     with (
-        LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster,
-        Client(cluster),
+        own_cluster(0),
         dask.config.set({"schmp-estimators.worker-timeout": 0.3}),
         pytest.raises(NoWorkersError, match=r"no workers for 0.3 s; start some"),
     ):
@@ -87,13 +85,6 @@ def test_shards_go_only_where_annotations_let_tasks_go():
                 assert len(DaskPlace(client).groups(4)) == n_workers
         with dask.annotate(resources={"GPU": 2}), pytest.raises(NoWorkersError, match=r"none of the 2 .*'GPU': 2"):
             DaskPlace(client)
-
-
-@pytest.mark.cluster
-def test_cluster_whose_workers_come_late_is_waited_for():
-    with LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster, Client(cluster):
-        cluster.scale(1)
-        assert chosen() == "DaskPlace"
 
 
 @pytest.mark.cluster
@@ -133,25 +124,6 @@ def test_n_jobs_counts_the_cores_that_this_process_may_use():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "1\n"
 
 
-def test_n_jobs_does_not_count_the_threads_of_a_cluster(client, monkeypatch):
-    monkeypatch.setattr(client, "ncores", lambda: {"tcp://far-away": 10_000})
-    with client.as_current(), joblib.parallel_config("dask"):
-        assert n_threads(-1) == joblib.cpu_count()
-
-
 def test_n_jobs_zero_is_refused():
     with pytest.raises(ValueError, match="n_jobs=0"):
         n_threads(0)
-
-
-def test_runtime_is_closed_when_the_fit_fails():
-    before = set(threading.enumerate())
-    with pytest.raises(ZeroDivisionError), choose_place(2) as runtime:
-        assert isinstance(runtime, Place)
-        runtime.each(time.sleep, [0.05, 0.05])
-        helpers = set(threading.enumerate()) - before
-        assert helpers
-        raise ZeroDivisionError
-    for helper in helpers:
-        helper.join(10)
-        assert not helper.is_alive()

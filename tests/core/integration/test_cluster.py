@@ -1,24 +1,30 @@
 """Runs on clusters: workers that die, leave, come or are busy, fits side by side, and what is left behind."""
 
+import multiprocessing
+import os
+import signal
 import threading
 import time
 from collections import Counter
-from pathlib import Path
+from contextlib import nullcontext
 
+import dask
 import numpy as np
 import pytest
-from clusters import keys_left, kill_workers
+from clusters import keys_left, kill_workers, own_cluster
 from definition import run_serial
-from distributed import Client, LocalCluster
+from distributed import Client
 from hypothesis import given
 from hypothesis import strategies as st
-from toys import Exchanging, Merging, Remade, Ring, bits, make_shards, make_sources
+from toys import Exchanging, Merging, Remade, Ring, bits, changed, make_shards, make_sources
 
+from schmp_estimators import schmp
 from schmp_estimators.core.cluster import group
 from schmp_estimators.core.cluster.group import Group, RankLostError, Ranks, as_rank, prepare
 from schmp_estimators.core.engine import static
 from schmp_estimators.core.engine.running import static_run
 from schmp_estimators.core.errors import WorkLostError
+from schmp_estimators.core.io.checkpoint import Checkpoint
 from schmp_estimators.core.places.cluster import Dealt, Worker
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.program import Source
@@ -59,19 +65,18 @@ def assert_nothing_is_left(client):
 def test_nothing_is_left_on_the_cluster(client, end, monkeypatch):
     monkeypatch.setattr(group, "KEPT", 0.1)
     program = Ring(fail_at=3 if end == "failure" else -1)
-    raised = {"failure": ZeroDivisionError, "interrupt": KeyboardInterrupt}.get(end, ())
-    try:
-        with static_run(program, make_sources(3), DaskPlace(client), n_sweeps=6) as run:
-            for record in run:
-                if record["sweep"] == 1:
-                    if end == "interrupt":
-                        raise KeyboardInterrupt
-                    if end == "abandoned":
-                        break
-    except raised as error:
-        assert (end == "failure") == any(
-            "in Ring.turn, sweep 3, shard" in one for one in getattr(error, "__notes__", ())
-        )
+    raised = {"failure": ZeroDivisionError, "interrupt": KeyboardInterrupt}.get(end)
+    with (
+        pytest.raises(raised) if raised else nullcontext() as caught,
+        static_run(program, make_sources(3), DaskPlace(client), n_sweeps=6) as run,
+    ):
+        for record in run:
+            if record["sweep"] == 1 and end == "interrupt":
+                raise KeyboardInterrupt
+            if record["sweep"] == 1 and end == "abandoned":
+                break
+    if end == "failure":
+        assert any("in Ring.turn, sweep 3, shard" in one for one in caught.value.__notes__)
     assert_nothing_is_left(client)
 
 
@@ -142,16 +147,6 @@ def test_a_shard_whose_worker_has_its_share_goes_where_most_threads_are_free(thr
     assert dealt.address(0) == first
 
 
-@pytest.mark.cluster
-def test_five_workers_do_the_same_as_one_process():
-    with (
-        LocalCluster(n_workers=5, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        for program in (Ring(), Merging()):
-            assert finish(program, client, 7, 4) == expected(program, 7, 4)
-
-
 def test_fits_at_once_have_their_own_results(client):
     """Each worker has one thread: ranks that wait for each other must not hold what others need."""
     found, programs = {}, {"one": Ring(), "two": Remade(), "three": Merging(), "four": Exchanging()}
@@ -192,30 +187,23 @@ def test_a_worker_that_has_other_work_is_waited_for(client, monkeypatch):
 # Losses
 
 
-class Wrong(Exchanging):
-    """The last shard fails, and all others wait for it."""
-
-    def take(self, at, state, answers, summand):
-        if (at.sweep, at.number) == (2, 1):
-            raise ZeroDivisionError
-        return super().take(at, state, answers, summand)
+def fail(at, *_):
+    if (at.sweep, at.number) == (2, 1):
+        raise ZeroDivisionError
 
 
 @NO_TEARS
 def test_the_error_of_a_program_counts_although_other_ranks_lose_each_other(client):
     with pytest.raises(ZeroDivisionError) as caught:
-        finish(Wrong(), client, 2, 5)
-    assert caught.value.__notes__[0] == "in Wrong.take, sweep 2, shard 1"
+        finish(changed(Exchanging, "take", fail), client, 2, 5)
+    assert caught.value.__notes__[0] == "in Changed.take, sweep 2, shard 1"
     assert keys_left(client) == []
 
 
 @pytest.mark.cluster
 def test_a_worker_that_is_to_retire_keeps_its_rank():
     """Dask finds no other worker for what a rank holds, and so lets it work on."""
-    with (
-        LocalCluster(2, threads_per_worker=1, processes=False, protocol="tcp://", dashboard_address=":0") as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with own_cluster(protocol="tcp://", set_as_default=False) as client:
         first, *_ = client.scheduler_info(n_workers=-1)["workers"]
 
         def retire(record):
@@ -226,52 +214,26 @@ def test_a_worker_that_is_to_retire_keeps_its_rank():
         assert keys_left(client) == []
 
 
-class Slow:
-    """Takes its time, and writes down that it has come to sweep 8."""
-
-    def __init__(self, note):
-        super().__init__()
-        object.__setattr__(self, "note", note)
-
-    def report(self, at, state):
-        time.sleep(0.05)
-        if at.sweep == 8 and at.number == 0:
-            Path(self.note).touch()
-        return super().report(at, state)
-
-
-class SlowRing(Slow, Ring): ...
-
-
-class SlowRemade(Slow, Remade): ...
-
-
-class SlowExchange(Slow, Exchanging): ...
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "n_killed", "snapshots"),
-    [(SlowRing, 1, False), (SlowRing, 3, True), (SlowRemade, 3, False), (SlowExchange, 1, True)],
+    [(Ring, 1, False), (Ring, 3, True), (Remade, 3, False), (Exchanging, 1, True)],
 )
 @NO_TEARS
-def test_workers_killed_within_a_batch_change_nothing(processes, tmp_path, monkeypatch, kind, n_killed, snapshots):
-    note = tmp_path / "note"
+def test_workers_killed_within_a_batch_change_nothing(processes, monkeypatch, kind, n_killed, snapshots):
     if snapshots:
         monkeypatch.setattr(static, "SNAPSHOT_EVERY", 0.2)
         monkeypatch.setattr(static, "LONGEST_BATCH", 0.2)
+    timers = []
 
-    def kill():
-        deadline = time.monotonic() + 60
-        while not note.exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        kill_workers(processes, n_killed)
+    def kill_soon(record):
+        if not timers:
+            timers.append(threading.Timer(0.3, kill_workers, (processes, n_killed)))
+            timers[0].start()
 
-    killer = threading.Thread(target=kill)
-    killer.start()
-    found = finish(kind(str(note)), processes, 5)
-    killer.join()
-    assert found == expected(kind(str(note)), 5)
+    slow = changed(kind, "report", lambda *_: time.sleep(0.05))
+    assert finish(slow, processes, 5, look=kill_soon) == expected(kind(), 5)
+    timers[0].join()
     assert keys_left(processes) == []
 
 
@@ -279,11 +241,25 @@ def test_workers_killed_within_a_batch_change_nothing(processes, tmp_path, monke
 
 
 @pytest.fixture
-def hasty(monkeypatch):
-    monkeypatch.setattr(group, "LOOK", 0.02)
-    monkeypatch.setattr(group, "SILENCE", 0.1)
-    monkeypatch.setattr(group, "ANSWER", 1.0)
-    monkeypatch.setattr(group, "KEPT", 0.1)
+def start(client, monkeypatch, request):
+    """Addresses of two workers, and a function that lets one rank of a hasty group run there; nothing may be left."""
+    for name, value in {"LOOK": 0.02, "SILENCE": 0.1, "ANSWER": 1.0, "KEPT": 0.1}.items():
+        monkeypatch.setattr(group, name, value)
+    group._boxes.clear()  # what other clusters of this process have left
+    addresses, tasks = list(client.scheduler_info(n_workers=-1)["workers"]), []
+    client.run(prepare, workers=list(addresses))
+    keys = [(request.node.name, 0), (request.node.name, 1)]
+
+    def start(rank, function, *args, is_rank=True):
+        if is_rank:
+            function, args = as_rank, (Ranks(tuple(addresses), tuple(keys), rank, "a-group"), function, *args)
+        tasks.append(client.submit(function, *args, key=keys[rank], workers=[addresses[rank]]))
+        return tasks[-1]
+
+    yield addresses, start
+    for task in tasks:
+        task.release()
+    assert_nothing_is_left(client)
 
 
 def wait_for_other(communicator, other):
@@ -294,33 +270,23 @@ def nothing():
     return None
 
 
-def send_rank(client, addresses, keys, rank, function, *args):
-    """Let one rank of a group run; the other one is what the test says."""
-    ranks = Ranks(tuple(addresses), tuple(keys), rank, "a-group")
-    return client.submit(as_rank, ranks, function, *args, key=keys[rank], workers=[addresses[rank]])
-
-
 @pytest.mark.parametrize("other", ["has gone", "has ended", "has failed", "never begins"])
 @pytest.mark.filterwarnings("ignore:.*:RuntimeWarning")
-def test_who_waits_for_a_rank_that_will_not_speak_is_told(client, hasty, other):
-    addresses = list(client.scheduler_info(n_workers=-1)["workers"])
-    client.run(prepare, workers=list(addresses))
-    keys, message = [("first", 0), ("second", 1)], r"rank 1 on .* has ended"
-    ended = None
+def test_who_waits_for_a_rank_that_will_not_speak_is_told(start, other):
+    addresses, start = start
+    message = r"rank 1 on .* has ended"
     if other == "has gone":
         addresses[1], message = "tcp://127.0.0.1:1", r"rank 1 on tcp://127.0.0.1:1 cannot be reached"
     elif other == "has ended":
-        ended = client.submit(nothing, key=keys[1], workers=addresses[1:])
-        ended.result()
+        start(1, nothing, is_rank=False).result()
     elif other == "has failed":
-        ended = client.submit(divmod, 1, 0, key=keys[1], workers=addresses[1:])
-        assert ended.exception()
-    waiting = send_rank(client, addresses, keys, 0, wait_for_other, 1)
+        assert start(1, divmod, 1, 0, is_rank=False).exception()
     with pytest.raises(WorkLostError, match=f"ranks lost each other: {message}"):
-        waiting.result(30)
-    waiting.release()
-    assert ended is None or ended.release() is None
-    assert_nothing_is_left(client)
+        start(0, wait_for_other, 1).result(30)
+
+
+def test_messages_to_a_rank_that_never_begins_are_forgotten(start):
+    assert start[1](0, Group.send, 1, "is anybody there?").result(30) is None
 
 
 SAID = []
@@ -335,11 +301,9 @@ def note_what_ends(communicator, other):
         raise
 
 
-def test_who_is_not_wanted_any_more_ends(client, hasty):
-    addresses, keys = list(client.scheduler_info(n_workers=-1)["workers"]), [("waits", 0), ("waits", 1)]
-    client.run(prepare, workers=list(addresses))
+def test_who_is_not_wanted_any_more_ends(start):
     SAID.clear()
-    waiting = send_rank(client, addresses, keys, 0, note_what_ends, 1)
+    waiting = start[1](0, note_what_ends, 1)
     for n, leave in ((1, waiting.release), (2, nothing)):
         deadline = time.monotonic() + 20
         while len(SAID) < n:
@@ -347,12 +311,9 @@ def test_who_is_not_wanted_any_more_ends(client, hasty):
             time.sleep(0.01)
         leave()
     assert SAID == ["began", "nobody waits for this rank any more"]
-    assert_nothing_is_left(client)
 
 
-def test_a_rank_that_begins_late_is_waited_for(client, hasty, monkeypatch):
-    addresses, keys = list(client.scheduler_info(n_workers=-1)["workers"]), [("early", 0), ("early", 1)]
-    client.run(prepare, workers=list(addresses))
+def test_a_rank_that_begins_late_is_waited_for(start, monkeypatch):
     ask, asked, begun = Group._check_there, threading.Event(), threading.Event()
 
     def ask_before_it_begins(self, other, known):
@@ -362,15 +323,11 @@ def test_a_rank_that_begins_late_is_waited_for(client, hasty, monkeypatch):
         return found
 
     monkeypatch.setattr(Group, "_check_there", ask_before_it_begins)
-    waiting = send_rank(client, addresses, keys, 0, wait_for_other, 1)
+    waiting = start[1](0, wait_for_other, 1)
     assert asked.wait(10)
-    late = send_rank(client, addresses, keys, 1, Group.send, 0, "here I am")
+    late = start[1](1, Group.send, 0, "here I am")
     begun.set()
-    assert waiting.result(30) == "here I am"
-    assert late.result(30) is None
-    for one in waiting, late:
-        one.release()
-    assert_nothing_is_left(client)
+    assert (waiting.result(30), late.result(30)) == ("here I am", None)
 
 
 def load_and_fail(shard):
@@ -383,3 +340,40 @@ def test_a_source_that_cannot_be_read_is_an_error_of_its_own(client):
     with pytest.raises(FileNotFoundError, match="no shard"), static_run(Ring(), sources, DaskPlace(client), n_sweeps=2):
         pass
     assert keys_left(client) == []
+
+
+class Mortal(Checkpoint):
+    """Its process dies when all is there for the third checkpoint, before it is written."""
+
+    n = 0
+
+    def write_behind(self, done, values):
+        self.settle()
+        Mortal.n += 1
+        if Mortal.n == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().write_behind(done, values)
+
+
+def be_killed(address, path):
+    from schmp_estimators.core.engine import running
+
+    running.Checkpoint = Mortal
+    with Client(address):
+        schmp.run(Ring(), make_shards(3), sweeps=8, checkpoint=path, checkpoint_every=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["here", "there"])
+def test_a_client_killed_before_it_writes_leaves_the_checkpoint_before(processes, where, tmp_path):
+    path = tmp_path / "run"
+    child = multiprocessing.get_context("spawn").Process(target=be_killed, args=(processes.scheduler.address, path))
+    child.start()
+    child.join(60)
+    assert child.exitcode == -signal.SIGKILL
+    assert keys_left(processes) == []
+    seen = []
+    with processes.as_current(), dask.config.set({"schmp-estimators.runtime": {"here": "local"}.get(where, "dask")}):
+        found = schmp.run(Ring(), make_shards(3), sweeps=8, checkpoint=path, callback=seen.append)
+    assert str(found) == str(schmp.run(Ring(), make_shards(3), sweeps=8, engine="serial"))
+    assert len(seen) == 8 - 4  # the checkpoint after the fourth sweep was whole

@@ -8,18 +8,7 @@ from contextlib import nullcontext
 import pytest
 from definition import run_serial
 from ranks import RankPlace
-from toys import (
-    Exchanging,
-    Foretold,
-    Merging,
-    Observed,
-    Remade,
-    Ring,
-    Synced,
-    bits,
-    make_shards,
-    make_sources,
-)
+from toys import Exchanging, Foretold, Merging, Observed, Remade, Ring, Synced, bits, changed, make_shards, make_sources
 
 from schmp_estimators.core.engine import batch, static
 from schmp_estimators.core.engine.running import static_run
@@ -29,12 +18,6 @@ from schmp_estimators.core.program import Source
 
 N_SWEEPS = 13
 GROUPS = [[0, 3], [1], [2, 4]]
-
-
-@pytest.fixture(autouse=True)
-def _at_once(monkeypatch):
-    """Work that was lost is begun again at once."""
-    monkeypatch.setattr("schmp_estimators.core.places.place.PAUSE", 0.0)
 
 
 @pytest.fixture(autouse=True)
@@ -60,13 +43,13 @@ def go(program, place, *, asks=(), stop=None, n_sweeps=N_SWEEPS, **options):
         begun.append(len(records))
         return ends()
 
-    asked, first = {n_sweeps - 1, *asks}, options.get("first", 0)
+    asked = {n_sweeps - 1, *asks}
     options = {"may_ask": lambda sweep: sweep in asked, "n_sweeps": n_sweeps, "ends": note} | options
     with static_run(program, make_sources(5), place, **options) as run:
         for record in run:
             assert run.took > 0
             records.append(record)
-            if first + len(records) - 1 in asked or len(records) == stop:
+            if len(records) - 1 in asked or len(records) == stop:
                 found.append(outcome(record, run))
             if len(records) == stop:
                 break
@@ -101,29 +84,25 @@ def test_shards_know_which_sweep_will_be_saved():
     assert [sweep for sweep, record in enumerate(records) if record["saves"]] == [7]
 
 
-class EndsWith:
-    """Says that a run ends with a record."""
-
-    def __init__(self, record):
-        self.record = record
-
-    def __call__(self, records):
-        return records[-1] == self.record
-
-
 @pytest.mark.parametrize("program", [Ring(), Merging()], ids=lambda program: program.name)
 @pytest.mark.parametrize("is_over", [True, False])
 def test_a_batch_ends_where_its_records_say_that_the_run_does(program, is_over):
     every = expected(program)
-    last = next(record for number, (record, *_) in enumerate(run_serial(program, make_shards(5), 9)) if number == 8)
-    options = {"ends": lambda: EndsWith(last), "stop": 9 if is_over else None}  # else it goes on in spite of it
-    records, found, begun = go(program, RankPlace(GROUPS), **options)
+    *_, (last, *_) = run_serial(program, make_shards(5), 9)
+    stop = 9 if is_over else None  # else it goes on in spite of it
+    records, found, begun = go(program, RankPlace(GROUPS), ends=lambda: lambda told: told[-1] == last, stop=stop)
     assert found == [every[8 if is_over else -1]]
     assert begun == ([0, 1] if is_over else [0, 1, 9])
     assert len(records) == (9 if is_over else N_SWEEPS)
 
 
 # Losses
+
+
+def often(monkeypatch):
+    """Let a snapshot be taken whenever that can be."""
+    monkeypatch.setattr(static, "SNAPSHOT_EVERY", 0.0)
+    monkeypatch.setattr(static, "SNAPSHOT_SHARE", 0.0)
 
 
 def checkpointed(place, program):
@@ -157,8 +136,7 @@ def _load_and_tell(shard):
 )
 def test_work_lost_at_any_moment_changes_nothing(program, snapshots, monkeypatch):
     if snapshots:
-        monkeypatch.setattr(static, "SNAPSHOT_EVERY", 0.0)
-        monkeypatch.setattr(static, "SNAPSHOT_SHARE", 0.0)
+        often(monkeypatch)
     whole = RankPlace(GROUPS)
     outcomes = checkpointed(whole, program)
     every = expected(program, 4)
@@ -171,20 +149,26 @@ def test_work_lost_at_any_moment_changes_nothing(program, snapshots, monkeypatch
         assert place.n_resets in (1, 2)
 
 
+class Losing(RankPlace):
+    """Loses what is done in the batch that begins with a sweep, the first time."""
+
+    def __init__(self, sweep):
+        super().__init__(GROUPS)
+        self.sweep = sweep
+
+    def call_ranks(self, word, function, args, groups, take=None):
+        if not self.n_resets and function is batch.advance and args[0][1].first == self.sweep:
+            raise WorkLostError("on purpose")
+        return super().call_ranks(word, function, args, groups, take)
+
+
 @pytest.mark.parametrize(("snapshots", "origin"), [(True, 5), (False, -1)])
 def test_after_a_loss_a_run_goes_on_from_its_last_snapshot(snapshots, origin, monkeypatch, caplog):
     if snapshots:
-        monkeypatch.setattr(static, "SNAPSHOT_EVERY", 0.0)
-        monkeypatch.setattr(static, "SNAPSHOT_SHARE", 0.0)
-
-    class Place(RankPlace):
-        def call_ranks(self, word, function, args, groups, take=None):
-            if not self.n_resets and function is batch.advance and args[0][1].first == 7:
-                raise WorkLostError("on purpose")
-            return super().call_ranks(word, function, args, groups, take)
+        often(monkeypatch)
 
     with caplog.at_level(logging.WARNING):
-        records, *_ = go(Ring(), Place(GROUPS), asks=range(N_SWEEPS))
+        records, *_ = go(Ring(), Losing(7), asks=range(N_SWEEPS))
     assert bits(records)[1] == [one[1][0] for one in expected(Ring())]
     [found] = re.findall(r"going on from the end of sweep (-?\d+)", caplog.text)
     assert int(found) == origin
@@ -234,68 +218,33 @@ def test_a_rank_that_was_on_disk_goes_on_and_one_that_has_gone_on_is_not_used_ag
 # Errors
 
 
-class Wrong(Observed):
-    """Fails in one of its functions."""
-
-    def __init__(self, where):
-        super().__init__()
-        object.__setattr__(self, "where", where)
-
-    def fail(self, at, where):
-        if (where, at.sweep, at.number) == (self.where, 2, 3):
-            raise ZeroDivisionError("the program itself is wrong")
-
-    def turn(self, at, state, block):
-        self.fail(at, "turn")
-        return super().turn(at, state, block)
-
-    def sum_up_and_tell(self, at, state):
-        self.fail(at, "sum_up_and_tell")
-        return super().sum_up_and_tell(at, state)
-
-    def tell(self, at, state):
-        self.fail(at, "tell")
-        return super().tell(at, state)
-
-
-class WrongAnswer(Exchanging):
-    def mix_up(self, at, pieces, factor):
-        if (at.sweep, at.number) == (2, 3):
-            raise ZeroDivisionError
-        return super().mix_up(at, pieces, factor)
+def fail(at, *_):
+    if (at.sweep, at.number) == (2, 3):
+        raise ZeroDivisionError("the program itself is wrong")
 
 
 @pytest.mark.parametrize(
-    ("program", "where"),
+    ("kind", "method", "where"),
     [
-        (Wrong("turn"), r"in Wrong\.turn, sweep 2, shard 3 and block \d"),
-        (Wrong("sum_up_and_tell"), r"in Wrong\.sum_up_and_tell, sweep 2, shard 3"),
-        (Wrong("tell"), r"in Wrong\.tell, sweep 2, shard 3"),
-        (WrongAnswer(), r"in WrongAnswer\.mix_up, sweep 2, shard 3"),
+        (Observed, "turn", r", sweep 2, shard 3 and block \d"),
+        (Observed, "sum_up_and_tell", ", sweep 2, shard 3"),
+        (Observed, "tell", ", sweep 2, shard 3"),
+        (Exchanging, "mix_up", ", sweep 2, shard 3"),
     ],
 )
-def test_an_error_of_a_program_is_raised_as_it_is_and_says_where_it_was(program, where):
+def test_an_error_of_a_program_is_raised_as_it_is_and_says_where_it_was(kind, method, where):
     place = RankPlace(GROUPS)
     with pytest.raises(ZeroDivisionError) as caught:
-        go(program, place)
+        go(changed(kind, method, fail), place)
     [note] = caught.value.__notes__
-    assert re.fullmatch(where, note)
+    assert re.fullmatch(rf"in Changed\.{method}{where}", note)
     assert (place.held, place.n_resets) == (set(), 0)
-
-
-class Failing(RankPlace):
-    """Loses what is done in one batch, the first time."""
-
-    def call_ranks(self, word, function, args, groups, take=None):
-        if not self.n_resets and function is batch.advance and args[0][1].first == 4:
-            raise WorkLostError("on purpose")
-        return super().call_ranks(word, function, args, groups, take)
 
 
 @pytest.mark.parametrize("end", ["error", "loss", "success"])
 def test_a_checkpoint_that_is_being_written_is_finished_whatever_happens(tmp_path, end):
     """Before an error, after a loss, and before the next one."""
-    place = Failing(GROUPS) if end == "loss" else RankPlace(GROUPS)
+    place = Losing(4) if end == "loss" else RankPlace(GROUPS)
     checkpoints = [Checkpoint(tmp_path / name, {"program": "ring"}) for name in ("one", "two")]
     with (
         pytest.raises(KeyboardInterrupt) if end == "error" else nullcontext(),

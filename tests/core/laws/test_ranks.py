@@ -2,15 +2,18 @@
 
 from collections import Counter
 from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from dask.sizeof import sizeof
 from definition import run_serial
 from hypothesis import given
 from hypothesis import strategies as st
 from ranks import RankPlace, in_ranks
 from toys import Floats, bits, make_shards, make_sources
 
+from schmp_estimators.core.cluster.wire import narrow, widen
 from schmp_estimators.core.engine.communicator import MANY, SMALL
 from schmp_estimators.core.engine.running import static_run
 from schmp_estimators.core.reduction import add_up, tree_sum
@@ -89,9 +92,8 @@ def test_parts_of_a_tree_are_merged_in_any_order_of_arrival(count, least, random
     random.shuffle(arriving)
     for p in arriving:
         nodes = add_up(nodes | {(0, p): [p]}, count, lambda left, right: left + right, least)
-        assert all(
-            one == list(range(place << level, min(place + 1 << level, count))) for (level, place), one in nodes.items()
-        )
+        for (level, place), one in nodes.items():
+            assert one == list(range(place << level, min(place + 1 << level, count)))
     assert len(nodes) == min(least, count)
     assert [p for place in sorted(nodes) for p in nodes[place]] == list(range(count))
 
@@ -190,12 +192,35 @@ def test_reports_that_are_merged_on_their_way_make_the_same_model(n_ranks):
         assert records(Floats(), n_shards, groups) == records(Unmerged(), n_shards, groups) == expected
 
 
-class Counting(Floats):
-    def aggregate(self, model, reports):
-        assert model is None or len(reports) == 2
-        return super().aggregate(model, reports)
+class Inner(NamedTuple):
+    numbers: np.ndarray
+    pair: tuple
 
 
-@pytest.mark.parametrize("groups", [[[0, 1, 2, 3], [4, 5, 6], [7, 8]], [list(range(9))]], ids=str)
-def test_few_reports_reach_aggregate_where_they_may_be_merged(groups):
-    assert len(records(Counting(), 9, groups)) == N_SWEEPS
+class Outer(NamedTuple):
+    inner: Inner
+    anything: Any
+    count: int
+
+
+@pytest.mark.parametrize(
+    ("dtype", "low", "high", "needed"),
+    [("i8", -1, 1, 1), ("u8", 0, 255, 1), ("i4", 0, 256, 2), ("i2", -128, 127, 1), ("i8", -129, 200, 2),
+     ("i8", -5, 1 << 15, 4), ("i8", 0, 1 << 32, 8), ("i1", -1, 1, 1), ("u2", 0, 256, 2), ("f8", 0, 1, 8)],
+)  # fmt: skip
+def test_what_travels_between_ranks_arrives_as_it_was_in_fewer_bytes(dtype, low, high, needed):
+    dtype = np.dtype(dtype)
+    is_whole = dtype.kind in "iu"
+    array = np.asfortranarray(np.resize(np.array([low, high, 0]).astype(dtype), (600, 5)))
+    array.flags.writeable = False
+    few, none = array[:3, :1], array[:0]
+    travels = narrow(Outer(Inner(array, ("text", few)), {"own": [array.copy(), none]}, 1))
+    least = 3000 * (min(needed, dtype.itemsize) if is_whole else dtype.itemsize)
+    assert least <= sizeof(travels.inner.numbers) < least + 200
+    found = widen(travels)
+    assert found.inner.pair[0] == "text" and found.inner.pair[1] is few and found.anything["own"][1] is none
+    assert not found.inner.numbers.flags.writeable and found.anything["own"][0].flags.writeable
+    for one in (found.inner.numbers, found.anything["own"][0]):
+        assert one.dtype == dtype
+        np.testing.assert_array_equal(one, array)
+    assert found.inner.numbers.flags.f_contiguous

@@ -1,7 +1,7 @@
 """Rounds on partitions, wherever these live: the same answers, whatever is lost, and nothing is left."""
 
 import pickle
-from typing import NamedTuple
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,10 +9,11 @@ from clusters import keys_left
 from ranks import in_ranks
 from toys import bits
 
+from schmp_estimators import schmp
 from schmp_estimators.core.cluster import service
 from schmp_estimators.core.engine import rounds as module
 from schmp_estimators.core.engine.communicator import Alone
-from schmp_estimators.core.engine.dynamic import apply_job
+from schmp_estimators.core.engine.dynamic import Overlapping, Save, Sum, apply_job, run_coroutine, saves
 from schmp_estimators.core.engine.rounds import Answers, Do, Keeper, Partitions, Piece, Restore, Rounds, serve
 from schmp_estimators.core.errors import WorkerLostError, WorkLostError
 from schmp_estimators.core.places import place as places
@@ -186,41 +187,23 @@ def test_partitions_are_made_and_restored_where_they_live(make_place, count):
 
 
 def fail(partition, number):
-    if number == 3 and partition[1] == 2.0:
+    if number == 3 and partition[1] > 1.0:  # not the first one
         raise ZeroDivisionError("the job itself is wrong")
-    return grow(partition, number)[0], None
+    return partition, None
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
 @pytest.mark.parametrize("depth", [1, 3])
 def test_errors_of_jobs_are_raised_as_they_are(make_place, depth):
-    partitions = [np.array([0.0, 0.0, 0.0]), np.array([0.0, 2.0, 0.0]), np.array([0.0, 2.0, 0.0])]
-
-    def keep_second(partition, number):
-        return fail(partition, number)[0] * [1, 0, 1] + [0, partition[1], 0], None
-
-    place = make_place()
-    with pytest.raises(ZeroDivisionError, match="the job itself is wrong"), Rounds(place, partitions) as rounds:
-        tickets = [rounds.submit(keep_second, number) for number in range(depth)]
-        for number in range(depth, 9):
-            rounds.collect(tickets.pop(0))
-            tickets.append(rounds.submit(keep_second, number))
+    with pytest.raises(ZeroDivisionError, match="the job itself is wrong"):
+        go(make_place(), fail, 3, depth=depth)
 
 
 # Ranks that serve
 
 
-class Share(NamedTuple):
-    """Asks for what adds up to the sum of all numbers."""
-
-    factor: float
-
-    def __call__(self, partition):
-        return partition, (partition * self.factor, float(partition.sum()))
-
-
-def in_groups(n, size):
-    return [[p for p in range(n) if p * size // n == rank] for rank in range(size)]
+def share(partition):
+    return partition, (partition * 1.7, float(partition.sum()))
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
@@ -228,14 +211,9 @@ def test_ranks_answer_in_the_order_of_partitions_and_add_up_as_one_sum(size):
     rng = np.random.default_rng(0)
     for n in (5, 6, 11, 16, 23):
         parts = [rng.normal(size=3) * 10.0 ** rng.integers(-8, 8) for _ in range(n)]
-        groups = in_groups(n, size)
-        commands = [
-            Do(apply_job, Share(1.7), True),
-            Do(grow, 2),
-            Do(read, 3),
-            Restore(KEEPER.restore, dict(enumerate(parts))),
-        ]
-        commands += [Do(read, 5), None]
+        groups = [[p for p in range(n) if p * size // n == rank] for rank in range(size)]
+        restore = Restore(KEEPER.restore, dict(enumerate(parts)))
+        commands = [Do(apply_job, share, True), Do(grow, 2), Do(read, 3), restore, Do(read, 5), None]
 
         def talk(communicator, parts=parts, groups=groups, commands=commands):
             answers, given = [], iter(commands)
@@ -245,8 +223,79 @@ def test_ranks_answer_in_the_order_of_partitions_and_add_up_as_one_sum(size):
 
         (summed, grown, after, restored, again), *others = in_ranks(size, talk, n_threads=2)
         assert others == [[]] * (size - 1)
-        assert bits(summed) == bits(Answers([tree_sum([Share(1.7)(part)[1] for part in parts])], False))
+        assert bits(summed) == bits(Answers([tree_sum([share(part)[1] for part in parts])], False))
         assert bits(grown) == bits(Answers([grow(part, 2)[1] for part in parts], True))
         assert bits(after) == bits(Answers([read(grow(part, 2)[0], 3)[1] for part in parts], False))
         assert restored == Answers([], True)
         assert bits(again) == bits(Answers([read(part, 5)[1] for part in parts], False))
+
+
+@pytest.mark.parametrize("declared", [None, dict])
+def test_what_is_saved_must_be_what_was_declared(declared):
+    def program(state):
+        yield Save((1.0, 2.0))
+
+    if declared is not None:
+        program = saves(declared)(program)
+    with pytest.raises(TypeError, match=f"saves a tuple, and has declared {'dict' if declared else 'no state'}"):
+        run_coroutine(program, Rounds(Place(), partitions_of(3)))
+
+
+def forgetful(piece):
+    """Return nothing, as beginners do."""
+
+
+class Counting:
+    """Rounds that return an answer alone."""
+
+    def schedule(self, model):
+        return model
+
+    @staticmethod
+    def update(piece, job):
+        return np.arange(2)
+
+    def aggregate(self, model, job, answers):
+        raise AssertionError("nothing has been answered")
+
+
+def bare(state):
+    yield Overlapping(Counting(), 1)
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (lambda state: (yield forgetful), "the job forgetful returned None"),
+        (lambda state: (yield Sum(forgetful)), "the job forgetful returned None"),
+        (lambda state: (yield partial(max, 3)), "the job max returned one int"),
+        (lambda state: (yield lambda piece: (piece, 1, 2)), "the job <lambda> returned a tuple of 3"),
+        (bare, "the job update returned one ndarray"),
+    ],
+)
+@pytest.mark.parametrize("guarded", [False, True], ids=["rounds", "schmp.run"])
+def test_a_job_that_does_not_return_piece_and_answer_is_named(program, message, guarded):
+    with pytest.raises(TypeError, match=rf"{message}.*; a job returns \(piece, answer\)"):
+        if guarded:
+            schmp.run(program, list(np.arange(3)))
+        else:
+            run_coroutine(program, Rounds(Place(), list(np.arange(3))))
+
+
+def test_what_is_no_job_is_refused_and_the_coroutine_is_closed():
+    closed, kept = [], []
+
+    def steps():
+        try:
+            yield partial(read, number=1)
+            yield "next"
+        finally:
+            closed.append(True)
+
+    def program(state):
+        kept.append(steps())  # as long as somebody has it, Python does not close it
+        return kept[-1]
+
+    with pytest.raises(TypeError, match="program yields 'next'; a job is a function of a partition"):
+        run_coroutine(program, Rounds(Place(), partitions_of(3)))
+    assert closed == [True]

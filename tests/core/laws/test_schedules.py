@@ -3,34 +3,18 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from schmp_estimators.core.schedules.dynamic_regression import (
-    Check,
-    PrioritySampler,
-    independent_set,
-)
-from schmp_estimators.linear.lasso import PrioritizedLasso
+from schmp_estimators.core.schedules.dynamic_regression import Check, independent_set
 from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs.input import split_rows
 from schmp_estimators.linear.programs.model import Model
-from schmp_estimators.linear.programs.rounds import Round, ScheduledLasso, _correlations
+from schmp_estimators.linear.programs.rounds import Round, _correlations
+from schmp_estimators.schmp import schedule_dynamic_regression, schedule_from_costs, schedule_rotation
 
 NONE = np.empty(0, np.int64)
-
-
-@pytest.mark.parametrize("told", ["refresh", "record"])
-def test_draws_follow_the_squares_of_the_changes_mixed_with_a_tenth_of_uniform(told):
-    changes = np.array([0.0, 0.5, -1.0, 2.0, 3.0])
-    sampler = PrioritySampler(5, np.random.default_rng(0))
-    if told == "refresh":
-        sampler.refresh(changes)
-    else:
-        sampler.record(np.arange(5), changes)
-    np.testing.assert_array_equal(sampler.priorities, changes**2)
-    drawn = np.concatenate([sampler.draw(1, NONE) for _ in range(3_000)])
-    expected = 0.9 * changes**2 / np.sum(changes**2) + 0.1 / 5
-    assert chisquare(np.bincount(drawn, minlength=5), 3_000 * expected).pvalue > 1e-3
 
 
 def test_conflicts_have_either_sign():
@@ -61,32 +45,255 @@ def test_correlations_are_those_of_weighted_columns_less_their_means(form, weigh
     both = [1, 4, 7, 0, 2, 6]
     expected = np.zeros((3, 6))
     known = [both.index(column) for column in both if column != 7]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        full = np.corrcoef(X[:, both].T, rowvar=True) if not weighted else _weighted_correlation(X[:, both], weights)
-    expected[np.ix_([0, 1], known)] = full[np.ix_([0, 1], known)]
+    covariance = np.cov(X[:, both].T, aweights=weights if weighted else None)
+    scale = np.sqrt(np.diag(covariance))
+    expected[np.ix_([0, 1], known)] = (covariance[:2] / np.outer(scale[:2], scale + (scale == 0)))[:, known]
     np.testing.assert_allclose(_correlations(model, check, products), expected, atol=1e-12)
 
 
-def _weighted_correlation(X, weights):
-    covariance = np.cov(X.T, aweights=weights)
-    scale = np.sqrt(np.diag(covariance))
-    return covariance / np.outer(scale, scale)
+N_DRAWS = 2_000
+CHANGES = np.array([0.0, 0.5, -1.0, 2.0, 3.0, 0.1, -0.4, 1.5, 2.5, 0.7, 0.0, 1.0, -2.0, 0.3])
+ORDERS = ["priority", "random", "round_robin"]
 
 
-def test_columns_with_large_means_are_no_conflict(monkeypatch):
-    """Uncentred, any two of these columns have a correlation of nearly one, and a round would have one parameter."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(500, 40)) + 30.0
-    y = X @ rng.normal(size=40) + rng.normal(size=500)
-    options = {"schedule": "priority", "n_parallel": 8, "random_state": 0, "tol": 1e-6, "max_iter": 2000}
-    chosen = []
+def make(n_schedulers, n_parameters=14, n_parallel=1, **options):
+    return schedule_dynamic_regression(
+        n_parameters, n_parallel=n_parallel, n_schedulers=n_schedulers, random_state=0, **options
+    )
 
-    def note(self, *arguments):
-        job = begin(self, *arguments)
-        chosen.extend([] if job is None else [len(job.columns)])
-        return job
 
-    begin = ScheduledLasso.schedule
-    monkeypatch.setattr(ScheduledLasso, "schedule", note)
-    PrioritizedLasso(0.1, max_correlation=0.2, **options).fit(X, y)
-    assert np.mean(chosen[2:]) > 4
+def rounds(schedule, count, correlation=None):
+    """Yield what is chosen, and the check, of rounds one after the other."""
+    for _ in range(count):
+        chosen, check = schedule.next_round()
+        yield chosen, check
+        both = None if check is None else np.concatenate([check.candidates, check.others])
+        schedule.answer(check, None if check is None else correlation[np.ix_(check.candidates, both)])
+
+
+# What is drawn
+
+
+@pytest.mark.covering
+@pytest.mark.parametrize("told", ["refresh", "record"])
+@pytest.mark.parametrize("n_schedulers", [1, 2, 4])
+def test_each_scheduler_draws_by_the_priorities_of_its_slice(n_schedulers, told):
+    schedule = make(n_schedulers, max_correlation=None)
+    if told == "refresh":
+        schedule.sampler.refresh(CHANGES)
+    else:  # in another order, in two parts
+        order = np.random.default_rng(0).permutation(len(CHANGES))
+        for part in (order[:5], order[5:]):
+            schedule.sampler.record(part, CHANGES[part])
+    drawn = np.array([int(chosen[0]) for chosen, _ in rounds(schedule, N_DRAWS)])
+    for number in range(n_schedulers):
+        own, turns = np.arange(number, len(CHANGES), n_schedulers), drawn[number::n_schedulers]
+        assert set(turns.tolist()) <= set(own.tolist())
+        squares = CHANGES[own] ** 2
+        law = 0.9 * squares / squares.sum() + 0.1 / len(own)  # by definition of the sampler
+        counts = np.bincount(turns, minlength=len(CHANGES))[own]
+        assert chisquare(counts, len(turns) * law).pvalue > 1e-3
+
+
+@pytest.mark.covering
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("max_correlation", [None, 0.5])
+@pytest.mark.parametrize(("n_schedulers", "n_parameters"), [(1, 8), (2, 13), (4, 30), (5, 10)])
+def test_every_parameter_is_drawn_in_the_turn_of_its_scheduler(n_schedulers, n_parameters, max_correlation, order):
+    schedule = make(n_schedulers, n_parameters, 2, max_correlation=max_correlation, order=order)
+    schedule.sampler.refresh(np.zeros(n_parameters))
+    lag, seen = max_correlation is not None, set()
+    for turn, (chosen, check) in enumerate(rounds(schedule, 600, np.eye(n_parameters))):
+        assert set((chosen % n_schedulers).tolist()) <= {(turn - lag) % n_schedulers}
+        if lag:
+            assert set((check.candidates % n_schedulers).tolist()) <= {turn % n_schedulers}
+        assert len(set(chosen.tolist())) == len(chosen) <= 2
+        seen |= set(chosen.tolist())
+    assert seen == set(range(n_parameters))
+
+
+def test_the_same_seed_draws_the_same_and_generators_of_any_kind_will_do():
+    def draws(random):
+        options = {"n_parallel": 3, "max_correlation": None, "n_schedulers": 3, "random_state": random}
+        return np.concatenate([chosen for chosen, _ in rounds(schedule_dynamic_regression(40, **options), 20)]).tolist()
+
+    assert draws(7) == draws(7) == draws(np.random.default_rng(7)) != draws(8)
+    once, again = (np.random.Generator(np.random.MT19937(1)) for _ in range(2))
+    again.bit_generator.state = once.bit_generator.state
+    assert draws(once) == draws(again)
+
+
+# What is under way
+
+
+@pytest.mark.covering
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("n_schedulers", [2, 4])
+@pytest.mark.parametrize("order", ORDERS)
+def test_no_two_correlated_parameters_are_under_way_whoever_chose_them(order, n_schedulers, depth):
+    """Three neighbours are correlated with each other; they belong to different schedulers."""
+    groups = np.arange(36) // 3
+    correlation = np.where(np.equal.outer(groups, groups), -0.8, 0.0)
+    schedule = make(n_schedulers, 36, 3, max_correlation=0.5, order=order, pipeline_depth=depth)
+    under_way, n_left_out = [], 0
+    counts = np.zeros(36, int)
+    for _ in range(300):
+        while len(under_way) < depth:
+            chosen, check = schedule.next_round()
+            under_way.append((chosen, check))
+            flying = np.concatenate([chosen for chosen, _ in under_way])
+            assert len(set(groups[flying].tolist())) == len(flying)
+            # draws know what is under way or waits for its turn
+            assert not set(check.candidates.tolist()) & set(check.others.tolist())
+            assert set(flying.tolist()) <= set(check.others.tolist())
+        chosen, check = under_way.pop(0)
+        counts[chosen] += 1
+        n_left_out += len(chosen) < 3
+        schedule.answer(check, correlation[np.ix_(check.candidates, np.concatenate(check))])
+    assert counts.min() > 0
+    assert counts.sum() > 300
+    assert n_left_out > 0
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"n_schedulers": 0}, "n_schedulers=0 must be an integer of at least 1"),
+        ({"n_schedulers": 2.0}, "n_schedulers=2.0 must be an integer"),
+        ({"n_schedulers": 4, "n_parallel": 3}, "n_schedulers=4 leaves less than n_parallel=3 .*; take at most 3"),
+        ({"n_parameters": 0}, "n_parameters=0 must be"),
+        ({"n_parallel": True}, "n_parallel=True must be"),
+        ({"n_parallel": 11}, "n_parallel=11 is more than n_parameters=10"),
+        ({"max_correlation": 1.5}, "max_correlation=1.5 must be from 0 to 1, or None"),
+        ({"order": "best"}, "order='best' is unknown; use one of"),
+        ({"pipeline_depth": 0}, "pipeline_depth=0 must be"),
+    ],
+)
+def test_bad_arguments(change, message):
+    arguments = {"n_parameters": 10, "n_parallel": 2, **change}
+    with pytest.raises(ValueError, match=message):
+        schedule_dynamic_regression(arguments.pop("n_parameters"), **arguments)
+
+
+# Rotations, and orders from costs
+
+
+def meetings(order):
+    """Return all pairs in the order of steps; fail where two shards meet one block, or a line has another form."""
+    for step in order:
+        blocks = [block for block in step if block != -1]
+        assert len(set(blocks)) == len(blocks)
+        assert type(step) is tuple and all(type(block) is int for block in step)
+    assert type(order) is tuple
+    return [(shard, block) for step in order for shard, block in enumerate(step) if block != -1]
+
+
+@given(n_shards=st.integers(1, 12), n_blocks=st.integers(1, 12))
+def test_in_a_rotation_every_shard_meets_every_block_once(n_shards, n_blocks):
+    order = schedule_rotation(n_shards, n_blocks)
+    assert len(order) == max(n_shards, n_blocks)
+    assert {len(step) for step in order} == {n_shards}
+    assert sorted(meetings(order)) == [(p, b) for p in range(n_shards) for b in range(n_blocks)]
+
+
+@st.composite
+def costs(draw):
+    """Sparse and full patterns of all shapes, with costs that are equal, alike or far apart."""
+    n_shards, n_blocks = draw(st.sampled_from([(1, 9), (9, 1), (3, 60), (60, 3), (5, 5), (8, 7), (13, 13)]))
+    rng = np.random.default_rng(draw(st.integers(0, 10_000)))
+    law = draw(st.sampled_from(["one", "few", "exponential"]))
+    shape = (n_shards, n_blocks)
+    values = {"one": np.ones(shape), "few": rng.integers(1, 4, shape), "exponential": rng.exponential(size=shape) + 0.1}
+    return values[law] * (rng.random(shape) < draw(st.sampled_from([0.05, 0.3, 0.8, 1.0])))
+
+
+@given(cost=costs())
+def test_every_positive_pair_meets_once_in_as_few_steps_as_there_can_be(cost):
+    order = schedule_from_costs(cost)
+    assert sorted(meetings(order)) == list(zip(*(index.tolist() for index in np.nonzero(cost)), strict=True))
+    assert len(order) == max((cost > 0).sum(axis=0).max(), (cost > 0).sum(axis=1).max())
+    assert {len(step) for step in order} <= {len(cost)}
+    dearest = [max(cost[p, b] for p, b in enumerate(step) if b >= 0) for step in order]
+    assert dearest == sorted(dearest, reverse=True)
+
+
+@settings(max_examples=25)
+@given(cost=costs(), seed=st.integers(0, 100))
+def test_the_form_of_the_costs_and_their_unit_do_not_matter(cost, seed):
+    expected = schedule_from_costs(cost)
+    for form in (sp.csr_array, sp.csc_matrix, sp.coo_array, sp.lil_array, np.asfortranarray, np.ndarray.tolist):
+        assert schedule_from_costs(form(cost)) == expected
+    assert schedule_from_costs(4 * cost) == expected
+    # entries in any order, some of them in two parts
+    coo, rng = sp.coo_array(cost), np.random.default_rng(seed)
+    mixed = rng.permutation(2 * coo.nnz) % max(coo.nnz, 1)
+    halves = sp.coo_array((coo.data[mixed] / 2, (coo.row[mixed], coo.col[mixed])), cost.shape)
+    assert schedule_from_costs(halves) == expected
+
+
+def test_what_is_stored_twice_is_added_and_costs_stay_as_they_were():
+    data, columns = np.array([1.0, 2.0, 0.0, 3.0, 2.0]), np.array([1, 0, 2, 1, 1])
+    stored = sp.csr_array((data, columns, np.array([0, 3, 5])), (2, 3))
+    for part in (stored.data, stored.indices, stored.indptr):
+        part.flags.writeable = False
+    assert schedule_from_costs(stored) == ((0, 1), (1, -1))
+    assert stored.indices.tolist() == [1, 0, 2, 1, 1] and stored.nnz == 5
+    # together, what stands twice is the dearest: it goes first, and with it the other pair that is apart
+    twice = sp.csr_array((np.array([2.0, 2.0, 3.0, 1.0]), np.array([0, 0, 1, 1]), np.array([0, 3, 4])), (2, 2))
+    assert schedule_from_costs(twice) == ((0, 1), (1, -1))
+
+
+def waits(cost, order):
+    return sum(max(cost[p, b] for p, b in enumerate(step) if b >= 0) for step in order)
+
+
+def least_wait(cost):
+    """Return a bound for all orders: if somebody has k pairs of cost c or more, then k steps cost c or more."""
+    size = max(cost.shape)
+    square = np.zeros((size, size))
+    square[: cost.shape[0], : cost.shape[1]] = cost
+    return np.maximum(np.sort(square, axis=0).T, np.sort(square, axis=1)).max(axis=0).sum()
+
+
+@pytest.mark.parametrize(("shape", "share"), [((20, 20), 0.2), ((12, 60), 0.2), ((60, 12), 0.2), ((32, 32), 1.0)])
+def test_what_steps_wait_for_is_near_the_least_that_any_order_waits_for(shape, share):
+    ratios = []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        cost = rng.exponential(size=shape) * (rng.random(shape) < share)
+        waited, least = waits(cost, schedule_from_costs(cost)), least_wait(cost)
+        assert least * (1 - 1e-12) <= waited <= waits(cost, schedule_rotation(*shape))
+        ratios.append(waited / least)
+    assert np.median(ratios) < (1.03 if share < 1 else 1.3)
+
+
+@pytest.mark.parametrize(
+    ("cost", "message"),
+    [
+        ([1.0, 2.0], r"cost has shape \(2,\); give a table with a row for each shard"),
+        (np.ones((2, 2, 2)), r"cost has shape \(2, 2, 2\)"),
+        (np.ones((0, 3)), r"cost has shape \(0, 3\)"),
+        (sp.csr_array((3, 0)), r"cost has shape \(3, 0\)"),
+        ([["a", "b"]], "cost has dtype <U1; give real numbers"),
+        ([[1j]], "cost has dtype complex128; give real numbers"),
+        ([[0.0, 1.0], [2.0, -3.0]], r"cost\[1, 1\] is -3.0; costs must be finite and at least 0"),
+        ([[0.0, np.nan]], r"cost\[0, 1\] is nan; "),
+        (sp.csr_array([[0.0, 1.0], [np.inf, 0.0]]), r"cost\[1, 0\] is inf; "),
+    ],
+)
+def test_bad_costs(cost, message):
+    with pytest.raises(ValueError, match=message):
+        schedule_from_costs(cost)
+
+
+def test_bad_sizes_of_a_rotation():
+    for sizes, message in (
+        ((0,), "n_shards is 0; .* at least 1"),
+        ((2, 0), "n_blocks is 0; .* None for"),
+        ((0, 2), "n_shards is 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            schedule_rotation(*sizes)

@@ -1,5 +1,9 @@
 """Pictures of topics: bars of their words, and maps of groups of documents."""
 
+from functools import partial
+
+import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from corpora import NAMES, SMALL
@@ -10,27 +14,16 @@ from sklearn.pipeline import make_pipeline
 
 from schmp_estimators import DistributedLDA, TopicDisplay
 
-matplotlib = pytest.importorskip("matplotlib")
-matplotlib.use("agg")
-plt = pytest.importorskip("matplotlib.pyplot")
-
 #: Of each document, out of order.
 GROUPS = np.array(["b", "a", "c"])[np.arange(23) % 3]
 
 
-def make(**parameters):
-    return DistributedLDA(**{"n_components": 3, "max_iter": 4, "random_state": 7} | parameters)
+make = partial(DistributedLDA, n_components=3, max_iter=4, random_state=7)
 
 
 @pytest.fixture(scope="module")
 def fitted():
     return make().fit(SMALL)
-
-
-@pytest.fixture(autouse=True)
-def _close_figures():
-    yield
-    plt.close("all")
 
 
 def labels(axis):
@@ -49,14 +42,6 @@ def test_bars_are_words_of_the_largest_topics(fitted):
         assert axes.get_title() == f"Topic {topic}: {fitted.topic_sizes_[topic] / SMALL.sum():.1%} of tokens"
         assert axes.get_xlim()[1] >= probabilities[order].max()
     assert display.figure_ is display.axes_[0].figure
-
-
-def test_words_are_those_asked_for(fitted):
-    for asked in ({}, {"by": "probability"}, {"relevance": 0.1}):
-        display = TopicDisplay.from_estimator(fitted, topics=[2, 0], n_words=3, **asked)
-        assert [labels(axes.yaxis) for axes in display.axes_] == [
-            [str(word) for word in row] for row in fitted.top_words(3, **asked)[[2, 0]]
-        ]
 
 
 def test_where_bars_are_drawn_and_how(fitted):
@@ -83,9 +68,8 @@ def test_a_map_has_mean_shares_of_groups(fitted):
     assert display.ax_ is ax
     assert labels(ax.xaxis) == ["A", "B", "C"]
     assert labels(ax.yaxis) == [", ".join(map(str, row)) for row in fitted.top_words(4)[[1, 2, 0]]]
-    assert sorted(int(text.get_text()) for text in display.text_) == sorted(
-        round(100 * value) for value in np.ravel(expected) if value >= 0.05
-    )
+    shown = [round(100 * value) for value in np.ravel(expected) if value >= 0.05]
+    assert sorted(int(text.get_text()) for text in display.text_) == sorted(shown)
     assert display.bars_ == [] and display.figure_ is ax.figure
 
 
@@ -107,17 +91,17 @@ def test_a_pipeline_knows_its_words():
     assert TopicDisplay.from_estimator(model, text, [0, 1, 0, 1]).shares.shape == (2, 2)
 
 
-def test_errors_of_the_picture(fitted):
-    with pytest.raises(NotFittedError, match="not fitted yet"):
-        TopicDisplay.from_estimator(make())
-    with pytest.raises(TypeError, match="LatentDirichletAllocation has no topics; give a DistributedLDA"):
-        TopicDisplay.from_estimator(LatentDirichletAllocation(2, random_state=0).fit(SMALL))
-    for given in ({"X": SMALL}, {"groups": GROUPS}):
-        with pytest.raises(ValueError, match="a map needs X, the documents, and groups, the group of each; give both"):
-            TopicDisplay.from_estimator(fitted, **given)
-    for parameters, message in (
-        ({"groups": GROUPS[:5]}, r"groups has shape \(5,\), but X has 23 documents; give one group for each"),
-        ({"display_labels": ["x"]}, r"display_labels has 1 names, but there are 3 groups: \['a', 'b', 'c'\]"),
+MAP = {"X": SMALL, "groups": GROUPS}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"X": SMALL}, "a map needs X, the documents, and groups, the group of each; give both"),
+        ({"groups": GROUPS}, "a map needs X, the documents, and groups, the group of each; give both"),
+        (MAP | {"groups": GROUPS[:5]}, r"groups has shape \(5,\), but X has 23 documents; give one group for each"),
+        (MAP | {"groups": [None, *GROUPS[1:].tolist()]}, "groups mixes what cannot be sorted"),
+        (MAP | {"display_labels": ["x"]}, r"display_labels has 1 names, but there are 3 groups: \['a', 'b', 'c'\]"),
         ({"topics": 0}, "topics=0; it must be how many, at least 1, or the numbers of topics"),
         ({"topics": 1.5}, "topics=1.5; it must be"),
         ({"topics": "all"}, "topics='all'; it must be"),
@@ -126,12 +110,19 @@ def test_errors_of_the_picture(fitted):
         ({"topics": [-1]}, r"topics=\[-1\]; the model has topics 0 to 2"),
         ({"n_words": 0}, "'n_words' .* Got 0 instead"),
         ({"by": "lift"}, "'by' .* Got 'lift' instead"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            TopicDisplay.from_estimator(fitted, SMALL, **{"groups": GROUPS} | parameters)
-    with pytest.raises(ValueError, match="groups mixes what cannot be sorted"):
-        TopicDisplay.from_estimator(fitted, SMALL, [None, *GROUPS[1:].tolist()])
+    ],
+)
+def test_errors_of_the_picture(fitted, parameters, message):
+    with pytest.raises(ValueError, match=message):
+        TopicDisplay.from_estimator(fitted, **parameters)
     assert plt.get_fignums() == []
+
+
+def test_what_has_no_topics_or_no_room_for_them(fitted):
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        TopicDisplay.from_estimator(make())
+    with pytest.raises(TypeError, match="LatentDirichletAllocation has no topics; give a DistributedLDA"):
+        TopicDisplay.from_estimator(LatentDirichletAllocation(2, random_state=0).fit(SMALL))
     with pytest.raises(ValueError, match="ax is in no grid and cannot be divided; give 3 Axes"):
         TopicDisplay.from_estimator(fitted, ax=plt.figure().add_axes([0, 0, 1, 1]))
 
@@ -141,8 +132,7 @@ def test_names_are_no_formulas(fitted):
     display = TopicDisplay.from_estimator(fitted, n_words=11, feature_names=names)
     display.figure_.canvas.draw()
     assert set(labels(display.ax_.yaxis)) == set(names)
-    display = TopicDisplay.from_estimator(
-        fitted, SMALL, np.array(["$a^$", "$b"])[np.arange(23) % 2], feature_names=names
-    )
+    groups = np.array(["$a^$", "$b"])[np.arange(23) % 2]
+    display = TopicDisplay.from_estimator(fitted, SMALL, groups, feature_names=names)
     display.figure_.canvas.draw()
     assert labels(display.ax_.xaxis) == ["$a^$", "$b"]

@@ -1,14 +1,12 @@
 """DistributedLDA as its users meet it: quality on corpora whose topics are known, and work with scikit-learn."""
 
-import subprocess
-import sys
-from textwrap import dedent
+from functools import partial
 
 import dask
 import numpy as np
 import pytest
+from clusters import own_cluster
 from corpora import SMALL, assert_same_bits, planted, unigram_perplexity
-from distributed import Client, LocalCluster
 from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 from sklearn.feature_extraction.text import CountVectorizer
@@ -24,48 +22,27 @@ from schmp_estimators.lda.samplers import choose_sampler
 SAMPLERS = ["warp", "fplus", "frozen", "saber", "data-parallel"]
 
 
-def make(**parameters):
-    return DistributedLDA(**{"n_components": 4, "random_state": 7} | parameters)
+make = partial(DistributedLDA, n_components=4, random_state=7)
 
 
 # Quality.
 
 
-@pytest.fixture(scope="module")
-def corpus():
-    return planted(n_docs=400)
-
-
-def distances(lda, topics):
-    """Total variation between planted topics and those found, in the order that fits best."""
-    found = lda.components_ / lda.components_.sum(axis=1, keepdims=True)
-    apart = np.abs(topics[:, None] - found).sum(axis=2) / 2
-    rows, order = linear_sum_assignment(apart)
-    return apart[rows, order], order
-
-
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_planted_topics_are_found(sampler, corpus):
-    X, topics, shares = corpus
-    lda = make(max_iter=60, sampler=sampler, doc_topic_prior=0.15, topic_word_prior=0.05).fit(X)
-    apart, order = distances(lda, topics)
-    assert apart.max() < 0.12
+def test_planted_topics_are_found_and_predict_new_documents(sampler):
+    X, topics, shares = planted(n_docs=400)
+    lda = make(max_iter=60, sampler=sampler, doc_topic_prior=0.15, topic_word_prior=0.05).fit(X[:300])
+    found = lda.components_ / lda.components_.sum(axis=1, keepdims=True)
+    apart = np.abs(topics[:, None] - found).sum(axis=2) / 2  # total variation
+    rows, order = linear_sum_assignment(apart)
+    assert apart[rows, order].max() < 0.12
     theta = lda.transform(X)[:, order]
     assert np.abs(theta - shares).mean() < 0.06
     assert (theta.argmax(axis=1) == shares.argmax(axis=1)).mean() > 0.95
-
-
-@pytest.mark.parametrize("sampler", SAMPLERS)
-def test_held_out_perplexity_is_near_that_of_the_truth(sampler, corpus):
-    X, topics, shares = corpus
-    lda = make(max_iter=60, sampler=sampler).fit(X[:300])
     tokens = [np.repeat(np.arange(X.shape[1]), row)[1::2] for row in X[300:]]
     truth = [np.log((share @ topics)[words]) for share, words in zip(shares[300:], tokens, strict=True)]
     best = np.exp(-np.concatenate(truth).mean())
-    found = lda.perplexity(X[300:])
-    assert best < found < 1.15 * best
-    assert found < 0.6 * unigram_perplexity(X[:300], X[300:])
-    assert found < make(max_iter=1, sampler=sampler).fit(X[:300]).perplexity(X[300:])
+    assert 0.98 * best < lda.perplexity(X[300:]) < min(1.15 * best, 0.6 * unigram_perplexity(X[:300], X[300:]))
 
 
 @pytest.mark.parametrize(("n_components", "sampler"), [(2, "frozen"), (256, "frozen"), (257, "saber")])
@@ -102,16 +79,11 @@ def test_grid_search_picks_a_sensible_number_of_topics():
     assert search.best_params_ == {"n_components": 4}
 
 
-def documents():
-    """Short texts about two things, and which."""
+def test_pipeline_from_text_to_classes():
     words = ["cat", "cats", "purr", "fur", "milk", "mouse"], ["car", "wheel", "engine", "motor", "road", "fuel"]
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, 120)
-    return [" ".join([*rng.choice(words[kind], 12), *rng.choice(words[1 - kind], 2)]) for kind in y], y
-
-
-def test_pipeline_from_text_to_classes():
-    text, y = documents()
+    text = [" ".join([*rng.choice(words[kind], 12), *rng.choice(words[1 - kind], 2)]) for kind in y]
     model = make_pipeline(CountVectorizer(), make(n_components=2, max_iter=40), LogisticRegression())
     assert model.fit(text[:80], y[:80]).score(text[80:], y[80:]) == 1.0
     names = model[:-1].get_feature_names_out()
@@ -140,10 +112,7 @@ def test_components_are_refused_where_they_would_fill_the_memory():
 def test_documents_that_do_not_fit_a_cluster_are_refused_before_work():
     X = np.full((2, 2), 2_000_000)
     with (
-        LocalCluster(
-            n_workers=1, processes=False, memory_limit="40 MiB", threads_per_worker=1, dashboard_address=":0"
-        ) as cluster,
-        Client(cluster),
+        own_cluster(1, memory_limit="40 MiB"),
         pytest.raises(MemoryError, match=r"needs about .* GiB on the cluster.*add workers or raise their memory_limit"),
     ):
         make(max_iter=1).fit(X)
@@ -163,19 +132,3 @@ def test_a_table_of_rows_that_is_too_large_is_refused_before_work(monkeypatch):
 def test_more_proposals_than_a_sampler_makes_are_refused(sampler):
     with pytest.raises(ValueError, match=rf"mh_steps=5 with sampler='{sampler}': give at most 4, or .*'light'"):
         make(sampler=sampler, mh_steps=5).fit(SMALL)
-
-
-@pytest.mark.slow
-def test_warnings_and_prints_of_a_whole_session():
-    """In a fresh process with warnings as errors: nothing is said that was not asked for."""
-    script = """
-        import numpy as np
-        from schmp_estimators import DistributedLDA
-        X = np.random.default_rng(0).poisson(0.6, (23, 11))
-        lda = DistributedLDA(3, max_iter=3, n_jobs=2, evaluate_every=1, random_state=0).fit(X)
-        lda.partial_fit(X).transform(X), lda.perplexity(X), lda.score(X), lda.components_, repr(lda)
-    """
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", dedent(script)], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

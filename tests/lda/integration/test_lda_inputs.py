@@ -1,26 +1,27 @@
 """What users may pass to DistributedLDA, what they get for what is odd, and what they are told when it is wrong."""
 
+import re
 from contextlib import nullcontext
+from functools import partial
 
 import dask
 import dask.array as da
+import dask.bag as db
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from clusters import at
 from corpora import NAMES, SMALL, assert_same_bits, column_sums
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from input_cases import IN_MEMORY, ON_DASK, chunked
 from scipy import sparse
 from sklearn.exceptions import NotFittedError, UndefinedMetricWarning
 
 from schmp_estimators import DistributedLDA
 
-FORMATS = [
-    f"{name}_{kind}" for name in ("csr", "csc", "coo", "lil", "dok", "bsr", "dia") for kind in ("array", "matrix")
-]
-
-
-def make(**parameters):
-    return DistributedLDA(**{"n_components": 3, "max_iter": 4, "evaluate_every": 2, "random_state": 7} | parameters)
+make = partial(DistributedLDA, n_components=3, max_iter=4, evaluate_every=2, random_state=7)
 
 
 @pytest.fixture(scope="module")
@@ -28,67 +29,76 @@ def expected():
     return make().fit(SMALL)
 
 
-def long_indices(form):
-    matrix = form(SMALL)
-    matrix.indptr, matrix.indices = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64)
-    return matrix
-
-
-def in_halves():
-    """Entries out of order, each count in two parts, zeros stored."""
-    rows, columns = np.indices(SMALL.shape).reshape(2, -1)[:, ::-1]
-    flat = SMALL[rows, columns]
-    parts = np.concatenate([flat // 2, flat - flat // 2])
-    return sparse.coo_array((parts, (np.tile(rows, 2), np.tile(columns, 2))), shape=SMALL.shape)
-
-
-def unsorted():
-    matrix = sparse.csr_array(SMALL)
-    for first, last in zip(matrix.indptr, matrix.indptr[1:], strict=False):
-        for part in (matrix.indices, matrix.data):
-            part[first:last] = part[first:last][::-1].copy()
-    matrix.has_sorted_indices = False
-    return matrix
-
-
-IN_MEMORY = {
-    **{dtype: lambda dtype=dtype: SMALL.astype(dtype) for dtype in ("int8", "uint16", "int64", "float32", "float64")},
-    "half precision": lambda: SMALL.astype(np.float16),
-    "big-endian": lambda: SMALL.astype(">i4"),
-    "columns first": lambda: np.asfortranarray(SMALL),
-    "nothing masked": lambda: np.ma.masked_equal(SMALL, -1),
-    "every other": lambda: np.repeat(np.repeat(SMALL, 2, axis=0), 2, axis=1)[::2, ::2],
-    "lists": SMALL.tolist,
-    "tuples": lambda: tuple(map(tuple, SMALL.tolist())),
-    "objects": lambda: SMALL.astype(object),
-    "matrix in halves": in_halves,
-    "unsorted": unsorted,
-    "read-only sparse": lambda: _read_only(sparse.csr_array(SMALL)),
-    "long csr": lambda: long_indices(sparse.csr_array),
-    "long csc": lambda: long_indices(sparse.csc_matrix),
-    "pandas": lambda: pd.DataFrame(SMALL, columns=NAMES),
-    "pandas with an index": lambda: pd.DataFrame(SMALL, index=[f"doc{i}" for i in range(len(SMALL))]),
-    "pandas sparse": lambda: pd.DataFrame.sparse.from_spmatrix(sparse.csr_matrix(SMALL)),
-    "pandas nullable": lambda: pd.DataFrame(SMALL).astype("UInt16"),
-    **{name: lambda name=name: getattr(sparse, name)(SMALL) for name in FORMATS},
-    "float csr": lambda: sparse.csr_array(SMALL.astype(float)),
-}
-
-
-def _read_only(matrix):
-    for part in (matrix.data, matrix.indices, matrix.indptr):
-        part.flags.writeable = False
-    return matrix
+def values(result, client):
+    """Compute a lazy result: on the cluster, or here without one."""
+    assert not isinstance(result, np.ndarray)
+    parts = result if isinstance(result, list) else [result]
+    done = client.gather(client.compute(parts)) if client else dask.compute(*parts, scheduler="sync")
+    return np.concatenate(done)
 
 
 @pytest.mark.parametrize("kind", IN_MEMORY)
 @pytest.mark.filterwarnings("ignore:X (has|does not have valid) feature names")
 def test_every_form_gives_the_same_bits(kind, expected):
-    X = IN_MEMORY[kind]()
+    X = IN_MEMORY[kind](SMALL)
     assert_same_bits(make().fit(X), expected)
     np.testing.assert_array_equal(expected.transform(X), expected.transform(SMALL))
     assert expected.perplexity(X) == expected.perplexity(SMALL)
     assert expected.score(X) == expected.score(SMALL)
+
+
+@pytest.mark.covering
+@pytest.mark.parametrize("kind", ON_DASK)
+@pytest.mark.filterwarnings("ignore:X (has|does not have valid) feature names")
+def test_every_kind_of_collection_gives_the_bits_of_memory(kind, place, expected):
+    X = ON_DASK[kind](SMALL)
+    with at(place):
+        lda = make().fit(X)
+        assert (lda.perplexity(X), lda.score(X)) == (expected.perplexity(SMALL), expected.score(SMALL))
+    assert_same_bits(lda, expected)
+    theta = expected.transform(X)
+    if isinstance(X, da.Array):
+        assert (theta.dtype, theta.ndim, theta.chunks[1]) == (np.float64, 2, (3,))
+        np.testing.assert_array_equal(theta.chunks[0], X.chunks[0])
+        np.testing.assert_array_equal(values(2 * theta[:, 1:], place), 2 * expected.transform(SMALL)[:, 1:])
+    np.testing.assert_array_equal(values(theta, place), expected.transform(SMALL))
+
+
+@settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), form=st.sampled_from([None, sparse.csr_array, sparse.csc_matrix]), n_shards=st.integers(1, 6))
+def test_any_chunks_and_any_shards_give_the_same_bits(place, expected, data, form, n_shards):
+    def cuts(n):
+        inner = sorted(data.draw(st.sets(st.integers(1, n - 1), max_size=4)))
+        return tuple(np.diff([0, *inner, n]).tolist())
+
+    with at(place):
+        assert_same_bits(make(n_shards=n_shards).fit(chunked(SMALL, cuts(23), cuts(11), form)), expected)
+
+
+MADE = []
+
+
+def note(chunk):
+    MADE.append(len(chunk))
+    return chunk
+
+
+def test_every_chunk_is_made_once(place):
+    MADE.clear()
+    with at(place):
+        make().fit(chunked(SMALL).map_blocks(note, **INTEGERS))
+    assert sorted(MADE) == [2, 7, 7, 7]
+
+
+def test_names_of_frames_on_dask_are_kept_compared_and_forgotten():
+    frame = pd.DataFrame(SMALL, columns=NAMES)
+    lda = make(max_iter=1).fit(dd.from_pandas(frame, npartitions=2))
+    assert lda.feature_names_in_.tolist() == NAMES
+    with pytest.raises(ValueError, match="feature names should match"):
+        lda.transform(dd.from_pandas(frame[NAMES[::-1]], npartitions=2))
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        lda.transform(chunked(SMALL))
+    assert not hasattr(lda.fit(ON_DASK["delayed"](SMALL)), "feature_names_in_")
 
 
 # What is legal, if odd.
@@ -137,68 +147,93 @@ def has_no_score(lda, X):
 
 def test_documents_of_one_token_have_no_score(expected, place):
     X = np.eye(11, dtype=int)[np.arange(30) % 11]
-    for given in (X, sparse.csr_array(X)):
-        has_no_score(expected, given)
-    for form in ("array", "sparse", "delayed"):
-        in_place(place, has_no_score, expected, on_dask(X, form))
+    with at(place):
+        for given in (X, sparse.csr_array(X), *(ON_DASK[kind](X) for kind in ("dense", "csr_array", "delayed"))):
+            has_no_score(expected, given)
 
 
 # What is wrong.
 
-BAD_INPUT = {
-    "negative": (-SMALL, r"Negative values in data: X\[0, \d+\] is -\d"),
-    "fractional": (SMALL + 0.25, r"X\[0, 0\] is .*25, which is not a whole number.*CountVectorizer"),
-    "NaN": (np.where(np.arange(11) == 4, np.nan, SMALL), r"X\[0, 4\] is NaN.*nan_to_num"),
-    "infinite": (np.where(np.arange(11) == 4, np.inf, SMALL), r"X\[0, 4\] is inf"),
-    "too large": (np.array([[1, 2**31]]), r"X\[0, 1\] is 2147483648, more than a 32-bit count can hold"),
-    "no documents": (SMALL[:0], r"0 sample\(s\)"),
-    "no words": (SMALL[:, :0], r"0 feature\(s\)"),
-    "1-d": (SMALL[0], "Reshape your data"),
-    "3-d": (SMALL[None], "dim 3"),
-    "text": (["a cat", "a dog"], "CountVectorizer"),
-    "one text": ("a cat", "CountVectorizer"),
-    "complex": (SMALL + 1j, "Complex data not supported"),
-    "masked": (np.ma.masked_equal(SMALL, SMALL.max()), r"X has masked entries, the first of them in row \d+.*X.filled"),
+
+class LabelledArray:
+    """What matters of an xarray.DataArray on Dask."""
+
+    dims = ("document", "word")
+
+    def __init__(self, data):
+        self.data, self.shape, self.ndim = data, data.shape, data.ndim
+
+    def __dask_graph__(self):
+        return self.data.__dask_graph__()
+
+
+def mask(X):
+    return np.ma.masked_equal(X, 2)
+
+
+def with_entry(entry):
+    table = SMALL.astype(object)
+    table[2, 3] = entry
+    return table
+
+
+TEXTS = ["the cat", "the dog"]
+INTEGERS = {"dtype": int, "meta": np.empty((0, 0), int)}
+COMPLEX, MASKED = "Complex data not supported", "X has masked entries"
+DATES = r"X holds dates or times \((datetime|timedelta)64\[.\]\), not numbers"
+#: Inputs of which nothing can be made, kinds of errors, and words of messages.
+BAD = {
+    "text": (TEXTS, ValueError, "CountVectorizer"),
+    "one text": ("the cat", ValueError, "CountVectorizer"),
+    "array of text": (np.array(TEXTS), ValueError, "CountVectorizer"),
+    "series of text": (pd.Series(TEXTS), ValueError, "CountVectorizer"),
+    "one column of text": (pd.DataFrame({"text": TEXTS}), ValueError, "CountVectorizer, alone"),
+    "lists of words": ([["the", "cat"], [], ["the"]], ValueError, r"no number: .*CountVectorizer\(analyzer=list\)"),
+    "lists of pairs": ([[(0, 1), (3, 2)], [(2, 1)]], ValueError, r"no number: .*gensim.matutils.corpus2csc\(X\).T"),
+    "table of text": ([TEXTS], ValueError, "strings|convert"),
+    "a dict": (with_entry({}), TypeError, "X has an entry that is no number: .*dict"),
+    "a list in a list": (with_entry([1]), ValueError, "X has an entry that is no number: .*sequence"),
+    "a missing value of pandas": (with_entry(pd.NA), TypeError, "X has an entry that is no number: .*NAType"),
+    "a huge number": (with_entry(10**400), OverflowError, "X has an entry that is no number: int too large"),
+    "1-d": (SMALL[0], ValueError, "Reshape your data"),
+    "1-d sparse": (sparse.coo_array(np.ones(3)), ValueError, "2D"),
+    "3-d": (SMALL[None], ValueError, "dim 3"),
+    "complex": (SMALL + 0j, ValueError, COMPLEX),
+    "masked": (np.ma.masked_equal(SMALL, SMALL.max()), ValueError, MASKED + r", the first .* in row \d+.*X.filled"),
+    "dates": (SMALL.astype("M8[D]"), ValueError, DATES),
+    "no documents": (SMALL[:0], ValueError, r"0 sample\(s\)"),
+    "no words": (SMALL[:, :0], ValueError, r"0 feature\(s\)"),
 }
-
-
-def untouched(lda):
-    """Nothing is fitted, or claims to be."""
-    assert not [name for name in vars(lda) if name.endswith("_")]
-    with pytest.raises(NotFittedError, match=r"not fitted yet.*Call 'fit'"):
-        lda.transform(SMALL)
-    with pytest.raises(NotFittedError):
-        _ = lda.components_
-
-
-@pytest.mark.parametrize("kind", BAD_INPUT)
-def test_bad_input_is_refused_before_any_work(kind):
-    X, message = BAD_INPUT[kind]
-    watch = Watch()
-    for method in ("fit", "partial_fit", "fit_transform"):
-        lda = make().set_callbacks(watch)
-        with pytest.raises(ValueError, match=message):
-            getattr(lda, method)(X)
-        untouched(lda)
-    assert watch.calls == 0
-
-
-def on_dask(X, form):
-    if form == "frame":
-        return dd.from_pandas(pd.DataFrame(X, columns=NAMES[: X.shape[1]]), npartitions=2)
-    if form == "delayed":
-        return [dask.delayed(X[:9]), dask.delayed(X[9:])]
-    array = da.from_array(X, chunks=8)
-    if form == "array":
-        return array
-    return array.map_blocks(sparse.csr_array, dtype=X.dtype, meta=sparse.csr_array((1, 1)))
-
-
-def in_place(place, function, *arguments):
-    if place is None:
-        return function(*arguments)
-    with place.as_current():
-        return function(*arguments)
+BAD_ON_DASK = {
+    "array of text": (lambda: da.from_array(np.array([TEXTS])), ValueError, "CountVectorizer"),
+    "chunk of text": (lambda: [dask.delayed(list)(TEXTS)], ValueError, "CountVectorizer"),
+    "1-d": (lambda: da.ones(3, chunks=2), ValueError, "Reshape your data"),
+    "3-d": (lambda: da.ones((2, 2, 2), chunks=1), ValueError, "Expected 2D array, got 3D"),
+    "a dict in a chunk": (lambda: [dask.delayed(with_entry({}))], TypeError, "an entry that is no number: .*dict"),
+    "1-d chunk": (lambda: [dask.delayed(np.ones)(3)], ValueError, "Expected 2D array"),
+    "complex": (lambda: chunked(SMALL + 0j), ValueError, COMPLEX),
+    "complex chunk": (lambda: [dask.delayed(np.ones)((2, 2), complex)], ValueError, COMPLEX),
+    "masked": (lambda: da.from_array(mask(SMALL), chunks=(4, 3)), ValueError, MASKED),
+    "masked where none is told": (lambda: chunked(SMALL, 4, 3).map_blocks(mask, **INTEGERS), ValueError, MASKED),
+    "masked, delayed": (lambda: [dask.delayed(mask)(SMALL)], ValueError, MASKED),
+    "times": (lambda: chunked(SMALL.astype("m8[s]")), ValueError, DATES),
+    "no documents": (lambda: chunked(SMALL)[:0], ValueError, r"0 sample\(s\) .* required by DistributedLDA"),
+    "no documents in any chunk": (lambda: [dask.delayed(SMALL[:0])] * 2, ValueError, r"0 sample\(s\)"),
+    "no words": (lambda: da.zeros((3, 0)), ValueError, r"0 feature\(s\)"),
+    "different widths": (
+        lambda: [*map(dask.delayed, (SMALL, SMALL[:, :3]))],
+        ValueError,
+        "chunk 1 has 3.*same columns",
+    ),
+    "unknown widths": (lambda: chunked(SMALL, has_sizes=False).T, ValueError, "compute_chunk_sizes"),
+    "series": (lambda: dd.from_pandas(pd.Series([1, 2]), npartitions=1), TypeError, "one two-dimensional Dask array"),
+    "series of text": (lambda: dd.from_pandas(pd.Series(TEXTS), npartitions=1), TypeError, r"Series.*X.to_delayed\(\)"),
+    "bag": (lambda: db.from_sequence(TEXTS), TypeError, "of type Bag.*text.*vectorizer"),
+    "labelled array": (lambda: LabelledArray(da.ones((2, 2))), TypeError, "such as X.data of an xarray"),
+    "list of arrays": (lambda: [da.ones((2, 2))], TypeError, "of type list.*one two-dimensional Dask array"),
+    "list with a gap": (lambda: [dask.delayed(SMALL), None], TypeError, "list of Delayed"),
+    "one delayed": (lambda: dask.delayed(SMALL), TypeError, "list of Delayed .* chunk of rows[.]"),
+}
 
 
 class Watch:
@@ -210,6 +245,64 @@ class Watch:
         self.calls += 1
 
     teardown = on_fit_task_begin = on_fit_task_end = setup
+
+
+def assert_refused(error, message, *given, methods=("fit", "partial_fit"), **parameters):
+    """Each method raises before any work, and nothing is fitted, or claims to be."""
+    for method in methods:
+        watch = Watch()
+        lda = make(**parameters).set_callbacks(watch)
+        with pytest.raises(error, match=message):
+            getattr(lda, method)(*given)
+        assert watch.calls == 0
+        assert not [name for name in vars(lda) if name.endswith("_")]
+        with pytest.raises(NotFittedError, match=r"not fitted yet.*Call 'fit'"):
+            lda.transform(SMALL)
+        with pytest.raises(NotFittedError):
+            _ = lda.components_
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_bad_input_in_memory(kind):
+    X, error, message = BAD[kind]
+    assert_refused(error, message, X, methods=("fit", "partial_fit", "fit_transform"))
+
+
+@pytest.mark.parametrize("kind", BAD_ON_DASK)
+def test_bad_input_on_dask(kind, place):
+    X, error, message = BAD_ON_DASK[kind]
+    with at(place):
+        assert_refused(error, message, X(), methods=["fit"])
+
+
+@pytest.mark.covering
+@pytest.mark.parametrize("row", [0, 9, 22])
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (-1.0, "Negative values in data: {} is -1.0.* CountVectorizer"),
+        (0.5, "{} is 0.5, which is not a whole number.* CountVectorizer .* round X"),
+        (np.nan, "{} is NaN.*numpy.nan_to_num"),
+        (np.inf, "{} is inf, infinity.*replace"),
+        (-np.inf, "{} is -inf, infinity.*replace"),
+        (2.0**31, r"{} is 2147483648.0, more than .*\(2147483647\).*Divide"),
+    ],
+)
+def test_the_first_bad_count_is_named_with_its_place_and_the_remedy(value, message, row, place):
+    bad = SMALL.astype(float)
+    bad[row, 5] = bad[22, 7] = value
+    forms = [bad, np.asfortranarray(bad), sparse.csr_array(bad), sparse.csr_matrix(bad)]
+    with at(place):
+        for X in (*forms, chunked(bad, 4, 3), chunked(bad, 4, form=sparse.csr_array)):
+            assert_refused(ValueError, message.format(rf"X\[{row}, 5\]"), X, methods=["fit"])
+
+
+def test_bad_counts_met_lazily_are_placed_in_their_chunk(expected):
+    bad = SMALL.copy()
+    bad[9, 5] = -1
+    with pytest.raises(ValueError, match=r"X\[2, 5\]") as caught:
+        expected.transform(chunked(bad)).compute(scheduler="sync")
+    assert "numbered from the start of their chunk" in caught.value.__notes__[0]
 
 
 BAD_PARAMETERS = {
@@ -239,40 +332,35 @@ BAD_PARAMETERS = {
 
 @pytest.mark.parametrize("name", BAD_PARAMETERS)
 def test_bad_parameters_are_named_with_their_value(name):
-    watch = Watch()
+    assert set(make().get_params()) == set(BAD_PARAMETERS)  # each is constrained
     for value in BAD_PARAMETERS[name]:
-        for method in ("fit", "partial_fit"):
-            lda = make(**{name: value}).set_callbacks(watch)
-            with pytest.raises(ValueError, match=f"{name}.*") as caught:
-                getattr(lda, method)(SMALL)
-            assert repr(value) in str(caught.value)
-            untouched(lda)
-    assert watch.calls == 0
+        assert_refused(ValueError, rf"(?s){name}.*{re.escape(repr(value))}", SMALL, **{name: value})
 
 
 def test_masks_of_other_arrays_are_refused():
     masked = np.ma.masked_less(np.linspace(0.1, 1.0, 3), 0.2)
-    for name, lda, y in (
-        ("y", make(), np.ma.masked_less(np.arange(len(SMALL)), 1)),
-        ("doc_topic_prior", make(doc_topic_prior=masked), None),
-        ("seed_words", make(seed_words=np.ma.masked_array(np.ones((3, 11)), np.eye(3, 11))), None),
+    for name, y, parameters in (
+        ("y", np.ma.masked_less(np.arange(len(SMALL)), 1), {}),
+        ("doc_topic_prior", None, {"doc_topic_prior": masked}),
+        ("seed_words", None, {"seed_words": np.ma.masked_array(np.ones((3, 11)), np.eye(3, 11))}),
     ):
-        with pytest.raises(ValueError, match=f"^{name} has masked entries, the first of them in row 0"):
-            lda.fit(SMALL, y)
-        untouched(lda)
-
-
-def test_every_parameter_is_constrained():
-    assert set(make().get_params()) == set(BAD_PARAMETERS)
+        message = f"^{name} has masked entries, the first of them in row 0"
+        assert_refused(ValueError, message, SMALL, y, methods=["fit"], **parameters)
 
 
 def test_wrong_width(expected):
     message = "X has 5 features, but DistributedLDA is expecting 11 features as input"
-    lazy = da.from_array(SMALL[:, :5], chunks=(8, 5))
-    for X in (SMALL[:, :5], sparse.csr_array(SMALL[:, :5]), lazy):
-        for method in (expected.transform, expected.perplexity, expected.score, make().fit(SMALL).partial_fit):
+    narrow, partial_fit = SMALL[:, :5], make().fit(SMALL).partial_fit
+    for X in (narrow, sparse.csr_array(narrow), chunked(narrow), chunked(narrow, 7, 3, sparse.csr_array)):
+        for method in (expected.transform, expected.perplexity, expected.score, partial_fit):
             with pytest.raises(ValueError, match=message):
                 method(X)
+    with pytest.raises(ValueError, match=r"chunk 1 has 5.*same columns"):
+        expected.perplexity([*map(dask.delayed, (SMALL, narrow))])
+    chunks = [dask.delayed(narrow)]
+    for method in (expected.perplexity, partial_fit, lambda X: dask.compute(*expected.transform(X), scheduler="sync")):
+        with pytest.raises(ValueError, match=message):
+            method(chunks)
 
 
 @pytest.mark.covering

@@ -1,10 +1,12 @@
 """Priors of `DistributedLDA` beyond two numbers, as users meet them."""
 
+from functools import partial
+
 import dask
 import numpy as np
 import pandas as pd
 import pytest
-from corpora import SMALL, assert_same_bits, completion_perplexity, planted
+from corpora import SMALL, assert_same_bits, completion_perplexity, planted, samplers
 from sklearn.base import clone
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.pipeline import make_pipeline
@@ -14,14 +16,10 @@ from schmp_estimators.exceptions import CheckpointMismatchError
 from schmp_estimators.lda.samplers import SAMPLERS
 
 UNEVEN = [0.05, 0.3, 2.0]
-ALL = [pytest.param(name, marks=[] if name == "warp" else [pytest.mark.slow]) for name in sorted(SAMPLERS)]
+each_sampler = samplers(["warp"])
 
 
-def make(**parameters):
-    return DistributedLDA(
-        **{"n_components": 3, "max_iter": 6, "evaluate_every": 2, "random_state": 7, "doc_topic_prior": UNEVEN}
-        | parameters
-    )
+make = partial(DistributedLDA, n_components=3, max_iter=6, evaluate_every=2, random_state=7, doc_topic_prior=UNEVEN)
 
 
 @pytest.mark.parametrize(
@@ -42,39 +40,35 @@ def test_a_prior_that_is_none_is_refused(prior, message):
             getattr(make(doc_topic_prior=prior), method)(SMALL)
 
 
-@pytest.mark.parametrize("sampler", ALL)
-def test_a_prior_for_each_topic_is_in_all_that_is_fitted(sampler, tmp_path):
-    parameters = {
-        "sampler": sampler,
-        "n_shards": 2,
-        "checkpoint": tmp_path / "run",
-        "checkpoint_every": 4,
-        "init": "uniform",
-    }
+@each_sampler
+def test_a_prior_for_each_topic_is_in_all_that_is_fitted(sampler):
     given = np.array(UNEVEN)
-    lda = make(doc_topic_prior=given, **parameters).fit(SMALL)
+    lda = make(doc_topic_prior=given, sampler=sampler, n_shards=2, init="uniform").fit(SMALL)
     np.testing.assert_array_equal(lda.doc_topic_prior_, UNEVEN)
     assert {record["doc_topic_prior"] for record in lda.history_} == {np.mean(UNEVEN)}
     np.testing.assert_allclose(lda.transform(np.zeros((1, 11), int))[0], given / given.sum())
     np.testing.assert_allclose(lda.perplexity(SMALL), completion_perplexity(lda, SMALL))
     assert_same_bits(lda, make(sampler=sampler, n_shards=2, init="uniform").fit(SMALL))
-    with pytest.raises(CheckpointMismatchError, match="doc_topic_prior"):
-        make(doc_topic_prior=given[::-1], **parameters).fit(SMALL)  # of the same mean
-    with pytest.raises(CheckpointMismatchError, match="doc_topic_prior"):
-        make(doc_topic_prior=given.mean(), **parameters).fit(SMALL)
-    longer = make(max_iter=9, **parameters).fit(SMALL)  # goes on from the checkpoint
-    assert_same_bits(longer, make(sampler=sampler, n_shards=2, init="uniform", max_iter=9).fit(SMALL))
     more = make(sampler=sampler).partial_fit(SMALL).partial_fit(SMALL[:9])
     np.testing.assert_array_equal(more.doc_topic_prior_, UNEVEN)
     assert more.topic_word_counts_.sum() == SMALL.sum() + SMALL[:9].sum()
+
+
+def test_a_checkpoint_knows_the_prior_of_each_topic(tmp_path):
+    parameters = {"checkpoint": tmp_path / "run", "init": "uniform"}
+    make(**parameters).fit(SMALL)
+    for other in (UNEVEN[::-1], np.mean(UNEVEN), "learn"):  # the first has the same mean
+        with pytest.raises(CheckpointMismatchError, match="doc_topic_prior"):
+            make(doc_topic_prior=other, **parameters).fit(SMALL)
+    assert_same_bits(make(max_iter=9, **parameters).fit(SMALL), make(max_iter=9, init="uniform").fit(SMALL))
 
 
 def learning(**parameters):
     return make(**{"doc_topic_prior": "learn", "max_iter": 24, "n_components": 4} | parameters)
 
 
-@pytest.mark.parametrize("sampler", ALL)
-def test_priors_are_learned_and_go_with_the_model(sampler, tmp_path):
+@each_sampler
+def test_priors_are_learned_and_go_with_the_model(sampler):
     X = planted(n_docs=120, length=40)[0]
     lda = learning(sampler=sampler, n_shards=2).fit(X)
     assert lda.doc_topic_prior_.shape == (4,)
@@ -87,16 +81,17 @@ def test_priors_are_learned_and_go_with_the_model(sampler, tmp_path):
     np.testing.assert_allclose(lda.transform(np.zeros((1, X.shape[1]), int))[0], expected)
     np.testing.assert_allclose(lda.perplexity(X), completion_perplexity(lda, X))
 
-    parameters = {"sampler": sampler, "n_shards": 2, "checkpoint": tmp_path / "run", "checkpoint_every": 7}
+
+def test_priors_that_were_learned_are_gone_on_with(tmp_path):
+    X = planted(n_docs=120, length=40)[0]
+    parameters = {"n_shards": 2, "checkpoint": tmp_path / "run", "checkpoint_every": 7}
     short = learning(**parameters, max_iter=22).fit(X)
-    with pytest.raises(CheckpointMismatchError, match="doc_topic_prior"):
-        learning(**parameters, doc_topic_prior=0.1).fit(X)
     longer = learning(**parameters, max_iter=44).fit(X)
     assert longer.history_[:22] == short.history_
-    again = learning(sampler=sampler, n_shards=2, max_iter=44, init="uniform").fit(X)
-    uninterrupted = learning(**parameters | {"checkpoint": tmp_path / "other"}, init="uniform", max_iter=44).fit(X)
-    assert_same_bits(again, uninterrupted)
-    np.testing.assert_array_equal(again.doc_topic_prior_, uninterrupted.doc_topic_prior_)
+    whole = learning(n_shards=2, max_iter=44, init="uniform").fit(X)
+    kept = learning(**parameters | {"checkpoint": tmp_path / "other"}, init="uniform", max_iter=44).fit(X)
+    assert_same_bits(whole, kept)
+    np.testing.assert_array_equal(whole.doc_topic_prior_, kept.doc_topic_prior_)
 
 
 def test_counts_that_could_be_too_large_are_refused():
@@ -116,10 +111,10 @@ def seeded(**parameters):
 
 
 #: Kernels are compiled for seeds alone.
-SEEDED = ["frozen", *(pytest.param(one, marks=pytest.mark.slow) for one in SAMPLERS if one != "frozen")]
+each_with_seeds = samplers(["frozen"])
 
 
-@pytest.mark.parametrize("sampler", SEEDED)
+@each_with_seeds
 @pytest.mark.parametrize("init", ["auto", "uniform"])
 def test_seeded_words_stay_in_their_topics(sampler, init):
     X = planted(n_docs=120, length=40)[0]
@@ -136,7 +131,7 @@ def test_seeded_words_stay_in_their_topics(sampler, init):
     np.testing.assert_allclose(lda.components_, components)
 
 
-@pytest.mark.parametrize("sampler", SEEDED)
+@each_with_seeds
 def test_seeds_have_the_same_bits_for_any_way_to_fit(sampler, tmp_path):
     X = planted(n_docs=120, length=40)[0]
     X[:, 31] = 0  # a seeded word without tokens
@@ -177,9 +172,7 @@ def test_seeds_by_name():
     frame = pd.DataFrame(X, columns=[f"w{i}" for i in range(40)])
     named = seeded(seed_words={0: ["w12", "w11"], np.int64(2): np.array(["w30", "w31", "w12"])}).fit(frame)
     assert_same_bits(named, seeded().fit(X))
-    given = seeded(seed_words=named.seed_words, feature_names=list(frame)).fit(X)
-    assert_same_bits(given, named)
-    np.testing.assert_array_equal(given.top_words(5), named.top_words(5))
+    assert_same_bits(seeded(seed_words=named.seed_words, feature_names=list(frame)).fit(X), named)
     others = [*frame.columns[1:], "w0"]  # in place of those of the columns
     moved = seeded(seed_words={2: ["w30"]}, feature_names=others).fit(frame)
     assert moved.seed_counts_.indices.tolist() == [2] and moved.seed_counts_.toarray()[2, 29] > 0

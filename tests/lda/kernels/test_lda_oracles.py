@@ -8,19 +8,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from corpora import QUICK
 from definition import run_serial
-from lda_cases import CUTS, fit, make_shards, old_rows, random_counts
-from oracles.lda_by_document import AliasOracle, LightOracle, SparseOracle
-from oracles.lda_fplus import CopiesOracle, FPlusOracle
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lda_cases import CUTS, fit, make_shards, old_rows, random_counts, token_words
+from oracles.lda_cells import AliasOracle, CopiesOracle, FPlusOracle, HybridOracle, LightOracle, SparseOracle
 from oracles.lda_frozen import FrozenOracle
-from oracles.lda_hybrid import HybridOracle
 from oracles.lda_saber import SaberOracle
 from oracles.lda_warp import WarpOracle
 from scipy import sparse
+from scipy.special import gammaln
 
+from schmp_estimators.lda.kernels.document_priors import topic_priors
 from schmp_estimators.lda.programs.seeds import word_seeds
 from schmp_estimators.lda.samplers import SAMPLERS
 from schmp_estimators.lda.samplers.documents import DocumentLDA
+from schmp_estimators.lda.samplers.frozen import FrozenLDA
 
 
 def warp(counts, n_components, alpha, beta, bounds, layout, mh_steps=2, **options):
@@ -34,15 +38,9 @@ def of_frozen_counts(kind):
     )
 
 
-def by_word(kind):
+def of_cells(kind, **asked):
     return lambda counts, n_components, alpha, beta, *division, **options: kind(
-        counts, n_components, alpha, beta, 5, *division, **options
-    )
-
-
-def by_document(kind, **asked):
-    return lambda counts, n_components, alpha, beta, *division, **options: kind(
-        counts, alpha, beta, 5, *division, **asked, **options
+        counts, np.broadcast_to(alpha, n_components), beta, 5, *division, **asked, **options
     )
 
 
@@ -50,17 +48,15 @@ ORACLES = {
     "warp": warp,
     "frozen": of_frozen_counts(FrozenOracle),
     "saber": of_frozen_counts(SaberOracle),
-    "fplus": by_word(FPlusOracle),
-    "hybrid": by_word(HybridOracle),
-    "data-parallel": by_word(CopiesOracle),
-    "sparse": by_document(SparseOracle),
-    "light": by_document(LightOracle),
-    "light-word": by_document(LightOracle, asked=("word", "word")),
-    "light-document": by_document(LightOracle, asked=("document", "document")),
-    "alias": by_document(AliasOracle),
+    "fplus": of_cells(FPlusOracle),
+    "hybrid": of_cells(HybridOracle),
+    "data-parallel": of_cells(CopiesOracle),
+    "sparse": of_cells(SparseOracle),
+    "light": of_cells(LightOracle),
+    "light-word": of_cells(LightOracle, asked=("word", "word")),
+    "light-document": of_cells(LightOracle, asked=("document", "document")),
+    "alias": of_cells(AliasOracle),
 }
-#: Those that "auto" chooses; the kernels of others are long in compilation.
-QUICK = ("warp", "frozen", "saber")
 
 
 class Case(NamedTuple):
@@ -203,3 +199,54 @@ def test_same_bits_for_any_jobs_and_threads(sampler, monkeypatch):
         for other in (go(), go(engine=threads)):
             np.testing.assert_array_equal(one.topics, other.topics)
             assert one.records == other.records
+
+
+def table_of(row, topic, shape):
+    table = np.zeros(shape, np.int64)
+    np.add.at(table, (row, topic), 1)
+    return table
+
+
+@pytest.mark.parametrize("cuts", CUTS[::3])
+def test_fits_record_the_likelihood_of_dense_tables(cuts):
+    """With a prior for each topic, seeds of half of the words, and counts of earlier batches."""
+    counts, rng, alphas = random_counts(6), np.random.default_rng(0), np.geomspace(0.02, 2.0, 5)
+    fixed = old_rows(1, counts, 5)
+    seeds = rng.gamma(1.0, 5.0, fixed.shape) * (rng.random(fixed.shape) < 0.3)
+    options = {
+        "fixed": fixed,
+        "seeds": word_seeds(sparse.csc_array(seeds.T), counts.sum(0).astype(np.int64), sparse.csc_array(fixed.T)),
+        "doc_topic_prior": float(alphas.mean()),
+        "own_alphas": alphas,
+    }
+    result = fit(counts, 5, cuts=cuts, **options)
+    by_document = table_of(np.repeat(np.arange(len(counts)), counts.sum(1)), result.topics[-1], (len(counts), 5))
+    by_word, beta = fixed + table_of(token_words(counts), result.topics[-1], fixed.shape), 0.1 + seeds
+    for name, table, prior in (("document", by_document, alphas[None]), ("word", by_word.T, beta.T)):
+        sums = np.broadcast_to(prior, table.shape).sum(1)
+        expected = (gammaln(table + prior) - gammaln(prior)).sum()
+        expected += (gammaln(sums) - gammaln(table.sum(1) + sums)).sum()
+        assert result.records[-1][f"{name}_log_likelihood"] == pytest.approx(expected, rel=1e-11)
+    assert result.records == fit(counts, 5, **options).records
+
+
+def test_weights_below_all_float32_are_told_apart():
+    """A document and a word for each token: no count is left but those of the topics, about 200 tokens each."""
+    priors = {"doc_topic_prior": 1e-30, "topic_word_prior": 1e-30}
+    result = fit(np.eye(1000, dtype=np.int32), 5, kind=FrozenLDA, **priors, n_sweeps=1)
+    found = np.bincount(result.topics[-1], minlength=5)
+    assert 100 < found.min() <= found.max() < 400
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(st.floats(1e-30, 1e30), min_size=1, max_size=40)
+    | st.lists(st.sampled_from([1e-3, 0.1, 0.1, 3.0]), min_size=1)
+)
+def test_the_table_draws_every_topic_as_often_as_the_prior_says(alphas):
+    alpha, total, own, other = topic_priors(np.array(alphas))
+    n = len(alphas)
+    np.testing.assert_allclose(total, alpha.sum(dtype=float))
+    chance = own.astype(float)
+    np.add.at(chance, other, 2.0**32 - own.astype(float))
+    np.testing.assert_allclose(chance / (n * 2.0**32), alpha / total, atol=1e-9)

@@ -5,7 +5,6 @@ from itertools import chain, pairwise
 
 import numpy as np
 import pytest
-from corpora import SMALL, assert_same_bits
 from lda_cases import make_shards, random_counts, token_words
 from scipy.stats import chisquare
 
@@ -22,11 +21,17 @@ from schmp_estimators.lda.data.passages import (
     topics_from_passages,
     topics_of_shard,
     topics_of_words,
+    weigh_topics,
 )
-from schmp_estimators.lda.kernels.passages import draw_passages
+from schmp_estimators.lda.kernels.passages import TOKEN, draw_passages, expect_topics
 from schmp_estimators.lda.programs.first_topics import draw_of_lists
 
 KEY = stream_key(11)
+
+
+def as_lists(lists, kind=WordTopics):
+    """Return where lists begin, and what they have."""
+    return kind(np.cumsum([0, *map(len, lists)]), np.array([*chain(*lists)], np.int32))
 
 
 def passages(counts, rows, size, key=KEY):
@@ -41,9 +46,7 @@ def passages(counts, rows, size, key=KEY):
 
 def chosen(lists, n_topics, n_words, n_choices=50, few=0, key=KEY):
     """Return the topics that each word is in, by passages."""
-    ptr = np.concatenate([[0], np.cumsum([len(one) for one in lists])])
-    words = np.array([word for one in lists for word in one], np.int32)
-    some = Passages(ptr, words)
+    some = as_lists(lists, Passages)
     topics, seen = topics_of_words(some, choose_passages(some, n_topics, n_words, few), n_words, n_choices, key)
     return [row[:n].tolist() for row, n in zip(topics, np.minimum(seen, n_choices), strict=True)], seen.tolist()
 
@@ -96,19 +99,12 @@ def test_of_several_passages_the_newest_words_win():
     assert chosen(lists, 3, 4, few=1)[0] == [[0, 2], [0, 0, 1, 2], [1, 2], []]  # a passage of one word counts for less
 
 
-def test_a_shard_gets_the_topics_of_its_words_in_layout_order():
-    of_columns = WordTopics(np.array([0, 2, 2, 3, 6]), np.array([5, 5, 7, 1, 2, 3], np.int32))
-    found = topics_of_shard(of_columns, np.array([3, 2, 0, 1], np.int32), np.array([4, 1, 0, 2]))
-    assert found.ptr.tolist() == [0, 3, 3, 5, 5]
-    assert found.topic.tolist() == [1, 2, 3, 5, 5]
-
-
 @pytest.mark.parametrize("n_shards", [2, 5])
 def test_passages_do_not_depend_on_the_division(n_shards):
     counts = random_counts(6, n_docs=60, n_words=40)
     found = []
     for n in (1, n_shards):
-        corpus = open_corpus(counts, make())
+        corpus = open_corpus(counts, DistributedLDA())
         bounds = np.linspace(0, 60, n + 1).astype(np.int64)
         found.append(topics_from_passages(corpus, corpus.shards(bounds), bounds, 9, 3))
         corpus.close()
@@ -123,14 +119,11 @@ def test_passages_do_not_depend_on_the_division(n_shards):
 def first_topics(counts, lists, n_topics, cuts=()):
     """Return the first topics of tokens in document order, if words begin in the topics of these lists."""
     shards, layout = make_shards(counts, cuts)
-    of_columns = WordTopics(
-        np.concatenate([[0], np.cumsum([len(one) for one in lists])]), np.array([*chain(*lists)], np.int32)
-    )
     topics = []
     for shard in shards:
         mine = np.bincount(layout.column, np.diff(shard.word_ptr), len(lists)).astype(np.int64)
         topics.append(np.full(len(shard.place), -1, np.int16))
-        first = topics_of_shard(of_columns, layout.column, mine)
+        first = topics_of_shard(as_lists(lists), layout.column, mine)
         draw_of_lists(freeze(shard._replace(first=first)), n_topics, KEY, topics[-1])
     return np.concatenate(topics)
 
@@ -155,15 +148,57 @@ def test_a_word_without_topics_asks_its_document():
     assert chisquare(np.bincount(none, minlength=10)).pvalue > 1e-3
 
 
+# Weights.
+
+ALPHA = np.array([0.1, 0.3, 0.05, 0.2, 0.7, 0.1, 0.4], np.float32)
+
+
+def some_lists(n_words, seed=0):
+    """Return up to six of seven topics for each word, none twice; the last word remembers none."""
+    rng = np.random.default_rng(seed)
+    return [rng.permutation(7)[: rng.integers(1, 7)].tolist() for _ in range(n_words - 1)] + [[]]
+
+
+def weighed(counts, lists, cuts=()):
+    """Return the topics of each word, as often as they are repeated."""
+    corpus = open_corpus(counts, DistributedLDA())
+    bounds = np.array([0, *cuts, len(counts)])
+    found = weigh_topics(corpus, corpus.shards(bounds), bounds, as_lists(lists), ALPHA.astype(float), 0.01)
+    corpus.close()
+    return [found.topic[a:b].tolist() for a, b in zip(found.ptr[:-1], found.ptr[1:], strict=True)]
+
+
+@pytest.mark.parametrize(("first", "step"), [(0, 1), (2, 3)])
+def test_documents_expect_what_two_steps_of_em_give(first, step):
+    """Document proportions are those of uniform ones first, by whole arrays in double precision."""
+    counts, lists = random_counts(4, n_docs=30, n_words=12, rate=1.0), some_lists(12)
+    weight = np.random.default_rng(1).random(sum(map(len, lists))).astype(np.float32) + np.float32(0.01)
+    phi, entry = np.zeros((12, 7)), np.cumsum([0, *map(len, lists)])
+    for word, topics in enumerate(lists):
+        phi[word, topics] = weight[entry[word] : entry[word + 1]]
+    expected = np.zeros((12, 7))
+    for document in counts[first::step]:
+        proportions = ALPHA.astype(float)
+        for _ in range(2):
+            shares = phi * proportions
+            sums = shares.sum(axis=1, keepdims=True)
+            shares = np.divide(shares, sums, where=sums > 0, out=np.zeros_like(shares)) * document[:, None]
+            proportions = ALPHA + shares.sum(axis=0)
+        expected += shares
+    piece, given = canonical_counts(counts), as_lists(lists)
+    found = np.zeros(len(weight), np.int64)
+    shared = freeze((given.ptr, given.topic, weight, ALPHA))
+    scratch = tuple(np.empty((3, 12), np.float32))
+    expect_topics(piece.indptr, piece.indices, piece.data, first, step, *shared, scratch, found)
+    of_words = [expected[word, topics] for word, topics in enumerate(lists)]
+    np.testing.assert_allclose(found / TOKEN, np.concatenate(of_words), rtol=1e-4, atol=1e-4)
+    assert found.sum() > 0
+
+
+@pytest.mark.parametrize("cuts", [(31,), (1, 2, 40)])
+def test_weights_do_not_depend_on_the_division(cuts):
+    counts, lists = random_counts(6, n_docs=60, n_words=40), some_lists(40)
+    assert weighed(counts, lists) == weighed(counts, lists, cuts)
+
+
 # Fits.
-
-
-def make(**parameters):
-    return DistributedLDA(**{"n_components": 6, "init": "documents", "max_iter": 3, "random_state": 2} | parameters)
-
-
-def test_a_fit_that_goes_on_draws_no_passages(tmp_path, monkeypatch):
-    place, whole = {"checkpoint": tmp_path / "state", "checkpoint_every": 1}, make(max_iter=6).fit(SMALL)
-    make(max_iter=2, **place).fit(SMALL)
-    monkeypatch.setattr("schmp_estimators.lda.fit.topics_from_passages", None)
-    assert_same_bits(make(max_iter=6, **place).fit(SMALL), whole)

@@ -5,7 +5,7 @@ import pytest
 from gibbs import GibbsLDA
 from lda_cases import CUTS, fit, make_shards, old_rows, random_counts
 from numba import njit
-from oracles.lda_by_document import GibbsOracle
+from oracles.lda_cells import GibbsOracle
 from posterior import TINY, assert_keeps_the_posterior, assert_long_run_has_the_posterior, with_key
 
 from schmp_estimators.core.rng import GAMMA, mix

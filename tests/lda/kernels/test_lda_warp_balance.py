@@ -32,7 +32,6 @@ WORD = np.array([2, 7, 0, 1])
 TOTAL = np.array([40, 25, 3, 60])
 K = len(WORD)
 INVERSE = freeze((1 / (TOTAL + 30 * BETA)).astype(np.float32))
-TARGET = (DOCUMENT + ALPHA) * (WORD + BETA) * INVERSE / ((DOCUMENT + ALPHA) * (WORD + BETA) * INVERSE).sum()
 
 
 def sample_by_word(topic, proposals, mh_steps=1, fixed_topic=(), fixed_tokens=()):
@@ -65,13 +64,6 @@ def sample_by_document(topic, proposals):
     after = tokens[shard.place].reshape(in_order.shape)
     assert totals.sum() == len(tokens)
     return after[:, 0, 0], after[:, :, 1]
-
-
-def flows(sample, proposal):
-    """Return the matrix of TARGET[s] · P(s → t), estimated."""
-    rng = np.random.default_rng(0)
-    moved = [np.bincount(sample(s, rng.choice(K, N, p=proposal)), minlength=K) / N for s in range(K)]
-    return TARGET[:, None] * np.array(moved)
 
 
 # From the joint probability.

@@ -1,9 +1,11 @@
 """Laws of DistributedLDA: the same bits however the work is divided, counts conserved, and fits that can be resumed."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from callbacks import AfterSweeps, dies
-from corpora import SMALL, assert_same_bits, column_sums, completion_perplexity, planted
+from corpora import SMALL, assert_same_bits, column_sums, completion_perplexity, planted, samplers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -11,24 +13,10 @@ from scipy import sparse
 from sklearn.exceptions import UndefinedMetricWarning
 
 from schmp_estimators import DistributedLDA
-from schmp_estimators.lda.samplers import SAMPLERS
 
-
-def those(wanted=lambda kind: True):
-    """Names of samplers; the kernels of those that are no default of any corpus are long in compilation."""
-    names = [name for name, kind in SAMPLERS.items() if wanted(kind)]
-    return pytest.mark.parametrize(
-        "sampler",
-        [
-            pytest.param(name, marks=[pytest.mark.slow] if name not in ("warp", "frozen", "saber") else [])
-            for name in names
-        ],
-    )
-
-
-each_sampler = those()
-each_invariant = those(lambda kind: kind.partition_invariant)
-each_sequential = those(lambda kind: not kind.partition_invariant)
+each_sampler = samplers()
+each_invariant = samplers(wanted=lambda kind: kind.partition_invariant)
+each_sequential = samplers(wanted=lambda kind: not kind.partition_invariant)
 shapes = st.tuples(st.integers(1, 12), st.integers(1, 9))
 corpora = arrays(np.int64, shapes, elements=st.integers(0, 6), fill=st.just(0))
 
@@ -36,8 +24,7 @@ corpora = arrays(np.int64, shapes, elements=st.integers(0, 6), fill=st.just(0))
 pytestmark = pytest.mark.filterwarnings("ignore:X holds no counts:UserWarning")
 
 
-def make(**parameters):
-    return DistributedLDA(**{"n_components": 3, "max_iter": 6, "evaluate_every": 2, "random_state": 7} | parameters)
+make = partial(DistributedLDA, n_components=3, max_iter=6, evaluate_every=2, random_state=7)
 
 
 # However the work is divided.
@@ -45,19 +32,11 @@ def make(**parameters):
 
 @each_invariant
 @settings(max_examples=5)
-@given(
-    X=corpora,
-    n_components=st.integers(1, 20),
-    mh_steps=st.integers(1, 2),
-    seed=st.integers(0, 2**32 - 1),
-    n_shards=st.integers(2, 9),
-    n_jobs=st.integers(1, 3),
-)
+@given(corpora, st.integers(1, 20), st.integers(1, 2), st.integers(0, 2**32 - 1), st.integers(2, 9), st.integers(1, 3))
 def test_some_depend_neither_on_shards_nor_on_threads(sampler, X, n_components, mh_steps, seed, n_shards, n_jobs):
     parameters = {"n_components": n_components, "mh_steps": mh_steps, "random_state": seed, "max_iter": 3}
-    parameters["sampler"] = sampler
-    one = make(**parameters).fit(X)
-    assert_same_bits(make(**parameters, n_shards=n_shards, n_jobs=n_jobs).fit(X), one)
+    one = make(**parameters, sampler=sampler).fit(X)
+    assert_same_bits(make(**parameters, sampler=sampler, n_shards=n_shards, n_jobs=n_jobs).fit(X), one)
 
 
 @each_sequential
@@ -76,13 +55,6 @@ def test_a_cluster_gives_the_bits_of_this_process(sampler, n_shards, client):
     here = make(**parameters).fit(SMALL)
     with client.as_current():
         assert_same_bits(make(**parameters).fit(SMALL), here)
-
-
-def test_threads_on_a_corpus_of_many_jobs():
-    X = np.random.default_rng(1).poisson(4.0, (300, 500))  # jobs are worth threads from about 130,000 tokens on
-    one = make(n_components=20, max_iter=3).fit(X)
-    for parameters in ({"n_jobs": 2}, {"n_jobs": 3, "n_shards": 2}):
-        assert_same_bits(make(n_components=20, max_iter=3, **parameters).fit(X), one)
 
 
 def test_seeds_mean_something():
@@ -173,29 +145,6 @@ def test_warm_start_changes_nothing_the_first_time_and_refuses_another_shape():
 # Checkpoints.
 
 
-def interrupted(lda, X, at):
-    with pytest.raises(KeyboardInterrupt):
-        lda.set_callbacks(dies(at)).fit(X)
-    return lda.set_callbacks()
-
-
-@each_sampler
-@settings(max_examples=5)
-@given(
-    X=corpora,
-    at=st.sets(st.integers(1, 6), min_size=1, max_size=3),
-    every=st.integers(1, 7),
-    n_shards=st.integers(1, 4),
-)
-def test_interrupted_and_resumed_is_uninterrupted(tmp_path_factory, sampler, X, at, every, n_shards):
-    parameters = {"sampler": sampler, "n_shards": n_shards}
-    place = tmp_path_factory.mktemp("checkpoint") / "state.npz"
-    for sweep in sorted(at):
-        interrupted(make(checkpoint=place, checkpoint_every=every, **parameters), X, sweep)
-    resumed = make(checkpoint=str(place), checkpoint_every=every, **parameters).fit(X)
-    assert_same_bits(resumed, make(**parameters).fit(X))
-
-
 def test_a_finished_fit_is_read_from_its_checkpoint_and_can_be_prolonged(tmp_path):
     parameters = {"checkpoint": tmp_path / "state"}
     first, done = make(**parameters).fit(SMALL), []
@@ -219,8 +168,9 @@ def test_a_prolonged_fit_is_a_longer_one_unless_its_tempered_start_would_be_long
 
 def test_other_shards_may_go_on_with_warp(tmp_path):
     parameters = {"checkpoint": tmp_path / "state", "checkpoint_every": 1}
-    interrupted(make(**parameters, n_shards=1), SMALL, 2)
-    interrupted(make(**parameters, n_shards=5), SMALL, 4)
+    for n_shards, at in ((1, 2), (5, 4)):
+        with pytest.raises(KeyboardInterrupt):
+            make(**parameters, n_shards=n_shards).set_callbacks(dies(at)).fit(SMALL)
     assert_same_bits(make(**parameters, n_shards=2, n_jobs=2).fit(SMALL), make().fit(SMALL))
 
 
@@ -236,6 +186,38 @@ def test_a_row_is_transformed_without_regard_to_the_others(X, data):
     order = data.draw(st.lists(st.integers(0, len(X) - 1), min_size=1, max_size=20))
     np.testing.assert_array_equal(lda.transform(X[order]), theta[order])
     np.testing.assert_array_equal(lda.set_params(n_jobs=2).transform(sparse.csr_array(X[order])), theta[order])
+
+
+def maximum(counts, phi, alpha):
+    """Return proportions of documents by dense matrices, after so many steps of EM that nothing moves any more."""
+    weight = np.ones((len(counts), phi.shape[1]))
+    for _ in range(20_000):
+        weight = alpha + weight * ((counts / (weight @ phi.T)) @ phi)
+    return weight / weight.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.covering
+@pytest.mark.parametrize("tol", [1e-2, 1e-3, 1e-8])
+@pytest.mark.parametrize("alpha", [2.0, 0.1, 0.001, "uneven"])
+@pytest.mark.parametrize("n_topics", [1, 2, 6, 40])
+def test_transform_is_as_near_the_maximum_as_is_asked(n_topics, alpha, tol):
+    """Topics are sparse; a document is empty, and another one has only a word that no topic has."""
+    rng = np.random.default_rng(5)
+    alpha = np.geomspace(1e-3, 1.0, n_topics) if alpha == "uneven" else alpha
+    parameters = {"doc_topic_prior": alpha, "topic_word_prior": 0.01, "transform_tol": tol}
+    lda = make(n_components=n_topics, **parameters).fit(np.eye(40, dtype=int))
+    table = rng.poisson(rng.gamma(0.2, 20.0, (n_topics, 40))).astype(np.int32)
+    table[:, 3] = 0
+    lda.topic_word_counts_ = sparse.csc_array(table)
+    phi = lda.components_ / lda.components_.sum(axis=1, keepdims=True)
+    sizes, shares = rng.integers(0, 200, 12), rng.dirichlet(np.full(n_topics, 0.3), 12)
+    X = np.array([rng.multinomial(size, share @ phi) for size, share in zip(sizes, shares, strict=True)])
+    X[0], X[1] = 0, np.arange(40) == 3
+    theta, prior = lda.transform(X), np.full(n_topics, alpha)
+    assert theta.min() > 0
+    np.testing.assert_allclose(theta.sum(axis=1), 1.0, rtol=1e-14)
+    assert abs(theta - maximum(X, phi.T, alpha)).sum(axis=1).max() <= tol
+    np.testing.assert_allclose(theta[0], prior / prior.sum(), rtol=1e-12)
 
 
 def test_transform_of_many_documents_with_threads():

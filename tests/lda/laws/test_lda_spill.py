@@ -1,19 +1,22 @@
 """Fits beyond memory: the same bits as in memory, into however many slices documents are cut."""
 
 import pickle
+import resource
+from functools import partial
+from pathlib import Path
 
 import dask
-import dask.array as da
 import numpy as np
 import pytest
+from callbacks import dies
 from corpora import SMALL, assert_same_bits, planted
-from lda_cases import random_counts
-from scipy import sparse
+from input_cases import IN_MEMORY, ON_DASK
 
 from schmp_estimators import DistributedLDA
 from schmp_estimators.core.io import slices
-from schmp_estimators.exceptions import SpillWarning
+from schmp_estimators.exceptions import CheckpointMismatchError, SpillError, SpillWarning
 from schmp_estimators.lda import fit, spill
+from schmp_estimators.lda.samplers import SAMPLERS as SAMPLERS_OF_ALL
 
 SAMPLERS = ["warp", "frozen", "saber"]
 X = planted(n_docs=60, length=30)[0]
@@ -24,10 +27,7 @@ LONG = np.insert(SMALL, 12, 10 * np.arange(11), axis=0)
 HEAVY = np.insert(SMALL, 5, 20, axis=1)
 
 
-def make(**parameters):
-    return DistributedLDA(
-        **{"n_components": 4, "random_state": 7, "sampler": "warp", "max_iter": 4, "evaluate_every": 2} | parameters
-    )
+make = partial(DistributedLDA, n_components=4, random_state=7, sampler="warp", max_iter=7)
 
 
 @pytest.fixture(autouse=True)
@@ -41,31 +41,30 @@ def little_memory(monkeypatch, tmp_path):
     """So little that fits go to disk, in several slices."""
     monkeypatch.setattr(spill, "memory_left", lambda: 60_000)
     monkeypatch.setattr(spill, "OF_A_PIECE", 1)
+    (tmp_path / "scratch").mkdir()
     with dask.config.set({"temporary-directory": str(tmp_path / "scratch")}):
-        yield
+        yield tmp_path / "scratch"
 
 
 SETTINGS = {
-    "default": {},
+    "default": {"max_iter": 4, "evaluate_every": 2},
     "one proposal": {"mh_steps": 1},
     "three proposals": {"mh_steps": 3},
-    "uniform": {"init": "uniform"},
     "passages": {"init": "documents"},
     "sparse": {"init": "sparse"},
-    "tempered": {"init": "tempered", "max_iter": 7},
+    "tempered": {"init": "tempered"},
     "one topic": {"n_components": 1},
     "more topics than words": {"n_components": 300},
     "prior of each topic": {"doc_topic_prior": [0.1, 0.2, 0.4, 3.0]},
     "learned priors": {"doc_topic_prior": "learn", "max_iter": 13},
     "seeds": {"seed_words": {0: [1, 2], 3: [0]}},
     "topics of four bytes": {"n_components": 32_768, "max_iter": 2},
-    "another random state": {"random_state": 123},
     "threads": {"n_jobs": 2},
     "until it converges": {"tol": 0.05, "max_iter": 30, "evaluate_every": 1},
 }
 
 
-SLOW = {"three proposals", "topics of four bytes", "one proposal", "another random state"}
+SLOW = {"three proposals", "topics of four bytes", "one proposal"}
 
 
 @pytest.mark.covering
@@ -95,16 +94,6 @@ def test_strange_corpora(counts, sampler, tmp_path, monkeypatch):
         assert_same_bits(make(sampler=sampler, spill=tmp_path / str(n)).fit(counts), expected)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_random_corpora(seed, tmp_path):
-    counts = random_counts(seed)
-    rng = np.random.default_rng(seed)
-    setting = {"n_components": int(rng.integers(1, 9)), "mh_steps": int(rng.integers(1, 3)), "random_state": seed}
-    setting["sampler"] = SAMPLERS[seed % 3]
-    lda = make(**setting, n_shards=int(rng.integers(1, 12)), spill=tmp_path).fit(counts)
-    assert_same_bits(lda, make(**setting).fit(counts))
-
-
 def fit_auto(method, *batches, **parameters):
     """Fit batch after batch; each has to go to disk."""
     lda = make(spill="auto", **parameters)
@@ -126,24 +115,18 @@ def test_batches_on_disk(setting, sampler, little_memory):
     assert_same_bits(fit_auto("fit", *batches, **parameters, warm_start=True), lda)
 
 
-FORMS = {
-    "csr": sparse.csr_array,
-    "csc": sparse.csc_matrix,
-    "floats": lambda counts: counts.astype(float),
-    "dask": lambda counts: da.from_array(counts, chunks=(7, 11)),
-    "dask, sparse": lambda counts: da.from_array(counts, chunks=(7, -1)).map_blocks(sparse.csr_array),
-    "delayed": lambda counts: [dask.delayed(sparse.csr_array)(counts[i : i + 13]) for i in range(0, 60, 13)],
-}
+FORMS = IN_MEMORY | ON_DASK
+SOME = ["csr_array", "csc_matrix", "float64", "columns", "unknown rows, sparse", "delayed"]
 
 
 @pytest.mark.covering
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", SOME)
 @pytest.mark.parametrize("init", ["uniform", "documents"])
 def test_any_input_goes_to_disk(form, init, little_memory):
     assert_same_bits(fit_auto("fit", FORMS[form](X), init=init), make(init=init).fit(X))
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", SOME)
 def test_what_fits_stays_in_memory(form, tmp_path):
     with dask.config.set({"temporary-directory": str(tmp_path / "none")}):
         lda = make(spill="auto", n_shards=2).fit(FORMS[form](X))
@@ -202,10 +185,151 @@ def test_what_cannot_fit_is_refused_with_its_numbers(changed, message):
         spill.count_slices(sizes(**changed), 10**6)
 
 
-def test_it_is_refused_before_any_work(monkeypatch, tmp_path):
+# Folders.
+
+
+def files(folder):
+    return sorted(path.name for path in Path(folder).iterdir())
+
+
+def interrupted(at, error=KeyboardInterrupt, **parameters):
+    lda = make(**parameters).set_callbacks(dies(at, error))
+    with pytest.raises(error):
+        lda.fit(X)
+    assert not hasattr(lda, "topic_word_counts_")
+
+
+@pytest.mark.covering
+@pytest.mark.parametrize("at", [1, 2, 6, 7])
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {},
+        {"init": "tempered"},
+        {"sampler": "frozen", "doc_topic_prior": "learn", "max_iter": 14},
+        {"sampler": "saber"},
+    ],
+    ids=str,
+)
+def test_an_interrupted_fit_goes_on_in_its_folder(at, parameters, tmp_path):
+    interrupted(at, **parameters, spill=tmp_path, n_shards=3)
+    assert files(tmp_path) == ["checkpoint", "lock"]
+    lda = make(**parameters, spill=tmp_path, n_shards=2).fit(X)  # cut in another way
+    assert_same_bits(lda, make(**parameters).fit(X))
+
+
+def test_a_finished_fit_stays_small_is_read_and_can_be_prolonged(tmp_path):
+    once = make(spill=tmp_path, n_shards=3).fit(X)
+    assert files(tmp_path) == ["checkpoint", "lock"]
+    again = make(spill=tmp_path, n_shards=3).fit(X)
+    assert once.history_ == again.history_
+    assert_same_bits(once, again)
+    with pytest.raises(CheckpointMismatchError, match="7 iterations behind it"):
+        make(spill=tmp_path, max_iter=6).fit(X)
+
+
+@pytest.mark.parametrize(("init", "others"), [("uniform", 5), ("tempered", 9), ("tempered", 20)])
+def test_a_folder_may_be_gone_on_with_for_another_number_of_sweeps(init, others, tmp_path):
+    at = {"checkpoint": tmp_path / "kept.npz", "checkpoint_every": 1}
+    interrupted(4, init=init, max_iter=12, spill=tmp_path / "folder", n_shards=3)
+    interrupted(4, init=init, max_iter=12, **at)  # a tempered start ends sooner where fewer sweeps are wanted
+    lda = make(init=init, max_iter=others, spill=tmp_path / "folder").fit(X)
+    assert_same_bits(lda, make(init=init, max_iter=others, **at).fit(X))
+    if init == "uniform":
+        assert_same_bits(lda, make(init=init, max_iter=others).fit(X))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "counts", "what"), [({"random_state": 8}, X, "random_state"), ({}, X[::-1], "data")]
+)
+def test_the_folder_of_another_fit_is_refused_and_left_alone(parameters, counts, what, tmp_path):
+    interrupted(2, spill=tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(CheckpointMismatchError, match=rf"spill=.*{what}: .* there.*give another folder"):
+        make(**parameters, spill=tmp_path).fit(counts)
+    assert before == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
+def test_a_temporary_folder_is_gone_whatever_ends_the_fit(error, little_memory):
+    with pytest.warns(SpillWarning):
+        interrupted(2, error, spill="auto")
+    assert files(little_memory) == []
+
+
+def test_a_full_disk_ends_the_fit_and_what_was_done_stays(little_memory, tmp_path):
+    interrupted(2, spill=tmp_path / "named", n_shards=3)
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limit[1]))
+    try:
+        for where in (tmp_path / "named", tmp_path / "new"):
+            lda = make(spill=where, n_shards=3)
+            with pytest.raises(SpillError, match=r"no room for what spill puts into .* free some"):
+                lda.fit(X)
+            assert not hasattr(lda, "topic_word_counts_") and not hasattr(lda, "n_features_in_")
+        with pytest.warns(SpillWarning), pytest.raises(SpillError, match="no room"):
+            make(spill="auto").fit(X)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert files(little_memory) == []
+    assert_same_bits(make(spill=tmp_path / "named").fit(X), make().fit(X))
+    assert len(make(spill=tmp_path / "new").fit(X).history_) == 7
+
+
+# What does not go together.
+
+
+NOT_WITH = r"spill goes with .*'warp', 'frozen', 'saber'.*sampler='{}'.*spill=None"
+NO_FOLDER = "is no folder on a disk of this machine"
+
+
+@pytest.mark.parametrize(
+    ("where", "parameters", "message"),
+    [
+        *(("none", {"sampler": one}, NOT_WITH.format(one)) for one in sorted({*SAMPLERS_OF_ALL} - {*SAMPLERS})),
+        ("auto", {"sampler": "fplus"}, NOT_WITH.format("fplus")),
+        ("none", {"random_state": None}, "needs an int as random_state"),
+        ("none", {"checkpoint": "kept.npz"}, r"do not go together.*set checkpoint=None"),
+        ("auto", {"checkpoint": "kept.npz"}, r"do not go together.*set checkpoint=None"),
+        *((where, {}, NO_FOLDER) for where in ("", "s3://bucket/folder", "memory://folder", "nowhere://folder")),
+    ],
+)
+def test_what_does_not_go_together_is_refused_with_the_remedy(where, parameters, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        make(**parameters, spill=tmp_path / where if where == "none" else where).fit(SMALL)
+    assert not (tmp_path / "none").exists()
+
+
+def test_what_cannot_fit_is_refused_before_any_work(monkeypatch, tmp_path):
     monkeypatch.setattr(spill, "memory_left", lambda: 10_000)
     for where in ("auto", tmp_path / "none"):
         lda = make(spill=where)
         with pytest.raises(MemoryError, match="n_components=4"):
             lda.fit(X)
         assert not hasattr(lda, "topic_word_counts_") and not (tmp_path / "none").exists()
+
+
+def test_a_named_folder_is_for_fits_that_start_anew(tmp_path):
+    for lda, method in ((make(), "partial_fit"), (make(warm_start=True), "fit")):
+        with pytest.raises(ValueError, match=r"starts anew; set spill='auto' for partial_fit and for warm_start"):
+            getattr(lda.fit(SMALL).set_params(spill=tmp_path), method)(SMALL)
+
+
+def test_one_process_and_a_cluster_go_on_in_each_others_folders(client, tmp_path):
+    expected = make().fit(X)
+    interrupted(2, spill=tmp_path / "here")
+    with client.as_current():
+        interrupted(2, spill=tmp_path / "there")
+        assert_same_bits(make(spill=tmp_path / "here").fit(X), expected)
+    assert_same_bits(make(spill=tmp_path / "there").fit(X), expected)
+
+
+@pytest.mark.parametrize("sampler", ["warp", "saber"])
+def test_documents_that_change_are_noticed(sampler, tmp_path):
+    rng = np.random.default_rng(0)
+    chunks = [dask.delayed(lambda n: rng.poisson(1, (n, 5)), pure=False)(10) for _ in range(3)]
+    with pytest.raises(ValueError, match="X has changed while it was read"):
+        make(spill=tmp_path, sampler=sampler).fit(chunks)
+    same_lengths = [dask.delayed(lambda: np.eye(9, dtype=int)[[rng.integers(9)]], pure=False)() for _ in range(20)]
+    with pytest.raises(ValueError, match="X has changed while it was read"):
+        make(spill=tmp_path / "other", sampler=sampler, n_shards=3).fit(same_lengths)

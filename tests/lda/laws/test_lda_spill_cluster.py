@@ -1,22 +1,24 @@
 """Fits beyond the memory of a cluster: the same bits as in memory, and nothing left behind."""
 
 import gc
+import logging
 import os
+import re
 import time
 import warnings
 from contextlib import suppress
+from functools import partial
 from socket import gethostname
 
 import dask
 import dask.array as da
-import numpy as np
 import pytest
+from clusters import Killer, keys_left
 from corpora import assert_same_bits, planted
-from scipy import sparse
+from input_cases import ON_DASK, memory_mapped, rows_after_the_first
 
 from schmp_estimators import DistributedLDA
 from schmp_estimators.core.engine import static
-from schmp_estimators.core.engine.static import GroupRun
 from schmp_estimators.core.io import slices
 from schmp_estimators.exceptions import NotSharedError, SpillWarning
 from schmp_estimators.lda import spill
@@ -24,15 +26,15 @@ from schmp_estimators.lda import spill
 X = planted(n_docs=60, length=30)[0]
 
 
-def make(**parameters):
-    return DistributedLDA(
-        **{"n_components": 4, "random_state": 7, "sampler": "warp", "max_iter": 4, "evaluate_every": 2} | parameters
-    )
+make = partial(DistributedLDA, n_components=4, random_state=7, sampler="warp", max_iter=4, evaluate_every=2)
 
 
-def some(names, *of_every_change):
-    """Return names for parametrize, of which some run with every change."""
-    return [name if name in of_every_change else pytest.param(name, marks=pytest.mark.slow) for name in names]
+slow = partial(pytest.param, marks=pytest.mark.slow)
+
+
+def fitted_here(**parameters):
+    with dask.config.set({"schmp-estimators.runtime": "local"}):
+        return make(**parameters).fit(X)
 
 
 def files_in(folder):
@@ -52,19 +54,13 @@ def divide(monkeypatch, n):
 
 
 @pytest.fixture
-def dividing(client, monkeypatch):
-    """A cluster with so little memory that fits go to disk, in three slices of each worker."""
+def spilling(client, monkeypatch):
+    """A cluster with so little memory that fits go to disk, in three slices of each worker; nothing may be left."""
     divide(monkeypatch, 3)
+    folders = list(client.run(lambda dask_worker: dask_worker.local_directory).values())
     with client.as_current(), warnings.catch_warnings():
         warnings.simplefilter("ignore", SpillWarning)
         yield client
-
-
-@pytest.fixture
-def spilling(dividing):
-    """The same, on which nothing is left."""
-    folders = list(dividing.run(lambda dask_worker: dask_worker.local_directory).values())
-    yield dividing
     deadline = time.monotonic() + 60  # a sweep that nobody waited for may still be at work
     while found := sum(map(files_in, folders)):
         assert time.monotonic() < deadline, found
@@ -72,87 +68,43 @@ def spilling(dividing):
         time.sleep(0.05)
 
 
-SETTINGS = {
-    "default": {},
-    "passages": {"init": "documents"},
-    "tempered": {"init": "tempered", "max_iter": 7},
-    "learned priors": {"doc_topic_prior": "learn", "max_iter": 13},
-    "seeds": {"seed_words": {0: [1, 2], 3: [0]}},
-}
-CASES = [
-    ("default", "warp"),
-    ("tempered", "warp"),
-    ("seeds", "warp"),
-    ("passages", "frozen"),
-    ("learned priors", "saber"),
-]
-
-
-@pytest.mark.parametrize("case", some(CASES, ("passages", "frozen"), ("learned priors", "saber")))
-def test_slices_on_workers_have_the_bits_of_memory(case, spilling):
-    setting, sampler = case
-    parameters = SETTINGS[setting] | {"sampler": sampler}
-    with dask.config.set({"schmp-estimators.runtime": "local"}):
-        expected = make(**parameters).fit(X)
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        slow({}),
+        slow({"init": "tempered", "max_iter": 7}),
+        slow({"seed_words": {0: [1, 2], 3: [0]}}),
+        {"init": "documents", "sampler": "frozen"},
+        {"doc_topic_prior": "learn", "max_iter": 13, "sampler": "saber"},
+    ],
+    ids=str,
+)
+def test_slices_on_workers_have_the_bits_of_memory(parameters, spilling):
     lda = make(**parameters, spill="auto").fit(da.from_array(X, chunks=(7, 11)))
-    assert_same_bits(lda, expected)
+    assert_same_bits(lda, fitted_here(**parameters))
     assert lda.n_shards_ == 1  # as in memory: so few tokens are not divided
 
 
 def test_worker_processes(processes, monkeypatch):
     divide(monkeypatch, 3)
-    with dask.config.set({"schmp-estimators.runtime": "local"}):
-        expected = make().fit(X)
     with processes.as_current(), pytest.warns(SpillWarning):
-        assert_same_bits(make(spill="auto").fit(da.from_array(X, chunks=(7, 11))), expected)
+        assert_same_bits(make(spill="auto").fit(da.from_array(X, chunks=(7, 11))), fitted_here())
 
 
-def test_snapshots_of_what_is_in_files(spilling, monkeypatch):
-    monkeypatch.setattr(static, "SNAPSHOT_EVERY", 0.0)
-    monkeypatch.setattr(static, "SNAPSHOT_SHARE", 0.0)
-    collected, seen = GroupRun._collected, []
-
-    def note(self, pending):
-        seen.append(pending.sweep)
-        return collected(self, pending)
-
-    monkeypatch.setattr(GroupRun, "_collected", note)
-    with dask.config.set({"schmp-estimators.runtime": "local"}):
-        expected = make(max_iter=7).fit(X)
-    assert_same_bits(make(max_iter=7, spill="auto").fit(X), expected)
-    assert seen
-
-
-def memory_mapped(folder):
-    parts = []
-    for name in ("data", "indices", "indptr"):
-        np.save(folder / f"{name}.npy", getattr(sparse.csr_array(X), name))
-        parts.append(np.load(folder / f"{name}.npy", mmap_mode="r"))
-    return sparse.csr_array(tuple(parts), shape=X.shape, copy=False)
-
-
-def mapped_rows(folder):
-    np.save(folder / "X.npy", np.vstack([X[:1], X]))
-    return np.load(folder / "X.npy", mmap_mode="r")[1:]
-
-
-FORMS = {
-    "memory-mapped": memory_mapped,
-    "memory-mapped, dense": mapped_rows,
-    "sparse chunks": lambda folder: da.from_array(X, chunks=(7, -1)).map_blocks(sparse.csr_array),
-    "delayed": lambda folder: [dask.delayed(sparse.csr_array)(X[i : i + 13]) for i in range(0, 60, 13)],
-}
-
-
-@pytest.mark.parametrize("form", some(FORMS, "sparse chunks", "memory-mapped"))
-def test_any_input_goes_to_the_disks(form, spilling, tmp_path):
-    with dask.config.set({"schmp-estimators.runtime": "local"}):
-        expected = make().fit(X)
+@pytest.mark.parametrize(
+    ("counts", "where"),
+    [
+        (partial(memory_mapped, X), "folder"),
+        slow(partial(rows_after_the_first, X), "auto"),
+        (lambda folder: ON_DASK["csr_array"](X), "auto"),
+        slow(lambda folder: ON_DASK["delayed"](X), "auto"),
+    ],
+)
+def test_any_input_goes_to_the_disks(counts, where, spilling, tmp_path):
     (tmp_path / "input").mkdir()
-    counts = FORMS[form](tmp_path / "input")
-    where = tmp_path / "folder" if form == "memory-mapped" else "auto"
-    assert_same_bits(make(spill=where).fit(counts), expected)
-    assert form != "memory-mapped" or sorted(one.name for one in where.iterdir()) == ["checkpoint", "lock"]
+    spill = where if where == "auto" else tmp_path / where
+    assert_same_bits(make(spill=spill).fit(counts(tmp_path / "input")), fitted_here())
+    assert where == "auto" or sorted(one.name for one in spill.iterdir()) == ["checkpoint", "lock"]
 
 
 # What ends, and what cannot begin.
@@ -194,3 +146,30 @@ def test_a_folder_that_workers_may_not_write_into_is_refused(spilling, monkeypat
     with pytest.raises(NotSharedError, match=rf"host .* may not write into spill='{tmp_path}/new'"):
         make(spill=tmp_path / "new").fit(X)
     assert not list(tmp_path.iterdir())
+
+
+# Workers that die.
+
+
+@pytest.fixture
+def snapshots(monkeypatch):
+    """Let a snapshot be taken whenever that can be."""
+    monkeypatch.setattr(static, "SNAPSHOT_EVERY", 0.0)
+    monkeypatch.setattr(static, "SNAPSHOT_SHARE", 0.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampler", ["warp", "saber"])
+@pytest.mark.parametrize(("at", "where", "lazy"), [(1, "auto", True), (6, "folder", True), (6, "auto", False)])
+def test_a_worker_dies(at, where, lazy, sampler, processes, tmp_path, caplog, snapshots, monkeypatch):
+    divide(monkeypatch, 2)
+    where = tmp_path / "folder" if where == "folder" else where
+    killer, parameters = Killer(processes, at), {"sampler": sampler, "max_iter": 9}
+    with processes.as_current(), caplog.at_level(logging.WARNING, "schmp_estimators"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", SpillWarning)
+        lda = make(**parameters, spill=where).set_callbacks(killer).fit(ON_DASK["csr_array"](X) if lazy else X)
+    assert_same_bits(lda, fitted_here(**parameters))
+    assert killer.killed
+    [sweep] = re.findall(r"going on from the end of sweep (-?\d+)", caplog.text)
+    assert int(sweep) >= at - 3  # no more than three sweeps are done again
+    assert keys_left(processes) == []

@@ -1,16 +1,17 @@
 """Fits with checkpoints go on from their own with the same bits, refuse all others, and outlive the disk."""
 
-import errno
 import os
 import re
-import warnings
-from contextlib import nullcontext
+from contextlib import contextmanager, suppress
 from functools import partial
+from unittest.mock import patch
 
 import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from checkpoints import full_disk
+from clusters import at
 from corpora import SMALL
 from toys import Remade, Ring, bits, make_shards
 
@@ -125,49 +126,38 @@ class Dies(Exception):
     """What ends a process."""
 
 
-@pytest.fixture
-def deaths(monkeypatch):
-    """Let each fit die once it has written a checkpoint; says after how many iterations that was."""
-    write, done = Checkpoint.write, []
+@contextmanager
+def dying():
+    """Let each fit die once it has written a checkpoint; gives the numbers of iterations after which that was."""
+    write, deaths = Checkpoint.write, []
 
     def write_and_die(self, iterations, values):
         write(self, iterations, values)
-        done.append(iterations)
+        deaths.append(iterations)
         raise Dies
 
-    monkeypatch.setattr(Checkpoint, "write", write_and_die)
-    monkeypatch.setattr(Checkpoint, "write_behind", write_and_die)
-    return done
+    with patch.multiple(Checkpoint, write=write_and_die, write_behind=write_and_die):
+        yield deaths
 
 
 @every_case
-def test_a_fit_that_dies_after_each_checkpoint_has_the_bits_of_one_that_does_not(name, deaths, tmp_path):
-    expected = left_by(fitted(name))
-    while len(deaths) < 100:
-        try:
-            found = fitted(name, checkpoint=tmp_path / "state", checkpoint_every=1)
-        except Dies:
-            continue
-        break
+def test_a_fit_that_dies_after_each_checkpoint_has_the_bits_of_one_that_does_not(name, tmp_path):
+    expected, found = left_by(fitted(name)), None
+    with dying() as deaths:
+        while found is None and len(deaths) < 100:
+            with suppress(Dies):
+                found = fitted(name, checkpoint=tmp_path / "state", checkpoint_every=1)
     assert left_by(found) == expected
     assert deaths == sorted(set(deaths)) and len(deaths) >= 2
 
 
 @few_cases
-def test_a_checkpoint_begun_on_a_cluster_is_finished_here_and_the_other_way(name, client, monkeypatch, tmp_path):
+def test_a_checkpoint_begun_on_a_cluster_is_finished_here_and_the_other_way(name, client, tmp_path):
     expected = left_by(fitted(name))
-    for there, path in ((client.as_current, tmp_path / "one"), (nullcontext, tmp_path / "other")):
-        with monkeypatch.context() as patch, pytest.raises(Dies), there():
-            write = Checkpoint.write
-
-            def write_and_die(self, done, values, write=write):
-                write(self, done, values)
-                raise Dies
-
-            patch.setattr(Checkpoint, "write", write_and_die)
-            patch.setattr(Checkpoint, "write_behind", write_and_die)
+    for there, here, path in ((client, None, tmp_path / "one"), (None, client, tmp_path / "other")):
+        with dying(), pytest.raises(Dies), at(there):
             fitted(name, checkpoint=path, checkpoint_every=2)
-        with nullcontext() if there is client.as_current else client.as_current():
+        with at(here):
             assert left_by(fitted(name, checkpoint=path)) == expected
 
 
@@ -193,22 +183,6 @@ def test_what_does_not_change_the_result_does_not_matter(name, tmp_path):
 
 
 # Damage.
-
-
-@few_cases
-def test_what_is_no_checkpoint_is_refused_and_stays(name, tmp_path):
-    path = tmp_path / "state"
-    fitted(name, checkpoint=path)
-    whole = path.read_bytes()
-    for content in (b"", b"hello", whole[:-1]):
-        path.write_bytes(content)
-        with pytest.raises(
-            CheckpointMismatchError, match=r"state' is no checkpoint, or a damaged .*; give another path"
-        ):
-            fitted(name, checkpoint=path)
-        assert path.read_bytes() == content
-    with pytest.raises(CheckpointMismatchError, match=r"cannot be read \(IsADirectoryError.*; give another path"):
-        fitted(name, checkpoint=tmp_path)
 
 
 # Whose it is.
@@ -375,9 +349,7 @@ def test_home_folders_variables_and_urls_are_read_alike(tmp_path, monkeypatch):
 @pytest.mark.parametrize("bad", ["", "nowhere://bucket/state"])
 def test_a_place_that_is_none_is_refused_before_any_work(name, bad):
     nothing = ([pytest.fail],) if CASES[name][0] is schmp.run else (None,) * len(CASES[name][2])
-    with pytest.raises(
-        ValueError, match=f"checkpoint='{bad}' is no path, and no URL that fsspec can open .*give another"
-    ):
+    with pytest.raises(ValueError, match=f"checkpoint='{bad}' is no path, and no URL .*give another"):
         fitted(name, *nothing, checkpoint=bad)
 
 
@@ -401,27 +373,14 @@ def test_what_cannot_be_known_again_is_refused_before_work(name, tmp_path):
 # Disks.
 
 
-def full(descriptor):
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
 @few_cases
-def test_a_full_disk_costs_the_checkpoint_but_not_the_fit(name, tmp_path, monkeypatch):
+def test_a_full_disk_costs_the_checkpoint_but_not_the_fit(name, tmp_path):
     expected, path = left_by(fitted(name)), tmp_path / "state"
-    with monkeypatch.context() as patch, pytest.warns(CheckpointWarning) as caught:
-        patch.setattr(os, "fsync", full)
+    with full_disk(), pytest.warns(CheckpointWarning) as caught:
         assert left_by(fitted(name, checkpoint=path, checkpoint_every=1)) == expected
     [warning] = [one for one in caught if one.category is CheckpointWarning]
     assert re.search(r"state' could not be written after iteration 1 .*No space left on device", str(warning.message))
     assert os.listdir(tmp_path) == []
-
-
-def test_a_fit_ends_with_its_checkpoint_if_that_is_asked_for(tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", CheckpointWarning)
-        with pytest.raises(CheckpointWarning, match="could not be written after iteration"):
-            fitted("warp", checkpoint=tmp_path / "file" / "state")
 
 
 def test_the_best_factors_are_kept_across_an_interruption(tmp_path):

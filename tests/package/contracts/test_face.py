@@ -1,18 +1,14 @@
-"""The first page, the README and the page for those who come from elsewhere say the same, and what they say is true."""
+"""The first page and the README say the same, and what they say is true; pages of several versions."""
 
+import json
 import re
 import runpy
 from pathlib import Path
 
-import dask
-import numpy as np
-import pandas as pd
 import pytest
+from pages import ROOT
 
-ROOT = Path(__file__).parents[3]
-README, INDEX, COMING_FROM = (
-    (ROOT / name).read_text() for name in ("README.md", "docs/index.rst", "docs/coming_from.rst")
-)
+README, INDEX = ((ROOT / name).read_text() for name in ("README.md", "docs/index.rst"))
 
 
 def words(text):
@@ -52,18 +48,6 @@ def test_readme_and_first_page_say_the_same():
     assert [row[-1] for row in of_readme[7:]] == [row[-1] for row in rows_of_index()[7:]]
 
 
-def test_the_code_of_the_first_page_runs():
-    """Words of topics are words there, not numbers of columns."""
-    [code] = re.findall(r"code-block:: python\n\n((?: {6}.*\n|\n)+)", INDEX)
-    code = re.sub(r"^ {6}", "", code, flags=re.MULTILINE)
-    shown = "lda.top_words(10, feature_names=words)"
-    assert shown in code
-    names = {"texts": ["cats purr", "dogs bark"] * 20, "X_new": np.array([[1, 0, 0, 2], [0, 3, 1, 0]])}
-    with dask.config.set({"schmp-estimators.runtime": "local"}):
-        exec(code.replace(shown, f"shown = {shown}").replace("n_components=100", "n_components=2, max_iter=5"), names)
-    assert set(names["shown"].ravel()) == {"bark", "cats", "dogs", "purr"}
-
-
 def test_figures_of_the_first_page_are_those_of_the_measurements():
     pages = {name: words((ROOT / f"docs/measurements/{name}.rst").read_text()) for name in ("lda", "mf", "l1")}
     for page, row in zip(("lda", "mf", "l1"), rows_of_readme()[7:], strict=True):
@@ -86,55 +70,33 @@ def test_what_charts_draw_is_read_from_tables(monkeypatch):
         assert charts[name]() == (ROOT / "docs" / "_static" / f"{name}.svg").read_text()
 
 
-@pytest.mark.parametrize(
-    ("name", "section"),
-    [
-        ("plot_topics.py", "What is this text about?"),
-        ("plot_mf_rotation.py", "The papers' figures"),
-        ("plot_recommend.py", "What will they like?"),
-        ("plot_text_on_dask.py", "What is this text about?"),
-        ("plot_something_else.py", "And more"),
-    ],
-)
-def test_every_page_of_the_gallery_has_a_section(name, section, monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "docs")
-    style = runpy.run_path(str(ROOT / "docs" / "gallery_style.py"))
-    number, at, _ = style["place"](name)
-    title, listed, _ = style["SECTIONS"][number]
-    assert title == section
-    assert 0 <= at <= len(listed)
-    pages = {f"plot_{page}.py" for _, listed, _ in style["SECTIONS"] for page in listed}
-    assert pages <= {path.name for path in (ROOT / "examples").glob("plot_*.py")}
+write_versions = runpy.run_path(str(Path(__file__).parents[3] / "docs" / "versions.py"))["write_versions"]
 
 
-def test_the_code_for_those_who_come_from_elsewhere_runs():
-    rng = np.random.default_rng(0)
-    counts = rng.poisson(0.5, (40, 30))
-    X = rng.normal(size=(60, 12))
-    y = 2 * X[:, 0] - X[:, 3] + 0.1 * rng.normal(size=60)
-    people = rng.choice(["ada", "bob", "cy", "di"], 60)
-    frame = pd.DataFrame({"user": people, "item": rng.integers(0, 12, 60), "rating": rng.integers(1, 6, 60)})
-    names = {
-        "counts": counts,
-        "lists_of_words": [["cats", "purr"], ["dogs", "bark"], ["cats", "sleep"]] * 5,
-        "bags": [[(0, 2), (1, 1)], [(1, 3)]],
-        "frame": frame.drop_duplicates(["user", "item"]),
-        **{"X": X, "y": y, "labels": y > 0},
-    }
-    blocks = re.findall(r"code-block:: python\n\n((?: {3}.*\n|\n)+)", COMING_FROM)
-    assert len(blocks) == 6
-    with dask.config.set({"schmp-estimators.runtime": "local"}):
-        for block in blocks:
-            exec(re.sub(r"^ {3}", "", block, flags=re.MULTILINE), names)
-    np.testing.assert_allclose(names["proportions"].sum(axis=1), 1.0)
-    np.testing.assert_allclose(names["topics"].sum(axis=1), 1.0)
-    assert names["counts"].toarray().tolist() == [[2, 1], [0, 3]]
-    assert set(names["items"].ravel()).isdisjoint(frame["item"][frame["user"] == "ada"])
+def site(folder, *names):
+    for name in names:
+        (folder / name).mkdir()
+        (folder / name / "index.html").touch()
+    (folder / "not a version").mkdir()
+    return folder
 
-    assert names["others"].shape == (2, 3)
 
-    from sklearn.linear_model import ElasticNet, Lasso
+def test_the_newest_release_comes_first_and_is_where_readers_are_sent(tmp_path):
+    write_versions(site(tmp_path, "dev", "0.9.1", "0.10.0", "0.9"), "https://example.org/pages/")
+    entries = json.loads((tmp_path / "versions.json").read_text())
+    assert [entry["version"] for entry in entries] == ["0.10.0", "0.9.1", "0.9", "dev"]
+    assert [entry["name"] for entry in entries] == ["0.10.0 (stable)", "0.9.1", "0.9", "dev"]
+    assert [entry["preferred"] for entry in entries] == [True, False, False, False]
+    assert entries[-1]["url"] == "https://example.org/pages/dev/"
+    assert 'url=https://example.org/pages/0.10.0/"' in (tmp_path / "index.html").read_text()
 
-    np.testing.assert_allclose(names["lasso"].coef_, Lasso(0.05, tol=1e-8).fit(X, y).coef_, atol=1e-5)
-    np.testing.assert_allclose(names["net"].coef_, ElasticNet(0.05, l1_ratio=0.7).fit(X, y).coef_, atol=1e-2)
-    assert names["model"][-1].alpha_ <= names["model"][-1].alpha_1se_
+
+def test_before_the_first_release_there_is_the_one_to_come(tmp_path):
+    (entry,) = write_versions(site(tmp_path, "dev"), "http://localhost:8000")
+    assert entry == {"name": "dev", "version": "dev", "url": "http://localhost:8000/dev/", "preferred": True}
+
+
+def test_no_pages_no_list(tmp_path):
+    with pytest.raises(SystemExit, match=r"no pages of any version: run \.ci/site"):
+        write_versions(site(tmp_path), "http://localhost:8000")
+    assert not (tmp_path / "versions.json").exists()

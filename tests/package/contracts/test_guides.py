@@ -1,27 +1,29 @@
-"""The code in the user guide runs, page by page, in its order, as it stands: what it does not define is small."""
+"""The code on pages runs, in its order, as it stands: what it does not define is small."""
 
 import contextlib
+import doctest
 import io
 import re
 from pathlib import Path
 
 import dask
 import dask.array as da
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
 import scipy
+from pages import ROOT, code_on, example
 from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import ElasticNet, Lasso
 
-from schmp_estimators import datasets
-
-GUIDE = Path(__file__).parents[3] / "docs" / "user_guide"
+from schmp_estimators import PrioritizedLasso, datasets, schmp
 
 
-def code_on(page):
-    found = re.findall(r"code-block:: python\n\n((?: {3}.*\n|\n)+)", (GUIDE / f"{page}.rst").read_text())
-    return [re.sub(r"^ {3}", "", block, flags=re.MULTILINE) for block in found]
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # checkpoints have relative names
+    with dask.config.set({"schmp-estimators.runtime": "local"}):
+        yield tmp_path
 
 
 def run(page, names, left_out=()):
@@ -31,14 +33,6 @@ def run(page, names, left_out=()):
         for block in blocks:
             exec(block, names)
     return len(blocks)
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # checkpoints have relative names
-    mpl.use("Agg")
-    yield tmp_path
-    mpl.pyplot.close("all")
 
 
 @pytest.mark.slow
@@ -52,7 +46,7 @@ def test_topic_models(here, monkeypatch):
     names = {"frame": frame, "labels": np.arange(X.shape[0]) % 2}
     names |= {"X_held_out": X[:50], "X_lazy": da.from_array(X.toarray())}
     names |= {"batches": [X[:100], X[100:]], "paths": [0, 100], "read_counts": lambda at: X[at : at + 100]}
-    assert run("lda", names, ["pyLDAvis", "/fast/disk"]) == 17
+    assert run("user_guide/lda", names, ["pyLDAvis", "/fast/disk"]) == 17
     assert (here / "lda.npz").exists()
     assert [part.shape for part in dask.compute(*names["theta"])] == [(100, 1000)] * 2
 
@@ -60,10 +54,10 @@ def test_topic_models(here, monkeypatch):
 @pytest.mark.slow
 def test_ratings(here):
     frame = pd.DataFrame({"user": ["ada", "bob", "ada"], "item": ["x", "y", "z"], "rating": [5.0, 3.0, 4.0]})
-    names = {"df": frame, "in_stock": [3, 4, 5]}
     rng = np.random.default_rng(0)
-    names["matrix"] = scipy.sparse.csr_array(rng.integers(1, 6, (60, 50)) * (rng.random((60, 50)) < 0.4))
-    assert run("mf", names) == 11
+    matrix = scipy.sparse.csr_array(rng.integers(1, 6, (60, 50)) * (rng.random((60, 50)) < 0.4))
+    names = {"df": frame, "in_stock": [3, 4, 5], "matrix": matrix}
+    assert run("user_guide/mf", names) == 11
     assert names["items"].tolist()[0][-8:] == [-1] * 8  # of three in stock, one is known
     assert set(names["items"].ravel()) == {4, 5, -1}
     assert names["others"].shape == (1, 5)
@@ -72,10 +66,134 @@ def test_ratings(here):
 
 @pytest.mark.slow
 def test_linear_models(here):
-    names = {"patients": np.arange(300) % 8}
-    assert run("l1", names, ["from_zarr"]) == 7
+    assert run("user_guide/l1", {"patients": np.arange(300) % 8}, ["from_zarr"]) == 7
     assert (here / "lasso.npz").exists()
     X = np.random.default_rng(0).normal(size=(80, 12))
     names = {"X": X, "y": np.where(2 * X[:, 0] - X[:, 3] > 0, 1.0, -1.0)}
     names["counts"] = np.random.default_rng(1).poisson(1.0, 80)
-    assert run("penalties", names) == 1
+    assert run("user_guide/penalties", names) == 1
+
+
+def test_programs():
+    rng = np.random.default_rng(0)
+    names = {name: getattr(schmp, name) for name in schmp.__all__}
+    for module in (example("plot_your_own_svm"), example("plot_your_own_rotation")):
+        names |= {name: value for name, value in vars(module).items() if not name.startswith("__")}
+    X = scipy.sparse.csr_array(1.0 + rng.poisson(1.0, (12, 9)))
+    names["shards"] = names["make_shards"](X, rng.uniform(0.1, 1, (12, 2)), rng.uniform(0.1, 1, (9, 2)), 3)
+    names["pieces"] = [rng.uniform(0, 60, 50) for _ in range(4)]
+    static, kept, quantile, keeper = code_on("user_guide/programs")
+    serial, threads = re.findall(r"^records.*$", static, re.MULTILINE)
+    exec(static.replace(threads, ""), names)
+    expected, factors = names["records"], names["result"].blocks
+    exec(static.replace(serial, ""), names)
+    assert names["records"] == expected
+    assert len(expected) == 20
+    assert all(np.array_equal(*both) for both in zip(names["result"].blocks, factors, strict=True))
+    exec(kept, names)
+    assert names["records"][:20] == expected
+    exec(quantile, names)
+    assert names["result"] == pytest.approx(np.sort(np.concatenate(names["pieces"]))[99], abs=1e-3)
+    assert {path.name for path in Path().iterdir()} == {"poisson.npz", "quantile.npz"}
+    exec(keeper, names)
+    piece = names["Slice"](np.eye(2), np.zeros(2))
+    restored = names["keeper"].restore(piece, names["keeper"].save(piece._replace(weights=np.ones(2))))
+    np.testing.assert_array_equal(restored.weights, 1.0)
+    assert restored.X is piece.X
+
+
+def test_the_first_page():
+    """Words of topics are words there, not numbers of columns."""
+    [code] = code_on("index", 6)
+    shown = "lda.top_words(10, feature_names=words)"
+    assert shown in code
+    names = {"texts": ["cats purr", "dogs bark"] * 20, "X_new": np.array([[1, 0, 0, 2], [0, 3, 1, 0]])}
+    exec(code.replace(shown, f"shown = {shown}").replace("n_components=100", "n_components=2, max_iter=5"), names)
+    assert set(names["shown"].ravel()) == {"bark", "cats", "dogs", "purr"}
+
+
+def test_coming_from_elsewhere():
+    rng = np.random.default_rng(0)
+    counts = rng.poisson(0.5, (40, 30))
+    X = rng.normal(size=(60, 12))
+    y = 2 * X[:, 0] - X[:, 3] + 0.1 * rng.normal(size=60)
+    people = rng.choice(["ada", "bob", "cy", "di"], 60)
+    frame = pd.DataFrame({"user": people, "item": rng.integers(0, 12, 60), "rating": rng.integers(1, 6, 60)})
+    names = {
+        "counts": counts,
+        "lists_of_words": [["cats", "purr"], ["dogs", "bark"], ["cats", "sleep"]] * 5,
+        "bags": [[(0, 2), (1, 1)], [(1, 3)]],
+        "frame": frame.drop_duplicates(["user", "item"]),
+        **{"X": X, "y": y, "labels": y > 0},
+    }
+    assert run("coming_from", names) == 6
+    np.testing.assert_allclose(names["proportions"].sum(axis=1), 1.0)
+    np.testing.assert_allclose(names["topics"].sum(axis=1), 1.0)
+    assert names["counts"].toarray().tolist() == [[2, 1], [0, 3]]
+    assert set(names["items"].ravel()).isdisjoint(frame["item"][frame["user"] == "ada"])
+    assert names["others"].shape == (2, 3)
+    np.testing.assert_allclose(names["lasso"].coef_, Lasso(0.05, tol=1e-8).fit(X, y).coef_, atol=1e-5)
+    np.testing.assert_allclose(names["net"].coef_, ElasticNet(0.05, l1_ratio=0.7).fit(X, y).coef_, atol=1e-2)
+    assert names["model"][-1].alpha_ <= names["model"][-1].alpha_1se_
+
+
+@pytest.mark.parametrize("part", [2, 10])
+def test_genotypes(part):
+    """Components beside X are projected out."""
+    page = example("plot_genotypes")
+    X, components, trait, _ = page.study(120, 400, seed=3)
+    X, whole = X.copy(order="F"), page.WHOLE
+    covariates = np.column_stack([np.ones(len(X)), X[:, :whole], components])
+    projector = np.eye(len(X)) - covariates @ np.linalg.pinv(covariates)
+    deviations = np.maximum(X.std(axis=0), 0.1)
+    columns, response = projector @ X[:, whole:] / deviations[whole:], projector @ trait
+    alpha = np.abs(columns.T @ response).max() / len(X) / part
+    factors = np.where(np.arange(X.shape[1]) < whole, 0.0, deviations)
+    lasso, coef, _ = page.fit_beside(X, trait, components, alpha, factors)
+    peer = Lasso(alpha, fit_intercept=False, tol=1e-12, max_iter=100_000).fit(columns, response)
+
+    def objective(coef):
+        left = response - columns @ coef
+        return left @ left / (2 * len(X)) + alpha * np.abs(coef).sum()
+
+    # variants may be equal, so that only the fitted values are unique
+    ours = lasso.coef_[whole:] * deviations[whole:]
+    assert np.count_nonzero(ours) > 3
+    np.testing.assert_allclose(columns @ ours, peer.predict(columns), rtol=0, atol=1e-5)
+    assert objective(ours) <= objective(peer.coef_) + 1e-12
+    left = trait - lasso.predict(X) - (components - components.mean(axis=0)) @ coef
+    np.testing.assert_allclose(left, response - columns @ ours, rtol=0, atol=1e-5)
+    assert X.dtype == np.int8
+
+
+WATCHING = ROOT / "docs" / "user_guide" / "watching.rst"
+
+
+class Recorder:
+    """Notes what a tracker is told."""
+
+    def __init__(self):
+        self.told = []
+
+    def __getattr__(self, name):
+        return lambda *args, **kwargs: self.told.append((name, args, kwargs))
+
+
+def test_watching():
+    failed, tried = doctest.testfile(str(WATCHING), module_relative=False)
+    assert not failed
+    assert tried > 5
+
+
+def test_the_recipe_for_a_tracker():
+    names, examples = {}, doctest.DocTestParser().get_examples(WATCHING.read_text())
+    [tracked] = [one for one in examples if "class Tracked" in one.source]
+    exec(tracked.source, names)
+    recorder, X = Recorder(), [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [2.0, 0.5]]
+    lasso = PrioritizedLasso(0.01).set_callbacks(names["Tracked"](recorder)).fit(X, [1.0, 2.0, 3.0, 2.0])
+    (start, *_), (params, *_), *metrics, (end, *_) = recorder.told
+    assert (start, params, end) == ("start_run", "log_params", "end_run")
+    assert [(name, args, kwargs["step"]) for name, args, kwargs in metrics] == [
+        ("log_metrics", ({key: float(value) for key, value in record.items()},), step)
+        for step, record in enumerate(lasso.history_, 1)
+    ]

@@ -8,7 +8,6 @@ from importlib import import_module
 from pathlib import Path
 
 import dask
-import pytest
 
 import schmp_estimators
 
@@ -52,25 +51,6 @@ def pages():
         if not name.startswith((*NOT_FOR_USERS, "docs/gallery/", "docs/_", "docs/api/generated/")):
             # what is included of a source file is shown without its name
             yield name, re.sub(r"^\.\. literalinclude::.*$", "", path.read_text(), flags=re.MULTILINE)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        ">>> from schmp_estimators.linear.lasso import PrioritizedLasso",
-        "`~schmp_estimators.core.places.place.Runtime`",
-        "as in ``schmp_estimators/lda/kernels``",
-        "from schmp_estimators import mf",
-    ],
-)
-def test_an_internal_path_is_noticed(text):
-    assert len(internal_paths(text)) == 1
-
-
-def test_public_paths_are_not_taken_for_internal_ones():
-    names = " ".join(f"~{name}" for name, _ in public_objects())
-    assert "~schmp_estimators.DistributedLDA.fit " in names
-    assert internal_paths(names + " from schmp_estimators import schmp, mfoo") == []
 
 
 def test_docstrings_name_public_paths():

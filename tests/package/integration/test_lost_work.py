@@ -4,18 +4,17 @@ import contextlib
 import threading
 from collections import Counter
 from types import SimpleNamespace
-from typing import ClassVar
 
 import dask
 import dask.array as da
 import numpy as np
 import pytest
 from callbacks import AfterSweeps
-from clusters import keys_left
+from clusters import keys_left, own_cluster
 from definition import run_serial
 from distributed import Client, KilledWorker, LocalCluster, get_worker
 from distributed.comm.core import CommClosedError
-from toys import Ring, make_shards, make_sources
+from toys import Ring, changed, make_shards, make_sources
 
 from schmp_estimators import DistributedLDA, ModelParallelMF, PrioritizedLasso, SparseLogisticRegression
 from schmp_estimators.core.engine import static
@@ -32,33 +31,22 @@ VALUES = COUNTS - 1.0
 RESPONSES = VALUES[:, 0] + 0.5
 
 
-def on_dask(values):
-    return da.from_array(values, chunks=(20, -1))
-
-
 def lda(**params):
     return DistributedLDA(3, max_iter=4, n_shards=2, random_state=0, **params)
 
 
-#: For each kind of estimator a fit of an input on Dask.
+#: For each kind of estimator a maker, and data.
 FITS = {
-    "lda": lambda: lda().fit(on_dask(COUNTS)),
-    "mf": lambda: ModelParallelMF(2, max_iter=3, random_state=0).fit(on_dask(COUNTS.astype(float))),
-    "lasso": lambda: PrioritizedLasso(0.01).fit(on_dask(VALUES), RESPONSES),
-    "logistic": lambda: SparseLogisticRegression(C=0.1).fit(on_dask(VALUES), RESPONSES > 0),
+    "lda": (lda, COUNTS, None),
+    "mf": (lambda: ModelParallelMF(2, max_iter=3, random_state=0), COUNTS.astype(float), None),
+    "lasso": (lambda: PrioritizedLasso(0.01), VALUES, RESPONSES),
+    "logistic": (lambda: SparseLogisticRegression(C=0.1), VALUES, RESPONSES > 0),
 }
 
 
-@contextlib.contextmanager
-def own_cluster(n_workers=2, **options):
-    """Client of a cluster in this process that a test may destroy."""
-    with (
-        LocalCluster(
-            n_workers=n_workers, threads_per_worker=1, processes=False, dashboard_address=":0", **options
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        yield client
+def all_but(fast):
+    """Return kinds for parametrize, of which one runs with every change."""
+    return [pytest.param(kind, marks=pytest.mark.slow) if kind != fast else kind for kind in FITS]
 
 
 async def close_workers(cluster):
@@ -121,10 +109,9 @@ def test_who_has_not_ended_soon_after_an_error_of_another_is_not_waited_for(clie
     assert isinstance(lost, WorkLostError)
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=pytest.mark.slow) if kind != "lda" else kind for kind in FITS]
-)
+@pytest.mark.parametrize("kind", all_but("lda"))
 def test_workers_that_die_for_good_while_results_come_here_are_not_waited_for(kind):
+    make, X, y = FITS[kind]
     with own_cluster() as client:
         gather = client.gather
 
@@ -134,7 +121,7 @@ def test_workers_that_die_for_good_while_results_come_here_are_not_waited_for(ki
 
         client.gather = late
         with pytest.raises(NoWorkersError, match=r"no workers for 0.5 s"):
-            FITS[kind]()
+            make().fit(da.from_array(X, chunks=(20, -1)), y)
 
 
 class Unlucky:
@@ -153,20 +140,11 @@ class Unlucky:
         return values
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=pytest.mark.slow) if kind != "mf" else kind for kind in FITS]
-)
+@pytest.mark.parametrize("kind", all_but("mf"))
 def test_an_input_that_is_lost_with_its_workers_is_read_again(client, kind):
-    chunks = [dask.delayed(Unlucky(2))(np.maximum(VALUES, 0) if kind in ("lda", "mf") else VALUES)]
-    fits = {
-        "lda": lda,
-        "mf": lambda: ModelParallelMF(2, max_iter=3, random_state=0),
-        "lasso": lambda: PrioritizedLasso(0.01),
-        "logistic": lambda: SparseLogisticRegression(C=0.1),
-    }
-    y = {"lasso": RESPONSES, "logistic": RESPONSES > 0}.get(kind)
+    make, X, y = FITS[kind]
     with client.as_current():
-        fitted = fits[kind]().fit(chunks, y)
+        fitted = make().fit([dask.delayed(Unlucky(2))(X)], y)
     assert Unlucky.calls >= 3
     assert fitted.n_features_in_ == 30
 
@@ -216,32 +194,12 @@ def test_a_scheduler_that_has_gone_is_named():
         DistributedLDA(3, max_iter=500, random_state=0).set_callbacks(ends).fit(COUNTS)
 
 
-class Places:
-    """Notes which workers updates run on."""
-
-    seen: ClassVar[list] = []
-
-    @classmethod
-    def note(cls):
-        cls.seen.append(get_worker().address)
+#: Which workers updates ran on.
+SEEN = []
 
 
-class NotedRing(Ring):
-    def turn(self, at, state, block):
-        Places.note()
-        return super().turn(at, state, block)
-
-
-def grow_to_two(client):
-    client.cluster.scale(2)
-    client.wait_for_workers(2)
-
-
-def assert_fairly_dealt(client, runtime):
-    """Both workers have worked, and each has two shards."""
-    addresses = [worker.address for worker in live_workers(client)]
-    assert set(Places.seen) == set(addresses)
-    assert Counter(map(runtime._dealt.address, range(4))) == dict.fromkeys(addresses, 2)
+def note(*_):
+    SEEN.append(get_worker().address)
 
 
 def test_workers_that_come_late_get_shards_after_the_next_snapshot(monkeypatch):
@@ -250,13 +208,16 @@ def test_workers_that_come_late_get_shards_after_the_next_snapshot(monkeypatch):
     expected = [record for record, *_ in run_serial(Ring(), make_shards(4), 9)]
     with own_cluster(1) as client:
         runtime, found = DaskPlace(client), []
-        with static_run(NotedRing(), make_sources(4), runtime, n_sweeps=9) as run:
+        with static_run(changed(Ring, "turn", note), make_sources(4), runtime, n_sweeps=9) as run:
             for record in run:
                 found.append(record)
                 if record["sweep"] == 1:
-                    grow_to_two(client)
+                    client.cluster.scale(2)
+                    client.wait_for_workers(2)
                 if record["sweep"] == 6:
-                    Places.seen.clear()
+                    SEEN.clear()
         assert found == expected
-        assert_fairly_dealt(client, runtime)
+        addresses = [worker.address for worker in live_workers(client)]
+        assert set(SEEN) == set(addresses)
+        assert Counter(map(runtime._dealt.address, range(4))) == dict.fromkeys(addresses, 2)
         assert keys_left(client) == []

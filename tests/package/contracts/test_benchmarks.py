@@ -1,5 +1,7 @@
 """The timings of kernels still fit the kernels: each runs once, works on what it gets, and begins at the same place."""
 
+import ast
+import importlib.util
 import inspect
 from importlib import import_module
 from pathlib import Path
@@ -44,3 +46,17 @@ def test_every_timing_does_the_same_work_each_time(timings):
             seen.append((before, written(timing.arguments), result))
             assert seen[-1][0] != seen[-1][1]
         assert seen[0] == seen[1]
+
+
+ROOT = Path(__file__).parents[3]
+SCRIPTS = sorted(path for folder in ("benchmarks", "docs", "examples") for path in (ROOT / folder).rglob("*.py"))
+
+
+def test_what_scripts_import_of_the_package_is_there():
+    missing = []
+    for node in (node for path in SCRIPTS for node in ast.walk(ast.parse(path.read_text()))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "schmp_estimators":
+            module = importlib.import_module(node.module)
+            names = [alias.name for alias in node.names if not hasattr(module, alias.name)]
+            missing += [name for name in names if importlib.util.find_spec(f"{node.module}.{name}") is None]
+    assert missing == []

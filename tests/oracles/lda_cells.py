@@ -1,16 +1,16 @@
-"""Samplers that go document by document within a cell, token by token: slow and obvious, for exact comparison."""
+"""Samplers that go from cell to cell, token by token: slow and obvious, for exact comparison."""
 
 import numpy as np
-from oracles.lda_warp import Tokens, bits_at, topic_in_order
+from oracles.lda_warp import Tokens, bits_at, topic_in_order, uniform
 
 from schmp_estimators.core.rng import stream_key
 
 
-class ByDocumentOracle(Tokens):
+class CellOracle(Tokens):
     """Counts (documents × words) in, topics in document order after every sweep out.
 
     Documents are cut into shards, words into blocks by the layout.  A shard knows the true topic totals at the start of
-    a step, and its own changes since.  A subclass says how a token is sampled, and what is made anew for every cell.
+    a step, and its own changes since.  A subclass says in which order tokens of a cell are sampled, and how.
     """
 
     def __init__(self, counts, alpha, beta, seed, bounds, layout, fixed=None, seeds=None):
@@ -22,24 +22,22 @@ class ByDocumentOracle(Tokens):
         """Do one sweep."""
         key = stream_key(self.seed, self.sweep, 0)
         self.by_document, self.by_word = self.tables()
+        self.begin_sweep()
         n, self.s_error = len(self.bounds) - 1, 0.0
         for step in range(n):
             totals = [self.by_word.sum(0) for _ in range(n)]
             for shard in range(n):
-                block = (shard + step) % n
-                words = self.layout.column[self.layout.block_ptr[block] : self.layout.block_ptr[block + 1]]
-                self.total, self.shard = totals[shard], shard
-                self.begin_cell(words)
-                for d in range(self.bounds[shard], self.bounds[shard + 1]):
-                    mine = np.flatnonzero((self.document == d) & np.isin(self.word, words))
-                    if len(mine):
-                        self.begin_document(d)
-                    for i in mine:
-                        self.move(i, self.sample(i, key))
+                self.total = totals[shard]
+                self.sample_cell(shard, (shard + step) % n, key)
             off = sum(abs(total - self.by_word.sum(0)).sum() for total in totals)
             self.s_error = max(self.s_error, off / max(1, n * len(self.topic)))
         self.sweep += 1
         return self.topic.copy()
+
+    def sample_cell(self, shard, block, key):
+        words = self.layout.column[self.layout.block_ptr[block] : self.layout.block_ptr[block + 1]]
+        for i in self.tokens_of(shard, words):
+            self.move(i, self.sample(i, key))
 
     def counts_of(self, i):
         """The token's rows of counts, which change with it."""
@@ -57,15 +55,35 @@ class ByDocumentOracle(Tokens):
             counts[new] += 1
         self.topic[i] = new
 
+    def begin_sweep(self):
+        """Make what is made anew for each sweep."""
+
+    def tokens_of(self, shard, words):
+        """Yield the tokens of a cell in their order."""
+        raise NotImplementedError
+
+    def sample(self, i, key):
+        """Return the new topic of a token."""
+        raise NotImplementedError
+
+
+class ByDocumentOracle(CellOracle):
+    """Documents one after the other; a subclass says what is made anew for every cell, and for every document."""
+
+    def tokens_of(self, shard, words):
+        self.shard = shard
+        self.begin_cell(words)
+        for d in range(self.bounds[shard], self.bounds[shard + 1]):
+            mine = np.flatnonzero((self.document == d) & np.isin(self.word, words))
+            if len(mine):
+                self.begin_document(d)
+            yield from mine
+
     def begin_cell(self, words):
         """Make what is made anew for each cell."""
 
     def begin_document(self, d):
         """Make what is made anew for each document of a cell."""
-
-    def sample(self, i, key):
-        """Return the new topic of a token."""
-        raise NotImplementedError
 
 
 class GibbsOracle(ByDocumentOracle):
@@ -283,3 +301,115 @@ class AliasOracle(ByDocumentOracle):
                 self.listed[self.listed.index(old)] = self.listed[-1]
                 self.listed.pop()
         return s
+
+
+class FPlusOracle(CellOracle):
+    """Words one after the other, by exact sampling; topics of documents are listed, and lists are mended."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.address = {i: address for address, i in enumerate(np.argsort(self.word, kind="stable").tolist())}
+
+    def begin_sweep(self):
+        self.lists = [
+            sorted(([int(count), k] for k, count in enumerate(row) if count), key=lambda entry: (-entry[0], entry[1]))
+            for row in self.by_document
+        ]
+
+    def tokens_of(self, shard, words):
+        mine = (self.document >= self.bounds[shard]) & (self.document < self.bounds[shard + 1])
+        for word in words:
+            yield from np.flatnonzero(mine & (self.word == word))
+
+    def conditional(self, i, of_word, total):
+        """The weights of all topics by words alone."""
+        return (of_word + self.seeds[self.word[i]] + self.beta) / (total + self.n_words * self.beta + self.seeds.sum(0))
+
+    def sample(self, i, key):
+        old, entries = self.topic[i], self.lists[self.document[i]]
+        for counts in self.counts_of(i):
+            counts[old] -= 1
+        of_document, of_word, total = self.counts_of(i)
+        mine = next(entry for entry in entries if entry[1] == old)
+        mine[0] -= 1
+        q = self.conditional(i, of_word, total)
+        weights = [count * q[k] for count, k in entries] + list(self.alpha * q)
+        topics = [k for _, k in entries] + list(range(self.n_topics))
+        gibbs = (of_document + self.alpha) * q
+        np.testing.assert_allclose(np.bincount(topics, weights, self.n_topics), gibbs, rtol=1e-12)
+        point = (bits_at(key, self.address[i]) >> 11) * 2.0**-53 * sum(weights)
+        new = topics[min(np.searchsorted(np.cumsum(weights), point, side="right"), len(topics) - 1)]
+        for counts in self.counts_of(i):
+            counts[old] += 1
+        if new == old:
+            mine[0] += 1
+            return new
+        found = [entry for entry in entries if entry[1] == new]
+        if found:
+            found[0][0] += 1
+            if mine[0] == 0:
+                mine[:] = entries[-1]
+                entries.pop()
+        elif mine[0] == 0:
+            mine[:] = [1, new]
+        else:
+            entries.append([1, new])
+        return new
+
+
+class CopiesOracle(FPlusOracle):
+    """The oracle of exact sampling, but that a shard has copies of all tables for a whole sweep."""
+
+    def run(self):
+        tables, ends = self.tables(), []
+        key, n = stream_key(self.seed, self.sweep, 0), len(self.bounds) - 1
+        for shard in range(n):
+            self.by_document, self.by_word = (table.copy() for table in tables)
+            self.total = self.by_word.sum(0)
+            self.begin_sweep()
+            for step in range(n):
+                self.sample_cell(shard, (shard + step) % n, key)
+            ends.append(self.total)
+        self.sweep += 1
+        truth = self.tables()[1].sum(0)
+        self.s_error = sum(np.abs(end - truth).sum() for end in ends) / max(1, n * len(self.topic))
+        return self.topic.copy()
+
+
+class HybridOracle(FPlusOracle):
+    """As its base, with documents of more than `long_document` tokens sampled by proposals."""
+
+    def __init__(self, *arguments, long_document, mh_steps=2, **options):
+        super().__init__(*arguments, **options)
+        self.long_document, self.n_steps = long_document, mh_steps
+
+    def sample(self, i, key):
+        tokens = np.flatnonzero(self.document == self.document[i]).tolist()
+        if len(tokens) <= self.long_document:
+            return super().sample(i, key)
+        old = new = self.topic[i]
+        for counts in self.counts_of(i):
+            counts[old] -= 1
+        of_document, of_word, total = self.counts_of(i)
+        q, others = self.conditional(i, of_word, total), [j for j in tokens if j != i]
+        if i != tokens[-1]:  # the last token takes the place of this one
+            others.insert(tokens.index(i), others.pop())
+        key = stream_key(self.seed, self.sweep, 1)
+        for step in range(self.n_steps):
+            bits = bits_at(key, self.address[i] * self.n_steps + step)
+            x = (bits & ((1 << 40) - 1)) * 2.0**-40
+            if step % 2:
+                y = x * (len(others) + self.alpha.sum())
+                if y < len(others):
+                    proposed = self.topic[others[int(y)]]
+                else:
+                    proposed = min(topic_in_order(self.alpha, y - len(others)), self.n_topics - 1)
+                answer = q
+            else:
+                proposed = min(topic_in_order(q, x * q.sum()), self.n_topics - 1)
+                answer = of_document + self.alpha
+            if float(uniform(bits)) * answer[new] < answer[proposed]:
+                new = proposed
+        for counts in self.counts_of(i):
+            counts[old] += 1
+        return new

@@ -1,7 +1,8 @@
-"""Bad input: values, shapes, objects, and index arrays that do not fit."""
+"""The same numbers in another form, and bad input: values, shapes, objects, and index arrays that do not fit."""
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
 import dask
@@ -12,7 +13,37 @@ import numpy as np
 import pandas as pd
 from broken_arrays import BREAKS, broken
 from fuzz_models import Family, draw
+from input_cases import IN_MEMORY, ON_DASK, chunked
 from scipy import sparse
+
+#: Forms of which some numbers are not stored; those of numbers that are whole and not negative; and those that store
+#: zeros, or numbers in two parts: in a matrix of ratings these are ratings, too.
+STORED = re.compile("csr|csc|coo|lil|dok|bsr|dia|sparse|keys|delayed|halves|unsorted|repeated")
+WHOLE = re.compile("int|>i|nullable")
+OTHER_RATINGS = re.compile("bsr|dia|halves|repeated|pandas sparse|delayed")
+
+
+def another_form(X: Any, family: Family, rng: Any) -> tuple[str, Any]:
+    """Return what a form is called, and the same numbers in it."""
+    forms = draw(rng, IN_MEMORY, IN_MEMORY, ON_DASK)
+    refused = [OTHER_RATINGS] if family.name == "mf" else []
+    refused += [WHOLE] if family.name == "mf" or X.min() < 0 or (np.round(X) != X).any() else []
+    name = draw(rng, *(name for name in forms if not any(one.search(name) for one in refused)))
+    if name == "dense":
+        return "random chunks", chunked(family.dense(X), cuts(len(X), rng), cuts(X.shape[1], rng))
+    return name, forms[name](X if STORED.search(name) else family.dense(X))
+
+
+def cuts(n: int, rng: Any) -> tuple[int, ...]:
+    """Return lengths that add up to n."""
+    inner = np.unique(rng.integers(1, n, int(rng.integers(0, 4))))
+    return tuple(np.diff([0, *inner, n]).tolist())
+
+
+def responses(y: Any, rng: Any) -> Any:
+    """Return y in another form."""
+    chunks = int(rng.integers(1, len(y) + 1))
+    return draw(rng, y, y, y.tolist(), pd.Series(y, index=np.arange(len(y))[::-1]), da.from_array(y, chunks=chunks))
 
 
 class Spoil(NamedTuple):
@@ -59,28 +90,21 @@ def bad_shape(X: Any, family: Family, rng: Any) -> Spoil:
 
 OBJECTS = {
     "complex": lambda X: X.astype(complex),
-    "complex dask": lambda X: da.from_array(X.astype(complex)),
     "complex csr": lambda X: sparse.csr_array(X.astype(complex)),
     "text": lambda X: np.full(X.shape, "a"),
-    "text frame": lambda X: pd.DataFrame(np.full(X.shape, "a")),
-    "one text": lambda X: "the cat",
     "texts": lambda X: ["the cat"] * len(X),
     "bag": lambda X: db.from_sequence(["the cat"] * len(X)),
     "text series": lambda X: dd.from_pandas(pd.Series(["the cat"] * len(X)), npartitions=2),
-    "bytes": lambda X: np.full(X.shape, b"a"),
     "dates": lambda X: np.full(X.shape, "2020-01-01", "M8[D]"),
     "records": lambda X: np.zeros(len(X), [("a", "f8"), ("b", "i4")]),
     "ragged": lambda X: [[1, 2], [1]] + [[1]] * (len(X) - 2),
     "None": lambda X: None,
     "a number": lambda X: 3,
     "a dict": lambda X: {"a": 1},
-    "a set": lambda X: {1, 2},
     "a generator": lambda X: (row for row in X),
-    "a function": lambda X: len,
     "an empty list": lambda X: [],
     "delayed": dask.delayed,
     "delayed None": lambda X: [dask.delayed(lambda: None)()],
-    "delayed text": lambda X: [dask.delayed(lambda: ["the cat"])()],
     "delayed widths": lambda X: [dask.delayed(X), dask.delayed(X[:, 1:])],
     "a chunk that fails": lambda X: [dask.delayed(fail)()],
 }
