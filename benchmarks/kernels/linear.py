@@ -9,7 +9,7 @@ from schmp_estimators.core.values import freeze, own
 from schmp_estimators.linear.kernels.dense import column_gradient
 from schmp_estimators.linear.kernels.gram import gram_passes
 from schmp_estimators.linear.kernels.sparse import Columns, Quadratic, sparse_passes
-from schmp_estimators.linear.penalties.l1 import L1
+from schmp_estimators.linear.penalties.elastic_net import L1
 
 from .one_kernel import OneKernel
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from numbers import Integral
 from typing import Any, NamedTuple
@@ -19,7 +19,6 @@ from schmp_estimators.core.engine.dynamic import Save
 from schmp_estimators.core.io.checkpoint import Checkpoint, check_sweeps, identity_of
 from schmp_estimators.core.io.files import located
 from schmp_estimators.linear.penalties.base import Penalty, fields_of
-from schmp_estimators.linear.penalties.choose import factors_of
 from schmp_estimators.linear.programs.input import Description, Identify, SavedPartition
 from schmp_estimators.linear.programs.model import Model
 
@@ -60,8 +59,7 @@ class Checkpointing:
         described: list[Description] = problem.do(Identify())
         max_iter = int(estimator.max_iter)
         # a target that has ended does not go on: several of them make one fit of the same max_iter
-        identity = {**_objective(estimator, problem, penalty), **_schedule(estimator)}
-        identity |= {"max_iter": max_iter if n_targets > 1 else None}
+        identity = {**_identity(estimator, problem, penalty), "max_iter": max_iter if n_targets > 1 else None}
         digests, rows = [one.digest for one in described], [one.n_rows for one in described]
         self._checkpoint = Checkpoint(estimator.checkpoint, identity_of(estimator, digests, rows=rows, **identity))
         found: Resumed | None = self._checkpoint.read()
@@ -99,30 +97,13 @@ def check_checkpoint(estimator: Any) -> None:
         raise ValueError("checkpoint goes with a fit that starts anew; set checkpoint=None for warm_start")
 
 
-def _objective(estimator: Any, problem: Any, penalty: Penalty) -> dict[str, Any]:
-    """Return what is known of the penalty, also by the names of parameters, of the loss and the type of X."""
-    named = {name: repr(getattr(estimator, name, None)) for name in ("alpha", "C", "loss", "l1_ratio", "positive")}
-    named["penalty_factors"] = _digest([factors_of(estimator, estimator.penalty_factors)])
-    return {**named, "penalty": _digest(fields_of(penalty)), "dtype": str(problem.extent.dtype)}
-
-
-def _digest(values: Iterable[Any]) -> str:
-    return hashlib.sha256(b"".join(np.asarray(value, np.float64).tobytes() for value in values)).hexdigest()
-
-
-def _schedule(estimator: Any) -> dict[str, Any]:
-    """Return what bits depend on of the parameters that all estimators have."""
-    used = {
-        "fit_intercept": bool(estimator.fit_intercept),
-        "schedule": estimator.schedule,
-        "tol": float(estimator.tol),
-    }
+def _identity(estimator: Any, problem: Any, penalty: Penalty) -> dict[str, Any]:
+    """Return what bits depend on besides data: of parameters those that the schedule uses, and the penalty."""
+    used = {"alpha", "C", "loss", "l1_ratio", "positive", "fit_intercept", "schedule", "tol"}
     if estimator.schedule != "resolve":
-        limit = estimator.max_correlation
-        used["n_parallel"] = int(estimator.n_parallel)
-        used["max_correlation"] = None if limit is None else float(limit)
-        used["pipeline_depth"] = int(estimator.pipeline_depth)
-        used["n_schedulers"] = int(estimator.n_schedulers)
+        used |= {"n_parallel", "max_correlation", "pipeline_depth", "n_schedulers"}
     if estimator.schedule in ("priority", "random"):
-        used["random_state"] = int(estimator.random_state)
-    return used
+        used.add("random_state")
+    named = {name: repr(value) for name, value in estimator.get_params(deep=False).items() if name in used}
+    fields = b"".join(np.asarray(value, np.float64).tobytes() for value in fields_of(penalty))
+    return {**named, "penalty": hashlib.sha256(fields).hexdigest(), "dtype": str(problem.extent.dtype)}

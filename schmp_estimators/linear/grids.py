@@ -1,9 +1,8 @@
 """The penalties of a path or of a cross-validation, in the units of the user."""
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +14,12 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Grid(ABC):
-    """Penalties, the strongest first.
+class Grid:
+    """Penalties, the strongest first: falling values of alpha beside the mean loss, or rising ones of C.
 
     Parameters
     ----------
+    name : {"alpha", "C"}
     given : ndarray of shape (count,) or None
         The penalties, or None, if they depend on the data.
     count : int
@@ -28,89 +28,47 @@ class Grid(ABC):
         Of the smallest to the largest, where they depend on the data.
     """
 
+    name: str
     given: Floats | None
     count: int
     ratio: float
-    #: of a penalty
-    name: ClassVar[str]
+
+    @classmethod
+    def of(cls, name: str, asked: Any, ratio: float) -> Self:
+        """Return those that a parameter stands for."""
+        values = positive_values(f"{name}s", asked)
+        if values is None:
+            return cls(name, None, int(asked), ratio)
+        return cls(name, values[::-1] if name == "alpha" else values, len(values), ratio)
 
     def at(self, values: Floats) -> Self:
         """Return the same penalties, given."""
         return replace(self, given=values, count=len(values))
 
-    @abstractmethod
     def values(self, largest: float, total: float, unit: float) -> Floats:
         """Return the penalties, where λ of the summed loss is the smallest for which all coefficients are zero.
 
-        Samples weigh `total` together, or `unit` times that.
-        """
-
-    @abstractmethod
-    def strength(self, value: float, total: float, unit: float) -> float:
-        """Return λ of the summed loss."""
-
-    @abstractmethod
-    def in_units(self, sums: Floats, values: Floats, totals: Floats, unit: float) -> Floats:
-        """Return summed objectives as those of the user."""
-
-
-class Alphas(Grid):
-    """Falling penalties of the mean loss."""
-
-    name = "alpha"
-
-    @classmethod
-    def of(cls, alphas: Any, ratio: float) -> Self:
-        """Return those that a parameter stands for."""
-        values = positive_values("alphas", alphas)
-        return cls(None, int(alphas), ratio) if values is None else cls(values[::-1], len(values), ratio)
-
-    def values(self, largest: float, total: float, unit: float) -> Floats:
-        """Return the penalties.
-
-        Where the largest is but rounding, all are its resolution, as scikit-learn has it: gradients are no smaller.
+        Samples weigh `total` together, or `unit` times that.  Where the largest alpha is but rounding, all are its
+        resolution, as scikit-learn has it: gradients are no smaller.
         """
         if self.given is not None:
             return self.given
-        largest, resolution = largest / total, float(np.finfo(float).resolution)
-        if largest <= resolution:
-            return np.full(self.count, resolution)
-        return np.geomspace(largest, self.ratio * largest, self.count) if self.count > 1 else np.array([largest])
+        resolution = float(np.finfo(float).resolution)
+        if self.name == "C":
+            first = 1.0 / largest / unit if largest > 0.0 else 1.0  # or every solution is zero
+            last = first / self.ratio
+        else:
+            first = max(largest / total, resolution)
+            last = self.ratio * first if first > resolution else first
+        return np.geomspace(first, last, self.count) if self.count > 1 else np.array([first])
 
     def strength(self, value: float, total: float, unit: float) -> float:
         """Return λ of the summed loss."""
-        return value * total
+        return value * total if self.name == "alpha" else 1.0 / (value * unit)
 
-    def in_units(self, sums: Floats, values: Floats, totals: Floats, unit: float) -> Floats:
-        """Return means."""
-        return sums / totals
-
-
-class Weights(Grid):
-    """Rising weights C of the summed loss."""
-
-    name = "C"
-
-    @classmethod
-    def of(cls, Cs: Any, ratio: float) -> Self:
-        """Return those that a parameter stands for."""
-        values = positive_values("Cs", Cs)
-        return cls(values, int(Cs) if values is None else len(values), ratio)
-
-    def values(self, largest: float, total: float, unit: float) -> Floats:
-        """Return the weights, up from the largest one whose solution is zero."""
-        if self.given is not None:
-            return self.given
-        smallest = 1.0 / largest / unit if largest > 0.0 else 1.0  # or every solution is zero
-        return np.geomspace(smallest, smallest / self.ratio, self.count) if self.count > 1 else np.array([smallest])
-
-    def strength(self, value: float, total: float, unit: float) -> float:
-        """Return λ of the summed loss."""
-        return 1.0 / (value * unit)
-
-    def in_units(self, sums: Floats, values: Floats, totals: Floats, unit: float) -> Floats:
-        """Return C times the sums."""
-        return values * unit * sums
+    def in_units(self, sums: Floats, values: Floats, total: float, unit: float) -> Floats:
+        """Return summed objectives as those of the user: means, or C times the sums."""
+        return sums / total if self.name == "alpha" else values * unit * sums
 
 
 def positive_values(name: str, given: Any) -> Floats | None:

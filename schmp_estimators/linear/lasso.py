@@ -9,7 +9,7 @@ from sklearn.base import MultiOutputMixin
 
 from schmp_estimators.linear.cross_validated import CrossValidated
 from schmp_estimators.linear.fitting import SparseModel
-from schmp_estimators.linear.grids import Alphas
+from schmp_estimators.linear.grids import Grid
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.losses.squared import Squared
 from schmp_estimators.linear.paths import path_of
@@ -260,4 +260,4 @@ def prioritized_lasso_path(
     """
     check_arguments(prioritized_lasso_path, locals())
     penalty = partial(unit_penalty, l1_ratio=l1_ratio, penalty_factors=penalty_factors, positive=positive)
-    return path_of("prioritized_lasso_path", "The Lasso", Squared(), Alphas.of(alphas, eps), penalty, locals())
+    return path_of("prioritized_lasso_path", "The Lasso", Squared(), Grid.of("alpha", alphas, eps), penalty, locals())

@@ -37,12 +37,37 @@ class Samples(NamedTuple):
     used: NDArray[np.bool_] | None
 
 
-def read_samples(
-    estimator: Any, X: Any, y: Any, sample_weight: Any = None, *, place: Place | None = None, **options: Any
-) -> Samples:
-    """Check samples of any kind, and set the number and names of the features as far as they are known.
+class Given(NamedTuple):
+    """Checked samples, also those of weight zero."""
+
+    X: Any
+    y: NDArray[Any]
+    #: (n,), or None if there are none
+    weights: NDArray[np.float64] | None
+
+    def rows(self, used: NDArray[np.bool_]) -> Samples:
+        """Return the rows that are used; of an X on Dask the others are left out when it comes."""
+        weights, whole = np.empty(0) if self.weights is None else self.weights[used], bool(used.all())
+        if whole or is_dask(self.X):
+            return Samples(self.X, self.y[used], weights, None if whole else used)
+        return Samples(cut(self.X, used), self.y[used], weights, None)
+
+
+def read_samples(estimator: Any, X: Any, y: Any, sample_weight: Any = None, **options: Any) -> Samples:
+    """Do as `read_given`, and leave samples of weight zero out.
 
     What the program of the fit finds by itself, values of X that are not finite, is left to `explain_sums`.
+    """
+    # A pass over X to find NaN takes as long as one of the few of a fit, of which the first finds them, too; but rows
+    # without weight do not get that far.
+    given = read_given(estimator, X, y, sample_weight, ensure_all_finite=sample_weight is not None, **options)
+    return given.rows(np.ones(len(given.y), bool) if given.weights is None else given.weights > 0.0)
+
+
+def read_given(
+    estimator: Any, X: Any, y: Any, sample_weight: Any = None, *, place: Place | None = None, **options: Any
+) -> Given:
+    """Check samples of any kind, and set the number and names of the features as far as they are known.
 
     Parameters
     ----------
@@ -60,23 +85,15 @@ def read_samples(
     """
     y, sample_weight = here(y, "y", place), here(sample_weight, "sample_weight", place)
     if not is_dask(X):
-        # A pass over X to find NaN takes as long as one of the few of a fit, of which the first finds them, too; but
-        # rows without weight do not get that far.
-        X, y = check_input(estimator, X, y, ensure_all_finite=sample_weight is not None, **options)
-        return Samples(*drop_weightless(X, y, check_weights(sample_weight, X)), None)
+        X, y = check_input(estimator, X, y, **options)
+        return Given(X, y, check_weights(sample_weight, X))
     check_features(X, estimator, reset=True)
     _warn_of_columns(X)
     y = check_responses(estimator, y, **options)
     length = getattr(X, "shape", (np.nan,))[0]
     if isinstance(length, int | float) and not np.isnan(length):
         check_length(int(length), len(y))
-    weights = check_weights(sample_weight, _nothing_but_rows(y))
-    if weights is None:
-        return Samples(X, y, np.empty(0), None)
-    used = weights > 0.0
-    if used.all():
-        return Samples(X, y, weights, None)
-    return Samples(X, y[used], weights[used], used)
+    return Given(X, y, check_weights(sample_weight, _nothing_but_rows(y)))
 
 
 def here(values: Any, name: str, place: Place | None = None) -> Any:
@@ -136,16 +153,6 @@ def check_weights(sample_weight: Any, X: Any) -> NDArray[np.float64] | None:
     return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
 
 
-def drop_weightless(
-    X: Any, y: NDArray[Any], weights: NDArray[np.float64] | None
-) -> tuple[Any, NDArray[Any], NDArray[np.float64]]:
-    """Leave rows of weight zero out; no weights become an empty array."""
-    if weights is None:
-        return X, y, np.empty(0)
-    used = weights > 0.0
-    return (X, y, weights) if used.all() else (cut(X, used), y[used], weights[used])
-
-
 def cut(X: Any, rows: Any) -> Any:
     """Return some rows of X."""
     return X.tocsr()[rows].tocsc() if sparse.issparse(X) else X[rows]
@@ -162,5 +169,5 @@ def _warn_of_columns(X: Any) -> None:
             f"X has {X.numblocks[1]} chunks of columns, which every fit puts together anew. Do it once, with "
             "X = X.rechunk({1: -1}).persist(), or build X with chunks of whole rows.",
             UserWarning,
-            stacklevel=5,
+            stacklevel=6,
         )

@@ -35,18 +35,6 @@ def column_gradient(columns, chosen, vector, out):
 
 
 @kernel
-def take_from_rows(matrix, chosen, out):
-    """Set out[t] = x_j, j = chosen[t]; `matrix` (n, p) by rows, `out` (k, n).  Some rows at a time stay in a cache."""
-    n_rows = matrix.shape[0]
-    for start in range(0, n_rows, _HEIGHT):
-        stop = min(start + _HEIGHT, n_rows)
-        for position in range(chosen.shape[0]):
-            j = chosen[position]
-            for row in range(start, stop):
-                out[position, row] = matrix[row, j]
-
-
-@kernel
 def row_gradient(matrix, vector, out):
     """Set out = Xᵀ·vector for `matrix` X (n, p) stored by rows; any real dtype, `out` (p,) float64 is overwritten.
 
@@ -278,7 +266,10 @@ def image_of_rounded(columns, curvature, shift, image):
 
 @kernel
 def round_columns(matrix, chosen, means, factors, out):
-    """Set out[t, i] = (x_ij − means_t)·factors_t, j = chosen[t]; `matrix` (n, p) by rows or columns, `out` (k, n)."""
+    """Set out[t, i] = (x_ij − means_t)·factors_t, j = chosen[t]; `matrix` (n, p) by rows or columns, `out` (k, n).
+
+    Some rows at a time stay in a cache.
+    """
     for start in range(0, matrix.shape[0], _HEIGHT):
         stop = min(start + _HEIGHT, matrix.shape[0])
         for position in range(chosen.shape[0]):

@@ -41,8 +41,6 @@ PASS_LEFT = 0.1
 #: and the longest and shortest ones.  Where classes are apart the loss falls like an exponential, on which a step of
 #: Newton's moves decision values by one.  Below a part of the objective its slope says nothing of a longer step.
 _STEEP, _LONGEST, _SHORTEST, _WORTH = 0.1, 8.0, 0.2, 1e-6
-#: Times as large as its curvature is what a row may have of a slope for decision values to be taken from its residual.
-_ROUGH = 1e4
 
 
 @maker
@@ -116,7 +114,7 @@ def descend(columns, quadratic, coef, slope, push, residual, gradient, penalty):
     """Descend on the quadratic model, β being at `coef`, the intercept moved by `push`; as `descend_shuffled`."""
 
 
-def image_of(columns, quadratic, change, slope, residual, shift, image):
+def image_of(columns, quadratic, change, shift, image):
     """Set image = X·change + shift, from what `descend` has left."""
 
 
@@ -161,19 +159,13 @@ def _sparse_descent(block, quadratic, coef, slope, push, residual, gradient, pen
     return descend_shuffled(block, quadratic, coef, residual, gradient, penalty, FEW_PASSES, PASS_LEFT)
 
 
-def _sparse_image(block, quadratic, change, slope, residual, shift, image):
-    """Take it from the residual if there is one, where rounding allows it."""
+def _sparse_image(block, quadratic, change, shift, image):
     values, rows, starts, stops = block
-    curvature, exact = quadratic.weights, True
     for i in range(image.shape[0]):
-        image[i] = (slope[i] - residual[i]) / curvature[i]
-        exact &= abs(slope[i]) + abs(residual[i]) <= _ROUGH * curvature[i]
-    if not exact:
-        for i in range(image.shape[0]):
-            image[i] = shift
-        for j in range(change.shape[0]):
-            if change[j] != 0.0:
-                add_column(values, rows, starts[j], stops[j], change[j], image)
+        image[i] = shift
+    for j in range(change.shape[0]):
+        if change[j] != 0.0:
+            add_column(values, rows, starts[j], stops[j], change[j], image)
 
 
 def _rounded_begin(columns, coef, slope, curvature, centred, penalty, active):
@@ -196,7 +188,7 @@ def _rounded_descent(columns, quadratic, coef, slope, push, residual, gradient, 
     return descend_rounded(columns, quadratic, coef, gradient, penalty, FEW_PASSES, PASS_LEFT)
 
 
-def _rounded_image(columns, quadratic, change, slope, residual, shift, image):
+def _rounded_image(columns, quadratic, change, shift, image):
     image_of_rounded(columns, quadratic.weights, shift, image)
 
 
@@ -333,7 +325,7 @@ def logistic_steps(columns, labels, weights, coef, decision, penalty, centred, g
         visited += went
         difference(new, coef, change)
         shift = push - dot(means, change)
-        image_of(columns, quadratic, change, slope, residual, shift, image)
+        image_of(columns, quadratic, change, shift, image)
         rise = value(penalty, new) - value(penalty, coef)
         best, total, length = _search(
             columns, labels, weights, coef, decision, penalty, best, change, image, slope, curvature, rise

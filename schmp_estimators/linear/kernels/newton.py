@@ -11,8 +11,6 @@ from schmp_estimators.core.jit import inlined, kernel
 from schmp_estimators.core.lanes import dot
 from schmp_estimators.linear.kernels.sparse import add_column, column_dot
 
-_TILE = 32  # a square of so many numbers a side, and its mirror image, stay in the first-level cache
-
 
 @inlined
 def _precondition(remaining, diagonal, blocks, free, scaled):
@@ -155,14 +153,3 @@ def weighted_gram(columns, quadratic, n_rows):
             products[k] -= sums[j] * means[k]
         products[j] = norms[j]
     return gram
-
-
-@kernel
-def mirror(gram):
-    """Copy the part of a square matrix right of its diagonal to the left of it, in place."""
-    count = gram.shape[0]
-    for top in range(0, count, _TILE):
-        for side in range(top, count, _TILE):
-            for j in range(top, min(top + _TILE, count)):
-                for k in range(max(side, j + 1), min(side + _TILE, count)):
-                    gram[k, j] = gram[j, k]

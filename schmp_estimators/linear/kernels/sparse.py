@@ -13,7 +13,7 @@ import numpy as np
 from schmp_estimators.core.jit import copy_to, inlined, kernel, maker
 from schmp_estimators.core.lanes import dot
 from schmp_estimators.core.rng import below, mix
-from schmp_estimators.linear.penalties.base import prox, restricted, value
+from schmp_estimators.linear.penalties.base import prox, value
 
 _ONE, _TWO, _HALF = np.uint64(1), np.uint64(2), np.uint64(32)
 
@@ -108,19 +108,18 @@ def sparse_combine(columns, chosen, change, out):
 
 
 @kernel
-def sparse_moments(columns, weights, sums, squares):
-    """Set sums[j] = Σ_i w_i x_ij and squares[j] = Σ_i w_i x_ij² of all columns; `weights` (n,) or (0,) for w = 1."""
+def sparse_moments(columns, vector, weights, sums, squares, products):
+    """Set sums[j] = Σ_i w_i x_ij, squares[j] = Σ_i w_i x_ij² and products[j] = x_jᵀ·vector; `weights` (n,)."""
     values, rows, starts = columns
-    unweighted = weights.shape[0] == 0
     for j in range(starts.shape[0] - 1):
-        first = 0.0
-        second = 0.0
+        first, second, along = 0.0, 0.0, 0.0
         for index in range(np.uint64(starts[j]), np.uint64(starts[j + 1])):
-            weighted = values[index] if unweighted else values[index] * weights[np.uint64(rows[index])]
+            i, value = np.uint64(rows[index]), values[index]
+            weighted = value * weights[i]
             first += weighted
-            second += weighted * values[index]
-        sums[j] = first
-        squares[j] = second
+            second += weighted * value
+            along += value * vector[i]
+        sums[j], squares[j], products[j] = first, second, along
 
 
 @kernel
@@ -218,22 +217,6 @@ def sparse_passes(columns, quadratic, coef, residual, penalty, passes):
     for _ in range(passes):
         shift = _descend(columns, quadratic, coef, residual, shift, penalty)
     _fold_shift(residual, shift, quadratic.weights)
-
-
-@kernel
-def sparse_slopes(columns, slope, curvature, centred, sums, squares, gradient):
-    """Set gradient[j] = x_jᵀ·slope, sums[j] = Σ_i w_i x_ij (0 unless `centred`), squares[j] = Σ_i w_i x_ij²."""
-    values, rows, starts = columns
-    for j in range(starts.shape[0] - 1):
-        first, second, along = 0.0, 0.0, 0.0
-        for index in range(np.uint64(starts[j]), np.uint64(starts[j + 1])):
-            i, value = np.uint64(rows[index]), values[index]
-            weighted = value * curvature[i]
-            if centred:
-                first += weighted
-            second += weighted * value
-            along += value * slope[i]
-        sums[j], squares[j], gradient[j] = first, second, along
 
 
 @maker
@@ -341,17 +324,16 @@ def add_multiple(factor, values, out):
 
 
 @inlined
-def allowed(penalty, coef):
+def allowed(positive, coef):
     """Return whether the penalty allows the signs of β."""
     feasible = True
-    if restricted(penalty):
-        for j in range(coef.shape[0]):
-            feasible &= coef[j] >= 0.0
+    for j in range(coef.shape[0]):
+        feasible &= not positive or coef[j] >= 0.0
     return feasible
 
 
 @kernel
-def sparse_anderson_passes(columns, quadratic, coef, residual, penalty, passes, memory):
+def sparse_anderson_passes(columns, quadratic, coef, residual, penalty, positive, passes, memory):
     """Run coordinate descent with Anderson extrapolation on ½‖r‖² + P(β) (w = 1 only); mutates `coef`, `residual`.
 
     Every `memory` + 1 passes β and r, which are linear in each other, are extrapolated from the last passes, and kept
@@ -379,7 +361,7 @@ def sparse_anderson_passes(columns, quadratic, coef, residual, penalty, passes, 
                     add_multiple(mixture[k], coefs[k + 1], new_coef)
                     add_multiple(mixture[k], residuals[k + 1], new_residual)
                 new_value = 0.5 * dot(new_residual, new_residual) + value(penalty, new_coef)
-                if allowed(penalty, new_coef) and new_value < 0.5 * dot(residual, residual) + value(penalty, coef):
+                if allowed(positive, new_coef) and new_value < 0.5 * dot(residual, residual) + value(penalty, coef):
                     copy_to(new_coef, coef)
                     copy_to(new_residual, residual)
         shift = _descend(columns, quadratic, coef, residual, 0.0, penalty)

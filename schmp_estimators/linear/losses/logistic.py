@@ -67,7 +67,7 @@ class Logistic(NamedTuple):
         return float(logistic_entropy(*given, intercept, scale))
 
     def at_zero(self, intercept: float) -> tuple[float, float, float]:
-        """Return ln 2, ½ and −½ tanh(b/2)."""
+        """Return ℓ at b = 0, and a and c of the slope a·y + c, all at u = 0: no pass over X is needed for them."""
         return np.log(2.0), 0.5, -0.5 * np.tanh(0.5 * intercept)
 
     def descend(
@@ -83,7 +83,11 @@ class Logistic(NamedTuple):
         part: float,
         most: int,
     ) -> Steps:
-        """Make at most so many steps on sparse columns, or on rounded ones, which move `coef` and `decision`."""
+        """Make at most so many Newton steps on sparse or rounded columns, which move `coef` and `decision`, u + b.
+
+        They end where what descent could gain is at most `goal`, or the part `part` of what it was at first; the
+        objective never rises.  With `centred` b moves, too.
+        """
         given = columns, freeze(target), freeze(weights), coef, decision, freeze(penalty)
         level, visited, gap, end = compiled_for(penalty, logistic_steps)(*given, centred, goal, part, most)
         return Steps(level, visited, gap, end == ARRIVED, end == HARD)

@@ -9,7 +9,6 @@ from sklearn.utils.validation import check_array
 from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.linear.penalties.base import Floats, PerColumn, read_only
 from schmp_estimators.linear.penalties.elastic_net import ElasticNet
-from schmp_estimators.linear.penalties.l1 import L1
 
 #: Penalties and their inverses must be numbers that neither vanish nor overflow beside weights of samples.
 WEAKEST, STRONGEST = 1e-300, 1e300
@@ -26,9 +25,8 @@ def choose_penalty(strength: float, l1_ratio: float, factors: PerColumn = 1.0, p
     whole = float(strength) * factors
     if np.ndim(factors) or factors != 1.0:
         _check_strengths(np.atleast_1d(whole), np.atleast_1d(factors), strength)
-    if l1_ratio == 1.0:
-        return L1(read_only(whole), bool(positive))
-    return ElasticNet(read_only(l1_ratio * whole), read_only((1.0 - l1_ratio) * whole), bool(positive))
+    ridges = (1.0 - l1_ratio) * whole if l1_ratio < 1.0 else 0.0
+    return ElasticNet(read_only(l1_ratio * whole), read_only(ridges), bool(positive))
 
 
 def unit_penalty(estimator: Any, l1_ratio: float, penalty_factors: Any, positive: bool = False) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 from schmp_estimators.core.reduction import tree_merge
 from schmp_estimators.linear.programs.input import as_array
 from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, RowPartition, check_squares
-from schmp_estimators.linear.programs.matrix import Floats, dense_rows
+from schmp_estimators.linear.programs.matrix import Dense, Floats
 from schmp_estimators.linear.programs.offsets import SPREAD
 
 #: Rows of a block, which stays in a cache while it is centred and multiplied.
@@ -114,7 +114,8 @@ def _summary(block: Floats, weights: Floats) -> Summary:
 
 def blocks(rows: RowPartition) -> Iterator[tuple[Floats, Floats]]:
     """Give rows of a dense X and of the responses side by side, a few at a time, and their weights."""
-    values, n_columns = dense_rows(rows.matrix), rows.matrix.n_columns
+    assert isinstance(rows.matrix, Dense)
+    values, n_columns = rows.matrix.rows, rows.matrix.n_columns
     for start in range(0, len(values), _BLOCK):
         here = slice(start, min(start + _BLOCK, len(values)))
         block = np.empty((here.stop - start, n_columns + len(rows.responses)))

@@ -20,8 +20,6 @@ _MEMORY = 5  # extrapolate from this many passes
 _MAX_ROUNDS = 50  # times that the active candidates are chosen anew
 _MAX_SWEEPS = 60  # groups of passes on one choice
 _POLISHED = 200  # largest support that is polished at the end
-_LARGE = 1000  # active candidates whose matrix leaves the second-level cache
-_SHRUNK = 0.7  # part of so many active candidates that is left when they are better chosen anew
 _SETTLED = 0.03  # part of the support that changes in a sweep, below which Newton steps are worth trying
 _WORTHWHILE, _MOST_FUTILE = 0.9, 2  # part of the gap that is left by a round worth its time, and how many are not
 _CROSSING = 0.02  # part of the active candidates that cross zero in a Newton step, above which it came too early
@@ -99,9 +97,8 @@ class _ActiveSet(GramProblem):
     def descend(self, target: float, newton: bool, stubborn: bool = False) -> None:
         """Alternate groups of passes with Newton steps, once the support has settled, until the gap is `target`.
 
-        It ends earlier if so many candidates have left that the others had better be taken apart.  Where
-        columns are all but the same, descent does not find out which of them to take: a `stubborn` one makes Newton
-        steps from the beginning, however many coordinates cross zero.
+        Where columns are all but the same, descent does not find out which of them to take: a `stubborn` one makes
+        Newton steps from the beginning, however many coordinates cross zero.
         """
         previous_gap, previous_support, second_order = np.inf, None, stubborn and self.penalty.certified
         pause, waiting = 1, 0
@@ -111,7 +108,7 @@ class _ActiveSet(GramProblem):
         for _ in range(_MAX_SWEEPS):
             old_coef, old_gradient = self.coef.copy(), self.gradient.copy()
             passes = _MEMORY + 1 if second_order else 2 * _MEMORY + 1
-            make_passes(gram, self.gradient, self.coef, penalty, passes, _MEMORY)
+            make_passes(gram, self.gradient, self.coef, penalty, bool(penalty.positive), passes, _MEMORY)
             self.work += passes * float(np.count_nonzero(self.coef)) * len(self.coef)
             if second_order and self._newton_step(stubborn) > _CROSSING * len(self.coef) and not stubborn:
                 # too early: descend for twice as many sweeps as the last time
@@ -121,8 +118,6 @@ class _ActiveSet(GramProblem):
             gap = self.gap()
             if gap <= target:
                 self._polish(gap)
-                return
-            if len(self.active()) < _SHRUNK * len(self.coef) and len(self.coef) > _LARGE:
                 return
             support = self.coef != 0.0
             if waiting:

@@ -79,7 +79,8 @@ class Sums(NamedTuple):
 
     def products_about(self, level: float) -> Floats:
         """Return Σ s (y − level) x_j; where `level` is near m, nothing is lost to large means."""
-        return self.products + (self.response / self.total - level) * self.columns
+        mean = self.response / self.total if self.total else 0.0
+        return self.products + (mean - level) * self.columns
 
 
 def check_squares(squares: Floats) -> None:
@@ -95,7 +96,7 @@ class Moments(NamedTuple):
         """Return the sums, after one pass over the rows."""
         response = float(rows.weigh(rows.target).sum())
         total = float(rows.weights.sum()) if len(rows.weights) else float(rows.matrix.n_rows)
-        weighed = rows.weigh(rows.target - response / total)
+        weighed = rows.weigh(rows.target - (response / total if total else 0.0))
         return rows, Sums(total, response, *rows.matrix.moments(rows.weights, weighed))
 
 

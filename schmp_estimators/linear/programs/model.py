@@ -104,8 +104,6 @@ class Model:
     dropped: Indices = field(default_factory=lambda: NO_COLUMNS)
     #: columns other than zero whose squares underflow; they cannot move
     small: Indices = field(default_factory=lambda: NO_COLUMNS)
-    #: columns that cannot be shifted for their implicit zeros, and their norms
-    measured: tuple[Indices, Floats] = (NO_COLUMNS, NO_CHANGE)
     #: relative distance of neighbouring numbers in X
     eps: float = float(np.finfo(np.float64).eps)
     #: objective at zero coefficients
@@ -158,8 +156,6 @@ class Model:
             self.means = sums / total
             self.norms = np.maximum(squares - sums * self.means, 0.0)
             self.norms[self.constant] = 0.0
-            columns, norms = self.measured
-            self.norms[columns] = norms
         else:
             self.means, self.norms = np.zeros_like(sums), squares
         present = (sums != 0.0) | (squares != 0.0) | (products != 0.0)
@@ -257,6 +253,7 @@ class Model:
     def follow(self, other: "Model") -> None:
         """Begin where another model of the same partitions has left them."""
         self.candidates, self.shifts = other.candidates, other.shifts
+        self.constant, self.dropped = other.constant, other.dropped
         if len(self.shifts) and len(self.coef):
             self.level += float(self.shifts @ self.coef)
 

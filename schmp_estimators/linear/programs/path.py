@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.engine.dynamic import Report, Save, Steps, Sum
+from schmp_estimators.core.engine.dynamic import Report, Save, Steps
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.penalties.base import Penalty, of_strength
 from schmp_estimators.linear.programs.choose import make_model, make_program
@@ -30,29 +30,15 @@ class Asked(NamedTuple):
     schedule: str = "resolve"
 
 
-def as_it_is(job: Any) -> Any:
-    """Return the job."""
-    return job
-
-
-def asking(steps: Steps, of: Callable[[Any], Any] = as_it_is) -> Steps:
-    """Hand on the jobs of a program, each as `of` makes it, and neither its reports nor what it saves.
-
-    Answers that are None, of partitions without rows, are left out.
-    """
+def _asking(steps: Steps) -> Steps:
+    """Hand on the jobs of a program, and neither its reports nor what it saves."""
     answer: Any = None
     while True:
         try:
             step = steps.send(answer)
         except StopIteration as end:
             return end.value
-        match step:
-            case Report() | Save():
-                answer = None
-            case Sum(job):
-                answer = yield Sum(of(job))
-            case _:
-                answer = [one for one in (yield of(step)) if one is not None]
+        answer = None if isinstance(step, Report | Save) else (yield step)
 
 
 def is_saturated(loss: float, null: float, most: float) -> bool:
@@ -69,11 +55,9 @@ class Path:
     size : Extent
         That of X.
     n_partitions : int
-        Number of partitions with rows.
+        Number of partitions.
     ahead : callable
         Returns falling penalties for the smallest one whose solution is zero, and the weight of the rows.
-    of : callable, optional
-        What to make of the jobs of the fits.
     most : float, default=1.0
         Part of the loss with which it ends.
     """
@@ -84,10 +68,9 @@ class Path:
         size: Extent,
         n_partitions: int,
         ahead: Callable[[float, float], Sequence[float]],
-        of: Callable[[Any], Any] = as_it_is,
         most: float = 1.0,
     ) -> None:
-        self.asked, self._ahead, self._of, self._most = asked, ahead, of, most
+        self.asked, self._ahead, self._most = asked, ahead, most
         self.model = make_model(asked, asked.loss, asked.penalty.scaled(ABOVE_ALL), size, n_partitions)
         self.model.per_column = 0.0
         self._program = make_program(asked, asked.loss, self.model, size)
@@ -99,7 +82,7 @@ class Path:
 
     def __call__(self, state: None = None) -> Steps:
         """Return the steps; each solution is reported, and True as an answer ends them."""
-        yield from asking(self._program(), self._of)
+        yield from _asking(self._program())
         model = self.model
         assert model.full_gradient is not None
         gradient = np.where(model.norms > 0.0, model.full_gradient - model.balance * model.means, 0.0)
@@ -129,9 +112,9 @@ class Path:
         penalty = of_strength(self.asked.penalty, strength, model.total_weight)
         tolerance, max_iter, work = model.tolerance, model.max_iter, model.touched
         model.max_iter = min(max_iter, _MOST_STEPS)
-        yield from asking(self._program.restart(penalty, OF_STEP), self._of)
+        yield from _asking(self._program.restart(penalty, OF_STEP))
         model.tolerance, model.max_iter = tolerance, max_iter
         if not model.gap <= tolerance and max_iter > _MOST_STEPS:
-            yield from asking(self._program.restart(penalty), self._of)
+            yield from _asking(self._program.restart(penalty))
         end = model.gap, model.objective, model.n_iter, model.touched - work, float(np.count_nonzero(model.coef))
         self.found.append((model.shifted_intercept, *end))

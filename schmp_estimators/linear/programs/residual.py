@@ -12,7 +12,7 @@ import numpy as np
 
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.logistic import FEW_PASSES
-from schmp_estimators.linear.kernels.newton import mirror, weighted_gram
+from schmp_estimators.linear.kernels.newton import weighted_gram
 from schmp_estimators.linear.kernels.sparse import (
     Columns,
     Quadratic,
@@ -218,7 +218,7 @@ class ResidualProblem:
         """Leave most of the gap behind by descent on the Gram matrix of the set."""
         whole = np.arange(len(self.coef))
         gram = weighted_gram(self.columns, self.quadratic, len(self.residual))
-        mirror(gram)
+        gram = np.triu(gram) + np.triu(gram, 1).T
         weights = self.quadratic.weights
         energy = float(self.residual @ (self.residual / weights if self.weighted else self.residual))
         problem = GramProblem(gram, self.gradient(), self.coef.copy(), energy, self.penalty)
@@ -229,12 +229,13 @@ class ResidualProblem:
         self.visited += (problem.work + len(whole) ** 2) / len(self.residual)
 
     def _passes(self, passes: int) -> None:
-        point = (self.columns, self.quadratic, self.coef, self.residual, freeze(self.penalty), passes)
+        point = self.columns, self.quadratic, self.coef, self.residual, freeze(self.penalty)
         self.visited += passes * len(self.coef)
         if self.weighted or passes <= _MEMORY:
-            compiled_for(self.penalty, sparse_passes)(*point)
+            compiled_for(self.penalty, sparse_passes)(*point, passes)
         else:
-            compiled_for(self.penalty, sparse_anderson_passes)(*point, _MEMORY)
+            positive = bool(self.penalty.positive)
+            compiled_for(self.penalty, sparse_anderson_passes)(*point, positive, passes, _MEMORY)
 
     def _newton_step(self, system: NewtonSystem, pace: Pace) -> int:
         """Minimise over the support within the orthant of its signs; returns how many coordinates crossed zero."""

@@ -20,7 +20,7 @@ import numpy as np
 from schmp_estimators.core.engine.dynamic import Steps, Sum
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.linear.kernels.logistic import FLAT
-from schmp_estimators.linear.losses.base import Level, Loss, Starts, steepness
+from schmp_estimators.linear.losses.base import Level, Loss, steepness
 from schmp_estimators.linear.penalties.base import Penalty, dual_scale, merit, take, weigh
 from schmp_estimators.linear.programs import smooth_jobs as jobs
 from schmp_estimators.linear.programs.gram import LARGEST_GRAM, GramProblem
@@ -98,7 +98,7 @@ class ResolveSmooth(Resolve):
         sums = tree_sum(partials)
         model.set_moments(sums.total, sums.columns, sums.squares, sums.products)
         self.unpenalised = yield from find_span(model)
-        known = self.loss.at_zero if isinstance(self.loss, Starts) else None
+        known = getattr(self.loss, "at_zero", None)
         if known is not None:
             model.null_objective = sums.total * known(0.0)[0]
         else:
@@ -186,9 +186,9 @@ class ResolveSmooth(Resolve):
     def _descend(self, descent: Descend, kept: tuple[Floats, float]) -> ToPoint:
         """Make steps by descent, for the last time if they are slow or have come to nothing."""
         model, gap = self.model, self.model.gap
-        [found] = yield descent
+        [(coef, found)] = yield descent
         model.touched += found.visited * model.n_rows
-        model.level, change = found.level, found.coef - descent.coef
+        model.level, change = found.level, coef - descent.coef
         moved = np.flatnonzero(change)
         objective = yield from self._move(descent.columns[moved], change[moved], kept)
         if model.provisional and found.arrived and descent.goal <= model.tolerance:

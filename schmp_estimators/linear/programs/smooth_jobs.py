@@ -9,11 +9,8 @@ import numpy as np
 
 from schmp_estimators.linear.losses.base import Derivatives, Level, Loss
 from schmp_estimators.linear.programs.jobs import RowPartition
-from schmp_estimators.linear.programs.matrix import Floats, Indices, Matrix, dense_rows, is_dense
+from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.unpenalised import Span
-
-#: Rows of dense X that are multiplied at a time: a cache holds their copy.
-_PIECE = 1024
 
 
 class Derived(NamedTuple):
@@ -101,29 +98,11 @@ class WeightedGram(NamedTuple):
         """Return XᵀWX, Σ w x, Σ w, Σ slope²/w over columns less their means."""
         rows, (_, slope, curvature) = derive(self.loss, rows, self.intercept)
         curvature = np.maximum(np.maximum(curvature, 1e-12), rows.weigh(np.full(len(slope), self.least)))
-        multiply = _products_by_rows if is_dense(rows.matrix) else _products
-        gram, sums = multiply(rows.matrix, self.columns, self.means[self.columns], curvature)
-        return rows, (gram, sums, float(curvature.sum()), float((slope * slope / curvature).sum()))
-
-
-def _products(matrix: Matrix, columns: Indices, means: Floats, weights: Floats) -> tuple[Floats, Floats]:
-    """Return Σ w x̃x̃ᵀ and Σ w x̃ of some columns less their means."""
-    taken = matrix.take_dense(columns) - means[:, None]
-    half = taken * np.sqrt(weights)
-    return half @ half.T, taken @ weights
-
-
-def _products_by_rows(matrix: Matrix, columns: Indices, means: Floats, weights: Floats) -> tuple[Floats, Floats]:
-    """Do as `_products` with some rows at a time."""
-    gram, sums = np.zeros((len(columns), len(columns))), np.zeros(len(columns))
-    roots, values = np.sqrt(weights), dense_rows(matrix)
-    for start in range(0, len(values), _PIECE):
-        here = slice(start, start + _PIECE)
-        taken = values[here] - means if values.shape[1] == len(columns) else values[here, columns] - means
-        sums += weights[here] @ taken
-        taken *= roots[here, None]
-        gram += taken.T @ taken
-    return gram, sums
+        taken = rows.matrix.take_dense(self.columns)
+        taken -= self.means[self.columns, None]
+        sums = taken @ curvature
+        taken *= np.sqrt(curvature)
+        return rows, (taken @ taken.T, sums, float(curvature.sum()), float((slope * slope / curvature).sum()))
 
 
 class Curved(NamedTuple):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -10,20 +10,19 @@ from schmp_estimators.core.lanes import empty_rows, zero_rows
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.dense import Rounded, round_columns
 from schmp_estimators.linear.kernels.logistic import FLAT, LEAST_CURVATURE, NEAR, PASS_LEFT
-from schmp_estimators.linear.kernels.sparse import Chosen, Quadratic, sparse_combine, sparse_slopes
-from schmp_estimators.linear.losses.base import Derivatives, Descends, Level, Loss, Steps, steepness, weigh
+from schmp_estimators.linear.kernels.sparse import Chosen, Quadratic, sparse_combine, sparse_moments
+from schmp_estimators.linear.losses.base import Derivatives, Level, Loss, Steps, steepness, weigh
 from schmp_estimators.linear.penalties.base import Penalty, merit, sizes, take
-from schmp_estimators.linear.penalties.l1 import L1
+from schmp_estimators.linear.penalties.elastic_net import L1
 from schmp_estimators.linear.programs.input import SMALL
 from schmp_estimators.linear.programs.jobs import RowPartition
 from schmp_estimators.linear.programs.matrix import (
     Columns,
+    Dense,
     Floats,
     Indices,
     Matrix,
     SparseByColumns,
-    dense_rows,
-    is_dense,
     take_sparse,
 )
 from schmp_estimators.linear.programs.model import Model
@@ -142,9 +141,7 @@ class Point:
                 return level, found
             level = place
 
-    def descend(
-        self, loss: Descends, gradient: Floats, still: Indices, highest: float, goal: float, most: int
-    ) -> Steps:
+    def descend(self, loss: Any, gradient: Floats, still: Indices, highest: float, goal: float, most: int) -> Steps:
         """Make Newton steps in a kernel, on the columns that violate their condition or nearly do.
 
         All columns are looked at again, for others that are to join, once the gap on those is but a part of what it
@@ -218,8 +215,8 @@ class Point:
         curvature = np.maximum(np.maximum(found.curvature, LEAST_CURVATURE), weigh(self.weights, least))
         count = len(self.coef)
         sums, squares, gradient = np.empty((3, count))
-        given = freeze(found.slope), freeze(curvature), self.fit_intercept
-        sparse_slopes(self.columns, *given, sums, squares, gradient)
+        given = freeze(found.slope), freeze(curvature)
+        sparse_moments(self.columns, *given, sums, squares, gradient)
         if self.fit_intercept:
             means = sums / curvature.sum()
             squares = np.maximum(squares - sums * means, FLAT * squares)
@@ -262,23 +259,10 @@ _ROOMY = 8
 _MOST_STEPS, _OF_TOLERANCE, _OF_GAP, _OF_ROUNDING = 20, 0.7, 1e-2, 1e-6
 
 
-class Descended(NamedTuple):
-    """Partial result of `Descend`."""
-
-    #: coefficients of its columns, and the intercept
-    coef: Floats
-    level: float
-    #: columns gone through, and whether that was slow
-    visited: float
-    hard: bool
-    #: whether they have come as far as they were to
-    arrived: bool
-
-
 class Descend(NamedTuple):
     """Make Newton steps on some columns; decision values stay as they are.  Only where one partition holds all rows."""
 
-    loss: Descends
+    loss: Any
     #: with their means and lengths, or none if X is sparse; coefficients and exact gradient
     columns: Indices
     means: Floats
@@ -293,12 +277,12 @@ class Descend(NamedTuple):
     #: columns that do not join
     still: Indices = np.empty(0, np.int64)
 
-    def __call__(self, rows: RowPartition) -> tuple[RowPartition, Descended]:
-        """Return what the steps have come to."""
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Floats, Steps]]:
+        """Return the coefficients of these columns, and what the steps have come to, with the intercept."""
         highest = 0.0 if self.coef.any() else multiple_of(self.penalty, self.gradient)
         return (self._on_rounded if len(self.lengths) else self._on_sparse)(rows, highest)
 
-    def _on_rounded(self, rows: RowPartition, highest: float) -> tuple[RowPartition, Descended]:
+    def _on_rounded(self, rows: RowPartition, highest: float) -> tuple[RowPartition, tuple[Floats, Steps]]:
         rows, found = derive(self.loss, rows, self.level)
         n_rows, coef = rows.matrix.n_rows, self.coef.copy()
         values = empty_rows(len(coef), n_rows)
@@ -312,21 +296,23 @@ class Descend(NamedTuple):
             )
             level += end.level
             visited += end.visited
-        return rows, Descended(coef, level - float(self.means @ (coef - self.coef)), visited, end.hard, end.arrived)
+        level -= float(self.means @ (coef - self.coef))
+        return rows, (coef, end._replace(level=level, visited=visited))
 
-    def _on_sparse(self, rows: RowPartition, highest: float) -> tuple[RowPartition, Descended]:
+    def _on_sparse(self, rows: RowPartition, highest: float) -> tuple[RowPartition, tuple[Floats, Steps]]:
         matrix = rows.matrix
         columns = freeze(matrix.columns) if isinstance(matrix, SparseByColumns) else take_sparse(matrix, self.columns)
         point = Point(self.loss, columns, rows.state, rows.target, rows.weights, self.coef.copy())
         point.level, point.fit_intercept, point.penalty = self.level, self.fit_intercept, self.penalty
         end = point.descend(self.loss, self.gradient, self.still, highest, self.goal, _MOST_STEPS)
-        return rows, Descended(point.coef, point.level, point.visited, end.hard, end.gap <= self.goal)
+        arrived = end.gap <= self.goal
+        return rows, (point.coef, end._replace(level=point.level, visited=point.visited, arrived=arrived))
 
 
 def _round_into(out: np.ndarray, matrix: Matrix, columns: Indices, means: Floats, factors: Floats) -> None:
     """Set the columns x_j − x̄_j, times the factors, as rows of `out` (k, n_p or more), float32."""
-    if is_dense(matrix):
-        round_columns(freeze(dense_rows(matrix)), freeze(columns), freeze(means), freeze(factors), out)
+    if isinstance(matrix, Dense):
+        round_columns(freeze(matrix.rows), freeze(columns), freeze(means), freeze(factors), out)
         return
     for start in range(0, len(columns), _TOGETHER):
         part = slice(start, start + _TOGETHER)
@@ -340,18 +326,18 @@ def sparse_descent_of(model: Model, loss: Loss, gradient: Floats) -> Descend | N
     """
     alone = model.n_partitions == 1 and model.certified and not model.provisional
     small = model.per_column * model.n_columns <= SMALL and not model.damping
-    if not (alone and small and isinstance(loss, Descends)) or model.pace.second_order:
+    if not (alone and small and hasattr(loss, "descend")) or model.pace.second_order:
         return None
     point = model.coef, gradient, model.level, model.penalty, model.fit_intercept
     everything, goal = np.arange(model.n_columns), _OF_TOLERANCE * model.tolerance
     return Descend(loss, everything, model.means, np.empty(0), *point, goal, model.constant)
 
 
-def suits(loss: Loss, model: Model, count: int) -> TypeGuard[Descends]:
+def suits(loss: Loss, model: Model, count: int) -> bool:
     """Return whether steps by descent on so many columns of dense X may be tried."""
     alone = model.n_partitions == 1 and model.per_column == model.n_rows
     fits = count >= _FEWEST and count * model.n_rows <= _MOST_ENTRIES
-    return alone and fits and model.certified and isinstance(loss, Descends) and not model.pace.second_order
+    return alone and fits and model.certified and hasattr(loss, "descend") and not model.pace.second_order
 
 
 def descent_of(model: Model, loss: Loss, chosen: Indices, gradient: Floats, complete: bool) -> Descend | None:

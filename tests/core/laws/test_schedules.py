@@ -11,7 +11,7 @@ from schmp_estimators.core.schedules.dynamic_regression import (
     independent_set,
 )
 from schmp_estimators.linear.lasso import PrioritizedLasso
-from schmp_estimators.linear.penalties.l1 import L1
+from schmp_estimators.linear.penalties.elastic_net import L1
 from schmp_estimators.linear.programs.input import split_rows
 from schmp_estimators.linear.programs.model import Model
 from schmp_estimators.linear.programs.rounds import Round, ScheduledLasso, _correlations

@@ -13,7 +13,7 @@ from schmp_estimators.core.places.place import Place
 from schmp_estimators.linear.lasso import PrioritizedLasso
 from schmp_estimators.linear.logistic import SparseLogisticRegression
 from schmp_estimators.linear.losses.logistic import Logistic
-from schmp_estimators.linear.penalties.l1 import L1
+from schmp_estimators.linear.penalties.elastic_net import L1
 from schmp_estimators.linear.programs import choose
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.model import Model

@@ -16,7 +16,7 @@ from oracles.elastic_net import (
 from sklearn.exceptions import ConvergenceWarning
 
 from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
-from schmp_estimators.linear.penalties.l1 import L1
+from schmp_estimators.linear.penalties.elastic_net import L1
 from schmp_estimators.linear.programs import choose
 from schmp_estimators.linear.programs.input import extent, prefer_residual, split_rows
 from schmp_estimators.linear.programs.model import Model

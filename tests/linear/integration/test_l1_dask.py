@@ -13,7 +13,6 @@ from sklearn.model_selection import GridSearchCV
 from untouchable import make_untouchable
 
 from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
-from schmp_estimators.linear import opening as shared
 from schmp_estimators.linear.programs import choose
 from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
 from schmp_estimators.linear.samples import read_samples
@@ -170,8 +169,6 @@ def test_chunks_are_put_together(client):
         expected = lasso().fit(chunked((45, 40), form), Y)
         with client.as_current():
             assert_same_bits(lasso(n_shards=2).fit(chunked((15, 40), form), Y), expected)
-    assert shared._groups([0, 2, 3, 4], [10, 0, 10, 10, 10], 2) == [[0, 2], [3, 4]]
-    assert shared._groups([0, 1], [1, 99], 5) == [[0], [1]]
 
 
 def test_other_dtypes(client):

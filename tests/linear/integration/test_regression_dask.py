@@ -17,7 +17,7 @@ from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.linear.losses.logistic import Logistic
-from schmp_estimators.linear.penalties.l1 import L1
+from schmp_estimators.linear.penalties.elastic_net import L1
 from schmp_estimators.linear.programs.input import restore_partition, save_partition, split_rows
 from schmp_estimators.linear.programs.model import Model
 from schmp_estimators.linear.programs.quadratic import ResolveQuadratic

@@ -15,9 +15,8 @@ from schmp_estimators.linear.losses.multinomial import Multinomial
 from schmp_estimators.linear.losses.poisson import Poisson
 from schmp_estimators.linear.losses.squared import Squared
 from schmp_estimators.linear.penalties.base import read_only
-from schmp_estimators.linear.penalties.elastic_net import ElasticNet
+from schmp_estimators.linear.penalties.elastic_net import L1, ElasticNet
 from schmp_estimators.linear.penalties.group import group_penalty
-from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs.blocks import BlockProblem
 from schmp_estimators.linear.programs.centred import Rows
 

@@ -9,7 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
 from schmp_estimators.core.io.checkpoint import Checkpoint
-from schmp_estimators.linear.penalties.l1 import L1
+from schmp_estimators.linear.penalties.elastic_net import L1
 from schmp_estimators.linear.programs import choose
 from schmp_estimators.linear.programs.model import Model
 from schmp_estimators.linear.programs.smooth import SmoothModel
@@ -107,7 +107,7 @@ NOT_SAVED = {
     "started",
     "history",
 }
-NOT_SAVED |= {"constant", "small", "measured", "full_gradient", "candidates", "per_column"}
+NOT_SAVED |= {"constant", "small", "full_gradient", "candidates", "per_column"}
 
 
 @pytest.mark.parametrize("kind", [Model, SmoothModel])

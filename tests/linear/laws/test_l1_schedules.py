@@ -8,7 +8,7 @@ from sklearn.exceptions import ConvergenceWarning
 from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.schedules.dynamic_regression import Check, DynamicRegressionSchedule
-from schmp_estimators.linear.penalties.l1 import L1
+from schmp_estimators.linear.penalties.elastic_net import L1
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.model import Model
 from schmp_estimators.linear.programs.rounds import Round, _correlations, schedule_maker

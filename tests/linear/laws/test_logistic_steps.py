@@ -10,8 +10,7 @@ from schmp_estimators import SparseLogisticRegression
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.sparse import Chosen
 from schmp_estimators.linear.losses.logistic import Logistic
-from schmp_estimators.linear.penalties.elastic_net import ElasticNet
-from schmp_estimators.linear.penalties.l1 import L1
+from schmp_estimators.linear.penalties.elastic_net import L1, ElasticNet
 from schmp_estimators.linear.programs import choose
 from schmp_estimators.linear.programs.input import as_matrix
 

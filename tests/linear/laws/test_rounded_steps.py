@@ -6,7 +6,7 @@ from scipy.special import expit, xlogy
 
 from schmp_estimators import SparseLogisticRegression
 from schmp_estimators.linear.losses.logistic import Logistic
-from schmp_estimators.linear.penalties.l1 import L1
+from schmp_estimators.linear.penalties.elastic_net import L1
 from schmp_estimators.linear.programs import choose
 from schmp_estimators.linear.programs.input import as_matrix
 from schmp_estimators.linear.programs.jobs import RowPartition
