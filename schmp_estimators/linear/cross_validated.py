@@ -26,20 +26,30 @@ from schmp_estimators.core.following import FollowedEstimator, undone_on_error
 from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.places.place import Place, begun_anew, choose_place
-from schmp_estimators.linear.grids import Floats, Grid, best_of, ratios_of, within_one_standard_error
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.opening import open_problem
 from schmp_estimators.linear.paths import Common, Fold, Paths, Penalties
 from schmp_estimators.linear.penalties.base import Penalty
-from schmp_estimators.linear.penalties.choose import by_name, unit_penalty
+from schmp_estimators.linear.penalties.choose import (
+    Floats,
+    Grid,
+    best_of,
+    by_name,
+    ratios_of,
+    unit_penalty,
+    within_one_standard_error,
+)
+from schmp_estimators.linear.programs.choose import Asked
 from schmp_estimators.linear.programs.folds import Deviances, Plan
-from schmp_estimators.linear.programs.path import Asked
-from schmp_estimators.linear.samples import Given, cut, here, read_given
-from schmp_estimators.linear.targets import (
+from schmp_estimators.linear.samples import (
+    Given,
     check_folds,
     classifies,
+    cut,
     find_targets,
+    here,
     of_classes,
+    read_given,
     reading,
 )
 from schmp_estimators.linear.texts import described

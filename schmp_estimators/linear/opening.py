@@ -71,14 +71,14 @@ class Problem:
 
     def do(self, job: Any) -> list[Any]:
         """Apply one job to all partitions, and return their answers."""
-        self._begin()
+        self.begin()
         return self._answers(job)
 
     def _answers(self, job: Any) -> list[Any]:
         rounds: PlaceOfRounds = self.rounds
         return rounds.collect(rounds.submit(apply_job, job))
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
         """Take the rows of a fold, once something is to be done with them where they are."""
         if self._take is not None and not self._taken:
             self._taken = True
@@ -86,7 +86,7 @@ class Problem:
 
     def run(self, program: Coroutine, report: Any = None) -> None:
         """Run a coroutine to its end."""
-        self._begin()
+        self.begin()
         with one_blas_thread():
             run_coroutine(program, self.rounds, report=report)
 

@@ -16,16 +16,23 @@ from schmp_estimators.core.places.place import Place, begun_anew, choose_place
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.linear.fitting import warn_of_gap
-from schmp_estimators.linear.grids import Floats, Grid
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.opening import Problem, open_problem
-from schmp_estimators.linear.programs.choose import choose_solver
+from schmp_estimators.linear.penalties.choose import Floats, Grid
+from schmp_estimators.linear.programs.choose import Asked, Path, choose_solver, is_saturated
 from schmp_estimators.linear.programs.folds import Decide, Functions, HeldOut
 from schmp_estimators.linear.programs.homotopy import Points, ProblemAtHand
 from schmp_estimators.linear.programs.input import Label
-from schmp_estimators.linear.programs.path import Asked, Path, is_saturated
-from schmp_estimators.linear.samples import Given, read_samples
-from schmp_estimators.linear.targets import Targets, by_class, classifies, find_targets, of_classes, positives
+from schmp_estimators.linear.samples import (
+    Given,
+    Targets,
+    by_class,
+    classifies,
+    find_targets,
+    of_classes,
+    positives,
+    read_samples,
+)
 
 
 class Paths(NamedTuple):

@@ -20,7 +20,7 @@ from schmp_estimators.linear.kernels.dense import (
     image_of_rounded,
     sums_of_rounded,
 )
-from schmp_estimators.linear.kernels.exponential import fading, log_one_plus
+from schmp_estimators.linear.kernels.smooth import fading, log_one_plus
 from schmp_estimators.linear.kernels.sparse import Quadratic, add_column, descend_shuffled, difference
 from schmp_estimators.linear.penalties.base import prox, value
 

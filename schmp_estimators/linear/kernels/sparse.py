@@ -141,27 +141,6 @@ def take_columns(columns, chosen):
     return new_values, new_rows, new_starts
 
 
-@kernel
-def take_rows(columns, places):
-    """Return values, rows and starts of the rows i with places[i] ≥ 0, which become rows places[i], ascending."""
-    values, rows, starts = columns
-    new_starts = np.zeros_like(starts)
-    for j in range(starts.shape[0] - 1):
-        new_starts[j + 1] = new_starts[j]
-        for index in range(starts[j], starts[j + 1]):
-            if places[rows[index]] >= 0:
-                new_starts[j + 1] += 1
-    new_values = np.empty(new_starts[-1], values.dtype)
-    new_rows = np.empty(new_starts[-1], rows.dtype)
-    free = 0
-    for index in range(rows.shape[0]):
-        place = places[rows[index]]
-        if place >= 0:
-            new_values[free], new_rows[free] = values[index], place
-            free += 1
-    return new_values, new_rows, new_starts
-
-
 @inlined
 def shuffle(order, count, key):
     """Bring the first `count` of `order` into an order that follows from the key."""
@@ -171,9 +150,22 @@ def shuffle(order, count, key):
 
 
 @inlined
-def _descend(columns, quadratic, coef, residual, shift, penalty):
-    """Make one cyclic pass over all columns; returns the shift of the residual."""
+def _fold_shift(residual, shift, weights):
+    """Add shift·w to the stored residual."""
+    if shift != 0.0:
+        if weights.shape[0] > 0:
+            for i in range(residual.shape[0]):
+                residual[i] += shift * weights[i]
+        else:
+            for i in range(residual.shape[0]):
+                residual[i] += shift
+
+
+@inlined
+def _descend(columns, quadratic, coef, residual, penalty):
+    """Make one cyclic pass over all columns."""
     values, rows, starts = columns
+    shift = 0.0
     norms, means, sums, weights, _ = quadratic
     weighted = weights.shape[0] > 0
     for j in range(coef.shape[0]):
@@ -192,31 +184,7 @@ def _descend(columns, quadratic, coef, residual, shift, penalty):
                 add_weighted_column(values, rows, start, stop, -change, weights, residual)
             else:
                 add_column(values, rows, start, stop, -change, residual)
-    return shift
-
-
-@inlined
-def _fold_shift(residual, shift, weights):
-    """Add shift·w to the stored residual."""
-    if shift != 0.0:
-        if weights.shape[0] > 0:
-            for i in range(residual.shape[0]):
-                residual[i] += shift * weights[i]
-        else:
-            for i in range(residual.shape[0]):
-                residual[i] += shift
-
-
-@kernel
-def sparse_passes(columns, quadratic, coef, residual, penalty, passes):
-    """Run cyclic coordinate descent on ½ Σ w r² + P(β); `coef` (k,) and `residual` v (n,) are updated.
-
-    `columns` and `quadratic` hold the same k columns.  About 2 ns per non-zero of a column that moves.
-    """
-    shift = 0.0
-    for _ in range(passes):
-        shift = _descend(columns, quadratic, coef, residual, shift, penalty)
-    _fold_shift(residual, shift, quadratic.weights)
+    _fold_shift(residual, shift, weights)
 
 
 @maker
@@ -333,12 +301,14 @@ def allowed(positive, coef):
 
 
 @kernel
-def sparse_anderson_passes(columns, quadratic, coef, residual, penalty, positive, passes, memory):
-    """Run coordinate descent with Anderson extrapolation on ½‖r‖² + P(β) (w = 1 only); mutates `coef`, `residual`.
+def sparse_passes(columns, quadratic, coef, residual, penalty, positive, passes, memory):
+    """Run cyclic coordinate descent on ½ Σ w r² + P(β); `coef` (k,) and `residual` v (n,) are updated.
 
-    Every `memory` + 1 passes β and r, which are linear in each other, are extrapolated from the last passes, and kept
-    if the objective falls and the signs allow it.  Bertrand and Massias, "Anderson acceleration of coordinate descent",
-    AISTATS 2021, section 3.
+    `columns` and `quadratic` hold the same k columns.  About 2 ns per non-zero of a column that moves.
+
+    With a `memory`, for w = 1 only, β and r, which are linear in each other, are extrapolated every `memory` + 1 passes,
+    and kept if the objective falls and the signs allow it.  Bertrand and Massias, "Anderson acceleration of coordinate
+    descent", AISTATS 2021, section 3.
     """
     count, n_rows = coef.shape[0], residual.shape[0]
     coefs = np.empty((memory + 1, count))
@@ -346,9 +316,10 @@ def sparse_anderson_passes(columns, quadratic, coef, residual, penalty, positive
     changes = np.empty((memory, count))
     held = 0
     for _ in range(passes):
-        copy_to(coef, coefs[held])
-        copy_to(residual, residuals[held])
-        held += 1
+        if memory > 0:
+            copy_to(coef, coefs[held])
+            copy_to(residual, residuals[held])
+            held += 1
         if held == memory + 1:
             held = 0
             for k in range(memory):
@@ -364,5 +335,4 @@ def sparse_anderson_passes(columns, quadratic, coef, residual, penalty, positive
                 if allowed(positive, new_coef) and new_value < 0.5 * dot(residual, residual) + value(penalty, coef):
                     copy_to(new_coef, coef)
                     copy_to(new_residual, residual)
-        shift = _descend(columns, quadratic, coef, residual, 0.0, penalty)
-        _fold_shift(residual, shift, quadratic.weights)
+        _descend(columns, quadratic, coef, residual, penalty)

@@ -7,7 +7,6 @@ import numpy as np
 
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.dense import Rounded
-from schmp_estimators.linear.kernels.exponential import fading, log_one_plus
 from schmp_estimators.linear.kernels.logistic import (
     ARRIVED,
     HARD,
@@ -15,6 +14,7 @@ from schmp_estimators.linear.kernels.logistic import (
     logistic_entropy,
     logistic_steps,
 )
+from schmp_estimators.linear.kernels.smooth import fading, log_one_plus
 from schmp_estimators.linear.kernels.sparse import Chosen
 from schmp_estimators.linear.losses.base import Derivatives, Floats, Level, Steps
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for

@@ -14,12 +14,10 @@ from schmp_estimators.core.reduction import tree_merge
 from schmp_estimators.linear.programs.input import as_array
 from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, RowPartition, check_squares
 from schmp_estimators.linear.programs.matrix import Dense, Floats
-from schmp_estimators.linear.programs.offsets import SPREAD
+from schmp_estimators.linear.programs.offsets import REAL, SPREAD
 
 #: Rows of a block, which stays in a cache while it is centred and multiplied.
 _BLOCK = 1024
-#: Length of a direction in units of the rounding of the values that it is made of, below which it is nothing else.
-REAL = 8.0
 
 
 class Rows(NamedTuple):

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+from scipy.linalg import lapack
 
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.gram import gram_combine, gram_passes, gram_take
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for, gap_or_merit, sizes, take
 from schmp_estimators.linear.programs.matrix import Floats, Indices
-from schmp_estimators.linear.programs.newton import pinned_solution
 
 LARGEST_GRAM = 6000  # candidates whose matrix has 0.3 GB; descent on the residual is faster than to fill a larger one
 _MEMORY = 5  # extrapolate from this many passes
@@ -165,3 +165,40 @@ class _ActiveSet(GramProblem):
         self.coef[support] = new
         self.gradient -= length * image
         return len(pinned)
+
+
+def pinned_solution(
+    hessian: Floats, gradient: Floats, coef: Floats, most: int, rounds: int = 6
+) -> tuple[Floats | None, Indices]:
+    """Return the Newton step that keeps every sign of `coef`, and the positions, `most` of them, that it sends to zero.
+
+    One Cholesky factor serves all rounds: pinning coordinates F to zero adds multipliers, i.e. |F| right-hand sides.
+    The step is None where `hessian` (k, k), which is overwritten, is not positive definite.
+    """
+    count = len(coef)
+    nothing = np.empty(0, np.int64)
+    hessian.flat[:: count + 1] *= 1.0 + 1e-9
+    factor, failed = lapack.dpotrf(hessian.T, lower=1, overwrite_a=1, clean=0)
+    if failed:
+        return None, nothing
+    free_step = lapack.dpotrs(factor, gradient, lower=1)[0]
+    step, pinned = free_step, nothing
+    responses = np.empty((count, 0), order="F")
+    for attempt in range(rounds + 1):
+        crossing = (coef + step) * coef < 0.0
+        crossing[pinned] = False
+        new = np.flatnonzero(crossing)
+        if not len(new):
+            break
+        pinned = np.concatenate([pinned, new])
+        if attempt == rounds or len(pinned) > most:  # too many: cut the step off, descent goes on from there
+            step = step.copy()
+            step[new] = -coef[new]
+            break
+        units = np.zeros((count, len(new)), order="F")
+        units[new, np.arange(len(new))] = 1.0
+        responses = np.hstack([responses, lapack.dpotrs(factor, units, lower=1, overwrite_b=1)[0]])
+        multipliers = np.linalg.solve(responses[pinned], -coef[pinned] - free_step[pinned])
+        step = free_step + responses @ multipliers
+        step[pinned] = -coef[pinned]
+    return step, pinned

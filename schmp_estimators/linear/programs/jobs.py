@@ -2,6 +2,9 @@
 
 A job returns the partition with its new state and a partial result; partial results are summed over partitions.  The
 columns in play are x̃_j = √s⊙(x_j − x̄_j) with row weights s, means x̄ over all partitions (zeros without intercept).
+
+Of squared loss the state of a partition is the residual.  Where the curvature of the loss changes it is u = Xβ; the
+loss and the intercept b travel with the jobs.
 """
 
 from collections.abc import Sequence
@@ -12,6 +15,7 @@ import numpy as np
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.dense import column_passes
 from schmp_estimators.linear.kernels.sparse import Columns
+from schmp_estimators.linear.losses.base import Derivatives, Level, Loss
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for
 from schmp_estimators.linear.programs.matrix import Floats, Indices, Matrix, stack_columns, take_sparse
 
@@ -37,7 +41,7 @@ class RowPartition(NamedTuple):
     responses: Floats = np.empty((0, 0))
     #: (p,) what has been taken from the columns of X, see `regression_offsets`; (0,) if nothing has
     shifts: Floats = np.empty(0)
-    #: what a loss has derived at the present state, see `smooth_jobs.derive`
+    #: what a loss has derived at the present state, see `derive`
     derived: Any = None
     #: (k, n_p) the fold group of each row, and what it weighs in scores, see `folds`
     beside: Floats = np.empty((0, 0))
@@ -220,3 +224,122 @@ def stacked(answers: Sequence[tuple[Columns, Floats, Floats, Floats]]) -> tuple[
     offsets = np.cumsum([0, *map(len, vectors[0])]).tolist()
     state, target, weights = (np.concatenate(one) for one in vectors)
     return stack_columns(list(parts), offsets[:-1]), state, target, weights
+
+
+class Derived(NamedTuple):
+    """Derivatives of a loss, and where they hold."""
+
+    loss: Loss
+    #: decision values and responses, the very arrays
+    state: Floats
+    target: Floats
+    intercept: float
+    found: Derivatives
+
+    def hold(self, loss: Loss, rows: RowPartition, intercept: float) -> bool:
+        """Return whether they hold for a partition as it is."""
+        here = self.state is rows.state and self.target is rows.target
+        return here and self.intercept == intercept and self.loss == loss
+
+
+def derive(loss: Loss, rows: RowPartition, intercept: float) -> tuple[RowPartition, Derivatives]:
+    """Return the derivatives at the decision values of a partition, which remembers them."""
+    known = rows.derived
+    if isinstance(known, Derived) and known.hold(loss, rows, intercept):
+        return rows, known.found
+    found = loss.derivatives(rows.state, rows.target, rows.weights, intercept)
+    return rows._replace(derived=Derived(loss, rows.state, rows.target, intercept, found)), found
+
+
+class Shift(NamedTuple):
+    """Move the decision values along a change of the coefficients, and look at one intercept."""
+
+    loss: Loss
+    columns: Indices
+    change: Floats
+    intercept: float
+    #: whether to compute decision values anew, `change` being the coefficients
+    anew: bool = False
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, Level]:
+        """Return the loss, its slope and its curvature in the intercept."""
+        if self.anew:
+            rows = rows._replace(state=np.zeros_like(rows.state))
+        if len(self.columns):
+            rows = rows._replace(state=rows.state + rows.matrix.combine(self.columns, self.change))
+        rows, found = derive(self.loss, rows, self.intercept)
+        return rows, found.level
+
+
+class Slope(NamedTuple):
+    """Take the gradient."""
+
+    loss: Loss
+    intercept: float
+    scope: Indices | None
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, Floats]:
+        """Return Xᵀ·slope over the scope."""
+        rows, found = derive(self.loss, rows, self.intercept)
+        return rows, rows.matrix.gradient(found.slope, self.scope)
+
+
+class Dual(NamedTuple):
+    """Evaluate the dual objective."""
+
+    loss: Loss
+    intercept: float
+    scale: float
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, float]:
+        """Return the part of this partition in the dual objective at scale·slope."""
+        value = self.loss.dual(rows.state, rows.target, rows.weights, self.intercept, self.scale)
+        return rows, value
+
+
+class WeightedGram(NamedTuple):
+    """Take the Gram matrix of the working set, weighted by the curvature at the present point."""
+
+    loss: Loss
+    columns: Indices
+    intercept: float
+    means: Floats
+    #: least curvature of a row of weight 1
+    least: float
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Floats, Floats, float, float]]:
+        """Return XᵀWX, Σ w x, Σ w, Σ slope²/w over columns less their means."""
+        rows, (_, slope, curvature) = derive(self.loss, rows, self.intercept)
+        curvature = np.maximum(np.maximum(curvature, 1e-12), rows.weigh(np.full(len(slope), self.least)))
+        taken = rows.matrix.take_dense(self.columns)
+        taken -= self.means[self.columns, None]
+        sums = taken @ curvature
+        taken *= np.sqrt(curvature)
+        return rows, (taken @ taken.T, sums, float(curvature.sum()), float((slope * slope / curvature).sum()))
+
+
+class Curved(NamedTuple):
+    """Partial result of `Free`, of the intercept and then the directions."""
+
+    loss: float
+    slope: Floats
+    curvature: Floats
+
+
+class Free(NamedTuple):
+    """Move the decision values along a change of columns without penalty, and look at what moving these would do."""
+
+    loss: Loss
+    change: Floats
+    intercept: float
+    #: see `offsets.Span`
+    span: Any
+    fit_intercept: bool
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, Curved]:
+        """Return the loss, its slopes and its curvature in the intercept and in the directions of the columns."""
+        if len(self.change):
+            rows = rows._replace(state=rows.state + rows.matrix.combine(self.span.columns, self.change))
+        rows, (level, slope, curvature) = derive(self.loss, rows, self.intercept)
+        taken = np.vstack([np.full(rows.matrix.n_rows, float(self.fit_intercept)), self.span.take(rows)])
+        return rows, Curved(level.loss, taken @ slope, (taken * curvature) @ taken.T)

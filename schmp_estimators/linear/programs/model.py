@@ -183,6 +183,15 @@ class Model:
         """Return the penalty of the columns that are looked at."""
         return self.penalty if self.scope is None else take(self.penalty, self.scope)
 
+    def take(self, raw: Floats, balance: float) -> Floats:
+        """Return the gradient over the columns that are looked at, of their products before they are centred."""
+        columns = self.scope_columns()
+        gradient = raw - balance * self.means[columns]
+        gradient[self.norms[columns] == 0.0] = 0.0
+        self.full_gradient = gradient if self.scope is None else None
+        self.touched += len(columns) * float(self.n_rows)
+        return gradient
+
     def stay(self) -> NDArray[np.bool_]:
         """Return which columns in the scope are in the support, or are not penalised."""
         return (self.coef[self.scope_columns()] != 0.0) | (self.scope_penalty().strengths == 0.0)
@@ -340,6 +349,17 @@ class Model:
             return found, len(found)
         change = excess[found] / norms[found]
         return found[np.argpartition(-change, most - 1)[:most]], len(found)
+
+    def working_set(self, gradient: Floats, least: int, near: bool) -> tuple[Indices, int, bool]:
+        """Return the support and the worst violators, at most `least` of these or as many as the support has.
+
+        With them come the number of all violators, and whether these are all of them; `near` is for `worst_and_near`.
+        """
+        columns = self.scope_columns()
+        outside = self.coef[columns] == 0.0
+        most = max(least, len(columns) - int(np.count_nonzero(outside)))
+        worst, count = (self.worst_and_near if near else self.violators)(gradient, outside, most)
+        return np.sort(np.concatenate([columns[~outside], columns[worst]])), count, count <= len(worst)
 
     def worst_and_near(self, gradient: Floats, among: np.ndarray, most: int) -> tuple[Indices, int]:
         """Return `violators`, and once they are few beside the support also the columns that nearly violate.

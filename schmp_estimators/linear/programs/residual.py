@@ -11,22 +11,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from schmp_estimators.core.values import freeze
+from schmp_estimators.linear.kernels import groups
+from schmp_estimators.linear.kernels.groups import Blocks
 from schmp_estimators.linear.kernels.logistic import FEW_PASSES
-from schmp_estimators.linear.kernels.newton import weighted_gram
+from schmp_estimators.linear.kernels.newton import conjugate_gradient, weighted_gram
 from schmp_estimators.linear.kernels.sparse import (
     Columns,
     Quadratic,
     shuffled_passes,
-    sparse_anderson_passes,
     sparse_combine,
     sparse_gradient,
     sparse_passes,
     take_columns,
 )
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for, differ, read_only, take, weigh
-from schmp_estimators.linear.programs.gram import LARGEST_GRAM, GramProblem
+from schmp_estimators.linear.programs.gram import LARGEST_GRAM, GramProblem, pinned_solution
 from schmp_estimators.linear.programs.matrix import Floats, Indices
-from schmp_estimators.linear.programs.newton import NewtonSystem, pinned_solution
 
 _MEMORY = 5  # extrapolate from this many passes
 _PINNING_ROUNDS = 3
@@ -40,6 +40,41 @@ _MOST_PINNED, _MOST_CUTS = 6, 2
 _GRAM_GOAL = 0.1  # part of its gap that this leaves
 _WHOLE = 0.999  # part of such a step that is but rounding away from the whole one, which leaves zeros
 _COMPACT_BELOW = 0.7  # copy the support when it is a smaller part of the set than this
+
+
+_DEPENDENT = 0.5  # correlation above which columns are solved together in the preconditioner
+_LARGEST_GROUP = 16
+
+
+@dataclass
+class NewtonSystem:
+    """The matrix X̃ᵀWX̃ of a set of columns, and the ridges of their penalty, ready for solving."""
+
+    columns: Columns
+    quadratic: Quadratic
+    n_rows: int
+    blocks: Blocks
+
+    @classmethod
+    def of(cls, columns: Columns, quadratic: Quadratic, n_rows: int) -> "NewtonSystem":
+        """Return the system of all `columns`, nearly dependent ones in blocks."""
+        members, starts = groups.dependent_groups(columns, n_rows, quadratic, _DEPENDENT, _LARGEST_GROUP)
+        members, starts = freeze(members), freeze(starts)
+        grams = groups.group_grams(columns, quadratic, n_rows, members, starts)
+        factors = groups.factorise_groups(freeze(grams), starts, members, quadratic.ridges)
+        return cls(columns, quadratic, n_rows, freeze(Blocks(members, starts, grams, factors)))
+
+    def settle_groups(self, coef: Floats, residual: Floats, penalty: Penalty) -> None:
+        """Solve each group of dependent columns on its own; moves `coef` and `residual`."""
+        groups.group_pass(self.columns, self.quadratic, self.blocks, coef, residual, freeze(penalty))
+
+    def solve(self, gradient: Floats, free: np.ndarray, max_steps: int, goal: float) -> tuple[Floats, Floats, int]:
+        """Return the step over the free columns, zero elsewhere, X̃·step, and how many steps of CG it took."""
+        step, image = np.empty(len(gradient)), np.empty(self.n_rows)
+        steps = conjugate_gradient(
+            self.columns, self.quadratic, self.blocks, freeze(free), freeze(gradient), max_steps, goal, step, image
+        )
+        return step, image, int(steps)
 
 
 @dataclass
@@ -229,13 +264,10 @@ class ResidualProblem:
         self.visited += (problem.work + len(whole) ** 2) / len(self.residual)
 
     def _passes(self, passes: int) -> None:
-        point = self.columns, self.quadratic, self.coef, self.residual, freeze(self.penalty)
+        memory = 0 if self.weighted or passes <= _MEMORY else _MEMORY
         self.visited += passes * len(self.coef)
-        if self.weighted or passes <= _MEMORY:
-            compiled_for(self.penalty, sparse_passes)(*point, passes)
-        else:
-            positive = bool(self.penalty.positive)
-            compiled_for(self.penalty, sparse_anderson_passes)(*point, positive, passes, _MEMORY)
+        point = self.columns, self.quadratic, self.coef, self.residual, freeze(self.penalty)
+        compiled_for(self.penalty, sparse_passes)(*point, bool(self.penalty.positive), passes, memory)
 
     def _newton_step(self, system: NewtonSystem, pace: Pace) -> int:
         """Minimise over the support within the orthant of its signs; returns how many coordinates crossed zero."""

@@ -15,7 +15,7 @@ from schmp_estimators.linear.losses.base import Derivatives, Level, Loss, Steps,
 from schmp_estimators.linear.penalties.base import Penalty, merit, sizes, take
 from schmp_estimators.linear.penalties.elastic_net import L1
 from schmp_estimators.linear.programs.input import SMALL
-from schmp_estimators.linear.programs.jobs import RowPartition
+from schmp_estimators.linear.programs.jobs import RowPartition, derive
 from schmp_estimators.linear.programs.matrix import (
     Columns,
     Dense,
@@ -27,7 +27,6 @@ from schmp_estimators.linear.programs.matrix import (
 )
 from schmp_estimators.linear.programs.model import Model
 from schmp_estimators.linear.programs.residual import Pace, ResidualProblem, ridges_of
-from schmp_estimators.linear.programs.smooth_jobs import derive
 
 #: Slope in the intercept, as a part of all weights, at which it is the best one.
 LEVEL_TOLERANCE = 1e-10

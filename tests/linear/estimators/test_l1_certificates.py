@@ -16,10 +16,10 @@ from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.penalties.elastic_net import L1
 from schmp_estimators.linear.programs import choose
 from schmp_estimators.linear.programs import input as parts
+from schmp_estimators.linear.programs.jobs import Dual
 from schmp_estimators.linear.programs.model import Model
 from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
 from schmp_estimators.linear.programs.smooth import ResolveSmooth, SmoothModel
-from schmp_estimators.linear.programs.smooth_jobs import Dual
 from schmp_estimators.linear.programs.smooth_point import Bracket
 
 

@@ -16,13 +16,12 @@ from sklearn.linear_model import Lasso
 
 from schmp_estimators.linear.lasso import PrioritizedLasso, PrioritizedLassoCV, prioritized_lasso_path
 from schmp_estimators.linear.logistic import SparseLogisticRegression, SparseLogisticRegressionCV
-from schmp_estimators.linear.programs import choose, smooth_jobs
+from schmp_estimators.linear.programs import choose, jobs
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.input import restore_partition, save_partition
-from schmp_estimators.linear.programs.jobs import Extend
+from schmp_estimators.linear.programs.jobs import Extend, Shift
 from schmp_estimators.linear.programs.matrix import take_sparse
 from schmp_estimators.linear.programs.offsets import Recentre
-from schmp_estimators.linear.programs.smooth_jobs import Shift
 
 FORMS = {"rows": np.ascontiguousarray, "columns": np.asfortranarray, "sparse": sp.csc_array}
 OFFSETS = [2.0**12, 2.0**20, 2.0**24, 2.0**30, 2.0**44]
@@ -256,6 +255,6 @@ def test_a_warm_logistic_start_knows_of_the_shifts(monkeypatch, problem):
                 return super().__call__(rows)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(smooth_jobs, "Shift", Counted)
+            patch.setattr(jobs, "Shift", Counted)
             ours.fit(Z + 2.0**30, target)
         assert len(looks) <= 5 * n_classes and np.abs(looks).max() < 1e3

@@ -20,7 +20,7 @@ from schmp_estimators.linear.penalties.elastic_net import L1
 from schmp_estimators.linear.programs import choose
 from schmp_estimators.linear.programs.input import extent, prefer_residual, split_rows
 from schmp_estimators.linear.programs.model import Model
-from schmp_estimators.linear.programs.unpenalised import find_span
+from schmp_estimators.linear.programs.offsets import find_span
 
 RNG = np.random.default_rng(0)
 N, P = 120, 40

@@ -13,7 +13,7 @@ from untouchable import make_untouchable
 
 from schmp_estimators import PrioritizedLassoCV, SparseLogisticRegressionCV, prioritized_lasso_path
 from schmp_estimators.linear.programs import choose
-from schmp_estimators.linear.programs.path import Path
+from schmp_estimators.linear.programs.choose import Path
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(80, 10)) * (RNG.random((80, 10)) < 0.6)

@@ -218,7 +218,7 @@ def test_a_penalty_of_ones_own_reaches_a_point_that_no_coordinate_improves(monke
 
 
 def test_kernels_for_such_a_penalty_are_kept_in_this_process_alone():
-    on_sparse = sparse.sparse_passes, sparse.shuffled_passes, sparse.sparse_anderson_passes
+    on_sparse = sparse.sparse_passes, sparse.shuffled_passes
     for compiled in (gram.gram_passes, *on_sparse, dense.proximal_steps):
         own = compiled_for(Mcp(0.1, 3.0), compiled)
         assert own is not compiled and own is compiled_for(Mcp(0.2, 5.0), compiled)

@@ -16,7 +16,7 @@ from schmp_estimators.linear.kernels.sparse import Columns, Quadratic, shuffled_
 from schmp_estimators.linear.penalties.elastic_net import L1
 from schmp_estimators.linear.programs.input import as_matrix
 from schmp_estimators.linear.programs.matrix import stack_columns, take_sparse
-from schmp_estimators.linear.programs.newton import NewtonSystem
+from schmp_estimators.linear.programs.residual import NewtonSystem
 
 
 @kernel
@@ -121,7 +121,7 @@ def _quadratic(weighted, intercept):
 def test_sparse_pass_is_coordinate_descent_on_centred_columns(weighted, intercept):
     _, centred, weights, block, constants, target = _quadratic(weighted, intercept)
     coef, residual = np.zeros(20), weights * target
-    sparse_passes(block, constants, coef, residual, L1(0.5), 3)
+    sparse_passes(block, constants, coef, residual, L1(0.5), False, 3, 0)
     expected, left = np.zeros(20), target.copy()
     for _ in range(3):
         for j in range(20):
@@ -183,7 +183,7 @@ def test_changing_orders_take_fewer_passes_where_columns_have_much_in_common():
             slope = freeze(X.T @ residual)
             shuffled_passes(block, constants, coef, residual, slope, L1(0.01), 100, 0.0)
         else:
-            sparse_passes(block, constants, coef, residual, L1(0.01), 100)
+            sparse_passes(block, constants, coef, residual, L1(0.01), False, 100, 0)
         found.append(0.5 * (residual**2 / weights).sum() + 0.01 * np.abs(coef).sum())
     assert found[0] < 0.5 * found[1]
 
