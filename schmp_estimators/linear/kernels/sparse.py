@@ -306,7 +306,7 @@ def sparse_passes(columns, quadratic, coef, residual, penalty, positive, passes,
 
     `columns` and `quadratic` hold the same k columns.  About 2 ns per non-zero of a column that moves.
 
-    With a `memory`, for w = 1 only, β and r, which are linear in each other, are extrapolated every `memory` + 1 passes,
+    With a `memory`, for w = 1 only, β and r, linear in each other, are extrapolated every `memory` + 1 passes,
     and kept if the objective falls and the signs allow it.  Bertrand and Massias, "Anderson acceleration of coordinate
     descent", AISTATS 2021, section 3.
     """
