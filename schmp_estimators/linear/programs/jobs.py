@@ -17,10 +17,12 @@ from schmp_estimators.linear.kernels.dense import column_passes
 from schmp_estimators.linear.kernels.sparse import Columns
 from schmp_estimators.linear.losses.base import Derivatives, Level, Loss
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for
-from schmp_estimators.linear.programs.matrix import Floats, Indices, Matrix, stack_columns, take_sparse
+from schmp_estimators.linear.programs.matrix import Dense, Floats, Indices, Matrix, stack_columns, take_sparse
 
 #: Squared norms from which no product that counts is rounded to few digits for being small.
 SMALLEST_NORM = float(np.finfo(float).tiny / np.finfo(float).eps)
+#: Rows that are multiplied at a time: a cache holds their copy.
+_PIECE = 1024
 
 
 class RowPartition(NamedTuple):
@@ -311,11 +313,17 @@ class WeightedGram(NamedTuple):
         """Return XᵀWX, Σ w x, Σ w, Σ slope²/w over columns less their means."""
         rows, (_, slope, curvature) = derive(self.loss, rows, self.intercept)
         curvature = np.maximum(np.maximum(curvature, 1e-12), rows.weigh(np.full(len(slope), self.least)))
-        taken = rows.matrix.take_dense(self.columns)
-        taken -= self.means[self.columns, None]
-        sums = taken @ curvature
-        taken *= np.sqrt(curvature)
-        return rows, (taken @ taken.T, sums, float(curvature.sum()), float((slope * slope / curvature).sum()))
+        count, matrix = len(self.columns), rows.matrix
+        values = matrix.rows if isinstance(matrix, Dense) else matrix.take_dense(self.columns).T
+        gram, sums, roots = np.zeros((count, count)), np.zeros(count), np.sqrt(curvature)
+        for start in range(0, len(slope), _PIECE):
+            here = slice(start, start + _PIECE)
+            taken = values[here] if values.shape[1] == count else values[here, self.columns]
+            taken = taken - self.means[self.columns]
+            sums += curvature[here] @ taken
+            taken *= roots[here, None]
+            gram += taken.T @ taken
+        return rows, (gram, sums, float(curvature.sum()), float((slope * slope / curvature).sum()))
 
 
 class Curved(NamedTuple):

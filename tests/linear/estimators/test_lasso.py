@@ -65,25 +65,6 @@ def test_random_problems_reach_their_gap(seed):
             assert ours.dual_gap_ == pytest.approx(gap, abs=1e-9 * np.mean(y**2))
 
 
-def test_large_sparse_problem_on_residuals():
-    X = sp.random_array((3000, 5000), density=0.01, rng=np.random.default_rng(0), format="csc")
-    rng = np.random.default_rng(1)
-    y = X[:, :300] @ rng.normal(size=300) + 0.1 * rng.normal(size=3000)
-    dense = X.toarray()
-    largest = np.abs((dense - dense.mean(axis=0)).T @ (y - y.mean())).max() / 3000
-    weights = rng.random(3000) + 0.5
-    for n_shards, sample_weight, positive in (
-        (1, None, False),
-        (3, None, False),
-        (1, weights, False),
-        (2, weights, True),
-    ):
-        ours = PrioritizedLasso(largest / 50, tol=1e-8, n_shards=n_shards, positive=positive)
-        ours.fit(X, y, sample_weight=sample_weight)
-        gap = lasso_gap(dense, y, ours.coef_, ours.intercept_, largest / 50, sample_weight, positive)
-        assert gap <= 1.1e-8 * np.average((y - np.average(y, weights=sample_weight)) ** 2, weights=sample_weight)
-
-
 def test_oracle(problem):
     X, y, weights = problem
     X = X[:, :8]

@@ -17,7 +17,6 @@ from sklearn.exceptions import ConvergenceWarning
 
 from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
 from schmp_estimators.linear.penalties.elastic_net import L1
-from schmp_estimators.linear.programs import choose
 from schmp_estimators.linear.programs.input import extent, prefer_residual, split_rows
 from schmp_estimators.linear.programs.model import Model
 from schmp_estimators.linear.programs.offsets import find_span
@@ -238,19 +237,6 @@ def test_large_sparse_problems_on_their_residuals(l1_ratio, weighted):
         gram.fit(dense, labels, sample_weight=weights)
         other = logistic_net_objective(dense, problem[0], gram.coef_[0], float(gram.intercept_[0]), *settings)
         assert abs(found - other) <= 1e-8 * at_zero
-
-
-@pytest.mark.covering
-@pytest.mark.parametrize("kind", [PrioritizedLasso, SparseLogisticRegression])
-@pytest.mark.parametrize("residual", [False, True], ids=["Gram", "residual"])
-def test_both_ways_of_solving_give_the_same(monkeypatch, kind, residual):
-    monkeypatch.setattr(choose, "prefer_residual", lambda size: residual)
-    X, factors = with_covariates(COVARIATES["sums"])
-    y = Y if kind is PrioritizedLasso else Y > 0
-    ours = kind(0.1, penalty_factors=factors, l1_ratio=0.4, tol=1e-11, n_shards=2).fit(sp.csc_array(X), y)
-    other = kind(0.1, penalty_factors=factors, l1_ratio=0.4, tol=1e-11, schedule="round_robin", n_parallel=1).fit(X, y)
-    np.testing.assert_allclose(ours.coef_[..., 4:], other.coef_[..., 4:], atol=1e-4)
-    np.testing.assert_allclose(ours.predict(X), other.predict(X), atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", [PrioritizedLasso, SparseLogisticRegression])

@@ -133,13 +133,6 @@ def test_same_bits_on_worker_processes(processes, make, y):
     assert keys_left(processes) == []
 
 
-@pytest.mark.parametrize("form", [None, sparse.csr_array])
-def test_weights_on_dask_mean_what_they_mean_in_memory(form):
-    for make, y in ((lasso, Y), (logistic, LABELS)):
-        found = make().fit(chunked(form=form), y, WEIGHTS)
-        np.testing.assert_allclose(found.coef_, make().fit(X, y, WEIGHTS).coef_, atol=1e-3)
-
-
 @pytest.mark.parametrize("make", [lasso, logistic])
 def test_who_hears_of_a_fit_does_not_change_it(client, make, monkeypatch):
 
@@ -177,13 +170,6 @@ def test_other_dtypes(client):
         found = lasso().fit(chunked(values=small), Y)
         assert lasso().fit(chunked(values=X.astype(np.float32)), Y).coef_.dtype == np.float32
     np.testing.assert_allclose(found.coef_, lasso().fit(small, Y).coef_, atol=1e-3)
-
-
-def test_warm_start_on_dask(client):
-    with client.as_current():
-        found = lasso(warm_start=True).fit(chunked(), Y)
-        found.set_params(alpha=0.019).fit(chunked(), Y)
-    np.testing.assert_allclose(found.coef_, lasso(alpha=0.019).fit(X, Y).coef_, atol=1e-3)
 
 
 def test_predictions_are_lazy():

@@ -2,14 +2,10 @@
 
 import numpy as np
 import pytest
-from scipy.special import expit, xlogy
+from scipy.special import expit
 
 from schmp_estimators import SparseLogisticRegression
-from schmp_estimators.linear.losses.logistic import Logistic
-from schmp_estimators.linear.penalties.elastic_net import L1
 from schmp_estimators.linear.programs import choose
-from schmp_estimators.linear.programs.input import as_matrix
-from schmp_estimators.linear.programs.jobs import RowPartition
 from schmp_estimators.linear.programs.smooth_point import Descend
 
 N_ROWS, N_COLUMNS = 250, 320
@@ -28,48 +24,6 @@ def data():
     X = (rng.normal(size=(N_ROWS, N_COLUMNS)) + rng.normal(size=N_COLUMNS)) * np.exp(rng.normal(size=N_COLUMNS))
     score = (X[:, :25] - X[:, :25].mean(axis=0)) @ (rng.normal(size=25) / X[:, :25].std(axis=0))
     return X, np.where(score + rng.normal(size=N_ROWS) > 0.0, 1, 0)
-
-
-def descend(X, y, coef, level, *, weights, centred, goal=1e-3):
-    """Return what steps from a point come to, and how many columns they visit."""
-    labels = np.where(y == 1, 1.0, -1.0)
-    means = np.average(X, axis=0, weights=weights) if centred else np.zeros(X.shape[1])
-    slope = weights * labels * expit(-labels * (X @ coef + level))
-    gradient = (X - means).T @ slope
-    lengths, columns = np.sqrt(((X - means) ** 2).sum(axis=0)), np.arange(X.shape[1])
-    rows = RowPartition(as_matrix(X), labels, weights, X @ coef)
-    point = coef, gradient, level, L1(1.5), centred
-    found, end = Descend(Logistic(), columns, means, lengths, *point, goal)(rows)[1]
-    return found, end
-
-
-@pytest.mark.parametrize("centred", [False, True])
-@pytest.mark.parametrize("start", [0.0, 0.05])
-def test_steps_arrive_at_an_optimal_point(data, start, centred):
-    X, y = data[0][:, :60], data[1]
-    X = X if centred else X - X.mean(axis=0)
-    weights = np.random.default_rng(1).uniform(0.2, 2.0, N_ROWS)
-    coef = start * np.random.default_rng(2).normal(size=60) / X.std(axis=0)
-    labels = np.where(y == 1, 1.0, -1.0)
-    level = -float(X.mean(axis=0) @ coef)
-    if centred:  # the intercept of the start is the best one, as it is after each certificate
-        for _ in range(50):
-            wrong = expit(-labels * (X @ coef + level))
-            level += (weights * labels * wrong).sum() / (weights * wrong * (1.0 - wrong)).sum()
-    found, end = descend(X, y, coef, level if centred else 0.0, weights=weights, centred=centred)
-    assert end.arrived
-    assert not end.hard
-    decision = X @ found + end.level
-    wrong = expit(-labels * decision)
-    point = wrong * min(1.0, 1.5 / np.abs((X - X.mean(axis=0)).T @ (weights * labels * wrong)).max())
-    dual = -(weights * (xlogy(point, point) + xlogy(1.0 - point, 1.0 - point))).sum()
-    primal = weights @ np.logaddexp(0.0, -labels * decision) + 1.5 * np.abs(found).sum()
-    assert 0.0 <= primal - dual <= 2e-3
-    assert 5 < np.count_nonzero(found) < 60
-    assert end.visited < 6000
-    if centred:
-        assert abs((weights * labels * wrong).sum()) < 1e-4
-        assert end.level != level
 
 
 def watched(monkeypatch):
