@@ -19,11 +19,9 @@ from schmp_estimators.linear.paths import Fold, path_of
 from schmp_estimators.linear.penalties.choose import Floats, Grid, positive_values, unit_penalty
 from schmp_estimators.linear.predicting import LinearClassifier
 from schmp_estimators.linear.programs.folds import Right
+from schmp_estimators.linear.programs.resolve import LEAST
 from schmp_estimators.linear.samples import cut
 from schmp_estimators.linear.texts import check_arguments, described, keep
-
-#: Part of the objective at zero below which gaps are rounding.
-_ROUNDING = 1e-12
 
 
 @described
@@ -228,7 +226,7 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
         gaps = np.array([one.certified_gap / one.null_objective for one in models])
         if not (gaps <= self.tol * parts).all():
             steps = model.n_iter_
-            fit(model.set_params(tol=max(self.tol * float(parts.min()), _ROUNDING)))
+            fit(model.set_params(tol=max(self.tol * float(parts.min()), LEAST)))
             model.n_iter_ = model.n_iter_ + steps
         return model
 

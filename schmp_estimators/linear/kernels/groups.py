@@ -2,7 +2,7 @@
 
 STRADS checks candidates for dependency and drops those that depend on each other (Lee et al., NIPS 2014, section 3.3).
 Here those that depend on each other are kept, and their block of H = X̃ᵀWX̃ with them.  Notation as in
-`linear.kernels.sparse`: X̃ = X − 1x̄ᵀ, row weights w (empty for w = 1).
+`linear.kernels.sparse`: X̃ = X − 1x̄ᵀ, row weights w, which are not empty here.
 """
 
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from schmp_estimators.core.jit import inlined, kernel, maker
-from schmp_estimators.linear.kernels.sparse import _fold_shift, add_column, add_weighted_column, column_dot
+from schmp_estimators.linear.kernels.sparse import _fold_shift, add_weighted_column, column_dot
 from schmp_estimators.linear.penalties.base import prox
 
 _LEADERS = 6
@@ -41,12 +41,10 @@ def _root(parents, j):
 @inlined
 def _product(values, rows, weights, first, first_stop, second, second_stop):
     """Return Σ w·x·y of two columns, whose entries are values[first:first_stop] and values[second:second_stop]."""
-    weighted = weights.shape[0] > 0
     total = 0.0
     while first < first_stop and second < second_stop:
         if rows[first] == rows[second]:
-            part = values[first] * values[second]
-            total += part * weights[rows[first]] if weighted else part
+            total += values[first] * values[second] * weights[rows[first]]
             first += 1
             second += 1
         elif rows[first] < rows[second]:
@@ -118,7 +116,7 @@ def _vote(leaders, remembered, votes, voted):
 
 
 @kernel
-def dependent_groups(columns, n_rows, quadratic, threshold, largest):
+def dependent_groups(columns, quadratic, threshold, largest):
     """Return groups of at most `largest` columns that are linked by correlations above `threshold`.
 
     The result is their members, group after group, and where each group starts.  Columns are compared if three of their
@@ -127,7 +125,7 @@ def dependent_groups(columns, n_rows, quadratic, threshold, largest):
     """
     values, rows, starts = columns
     norms, means, _, weights, _ = quadratic
-    total = weights.sum() if weights.shape[0] > 0 else float(n_rows)
+    total, n_rows = weights.sum(), weights.shape[0]
     count = starts.shape[0] - 1
     remembered = np.full((n_rows, _REMEMBERED), -1, np.int32)
     filled = np.zeros(n_rows, np.int64)
@@ -153,13 +151,11 @@ def dependent_groups(columns, n_rows, quadratic, threshold, largest):
 
 
 @kernel
-def group_grams(columns, quadratic, n_rows, members, group_starts):
+def group_grams(columns, quadratic, members, group_starts):
     """Return the groups' parts of H, one square after the other."""
     values, rows, starts = columns
     norms, means, _, weights, _ = quadratic
-    weighted = weights.shape[0] > 0
-    total = weights.sum() if weighted else float(n_rows)
-    length = 0
+    total, length = weights.sum(), 0
     for b in range(group_starts.shape[0] - 1):
         length += (group_starts[b + 1] - group_starts[b]) ** 2
     grams = np.empty(length)
@@ -183,7 +179,7 @@ def group_grams(columns, quadratic, n_rows, members, group_starts):
 def factorise_groups(grams, group_starts, members, ridges):
     """Return the Cholesky factors of the groups' squares, lower triangles, stored as `grams`.
 
-    `ridges` (k,) or (0,), by column, are added to the diagonals.  Those are raised by 1e-9 of themselves, so that
+    `ridges` (k,), by column, are added to the diagonals.  Those are raised by 1e-9 of themselves, so that
     exactly dependent columns have a factor too.
     """
     factors = grams.copy()
@@ -193,8 +189,7 @@ def factorise_groups(grams, group_starts, members, ridges):
         square = factors[offset : offset + size * size].reshape((size, size))
         offset += size * size
         for left in range(size):
-            if ridges.shape[0] > 0:
-                square[left, left] += ridges[members[group_starts[b] + left]]
+            square[left, left] += ridges[members[group_starts[b] + left]]
             norm = square[left, left]
             for right in range(left + 1):
                 value = square[left, right]
@@ -237,7 +232,6 @@ def group_pass(columns, quadratic, blocks, coef, residual, penalty):
     values, rows, starts = columns
     _, means, sums, weights, _ = quadratic
     members, group_starts, grams, _ = blocks
-    weighted = weights.shape[0] > 0
     shift = 0.0
     offset = 0
     for b in range(group_starts.shape[0] - 1):
@@ -256,8 +250,5 @@ def group_pass(columns, quadratic, blocks, coef, residual, penalty):
             step = reached[left] - coef[j]
             coef[j] = reached[left]
             shift += step * means[j]
-            if weighted:
-                add_weighted_column(values, rows, starts[j], starts[j + 1], -step, weights, residual)
-            else:
-                add_column(values, rows, starts[j], starts[j + 1], -step, residual)
+            add_weighted_column(values, rows, starts[j], starts[j + 1], -step, weights, residual)
     _fold_shift(residual, shift, weights)

@@ -20,7 +20,7 @@ from schmp_estimators.linear.kernels.dense import (
     image_of_rounded,
     sums_of_rounded,
 )
-from schmp_estimators.linear.kernels.smooth import fading, log_one_plus
+from schmp_estimators.linear.kernels.smooth import FLAT, RISE, fading, log_one_plus
 from schmp_estimators.linear.kernels.sparse import Quadratic, add_column, descend_shuffled, difference
 from schmp_estimators.linear.penalties.base import prox, value
 
@@ -32,8 +32,6 @@ LEAST_CURVATURE = 1e-12
 #: Part of what it takes to violate its condition from which a column is looked at in the steps that follow, and by how
 #: many times a merit on those of rounded columns may fall before all are looked at again.
 NEAR, _TRUSTED = 0.95, 0.01
-#: Part of the curvature of a column that centring leaves at least.
-FLAT = 1e-12
 FEW_PASSES = 20  # of descent, after which it is slow
 #: Part of what the first pass of descent has done below which another one is not worth it: the curvature will differ.
 PASS_LEFT = 0.1
@@ -258,7 +256,7 @@ def _search(columns, labels, weights, coef, decision, penalty, best, change, ima
             moved[i] = begin[i] + length * image[i]
         loss, tried_total, _ = _derive(moved, labels, weights, 0.0, tried_slope, tried_curvature)
         objective = loss + value(penalty, new)
-        if objective <= best * (1.0 + 1e-13):
+        if objective <= best * (1.0 + RISE):
             best, total, made = objective, tried_total, length
             copy_to(new, coef)
             copy_to(moved, decision)

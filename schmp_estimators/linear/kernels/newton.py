@@ -54,17 +54,6 @@ def _multiply(columns, means, factors, out):
             out[i] -= shift
 
 
-@inlined
-def _energy(image, weights):
-    """Return Σ w·image², w = 1 if there are no weights."""
-    if weights.shape[0] == 0:
-        return dot(image, image)
-    total = 0.0
-    for i in range(image.shape[0]):
-        total += image[i] * image[i] * weights[i]
-    return total
-
-
 @kernel
 def conjugate_gradient(columns, quadratic, blocks, free, gradient, max_steps, goal, step, moved):
     """Solve H·step = gradient over the free columns by preconditioned conjugate gradients from zero.
@@ -75,14 +64,13 @@ def conjugate_gradient(columns, quadratic, blocks, free, gradient, max_steps, go
     """
     values, rows, starts = columns
     norms, means, _, weights, ridges = quadratic
-    weighted, ridged = weights.shape[0] > 0, ridges.shape[0] > 0
     count, n_rows = norms.shape[0], moved.shape[0]
     remaining = np.empty(count)
     for t in range(count):
         remaining[t] = gradient[t] if free[t] else 0.0
     scaled = np.empty(count)
     image = np.empty(n_rows)
-    diagonal = norms + ridges if ridged else norms.copy()
+    diagonal = norms + ridges
     step[:] = 0.0
     moved[:] = 0.0
     energy = _precondition(remaining, diagonal, blocks, free, scaled)
@@ -90,23 +78,21 @@ def conjugate_gradient(columns, quadratic, blocks, free, gradient, max_steps, go
     steps = 0
     while steps < max_steps and energy > goal:
         _multiply(columns, means, direction, image)
-        curvature = _energy(image, weights)
-        if ridged:
-            curvature += dot(direction, ridges * direction)
+        curvature = dot(direction, ridges * direction)
+        for i in range(n_rows):
+            curvature += image[i] * image[i] * weights[i]
         if not curvature > 1e-300:
             break
         length = energy / curvature
         for i in range(n_rows):
             moved[i] += length * image[i]
-            if weighted:
-                image[i] *= weights[i]
+            image[i] *= weights[i]
         for t in range(count):
             if free[t]:
                 step[t] += length * direction[t]
                 # image is balanced where columns are centred, so that it need not be multiplied by centred columns
-                remaining[t] -= length * column_dot(values, rows, starts[t], starts[t + 1], image)
-                if ridged:
-                    remaining[t] -= length * ridges[t] * direction[t]
+                along = column_dot(values, rows, starts[t], starts[t + 1], image)
+                remaining[t] -= length * (along + ridges[t] * direction[t])
         new_energy = _precondition(remaining, diagonal, blocks, free, scaled)
         ratio = new_energy / energy
         energy = new_energy

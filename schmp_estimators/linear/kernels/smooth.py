@@ -23,11 +23,11 @@ _BLOCK = 8
 #: Change of the curvatures, as a part of their sum, from which a step takes the present ones.
 _CHANGED = 0.1
 #: Newton steps on the intercept, and halvings of a step.
-_MOST_SETTLING, _MOST_HALVINGS = 50, 30
+_MOST_SETTLING, MOST_HALVINGS = 50, 40
 #: Part by which the objective may rise: that is rounding.
-_RISE = 1e-13
+RISE = 1e-13
 #: Part of the squared length of a column that weights leave at least.
-_FLAT = 1e-12
+FLAT = 1e-12
 #: Rows of an array that `SmoothRows` consists of, and places of `SmoothRows.level`.
 N_ROWS, N_LEVELS = 8, 2
 LEVEL, SHARE = range(N_LEVELS)
@@ -143,11 +143,11 @@ def go_along(loss, columns, room, rows, penalty, best, push, count):
         for a in range(count):
             coef[a] = earlier[a] + length * (aims[a] - earlier[a])
         value = derive(loss, columns, rows) + penalty_of(vectors, penalty, count)
-        if value <= best * (1.0 + _RISE) or length == 0.0:
+        if value <= best * (1.0 + RISE) or length == 0.0:
             break
         halvings += 1
         length *= 0.5
-        if halvings == _MOST_HALVINGS:
+        if halvings == MOST_HALVINGS:
             length = 0.0
             copy_to(earlier, aims)
             for i in range(image.shape[0]):
@@ -189,7 +189,7 @@ def multiply_columns(columns, room, rows, first, last):
                 matrix[a, b] = product
                 matrix[b, a] = product
     for a in range(first, last):
-        matrix[a, a] = larger(matrix[a, a], _FLAT * columns.squares[members[a]])
+        matrix[a, a] = larger(matrix[a, a], FLAT * columns.squares[members[a]])
 
 
 @part

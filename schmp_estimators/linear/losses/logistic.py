@@ -66,9 +66,9 @@ class Logistic(NamedTuple):
         given = (freeze(decision), freeze(target), freeze(weights))
         return float(logistic_entropy(*given, intercept, scale))
 
-    def at_zero(self, intercept: float) -> tuple[float, float, float]:
-        """Return ℓ at b = 0, and a and c of the slope a·y + c, all at u = 0: no pass over X is needed for them."""
-        return np.log(2.0), 0.5, -0.5 * np.tanh(0.5 * intercept)
+    def at_zero(self) -> float:
+        """Return ℓ at u = b = 0, which is the same for all y."""
+        return math.log(2.0)
 
     def descend(
         self,

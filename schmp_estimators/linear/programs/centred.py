@@ -12,12 +12,9 @@ import numpy as np
 
 from schmp_estimators.core.reduction import tree_merge
 from schmp_estimators.linear.programs.input import as_array
-from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, RowPartition, check_squares
+from schmp_estimators.linear.programs.jobs import PIECE, SMALLEST_NORM, RowPartition, check_squares
 from schmp_estimators.linear.programs.matrix import Dense, Floats
 from schmp_estimators.linear.programs.offsets import REAL, SPREAD
-
-#: Rows of a block, which stays in a cache while it is centred and multiplied.
-_BLOCK = 1024
 
 
 class Rows(NamedTuple):
@@ -114,8 +111,8 @@ def blocks(rows: RowPartition) -> Iterator[tuple[Floats, Floats]]:
     """Give rows of a dense X and of the responses side by side, a few at a time, and their weights."""
     assert isinstance(rows.matrix, Dense)
     values, n_columns = rows.matrix.rows, rows.matrix.n_columns
-    for start in range(0, len(values), _BLOCK):
-        here = slice(start, min(start + _BLOCK, len(values)))
+    for start in range(0, len(values), PIECE):
+        here = slice(start, min(start + PIECE, len(values)))
         block = np.empty((here.stop - start, n_columns + len(rows.responses)))
         block[:, :n_columns], block[:, n_columns:] = values[here], rows.responses[:, here].T
         yield block, rows.weights[here]

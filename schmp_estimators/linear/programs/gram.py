@@ -16,7 +16,7 @@ from schmp_estimators.linear.penalties.base import Penalty, compiled_for, gap_or
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 
 LARGEST_GRAM = 6000  # candidates whose matrix has 0.3 GB; descent on the residual is faster than to fill a larger one
-_MEMORY = 5  # extrapolate from this many passes
+MEMORY = 5  # extrapolate from this many passes
 _MAX_ROUNDS = 50  # times that the active candidates are chosen anew
 _MAX_SWEEPS = 60  # groups of passes on one choice
 _POLISHED = 200  # largest support that is polished at the end
@@ -107,8 +107,8 @@ class _ActiveSet(GramProblem):
         newton &= penalty.certified
         for _ in range(_MAX_SWEEPS):
             old_coef, old_gradient = self.coef.copy(), self.gradient.copy()
-            passes = _MEMORY + 1 if second_order else 2 * _MEMORY + 1
-            make_passes(gram, self.gradient, self.coef, penalty, bool(penalty.positive), passes, _MEMORY)
+            passes = MEMORY + 1 if second_order else 2 * MEMORY + 1
+            make_passes(gram, self.gradient, self.coef, penalty, bool(penalty.positive), passes, MEMORY)
             self.work += passes * float(np.count_nonzero(self.coef)) * len(self.coef)
             if second_order and self._newton_step(stubborn) > _CROSSING * len(self.coef) and not stubborn:
                 # too early: descend for twice as many sweeps as the last time

@@ -22,7 +22,7 @@ from schmp_estimators.linear.programs.matrix import Dense, Floats, Indices, Matr
 #: Squared norms from which no product that counts is rounded to few digits for being small.
 SMALLEST_NORM = float(np.finfo(float).tiny / np.finfo(float).eps)
 #: Rows that are multiplied at a time: a cache holds their copy.
-_PIECE = 1024
+PIECE = 1024
 
 
 class RowPartition(NamedTuple):
@@ -43,8 +43,6 @@ class RowPartition(NamedTuple):
     responses: Floats = np.empty((0, 0))
     #: (p,) what has been taken from the columns of X, see `regression_offsets`; (0,) if nothing has
     shifts: Floats = np.empty(0)
-    #: what a loss has derived at the present state, see `derive`
-    derived: Any = None
     #: (k, n_p) the fold group of each row, and what it weighs in scores, see `folds`
     beside: Floats = np.empty((0, 0))
     #: while a fold is fitted: the partition with all rows, and what has taken these
@@ -228,29 +226,9 @@ def stacked(answers: Sequence[tuple[Columns, Floats, Floats, Floats]]) -> tuple[
     return stack_columns(list(parts), offsets[:-1]), state, target, weights
 
 
-class Derived(NamedTuple):
-    """Derivatives of a loss, and where they hold."""
-
-    loss: Loss
-    #: decision values and responses, the very arrays
-    state: Floats
-    target: Floats
-    intercept: float
-    found: Derivatives
-
-    def hold(self, loss: Loss, rows: RowPartition, intercept: float) -> bool:
-        """Return whether they hold for a partition as it is."""
-        here = self.state is rows.state and self.target is rows.target
-        return here and self.intercept == intercept and self.loss == loss
-
-
-def derive(loss: Loss, rows: RowPartition, intercept: float) -> tuple[RowPartition, Derivatives]:
-    """Return the derivatives at the decision values of a partition, which remembers them."""
-    known = rows.derived
-    if isinstance(known, Derived) and known.hold(loss, rows, intercept):
-        return rows, known.found
-    found = loss.derivatives(rows.state, rows.target, rows.weights, intercept)
-    return rows._replace(derived=Derived(loss, rows.state, rows.target, intercept, found)), found
+def derive(loss: Loss, rows: RowPartition, intercept: float) -> Derivatives:
+    """Return the derivatives at the decision values of a partition."""
+    return loss.derivatives(rows.state, rows.target, rows.weights, intercept)
 
 
 class Shift(NamedTuple):
@@ -269,8 +247,7 @@ class Shift(NamedTuple):
             rows = rows._replace(state=np.zeros_like(rows.state))
         if len(self.columns):
             rows = rows._replace(state=rows.state + rows.matrix.combine(self.columns, self.change))
-        rows, found = derive(self.loss, rows, self.intercept)
-        return rows, found.level
+        return rows, derive(self.loss, rows, self.intercept).level
 
 
 class Slope(NamedTuple):
@@ -282,8 +259,7 @@ class Slope(NamedTuple):
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, Floats]:
         """Return Xᵀ·slope over the scope."""
-        rows, found = derive(self.loss, rows, self.intercept)
-        return rows, rows.matrix.gradient(found.slope, self.scope)
+        return rows, rows.matrix.gradient(derive(self.loss, rows, self.intercept).slope, self.scope)
 
 
 class Dual(NamedTuple):
@@ -311,13 +287,13 @@ class WeightedGram(NamedTuple):
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Floats, Floats, float, float]]:
         """Return XᵀWX, Σ w x, Σ w, Σ slope²/w over columns less their means."""
-        rows, (_, slope, curvature) = derive(self.loss, rows, self.intercept)
+        _, slope, curvature = derive(self.loss, rows, self.intercept)
         curvature = np.maximum(np.maximum(curvature, 1e-12), rows.weigh(np.full(len(slope), self.least)))
         count, matrix = len(self.columns), rows.matrix
         values = matrix.rows if isinstance(matrix, Dense) else matrix.take_dense(self.columns).T
         gram, sums, roots = np.zeros((count, count)), np.zeros(count), np.sqrt(curvature)
-        for start in range(0, len(slope), _PIECE):
-            here = slice(start, start + _PIECE)
+        for start in range(0, len(slope), PIECE):
+            here = slice(start, start + PIECE)
             taken = values[here] if values.shape[1] == count else values[here, self.columns]
             taken = taken - self.means[self.columns]
             sums += curvature[here] @ taken
@@ -348,6 +324,6 @@ class Free(NamedTuple):
         """Return the loss, its slopes and its curvature in the intercept and in the directions of the columns."""
         if len(self.change):
             rows = rows._replace(state=rows.state + rows.matrix.combine(self.span.columns, self.change))
-        rows, (level, slope, curvature) = derive(self.loss, rows, self.intercept)
+        level, slope, curvature = derive(self.loss, rows, self.intercept)
         taken = np.vstack([np.full(rows.matrix.n_rows, float(self.fit_intercept)), self.span.take(rows)])
         return rows, Curved(level.loss, taken @ slope, (taken * curvature) @ taken.T)

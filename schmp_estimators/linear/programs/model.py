@@ -22,7 +22,7 @@ NO_CHANGE: Floats = np.empty(0)
 _ROUNDING = 1e-11
 #: Certificates without any change but rounding, and part of the objective that this is, after which there is nothing
 #: left to try.
-_STALLED, LAST_BITS = 10, 1e-14
+STALLED, LAST_BITS = 10, 1e-14
 _FEW = 0.1  # violators per column of the support, below which a working set is nearly complete
 _NEAR = 0.85  # part of the penalty above which a gradient nearly violates
 #: Part of the penalty above which a gradient makes a column likely, at first and in the steps that follow, and part
@@ -257,7 +257,7 @@ class Model:
     @property
     def exhausted(self) -> bool:
         """Whether there is nothing left to try."""
-        return self.n_iter >= self.max_iter or self.stalled >= _STALLED
+        return self.n_iter >= self.max_iter or self.stalled >= STALLED
 
     def follow(self, other: "Model") -> None:
         """Begin where another model of the same partitions has left them."""

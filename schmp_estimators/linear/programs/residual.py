@@ -25,10 +25,9 @@ from schmp_estimators.linear.kernels.sparse import (
     take_columns,
 )
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for, differ, read_only, take, weigh
-from schmp_estimators.linear.programs.gram import LARGEST_GRAM, GramProblem, pinned_solution
+from schmp_estimators.linear.programs.gram import LARGEST_GRAM, MEMORY, GramProblem, pinned_solution
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 
-_MEMORY = 5  # extrapolate from this many passes
 _PINNING_ROUNDS = 3
 _LONG = 100  # steps of conjugate gradients that make it worth to ask what the whole matrix costs
 #: ns for a stored value in such a step, for k³ of a factor, and for a pair of values in a row of its matrix
@@ -52,17 +51,20 @@ class NewtonSystem:
 
     columns: Columns
     quadratic: Quadratic
-    n_rows: int
     blocks: Blocks
 
     @classmethod
     def of(cls, columns: Columns, quadratic: Quadratic, n_rows: int) -> "NewtonSystem":
         """Return the system of all `columns`, nearly dependent ones in blocks."""
-        members, starts = groups.dependent_groups(columns, n_rows, quadratic, _DEPENDENT, _LARGEST_GROUP)
+        weights, ridges = quadratic.weights, quadratic.ridges
+        weights = weights if len(weights) else np.ones(n_rows)
+        ridges = ridges if len(ridges) else np.zeros(len(quadratic.norms))
+        quadratic = freeze(quadratic._replace(weights=weights, ridges=ridges))
+        members, starts = groups.dependent_groups(columns, quadratic, _DEPENDENT, _LARGEST_GROUP)
         members, starts = freeze(members), freeze(starts)
-        grams = groups.group_grams(columns, quadratic, n_rows, members, starts)
+        grams = groups.group_grams(columns, quadratic, members, starts)
         factors = groups.factorise_groups(freeze(grams), starts, members, quadratic.ridges)
-        return cls(columns, quadratic, n_rows, freeze(Blocks(members, starts, grams, factors)))
+        return cls(columns, quadratic, freeze(Blocks(members, starts, grams, factors)))
 
     def settle_groups(self, coef: Floats, residual: Floats, penalty: Penalty) -> None:
         """Solve each group of dependent columns on its own; moves `coef` and `residual`."""
@@ -70,7 +72,7 @@ class NewtonSystem:
 
     def solve(self, gradient: Floats, free: np.ndarray, max_steps: int, goal: float) -> tuple[Floats, Floats, int]:
         """Return the step over the free columns, zero elsewhere, X̃·step, and how many steps of CG it took."""
-        step, image = np.empty(len(gradient)), np.empty(self.n_rows)
+        step, image = np.empty(len(gradient)), np.empty(len(self.quadratic.weights))
         steps = conjugate_gradient(
             self.columns, self.quadratic, self.blocks, freeze(free), freeze(gradient), max_steps, goal, step, image
         )
@@ -264,7 +266,7 @@ class ResidualProblem:
         self.visited += (problem.work + len(whole) ** 2) / len(self.residual)
 
     def _passes(self, passes: int) -> None:
-        memory = 0 if self.weighted or passes <= _MEMORY else _MEMORY
+        memory = 0 if self.weighted or passes <= MEMORY else MEMORY
         self.visited += passes * len(self.coef)
         point = self.columns, self.quadratic, self.coef, self.residual, freeze(self.penalty)
         compiled_for(self.penalty, sparse_passes)(*point, bool(self.penalty.positive), passes, memory)

@@ -19,7 +19,7 @@ import numpy as np
 
 from schmp_estimators.core.engine.dynamic import Steps, Sum
 from schmp_estimators.core.reduction import tree_sum
-from schmp_estimators.linear.kernels.logistic import FLAT
+from schmp_estimators.linear.kernels.smooth import FLAT, MOST_HALVINGS, RISE
 from schmp_estimators.linear.losses.base import Level, Loss, steepness
 from schmp_estimators.linear.penalties.base import Penalty, dual_scale, merit, take, weigh
 from schmp_estimators.linear.programs import jobs
@@ -33,7 +33,6 @@ from schmp_estimators.linear.programs.resolve import LEAST, Resolve, ToPoint
 from schmp_estimators.linear.programs.smooth_point import (
     LEVEL_ROUNDING,
     LEVEL_TOLERANCE,
-    MOST_HALVINGS,
     Bracket,
     Descend,
     Point,
@@ -91,15 +90,13 @@ class ResolveSmooth(Resolve):
         self.unsettled = NO_CHANGE
 
     def begin(self) -> ToPoint:
-        """Take the moments of the columns, and look at the start; the gradient at zero follows from the moments."""
+        """Take the moments of the columns, and look at the start."""
         model = self.model
-        partials = yield from centre(model)
-        sums = tree_sum(partials)
+        sums = tree_sum((yield from centre(model)))
         model.set_moments(sums.total, sums.columns, sums.squares, sums.products)
         self.unpenalised = yield from find_span(model)
-        known = getattr(self.loss, "at_zero", None)
-        if known is not None:
-            model.null_objective = sums.total * known(0.0)[0]
+        if hasattr(self.loss, "at_zero"):
+            model.null_objective = sums.total * self.loss.at_zero()
         else:
             level: Level = yield Sum(jobs.Shift(self.loss, NO_COLUMNS, NO_CHANGE, 0.0))
             model.null_objective = max((yield from self._at_zero()), LEAST * level.loss)
@@ -110,12 +107,7 @@ class ResolveSmooth(Resolve):
             model.coef[:] = 0.0  # a start that is worse than zero
             model.level = 0.0
             objective = yield from self._settle(self._anew())
-        if known is None or model.coef.any():
-            return (yield from self._look(objective))
-        products = tree_sum([part.products_about(0.0) for part in partials])
-        _, of_target, constant = known(model.level)
-        gradient = model.take(of_target * products + constant * sums.columns, model.balance)
-        return (yield from self._certify(objective, gradient))
+        return (yield from self._look(objective))
 
     def _at_zero(self) -> _Settled:
         """Return the objective at zero coefficients, with the best intercept; the partitions are left there."""
@@ -205,7 +197,7 @@ class ResolveSmooth(Resolve):
         model.coef[columns] += change
         objective = yield from self._settle(jobs.Shift(self.loss, columns, change, model.level))
         for halvings in range(MOST_HALVINGS):
-            if objective <= before * (1.0 + 1e-13):
+            if objective <= before * (1.0 + RISE):
                 model.damping = damped(model.damping, halvings)
                 return objective
             change = 0.5 * change

@@ -9,7 +9,8 @@ import numpy as np
 from schmp_estimators.core.lanes import empty_rows, zero_rows
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.dense import Rounded, round_columns
-from schmp_estimators.linear.kernels.logistic import FLAT, LEAST_CURVATURE, NEAR, PASS_LEFT
+from schmp_estimators.linear.kernels.logistic import LEAST_CURVATURE, NEAR, PASS_LEFT
+from schmp_estimators.linear.kernels.smooth import FLAT, MOST_HALVINGS, RISE
 from schmp_estimators.linear.kernels.sparse import Chosen, Quadratic, sparse_combine, sparse_moments
 from schmp_estimators.linear.losses.base import Derivatives, Level, Loss, Steps, steepness, weigh
 from schmp_estimators.linear.penalties.base import Penalty, merit, sizes, take
@@ -33,7 +34,6 @@ LEVEL_TOLERANCE = 1e-10
 #: Part of the smallest penalty that it may be, and what rounding leaves of it.
 _OF_PENALTY = 1e-7
 LEVEL_ROUNDING = 1e-15
-MOST_HALVINGS = 40
 _MOST_LEVELS = 200
 #: Multiple of what a merit may be at which one more such step will do: it leaves the square of what there is.
 _ONE_MORE = 50.0
@@ -237,7 +237,7 @@ class Point:
             coef = self.coef + length * change
             level, tried = self.settle(self.decision + length * image, self.level - length * offset)
             after = tried.level.loss + self.penalty.value(coef)
-            if after <= before * (1.0 + 1e-13):
+            if after <= before * (1.0 + RISE):
                 self.coef, self.level = coef, level
                 self.decision = self.decision + length * image
                 self.damping = damped(self.damping, halvings)
@@ -282,7 +282,7 @@ class Descend(NamedTuple):
         return (self._on_rounded if len(self.lengths) else self._on_sparse)(rows, highest)
 
     def _on_rounded(self, rows: RowPartition, highest: float) -> tuple[RowPartition, tuple[Floats, Steps]]:
-        rows, found = derive(self.loss, rows, self.level)
+        found = derive(self.loss, rows, self.level)
         n_rows, coef = rows.matrix.n_rows, self.coef.copy()
         values = empty_rows(len(coef), n_rows)
         _round_into(values, rows.matrix, self.columns, self.means, 1.0 / self.lengths)

@@ -229,10 +229,10 @@ def test_near_copies_are_grouped_and_precondition_each_other(weighted, intercept
     lower = np.tril(factors_with[8:].reshape(4, 4))
     np.testing.assert_allclose(lower @ lower.T, expected + np.diag(ridges[groups[2]]), rtol=1e-6)
     gradient, free = centred.T @ (weights * response), np.ones(10, bool)
-    plain = NewtonSystem(block, constants, 300, Blocks(members[:0], starts[:1], grams[:0], factors[:0]))
+    plain = NewtonSystem(block, system.quadratic, Blocks(members[:0], starts[:1], grams[:0], factors[:0]))
     goal = 1e-12 * float(gradient @ (gradient / constants.norms))
     exact = np.linalg.solve(centred.T @ (weights[:, None] * centred), gradient)
-    for steps, solved in ((7, system), (200, NewtonSystem(block, constants, 300, freeze(plain.blocks)))):
+    for steps, solved in ((7, system), (200, NewtonSystem(block, system.quadratic, freeze(plain.blocks)))):
         np.testing.assert_allclose(solved.solve(gradient, free, steps, goal)[0], exact, atol=1e-3 * abs(exact).max())
 
 
