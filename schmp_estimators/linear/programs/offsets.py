@@ -173,11 +173,6 @@ def check_small(model: Model, smoothness: float = 1.0) -> None:
         )
 
 
-#: Times that products are taken to find a basis: each shows directions down to the root of `_SHOWN` beside those that
-#: are known already, and the last makes what the second has found orthonormal.
-_ROUNDS, _SHOWN = 3, 1e-13
-
-
 class Span(NamedTuple):
     """An orthonormal basis of some columns less their means."""
 
@@ -198,15 +193,15 @@ class Span(NamedTuple):
         return np.linalg.lstsq(self.basis * units[:, None], coef * units)[0]
 
 
-class Squares(NamedTuple):
-    """Multiply directions with each other."""
+class Triangle(NamedTuple):
+    """Factorise the directions on the rows of each partition."""
 
     span: Span
 
     def __call__(self, rows: jobs.RowPartition) -> tuple[jobs.RowPartition, Floats]:
-        """Return the weighted products, shape (r, r)."""
-        taken = self.span.take(rows)
-        return rows, rows.weigh(taken) @ taken.T
+        """Return the triangle of their QR factorisation, of at most r rows."""
+        taken = self.span.take(rows) * np.sqrt(rows.weights) if len(rows.weights) else self.span.take(rows)
+        return rows, np.linalg.qr(taken.T, mode="r") if rows.matrix.n_rows else np.empty((0, len(taken)))
 
 
 class Cross(NamedTuple):
@@ -224,9 +219,9 @@ class Cross(NamedTuple):
 def find_span(model: Model) -> Generator[Any, Any, Span | None]:
     """Ask for a basis of the columns that vary and are not penalised, if there are any.
 
-    A matrix of products shows no direction shorter than the root of its rounding.  So those that are too short are made
-    longer, and products are taken again: T. Fukaya et al., "Shifted Cholesky QR for computing the QR factorization of
-    ill-conditioned matrices", SIAM J. Sci. Comput. 2020.
+    Triangles of partitions, one below the other, have the singular values of all rows (J. Demmel et al.,
+    "Communication-optimal parallel and sequential QR and LU factorizations", SIAM J. Sci. Comput. 2012).  Directions
+    no longer than the rounding of the columns are left out.  The second time makes orthonormal what the first found.
     """
     columns = unpenalised(model)
     if not len(columns):
@@ -234,32 +229,14 @@ def find_span(model: Model) -> Generator[Any, Any, Span | None]:
     norms, means = model.norms[columns], model.means[columns]
     away = means + model.shifts[columns] if len(model.shifts) else means
     rounding = model.eps * np.sqrt(norms + model.total_weight * away**2)
-    span, known, added = Span(columns, means, np.diag(1.0 / np.sqrt(norms))), 0, 0
-    for _ in range(_ROUNDS):
-        gram = yield Sum(Squares(span))
-        known += added
-        basis, added = _improved(span.basis, gram, known, rounding)
-        span = span._replace(basis=basis)
-    return span._replace(basis=np.ascontiguousarray(span.basis[:, :known]))
-
-
-def _improved(basis: Floats, gram: Floats, known: int, rounding: Floats) -> tuple[Floats, int]:
-    """Return a better basis, and how many of the directions after those `known`, the first, are now known, too.
-
-    `gram` (r, r) holds the products of the directions; `rounding` (k,) is the length of the rounding of each column.
-    """
-    inverse = np.linalg.inv(np.linalg.cholesky(gram[:known, :known]))
-    across = inverse @ gram[:known, known:]
-    first = basis[:, :known] @ inverse.T
-    rest = basis[:, known:] - first @ across
-    gram = gram[known:, known:] - across.T @ across
-    lengths = np.sqrt(np.maximum(np.diagonal(gram), 0.0))
-    real = lengths > REAL * np.linalg.norm(rest * rounding[:, None], axis=0)
-    rest = rest[:, real] / lengths[real]
-    values, vectors = np.linalg.eigh(gram[np.ix_(real, real)] / np.outer(lengths[real], lengths[real]))
-    values, vectors = values[::-1], vectors[:, ::-1]
-    rest = rest @ vectors / np.sqrt(np.maximum(values, _SHOWN))
-    return np.hstack([first, rest]), int(np.count_nonzero(values > _SHOWN))
+    span = Span(columns, means, np.diag(1.0 / np.sqrt(norms)))
+    for _ in range(2):
+        triangles = yield Triangle(span)
+        _, values, directions = np.linalg.svd(np.concatenate(triangles), full_matrices=False)
+        turned = span.basis @ directions.T
+        real = values > REAL * np.linalg.norm(turned * rounding[:, None], axis=0)
+        span = span._replace(basis=np.ascontiguousarray(turned[:, real] / values[real]))
+    return span
 
 
 @dataclass

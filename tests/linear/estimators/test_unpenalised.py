@@ -271,7 +271,7 @@ def test_directions_of_covariates_are_orthonormal(weighted):
     steps, answer = find_span(model), None
     while True:
         try:
-            answer = steps.send(answer).job(rows)[1]
+            answer = [steps.send(answer)(rows)[1]]
         except StopIteration as end:
             span = end.value
             break
