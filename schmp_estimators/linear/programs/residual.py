@@ -11,10 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from schmp_estimators.core.values import freeze
-from schmp_estimators.linear.kernels import groups
-from schmp_estimators.linear.kernels.groups import Blocks
+from schmp_estimators.linear.kernels import newton
 from schmp_estimators.linear.kernels.logistic import FEW_PASSES
-from schmp_estimators.linear.kernels.newton import conjugate_gradient, weighted_gram
+from schmp_estimators.linear.kernels.newton import Blocks
 from schmp_estimators.linear.kernels.sparse import (
     Columns,
     Quadratic,
@@ -60,20 +59,20 @@ class NewtonSystem:
         weights = weights if len(weights) else np.ones(n_rows)
         ridges = ridges if len(ridges) else np.zeros(len(quadratic.norms))
         quadratic = freeze(quadratic._replace(weights=weights, ridges=ridges))
-        members, starts = groups.dependent_groups(columns, quadratic, _DEPENDENT, _LARGEST_GROUP)
+        members, starts = newton.dependent_groups(columns, quadratic, _DEPENDENT, _LARGEST_GROUP)
         members, starts = freeze(members), freeze(starts)
-        grams = groups.group_grams(columns, quadratic, members, starts)
-        factors = groups.factorise_groups(freeze(grams), starts, members, quadratic.ridges)
+        grams = newton.group_grams(columns, quadratic, members, starts)
+        factors = newton.factorise_groups(freeze(grams), starts, members, quadratic.ridges)
         return cls(columns, quadratic, freeze(Blocks(members, starts, grams, factors)))
 
     def settle_groups(self, coef: Floats, residual: Floats, penalty: Penalty) -> None:
         """Solve each group of dependent columns on its own; moves `coef` and `residual`."""
-        groups.group_pass(self.columns, self.quadratic, self.blocks, coef, residual, freeze(penalty))
+        newton.group_pass(self.columns, self.quadratic, self.blocks, coef, residual, freeze(penalty))
 
     def solve(self, gradient: Floats, free: np.ndarray, max_steps: int, goal: float) -> tuple[Floats, Floats, int]:
         """Return the step over the free columns, zero elsewhere, X̃·step, and how many steps of CG it took."""
         step, image = np.empty(len(gradient)), np.empty(len(self.quadratic.weights))
-        steps = conjugate_gradient(
+        steps = newton.conjugate_gradient(
             self.columns, self.quadratic, self.blocks, freeze(free), freeze(gradient), max_steps, goal, step, image
         )
         return step, image, int(steps)
@@ -242,7 +241,7 @@ class ResidualProblem:
         self.visited += len(support) ** 3 / (3.0 * len(self.residual))
         penalty = part.penalty
         slope = part.gradient() - penalty.strengths * np.sign(old) - penalty.tilt(old)
-        hessian = weighted_gram(part.columns, part.quadratic, len(self.residual))
+        hessian = newton.weighted_gram(part.columns, part.quadratic, len(self.residual))
         hessian.flat[:: len(support) + 1] += penalty.ridges
         step, pinned = pinned_solution(hessian, slope, old, len(support) // _MOST_PINNED)
         if step is None:
@@ -254,7 +253,7 @@ class ResidualProblem:
     def _solve_on_gram(self) -> None:
         """Leave most of the gap behind by descent on the Gram matrix of the set."""
         whole = np.arange(len(self.coef))
-        gram = weighted_gram(self.columns, self.quadratic, len(self.residual))
+        gram = newton.weighted_gram(self.columns, self.quadratic, len(self.residual))
         gram = np.triu(gram) + np.triu(gram, 1).T
         weights = self.quadratic.weights
         energy = float(self.residual @ (self.residual / weights if self.weighted else self.residual))

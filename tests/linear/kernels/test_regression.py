@@ -10,8 +10,7 @@ from schmp_estimators.core.jit import kernel
 from schmp_estimators.core.lanes import dot
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.gram import gram_passes, gram_take
-from schmp_estimators.linear.kernels.groups import Blocks
-from schmp_estimators.linear.kernels.newton import weighted_gram
+from schmp_estimators.linear.kernels.newton import Blocks, weighted_gram
 from schmp_estimators.linear.kernels.sparse import Columns, Quadratic, shuffled_passes, sparse_passes
 from schmp_estimators.linear.penalties.elastic_net import L1
 from schmp_estimators.linear.programs.input import as_matrix
