@@ -394,5 +394,8 @@ def _identity(estimator: Any, problem: Any, penalty: Penalty) -> dict[str, Any]:
     if estimator.schedule in ("priority", "random"):
         used.add("random_state")
     named = {name: repr(value) for name, value in estimator.get_params(deep=False).items() if name in used}
-    fields = b"".join(np.asarray(value, np.float64).tobytes() for value in fields_of(penalty))
-    return {**named, "penalty": hashlib.sha256(fields).hexdigest(), "dtype": str(problem.extent.dtype)}
+    known = {"penalty": fields_of(penalty), "penalty_factors": [factors_of(estimator, estimator.penalty_factors)]}
+    for name, values in known.items():
+        whole = b"".join(np.asarray(value, np.float64).tobytes() for value in values)
+        named[name] = hashlib.sha256(whole).hexdigest()
+    return {**named, "dtype": str(problem.extent.dtype)}

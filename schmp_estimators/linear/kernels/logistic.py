@@ -1,11 +1,8 @@
-"""Kernels on the rows of a logistic model: loss, its derivatives, the dual objective, and Newton steps on few columns.
+"""Newton steps on few columns in one kernel, for sparse columns and for dense ones that are rounded.
 
-Newton steps are one kernel for sparse columns and for dense ones that are rounded: these differ in how sums are made.
-
-Notation: labels y ∈ {−1, 1}, row weights s (empty for s = 1), decision values u + b, p = σ(−y(u + b)).
+These differ in how sums are made.  Notation: responses y, row weights s (empty for s = 1), decision values u + b.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +17,7 @@ from schmp_estimators.linear.kernels.dense import (
     image_of_rounded,
     sums_of_rounded,
 )
-from schmp_estimators.linear.kernels.smooth import FLAT, RISE, fading, log_one_plus
+from schmp_estimators.linear.kernels.smooth import FLAT, RISE, derive_rows
 from schmp_estimators.linear.kernels.sparse import Quadratic, add_column, descend_shuffled, difference
 from schmp_estimators.linear.penalties.base import prox, value
 
@@ -39,58 +36,6 @@ PASS_LEFT = 0.1
 #: and the longest and shortest ones.  Where classes are apart the loss falls like an exponential, on which a step of
 #: Newton's moves decision values by one.  Below a part of the objective its slope says nothing of a longer step.
 _STEEP, _LONGEST, _SHORTEST, _WORTH = 0.1, 8.0, 0.2, 1e-6
-
-
-@maker
-def _derive(decision, labels, weights, intercept, slope, curvature):
-    """Do as `logistic_derivatives`, in loops that are vectorised, but for the sums."""
-    n_rows = decision.shape[0]
-    margin, losses = np.empty(n_rows), np.empty(n_rows)
-    for i in range(n_rows):
-        margin[i] = labels[i] * (decision[i] + intercept)
-    for i in range(n_rows):
-        losses[i] = fading(-abs(margin[i]))
-    for i in range(n_rows):
-        curvature[i] = losses[i] / ((1.0 + losses[i]) * (1.0 + losses[i]))
-    for i in range(n_rows):
-        slope[i] = labels[i] * ((losses[i] if margin[i] > 0.0 else 1.0) / (1.0 + losses[i]))
-    for i in range(n_rows):
-        losses[i] = log_one_plus(losses[i]) + (0.0 if margin[i] > 0.0 else -margin[i])
-    if weights.shape[0] > 0:
-        for i in range(n_rows):
-            slope[i] *= weights[i]
-            curvature[i] *= weights[i]
-            losses[i] *= weights[i]
-    loss, total_slope, total_curvature = 0.0, 0.0, 0.0
-    for i in range(n_rows):
-        loss += losses[i]
-        total_slope += slope[i]
-        total_curvature += curvature[i]
-    return loss, total_slope, total_curvature
-
-
-@kernel
-def logistic_derivatives(decision, labels, weights, intercept, slope, curvature):
-    """Set slope_i = s y p and curvature_i = s p (1 − p); return Σ s ln(1 + e^{−y(u+b)}), Σ slope and Σ curvature.
-
-    All arrays (n,) float64; about 4 ns per row.
-    """
-    return _derive(decision, labels, weights, intercept, slope, curvature)
-
-
-@kernel
-def logistic_entropy(decision, labels, weights, intercept, scale):
-    """Return −Σ s [q ln q + (1 − q) ln(1 − q)] at q = scale·p, the dual objective; about 25 ns per row."""
-    total = 0.0
-    weighted = weights.shape[0] > 0
-    for i in range(decision.shape[0]):
-        margin = labels[i] * (decision[i] + intercept)
-        small = math.exp(-abs(margin))
-        part = scale * (small if margin > 0.0 else 1.0) / (1.0 + small)
-        if 0.0 < part < 1.0:
-            weight = weights[i] if weighted else 1.0
-            total -= weight * (part * math.log(part) + (1.0 - part) * math.log1p(-part))
-    return total
 
 
 def begin(columns, coef, slope, curvature, centred, penalty, active):
@@ -238,7 +183,7 @@ def _look(columns, slope, level, coef, penalty, everywhere, active, quadratic, g
 
 
 @maker
-def _search(columns, labels, weights, coef, decision, penalty, best, change, image, slope, curvature, rise):
+def _search(loss, columns, target, weights, coef, decision, penalty, best, change, image, slope, curvature, rise):
     """Go along a change of β and its image in the decision values, by a step that is halved, or doubled while steep.
 
     `best` is the objective, `rise` what the penalty adds to it with the whole change.  Moves β, decision values, slope
@@ -254,8 +199,8 @@ def _search(columns, labels, weights, coef, decision, penalty, best, change, ima
             new[j] = kept[j] + length * change[j]
         for i in range(n_rows):
             moved[i] = begin[i] + length * image[i]
-        loss, tried_total, _ = _derive(moved, labels, weights, 0.0, tried_slope, tried_curvature)
-        objective = loss + value(penalty, new)
+        cost, tried_total, _ = derive_rows(loss, moved, target, weights, 0.0, tried_slope, tried_curvature)
+        objective = cost + value(penalty, new)
         if objective <= best * (1.0 + RISE):
             best, total, made = objective, tried_total, length
             copy_to(new, coef)
@@ -274,7 +219,7 @@ def _search(columns, labels, weights, coef, decision, penalty, best, change, ima
 
 
 @kernel
-def logistic_steps(columns, labels, weights, coef, decision, penalty, centred, goal, part, most):
+def newton_steps(loss, columns, target, weights, coef, decision, penalty, centred, goal, part, most):
     """Make up to `most` proximal Newton steps on β and, if `centred`, the intercept, by descent on the residual.
 
     `columns` are those of X that may move, as `Chosen` or `Rounded`; `coef` (k,) and `decision` (n,), the values
@@ -288,7 +233,7 @@ def logistic_steps(columns, labels, weights, coef, decision, penalty, centred, g
     gradient, norms, means, sums = np.zeros(count), np.zeros(count), np.zeros(count), np.zeros(count)
     new, change, active = np.empty(count), np.empty(count), np.ones(count, np.bool_)
     quadratic = Quadratic(norms, means, sums, curvature, gradient[:0])
-    best, total, _ = _derive(decision, labels, weights, 0.0, slope, curvature)
+    best, total, _ = derive_rows(loss, decision, target, weights, 0.0, slope, curvature)
     best += value(penalty, coef)
     everywhere, trusted, gap, shifted, visited = True, np.inf, np.inf, 0.0, 0.0
     for number in range(most + 1):
@@ -326,7 +271,7 @@ def logistic_steps(columns, labels, weights, coef, decision, penalty, centred, g
         image_of(columns, quadratic, change, shift, image)
         rise = value(penalty, new) - value(penalty, coef)
         best, total, length = _search(
-            columns, labels, weights, coef, decision, penalty, best, change, image, slope, curvature, rise
+            loss, columns, target, weights, coef, decision, penalty, best, change, image, slope, curvature, rise
         )
         shifted += length * shift
         if length == 0.0 or not arrived:

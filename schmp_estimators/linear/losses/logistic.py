@@ -7,14 +7,8 @@ import numpy as np
 
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.dense import Rounded
-from schmp_estimators.linear.kernels.logistic import (
-    ARRIVED,
-    HARD,
-    logistic_derivatives,
-    logistic_entropy,
-    logistic_steps,
-)
-from schmp_estimators.linear.kernels.smooth import fading, log_one_plus
+from schmp_estimators.linear.kernels.logistic import ARRIVED, HARD, newton_steps
+from schmp_estimators.linear.kernels.smooth import fading, log_one_plus, row_derivatives, row_dual
 from schmp_estimators.linear.kernels.sparse import Chosen
 from schmp_estimators.linear.losses.base import Derivatives, Floats, Level, Steps
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for
@@ -58,13 +52,12 @@ class Logistic(NamedTuple):
     def derivatives(self, decision: Floats, target: Floats, weights: Floats, intercept: float) -> Derivatives:
         """Return the loss, s y p and s p(1 − p) with p = σ(−y(u + b))."""
         slope, curvature = np.empty_like(decision), np.empty_like(decision)
-        level = logistic_derivatives(freeze(decision), freeze(target), freeze(weights), intercept, slope, curvature)
+        level = row_derivatives(self, *map(freeze, (decision, target, weights)), intercept, slope, curvature)
         return Derivatives(Level(*level), slope, curvature)
 
     def dual(self, decision: Floats, target: Floats, weights: Floats, intercept: float, scale: float) -> float:
         """Return the entropy −Σ s [q ln q + (1 − q) ln(1 − q)] at q = scale·p."""
-        given = (freeze(decision), freeze(target), freeze(weights))
-        return float(logistic_entropy(*given, intercept, scale))
+        return float(row_dual(self, *map(freeze, (decision, target, weights)), intercept, scale))
 
     def at_zero(self) -> float:
         """Return ℓ at u = b = 0, which is the same for all y."""
@@ -89,5 +82,5 @@ class Logistic(NamedTuple):
         objective never rises.  With `centred` b moves, too.
         """
         given = columns, freeze(target), freeze(weights), coef, decision, freeze(penalty)
-        level, visited, gap, end = compiled_for(penalty, logistic_steps)(*given, centred, goal, part, most)
+        level, visited, gap, end = compiled_for(penalty, newton_steps)(self, *given, centred, goal, part, most)
         return Steps(level, visited, gap, end == ARRIVED, end == HARD)
