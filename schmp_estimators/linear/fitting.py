@@ -326,19 +326,7 @@ class Resumed(NamedTuple):
 
 
 class Checkpointing:
-    """Keeps a fit in its checkpoint, if it has one.
-
-    Parameters
-    ----------
-    estimator : SparseModel
-        Has the parameters, and the history.
-    problem : Problem
-        The partitions.
-    penalty : Penalty
-        That of the fit, which must be alike besides data and schedule.
-    n_targets : int
-        Targets or classes fitted one after the other.
-    """
+    """Keeps a fit of one target or class after the other in its checkpoint, if it has one."""
 
     def __init__(self, estimator: Any, problem: Any, penalty: Penalty, n_targets: int) -> None:
         self._estimator, self._rounds = estimator, problem.rounds

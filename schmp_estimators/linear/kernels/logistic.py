@@ -1,27 +1,23 @@
 """Newton steps on few columns in one kernel, for sparse columns and for dense ones that are rounded.
 
 These differ in how sums are made.  Notation: responses y, row weights s (empty for s = 1), decision values u + b.
+
+What is rounded are columns and changes, never a point: gradients are known exactly at one point, and elsewhere from
+how slopes differ from there; decision values move by what a model has moved.  So each time that the exact gradient is
+taken anew the steps gain some six digits, to whatever precision is asked for.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from schmp_estimators.core.jit import by_types, copy_to, inlined, kernel, maker
-from schmp_estimators.core.lanes import dot
-from schmp_estimators.linear.kernels.dense import (
-    Rounded,
-    begin_rounded,
-    descend_rounded,
-    image_of_rounded,
-    sums_of_rounded,
-)
+from schmp_estimators.core.lanes import dot, row_dot, row_moments
 from schmp_estimators.linear.kernels.smooth import FLAT, RISE, derive_rows
-from schmp_estimators.linear.kernels.sparse import Quadratic, add_column, descend_shuffled, difference
+from schmp_estimators.linear.kernels.sparse import Quadratic, add_column, column_sums, descend_shuffled, difference
 from schmp_estimators.linear.penalties.base import prox, value
 
-_ONE, _TWO = np.uint64(1), np.uint64(2)
 #: How Newton steps have ended.
 ARRIVED, STOPPED, HARD = 0, 1, 2
 #: Curvature of a row at least: far smaller than a penalty, beside which rows that are all but certain still show.
@@ -38,15 +34,33 @@ PASS_LEFT = 0.1
 _STEEP, _LONGEST, _SHORTEST, _WORTH = 0.1, 8.0, 0.2, 1e-6
 
 
-def begin(columns, coef, slope, curvature, centred, penalty, active):
+#: Rows of `Rounded.scratch`: curvatures, slopes less those that are known, and what the model has moved of the slopes.
+_CURVATURE, _TURN, _MOVED = 0, 1, 2
+#: Part of the largest curvature of a row that one has at least, which float32 can hold.
+_LEAST = 1e-20
+
+
+class Rounded(NamedTuple):
+    """Dense columns x̃_j = length_j·x̂_j, less their means, for kernels that make Newton steps."""
+
+    #: (k, width) float32 x̂_j, width a multiple of `LANES`, zeros behind the last row
+    values: np.ndarray
+    #: (k,)
+    lengths: np.ndarray
+    #: (n,) slopes, and (k,) the gradient X̃ᵀ·slope there
+    slope: np.ndarray
+    gradient: np.ndarray
+    #: (3, width) float32, zeros, and (1,) the unit of its slopes and curvatures
+    scratch: np.ndarray
+    unit: np.ndarray
+
+
+def begin(columns, coef, slope, curvature, penalty, active):
     """Take in what sums over columns are made of, and raise curvatures that are too small.
 
-    Returns whether the gradient is known here without a look at the columns, and if so sets which are active.
+    Returns whether the gradient is known here without a look at the columns, and if so sets which are active; and
+    whether all columns are looked at in each step.
     """
-
-
-def are_few(columns):
-    """Return whether all columns are looked at in each step."""
 
 
 def sums_of(columns, j, slope, curvature):
@@ -61,38 +75,12 @@ def image_of(columns, quadratic, change, shift, image):
     """Set image = X·change + shift, from what `descend` has left."""
 
 
-def _sparse_begin(block, coef, slope, curvature, centred, penalty, active):
-    return False
-
-
-def _sparse_few(block):
-    return True
+def _sparse_begin(block, coef, slope, curvature, penalty, active):
+    return False, True
 
 
 def _sparse_sums(block, j, slope, curvature):
-    values, rows, starts, stops = block
-    first, second, along = 0.0, 0.0, 0.0
-    odd_first, odd_second, odd_along = 0.0, 0.0, 0.0  # hide the latency of additions, as in `column_dot`
-    start, stop = np.uint64(starts[j]), np.uint64(stops[j])
-    paired = start + (stop - start) // _TWO * _TWO
-    for index in range(start, paired, _TWO):
-        i, entry = np.uint64(rows[index]), values[index]
-        weighted = entry * curvature[i]
-        first += weighted
-        second += weighted * entry
-        along += entry * slope[i]
-        i, entry = np.uint64(rows[index + _ONE]), values[index + _ONE]
-        weighted = entry * curvature[i]
-        odd_first += weighted
-        odd_second += weighted * entry
-        odd_along += entry * slope[i]
-    if paired < stop:
-        i, entry = np.uint64(rows[paired]), values[paired]
-        weighted = entry * curvature[i]
-        first += weighted
-        second += weighted * entry
-        along += entry * slope[i]
-    return first + odd_first, second + odd_second, along + odd_along
+    return column_sums(block.values, block.rows, block.starts[j], block.stops[j], curvature, slope)
 
 
 def _sparse_descent(block, quadratic, coef, slope, push, residual, gradient, penalty):
@@ -111,39 +99,87 @@ def _sparse_image(block, quadratic, change, shift, image):
             add_column(values, rows, starts[j], stops[j], change[j], image)
 
 
-def _rounded_begin(columns, coef, slope, curvature, centred, penalty, active):
-    known = begin_rounded(columns, slope, curvature)
-    if known:
-        for j in range(coef.shape[0]):
-            active[j] = coef[j] != 0.0 or prox(penalty, j, columns.gradient[j] / NEAR, 1.0) != 0.0
-    return known
-
-
-def _rounded_few(columns):
-    return False
+def _rounded_begin(columns, coef, slope, curvature, penalty, active):
+    scratch, known, unit, same = columns.scratch, columns.slope, 0.0, True
+    for i in range(slope.shape[0]):
+        unit = max(unit, curvature[i])
+    for i in range(slope.shape[0]):
+        curvature[i] = max(curvature[i], _LEAST * unit)
+        scratch[_CURVATURE, i] = curvature[i] / unit
+        scratch[_TURN, i] = (slope[i] - known[i]) / unit
+        same &= slope[i] == known[i]
+    columns.unit[0] = unit
+    for j in range(coef.shape[0] if same else 0):
+        active[j] = coef[j] != 0.0 or prox(penalty, j, columns.gradient[j] / NEAR, 1.0) != 0.0
+    return same, False
 
 
 def _rounded_sums(columns, j, slope, curvature):
-    return sums_of_rounded(columns, j)
+    length = columns.lengths[j]
+    first, second, turn = row_moments(columns.values, j, columns.scratch, _CURVATURE, _TURN)
+    factor = length * columns.unit[0]
+    return factor * first, factor * length * second, columns.gradient[j] + factor * turn
 
 
 def _rounded_descent(columns, quadratic, coef, slope, push, residual, gradient, penalty):
-    return descend_rounded(columns, quadratic, coef, gradient, penalty, FEW_PASSES, PASS_LEFT)
+    """Descend in the order of columns, from a model that has moved nothing."""
+    values, lengths, scratch = columns.values, columns.lengths, columns.scratch
+    norms, means, sums, _, _ = quadratic
+    weights, moved, unit = scratch[_CURVATURE], scratch[_MOVED], columns.unit[0]
+    for i in range(moved.shape[0]):
+        moved[i] = 0.0
+    order = np.empty(coef.shape[0], np.int64)
+    count = 0
+    for j in range(coef.shape[0]):
+        if norms[j] > 0.0 and (coef[j] != 0.0 or prox(penalty, j, gradient[j], norms[j]) != 0.0):
+            order[count] = j
+            count += 1
+    shift, goal, visited = 0.0, 0.0, 0
+    for number in range(FEW_PASSES):
+        visited += count
+        gained = 0.0
+        for place in range(count):
+            j = order[place]
+            norm, old = norms[j], coef[j]
+            along = gradient[j] - unit * lengths[j] * row_dot(values, j, scratch, _MOVED) + shift * sums[j]
+            new = prox(penalty, j, along + norm * old, norm)
+            change = new - old
+            if change != 0.0:
+                coef[j] = new
+                gained += norm * change * change
+                shift += change * means[j]
+                column, factor = values[j], np.float32(change * lengths[j])
+                for i in range(column.shape[0]):
+                    moved[i] += factor * (weights[i] * column[i])
+        if number == 0:
+            goal = PASS_LEFT * gained
+        if gained <= goal and (number > 0 or gained == 0.0):
+            return number + 1, visited, True
+        left = 0
+        for place in range(count):
+            if coef[order[place]] != 0.0:
+                order[left] = order[place]
+                left += 1
+        count = left
+    return FEW_PASSES, visited, False
 
 
 def _rounded_image(columns, quadratic, change, shift, image):
-    image_of_rounded(columns, quadratic.weights, shift, image)
+    """Take it from what the change has made of the slopes."""
+    moved, unit, curvature = columns.scratch[_MOVED], columns.unit[0], quadratic.weights
+    for i in range(image.shape[0]):
+        image[i] = unit * moved[i] / curvature[i] + shift
 
 
-_OF_SPARSE = (_sparse_begin, _sparse_sums, _sparse_descent, _sparse_image, _sparse_few)
-_OF_ROUNDED = (_rounded_begin, _rounded_sums, _rounded_descent, _rounded_image, _rounded_few)
+_OF_SPARSE = (_sparse_begin, _sparse_sums, _sparse_descent, _sparse_image)
+_OF_ROUNDED = (_rounded_begin, _rounded_sums, _rounded_descent, _rounded_image)
 
 
 def _kind(place: int) -> Callable[..., Any]:
     return lambda columns, *_: (_OF_ROUNDED if columns.instance_class is Rounded else _OF_SPARSE)[place]
 
 
-_STUBS: tuple[Callable[..., Any], ...] = (begin, sums_of, descend, image_of, are_few)
+_STUBS: tuple[Callable[..., Any], ...] = (begin, sums_of, descend, image_of)
 for _place, _stub in enumerate(_STUBS):
     by_types(_stub, copied=_stub is sums_of, strict=False)(_kind(_place))
 
@@ -242,7 +278,7 @@ def newton_steps(loss, columns, target, weights, coef, decision, penalty, centre
         weight = 0.0
         for i in range(n_rows):
             curvature[i] = max(curvature[i], LEAST_CURVATURE)
-        known = begin(columns, coef, slope, curvature, centred, penalty, active)
+        known, few = begin(columns, coef, slope, curvature, penalty, active)
         for i in range(n_rows):
             weight += curvature[i]
         level = (total, weight) if centred else (0.0, 0.0)
@@ -276,5 +312,5 @@ def newton_steps(loss, columns, target, weights, coef, decision, penalty, centre
         shifted += length * shift
         if length == 0.0 or not arrived:
             return shifted, visited, gap, HARD
-        everywhere = are_few(columns)
+        everywhere = few
     return shifted, visited, gap, STOPPED

@@ -107,19 +107,26 @@ def sparse_combine(columns, chosen, change, out):
             add_column(values, rows, starts[j], starts[j + 1], factor, out)
 
 
+@inlined
+def column_sums(values, rows, start, stop, weights, vector):
+    """Return Σ w x, Σ w x² and xᵀ·vector of one column."""
+    first, second, along = 0.0, 0.0, 0.0
+    for index in range(np.uint64(start), np.uint64(stop)):
+        i, value = np.uint64(rows[index]), values[index]
+        weighted = value * weights[i]
+        first += weighted
+        second += weighted * value
+        along += value * vector[i]
+    return first, second, along
+
+
 @kernel
 def sparse_moments(columns, vector, weights, sums, squares, products):
     """Set sums[j] = Σ_i w_i x_ij, squares[j] = Σ_i w_i x_ij² and products[j] = x_jᵀ·vector; `weights` (n,)."""
     values, rows, starts = columns
     for j in range(starts.shape[0] - 1):
-        first, second, along = 0.0, 0.0, 0.0
-        for index in range(np.uint64(starts[j]), np.uint64(starts[j + 1])):
-            i, value = np.uint64(rows[index]), values[index]
-            weighted = value * weights[i]
-            first += weighted
-            second += weighted * value
-            along += value * vector[i]
-        sums[j], squares[j], products[j] = first, second, along
+        found = column_sums(values, rows, starts[j], starts[j + 1], weights, vector)
+        sums[j], squares[j], products[j] = found
 
 
 @kernel
