@@ -20,7 +20,7 @@ from schmp_estimators.core.engine.dynamic import Steps, Sum
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.sparse import Quadratic
-from schmp_estimators.linear.penalties.base import Penalty, dual_scale, duality_gap, gap_or_merit, merit, take
+from schmp_estimators.linear.penalties.base import Penalty, gap_or_merit, take
 from schmp_estimators.linear.programs import jobs
 from schmp_estimators.linear.programs.gram import LARGEST_GRAM
 from schmp_estimators.linear.programs.matrix import Floats, Indices
@@ -121,13 +121,9 @@ class ResolveQuadratic(Resolve):
         model.energy = slopes.energy
         coef, penalty = model.coef[columns], model.scope_penalty()
         objective = 0.5 * slopes.energy + penalty.value(coef)
-        if not model.certified:
-            gap = merit(penalty, coef, gradient, model.norms[columns])
-        elif self.rounded and self.unpenalised is not None:
+        gap = gap_or_merit(penalty, coef, gradient, slopes.energy, model.norms[columns])
+        if model.certified and self.rounded and self.unpenalised is not None:
             gap = np.inf  # the best bound so far holds, but this point gives none
-        else:
-            scale = dual_scale(penalty, coef, gradient)
-            gap = duality_gap(penalty, coef, gradient, slopes.energy, scale)
         model.certify(objective, gap)
         return gradient
 
