@@ -66,6 +66,8 @@ def test_lengths_and_weights_that_make_no_sense_are_refused(name, form):
         estimator.fit(FORMS[form](X), y[:-1])
     with pytest.raises(ValueError, match=r"[Nn]egative"):
         estimator.fit(FORMS[form](X), y, sample_weight=np.where(np.arange(30) == 4, -1.0, 1.0))
+    with pytest.raises(ValueError, match="non-zero"):
+        estimator.fit(FORMS[form](X), y, sample_weight=np.zeros(30))
     with pytest.raises(ValueError, match="30"):
         estimator.fit(FORMS[form](X), y, sample_weight=np.ones(29))
 

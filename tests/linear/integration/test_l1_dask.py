@@ -133,30 +133,6 @@ def test_same_bits_on_worker_processes(processes, make, y):
     assert keys_left(processes) == []
 
 
-@pytest.mark.parametrize("make", [lasso, logistic])
-def test_who_hears_of_a_fit_does_not_change_it(client, make, monkeypatch):
-
-    class Counts:
-        seen = 0
-
-        def setup(self, estimator, context): ...
-        def teardown(self, estimator, context): ...
-        def on_fit_task_begin(self, estimator, context): ...
-
-        def on_fit_task_end(self, estimator, context):
-            self.seen += 1
-
-    monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
-    monkeypatch.setattr(choose, "_ROWS", 1 << 30)
-    y = Y if make is lasso else LABELS == "up"
-    with client.as_current():
-        expected = make().fit(chunked(), y)
-        counts = Counts()
-        heard = make().set_callbacks(counts).fit(chunked(), y)
-        assert counts.seen == len(heard.history_) + 1
-    assert_same_bits(heard, expected)
-
-
 def test_chunks_are_put_together(client):
     for form in (None, sparse.csr_array):
         expected = lasso().fit(chunked((45, 40), form), Y)
@@ -285,18 +261,3 @@ def test_grid_search_in_worker_processes_gives_the_same_scores(processes):
         found = GridSearchCV(lasso(), grid, **options).fit(X, Y)
     np.testing.assert_array_equal(found.cv_results_["mean_test_score"], expected.cv_results_["mean_test_score"])
     assert_same_bits(found.best_estimator_, expected.best_estimator_)
-
-
-@pytest.mark.slow
-def test_a_fit_inside_of_a_task(processes):
-    """Also of a collection, for which the task asks its own cluster."""
-    assert_same_bits(processes.submit(_fit_in_memory, pure=False).result(), lasso().fit(X, Y))
-    assert_same_bits(processes.submit(_fit_lazily, pure=False).result(), lasso().fit(chunked(), Y))
-
-
-def _fit_in_memory():
-    return lasso().fit(X, Y)
-
-
-def _fit_lazily():
-    return lasso().fit(chunked(), da.from_array(Y, chunks=9))
