@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
+from schmp_estimators.linear.kernels.descent import PASS_LEFT
 from schmp_estimators.linear.kernels.gram import descend_blocks
-from schmp_estimators.linear.kernels.logistic import PASS_LEFT
 from schmp_estimators.linear.kernels.smooth import FLAT
 from schmp_estimators.linear.kernels.working_set import LIFT, NOTHING
 from schmp_estimators.linear.penalties.base import Floats, Indices

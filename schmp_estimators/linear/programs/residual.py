@@ -12,7 +12,7 @@ import numpy as np
 
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels import newton
-from schmp_estimators.linear.kernels.logistic import FEW_PASSES
+from schmp_estimators.linear.kernels.descent import FEW_PASSES
 from schmp_estimators.linear.kernels.newton import Blocks
 from schmp_estimators.linear.kernels.sparse import (
     Columns,

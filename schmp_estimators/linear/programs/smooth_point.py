@@ -9,7 +9,7 @@ import numpy as np
 from schmp_estimators.core.lanes import empty_rows, zero_rows
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.dense import round_columns
-from schmp_estimators.linear.kernels.logistic import LEAST_CURVATURE, NEAR, PASS_LEFT, Rounded
+from schmp_estimators.linear.kernels.descent import LEAST_CURVATURE, NEAR, PASS_LEFT, Rounded
 from schmp_estimators.linear.kernels.smooth import FLAT, MOST_HALVINGS, RISE
 from schmp_estimators.linear.kernels.sparse import Chosen, Quadratic, sparse_combine, sparse_moments
 from schmp_estimators.linear.losses.base import Derivatives, Level, Loss, Steps, steepness, weigh
