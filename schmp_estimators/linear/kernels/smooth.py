@@ -24,6 +24,8 @@ _BLOCK = 8
 _CHANGED = 0.1
 #: Newton steps on the intercept, and halvings of a step.
 _MOST_SETTLING, MOST_HALVINGS = 50, 40
+#: Curvature of a row at least, as a part of its slope: a row that is surely on the wrong side has none of its own.
+_CURVED = 0.01
 #: Part by which the objective may rise: that is rounding.
 RISE = 1e-13
 #: Part of the squared length of a column that weights leave at least.
@@ -106,7 +108,8 @@ def derive(loss, columns, rows):
     values, slopes, curvatures = rows.values, rows.slope, rows.curvature
     for i in range(decision.shape[0]):
         value, slope, curvature = row(loss, target[i], decision[i])
-        weight = weights[i]
+        weight, least = weights[i], _CURVED * abs(slope)
+        curvature = curvature if curvature > least else least
         values[i], slopes[i], curvatures[i] = weight * value, weight * slope, weight * curvature
     return total_of(values)
 

@@ -68,11 +68,7 @@ class Rowwise(Loss, Protocol):
     """
 
     def row(self, target: float, decision: float) -> tuple[float, float, float]:
-        """Return ℓ(y, u), −ℓ'(y, u), and the curvature that a Newton step takes for ℓ''(y, u).
-
-        The curvature is positive where the slope is not zero.  It may be more than ℓ'': where ℓ'' is so small that
-        slope/ℓ'' is a step that the quadratic model does not hold for.
-        """
+        """Return ℓ(y, u), −ℓ'(y, u) and ℓ''(y, u)."""
 
     def conjugate(self, target: float, dual: float) -> float:
         """Return ℓ*(y, −q) = max_u −q·u − ℓ(y, u), for q between 0 and some −ℓ'(y, u)."""

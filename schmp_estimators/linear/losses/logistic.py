@@ -12,9 +12,6 @@ from schmp_estimators.linear.kernels.sparse import Chosen
 from schmp_estimators.linear.losses.base import Derivatives, Floats, Level, Steps
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for
 
-#: Curvature of a row at least, as a part of its slope: a row that is surely on the wrong side has none of its own.
-_CURVED = 0.01
-
 
 class Logistic(NamedTuple):
     """ln(1 + e^{−y(u + b)}), y ∈ {−1, 1}."""
@@ -39,9 +36,8 @@ class Logistic(NamedTuple):
         margin = target * decision
         small = fading(-abs(margin))
         wrong = (small if margin > 0.0 else 1.0) / (1.0 + small)
-        curvature, least = small / ((1.0 + small) * (1.0 + small)), _CURVED * wrong
         value = log_one_plus(small) + (0.0 if margin > 0.0 else -margin)
-        return value, target * wrong, curvature if curvature > least else least
+        return value, target * wrong, small / ((1.0 + small) * (1.0 + small))
 
     def conjugate(self, target: float, dual: float) -> float:
         """Return q ln q + (1 − q) ln(1 − q) at q = y·`dual`."""

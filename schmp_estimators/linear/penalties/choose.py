@@ -123,9 +123,6 @@ def _range(factors: Any) -> str:
     return f" with values from {factors.min():.3g} to {factors.max():.3g}" if factors.size else ""
 
 
-Floats = NDArray[np.float64]
-
-
 @dataclass(frozen=True)
 class Grid:
     """Penalties, the strongest first: falling values of alpha beside the mean loss, or rising ones of C.

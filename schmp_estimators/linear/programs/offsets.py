@@ -98,7 +98,8 @@ def shift(rows: RowPartition, shifts: Floats) -> RowPartition:
         (values, indices, starts), n_rows = rows.matrix
         moved = Columns(values - np.repeat(shifts, np.diff(starts)), indices, starts)
         return rows._replace(matrix=SparseByColumns(freeze(moved), n_rows), shifts=both)
-    inner, columns = getattr(rows.matrix, "matrix", rows.matrix), np.flatnonzero(both)
+    inner: Any = getattr(rows.matrix, "matrix", rows.matrix)
+    columns = np.flatnonzero(both)
     taken = inner.take_dense(columns) - both[columns, None]
     return rows._replace(matrix=Shifted(inner, columns, taken), shifts=both)
 
@@ -201,7 +202,8 @@ class Triangle(NamedTuple):
     def __call__(self, rows: jobs.RowPartition) -> tuple[jobs.RowPartition, Floats]:
         """Return the triangle of their QR factorisation, of at most r rows."""
         taken = self.span.take(rows) * np.sqrt(rows.weights) if len(rows.weights) else self.span.take(rows)
-        return rows, np.linalg.qr(taken.T, mode="r") if rows.matrix.n_rows else np.empty((0, len(taken)))
+        triangle: Any = np.linalg.qr(taken.T, mode="r")
+        return rows, triangle
 
 
 class Cross(NamedTuple):

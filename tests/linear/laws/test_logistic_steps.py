@@ -9,7 +9,8 @@ from schmp_estimators import SparseLogisticRegression
 from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.programs import choose
 
-N_ROWS, N_COLUMNS = 250, 700
+#: X has to have more entries than 2¹⁸ for its fits to take their way through sparse columns.
+N_ROWS, N_COLUMNS = 250, 1100
 FORMS = {"sparse": sp.csc_array, "rows": np.ascontiguousarray, "columns": np.asfortranarray}
 
 
@@ -44,6 +45,7 @@ def test_fits_by_these_steps_are_optimal(ends, problem, C, options):
     form, X, y = problem
     rng, X = np.random.default_rng(3), X.copy()
     X[:, -30:] = np.repeat(X[:, :3], 10, axis=1) * (1.0 + 1e-2 * rng.random((N_ROWS, 30)))
+    X = X if form is sp.csc_array or "fit_intercept" not in options else X - X.mean(axis=0)
     weights, factors = rng.uniform(0.2, 2.0, N_ROWS), np.ones(N_COLUMNS)
     fit = SparseLogisticRegression(C, tol=1e-9, **options).fit(form(X), y, sample_weight=weights)
     assert any(end.arrived for end in ends)
@@ -72,7 +74,7 @@ def test_columns_that_vary_by_less_than_rounding_do_not_join(problem):
     X = X.copy()
     X[:, -1] = 1e15
     X[0, -1] += 0.125
-    with pytest.warns(UserWarning, match="Columns 699 of X vary by less than the rounding"):
+    with pytest.warns(UserWarning, match="Columns 1099 of X vary by less than the rounding"):
         fit = SparseLogisticRegression(3.0, tol=1e-6).fit(form(X), y)
     assert fit.coef_[0, -1] == 0.0
     assert fit.dual_gap_[0] <= 1e-6 * 3.0 * N_ROWS * np.log(2)
