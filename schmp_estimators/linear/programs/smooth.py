@@ -316,10 +316,10 @@ class ResolveSmooth(Resolve):
     def _solve_on_residual(self, chosen: Indices, n_violators: int, most: int, left: float) -> _Solved:
         """Make up to `most` proximal Newton steps on the working set until `left` of the merit is, all rows at hand."""
         model = self.model
-        point = Point(self.loss, *stacked((yield Gather(chosen))), model.coef[chosen])
-        point.level, point.fit_intercept, point.penalty = model.level, model.fit_intercept, take(model.penalty, chosen)
+        gathered, penalty = stacked((yield Gather(chosen))), take(model.penalty, chosen)
+        start = model.coef[chosen], model.level, model.fit_intercept, penalty, model.damping
+        point = Point(self.loss, *gathered, *start)
         complete = n_violators <= 0.05 * max(50, int(np.count_nonzero(model.coef)))
-        point.damping = model.damping
         point.solve(model.pace, left, 0.02 * model.tolerance, complete, most)
         model.touched += point.visited * model.n_rows
         model.level, model.damping = point.level, point.damping

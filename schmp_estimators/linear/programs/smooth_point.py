@@ -1,7 +1,7 @@
 """A point of the problem on a working set with all rows at hand, and the search for its best intercept."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,6 @@ from schmp_estimators.linear.kernels.smooth import FLAT, MOST_HALVINGS, RISE
 from schmp_estimators.linear.kernels.sparse import Chosen, Quadratic, sparse_combine, sparse_moments
 from schmp_estimators.linear.losses.base import Derivatives, Level, Loss, Steps, steepness, weigh
 from schmp_estimators.linear.penalties.base import Penalty, merit, sizes, take
-from schmp_estimators.linear.penalties.elastic_net import L1
 from schmp_estimators.linear.programs.input import SMALL
 from schmp_estimators.linear.programs.jobs import RowPartition, derive
 from schmp_estimators.linear.programs.matrix import (
@@ -120,9 +119,9 @@ class Point:
     target: Floats
     weights: Floats
     coef: Floats
-    level: float = 0.0
-    fit_intercept: bool = True
-    penalty: Penalty = field(default_factory=lambda: L1(1.0))
+    level: float
+    fit_intercept: bool
+    penalty: Penalty
     #: least curvature of a row, as a part of the largest
     damping: float = 0.0
     #: columns gone through
@@ -139,43 +138,6 @@ class Point:
             if place is None:
                 return level, found
             level = place
-
-    def descend(self, loss: Any, gradient: Floats, still: Indices, highest: float, goal: float, most: int) -> Steps:
-        """Make Newton steps in a kernel, on the columns that violate their condition or nearly do.
-
-        All columns are looked at again, for others that are to join, once the gap on those is but a part of what it
-        was.  From zero it goes by way of larger penalties, so that few columns come in that are to go again; `highest`
-        is as in `stages`.  `gradient` (k,) is that at the present point, `still` are columns that do not join.
-        Elsewhere few steps are left, which are made on the columns chosen at first.  Returns how the
-        last steps have ended, which were at most `most`.
-        """
-        decision, matrix = self.decision + self.level, SparseByColumns(self.columns, len(self.decision))
-        found = Steps(0.0, 0.0, np.inf, arrived=False, hard=False)
-        for penalty, target, most_here in stages(self.penalty, highest, goal, most):
-            for _ in range(_MOST_LOOKS):
-                if found.gap < np.inf:
-                    gradient = self._gradient(matrix, decision)
-                    gradient[still] = 0.0
-                likely = np.flatnonzero((self.coef != 0.0) | (sizes(penalty, gradient) > NEAR * penalty.strengths))
-                coef = self.coef[likely]
-                block = Chosen(*self.columns[:2], self.columns.starts[likely], self.columns.starts[likely + 1])
-                part = _TRUSTED if highest and most_here > 1 else 0.0
-                point = freeze(block), decision, self.target, self.weights, coef, take(penalty, likely)
-                found = loss.descend(*point, self.fit_intercept, target, part, most_here)
-                self.coef[likely] = coef
-                self.level += found.level
-                self.visited += found.visited + len(self.coef)
-                if found.gap <= target or not found.arrived:
-                    break
-        self.decision = decision - self.level
-        return found
-
-    def _gradient(self, matrix: Matrix, decision: Floats) -> Floats:
-        """Return the gradient at decision values u + b, for the intercept where the quadratic model would have it."""
-        level, slope, curvature = self.loss.derivatives(decision, self.target, self.weights, 0.0)
-        if self.fit_intercept and level.curvature > 0.0:
-            slope = slope - (level.slope / level.curvature) * curvature
-        return matrix.gradient(slope, None)
 
     def solve(self, pace: Pace, part: float, floor: float, may_finish: bool, most: int = 2) -> None:
         """Make at most so many Newton steps, the next only while more than `part` of the first merit is left.
@@ -299,13 +261,40 @@ class Descend(NamedTuple):
         return rows, (coef, end._replace(level=level, visited=visited))
 
     def _on_sparse(self, rows: RowPartition, highest: float) -> tuple[RowPartition, tuple[Floats, Steps]]:
-        matrix = rows.matrix
-        columns = freeze(matrix.columns) if isinstance(matrix, SparseByColumns) else take_sparse(matrix, self.columns)
-        point = Point(self.loss, columns, rows.state, rows.target, rows.weights, self.coef.copy())
-        point.level, point.fit_intercept, point.penalty = self.level, self.fit_intercept, self.penalty
-        end = point.descend(self.loss, self.gradient, self.still, highest, self.goal, _MOST_STEPS)
-        arrived = end.gap <= self.goal
-        return rows, (point.coef, end._replace(level=point.level, visited=point.visited, arrived=arrived))
+        """Make steps on the columns that violate their condition or nearly do.
+
+        All columns are looked at again, for others that are to join, once the gap on those is but a part of what it
+        was.  From zero it goes by way of larger penalties, so that few columns come in that are to go again.
+        """
+        whole = rows.matrix
+        if not isinstance(whole, SparseByColumns):
+            whole = SparseByColumns(take_sparse(whole, self.columns), whole.n_rows)
+        (values, places, starts), gradient, all_coef = freeze(whole.columns), self.gradient, self.coef.copy()
+        decision, level, visited = rows.state + self.level, self.level, 0.0
+        found = Steps(0.0, 0.0, np.inf, arrived=False, hard=False)
+        for penalty, target, most in stages(self.penalty, highest, self.goal, _MOST_STEPS):
+            for _ in range(_MOST_LOOKS):
+                if found.gap < np.inf:
+                    gradient = self._gradient(rows, whole, decision)
+                likely = np.flatnonzero((all_coef != 0.0) | (sizes(penalty, gradient) > NEAR * penalty.strengths))
+                coef, block = all_coef[likely], Chosen(values, places, starts[likely], starts[likely + 1])
+                part = _TRUSTED if highest and most > 1 else 0.0
+                point = freeze(block), decision, rows.target, rows.weights, coef, take(penalty, likely)
+                found = self.loss.descend(*point, self.fit_intercept, target, part, most)
+                all_coef[likely] = coef
+                level, visited = level + found.level, visited + found.visited + len(all_coef)
+                if found.gap <= target or not found.arrived:
+                    break
+        return rows, (all_coef, found._replace(level=level, visited=visited, arrived=found.gap <= self.goal))
+
+    def _gradient(self, rows: RowPartition, matrix: Matrix, decision: Floats) -> Floats:
+        """Return the gradient at decision values u + b, for the intercept where the quadratic model would have it."""
+        level, slope, curvature = self.loss.derivatives(decision, rows.target, rows.weights, 0.0)
+        if self.fit_intercept and level.curvature > 0.0:
+            slope = slope - (level.slope / level.curvature) * curvature
+        gradient = matrix.gradient(slope, None)
+        gradient[self.still] = 0.0
+        return gradient
 
 
 def _round_into(out: np.ndarray, matrix: Matrix, columns: Indices, means: Floats, factors: Floats) -> None:
