@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from schmp_estimators.core.values import freeze
-from schmp_estimators.linear.kernels.sparse import Columns
+from schmp_estimators.linear.kernels.sparse import Columns, take_rows
 from schmp_estimators.linear.programs.jobs import RowPartition
 from schmp_estimators.linear.programs.matrix import (
     Dense,
@@ -184,6 +184,10 @@ def _rows(matrix: Matrix) -> Any:
 
 def choose_rows(matrix: Matrix, chosen: Indices) -> Matrix:
     """Return some rows as a matrix; those in C order that follow each other are not copied."""
+    if isinstance(matrix, SparseByColumns) and (np.diff(chosen) > 0).all():
+        places = np.full(matrix.n_rows, -1, matrix.columns.rows.dtype)
+        places[chosen] = np.arange(len(chosen))
+        return SparseByColumns(freeze(Columns(*take_rows(matrix.columns, freeze(places)))), len(chosen))
     X = _rows(matrix)
     together = len(chosen) > 0 and bool((np.diff(chosen) == 1).all())
     part = X[chosen[0] : chosen[-1] + 1] if together else X[chosen]
