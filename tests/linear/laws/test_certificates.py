@@ -6,7 +6,6 @@ import scipy.sparse as sp
 from oracles.l1 import lasso_gap, logistic_gap
 from sklearn.linear_model import Lasso
 
-from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.linear.lasso import PrioritizedLasso, prioritized_lasso_path
 from schmp_estimators.linear.logistic import SparseLogisticRegression
 from schmp_estimators.linear.programs import choose
@@ -112,19 +111,6 @@ def test_balanced_classes_are_balanced_by_weight():
         sign = np.where(labels == 1, 1.0, -1.0)
         gap = logistic_gap(X, sign, ours.coef_[0], float(ours.intercept_[0]), 2.0, both)
         assert gap <= 1.01e-12 * 2.0 * both.sum()
-
-
-def pairwise_sum(parts):
-    """Return the sum over a tree that pairs neighbours, level by level."""
-    return parts[0] if len(parts) == 1 else pairwise_sum([sum(parts[i : i + 2]) for i in range(0, len(parts), 2)])
-
-
-def test_sums_of_partitions_are_those_of_a_balanced_tree():
-    rng = np.random.default_rng(0)
-    for count in range(1, 12):
-        parts = (rng.normal(size=count) * 10.0 ** rng.integers(-8, 8, count)).tolist()
-        assert tree_sum(parts) == pairwise_sum(parts)
-    assert tree_sum([1.0, 1e16, -1e16, 1.0]) != tree_sum([1e16, -1e16, 1.0, 1.0]) == 2.0
 
 
 def sparse_problem(case):
