@@ -54,6 +54,13 @@ def L1(strengths: PerColumn, positive: bool = False) -> ElasticNet:
     Parameters
     ----------
     strengths : float or ndarray of shape (n_features,)
+        λ_j ≥ 0.
     positive : bool, default=False
+        Whether coefficients are restricted to be ≥ 0.
+
+    Returns
+    -------
+    ElasticNet
+        With ρ = 0.
     """
     return ElasticNet(strengths, 0.0, positive)
