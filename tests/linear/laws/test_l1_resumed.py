@@ -47,24 +47,10 @@ CASES = {
         PrioritizedLasso, {**LASSO, "alpha": 0.1, "n_shards": 2}, OFFSET, np.column_stack([Y, Y[::-1]]), None, False,
     ),
     "residual": (PrioritizedLasso, {**LASSO, "n_shards": 3}, SPARSE, Y, WEIGHTS, True),
-    "residual, positive": (PrioritizedLasso, {**LASSO, "positive": True}, SPARSE, Y, None, True),
     "Gram, net": (PrioritizedLasso, {**LASSO, **NET, "n_shards": 2}, OFFSET, Y, WEIGHTS, False),
-    "Gram, net, explored": (PrioritizedLasso, {**LASSO, **NET}, DENSE.astype(np.float32), Y, None, False),
     "residual, net": (PrioritizedLasso, {**LASSO, **NET, "n_shards": 3}, SPARSE, Y, WEIGHTS, True),
-    "priority, net": (
-        PrioritizedLasso, {"alpha": 0.2, "schedule": "priority", **FEW_FREE, **SLOW}, FEW, Y, None, False,
-    ),
     "logistic, net": (SparseLogisticRegression, {**LOGISTIC, **NET, "n_shards": 2}, OFFSET, Y > 2, WEIGHTS, False),
-    "logistic residual, net": (
-        SparseLogisticRegression, {**LOGISTIC, **NET, "n_shards": 3}, SPARSE, Y > 0, None, True,
-    ),
-    "logistic round robin, net": (
-        SparseLogisticRegression, {"schedule": "round_robin", **FEW_FREE, **SLOW}, FEW, Y > 0, None, False,
-    ),
     "logistic Gram": (SparseLogisticRegression, {**LOGISTIC, "n_shards": 3}, DENSE, Y > 0, WEIGHTS, False),
-    "logistic Gram, guessed scope": (
-        SparseLogisticRegression, {"C": 0.2, "tol": 1e-10, "n_shards": 2}, WIDE, FROM_WIDE > 0.5, None, False,
-    ),
     "logistic, offset": (SparseLogisticRegression, {**LOGISTIC, "n_shards": 2}, OFFSET, Y > 2, None, False),
     "logistic residual": (SparseLogisticRegression, {**LOGISTIC, "n_shards": 3}, SPARSE, Y > 0, None, True),
     "three classes": (
@@ -77,9 +63,6 @@ CASES = {
     ),
     "round robin": (PrioritizedLasso, {"alpha": 0.1, "schedule": "round_robin", **SLOW}, SPARSE, Y, None, False),
     "logistic priority": (SparseLogisticRegression, {"schedule": "priority", **SLOW}, FEW, Y > 0, WEIGHTS, False),
-    "logistic round robin, checked": (
-        SparseLogisticRegression, {"schedule": "round_robin", "max_correlation": 0.5, **SLOW}, FEW, Y > 0, None, False,
-    ),
 }  # fmt: skip
 
 
