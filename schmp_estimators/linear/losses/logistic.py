@@ -54,9 +54,9 @@ class Logistic(NamedTuple):
         """Return the entropy −Σ s [q ln q + (1 − q) ln(1 − q)] at q = scale·p."""
         return float(row_dual(self, *map(freeze, (decision, target, weights)), intercept, scale))
 
-    def at_zero(self) -> float:
-        """Return ℓ at u = b = 0, which is the same for all y."""
-        return math.log(2.0)
+    def at_zero(self, intercept: float) -> tuple[float, float, float]:
+        """Return ℓ at b = 0, and a and c of the slope a·y + c, all at u = 0: no pass over X is needed for them."""
+        return math.log(2.0), 0.5, -0.5 * math.tanh(0.5 * intercept)
 
     def descend(
         self,

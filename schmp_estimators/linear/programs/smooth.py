@@ -90,13 +90,15 @@ class ResolveSmooth(Resolve):
         self.unsettled = NO_CHANGE
 
     def begin(self) -> ToPoint:
-        """Take the moments of the columns, and look at the start."""
+        """Take the moments of the columns, and look at the start; the gradient at zero follows from the moments."""
         model = self.model
-        sums = tree_sum((yield from centre(model)))
+        partials = yield from centre(model)
+        sums = tree_sum(partials)
         model.set_moments(sums.total, sums.columns, sums.squares, sums.products)
         self.unpenalised = yield from find_span(model)
-        if hasattr(self.loss, "at_zero"):
-            model.null_objective = sums.total * self.loss.at_zero()
+        known = getattr(self.loss, "at_zero", None)
+        if known is not None:
+            model.null_objective = sums.total * known(0.0)[0]
         else:
             level: Level = yield Sum(jobs.Shift(self.loss, NO_COLUMNS, NO_CHANGE, 0.0))
             model.null_objective = max((yield from self._at_zero()), LEAST * level.loss)
@@ -107,7 +109,12 @@ class ResolveSmooth(Resolve):
             model.coef[:] = 0.0  # a start that is worse than zero
             model.level = 0.0
             objective = yield from self._settle(self._anew())
-        return (yield from self._look(objective))
+        if known is None or model.coef.any():
+            return (yield from self._look(objective))
+        products = tree_sum([part.products_about(0.0) for part in partials])
+        _, of_target, constant = known(model.level)
+        gradient = model.take(of_target * products + constant * sums.columns, model.balance)
+        return (yield from self._certify(objective, gradient))
 
     def _at_zero(self) -> _Settled:
         """Return the objective at zero coefficients, with the best intercept; the partitions are left there."""
@@ -317,8 +324,8 @@ class ResolveSmooth(Resolve):
         """Make up to `most` proximal Newton steps on the working set until `left` of the merit is, all rows at hand."""
         model = self.model
         gathered, penalty = stacked((yield Gather(chosen))), take(model.penalty, chosen)
-        start = model.coef[chosen], model.level, model.fit_intercept, penalty, model.damping
-        point = Point(self.loss, *gathered, *start)
+        intercept = model.level, model.fit_intercept
+        point = Point(self.loss, *gathered, model.coef[chosen], *intercept, penalty, model.damping)
         complete = n_violators <= 0.05 * max(50, int(np.count_nonzero(model.coef)))
         point.solve(model.pace, left, 0.02 * model.tolerance, complete, most)
         model.touched += point.visited * model.n_rows

@@ -51,7 +51,7 @@ class SmoothProblem(ProblemAtHand):
     def square(self, target: int) -> float:
         """Return the loss without coefficients."""
         if hasattr(self.loss, "at_zero"):
-            return self.total * float(self.loss.at_zero())
+            return self.total * float(self.loss.at_zero(0.0)[0])
         return self.objective(target, 0.0, np.zeros(len(self.means)), 0.0)
 
     def largest(self, target: int) -> float:
