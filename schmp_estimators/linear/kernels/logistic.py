@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from schmp_estimators.core.exponential import fading, log_one_plus
 from schmp_estimators.core.jit import by_types, copy_to, inlined, kernel, maker
 from schmp_estimators.core.lanes import dot
 from schmp_estimators.linear.kernels.dense import (
@@ -20,7 +21,6 @@ from schmp_estimators.linear.kernels.dense import (
     image_of_rounded,
     sums_of_rounded,
 )
-from schmp_estimators.linear.kernels.exponential import fading, log_one_plus
 from schmp_estimators.linear.kernels.sparse import Quadratic, add_column, descend_shuffled, difference
 from schmp_estimators.linear.penalties.base import prox, value
 

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from schmp_estimators.core.exponential import fading, log_one_plus
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.dense import Rounded
-from schmp_estimators.linear.kernels.exponential import fading, log_one_plus
 from schmp_estimators.linear.kernels.logistic import (
     ARRIVED,
     HARD,
