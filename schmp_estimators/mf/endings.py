@@ -11,11 +11,17 @@ from schmp_estimators.core.following import has_settled
 
 
 def has_stopped_falling(tol: float, records: Sequence[dict[str, Any]]) -> bool:
-    """Return whether the objective, or where it is not known the squared error on the way, has settled."""
+    """Return whether the objective, or where it is not known the loss on the way, has settled."""
     if "objective" in records[-1]:
         return has_settled("objective", tol, records)
-    errors = [record["running_rmse"] for record in records[-2:]]
-    return len(errors) == 2 and bool(errors[0] ** 2 - errors[1] ** 2 < tol * errors[0] ** 2)
+    errors = [running(record) for record in records[-2:]]
+    return len(errors) == 2 and bool(errors[0] - errors[1] < tol * errors[0])
+
+
+def running(record: dict[str, Any]) -> float:
+    """Return the mean squared error, or other loss, on the way."""
+    loss: float = record["running_loss"] if "running_loss" in record else record["running_rmse"] ** 2
+    return loss
 
 
 def improvements(errors: list[float], tol: float) -> list[float]:

@@ -34,9 +34,9 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     """Matrix factorisation of ratings with missing entries, in this process or on a Dask cluster.
 
     A rating of item i by user u is modelled as ``global_mean_ + user_bias_[u] + item_bias_[i] + w_u @ h_i``; clicks and
-    other implicit feedback, with `unobserved_weight`, as ``w_u @ h_i``.  Users are divided into shards that stay with
-    their workers; items move.  The fitted numbers are the same, to the bit, for any number of threads and workers, with
-    or without Dask.
+    other implicit feedback, with `unobserved_weight`, as ``w_u @ h_i``, or with another `loss` by scores of items.
+    Users are divided into shards that stay with their workers; items move.  The fitted numbers are the same, to the
+    bit, for any number of threads and workers, with or without Dask.
 
     Parameters
     ----------
@@ -47,6 +47,11 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         each user and item [2]_.  "ccd" is coordinate descent on partial sums [3]_: the objective never rises, and
         the number of shards makes no difference beyond rounding.  It needs fewer epochs, which take longer.  "auto" is
         "ccd" with `unobserved_weight` or `sample_weight`, else "sgd".
+    loss : {"squared", "logistic", "bpr"}, default="squared"
+        "squared" predicts ratings.  The others rank items by scores ``item_bias_[i] + w_u @ h_i``: "sgd" visits each
+        pair, an item that the user took, beside an item that is drawn from those that this user has not taken.
+        "logistic" tells them apart one by one, "bpr" by the difference of their scores [5]_.  Values must be above 0,
+        and do not count beyond that; the user guide says what does not go with these losses.
     schedule : {"rotation", "bsp"}, default="rotation"
         What the shards of "sgd" do between two barriers.  "rotation" lets every shard meet every block of items, no two
         the same one at a time.  "bsp" (bulk synchronous, data parallel) lets each work on a copy of all items, and adds
@@ -57,7 +62,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         look at `sample_weight`, is ``0.55 * s *
         (1 / sqrt(n) + 1 / sqrt(m))``, or ``0.55 * s * (sqrt(n) + sqrt(m))`` with ``penalty="per_row"``, for n ratings
         per user and m per item, in the mean, and an estimate s of the standard deviation of what biases leave of such
-        ratings; it is 0.07 with `unobserved_weight`.  At most 1e30.
+        ratings; it is 0.07 with `unobserved_weight`, and 0.05 with a `loss` that ranks.  At most 1e30.
     penalty : {"per_rating", "per_row"}, default="per_rating"
         Whether `alpha` is multiplied by the number of ratings of the user or item (as in most libraries), which is the
         sum of their `sample_weight`, or is the same for all (as in the papers).
@@ -141,8 +146,9 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         Number of epochs done.
     history_ : list of dict
         A record for each epoch: ``iterations``, ``seconds`` and ``samples`` (ratings) so far, ``running_rmse`` (errors
-        just before each step), and where known ``objective``, ``penalty``, ``train_rmse``, ``validation_rmse``.  Errors
-        are in the units of the ratings, the objective and the penalty in their squares.
+        just before each step; with a `loss` that ranks its mean, ``running_loss``), and where known ``objective``,
+        ``penalty``, ``train_rmse``, ``validation_rmse``.  Errors are in the units of the ratings, the objective and the
+        penalty in their squares.
     n_shards_ : int
         Number of shards used.
     n_features_in_ : int
@@ -172,6 +178,8 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
        strategies for distributed machine learning", NIPS 2014, supplement, section 2.
     .. [4] Y. Hu, Y. Koren, C. Volinsky, "Collaborative filtering for implicit feedback datasets", ICDM 2008; by blocks
        of components as in S. Rendle, W. Krichene, L. Zhang, Y. Koren, "iALS++", arXiv:2110.14044, 2021.
+    .. [5] S. Rendle, C. Freudenthaler, Z. Gantner, L. Schmidt-Thieme, "BPR: Bayesian personalized ranking from implicit
+       feedback", UAI 2009.
 
     Examples
     --------
@@ -199,6 +207,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         n_components: int = 20,
         *,
         solver: str = "auto",
+        loss: str = "squared",
         schedule: str = "rotation",
         alpha: float | str = "auto",
         penalty: str = "per_rating",
@@ -225,6 +234,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     ) -> None:
         self.n_components = n_components
         self.solver = solver
+        self.loss = loss
         self.schedule = schedule
         self.alpha = alpha
         self.penalty = penalty
@@ -281,7 +291,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
             If ratings are not finite, or dates; if a user rates an item twice, or there are no ratings; if ids are
             missing, negative, beyond `n_users` or `n_items`, or neither whole numbers nor strings; if y has another
             length than X; if X is a table of ids and ratings, or pairs without ratings; if there is one rating only,
-            and early stopping is to hold it out.
+            and early stopping is to hold it out; if a value is not above 0, with a `loss` that ranks.
         """
         return self._factorise(X, y, read_fit_params(fit_params), None)
 
@@ -316,7 +326,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         DuplicateRatingError
             If a pair was rated in an earlier call, as far as that is known: see the user guide.
         ValueError
-            As in `fit`; if ratings are on another scale.
+            As in `fit`; if ratings are on another scale; with another `loss` than "squared".
         """
         earlier = self._as_factors() if hasattr(self, "components_") else None
         try:
@@ -382,5 +392,4 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         return tags
 
     n_shards_: int
-    _counts: tuple[NDArray[np.float32], ...]
     _told: tuple[tuple[int, int], ...]

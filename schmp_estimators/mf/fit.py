@@ -40,7 +40,9 @@ from schmp_estimators.mf.data.ratings import (
 from schmp_estimators.mf.data.rows import RatingRows
 from schmp_estimators.mf.data.scale import AS_THEY_ARE, Scale, choose_scale, left_by_biases, mean_and_spread
 from schmp_estimators.mf.data.seen import DuplicateRatingError, RepeatedCallError, SeenItems, check_not_seen
+from schmp_estimators.mf.endings import running
 from schmp_estimators.mf.kernels.layout import Placement, deal
+from schmp_estimators.mf.losses import LOSSES
 from schmp_estimators.mf.parameters import ALPHA_OF_CLICKS, NAMES, choose_alpha, choose_solver, warn_of_equal_ratings
 from schmp_estimators.mf.programs.bsp import BspFactorization
 from schmp_estimators.mf.programs.ccd import CcdFactorization
@@ -68,12 +70,8 @@ class MFFit:
     place : Place
         Where to work.
     seed : int
-    earlier : Factors, optional
-        Where to start.
-    scale : Scale, optional
-        That of the earlier fit, which is kept.
-    counts : sequence of ndarray of shape (n, 2), optional
-        Ratings of the users, and of the items, in earlier fits, and the sums of their confidences.
+    earlier, scale, counts : Factors, Scale, and sequence of ndarray of shape (n, 2), optional
+        Of the earlier fit: where to start, the scale, and what is `counts` here.
 
     Attributes
     ----------
@@ -117,7 +115,9 @@ class MFFit:
         # More ratings are fitted by sums, which take up what earlier ones said.
         self.solver = choose_solver(estimator, ratings.are_weighted)
         self._gradients = self.solver == "sgd" and earlier is None
-        self._unobserved = float(estimator.unobserved_weight)
+        self._unobserved, self._loss = float(estimator.unobserved_weight), LOSSES[estimator.loss]
+        #: What `alpha` is where missing pairs count; else None, as it follows from the ratings.
+        self._alpha_of_clicks = ALPHA_OF_CLICKS if self._unobserved else self._loss.alpha
         ranges = [ratings.range, (0.0, 0.0)] if self._unobserved else [ratings.range]
         ranges += [estimator.rating_range_] if earlier is not None else []
         self.range = min(low for low, _ in ranges), max(high for _, high in ranges)
@@ -146,7 +146,7 @@ class MFFit:
         estimator = self._estimator
         self._choose()
         here = self._pieces.place.is_local
-        first, saved, estimator.history_, n_sweeps = 0, None, [], estimator.max_iter
+        first, saved, estimator.history_ = 0, None, []
         if here and not self._place.is_local and estimator.checkpoint is None:
             sources = self._shards_made_there()
         else:
@@ -157,8 +157,8 @@ class MFFit:
         if self._earlier is not None:
             saved = self._begin_from(self._earlier)
         estimator.n_iter_ = first
-        options: dict[str, Any] = {"n_sweeps": n_sweeps, "saved": saved, "first": first, "may_ask": self._may_ask}
-        options["ends"] = estimator._ends
+        options: dict[str, Any] = {"n_sweeps": estimator.max_iter, "saved": saved, "first": first}
+        options |= {"may_ask": self._may_ask, "ends": estimator._ends}
         with static_run(self._program, sources, self._place, **options) as run:
             self._seen = self._seen or run.told_by_sources()  # which is when all shards have been made
             if self._earlier is not None and self.seen is not None:
@@ -176,21 +176,20 @@ class MFFit:
 
     def _may_ask(self, sweep: int) -> bool:
         """Return whether the fit may look at more than the record of a sweep, or end with it, but by `tol`."""
-        estimator = self._estimator
-        kept = (sweep + 1) % estimator.checkpoint_every == 0
-        return bool(estimator.early_stopping or estimator._may_ask(sweep, kept))
+        estimator, after = self._estimator, sweep + 1
+        return bool(estimator.early_stopping or estimator._may_ask(sweep, after % estimator.checkpoint_every == 0))
 
     def _check_finite(self, done: int) -> None:
-        if np.isfinite(self._estimator.history_[-1]["running_rmse"]):
+        estimator = self._estimator
+        if np.isfinite(running(estimator.history_[-1])):
             return
         what = f"the factors have grown beyond all bounds in epoch {done}"
         if self._unobserved:
             raise ValueError(f"{what}; lower unobserved_weight={self._unobserved:g}, or scale ratings and weights down")
         if not self._gradients:
             raise ValueError(f"{what}; raise alpha")
-        rate = f"learning_rate={self._estimator.learning_rate:g} is too large"
-        copies = "" if self._rotating else f" for {self.n_shards} copies of the items"
-        raise ValueError(f"{what}: {rate}{copies}; lower it, or raise alpha")
+        copies, rate = "" if self._rotating else f" for {self.n_shards} copies of the items", estimator.learning_rate
+        raise ValueError(f"{what}: learning_rate={rate:g} is too large{copies}; lower it, or raise alpha")
 
     def _keep_best(self, run: AnyRun) -> None:
         """Keep the factors, if they have the least error on held-out ratings so far."""
@@ -201,7 +200,7 @@ class MFFit:
     def _resume(self, made: Sequence[Any]) -> tuple[int, Saved | None, list[dict[str, Any]]]:
         """Return the first sweep to do, what it starts from, and the history so far."""
         estimator, pieces = self._estimator, self._pieces
-        shards = pieces.here(pieces.tasks(hash_shard, [(one,) for one in made], "mf-hash-shard"))
+        shards = pieces.here(pieces.tasks(hash_shard, list(zip(made, strict=True)), "mf-hash-shard"))
         data = [*shards, repr((self.scale, *map(_digest, self.known)))]
         found = identity_of(estimator, data, **identity(self._program, NAMES), n_shards=self.n_shards)
         self._checkpoint = Checkpoint(estimator.checkpoint, found)
@@ -232,13 +231,13 @@ class MFFit:
         if self._earlier is not None:
             self._check_against_earlier(keep_seen)
         self.scale = self._earlier_scale or choose_scale(mean, spread, bool(self._estimator.fit_bias))
-        if self._unobserved:
+        if self._alpha_of_clicks is not None:
             self.scale = AS_THEY_ARE
         elif 0 < self.range[0] == self.range[1] and 1 < self._n_ratings < n_users * n_items and self._earlier is None:
             warn_of_equal_ratings(mean, self._n_ratings)
         users, items = self._deal(counted.counts[:n_users], counted.counts[n_users:])
         width = padded_width(int(self._estimator.n_components))
-        form = self._gradients, keep_seen, bool(self._unobserved), width
+        form = self._gradients, keep_seen, bool(self._unobserved), width, self._loss.ranks
         weighs = counted.confidences.size and not self._unobserved  # ratings, that is: clicks are counted
         item_counts = (counted.confidences if weighs else counted.counts)[n_users:]
         self._plan = ShardPlan(users, items, item_counts, self._hold_out, *form)
@@ -289,8 +288,7 @@ class MFFit:
         for p in range(self.n_shards):
             parts = pieces.place.take(split, p, "mf-take-part")
             made += pieces.tasks(make_shard, [(p, self._plan, parts)], "mf-make-shard")
-        asked = pieces.tasks(attrgetter("seen"), list(zip(made, strict=True)), "mf-seen")
-        self._seen = pieces.here(asked)  # which is when all shards have been made
+        self._seen = pieces.here(pieces.tasks(attrgetter("seen"), list(zip(made, strict=True)), "mf-seen"))
         return [one._replace(seen=None) for one in made] if keep_seen else made  # else it would travel
 
     def _choose_shards(self, n_users: int, n_items: int) -> int:
@@ -322,7 +320,7 @@ class MFFit:
     @property
     def _alpha_is_sought(self) -> bool:
         """Whether the weight of the penalty is to follow from these ratings."""
-        return self._estimator.alpha == "auto" and self._earlier is None and not self._unobserved
+        return self._estimator.alpha == "auto" and self._earlier is None and self._alpha_of_clicks is None
 
     def _choose_alpha(self, counted: Counted) -> float:
         """Return the weight of the penalty; where it follows from the ratings, from those of the first fit."""
@@ -331,8 +329,8 @@ class MFFit:
             return float(estimator.alpha)
         if self._earlier is not None:
             return float(estimator.alpha_)
-        if self._unobserved:
-            return ALPHA_OF_CLICKS
+        if self._alpha_of_clicks is not None:
+            return float(self._alpha_of_clicks)
         sides = slice(None, n_users), slice(n_users, None)
         counts, sums = ([array[side] for side in sides] for array in (counted.counts, counted.sums))
         return choose_alpha(estimator.penalty, counts, left_by_biases(counted.moments, counts, sums))
@@ -341,7 +339,7 @@ class MFFit:
         estimator, (mean, _), unit = self._estimator, self._measured, self.scale.unit
         common: dict[str, Any] = {
             "n_components": int(estimator.n_components),
-            "mean": (mean - self.scale.mean) / unit if not estimator.fit_bias else 0.0,
+            "mean": 0.0 if estimator.fit_bias or self._loss.ranks else (mean - self.scale.mean) / unit,
             "scale": 1.0,
             "penalty": self.alpha,
             "per_rating": estimator.penalty == "per_rating",
@@ -364,6 +362,7 @@ class MFFit:
             learning_rate=float(estimator.learning_rate),
             evaluate_every=int(estimator.evaluate_every),
             validates=bool(self._hold_out.threshold),
+            loss=estimator.loss,
         )
 
     def _begin_from(self, earlier: Factors) -> Saved:

@@ -19,6 +19,7 @@ from schmp_estimators.mf.data.rows import check_pair_columns
 from schmp_estimators.mf.data.seen import DuplicateRatingError, SeenItems
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.foldin import top_items
+from schmp_estimators.mf.losses import LOSSES
 
 #: Offsets and items of lists of items.
 _Lists = tuple[NDArray[np.int64], NDArray[np.int32]]
@@ -40,6 +41,8 @@ class Recommender:
     _seen: tuple[SeenItems, ...] | None
     #: What `unobserved_weight` was in the fit.
     _unobserved: float
+    #: What `loss` was.
+    _loss: str
     #: Which rows of users and of items have had ratings.
     _occur: tuple[NDArray[np.bool_], NDArray[np.bool_]]
     #: Makes an estimator of the same items, fitted on a matrix like the one given.
@@ -55,9 +58,9 @@ class Recommender:
         Parameters
         ----------
         users : array-like of shape (m,), or matrix of shape (m, n_items)
-            Ids of users; an unknown user gets the items with the highest biases, or with `unobserved_weight`, as users
-            without clicks do, those with the highest mean predictions over all users.  Or the ratings of new users, a
-            row each, who are folded in as by `transform`.
+            Ids of users; an unknown user gets the items with the highest biases, or with `unobserved_weight` or a
+            `loss` that ranks, as users without clicks do, those with the highest mean predictions over all users.  Or
+            the ratings of new users, a row each, who are folded in as by `transform`.
         n : int, default=10
             Number of items for each user.
         exclude : "fitted", None or sparse matrix of shape (n_users, n_items), default="fitted"
@@ -269,9 +272,14 @@ class Recommender:
         vectors[known] = self.user_factors_[users[known]]
         return vectors
 
+    @property
+    def _ranks(self) -> bool:
+        """Whether items are ranked, and not ratings predicted."""
+        return bool(self._unobserved or LOSSES[self._loss].ranks)
+
     def _or_mean(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return vectors of users; of clicks those that are zero become the mean over all users.  Mutates them."""
-        if self._unobserved:  # there are no biases
+        if self._ranks:  # users have no biases
             mean = self._once("mean", lambda users: users.mean(axis=0, dtype=np.float64), self.user_factors_)
             vectors[~vectors.any(axis=1)] = mean
         return vectors

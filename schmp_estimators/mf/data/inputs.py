@@ -334,6 +334,15 @@ def check_values(values: Any, name: str) -> NDArray[Any]:
     return array
 
 
+def check_taken(lowest: float) -> None:
+    """Raise if a value is not above 0, where a loss ranks what users took above what they did not."""
+    if lowest <= 0:
+        raise ValueError(
+            f"a value is {lowest:g}, but with this loss each pair is an item that the user took, of a value above 0; "
+            "leave other pairs out, as in fit(pairs[y > 0], y[y > 0])"
+        )
+
+
 def check_range(low: float, high: float) -> None:
     """Raise if ratings differ by so little that factors would underflow."""
     if 0.0 < high - low < _LEAST_RANGE:

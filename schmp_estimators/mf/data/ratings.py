@@ -71,6 +71,8 @@ class RatingShard(NamedTuple):
     held_out: CutRatings
     #: Number of this shard, and of the item block that it starts.
     number: int
+    #: Block by block offsets of the users, and the items that each has taken, ascending; nothing if nobody asks.
+    taken: tuple[tuple[NDArray[np.int64], NDArray[np.int32]], ...]
 
 
 class ByItem(NamedTuple):
@@ -132,6 +134,8 @@ class ShardPlan(NamedTuple):
     twice: bool = False
     #: Length of a row of factors, where blocks are worked through rating by rating.
     width: int = LANES
+    #: Whether to say which items of a block each user has.
+    draws: bool = False
 
     @property
     def item_ids(self) -> NDArray[np.int64]:
@@ -351,7 +355,15 @@ def make_shard(number: int, plan: ShardPlan, pieces: list[RatingBlock]) -> MadeS
     item_ids = plan.items.members[number] if number < len(plan.items.members) else np.empty(0, np.int64)
     counts = np.diff(indptr), item_ids, plan.item_counts[item_ids]
     blocks = cut_blocks(train, plan.items, plan.width), cut_blocks(held_out, plan.items, plan.width)
-    return MadeShard(RatingShard(members, *counts, *blocks, number), seen)
+    taken = _taken(blocks[0], members.size, plan.items) if plan.draws else ()
+    return MadeShard(RatingShard(members, *counts, *blocks, number, taken), seen)
+
+
+def _taken(ratings: CutRatings, n_users: int, items: Placement) -> tuple[Any, ...]:
+    """Return block by block offsets of the users, and the items that each has there, ascending."""
+    blocks = zip(map(ratings.block, range(len(items.members))), items.members, strict=True)
+    found = (sort_ratings(block, n_users, members.size) for block, members in blocks)
+    return tuple((offsets, one.items) for offsets, one in found)
 
 
 def sort_by_item(

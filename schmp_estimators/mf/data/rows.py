@@ -23,6 +23,7 @@ from schmp_estimators.mf.data.inputs import (
     check_duplicates_kept,
     check_no_text,
     check_range,
+    check_taken,
     confide,
     is_table,
     ratings_of_rows,
@@ -34,6 +35,7 @@ from schmp_estimators.mf.data.inputs import (
 )
 from schmp_estimators.mf.data.scale import Grid, choose_grid
 from schmp_estimators.mf.kernels.sgd import RatingBlock
+from schmp_estimators.mf.losses import LOSSES
 
 dask: Any = Later("dask")
 da: Any = Later("dask.array")
@@ -136,6 +138,8 @@ def open_ratings(
         if not n_ratings:
             raise ValueError("there are no ratings to fit; X must store, or y hold, at least one")
         check_range(low, high)
+        if LOSSES[estimator.loss].ranks:
+            check_taken(low)
         limits = (estimator.n_users, estimator.n_items) if pairs else shape
         sides = zip(_KINDS, limits, earlier or NOBODY, tables or (None, None), strict=True)
         users, items = [_table_of(*side) for side in sides]

@@ -69,7 +69,7 @@ class StepSizes(NamedTuple):
 
 
 @pasted
-def _numbers_of(side):
+def numbers_of(side):
     """Return (n, NUMBERS) float32 all numbers of a row beside each other, as `take_step` needs them."""
     numbers = np.empty((side.biases.size, NUMBERS), np.float32)
     for row in range(side.biases.size):
@@ -80,7 +80,7 @@ def _numbers_of(side):
 
 
 @pasted
-def _put_back(numbers, side):
+def put_back(numbers, side):
     """Set the numbers of `side`, mutated, to those that `take_step` has changed."""
     for row in range(side.biases.size):
         side.squares[row], side.bias_squares[row] = numbers[row, SQUARE], numbers[row, BIAS_SQUARE]
@@ -88,7 +88,7 @@ def _put_back(numbers, side):
 
 
 @part
-def _clip_row(side, row, numbers):
+def clip_row(side, row, numbers):
     """Set negative factors of `row` to zero; mutates `side.factors`, and the norm among the numbers."""
     factors = side.factors[row]
     for k in range(factors.size):
@@ -124,8 +124,8 @@ def _one_by_one(ratings, users, items, user_numbers, item_numbers, steps, positi
         factors = take_step(user_numbers, user, item_numbers, item, *sizes, error, product)
         product = move_rows(users.factors, user, items.factors, item, factors, next_user, next_item)
         if positive:
-            _clip_row(users, user, user_numbers)
-            _clip_row(items, item, item_numbers)
+            clip_row(users, user, user_numbers)
+            clip_row(items, item, item_numbers)
         if next_user == user or next_item == item:
             product = row_dot(users.factors, next_user, items.factors, next_item)
         user, item = next_user, next_item
@@ -142,8 +142,8 @@ def _one_alone(ratings, position, users, items, user_numbers, item_numbers, step
     factors = take_step(user_numbers, user, item_numbers, item, *sizes, error, product)
     move_rows(users.factors, user, items.factors, item, factors, user, item)
     if positive:
-        _clip_row(users, user, user_numbers)
-        _clip_row(items, item, item_numbers)
+        clip_row(users, user, user_numbers)
+        clip_row(items, item, item_numbers)
     return error * error
 
 
@@ -182,8 +182,8 @@ def _two_by_two(ratings, users, items, user_numbers, item_numbers, steps, positi
             )
             if positive:
                 for side in range(2):
-                    _clip_row(users, pair_users[side], user_numbers)
-                    _clip_row(items, pair_items[side], item_numbers)
+                    clip_row(users, pair_users[side], user_numbers)
+                    clip_row(items, pair_items[side], item_numbers)
             pair_users, pair_items = next_users, next_items
     return total
 
@@ -212,11 +212,11 @@ def sgd_block(ratings, users, items, steps, positive):
     """
     if not ratings.values.size:
         return 0.0
-    user_numbers, item_numbers = _numbers_of(users), _numbers_of(items)
+    user_numbers, item_numbers = numbers_of(users), numbers_of(items)
     if users.factors.shape[1] > _LONG_ROW:
         total = _one_by_one(ratings, users, items, user_numbers, item_numbers, steps, positive)
     else:
         total = _two_by_two(ratings, users, items, user_numbers, item_numbers, steps, positive)
-    _put_back(user_numbers, users)
-    _put_back(item_numbers, items)
+    put_back(user_numbers, users)
+    put_back(item_numbers, items)
     return total

@@ -18,7 +18,7 @@ from schmp_estimators.core.program import Harvest
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.stages import At, Stage, each, observes
 from schmp_estimators.core.values import own
-from schmp_estimators.mf.kernels.sgd import FactorBlock, sgd_block
+from schmp_estimators.mf.kernels.sgd import FactorBlock
 from schmp_estimators.mf.programs.factors import Side
 from schmp_estimators.mf.programs.sgd import Penalty, SgdFactorization, SgdState, penalty_of
 
@@ -73,7 +73,7 @@ class BspFactorization(SgdFactorization):
     def update_copy(self, at: At, state: SgdState) -> tuple[SgdState, BspReport]:
         """Take the steps of the shard's ratings on a copy of the items."""
         items = own(at.model.items)
-        state.errors[0, 0] = sgd_block(at.shard.train.block(0), state.users, items, self.steps(), self.positive)
+        self.visit(at, state, 0, items)
         moved = items if at.n_shards == 1 else _change(at.model.items, items)  # a lone copy has the bits of rotation
         return state, self.report(at, state)._replace(items=moved)
 

@@ -19,19 +19,21 @@ from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, changes, observes, reads
 from schmp_estimators.core.values import freeze, own
+from schmp_estimators.mf.kernels.ranking import candidates_of, rank_block
 from schmp_estimators.mf.kernels.sgd import FactorBlock, StepSizes, sgd_block
 from schmp_estimators.mf.kernels.start import draw_factors, squared_error
+from schmp_estimators.mf.losses import LOSSES
 from schmp_estimators.mf.programs.factors import Factorization, Side
 
-#: Which stream of random numbers.
-_USERS, _ITEMS = range(2)
+#: Which stream of random numbers; `fit` has another one, of what is held out.
+_USERS, _ITEMS, _, _DRAWN = range(4)
 
 
 class SgdState(NamedTuple):
     """What changes of a shard."""
 
     users: FactorBlock
-    #: (3, n_blocks) sums of squared errors: on the way, after the sweep, and on the held-out ratings.
+    #: (3, n_blocks) sums of squared errors, or other losses: on the way, after the sweep, and on the held-out ratings.
     errors: NDArray[np.float64]
 
 
@@ -74,11 +76,14 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
         Sweeps between two exact evaluations of the objective; 0 for none.
     validates : bool
         Whether there are held-out ratings.
+    loss : str
+        A name in `LOSSES`.
     """
 
     learning_rate: float = 0.1
     evaluate_every: int = 0
     validates: bool = False
+    loss: str = "squared"
 
     name: ClassVar[str] = "mf-sgd"
     meets_model: ClassVar[bool] = False
@@ -104,9 +109,19 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
 
     def update(self, at: At, state: SgdState, block: FactorBlock) -> tuple[SgdState, FactorBlock]:
         """Take the steps of one block of ratings."""
-        steps, ratings = self.steps(), at.shard.train.block(at.block)
-        state.errors[0, at.block] = sgd_block(ratings, state.users, block, steps, self.positive)
+        self.visit(at, state, at.block, block)
         return state, block
+
+    def visit(self, at: At, state: SgdState, index: int, items: FactorBlock) -> None:
+        """Take the steps of the ratings of block `index`, whose items are `items`."""
+        shard, loss = at.shard, LOSSES[self.loss]
+        ratings, moved = shard.train.block(index), (state.users, items, self.steps(), self.positive)
+        if loss.ranks:
+            key, candidates = stream_key(self.seed, _DRAWN, at.sweep, index), candidates_of(items.counts)
+            total = rank_block(loss, ratings, shard.taken[index], candidates, shard.user_ids, key, *moved)
+        else:
+            total = sgd_block(ratings, *moved)
+        state.errors[0, index] = total
 
     def measure(self, at: At, state: SgdState, block: FactorBlock) -> SgdState:
         """Take down the errors on one block of ratings."""
@@ -140,6 +155,12 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
             return model._replace(penalty=sum([*(one.users for one in reports), *(one.items for one in reports)]))
         errors, sizes = zip(*reports, strict=True)
         return SgdModel(np.sum(errors, axis=0), np.sum(sizes, axis=0))
+
+    def record(self, sweep: int, model: Any) -> dict[str, Any]:
+        """Return what all programs do, or the mean of a loss that is no squared error."""
+        if not LOSSES[self.loss].ranks:
+            return super().record(sweep, model)
+        return {"running_loss": float(model.errors[0] / model.sizes[0])}
 
     def save(self, at: At, state: SgdState) -> FactorBlock:
         """Return the users' rows."""

@@ -48,6 +48,14 @@ class TestImplicit(TestSgd):
         return TestCcd.make(unobserved_weight=0.3, **parameters)
 
 
+class TestBpr(TestSgd):
+    X = np.where(TestSgd.X > 0, TestSgd.X, np.nan)
+
+    @staticmethod
+    def make(**parameters):
+        return TestSgd.make(loss="bpr", n_shards=2, **parameters)
+
+
 @pytest.mark.slow
 class TestOnACluster(TestSgd):
     @pytest.fixture(autouse=True)

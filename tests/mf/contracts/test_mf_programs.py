@@ -57,7 +57,8 @@ def make_shards(n_shards, program, hold_out=HOLD_OUT, n_pieces=1):
     users = deal(counts[:N_USERS], n_shards)
     items = deal(counts[N_USERS:], n_shards if program is SgdFactorization else 1)
     blocks = not issubclass(program, CcdFactorization)
-    plan = ShardPlan(users, items, counts[N_USERS:], hold_out, blocks, True, program is ImplicitFactorization)
+    form = {"keep_seen": True, "twice": program is ImplicitFactorization, "draws": blocks}
+    plan = ShardPlan(users, items, counts[N_USERS:], hold_out, blocks, **form)
     cuts = np.linspace(0, RATINGS.values.size, n_pieces + 1).astype(int)
     pieces = [RatingBlock(*(array[a:b] for array in RATINGS)) for a, b in pairwise(cuts)]
     split = [split_ratings(piece, users) for piece in pieces]
@@ -71,6 +72,10 @@ def sgd_case(n_shards, hold_out=HOLD_OUT, kind=SgdFactorization, **changes):
 
 def bsp_case(n_shards, hold_out=HOLD_OUT, **changes):
     return sgd_case(n_shards, hold_out, BspFactorization, **{"learning_rate": 0.1 / n_shards, **changes})
+
+
+def bpr_case(n_shards, hold_out=NONE, **changes):
+    return sgd_case(n_shards, hold_out, **{"loss": "bpr", "validates": False, "evaluate_every": 0, **changes})
 
 
 def ccd_case(n_shards, hold_out=HOLD_OUT, **changes):
@@ -142,7 +147,7 @@ def some_place(request, monkeypatch):
 
 
 @pytest.mark.covering
-@pytest.mark.parametrize("make", [sgd_case, bsp_case, ccd_case, implicit_case])
+@pytest.mark.parametrize("make", [sgd_case, bpr_case, bsp_case, ccd_case, implicit_case])
 @pytest.mark.parametrize("n_shards", [1, 3])
 def test_every_place_has_the_bits_of_the_definition(some_place, make, n_shards):
     records, harvest = run(make(n_shards), some_place)
@@ -192,7 +197,7 @@ def test_gradient_descent_falls_and_hardly_depends_on_shards(changes):
     assert last[0] == pytest.approx(last[1], rel=0.03)
 
 
-@pytest.mark.parametrize("make", [sgd_case, bsp_case, ccd_case, implicit_case])
+@pytest.mark.parametrize("make", [sgd_case, bpr_case, bsp_case, ccd_case, implicit_case])
 def test_resumed_run_equals_uninterrupted_run(make):
     program, shards = make(3)
     saved = list(run_serial(program, shards, 2))[-1][2]
