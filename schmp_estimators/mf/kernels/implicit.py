@@ -170,34 +170,6 @@ def gather_clicks(clicks, confidences, unobserved, left, ends, users, items, gra
 
 
 @kernel
-def improve_clicked(sums, diagonal, penalties, stop, positive, rows):
-    """Improve a chunk of items from the sums of all shards.
-
-    Parameters
-    ----------
-    sums : (n * SUMS, LANES) float32
-        What `gather_clicks` has found, added up.
-    diagonal : (PRODUCTS, LANES) float32
-        Products of the chunk of the users with itself, as `add_products` lays them out.
-    penalties, stop, positive
-        As in `improve_clicks`.
-    rows : (n, LANES) float32
-        The chunk before; mutated.
-    """
-    turned, chunk = np.zeros((SUMS * LANES, TILE), np.float32), np.zeros((LANES, TILE), np.float32)
-    weights, own = np.zeros(TILE, np.float32), np.empty((TILE * SUMS, LANES), np.float32)
-    for start in range(0, rows.shape[0], TILE):
-        size = min(TILE, rows.shape[0] - start)
-        for position in range(size):
-            at, origin = position * SUMS, (start + position) * SUMS
-            for register in range(SUMS):
-                copy_register(own, at + register, sums, origin + register)
-            for register in range(PRODUCTS):
-                add_scaled(own, at + register, diagonal, register, _ONE)
-        solve_tile(own, start, size, penalties, 0, stop, positive, rows, turned, chunk, weights)
-
-
-@kernel
 def close_clicks(clicks, confidences, unobserved, left, user_chunk, item_chunk):
     """Put the last chunk back into `left` (mutated), and measure errors in float64.
 
