@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from contextlib import closing
 from functools import partial
 from typing import Any, ClassVar
 
@@ -21,10 +20,9 @@ from schmp_estimators.mf.data.ids import Known
 from schmp_estimators.mf.data.rows import open_ratings
 from schmp_estimators.mf.data.scale import Scale
 from schmp_estimators.mf.data.seen import RepeatedCallError
-from schmp_estimators.mf.endings import has_stopped_falling, improvements
 from schmp_estimators.mf.fit import MFFit
 from schmp_estimators.mf.parameters import CONSTRAINTS, check_earlier, check_together, read_fit_params
-from schmp_estimators.mf.programs.factors import Factors
+from schmp_estimators.mf.programs.factors import Factors, has_stopped_falling, improvements
 from schmp_estimators.mf.use import FactorModel
 
 logger = logging.getLogger(__name__)
@@ -351,8 +349,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         ):
 
             def factorise() -> tuple[MFFit, Factors]:
-                ratings = open_ratings(X, y, self, weights=weights, place=place, earlier=ids)
-                with closing(ratings.pieces):
+                with open_ratings(X, y, self, weights=weights, place=place, earlier=ids) as ratings:
                     fit = MFFit(self, ratings, place, seed=seed, earlier=earlier, **more)
                     return fit, fit.run(X, y)
 

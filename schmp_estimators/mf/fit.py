@@ -18,35 +18,17 @@ from schmp_estimators.core.lanes import padded_width
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Harvest, Saved, identity
 from schmp_estimators.core.rng import stream_key
+from schmp_estimators.mf.data import ratings as data
 from schmp_estimators.mf.data.ids import is_text, united
-from schmp_estimators.mf.data.ratings import (
-    NOTHING,
-    Counted,
-    HoldOut,
-    ShardPlan,
-    add_counted,
-    add_draws,
-    count_and_measure,
-    draw_hold_out,
-    hash_shard,
-    make_lone_shard,
-    make_shard,
-    pack_ratings,
-    rotating_shards,
-    settle_hold_out,
-    split_ratings,
-    summing_shards,
-)
 from schmp_estimators.mf.data.rows import RatingRows
 from schmp_estimators.mf.data.scale import AS_THEY_ARE, Scale, choose_scale, left_by_biases, mean_and_spread
 from schmp_estimators.mf.data.seen import DuplicateRatingError, RepeatedCallError, SeenItems, check_not_seen
-from schmp_estimators.mf.endings import running
 from schmp_estimators.mf.kernels.layout import Placement, deal
 from schmp_estimators.mf.losses import LOSSES
 from schmp_estimators.mf.parameters import ALPHA_OF_CLICKS, NAMES, choose_alpha, choose_solver, warn_of_equal_ratings
 from schmp_estimators.mf.programs.bsp import BspFactorization
 from schmp_estimators.mf.programs.ccd import CcdFactorization
-from schmp_estimators.mf.programs.factors import Factors, Side, gather, rescaled
+from schmp_estimators.mf.programs.factors import Factors, Side, gather, rescaled, running
 from schmp_estimators.mf.programs.implicit import ImplicitFactorization
 from schmp_estimators.mf.programs.sgd import SgdFactorization
 
@@ -111,7 +93,7 @@ class MFFit:
         self._grid, self.known = ratings.grid, ratings.known
         self.on_pairs = ratings.are_pairs if earlier is None else estimator._fitted_on_pairs
         self._shape = len(self.known.users), len(self.known.items)
-        self._hold_out = NOTHING
+        self._hold_out = data.NOTHING
         # More ratings are fitted by sums, which take up what earlier ones said.
         self.solver = choose_solver(estimator, ratings.are_weighted)
         self._gradients = self.solver == "sgd" and earlier is None
@@ -133,9 +115,9 @@ class MFFit:
         estimator = self._estimator
         if estimator.early_stopping:
             share = np.uint64(float(estimator.validation_fraction) * 2.0**64)
-            hold_out = HoldOut(stream_key(self._seed, _HOLD_OUT), share)
-            draw = self._pieces.reduce(partial(draw_hold_out, hold_out=hold_out), add_draws, "mf-hold-out")
-            self._hold_out = settle_hold_out(hold_out, draw)
+            hold_out = data.HoldOut(stream_key(self._seed, _HOLD_OUT), share)
+            draw = self._pieces.reduce(partial(data.draw_hold_out, hold_out=hold_out), data.add_draws, "mf-hold-out")
+            self._hold_out = data.settle_hold_out(hold_out, draw)
         try:
             return self._run(X, y)
         except DuplicateRatingError as twice:
@@ -200,9 +182,9 @@ class MFFit:
     def _resume(self, made: Sequence[Any]) -> tuple[int, Saved | None, list[dict[str, Any]]]:
         """Return the first sweep to do, what it starts from, and the history so far."""
         estimator, pieces = self._estimator, self._pieces
-        shards = pieces.here(pieces.tasks(hash_shard, list(zip(made, strict=True)), "mf-hash-shard"))
-        data = [*shards, repr((self.scale, *map(_digest, self.known)))]
-        found = identity_of(estimator, data, **identity(self._program, NAMES), n_shards=self.n_shards)
+        shards = pieces.here(pieces.tasks(data.hash_shard, list(zip(made, strict=True)), "mf-hash-shard"))
+        told = [*shards, repr((self.scale, *map(_digest, self.known)))]
+        found = identity_of(estimator, told, **identity(self._program, NAMES), n_shards=self.n_shards)
         self._checkpoint = Checkpoint(estimator.checkpoint, found)
         if (found := self._checkpoint.read()) is None:
             return 0, None, []
@@ -219,11 +201,12 @@ class MFFit:
     def _choose(self) -> None:
         """Count and measure the ratings, and choose the number of shards, what they are to hold, and the program."""
         pieces, (n_users, n_items) = self._pieces, self._shape
-        how: dict[str, Any] = {"hold_out": self._hold_out, "grid": self._grid, "sums_rows": self._alpha_is_sought}
-        count = partial(count_and_measure, n_users=n_users, n_items=n_items, **how)
-        counted = pieces.reduce(count, add_counted, "mf-count-ratings")
+        alpha = self._given_alpha()
+        how: dict[str, Any] = {"hold_out": self._hold_out, "grid": self._grid, "sums_rows": alpha is None}
+        count = partial(data.count_and_measure, n_users=n_users, n_items=n_items, **how)
+        counted = pieces.reduce(count, data.add_counted, "mf-count-ratings")
         self.occur = united(counted.occur, n_users, () if self._earlier is None else self._estimator._occur)
-        self.alpha = self._choose_alpha(counted)
+        self.alpha = self._choose_alpha(counted) if alpha is None else alpha
         self.counts, self.told = self._add_counts(counted), counted.told
         self._n_ratings = int(counted.counts[:n_users].sum())
         self._measured = mean, spread = mean_and_spread(counted.weighted, self._grid)
@@ -238,9 +221,8 @@ class MFFit:
         users, items = self._deal(counted.counts[:n_users], counted.counts[n_users:])
         width = padded_width(int(self._estimator.n_components))
         form = self._gradients, keep_seen, bool(self._unobserved), width, self._loss.ranks
-        weighs = counted.confidences.size and not self._unobserved  # ratings, that is: clicks are counted
-        item_counts = (counted.confidences if weighs else counted.counts)[n_users:]
-        self._plan = ShardPlan(users, items, item_counts, self._hold_out, *form)
+        item_counts = (counted.counts if self._unobserved else counted.confidences)[n_users:]
+        self._plan = data.ShardPlan(users, items, item_counts, self._hold_out, *form)
         self._choose_program()
 
     def _check_against_earlier(self, keep_seen: bool) -> None:
@@ -276,18 +258,18 @@ class MFFit:
         """Deal the ratings, which are here, to shards that workers make of them."""
         [ratings], plan = self._pieces.partitions, self._place.lasting(self._plan)
         self._pieces.partitions = []
-        parts = pack_ratings(ratings, self._plan.users, self._shape[1], self.scale)
-        return [Source(partial(make_lone_shard, p), (plan, part), tells=True) for p, part in enumerate(parts)]
+        parts = data.pack_ratings(ratings, self._plan.users, self._shape[1], self.scale)
+        return [Source(partial(data.make_lone_shard, p), (plan, part), tells=True) for p, part in enumerate(parts)]
 
     def _make_shards(self) -> list[Any]:
         """Deal the ratings to shards, and return these: values, or futures of them."""
         pieces, keep_seen = self._pieces, self._plan.keep_seen
-        split = pieces.each(partial(split_ratings, users=self._plan.users, scale=self.scale), "mf-split-ratings")
+        split = pieces.each(partial(data.split_ratings, users=self._plan.users, scale=self.scale), "mf-split-ratings")
         pieces.partitions = []  # what the shards are made of is all that is needed from now on
         made = []
         for p in range(self.n_shards):
             parts = pieces.place.take(split, p, "mf-take-part")
-            made += pieces.tasks(make_shard, [(p, self._plan, parts)], "mf-make-shard")
+            made += pieces.tasks(data.make_shard, [(p, self._plan, parts)], "mf-make-shard")
         self._seen = pieces.here(pieces.tasks(attrgetter("seen"), list(zip(made, strict=True)), "mf-seen"))
         return [one._replace(seen=None) for one in made] if keep_seen else made  # else it would travel
 
@@ -295,17 +277,17 @@ class MFFit:
         """Return the number of shards; of as many as asked for, those that would be empty are left out."""
         if (asked := self._estimator.n_shards) is None:
             n_ratings = self._n_ratings
-            return rotating_shards(n_ratings) if self._gradients else summing_shards(n_ratings, n_items)
+            return data.rotating_shards(n_ratings) if self._gradients else data.summing_shards(n_ratings, n_items)
         chosen = max(1, min(int(asked), n_users, n_items if self._rotating else n_users))
         if chosen < asked:
             logger.info("n_shards=%d: %d users and %d items make %d", asked, n_users, n_items, chosen)
         return chosen
 
-    def _add_counts(self, counted: Counted) -> tuple[NDArray[np.float32], ...]:
+    def _add_counts(self, counted: data.Counted) -> tuple[NDArray[np.float32], ...]:
         """Return (n, 2) for users, and for items: clicks so far, and sums of weights; of ratings the sums twice."""
-        weights = counted.confidences if counted.confidences.size else counted.counts
+        weights, n_users = counted.confidences, self._shape[0]
         counts = counted.counts if self._unobserved else weights
-        both, n_users = np.stack([counts, weights], axis=1).astype(np.float32), self._shape[0]
+        both = np.stack([counts, weights], axis=1).astype(np.float32)
         sides = both[:n_users], both[n_users:]
         for side, earlier in zip(sides, self._earlier_counts, strict=False):
             side[: len(earlier)] += earlier
@@ -317,30 +299,23 @@ class MFFit:
         plan = self._plan
         return SeenItems(tuple(self._seen or ()), plan.users, plan.item_ids) if plan.keep_seen else None
 
-    @property
-    def _alpha_is_sought(self) -> bool:
-        """Whether the weight of the penalty is to follow from these ratings."""
-        return self._estimator.alpha == "auto" and self._earlier is None and self._alpha_of_clicks is None
+    def _given_alpha(self) -> float | None:
+        """Return the weight of the penalty, if it does not follow from these ratings."""
+        if self._estimator.alpha != "auto":
+            return float(self._estimator.alpha)
+        return float(self._estimator.alpha_) if self._earlier is not None else self._alpha_of_clicks
 
-    def _choose_alpha(self, counted: Counted) -> float:
-        """Return the weight of the penalty; where it follows from the ratings, from those of the first fit."""
-        estimator, n_users = self._estimator, self._shape[0]
-        if estimator.alpha != "auto":
-            return float(estimator.alpha)
-        if self._earlier is not None:
-            return float(estimator.alpha_)
-        if self._alpha_of_clicks is not None:
-            return float(self._alpha_of_clicks)
-        sides = slice(None, n_users), slice(n_users, None)
+    def _choose_alpha(self, counted: data.Counted) -> float:
+        """Return the weight of the penalty that follows from these ratings."""
+        sides = slice(None, self._shape[0]), slice(self._shape[0], None)
         counts, sums = ([array[side] for side in sides] for array in (counted.counts, counted.sums))
-        return choose_alpha(estimator.penalty, counts, left_by_biases(counted.moments, counts, sums))
+        return choose_alpha(self._estimator.penalty, counts, left_by_biases(counted.moments, counts, sums))
 
     def _choose_program(self) -> None:
         estimator, (mean, _), unit = self._estimator, self._measured, self.scale.unit
         common: dict[str, Any] = {
             "n_components": int(estimator.n_components),
             "mean": 0.0 if estimator.fit_bias or self._loss.ranks else (mean - self.scale.mean) / unit,
-            "scale": 1.0,
             "penalty": self.alpha,
             "per_rating": estimator.penalty == "per_rating",
             "fit_bias": bool(estimator.fit_bias),
@@ -348,22 +323,16 @@ class MFFit:
             "seed": self._seed,
             "unit": unit,
         }
+        kind: Any = CcdFactorization
         if self._unobserved:
-            clicks = {"mean": 0.0, "fit_bias": False, "unobserved": self._unobserved}
-            clicks["anew"] = self._earlier is None and not estimator.positive  # centred items are not positive
-            self._program: Any = ImplicitFactorization(**{**common, **clicks})
-            return
-        if not self._gradients:
-            self._program = CcdFactorization(**common)
-            return
-        program = SgdFactorization if self._rotating else BspFactorization
-        self._program = program(
-            **common,
-            learning_rate=float(estimator.learning_rate),
-            evaluate_every=int(estimator.evaluate_every),
-            validates=bool(self._hold_out.threshold),
-            loss=estimator.loss,
-        )
+            anew = self._earlier is None and not estimator.positive  # centred items are not positive
+            kind, own = ImplicitFactorization, {"fit_bias": False, "unobserved": self._unobserved, "anew": anew}
+            common |= {"mean": 0.0, **own}
+        elif self._gradients:
+            kind = SgdFactorization if self._rotating else BspFactorization
+            common |= {"learning_rate": float(estimator.learning_rate), "loss": estimator.loss}
+            common |= {"evaluate_every": int(estimator.evaluate_every), "validates": bool(self._hold_out.threshold)}
+        self._program = kind(**common)
 
     def _begin_from(self, earlier: Factors) -> Saved:
         """Return what the run starts from if that is an earlier fit."""

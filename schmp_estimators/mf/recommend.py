@@ -177,12 +177,10 @@ class Recommender:
         [['Solaris']]
         """
         check_is_fitted(self)
-        _check_number(n, "items")
-        ids = self._rows_of(items, "item")
-        arrays = self.components_, self._occur[1]
-        directions = self._once("similar items", lambda items, occur: _directions(items.T, occur), *arrays)
-        found, scores = _most_similar(directions, ids, n)
-        return _named(found, self.item_ids_), scores
+        table = self._once(
+            "similar items", lambda items, occur: _directions(items.T, occur), self.components_, self._occur[1]
+        )
+        return self._most_similar("item", items, n, table)
 
     def similar_users(self, users: ArrayLike, n: int = 10) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the users whose vectors point in the direction most like that of each user.
@@ -202,12 +200,19 @@ class Recommender:
             Cosines of the angles between the vectors; -inf where no user is left.
         """
         check_is_fitted(self)
-        _check_number(n, "users")
-        ids = self._rows_of(users, "user")
-        found, scores = _most_similar(
-            self._once("similar users", _directions, self.user_factors_, self._occur[0]), ids, n
-        )
-        return _named(found, self.user_ids_), scores
+        table = self._once("similar users", _directions, self.user_factors_, self._occur[0])
+        return self._most_similar("user", users, n, table)
+
+    def _most_similar(self, kind: str, asked: Any, n: int, table: Any) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        """Return the ids of the rows of `_directions` with the largest cosines, and these; none for unknown ids."""
+        _check_number(n, f"{kind}s")
+        (directions, bias), ids = table, self._rows_of(asked, kind)
+        known = np.flatnonzero(ids < len(bias))
+        known = known[bias[ids[known]] == 0.0]
+        lists = np.arange(known.size + 1), ids[known].astype(np.int32)
+        found, scores = np.full((ids.size, n), -1), np.full((ids.size, n), -np.inf)
+        found[known], scores[known] = _best(directions[ids[known]], directions, bias, lists, n)
+        return _named(found, self._ids_of(kind)), scores
 
     def _told_by(self, X: Any, y: Any, weights: Any) -> tuple[NDArray[Any], NDArray[np.intp], UserRatings]:
         """Return users of pairs, which of them each pair has, and their ratings of known items, sorted."""
@@ -321,12 +326,13 @@ class Recommender:
         """Return the rows of users or items."""
         if np.ndim(ids) != 1:
             raise ValueError(f"{kind}s must be a list or array of ids; got {ids!r}. Pass [{ids!r}] for one {kind}.")
-        table = self.user_ids_ if kind == "user" else self.item_ids_
-        return number(read_ids(ids, kind, f"{kind}s"), table, kind, f"{kind}s", self._looked_up(kind))
+        return number(read_ids(ids, kind, f"{kind}s"), self._ids_of(kind), kind, f"{kind}s", self._looked_up(kind))
+
+    def _ids_of(self, kind: str) -> NDArray[Any]:
+        return self.user_ids_ if kind == "user" else self.item_ids_
 
     def _looked_up(self, kind: str) -> Any:
-        table = self.user_ids_ if kind == "user" else self.item_ids_
-        return self._once(f"{kind} ids", look_up, table)
+        return self._once(f"{kind} ids", look_up, self._ids_of(kind))
 
 
 def _check_number(n: Any, sought: str) -> None:
@@ -360,19 +366,6 @@ def _directions(
     with np.errstate(divide="ignore", invalid="ignore"):
         directions = np.where(lengths[:, None] > 0, factors / lengths[:, None], 0.0).astype(np.float32)
     return freeze((pad_rows(directions), np.where(lengths > 0, 0.0, -np.inf).astype(np.float32)))
-
-
-def _most_similar(
-    table: tuple[NDArray[np.float32], NDArray[np.float32]], ids: NDArray[np.int64], n: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the rows of `_directions` with the largest cosines to some rows, and these; none for unknown ones."""
-    directions, bias = table
-    known = np.flatnonzero(ids < len(bias))
-    known = known[bias[ids[known]] == 0.0]
-    lists = np.arange(known.size + 1), ids[known].astype(np.int32)
-    found, scores = np.full((ids.size, n), -1), np.full((ids.size, n), -np.inf)
-    found[known], scores[known] = _best(directions[ids[known]], directions, bias, lists, n)
-    return found, scores
 
 
 def _named(rows: NDArray[np.int64], table: NDArray[Any]) -> NDArray[Any]:

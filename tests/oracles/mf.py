@@ -34,7 +34,7 @@ def sgd_block(ratings, users, items, steps, positive):
     total = 0.0
     for u, i, value in zip(*ratings, strict=True):
         product = lane_dot(users.factors[u], items.factors[i])
-        error = value - steps.mean - users.biases[u] - items.biases[i] - product
+        error = value - users.biases[u] - items.biases[i] - product
         total += float(error * error)
         sgd_step(users, u, items, i, error, steps, positive)
     return total

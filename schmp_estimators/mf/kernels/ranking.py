@@ -106,7 +106,7 @@ def rank_block(loss, pairs, taken, candidates, user_ids, key, users, items, step
         Sum of the losses, each taken just before its steps; a pair that is left out counts as none.
     """
     user_numbers, item_numbers, total = numbers_of(users), numbers_of(items), 0.0
-    offsets, own = taken
+    (offsets, own), sizes = taken, (steps.rate, steps.bias_rate, steps.inverse_rank)
     for position in range(pairs.users.size):
         user, item = np.uint64(pairs.users[position]), np.uint64(pairs.items[position])
         start, stop = offsets[user], offsets[user + _ONE]
@@ -118,7 +118,6 @@ def rank_block(loss, pairs, taken, candidates, user_ids, key, users, items, step
         scores = item_numbers[item, _BIAS] + products[0], item_numbers[drawn, _BIAS] + products[1]
         value, up, down = pull(loss, np.float64(scores[0]), np.float64(scores[1]))
         total += value
-        sizes = steps.rate, steps.bias_rate, steps.inverse_rank
         factors = take_step(user_numbers, user, item_numbers, item, *sizes, np.float32(up), products[0])
         move_rows(users.factors, user, items.factors, item, factors, user, drawn)
         if positive:

@@ -24,7 +24,7 @@ from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At, Stage, each
 from schmp_estimators.core.values import freeze, own
-from schmp_estimators.mf.data.ratings import SortedShard
+from schmp_estimators.mf.data.ratings import RatingShard
 from schmp_estimators.mf.kernels.ccd import (
     close_round,
     improve_users,
@@ -32,8 +32,7 @@ from schmp_estimators.mf.kernels.ccd import (
     solve_rows,
     weighted_squares,
 )
-from schmp_estimators.mf.kernels.sgd import RatingBlock
-from schmp_estimators.mf.kernels.start import draw_factors
+from schmp_estimators.mf.kernels.sgd import RatingBlock, draw_factors
 from schmp_estimators.mf.kernels.tiles import SUMS, lay_beside
 from schmp_estimators.mf.programs.anchors import Anchored, Anchors, Chunks, Earlier, anchor, distance
 from schmp_estimators.mf.programs.factors import Factorization, Side
@@ -52,9 +51,6 @@ class CcdState(NamedTuple):
     #: (n_ratings,) and (n_held_out,) what is left of the ratings.
     residuals: NDArray[np.float32]
     tested: NDArray[np.float32]
-    #: (n_items * SUMS, LANES) room for the sums of a round: the report of the round shows them, and is read before the
-    #: next one begins.  Empty in what `save` returns, and where states are copied.
-    sums: NDArray[np.float32]
     #: What earlier ratings say, if there are any.
     anchored: Anchored | None = None
 
@@ -113,7 +109,7 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
 
     Parameters
     ----------
-    n_components, mean, scale, penalty, per_rating, fit_bias, positive, seed, unit
+    n_components, mean, penalty, per_rating, fit_bias, positive, seed, unit
         As in `Factorization`.
     """
 
@@ -140,15 +136,13 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
     def restore(self, at: At, saved: CcdState | Start) -> tuple[CcdState, dict[int, Any]]:
         """Return a state that was saved, or one of items alone: the first rounds make the users."""
         shard = at.shard
-        room = np.zeros((shard.item_ids.size * SUMS, LANES), np.float32)
         if isinstance(saved, CcdState):
-            return own(saved)._replace(sums=room), {}
+            return own(saved), {}
         users = np.zeros((self.n_chunks, shard.user_ids.size, LANES), np.float32)
         if self.fit_bias:
             users[0, :, 1] = 1
-        mean = np.float32(self.mean if self.fit_bias else 0)
-        rest = shard.train.values - mean, shard.held_out.values.real - mean
-        return CcdState(users, own(saved.items), *rest, room, own(saved.anchored)), {}
+        rest = np.array(shard.train.values), np.array(shard.held_out.values.real)
+        return CcdState(users, own(saved.items), *rest, own(saved.anchored)), {}
 
     def report(self, at: At, state: CcdState) -> CcdReport:
         """Return what a run begins with: how many ratings the items have, and the first chunk of the items."""
@@ -157,7 +151,7 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
     def chunk(self, at: At, state: CcdState, number: int) -> tuple[CcdState, CcdReport]:
         """Improve a chunk of the users, and sum up what that chunk of the items needs."""
         shard, items = at.shard, at.model.items
-        sums = self._room(at, state)
+        sums = np.empty((shard.item_ids.size * SUMS, LANES), np.float32)
         before = state.users[number - 1] if number else np.zeros_like(state.users[0])
         if number:
             self._take_home(shard, state, number - 1, items)
@@ -203,7 +197,7 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
 
     def save(self, at: At, state: CcdState) -> CcdState:
         """Return the state: residuals made anew would differ in their last bits."""
-        return state._replace(sums=np.empty((0, LANES), np.float32))
+        return state
 
     def harvest(self, at: At, state: CcdState) -> tuple[Side, Chunks]:
         """Return the users, in the order of the shard, and the chunks of the items that rest there."""
@@ -300,23 +294,19 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         weights = counts if self.per_rating else np.ones(counts.size)
         return freeze((self.penalty * weights).astype(np.float32))
 
-    def _chunk(self, shard: SortedShard, state: CcdState, chunk: int) -> Any:
+    def _chunk(self, shard: RatingShard, state: CcdState, chunk: int) -> Any:
         """Return a chunk of the items, if there is such a chunk and it rests with this shard."""
         here = chunk % shard.n_shards == shard.number and chunk < self.n_chunks
         return state.items[chunk // shard.n_shards] if here else None
 
-    def _anchor_items(self, shard: SortedShard, state: CcdState, chunk: int, sums: NDArray[np.float32]) -> None:
+    def _anchor_items(self, shard: RatingShard, state: CcdState, chunk: int, sums: NDArray[np.float32]) -> None:
         """Add what earlier ratings say of a chunk of the items to its sums, if it rests with this shard."""
         if state.anchored is not None and chunk % shard.n_shards == shard.number:
             (pull, target, _), of_items = state.anchored.items, sums.reshape(-1, SUMS, LANES)
             of_items[:, 0] += pull[chunk // shard.n_shards]
             of_items[:, PRODUCTS] += target[chunk // shard.n_shards]
 
-    def _room(self, at: At, state: CcdState) -> NDArray[np.float32]:
-        """Return room for the sums of a round."""
-        return state.sums if state.sums.size else np.empty((at.shard.item_ids.size * SUMS, LANES), np.float32)
-
-    def _take_home(self, shard: SortedShard, state: CcdState, chunk: int, items: NDArray[np.float32]) -> None:
+    def _take_home(self, shard: RatingShard, state: CcdState, chunk: int, items: NDArray[np.float32]) -> None:
         """Keep the chunk of the items that was improved last, if its place is here; mutates the state."""
         if chunk % shard.n_shards == shard.number:
             np.negative(items[:, :LANES], out=state.items[chunk // shard.n_shards])
@@ -352,7 +342,7 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         found = np.array([loss, loss, tested]), sizes, self._penalty_of(shard, state)
         return state, CcdReport(-1, None, self._chunk(shard, state, 0), None, None, *found)
 
-    def _penalty_of(self, shard: SortedShard, state: CcdState) -> float:
+    def _penalty_of(self, shard: RatingShard, state: CcdState) -> float:
         """Return the penalty of the rows that rest with a shard, and what earlier ratings say of them."""
         penalty, mine = 0.0, range(shard.number, self.n_chunks, shard.n_shards)
         user_weights, item_weights = map(self._penalties, (shard.user_counts, shard.item_counts))

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from schmp_estimators.core.following import has_settled
 from schmp_estimators.core.program import Program
 from schmp_estimators.mf.kernels.layout import Placement
 
@@ -42,8 +43,8 @@ class Factorization(Program[State, Block, Model, Report]):
     ----------
     n_components : int
         Rank K.
-    mean, scale : float
-        Mean and standard deviation of the ratings.
+    mean : float
+        Mean of the ratings, which are standardised, where biases are not to take it up.
     penalty : float
         λ.
     per_rating : bool
@@ -59,7 +60,6 @@ class Factorization(Program[State, Block, Model, Report]):
 
     n_components: int
     mean: float
-    scale: float
     penalty: float
     per_rating: bool = True
     fit_bias: bool = True
@@ -72,7 +72,7 @@ class Factorization(Program[State, Block, Model, Report]):
 
         With biases that is about zero; without them, the mean of the ratings, whose sign the items take.
         """
-        spread = 0.5 * np.sqrt(self.scale / self.n_components)
+        spread = 0.5 * np.sqrt(1 / self.n_components)
         if self.fit_bias:
             return (spread if self.positive else 0.0), spread
         centre = np.sqrt(abs(self.mean) / self.n_components)
@@ -109,3 +109,26 @@ def gather(sides: Sequence[Side], placement: Placement) -> Side:
         for all_rows, part in zip(gathered, side, strict=True):
             all_rows[rows] = part
     return gathered
+
+
+def has_stopped_falling(tol: float, records: Sequence[dict[str, Any]]) -> bool:
+    """Return whether the objective, or where it is not known the loss on the way, has settled."""
+    if "objective" in records[-1]:
+        return has_settled("objective", tol, records)
+    errors = [running(record) for record in records[-2:]]
+    return len(errors) == 2 and bool(errors[0] - errors[1] < tol * errors[0])
+
+
+def running(record: dict[str, Any]) -> float:
+    """Return the mean squared error, or other loss, on the way."""
+    loss: float = record["running_loss"] if "running_loss" in record else record["running_rmse"] ** 2
+    return loss
+
+
+def improvements(errors: list[float], tol: float) -> list[float]:
+    """Return the errors, but each that does not fall by `tol` below the best before it as that best."""
+    best, levels = np.inf, []
+    for error in errors:
+        best = error if error < best * (1 - tol) else best
+        levels.append(best)
+    return levels

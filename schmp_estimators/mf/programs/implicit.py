@@ -24,7 +24,7 @@ from schmp_estimators.core.lanes import LANES, PRODUCTS, zero_rows
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.stages import At, Stage, each
 from schmp_estimators.core.values import freeze
-from schmp_estimators.mf.data.ratings import SortedShard
+from schmp_estimators.mf.data.ratings import RatingShard
 from schmp_estimators.mf.kernels.implicit import (
     centre_chunk,
     close_clicks,
@@ -62,7 +62,7 @@ class ImplicitFactorization(CcdFactorization):
 
     Parameters
     ----------
-    n_components, mean, scale, penalty, per_rating, fit_bias, positive, seed, unit
+    n_components, mean, penalty, per_rating, fit_bias, positive, seed, unit
         As in `Factorization`; there are no biases, and penalties per rating count those that were seen.
     unobserved : float
         Weight u of a pair that is missing, above 0.
@@ -134,7 +134,8 @@ class ImplicitFactorization(CcdFactorization):
 
     def gather(self, at: At, state: CcdState, number: int) -> tuple[CcdState, Any]:
         """Sum up what a chunk of the items needs."""
-        shard, model, share, sums = at.shard, at.model, None, self._room(at, state)
+        shard, model, share = at.shard, at.model, None
+        sums = np.empty((shard.item_ids.size * SUMS, LANES), np.float32)
         if number:
             self._take_home(shard, state, number - 1, model.items)
             share = self._share(shard, state, model.items, number)
@@ -219,7 +220,7 @@ class ImplicitFactorization(CcdFactorization):
         return {"running_rmse": rmse, "train_rmse": rmse, **objective}
 
     def _share(
-        self, shard: SortedShard, state: CcdState, items: NDArray[np.float32], stop: int, *, last: bool = True
+        self, shard: RatingShard, state: CcdState, items: NDArray[np.float32], stop: int, *, last: bool = True
     ) -> Gram:
         """Return the products of chunks below `stop` that rest here with this one or the last, zeros for all others."""
         share = np.zeros((self.n_chunks, LANES, LANES))

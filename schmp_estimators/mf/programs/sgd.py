@@ -20,8 +20,7 @@ from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, changes, observes, reads
 from schmp_estimators.core.values import freeze, own
 from schmp_estimators.mf.kernels.ranking import candidates_of, rank_block
-from schmp_estimators.mf.kernels.sgd import FactorBlock, StepSizes, sgd_block
-from schmp_estimators.mf.kernels.start import draw_factors, squared_error
+from schmp_estimators.mf.kernels.sgd import FactorBlock, StepSizes, draw_factors, sgd_block, squared_error
 from schmp_estimators.mf.losses import LOSSES
 from schmp_estimators.mf.programs.factors import Factorization, Side
 
@@ -46,6 +45,8 @@ class SgdModel(NamedTuple):
     sizes: NDArray[np.int64]
     #: Of users and items, if it has just been measured.
     penalty: float | None = None
+    #: All of them, where shards work on copies.
+    items: Any = None
 
 
 class SgdReport(NamedTuple):
@@ -53,6 +54,8 @@ class SgdReport(NamedTuple):
 
     errors: NDArray[np.float64]
     sizes: NDArray[np.int64]
+    #: Of copies: how the shard's steps have changed its copy of the items, or the copy itself, if there is no other.
+    items: Any = None
 
 
 class Penalty(NamedTuple):
@@ -68,7 +71,7 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
 
     Parameters
     ----------
-    n_components, mean, scale, penalty, per_rating, fit_bias, positive, seed, unit
+    n_components, mean, penalty, per_rating, fit_bias, positive, seed, unit
         As in `Factorization`.
     learning_rate : float
         Step of the first rating, for ratings with standard deviation 1.
@@ -130,11 +133,11 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
 
     def note_errors(self, at: At, state: SgdState, index: int, items: FactorBlock) -> None:
         """Take down the errors on the ratings of block `index`, whose items are `items`."""
-        shard, mean, users = at.shard, self.steps().mean, freeze(state.users)
+        shard, users = at.shard, freeze(state.users)
         measured = [(2, shard.held_out), (1, shard.train)] if self.measures(at.sweep) else [(2, shard.held_out)]
         for kind, blocks in measured:
             rows = users.factors, items.factors, users.biases, items.biases
-            state.errors[kind, index] = squared_error(blocks.block(index), *rows, mean)
+            state.errors[kind, index] = squared_error(blocks.block(index), *rows)
 
     def add_up(self, at: At, state: SgdState) -> Any:
         """Return what a shard reports when a sweep ends."""
@@ -153,8 +156,7 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
         """Add up errors, or penalties, in shard order."""
         if isinstance(reports[0], Penalty):
             return model._replace(penalty=sum([*(one.users for one in reports), *(one.items for one in reports)]))
-        errors, sizes = zip(*reports, strict=True)
-        return SgdModel(np.sum(errors, axis=0), np.sum(sizes, axis=0))
+        return SgdModel(*(np.sum(parts, axis=0) for parts in list(zip(*reports, strict=True))[:2]))
 
     def record(self, sweep: int, model: Any) -> dict[str, Any]:
         """Return what all programs do, or the mean of a loss that is no squared error."""
@@ -184,10 +186,8 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
 
     def steps(self) -> StepSizes:
         """Return the step sizes, as kernels take them."""
-        rate, scale = self.learning_rate, self.scale
-        mean, bias_rate = (self.mean, rate * scale) if self.fit_bias else (0.0, 0.0)
-        numbers = (mean, rate * np.sqrt(scale), bias_rate, 1 / self.n_components)
-        return StepSizes(*map(np.float32, numbers))
+        rate, bias_rate = self.learning_rate, self.learning_rate * self.fit_bias
+        return StepSizes(*map(np.float32, (rate, bias_rate, 1 / self.n_components)))
 
     def _fresh(self, ids: NDArray[np.int64], counts: NDArray[np.int64], stream: int) -> FactorBlock:
         """Return rows that no rating has moved yet: zeros where none will."""
@@ -196,15 +196,13 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
         key = stream_key(self.seed, stream)
         draw_factors(freeze(ids), 0, self.n_components, key, np.float32(centre), np.float32(spread), factors)
         factors[counts == 0] = 0
-        # A first gradient of a factor is an error times a factor, that of a bias is an error: hence the powers.
-        squares, bias_squares = np.float32(self.scale) ** 3, np.float32(self.scale) ** 2
         penalty = np.full(ids.size, self.penalty) if self.per_rating else self.penalty / np.maximum(counts, 1)
         return FactorBlock(
             factors,
             np.zeros(ids.size, np.float32),
             (factors**2).sum(axis=1),
-            np.full(ids.size, squares),
-            np.full(ids.size, bias_squares),
+            np.ones(ids.size, np.float32),
+            np.ones(ids.size, np.float32),
             penalty.astype(np.float32),
             np.array(counts, np.int64),
         )

@@ -86,7 +86,7 @@ def test_a_block_is_that_of_an_oracle_with_the_same_draws(loss, positive, n_comp
         numbers = (np.zeros(n, np.float32), norms, *np.ones((2, n), np.float32), np.full(n, 0.05, np.float32))
         return FactorBlock(factors, *numbers, np.ones(n, np.int64))
 
-    steps = StepSizes(*np.float32([0.0, 0.1, 0.1, 1 / n_components]))
+    steps = StepSizes(*np.float32([0.1, 0.1, 1 / n_components]))
     sides = side(12), side(9)
     expected = tuple(FactorBlock(*(array.copy() for array in one)) for one in sides)
     given = freeze((pairs, taken, candidates, user_ids))
@@ -150,6 +150,15 @@ def test_rankings_beat_popularity(loss, parameters):
     items, _ = fitted.recommend(users, N_ITEMS)
     aucs = [auc_at_k(ranked, wanted, N_ITEMS) for ranked in (items, np.argsort(-popular, axis=1, kind="stable"))]
     assert aucs[0] > aucs[1] + 0.01
+
+
+@losses
+def test_each_epoch_has_draws_of_its_own(loss):
+    """With steps of nothing the loss of two epochs differs by what was drawn, and only a little."""
+    still = [
+        record["running_loss"] for record in model(loss, learning_rate=1e-30, max_iter=3).fit(PAIRS, ONES).history_
+    ]
+    assert len(set(still)) == 3 and np.ptp(still) < 0.01 * still[0]
 
 
 @losses

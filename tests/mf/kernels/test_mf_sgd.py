@@ -23,11 +23,11 @@ def factor_block(n_rows, n_components, generator, penalty=0.05, positive=False):
 def random_ratings(n_ratings, n_users, n_items, generator):
     users = np.sort(generator.integers(0, n_users, n_ratings)).astype(np.int32)
     items = generator.integers(0, n_items, n_ratings).astype(np.int32)
-    return RatingBlock(users, items, generator.normal(3, 1, n_ratings).astype(np.float32))
+    return RatingBlock(users, items, generator.normal(size=n_ratings).astype(np.float32))
 
 
-def steps(n_components, rate=0.1, bias_rate=0.1, mean=3.0):
-    return StepSizes(*(np.float32(x) for x in (mean, rate, bias_rate, 1 / n_components)))
+def steps(n_components, rate=0.1, bias_rate=0.1):
+    return StepSizes(*(np.float32(x) for x in (rate, bias_rate, 1 / n_components)))
 
 
 def copied(block):
@@ -100,7 +100,7 @@ def test_planted_low_rank_is_recovered():
     values = np.einsum("nk,nk->n", true_users[users_of], true_items[items_of])
     ratings = RatingBlock(users_of.astype(np.int32), items_of.astype(np.int32), values.astype(np.float32))
     users, items = factor_block(200, 3, generator, 0.0), factor_block(100, 3, generator, 0.0)
-    errors = [sgd_block(ratings, users, items, steps(3, 0.3, 0.0, 0.0), False) for _ in range(60)]
+    errors = [sgd_block(ratings, users, items, steps(3, 0.3, 0.0), False) for _ in range(60)]
     missing = np.einsum("nk,mk->nm", true_users, true_items) - users.factors @ items.factors.T
     assert np.sqrt(errors[-1] / values.size) < 1e-3 * values.std()
     assert np.abs(missing).max() < 0.05
