@@ -8,7 +8,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
 
-import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, _fit_context
 from sklearn.callback import with_callbacks
@@ -21,8 +20,9 @@ from schmp_estimators.mf.data.rows import open_ratings
 from schmp_estimators.mf.data.scale import Scale
 from schmp_estimators.mf.data.seen import RepeatedCallError
 from schmp_estimators.mf.fit import MFFit
+from schmp_estimators.mf.losses import LOSSES
 from schmp_estimators.mf.parameters import CONSTRAINTS, check_earlier, check_together, read_fit_params
-from schmp_estimators.mf.programs.factors import Factors, has_stopped_falling, improvements
+from schmp_estimators.mf.programs.factors import Factors, has_not_improved, has_stopped_falling
 from schmp_estimators.mf.use import FactorModel
 
 logger = logging.getLogger(__name__)
@@ -85,8 +85,9 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         Number of epochs; each visits every rating once ("sgd") or every component twice ("ccd").
     tol : float, default=1e-4
         Stop when the objective falls by less than this, relatively, in an epoch: for "sgd" between two evaluations or,
-        without them, judged by the squared error on the way.  With early stopping, what the validation error must fall
-        by, relatively, to count as an improvement.  0 means to do all `max_iter` epochs, unless stopped early.
+        without them, judged by the squared error on the way.  With early stopping, or a `loss` that ranks, what the
+        validation error, or the loss on the way, must fall by, relatively, to count as an improvement.  0 means to do
+        all `max_iter` epochs, unless stopped early.
     evaluate_every : int, default=0
         Compute the exact objective of "sgd" after every so many epochs, for `history_`; 0 for never.  It takes about
         half the time of an epoch.  "ccd" knows it anyway.
@@ -95,14 +96,14 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     validation_fraction : float, default=0.1
         Share of the ratings that early stopping holds out; at least one, and at least one is left to fit.
     n_iter_no_change : int, default=3
-        Epochs without improvement after which early stopping ends the fit.
+        Epochs without improvement after which early stopping, or `tol` with a `loss` that ranks, ends the fit.
     n_users, n_items : int, default=None
         Size of the matrix, where ratings are given as pairs whose ids are the numbers of rows and columns, from 0 on.
         None: the ids that occur are numbered, see `user_ids_`.
     n_shards : int, default=None
         In how many parts users and items are divided; no more parts are made than there are users, or with "rotation"
-        items.  None: as follows from the number of ratings.  Results of "sgd" depend on it, hardly; the bits of "ccd"
-        do.
+        items, of which a `loss` that ranks wants eight in a part.  None: as follows from the number of ratings.
+        Results of "sgd" depend on it, hardly; the bits of "ccd" do.
     n_jobs : int, default=None
         Threads, where the fit runs in this process.  None means 1, -1 all cores.
     checkpoint : str or path-like, default=None
@@ -367,13 +368,12 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
 
     def _has_converged(self) -> bool:
         """Return whether the objective, or with early stopping the validation error, no longer falls by `tol`."""
-        if self.early_stopping:
-            errors = [record["validation_rmse"] for record in self.history_]
-            best = int(np.argmin(improvements(errors, self.tol)))
-            return len(errors) - 1 - best >= self.n_iter_no_change
-        return super()._has_converged()
+        return bool(self._ending()(self.history_)) if self.early_stopping else super()._has_converged()
 
     def _ending(self) -> Ending:
+        if self.early_stopping or LOSSES[self.loss].ranks:
+            name = "validation_rmse" if self.early_stopping else "running_loss"
+            return partial(has_not_improved, name, self.tol, self.n_iter_no_change)
         return super()._ending() if self.evaluate_every else partial(has_stopped_falling, self.tol)
 
     @property

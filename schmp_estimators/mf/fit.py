@@ -28,7 +28,7 @@ from schmp_estimators.mf.losses import LOSSES
 from schmp_estimators.mf.parameters import ALPHA_OF_CLICKS, NAMES, choose_alpha, choose_solver, warn_of_equal_ratings
 from schmp_estimators.mf.programs.bsp import BspFactorization
 from schmp_estimators.mf.programs.ccd import CcdFactorization
-from schmp_estimators.mf.programs.factors import Factors, Side, gather, rescaled, running
+from schmp_estimators.mf.programs.factors import Factors, Side, gather, rescaled
 from schmp_estimators.mf.programs.implicit import ImplicitFactorization
 from schmp_estimators.mf.programs.sgd import SgdFactorization
 
@@ -163,7 +163,13 @@ class MFFit:
 
     def _check_finite(self, done: int) -> None:
         estimator = self._estimator
-        if np.isfinite(running(estimator.history_[-1])):
+        record = estimator.history_[-1]
+        if record.get("running_loss") == 0:
+            raise ValueError(
+                f"with loss={estimator.loss!r} no item can be drawn beside any pair, as all users took all items; rank "
+                "more items"
+            )
+        if np.isfinite(record.get("running_loss", record.get("running_rmse"))):
             return
         what = f"the factors have grown beyond all bounds in epoch {done}"
         if self._unobserved:
@@ -250,7 +256,9 @@ class MFFit:
         self._moved = masks
         # Rows that are only in held-out ratings have to be somewhere, too.
         taking_part = [mask | bool(self._hold_out.threshold) for mask in masks]
-        self.n_shards = self._choose_shards(*(int(mask.sum()) for mask in taking_part))
+        n_users, n_items = (int(mask.sum()) for mask in taking_part)
+        n_items = int(np.count_nonzero(item_counts)) if self._loss.ranks else n_items
+        self.n_shards = self._choose_shards(n_users, n_items)
         n_blocks = self.n_shards if self._rotating else 1
         return deal(user_counts, self.n_shards, taking_part[0]), deal(item_counts, n_blocks, taking_part[1])
 
@@ -275,10 +283,14 @@ class MFFit:
 
     def _choose_shards(self, n_users: int, n_items: int) -> int:
         """Return the number of shards; of as many as asked for, those that would be empty are left out."""
+        most = min(n_users, n_items if self._rotating else n_users)
+        if self._rotating and self._loss.ranks:
+            most = min(most, n_items // data.ITEMS_TO_DRAW_FROM)
         if (asked := self._estimator.n_shards) is None:
             n_ratings = self._n_ratings
-            return data.rotating_shards(n_ratings) if self._gradients else data.summing_shards(n_ratings, n_items)
-        chosen = max(1, min(int(asked), n_users, n_items if self._rotating else n_users))
+            chosen = data.rotating_shards(n_ratings) if self._gradients else data.summing_shards(n_ratings, n_items)
+            return max(1, min(chosen, most)) if self._loss.ranks else chosen
+        chosen = max(1, min(int(asked), most))
         if chosen < asked:
             logger.info("n_shards=%d: %d users and %d items make %d", asked, n_users, n_items, chosen)
         return chosen

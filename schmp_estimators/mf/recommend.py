@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from schmp_estimators.core.inputs.validation import validate_in_memory
 from schmp_estimators.core.lanes import pad_rows
 from schmp_estimators.core.values import freeze
-from schmp_estimators.mf.data.ids import is_text, look_up, number, read_ids
+from schmp_estimators.mf.data.ids import at_least_one, is_text, look_up, number, read_ids
 from schmp_estimators.mf.data.inputs import read_ratings, user_ratings
 from schmp_estimators.mf.data.rows import check_pair_columns
 from schmp_estimators.mf.data.seen import DuplicateRatingError, SeenItems
@@ -95,7 +95,7 @@ class Recommender:
         [['Persuasion']]
         """
         check_is_fitted(self)
-        _check_number(n, "items")
+        at_least_one(n, "n", "a number of items, ")
         if sparse.issparse(users) or np.ndim(users) == 2:
             rows = self._matrix(users, "users", "give ids as a list, or a row of ratings for each new user")
             told, vectors, level = self._folded(rows)
@@ -205,7 +205,7 @@ class Recommender:
 
     def _most_similar(self, kind: str, asked: Any, n: int, table: Any) -> tuple[NDArray[Any], NDArray[np.float64]]:
         """Return the ids of the rows of `_directions` with the largest cosines, and these; none for unknown ids."""
-        _check_number(n, f"{kind}s")
+        at_least_one(n, "n", f"a number of {kind}s, ")
         (directions, bias), ids = table, self._rows_of(asked, kind)
         known = np.flatnonzero(ids < len(bias))
         known = known[bias[ids[known]] == 0.0]
@@ -333,11 +333,6 @@ class Recommender:
 
     def _looked_up(self, kind: str) -> Any:
         return self._once(f"{kind} ids", look_up, self._ids_of(kind))
-
-
-def _check_number(n: Any, sought: str) -> None:
-    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
-        raise ValueError(f"n={n!r}; it is a number of {sought}, an integer of at least 1")
 
 
 def _is_fitted(exclude: Any) -> bool:

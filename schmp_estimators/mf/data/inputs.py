@@ -318,6 +318,7 @@ def check_values(values: Any, name: str) -> NDArray[Any]:
         If they are no real numbers, not finite, or too large for what is fitted to be float32.
     """
     array = refuse_dates(np.asarray(values), name)
+    array = array.astype(np.float32) if array.dtype == np.float16 else array  # which ends before the limit
     if array.dtype.kind not in "iufb":
         if array.dtype.kind == "c":
             raise ValueError(f"Complex data not supported: {name} holds complex ratings")

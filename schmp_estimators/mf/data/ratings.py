@@ -19,15 +19,12 @@ from numpy.typing import NDArray
 from schmp_estimators.core.lanes import LANES
 from schmp_estimators.mf.data.scale import (
     AS_THEY_ARE,
-    LOW_BITS,
-    LOW_MASK,
     Grid,
     Moments,
     Scale,
     add_moments,
     measure,
     standardised,
-    steps_of,
 )
 from schmp_estimators.mf.data.seen import DuplicateRatingError, Seen
 from schmp_estimators.mf.kernels import layout
@@ -44,6 +41,8 @@ RATINGS_PER_SUM = 1_000_000
 RATINGS_OF_A_SUMMED_ITEM = 64
 #: Up to so many shards for partial sums are worth more than that.
 SHARDS_FOR_SUMS = 8
+#: Where items are drawn from a block, it has at least so many that occur.
+ITEMS_TO_DRAW_FROM = 8
 #: More shards than these need more steps, or more memory for sums, than they gain.
 MAX_SHARDS = 64
 #: With two shards two threads would wait for each other: 1.0 instead of 1.7 times as fast as one thread.
@@ -187,9 +186,8 @@ def count_and_measure(
         counts = _totals(ratings, shape)
     sums, confidences = np.empty(0, np.int64), counts
     if sums_rows:
-        steps = steps_of(ratings.values, grid)
-        high, low = (_totals(ratings, shape, part).astype(np.int64) for part in (steps >> LOW_BITS, steps & LOW_MASK))
-        sums = (high << LOW_BITS) + low
+        values, sides = ratings.values.real.astype(np.float64, copy=False), zip(ratings, shape, strict=False)
+        sums = np.concatenate([layout.sum_rows(ids, values, *grid[:2], size) for ids, size in sides])
     if np.iscomplexobj(ratings.values):  # float32 numbers add up in float64 without rounding, if any are alike in size
         confidences = _totals(ratings, shape, ratings.values.imag.astype(np.float32))
     return Counted(occur, counts, *measure(ratings.values, grid), sums, confidences, told)

@@ -46,8 +46,8 @@ class Scale(NamedTuple):
 #: Ratings are rounded to whole multiples of a step: at most 2**_STEP_BITS of them from the middle to either end.
 _STEP_BITS = 30
 #: Steps are added up in two parts, the lower one of so many bits, and this many at once, which 64 bits hold.
-LOW_BITS, _AT_ONCE = 15, 1 << 17
-LOW_MASK = (1 << LOW_BITS) - 1
+_LOW_BITS, _AT_ONCE = 15, 1 << 17
+_LOW_MASK = (1 << _LOW_BITS) - 1
 #: Where hardly any row has two ratings, the three equations are as good as two; their factor is about -1 else.
 _LEAST_KNOWN = -0.1
 #: Moments of few ratings may say that biases leave nothing of their variance, or less.
@@ -64,31 +64,28 @@ def choose_grid(low: float, high: float, heaviest: float) -> Grid:
     return Grid(middle, *(ldexp(1.0, _STEP_BITS - exponent) for exponent in exponents))
 
 
-def steps_of(values: NDArray[Any], grid: Grid) -> NDArray[np.int64]:
-    """Return ratings, whose weights do not count, in whole steps of a grid."""
-    return np.rint((values.real.astype(np.float64) - grid.middle) * grid.inverse_step).astype(np.int64)
-
-
 def measure(values: NDArray[Any], grid: Grid) -> tuple[Moments, Moments]:
     """Return the moments of ratings, and those with weights; both are the same where all weights are 1."""
     plain, weighted = [], []
     for start in range(0, values.size or 1, _AT_ONCE):
         some = values[start : start + _AT_ONCE]
-        steps = steps_of(some, grid)
-        plain.append(_moments(steps, np.ones(steps.size, np.int64)))
+        steps = np.rint((some.real.astype(np.float64) - grid.middle) * grid.inverse_step).astype(np.int64)
+        plain.append(_moments(steps, None))
         if np.iscomplexobj(values):
             weights = np.rint(some.imag * grid.inverse_weight).astype(np.int64)
-            for bits, part in ((LOW_BITS, weights >> LOW_BITS), (0, weights & LOW_MASK)):
+            for bits, part in ((_LOW_BITS, weights >> _LOW_BITS), (0, weights & _LOW_MASK)):
                 weighted.append(Moments(*(number << bits for number in _moments(steps, part))))
     moments = add_moments(plain)
     return moments, add_moments(weighted) if weighted else moments
 
 
-def _moments(steps: NDArray[np.int64], weights: NDArray[np.int64]) -> Moments:
-    """Return exact sums over `_AT_ONCE` steps, with weights up to 2**`LOW_BITS`: none of them overflows."""
-    high, low = steps >> LOW_BITS, steps & LOW_MASK
-    sums = [int(np.sum(weights * one)) for one in (steps, high * high, high * low, low * low)]
-    return Moments(int(weights.sum()), sums[0], (sums[1] << 2 * LOW_BITS) + (sums[2] << LOW_BITS + 1) + sums[3])
+def _moments(steps: NDArray[np.int64], weights: NDArray[np.int64] | None) -> Moments:
+    """Return exact sums over `_AT_ONCE` steps, with weights up to 2**`_LOW_BITS`: none of them overflows."""
+    high, low = steps >> _LOW_BITS, steps & _LOW_MASK
+    size, total = (steps.size, steps.sum()) if weights is None else (weights.sum(), weights @ steps)
+    of_high, of_low = (part if weights is None else weights * part for part in (high, low))
+    squares = (int(of_high @ high) << 2 * _LOW_BITS) + (int(of_high @ low) << _LOW_BITS + 1) + int(of_low @ low)
+    return Moments(int(size), int(total), squares)
 
 
 def add_moments(parts: list[Moments]) -> Moments:

@@ -85,6 +85,15 @@ def standardise(values, mean, unit, out):
 
 
 @kernel
+def sum_rows(ids, values, middle, inverse_step, n):
+    """Return (n,) int64 the exact sums over ``rint((value - middle) * inverse_step)`` of the values of each id."""
+    sums = np.zeros(n, np.int64)
+    for position in range(ids.size):
+        sums[ids[position]] += np.int64(np.rint((values[position] - middle) * inverse_step))
+    return sums
+
+
+@kernel
 def scatter(keys, n_keys, ratings, out):
     """Copy `ratings` to `out`, sorted by ``keys`` (n,) int32 below `n_keys`, and return the (n_keys + 1,) offsets.
 

@@ -15,11 +15,11 @@ import numpy as np
 
 from schmp_estimators.core.program import Harvest
 from schmp_estimators.core.reduction import tree_sum
-from schmp_estimators.core.stages import At, Stage, each, observes
+from schmp_estimators.core.stages import At, Stage, each
 from schmp_estimators.core.values import own
 from schmp_estimators.mf.kernels.sgd import FactorBlock
 from schmp_estimators.mf.programs.factors import Side
-from schmp_estimators.mf.programs.sgd import Penalty, SgdFactorization, SgdModel, SgdReport, SgdState, penalty_of
+from schmp_estimators.mf.programs.sgd import SgdFactorization, SgdModel, SgdReport, SgdState, penalty_of
 
 
 class BspFactorization(SgdFactorization):
@@ -40,7 +40,7 @@ class BspFactorization(SgdFactorization):
         stages = [each(self.update_copy, reports=True, merge=self.merge)]
         if self.validates or self.measures(sweep):
             stages.append(each(self.measure_copy))
-        return [*stages, observes(self.penalise_users)] if self.measures(sweep) else stages
+        return stages
 
     def report(self, at: At, state: SgdState) -> SgdReport:
         """Return the errors of the shard; at the start, the first shard also reports the items to start from."""
@@ -60,26 +60,19 @@ class BspFactorization(SgdFactorization):
         self.note_errors(at, state, 0, at.model.items)
         return state
 
-    def penalise_users(self, at: At, state: SgdState) -> Penalty:
-        """Return the penalty of the shard's users."""
-        return Penalty(penalty_of(state.users), 0.0)
-
     def merge(self, report: SgdReport, other: SgdReport) -> SgdReport:
         """Add up changes of the items, and keep the errors of each shard: their sum has an order of its own."""
         errors = np.vstack([report.errors, other.errors])
-        return SgdReport(errors, report.sizes + other.sizes, _add_up([report.items, other.items]))
+        return SgdReport(errors, report.sizes + other.sizes, _add_up([report.items, other.items]))  # no penalty yet
 
     def aggregate(self, model: Any, reports: Sequence[Any]) -> SgdModel:
-        """Add up errors, what the shards did to the items, or penalties."""
-        if isinstance(reports[0], Penalty):
-            penalty = sum([*(one.users for one in reports), penalty_of(model.items)])
-            measured: SgdModel = model._replace(penalty=penalty)
-            return measured
+        """Add up errors, what the shards did to the items, and penalties."""
         errors, sizes = (np.vstack(parts).sum(axis=0) for parts in list(zip(*reports, strict=True))[:2])
         items = reports[0].items if model is None else model.items
         if model is not None and reports[0].items is not None:
             items = _merge(model.items, [one.items for one in reports])
-        return SgdModel(errors, sizes, items=items)
+        found = [one.penalty[0] for one in reports if one.penalty is not None]
+        return SgdModel(errors, sizes, sum([*found, penalty_of(items)]) if found else None, items)
 
     def sides(self, harvest: Harvest) -> tuple[Sequence[Side], Sequence[Side]]:
         """Return users and items of a run, group by group."""

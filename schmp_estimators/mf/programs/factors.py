@@ -112,23 +112,17 @@ def gather(sides: Sequence[Side], placement: Placement) -> Side:
 
 
 def has_stopped_falling(tol: float, records: Sequence[dict[str, Any]]) -> bool:
-    """Return whether the objective, or where it is not known the loss on the way, has settled."""
+    """Return whether the objective, or where it is not known the squared error on the way, has settled."""
     if "objective" in records[-1]:
         return has_settled("objective", tol, records)
-    errors = [running(record) for record in records[-2:]]
-    return len(errors) == 2 and bool(errors[0] - errors[1] < tol * errors[0])
+    errors = [record["running_rmse"] for record in records[-2:]]
+    return len(errors) == 2 and bool(errors[0] ** 2 - errors[1] ** 2 < tol * errors[0] ** 2)
 
 
-def running(record: dict[str, Any]) -> float:
-    """Return the mean squared error, or other loss, on the way."""
-    loss: float = record["running_loss"] if "running_loss" in record else record["running_rmse"] ** 2
-    return loss
-
-
-def improvements(errors: list[float], tol: float) -> list[float]:
-    """Return the errors, but each that does not fall by `tol` below the best before it as that best."""
-    best, levels = np.inf, []
-    for error in errors:
-        best = error if error < best * (1 - tol) else best
-        levels.append(best)
-    return levels
+def has_not_improved(name: str, tol: float, patience: int, records: Sequence[dict[str, Any]]) -> bool:
+    """Return whether a value has not fallen by `tol`, relatively, below the best before it for some epochs."""
+    best, since = np.inf, 0
+    for record in records:
+        since = 0 if record[name] < best * (1 - tol) else since + 1
+        best = best if since else record[name]
+    return since >= patience

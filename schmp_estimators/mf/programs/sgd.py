@@ -32,7 +32,8 @@ class SgdState(NamedTuple):
     """What changes of a shard."""
 
     users: FactorBlock
-    #: (3, n_blocks) sums of squared errors, or other losses: on the way, after the sweep, and on the held-out ratings.
+    #: (4, n_blocks) sums of squared errors, or other losses: on the way, after the sweep, and on the held-out ratings;
+    #: where it is measured the penalty of the block with the number of the shard.
     errors: NDArray[np.float64]
 
 
@@ -56,13 +57,8 @@ class SgdReport(NamedTuple):
     sizes: NDArray[np.int64]
     #: Of copies: how the shard's steps have changed its copy of the items, or the copy itself, if there is no other.
     items: Any = None
-
-
-class Penalty(NamedTuple):
-    """What the users of a shard and the items of a block add to the objective."""
-
-    users: float
-    items: float
+    #: (2,) of the users, and of the block with the number of the shard, if it has just been measured.
+    penalty: Any = None
 
 
 @dataclass(frozen=True)
@@ -97,18 +93,17 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
         stages = [changes(self.update, order=order)]
         if self.validates or measures:
             stages.append(reads(self.measure, order=order))
-        stages.append(observes(self.add_up))
-        return [*stages, observes(self.penalise, order=order[:1])] if measures else stages
+        return [*stages, observes(self.add_up)]
 
     def init(self, at: At) -> tuple[SgdState, dict[int, FactorBlock]]:
         """Return the shard's users, and the block with its number."""
         shard, users = at.shard, self._fresh(at.shard.user_ids, at.shard.user_counts, _USERS)
         block = self._fresh(shard.item_ids, shard.item_counts, _ITEMS)
-        return SgdState(users, np.zeros((3, len(shard.train.offsets) - 1))), {at.number: block}
+        return SgdState(users, np.zeros((4, len(shard.train.offsets) - 1))), {at.number: block}
 
     def restore(self, at: At, saved: FactorBlock) -> tuple[SgdState, dict[int, FactorBlock]]:
         """Return users' rows that were saved, without any errors yet."""
-        return SgdState(own(saved), np.zeros((3, len(at.shard.train.offsets) - 1))), {}
+        return SgdState(own(saved), np.zeros((4, len(at.shard.train.offsets) - 1))), {}
 
     def update(self, at: At, state: SgdState, block: FactorBlock) -> tuple[SgdState, FactorBlock]:
         """Take the steps of one block of ratings."""
@@ -129,6 +124,8 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
     def measure(self, at: At, state: SgdState, block: FactorBlock) -> SgdState:
         """Take down the errors on one block of ratings."""
         self.note_errors(at, state, at.block, block)
+        if self.measures(at.sweep) and at.block == at.number:
+            state.errors[3, at.block] = penalty_of(block)
         return state
 
     def note_errors(self, at: At, state: SgdState, index: int, items: FactorBlock) -> None:
@@ -145,18 +142,16 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
 
     def report(self, at: At, state: SgdState) -> Any:
         """Return the errors of the shard, and how many ratings it has."""
-        train, held_out = at.shard.train.ratings, at.shard.held_out.ratings
-        return SgdReport(state.errors.sum(axis=1), np.array([train.values.size, held_out.values.size], np.int64))
-
-    def penalise(self, at: At, state: SgdState, block: FactorBlock) -> Penalty:
-        """Return the penalty of the shard's users and of a block of items."""
-        return Penalty(penalty_of(state.users), penalty_of(block))
+        sizes = [ratings.ratings.values.size for ratings in (at.shard.train, at.shard.held_out)]
+        *errors, of_block = state.errors.sum(axis=1)
+        penalty = np.array([penalty_of(state.users), of_block]) if self.measures(at.sweep) else None
+        return SgdReport(np.array(errors), np.array(sizes, np.int64), penalty=penalty)
 
     def aggregate(self, model: Any, reports: Sequence[Any]) -> Any:
-        """Add up errors, or penalties, in shard order."""
-        if isinstance(reports[0], Penalty):
-            return model._replace(penalty=sum([*(one.users for one in reports), *(one.items for one in reports)]))
-        return SgdModel(*(np.sum(parts, axis=0) for parts in list(zip(*reports, strict=True))[:2]))
+        """Add up errors and penalties in shard order."""
+        errors, sizes = (np.sum(parts, axis=0) for parts in list(zip(*reports, strict=True))[:2])
+        found = [one.penalty for one in reports if one.penalty is not None]
+        return SgdModel(errors, sizes, sum(np.array(found).T.ravel()) if found else None)
 
     def record(self, sweep: int, model: Any) -> dict[str, Any]:
         """Return what all programs do, or the mean of a loss that is no squared error."""

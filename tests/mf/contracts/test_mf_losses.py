@@ -218,10 +218,25 @@ def test_a_checkpoint_knows_its_loss(loss, tmp_path):
         model({"bpr": "logistic", "logistic": "bpr"}[loss], checkpoint=tmp_path / "state").fit(PAIRS, ONES)
 
 
-def test_a_user_who_took_all_and_an_item_alone():
-    for pairs in ([[0, 0]], [[0, 0], [0, 1]], [[0, 0], [1, 0], [2, 0]]):
-        fitted = model("bpr", n_users=None, n_items=None).fit(np.array(pairs), np.ones(len(pairs)))
-        assert np.isfinite(fitted.components_).all() and fitted.history_[-1]["running_loss"] == 0
+def test_where_nothing_can_be_drawn_that_is_said():
+    for pairs in ([[0, 0]], [[0, 0], [0, 1]], np.argwhere(np.ones((9, 20)))):
+        with pytest.raises(ValueError, match=r"loss='bpr' no item can be drawn beside any pair.* rank more items"):
+            model("bpr", n_users=None, n_items=None).fit(np.array(pairs), np.ones(len(pairs)))
+
+
+@losses
+def test_blocks_have_items_to_draw_from(loss):
+    fitted = model(loss, n_shards=1000, n_items=5000).fit(PAIRS, ONES)
+    assert fitted.n_shards_ == 6 and fitted.history_[0]["running_loss"] > 0.5  # 49 items occur
+
+
+@losses
+def test_tol_waits_for_epochs_without_improvement(loss):
+    """The loss on the way rises now and then, as other items are drawn."""
+    fitted = model(loss, max_iter=200, tol=0.01, n_iter_no_change=4).fit(PAIRS, ONES)
+    running = np.array([record["running_loss"] for record in fitted.history_])
+    assert (np.diff(running) > 0).any() and 10 < fitted.n_iter_ < 200
+    assert (running[-4:] >= running[:-4].min() * 0.99).all()
 
 
 @losses
