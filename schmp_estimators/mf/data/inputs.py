@@ -318,6 +318,7 @@ def check_values(values: Any, name: str) -> NDArray[Any]:
         If they are no real numbers, not finite, or too large for what is fitted to be float32.
     """
     array = refuse_dates(np.asarray(values), name)
+    array = array.astype(np.float32) if array.dtype == np.float16 else array  # which ends before the limit
     if array.dtype.kind not in "iufb":
         if array.dtype.kind == "c":
             raise ValueError(f"Complex data not supported: {name} holds complex ratings")
@@ -332,6 +333,15 @@ def check_values(values: Any, name: str) -> NDArray[Any]:
             "infinity or NaN. Leave missing ratings out, or mark them in a dense matrix as NaN; scale others down."
         )
     return array
+
+
+def check_taken(lowest: float) -> None:
+    """Raise if a value is not above 0, where a loss ranks what users took above what they did not."""
+    if lowest <= 0:
+        raise ValueError(
+            f"a value is {lowest:g}, but with this loss each pair is an item that the user took, of a value above 0; "
+            "leave other pairs out, as in fit(pairs[y > 0], y[y > 0])"
+        )
 
 
 def check_range(low: float, high: float) -> None:
