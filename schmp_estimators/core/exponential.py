@@ -5,14 +5,9 @@ is reordered by that, and polynomials have the same bits with any instruction se
 2 units of the last place.
 """
 
-from typing import Any
-
 import numpy as np
-from llvmlite import ir
-from numba import types
 
 from schmp_estimators.core.jit import inlined
-from schmp_estimators.core.lanes import instruction
 
 #: Where e^x is no longer a normal number; its place is taken by e^−708.
 _LEAST = -708.0
@@ -21,26 +16,6 @@ _ROUNDER = 6755399441055744.0
 #: 1/ln 2, and ln 2 in two parts, the first with zeros at its end.
 _INVERSE, _HIGH, _LOW = 1.4426950408889634, 6.93147180369123816490e-01, 1.90821492927058770002e-10
 _BIAS, _MANTISSA = np.int64(1023), np.int64(52)
-
-
-@instruction
-def _bits_of(typing_context: Any, number: Any) -> Any:
-    """Return the bits of a float64 as an integer."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.IntType(64))
-
-    return types.int64(types.float64), generate
-
-
-@instruction
-def _of_bits(typing_context: Any, bits: Any) -> Any:
-    """Return the float64 with these bits."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.DoubleType())
-
-    return types.float64(types.int64), generate
 
 
 @inlined
@@ -56,7 +31,8 @@ def fading(x):
     series = 1 / 720 + r * (1 / 5040 + r * series)
     series = 1 / 24 + r * (1 / 120 + r * series)
     series = 1 / 2 + r * (1 / 6 + r * series)
-    return (1.0 + (r + r * r * series)) * _of_bits((_bits_of(rounded) + _BIAS) << _MANTISSA)
+    power = np.int64((np.float64(rounded).view(np.int64) + _BIAS) << _MANTISSA).view(np.float64)
+    return (1.0 + (r + r * r * series)) * power
 
 
 @inlined
