@@ -103,7 +103,9 @@ def said(arguments):
 def _sent(X, k, n_shards, **options):
     """Return the bytes of a token and sweep, and the sampler."""
     with (
-        LocalCluster(n_workers=n_shards, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        LocalCluster(
+            n_workers=n_shards, threads_per_worker=1, processes=False, memory_limit=0, dashboard_address=None
+        ) as cluster,
         Client(cluster) as client,
     ):
         found = []
