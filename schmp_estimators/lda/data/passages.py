@@ -112,12 +112,13 @@ def choose_passages(passages: Passages, n_topics: int, n_words: int, few: int) -
     """
     (ptr, words), sizes = passages, np.diff(passages.ptr)
     n_tried, n_seen = len(sizes) // n_topics, np.zeros(n_words, np.int64)
-    chosen = np.arange(0, len(sizes), n_tried)
+    chosen, most, is_short = np.arange(0, len(sizes), n_tried), np.maximum(1, sizes), sizes <= few
+    number = np.repeat(np.arange(len(sizes)) % n_tried, sizes)
     for topic, first in enumerate(chosen.tolist() if n_tried > 1 else ()):
-        tried = slice(first, first + n_tried)
-        n = n_seen[words[ptr[first] : ptr[first + n_tried]]]
-        known = np.bincount(np.repeat(np.arange(n_tried), sizes[tried]), n / (1.0 + n), n_tried)
-        best = first + np.argmin(known / np.maximum(1, sizes[tried]) + (sizes[tried] <= few))
+        tried, tokens = slice(first, first + n_tried), slice(ptr[first], ptr[first + n_tried])
+        n = n_seen[words[tokens]]
+        known = np.bincount(number[tokens], n / (1.0 + n), n_tried)
+        best = first + np.argmin(known / most[tried] + is_short[tried])
         np.add.at(n_seen, words[ptr[best] : ptr[best + 1]], 1)
         chosen[topic] = best
     return chosen

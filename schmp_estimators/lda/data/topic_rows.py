@@ -13,6 +13,7 @@ from scipy import sparse
 from schmp_estimators.lda.blocks import TopicRows
 from schmp_estimators.lda.data.counts import add_at
 from schmp_estimators.lda.data.tokens import Layout, is_by_column
+from schmp_estimators.lda.kernels.lists import TopicLists
 
 #: Entries that are counted or moved at a time.
 _ENTRIES = 1 << 20
@@ -36,13 +37,37 @@ def rows_of_lists(word_ptr: NDArray[np.int64], topic: NDArray[Any], n_topics: in
     return rows
 
 
-def _tally(cells: NDArray[np.int64], n_cells: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _tally(cells: NDArray[np.int64], n_cells: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Return which numbers below `n_cells` there are, ascending, and how often each."""
-    if n_cells > 4 * len(cells):  # a table would take longer than to sort
-        return np.unique(cells, return_counts=True)
+    if n_cells > 4 * len(cells):  # a table would take longer than to sort; half the bytes take half the time
+        return np.unique(cells.astype(np.int32) if n_cells < 1 << 31 else cells, return_counts=True)
     counts = np.bincount(cells, minlength=n_cells)
     found = np.flatnonzero(counts)
     return found, counts[found]
+
+
+def list_topics(
+    doc_ptr: NDArray[np.int64], place: NDArray[np.uint32], topic: NDArray[np.signedinteger], n_topics: int
+) -> tuple[NDArray[np.uint32], TopicLists]:
+    """Return the document of each token, word-major, and the topic lists of documents, in the order of the topics.
+
+    Parameters
+    ----------
+    doc_ptr, place
+        Of the TokenShard.
+    topic : (n_tokens,) int16 or int32
+        Topics, word-major.
+    n_topics : int
+        K.
+    """
+    lengths, document = np.diff(doc_ptr), np.empty(len(place), np.uint32)
+    document[place] = np.repeat(np.arange(len(lengths), dtype=np.uint32), lengths)
+    rows, ptr = rows_of_lists(doc_ptr, topic[place], n_topics), _offsets(np.minimum(lengths, n_topics))
+    n = np.diff(rows.ptr)
+    lists = TopicLists(ptr, n.astype(np.int32), np.zeros(ptr[-1], topic.dtype), np.zeros(ptr[-1], np.int32))
+    at = spans(ptr[:-1], n)
+    lists.topic[at], lists.tokens[at] = rows.topic, rows.tokens
+    return document, lists
 
 
 def some_words(ptr: NDArray[np.int64]) -> list[tuple[int, int]]:

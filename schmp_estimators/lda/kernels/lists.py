@@ -37,32 +37,6 @@ class TopicLists(NamedTuple):
     tokens: NDArray[np.int32]
 
 
-def list_topics(
-    doc_ptr: NDArray[np.int64], place: NDArray[np.uint32], topic: NDArray[np.signedinteger], n_topics: int
-) -> tuple[NDArray[np.uint32], TopicLists]:
-    """Return the document of each token, word-major, and the topic lists of documents, in the order of the topics.
-
-    Parameters
-    ----------
-    doc_ptr, place
-        Of the TokenShard.
-    topic : (n_tokens,) int16 or int32
-        Topics, word-major.
-    n_topics : int
-        K.
-    """
-    lengths, document = np.diff(doc_ptr), np.empty(len(place), np.uint32)
-    of_token = np.repeat(np.arange(len(lengths)), lengths)
-    document[place] = of_token
-    cell, tokens = np.unique(of_token * n_topics + topic[place], return_counts=True)
-    of_entry, found = np.divmod(cell, n_topics)
-    ptr, n = np.append(0, np.cumsum(np.minimum(lengths, n_topics))), np.bincount(of_entry, minlength=len(lengths))
-    at = np.arange(len(cell)) + (ptr[:-1] - np.cumsum(n) + n)[of_entry]
-    lists = TopicLists(ptr, n.astype(np.int32), np.zeros(ptr[-1], topic.dtype), np.zeros(ptr[-1], np.int32))
-    lists.topic[at], lists.tokens[at] = found, tokens
-    return document, lists
-
-
 @kernel
 def order_lists(lists):
     """Sort the topic lists of documents by descending count, then topic.
