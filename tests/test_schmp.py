@@ -111,14 +111,17 @@ def ask(partition, number):
 
 
 class Total:
-    """Adds one to every number, some times; jobs overlap."""
+    """Adds one to every number, four times; jobs overlap."""
 
-    def __init__(self):
-        self.n_left = 4
+    def __init__(self, depth):
+        self.n_begun, self.depth = 0, depth
 
     def schedule(self, model):
-        self.n_left -= 1
-        return 1 if self.n_left >= 0 else None
+        if self.n_begun == 4:
+            return None
+        self.n_begun += 1
+        assert self.n_begun - len(model) <= self.depth
+        return 1
 
     @staticmethod
     def update(partition, job):
@@ -130,7 +133,7 @@ class Total:
 
 def overlapping(state, depth):
     model = []
-    yield schmp.Overlapping(Total(), model, depth)
+    yield schmp.Overlapping(Total(depth), model, depth)
     return model
 
 

@@ -1,5 +1,7 @@
 """Topic models: samplers, shards, sizes, ways to go on."""
 
+import re
+
 import dask.array as da
 import numpy as np
 from corpora import SMALL, planted
@@ -150,14 +152,5 @@ CASES = {
 #: These run at all their places with every change; the others elsewhere than here in the slow lane.
 EVERY_CHANGE = {"warp, partial_fit"}
 #: These have kernels of their own to compile, and run in the slow lane only.
-SLOW = {"warp, 3 proposals", "warp, 3 proposals on 3 shards", "alias, 2 shards"}
-SLOW |= {
-    "warp, 40,000 topics",
-    "fplus, a prior for each topic",
-    "sparse, 2 shards",
-    "light, 2 shards",
-    "warp, a prior for each topic",
-}
-SLOW |= {"warp, seeds", "warp, seeds, partial_fit", "fplus, seeds", "fplus, learned priors"}
-SLOW |= {"frozen, seeds", "frozen, seeds, partial_fit", "sparse, seeds", "light, seeds", "alias, seeds"}
-SLOW |= {"saber, seeds"}
+OWN_KERNELS = re.compile("seeds|3 proposals|40,000|a prior for each|^(alias|sparse|light)|fplus, learned")
+SLOW = {name for name in CASES if OWN_KERNELS.search(name)}

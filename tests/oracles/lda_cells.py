@@ -13,10 +13,10 @@ class CellOracle(Tokens):
     a step, and its own changes since.  A subclass says in which order tokens of a cell are sampled, and how.
     """
 
-    def __init__(self, counts, alpha, beta, seed, bounds, layout, fixed=None, seeds=None):
-        super().__init__(counts, len(alpha), seed, fixed, seeds)
-        self.alpha, self.beta, self.bounds, self.layout, self.s_error = alpha, beta, bounds, layout, 0.0
-        self.topic, self.beta_sum = np.array(self.topic, int), self.n_words * beta + self.seeds.sum(0)
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.alpha, self.s_error = np.broadcast_to(self.alpha, self.n_topics), 0.0
+        self.topic, self.beta_sum = np.array(self.topic, int), self.n_words * self.beta + self.seeds.sum(0)
 
     def run(self):
         """Do one sweep."""
@@ -37,7 +37,12 @@ class CellOracle(Tokens):
     def sample_cell(self, shard, block, key):
         words = self.layout.column[self.layout.block_ptr[block] : self.layout.block_ptr[block + 1]]
         for i in self.tokens_of(shard, words):
-            self.move(i, self.sample(i, key))
+            for counts in self.counts_of(i):
+                counts[self.topic[i]] -= 1
+            new = self.sample(i, key)
+            for counts in self.counts_of(i):
+                counts[new] += 1
+            self.topic[i] = new
 
     def counts_of(self, i):
         """The token's rows of counts, which change with it."""
@@ -48,13 +53,6 @@ class CellOracle(Tokens):
         of_document, of_word, total = self.counts_of(i)
         return (of_document + self.alpha) * (of_word + self.beta + self.seeds[self.word[i]]) / (total + self.beta_sum)
 
-    def move(self, i, new):
-        """Give a token a topic."""
-        for counts in self.counts_of(i):
-            counts[self.topic[i]] -= 1
-            counts[new] += 1
-        self.topic[i] = new
-
     def begin_sweep(self):
         """Make what is made anew for each sweep."""
 
@@ -63,7 +61,7 @@ class CellOracle(Tokens):
         raise NotImplementedError
 
     def sample(self, i, key):
-        """Return the new topic of a token."""
+        """Return the new topic of a token that is in none of the counts."""
         raise NotImplementedError
 
 
@@ -90,12 +88,7 @@ class GibbsOracle(ByDocumentOracle):
     """All topics, one after the other."""
 
     def sample(self, i, key):
-        old = self.topic[i]
-        for counts in self.counts_of(i):
-            counts[old] -= 1
         ends = np.cumsum(self.gibbs(i))
-        for counts in self.counts_of(i):
-            counts[old] += 1
         point = (bits_at(key, int(i)) >> 11) * 2.0**-53 * ends[-1]
         return min(np.searchsorted(ends, point, side="right"), self.n_topics - 1)
 
@@ -114,8 +107,6 @@ class SparseOracle(ByDocumentOracle):
 
     def sample(self, i, key):
         old, entries = self.topic[i], self.lists[self.word[i]]
-        for counts in self.counts_of(i):
-            counts[old] -= 1
         of_document, _, total = self.counts_of(i)
         gibbs = self.gibbs(i)
         inverse = 1.0 / (total + self.beta_sum)
@@ -134,13 +125,11 @@ class SparseOracle(ByDocumentOracle):
         np.testing.assert_allclose(np.bincount(topics, weights, self.n_topics), gibbs, rtol=1e-12)
         point = (bits_at(key, int(i)) >> 11) * 2.0**-53 * weights.sum()
         new = topics[min(np.searchsorted(np.cumsum(weights), point, side="right"), len(topics) - 1)]
-        for counts in self.counts_of(i):
-            counts[old] += 1
         if new != old:
             self.mend(entries, old, new)
             if of_document[new] == 0:
                 self.listed.append(new)
-            if of_document[old] == 1:
+            if of_document[old] == 0:
                 at = self.listed.index(old)
                 self.listed[at] = self.listed[-1]
                 self.listed.pop()
@@ -213,8 +202,6 @@ class LightOracle(ByDocumentOracle):
 
     def sample(self, i, key):
         d, w, old = self.document[i], self.word[i], self.topic[i]
-        for counts in self.counts_of(i):
-            counts[old] -= 1
         of_document, of_word, total = self.counts_of(i)
         inverse, prior = 1.0 / (total + self.beta_sum), self.beta + self.seeds[w]
         by_document, by_word = (of_document + self.alpha) * inverse, (of_word + prior) * inverse
@@ -243,8 +230,6 @@ class LightOracle(ByDocumentOracle):
                 ratio = by_word
             if t != s and uniform * ratio[s] < ratio[t]:
                 s = t
-        for counts in self.counts_of(i):
-            counts[old] += 1
         self.lists[w][int(i)] = s
         return s
 
@@ -270,8 +255,6 @@ class AliasOracle(ByDocumentOracle):
 
     def sample(self, i, key):
         w, old = self.word[i], int(self.topic[i])
-        for counts in self.counts_of(i):
-            counts[old] -= 1
         of_document, of_word, total = self.counts_of(i)
         weight = (of_word + self.beta + self.seeds[w]) / (total + self.beta_sum)
         p, fresh = (of_document + self.alpha) * weight, of_document * weight
@@ -292,12 +275,10 @@ class AliasOracle(ByDocumentOracle):
                 t = draw_alias(self.smoothing, (point - masses[0] - masses[1]) / masses[2])
             if t != s and (second >> 11) * 2.0**-53 * p[s] * q[t] < p[t] * q[s]:
                 s = t
-        for counts in self.counts_of(i):
-            counts[old] += 1
         if s != old:
             if of_document[s] == 0:
                 self.listed.append(s)
-            if of_document[old] == 1:
+            if of_document[old] == 0:
                 self.listed[self.listed.index(old)] = self.listed[-1]
                 self.listed.pop()
         return s
@@ -327,8 +308,6 @@ class FPlusOracle(CellOracle):
 
     def sample(self, i, key):
         old, entries = self.topic[i], self.lists[self.document[i]]
-        for counts in self.counts_of(i):
-            counts[old] -= 1
         of_document, of_word, total = self.counts_of(i)
         mine = next(entry for entry in entries if entry[1] == old)
         mine[0] -= 1
@@ -339,8 +318,6 @@ class FPlusOracle(CellOracle):
         np.testing.assert_allclose(np.bincount(topics, weights, self.n_topics), gibbs, rtol=1e-12)
         point = (bits_at(key, self.address[i]) >> 11) * 2.0**-53 * sum(weights)
         new = topics[min(np.searchsorted(np.cumsum(weights), point, side="right"), len(topics) - 1)]
-        for counts in self.counts_of(i):
-            counts[old] += 1
         if new == old:
             mine[0] += 1
             return new
@@ -387,9 +364,7 @@ class HybridOracle(FPlusOracle):
         tokens = np.flatnonzero(self.document == self.document[i]).tolist()
         if len(tokens) <= self.long_document:
             return super().sample(i, key)
-        old = new = self.topic[i]
-        for counts in self.counts_of(i):
-            counts[old] -= 1
+        new = self.topic[i]
         of_document, of_word, total = self.counts_of(i)
         q, others = self.conditional(i, of_word, total), [j for j in tokens if j != i]
         if i != tokens[-1]:  # the last token takes the place of this one
@@ -410,6 +385,4 @@ class HybridOracle(FPlusOracle):
                 answer = of_document + self.alpha
             if float(uniform(bits)) * answer[new] < answer[proposed]:
                 new = proposed
-        for counts in self.counts_of(i):
-            counts[old] += 1
         return new

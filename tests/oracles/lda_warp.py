@@ -66,6 +66,18 @@ def accept(topic, proposals, count, prior, inverse, draws):
     return topic
 
 
+def sums_of_lanes(weights, n_lanes):
+    """The sums of the lanes after each block of weights, and what lanes have up to each, in float32."""
+    table = np.zeros((-(-len(weights) // n_lanes), n_lanes), np.float32)
+    table.reshape(-1)[: len(weights)] = weights
+    ends = np.cumsum(table, axis=0, dtype=np.float32)
+    up_to, distance = ends[-1:].sum(axis=0), 1
+    while distance < n_lanes:
+        up_to[distance:] = up_to[distance:] + up_to[:-distance]
+        distance *= 2
+    return ends, up_to
+
+
 def tempered(alpha, hot, n_topics):
     """The document-topic priors of all topics, whose mean is at least `hot`."""
     mean = float(np.mean(alpha))
@@ -75,8 +87,12 @@ def tempered(alpha, hot, n_topics):
 class Tokens:
     """Those of counts (documents × words), in document order, and the topics in which they begin."""
 
-    def __init__(self, counts, n_topics, seed, fixed=None, seeds=None):
-        self.n_topics, self.seed, self.sweep = n_topics, seed, 0
+    def __init__(
+        self, counts, n_topics, alpha, beta, seed, bounds, layout, *, fixed=None, seeds=None, hot=(0.0, 0.0),
+        hot_sweeps=0,
+    ):  # fmt: skip
+        self.n_topics, self.alpha, self.beta, self.seed, self.sweep = n_topics, alpha, beta, seed, 0
+        self.bounds, self.layout, self.hot, self.hot_sweeps = bounds, layout, hot, hot_sweeps
         self.n_docs, self.n_words = counts.shape
         self.document, self.word = np.divmod(np.repeat(np.arange(counts.size), counts.ravel()), self.n_words)
         self.fixed = np.zeros((self.n_words, n_topics), int) if fixed is None else fixed
@@ -98,10 +114,6 @@ class Tokens:
 class FrozenCounts(Tokens):
     """Tokens whose words have the counts of the sweep before, and priors that may be hot at first."""
 
-    def __init__(self, counts, n_topics, alpha, beta, seed, fixed=None, hot=(0.0, 0.0), hot_sweeps=0, seeds=None):
-        super().__init__(counts, n_topics, seed, fixed, seeds)
-        self.alpha, self.beta, self.hot, self.hot_sweeps = alpha, beta, hot, hot_sweeps
-
     def begin(self):
         """Return the priors of a sweep, its key, and topics and counts of words of the sweep before."""
         hot = self.hot if self.sweep < self.hot_sweeps else (0.0, 0.0)
@@ -113,13 +125,10 @@ class FrozenCounts(Tokens):
 class WarpOracle(Tokens):
     """Counts (documents × words) in, topics in document order after every sweep out."""
 
-    def __init__(
-        self, counts, n_topics, alpha, beta, steps, seed, fixed=None, hot=(0.0, 0.0), hot_sweeps=0, alphas=None,
-        seeds=None,
-    ):  # fmt: skip
-        super().__init__(counts, n_topics, seed, fixed, seeds)
-        self.alpha, self.beta, self.steps, self.alphas = alpha, beta, steps, alphas
-        self.hot, self.hot_sweeps = hot, hot_sweeps
+    def __init__(self, *arguments, mh_steps=2, **options):
+        super().__init__(*arguments, **options)
+        self.alphas = self.alpha if np.ndim(self.alpha) else None
+        self.alpha, self.steps = float(np.mean(self.alpha)), mh_steps
         self.documents = [np.flatnonzero(self.document == d).tolist() for d in range(self.n_docs)]
         self.words = [np.flatnonzero(self.word == w).tolist() for w in range(self.n_words)]
         self.proposals = [[] for _ in self.word]

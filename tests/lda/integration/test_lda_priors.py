@@ -54,15 +54,6 @@ def test_a_prior_for_each_topic_is_in_all_that_is_fitted(sampler):
     assert more.topic_word_counts_.sum() == SMALL.sum() + SMALL[:9].sum()
 
 
-def test_a_checkpoint_knows_the_prior_of_each_topic(tmp_path):
-    parameters = {"checkpoint": tmp_path / "run", "init": "uniform"}
-    make(**parameters).fit(SMALL)
-    for other in (UNEVEN[::-1], np.mean(UNEVEN), "learn"):  # the first has the same mean
-        with pytest.raises(CheckpointMismatchError, match="doc_topic_prior"):
-            make(doc_topic_prior=other, **parameters).fit(SMALL)
-    assert_same_bits(make(max_iter=9, **parameters).fit(SMALL), make(max_iter=9, init="uniform").fit(SMALL))
-
-
 def learning(**parameters):
     return make(**{"doc_topic_prior": "learn", "max_iter": 24, "n_components": 4} | parameters)
 
@@ -80,18 +71,6 @@ def test_priors_are_learned_and_go_with_the_model(sampler):
     expected = lda.doc_topic_prior_ / lda.doc_topic_prior_.sum()
     np.testing.assert_allclose(lda.transform(np.zeros((1, X.shape[1]), int))[0], expected)
     np.testing.assert_allclose(lda.perplexity(X), completion_perplexity(lda, X))
-
-
-def test_priors_that_were_learned_are_gone_on_with(tmp_path):
-    X = planted(n_docs=120, length=40)[0]
-    parameters = {"n_shards": 2, "checkpoint": tmp_path / "run", "checkpoint_every": 7}
-    short = learning(**parameters, max_iter=22).fit(X)
-    longer = learning(**parameters, max_iter=44).fit(X)
-    assert longer.history_[:22] == short.history_
-    whole = learning(n_shards=2, max_iter=44, init="uniform").fit(X)
-    kept = learning(**parameters | {"checkpoint": tmp_path / "other"}, init="uniform", max_iter=44).fit(X)
-    assert_same_bits(whole, kept)
-    np.testing.assert_array_equal(whole.doc_topic_prior_, kept.doc_topic_prior_)
 
 
 def test_counts_that_could_be_too_large_are_refused():

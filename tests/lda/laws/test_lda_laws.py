@@ -93,13 +93,6 @@ def test_partial_fit_keeps_what_it_had(sampler, X, cut, n_shards):
     np.testing.assert_array_equal(gained.sum(axis=0), second.sum(axis=0))
 
 
-def test_partial_fit_is_reproducible_and_shards_do_not_matter():
-    def both(**parameters):
-        return make(**parameters).partial_fit(SMALL[:10]).partial_fit(SMALL[10:]).partial_fit(SMALL[3:7])
-
-    assert_same_bits(both(), both(n_shards=3, n_jobs=2))
-
-
 @each_sampler
 def test_a_later_batch_is_sampled_in_the_light_of_the_earlier(sampler):
     X, _, _ = planted(seed=1)

@@ -1,4 +1,4 @@
-"""Fits beyond memory: the same bits as in memory, into however many slices documents are cut."""
+"""Fits beyond memory: the bits of memory, whatever the slices; folders to go on in; and what is refused."""
 
 import pickle
 import resource
@@ -327,9 +327,13 @@ def test_one_process_and_a_cluster_go_on_in_each_others_folders(client, tmp_path
 @pytest.mark.parametrize("sampler", ["warp", "saber"])
 def test_documents_that_change_are_noticed(sampler, tmp_path):
     rng = np.random.default_rng(0)
-    chunks = [dask.delayed(lambda n: rng.poisson(1, (n, 5)), pure=False)(10) for _ in range(3)]
-    with pytest.raises(ValueError, match="X has changed while it was read"):
-        make(spill=tmp_path, sampler=sampler).fit(chunks)
-    same_lengths = [dask.delayed(lambda: np.eye(9, dtype=int)[[rng.integers(9)]], pure=False)() for _ in range(20)]
-    with pytest.raises(ValueError, match="X has changed while it was read"):
-        make(spill=tmp_path / "other", sampler=sampler, n_shards=3).fit(same_lengths)
+    for number, read in enumerate(
+        (
+            lambda: rng.poisson(1, (10, 5)),
+            lambda: np.eye(9, dtype=int)[[rng.integers(9)]],  # documents are as long as before
+            lambda: rng.permutation([[3, 1], [1, 0]]),  # of the same words
+        )
+    ):
+        chunks = [dask.delayed(read, pure=False)() for _ in range(20)]
+        with pytest.raises(ValueError, match="X has changed while it was read"):
+            make(spill=tmp_path / f"{number}", sampler=sampler, n_shards=3).fit(chunks)

@@ -154,7 +154,7 @@ def test_an_earlier_fit_leaves_no_room_for_a_tempered_start():
     assert priors(warm.fit(X)) == [(ALPHA, BETA)] * 6
 
 
-# How it ends, and what programs say of themselves.
+# How it ends.
 
 
 @pytest.mark.parametrize("size", [1e-3, 1.0, 1e9])

@@ -56,13 +56,12 @@ KEEPER = schmp.Keeper(lambda piece: (piece,), lambda piece, saved: saved[0])
 
 #: What is fitted, with which parameters, on what.
 CASES = {
-    "warp": (DistributedLDA, {**LDA, "sampler": "warp"}, (SMALL,)),
+    **{
+        name: (DistributedLDA, {**LDA, "sampler": name}, (SMALL,))
+        for name in ("warp", "saber", "light", "fplus", "data-parallel")
+    },
     "frozen": (DistributedLDA, {**LDA, "sampler": "frozen", "evaluate_every": 2, **LEARNED}, (SMALL,)),
-    "saber": (DistributedLDA, {**LDA, "sampler": "saber"}, (SMALL,)),
-    "light": (DistributedLDA, {**LDA, "sampler": "light"}, (SMALL,)),
-    "fplus": (DistributedLDA, {**LDA, "sampler": "fplus"}, (SMALL,)),
     "hybrid": (DistributedLDA, {**LDA, "sampler": "hybrid", "n_components": 700}, (100 * SMALL,)),
-    "data-parallel": (DistributedLDA, {**LDA, "sampler": "data-parallel"}, (SMALL,)),
     "sgd": (ModelParallelMF, MF, (RATINGS,)),
     "bsp": (
         ModelParallelMF,
@@ -180,9 +179,6 @@ def test_what_does_not_change_the_result_does_not_matter(name, tmp_path):
     for change in changes:
         again = fitted(name, **{"checkpoint": tmp_path / "state"} | change)
         assert again.history_ == first.history_  # also the seconds: nothing was done again
-
-
-# Damage.
 
 
 # Whose it is.
