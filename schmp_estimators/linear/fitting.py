@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from numbers import Integral
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -27,7 +26,6 @@ from schmp_estimators.core.following import FollowedEstimator, undone_on_error, 
 from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.io.checkpoint import Checkpoint, check_sweeps, identity_of
-from schmp_estimators.core.io.files import located
 from schmp_estimators.core.places.place import Place, begun_anew, choose_place
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.progress import FitBar, Progress
@@ -132,7 +130,8 @@ class SparseModel(FollowedEstimator, LinearModel):
 
     def _check(self) -> None:
         """Raise an error if parameters do not go together."""
-        check_checkpoint(self)
+        earlier = getattr(self, "coef_", None) if self.warm_start else None
+        self._check_checkpoint(earlier, "warm_start", draws=self.schedule in ("priority", "random"))
 
     def _loss(self) -> Loss:
         raise NotImplementedError
@@ -311,9 +310,6 @@ def warn_of_gap(gap: float, tolerance: float, weight: float, n_iter: int, max_it
     )
 
 
-logger = logging.getLogger(__name__)
-
-
 class Resumed(NamedTuple):
     """Where a fit goes on; `target` is the target or class under way, −1 if the fit begins."""
 
@@ -358,20 +354,6 @@ class Checkpointing:
             before = [model.state() for model in finished]
             values = Resumed(len(finished), before, saved.state, self._rounds.save(), history)
             self._checkpoint.write(len(history), values)
-
-
-def check_checkpoint(estimator: Any) -> None:
-    """Raise ValueError if a checkpoint could not know the fit again."""
-    if estimator.checkpoint is None:
-        return
-    located(estimator.checkpoint)  # raises if it is nowhere
-    if estimator.schedule in ("priority", "random") and not isinstance(estimator.random_state, Integral):
-        raise ValueError(
-            f"checkpoint needs an int as random_state, to recognise its own fit, with schedule={estimator.schedule!r}; "
-            f"got {estimator.random_state!r}"
-        )
-    if estimator.warm_start and hasattr(estimator, "coef_"):
-        raise ValueError("checkpoint goes with a fit that starts anew; set checkpoint=None for warm_start")
 
 
 def _identity(estimator: Any, problem: Any, penalty: Penalty) -> dict[str, Any]:

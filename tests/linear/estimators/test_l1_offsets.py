@@ -196,8 +196,31 @@ def test_chunks_of_dask_have_the_bits_of_partitions_here(problem, estimator):
     np.testing.assert_array_equal(estimator.fit(da.from_array(X, chunks=(40, 50)), target).coef_, here)
 
 
+@pytest.fixture
+def rounds(monkeypatch):
+    """No columns are at hand."""
+    monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
+    monkeypatch.setattr(choose, "_ROWS", 1 << 30)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("estimator", [PrioritizedLasso(0.05, tol=1e-9), SparseLogisticRegression(0.5, tol=1e-9)])
+def test_columns_by_rounds(rounds, problem, estimator, form):
+    """Constant ones stay at zero, which nobody is warned of; offsets change nothing else."""
+    Z, y, weights = problem
+    target = y if isinstance(estimator, PrioritizedLasso) else y > 0.5
+    X = Z + 2.0**30
+    X[:, 7:9] = 3.1, 0.0
+    kept = np.delete(np.arange(50), [7, 8])
+    ours = estimator.set_params(n_shards=3).fit(FORMS[form](X), target, sample_weight=weights)
+    assert ours.solver_ == "rounds" and not np.atleast_2d(ours.coef_)[:, 7:9].any()
+    found = np.atleast_2d(ours.coef_)[:, kept]
+    expected = estimator.fit(Z[:, kept], target, sample_weight=weights)
+    np.testing.assert_allclose(found, np.atleast_2d(expected.coef_), atol=1e-5)
+
+
 @pytest.mark.parametrize("tiny", [1e-8, 1e-13])
-def test_a_sparse_column_whose_only_zero_has_next_to_no_weight(problem, tiny):
+def test_a_sparse_column_whose_only_zero_has_next_to_no_weight(rounds, problem, tiny):
     """Its mean is large beside its spread, but there is a zero that is not stored."""
     Z, y, weights = problem
     X, weights = Z[:, :6].copy(), weights.copy()
@@ -206,14 +229,14 @@ def test_a_sparse_column_whose_only_zero_has_next_to_no_weight(problem, tiny):
     y = y.copy()
     y[9] += 1.0 / tiny
     ours = PrioritizedLasso(0.002, tol=1e-12).fit(sp.csc_array(X), y, sample_weight=weights)
+    assert ours.solver_ == "rounds"
     dense = PrioritizedLasso(0.002, tol=1e-12).fit(X, y, sample_weight=weights)
     assert abs(ours.coef_[5]) > 0.1 / tiny
     np.testing.assert_allclose(ours.coef_, dense.coef_, rtol=1e-5, atol=1e-6)
 
 
-def test_a_warm_logistic_start_knows_of_the_shifts(monkeypatch, problem):
+def test_a_warm_logistic_start_knows_of_the_shifts(rounds, problem):
     """Without them the search for the intercept would begin a billion away."""
-    monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
     Z, y, _ = problem
     codes = np.digitize(y, [-1.0, 1.0])
     for target, n_classes in ((codes > 0, 1), (codes, 3)):

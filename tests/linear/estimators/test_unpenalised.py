@@ -262,7 +262,7 @@ def test_directions_of_covariates_are_orthonormal(weighted):
     """Also of powers of a year, whose products show three of them at a time."""
     rng = np.random.default_rng(0)
     year = rng.uniform(1990.0, 2020.0, 200)
-    X = np.column_stack([(year - 1990.0) ** power for power in range(1, 11)])
+    X = np.column_stack([(year - 1980.0) ** power for power in range(1, 11)])
     weights = rng.random(200) + 0.05 if weighted else np.empty(0)
     used = weights if weighted else np.ones(200)
     [rows] = split_rows(X, np.zeros((1, 200)), weights, 1)
@@ -277,4 +277,4 @@ def test_directions_of_covariates_are_orthonormal(weighted):
             break
     directions = span.basis.T @ (X - model.means).T
     assert len(directions) == 10
-    np.testing.assert_allclose((directions * used) @ directions.T, np.eye(10), atol=1e-9)
+    np.testing.assert_allclose((directions * used) @ directions.T, np.eye(10), atol=2e-8)

@@ -6,7 +6,6 @@ from functools import partial
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from clusters import kill_workers
 
 from schmp_estimators.core.engine import rounds as rounds_module
 from schmp_estimators.core.engine.dynamic import run_coroutine
@@ -35,41 +34,19 @@ PROGRAMS = {
 ON_A_CLUSTER = pytest.mark.parametrize("place", [pytest.param("cluster", marks=pytest.mark.cluster)], indirect=True)
 
 
-class Interrupted:
-    """Rounds during which something happens."""
-
-    def __init__(self, rounds, happens):
-        self.rounds, self.happens, self.done = rounds, dict(happens), 0
-        self.submit = rounds.submit
-
-    def collect(self, ticket):
-        partials = self.rounds.collect(ticket)
-        self.done += 1
-        self.happens.pop(self.done, lambda: None)()
-        return partials
-
-
-def problem(form=np.asarray, logistic=False, n_partitions=3):
+def problem(form=np.asarray, logistic=False):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(150, 60)) * (rng.random((150, 60)) < 0.5)
     y = X[:, 0] - X[:, 1] + 0.3 * rng.normal(size=150)
-    return split_rows(form(X), np.sign(y) if logistic else y, np.empty(0), n_partitions)
+    return split_rows(form(X), np.sign(y) if logistic else y, np.empty(0), 3)
 
 
-def start(logistic, tolerance=1e-7, n_partitions=3):
-    return (SmoothModel if logistic else Model)(
-        penalty=L1(1.0 if logistic else 0.01 * 150),
-        tolerance=tolerance,
-        max_iter=500,
-        n_partitions=n_partitions,
-        n_rows=150,
-    )
-
-
-def solve(make, logistic, rounds, happens=(), n_partitions=3, tolerance=1e-7):
-    model = start(logistic, tolerance, n_partitions)
+def solve(make, logistic, rounds, tolerance):
+    penalty = L1(1.0 if logistic else 0.01 * 150)
+    kind = SmoothModel if logistic else Model
+    model = kind(penalty=penalty, tolerance=tolerance, max_iter=500, n_partitions=3, n_rows=150)
     with rounds, one_blas_thread():
-        run_coroutine(make(model), Interrupted(rounds, happens))
+        run_coroutine(make(model), rounds)
     return model
 
 
@@ -96,9 +73,9 @@ def test_same_bits_and_nothing_left_behind(place, name, form, keep_every, monkey
     make, logistic = PROGRAMS[name]
     monkeypatch.setattr(rounds_module, "KEEP_EVERY", keep_every)
     parts, tolerance = problem(form, logistic), 1e-2 if name == "priority" else 1e-7
-    expected = solve(make, logistic, Rounds(Place(), parts), tolerance=tolerance)
+    expected = solve(make, logistic, Rounds(Place(), parts), tolerance)
     rounds = Rounds(DaskPlace(place), parts, keeper=KEEPER)
-    assert_same_bits(solve(make, logistic, rounds, tolerance=tolerance), expected)
+    assert_same_bits(solve(make, logistic, rounds, tolerance), expected)
 
 
 def test_few_rounds(client):
@@ -113,18 +90,6 @@ def test_few_rounds(client):
     assert model.gap <= model.tolerance
     assert model.n_iter <= 12
     assert rounds.n_rounds <= 45
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "n_killed"), [("Gram", 1), ("logistic residual", 1), ("priority", 2)])
-@pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
-def test_killed_workers_do_not_change_a_bit(processes, name, n_killed, keep_often):
-    make, logistic = PROGRAMS[name]
-    parts, tolerance = problem(logistic=logistic), 1e-2 if name == "priority" else 1e-7
-    expected = solve(make, logistic, Rounds(Place(), parts), tolerance=tolerance)
-    rounds = Rounds(DaskPlace(processes), parts, keeper=KEEPER)
-    happens = {4: lambda: kill_workers(processes, n_killed)}
-    assert_same_bits(solve(make, logistic, rounds, happens, tolerance=tolerance), expected)
 
 
 class Forgetful(DaskPlace):
@@ -155,13 +120,13 @@ class Forgetful(DaskPlace):
 @pytest.mark.parametrize(
     "lost", [*(pytest.param({*some}, marks=pytest.mark.slow) for some in ([1], [9], range(2, 60, 7))), {5, 6, 7}]
 )
-@pytest.mark.parametrize("name", ["Gram", "priority"])
+@pytest.mark.parametrize("name", ["Gram", "logistic residual", "priority"])
 def test_lost_work_does_not_change_a_bit(place, name, lost, keep_often):
     make, logistic = PROGRAMS[name]
-    parts, tolerance = problem(), 1e-2 if name == "priority" else 1e-7
-    expected = solve(make, logistic, Rounds(Place(), parts), tolerance=tolerance)
+    parts, tolerance = problem(logistic=logistic), 1e-2 if name == "priority" else 1e-7
+    expected = solve(make, logistic, Rounds(Place(), parts), tolerance)
     rounds = Rounds(Forgetful(place, lost), parts, keeper=KEEPER)
-    assert_same_bits(solve(make, logistic, rounds, tolerance=tolerance), expected)
+    assert_same_bits(solve(make, logistic, rounds, tolerance), expected)
 
 
 def test_blas_keeps_to_one_thread_until_the_last_has_left():

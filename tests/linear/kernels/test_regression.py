@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from schmp_estimators.core.jit import kernel
 from schmp_estimators.core.lanes import dot
 from schmp_estimators.core.values import freeze
-from schmp_estimators.linear.kernels.gram import gram_passes, gram_take
+from schmp_estimators.linear.kernels.gram import gram_passes
 from schmp_estimators.linear.kernels.newton import Blocks, weighted_gram
 from schmp_estimators.linear.kernels.sparse import Columns, Quadratic, shuffled_passes, sparse_passes
 from schmp_estimators.linear.penalties.elastic_net import L1
@@ -244,13 +244,6 @@ def test_gram_passes_keep_gradient_and_coefficients_together():
     np.testing.assert_allclose(gradient, X.T @ y - gram @ coef, atol=1e-8)
     assert np.abs(gradient).max() <= 2.0 + 1e-5
     np.testing.assert_allclose(gradient[coef != 0], 2.0 * np.sign(coef[coef != 0]), atol=1e-5)
-
-
-def test_gram_take():
-    gram = np.arange(25.0).reshape(5, 5)
-    chosen = np.array([0, 2, 3])
-    part = gram[np.ix_(chosen, chosen)]
-    np.testing.assert_array_equal(gram_take(freeze(gram), freeze(chosen)), part)
 
 
 def test_constant_arguments_have_one_signature():
