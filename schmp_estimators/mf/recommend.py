@@ -19,6 +19,7 @@ from schmp_estimators.mf.data.rows import check_pair_columns
 from schmp_estimators.mf.data.seen import DuplicateRatingError, SeenItems
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.foldin import top_items
+from schmp_estimators.mf.kernels.layout import repeated
 from schmp_estimators.mf.losses import LOSSES
 
 #: Offsets and items of lists of items.
@@ -223,8 +224,7 @@ class Recommender:
         order = np.lexsort((columns, rows))
         order = order[columns[order] < len(self.item_bias_)]
         of_users, of_items = rows[order], columns[order]
-        again = np.flatnonzero((np.diff(of_users) == 0) & (np.diff(of_items) == 0))
-        if again.size:
+        if (again := repeated(of_users, of_items)).size:
             raise DuplicateRatingError(who[of_users[again[0]]], self.item_ids_[of_items[again[0]]])
         indptr = np.searchsorted(of_users, np.arange(who.size + 1))
         return who, rows, UserRatings(indptr, of_items.astype(np.int32), values[order])

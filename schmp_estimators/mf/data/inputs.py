@@ -17,7 +17,7 @@ from schmp_estimators.core.inputs.validation import is_dask, refuse_dates
 from schmp_estimators.core.later import Later
 from schmp_estimators.mf.data.ids import read_ids
 from schmp_estimators.mf.kernels.ccd import UserRatings
-from schmp_estimators.mf.kernels.layout import first_duplicate, sort_ratings
+from schmp_estimators.mf.kernels.layout import repeated, sort_ratings
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 da: Any = Later("dask.array")
@@ -218,10 +218,9 @@ def user_ratings(rows: Any, weights: Any = None) -> UserRatings:
     ratings = ratings_of_rows(rows)
     ratings = weighed(ratings._replace(values=ratings.values.astype(np.float64, copy=False)), weights, clicks=True)
     indptr, ratings = sort_ratings(ratings, *rows.shape)
-    twice = first_duplicate(indptr, ratings.items)
-    if twice >= 0:
+    if (twice := repeated(ratings.users, ratings.items)).size:
         raise ValueError(
-            f"X stores the entry of row {ratings.users[twice]} and column {ratings.items[twice]} more than once; "
+            f"X stores the entry of row {ratings.users[twice[0]]} and column {ratings.items[twice[0]]} more than once; "
             "call X.sum_duplicates() first"
         )
     return UserRatings(indptr, ratings.items, ratings.values)

@@ -7,7 +7,6 @@ Until then a rating with a weight is one complex number, ``value + 1j * weight``
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from hashlib import sha256
 from itertools import pairwise
 from math import log2, sqrt
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.lanes import LANES
+from schmp_estimators.core.values import replace_leaves
 from schmp_estimators.mf.data.scale import (
     AS_THEY_ARE,
     Grid,
@@ -218,29 +218,19 @@ def add_counted(parts: list[Counted]) -> Counted:
     return Counted(np.any(occur, axis=0), counts, *both, sums, confidences, (first, second))
 
 
-class Draw(NamedTuple):
-    """How many ratings would be held out, of how many, and the least and the greatest of their hashes."""
-
-    size: int
-    held_out: int
-    least: int
-    greatest: int
-
-
-def draw_hold_out(ratings: RatingBlock, hold_out: HoldOut) -> Draw:
-    """Return the draw of some of the ratings."""
+def draw_hold_out(ratings: RatingBlock, hold_out: HoldOut) -> tuple[int, int]:
+    """Return the least and the greatest of the hashes of some of the ratings."""
     found = layout.hash_pairs(ratings.users, ratings.items, hold_out.key)
-    least, greatest = found.min(initial=np.uint64(2**64 - 1)), found.max(initial=np.uint64(0))
-    return Draw(found.size, int(np.sum(found < hold_out.threshold)), int(least), int(greatest))
+    return int(found.min(initial=np.uint64(2**64 - 1))), int(found.max(initial=np.uint64(0)))
 
 
-def add_draws(parts: list[Draw]) -> Draw:
-    """Return the draw of ratings put together."""
-    sizes, held_out, least, greatest = zip(*parts, strict=True)
-    return Draw(sum(sizes), sum(held_out), min(least), max(greatest))
+def add_draws(parts: list[tuple[int, int]]) -> tuple[int, int]:
+    """Return the least and the greatest hash of ratings put together."""
+    least, greatest = zip(*parts, strict=True)
+    return min(least), max(greatest)
 
 
-def settle_hold_out(hold_out: HoldOut, drawn: Draw) -> HoldOut:
+def settle_hold_out(hold_out: HoldOut, drawn: tuple[int, int]) -> HoldOut:
     """Return a hold-out of at least one rating that leaves at least one to fit.
 
     Where chance holds out none, it is the one with the least hash; where chance holds out all, the one with the
@@ -251,16 +241,13 @@ def settle_hold_out(hold_out: HoldOut, drawn: Draw) -> HoldOut:
     ValueError
         If there are fewer than two ratings.
     """
-    if drawn.size < 2:
+    least, greatest = drawn
+    if least >= greatest:
         raise ValueError(
             "early_stopping=True holds out validation_fraction of the ratings, but there is one rating only; pass "
             "more, or set early_stopping=False"
         )
-    if not drawn.held_out:
-        return hold_out._replace(threshold=np.uint64(drawn.least + 1))
-    if drawn.held_out == drawn.size:
-        return hold_out._replace(threshold=np.uint64(drawn.greatest))
-    return hold_out
+    return hold_out._replace(threshold=np.uint64(min(max(int(hold_out.threshold), least + 1), greatest)))
 
 
 def split_ratings(ratings: RatingBlock, users: layout.Placement, scale: Scale = AS_THEY_ARE) -> list[RatingBlock]:
@@ -317,9 +304,8 @@ def make_shard(number: int, plan: ShardPlan, pieces: list[RatingBlock]) -> MadeS
     items = ratings.items if plan.blocks else plan.items.row[ratings.items]
     ratings = ratings._replace(items=items)
     indptr, everything = layout.sort_ratings(ratings, members.size, n_items)
-    twice = layout.first_duplicate(indptr, everything.items)
-    if twice >= 0:
-        user, item = members[everything.users[twice]], plan.item_ids[everything.items[twice]]
+    if (twice := layout.repeated(everything.users, everything.items)).size:
+        user, item = members[everything.users[twice[0]]], plan.item_ids[everything.items[twice[0]]]
         raise DuplicateRatingError(int(user), int(item))
     narrow = everything.items.astype(np.uint16 if n_items <= 1 << 16 else np.int32)
     seen = Seen(indptr, narrow) if plan.keep_seen else None
@@ -358,26 +344,14 @@ def sort_by_item(
     ratings: UserRatings, users: NDArray[np.int32], confidences: NDArray[np.float32], n_items: int
 ) -> ByItem:
     """Return ratings that are sorted by user sorted by item, where each keeps the order of the users."""
-    positions = np.arange(users.size, dtype=np.int32)
-    out = layout.empty_ratings(users.size, np.int32)
-    items = ratings.items.astype(np.int32, copy=False)
-    indptr = layout.scatter(items, n_items, RatingBlock(users, items, positions), out)
-    order = out.values
+    order = np.argsort(ratings.items, kind="stable").astype(np.int32)
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(ratings.items, minlength=n_items))])
     weights = confidences[order] if confidences.size else confidences
-    return ByItem(UserRatings(indptr, out.users, ratings.values[order]), weights, order)
+    return ByItem(UserRatings(indptr, users[order], ratings.values[order]), weights, order)
 
 
 def hash_shard(made: MadeShard) -> str:
     """Return a fingerprint of the ratings of a shard."""
     digest = sha256()
-    for array in _arrays(made.shard):
-        digest.update(np.ascontiguousarray(array).data)
+    replace_leaves(made.shard, np.ndarray, lambda array: digest.update(np.ascontiguousarray(array).data))
     return digest.hexdigest()
-
-
-def _arrays(value: Any) -> Iterator[NDArray[Any]]:
-    if isinstance(value, np.ndarray):
-        yield value
-    elif isinstance(value, tuple):
-        for part in value:
-            yield from _arrays(part)

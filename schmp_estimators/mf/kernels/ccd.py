@@ -110,20 +110,24 @@ def improve_users(
                     scaled[:] = _ZERO
                     add_scaled(scaled, 0, items, 2 * item + 1, np.sqrt(weights[rating]))
                     add_products(own, at, scaled, 0)
+                    add_scaled(own, at + PRODUCTS, items, 2 * item + 1, weights[rating] * residual)
                 else:
                     add_products(own, at, items, 2 * item + 1)
-                weight = weights[rating] if weighted else _ONE
-                add_scaled(own, at + PRODUCTS, items, 2 * item + 1, weight * residual)
+                    add_scaled(own, at + PRODUCTS, items, 2 * item + 1, residual)
         solve_tile(own, start, size, penalties, first, stop, positive, now, turned, chunk, own_penalties)
         for user in range(start, start + size):
             products[:] = _ZERO
             add_products(products, 0, now, user)
             for rating in range(ratings.indptr[user], ratings.indptr[user + 1]):
                 at = np.intp(ratings.items[rating]) * SUMS
-                weight = weights[rating] if weighted else _ONE
-                for register in range(PRODUCTS):
-                    add_scaled(sums, at + register, products, register, weight)
-                add_scaled(sums, at + PRODUCTS, now, user, weight * residuals[rating])
+                if weighted:
+                    for register in range(PRODUCTS):
+                        add_scaled(sums, at + register, products, register, weights[rating])
+                    add_scaled(sums, at + PRODUCTS, now, user, weights[rating] * residuals[rating])
+                else:
+                    for register in range(PRODUCTS):
+                        add_scaled(sums, at + register, products, register, _ONE)
+                    add_scaled(sums, at + PRODUCTS, now, user, residuals[rating])
 
 
 @kernel

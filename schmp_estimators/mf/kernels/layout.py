@@ -153,16 +153,6 @@ def deal_out(ratings, group, row, offsets, out):
         out.values[target] = ratings.values[position]
 
 
-@kernel
-def first_duplicate(indptr, items):
-    """Return the first position whose user and item are those of the position before it, or -1."""
-    for user in range(indptr.size - 1):
-        for position in range(indptr[user] + 1, indptr[user + 1]):
-            if items[position] == items[position - 1]:
-                return position
-    return -1
-
-
 @inlined
 def _end_of_user(users, start, stop):
     """Return the first position after `start` with another user, or `stop`."""
@@ -199,6 +189,11 @@ def _take_turns(ratings, offsets, tile, out):
                 for later in range(turn, n_heads):
                     heads[later], tails[later] = heads[later + 1], tails[later + 1]
             turn = turn if turn < n_heads else 0
+
+
+def repeated(users: NDArray[Any], items: NDArray[Any]) -> NDArray[np.intp]:
+    """Return the positions, of pairs that are sorted, whose pair is that of the position before."""
+    return 1 + np.flatnonzero((users[1:] == users[:-1]) & (items[1:] == items[:-1]))
 
 
 def empty_ratings(size: int, dtype: Any = np.float32) -> RatingBlock:

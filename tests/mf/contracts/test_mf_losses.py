@@ -172,7 +172,9 @@ def test_what_is_predicted_recommended_and_scored(loss):
     np.testing.assert_allclose(scores[0], np.sort(ranked)[::-1][:5], atol=1e-5)
     mean = table.mean(axis=0)
     mean[5] = -np.inf
-    assert fitted.recommend([7, 999], 3)[0].tolist() == [np.argsort(-mean)[:3].tolist()] * 2
+    items, scores = fitted.recommend([7, 999], 3)
+    assert items.tolist() == [np.argsort(-mean)[:3].tolist()] * 2
+    np.testing.assert_allclose(scores, [np.sort(mean)[::-1][:3]] * 2, atol=1e-5)
     assert fitted.score(LATER, np.ones(len(LATER))) == RankingScorer()(fitted, LATER, np.ones(len(LATER)))
     assert fitted.score(ROWS) == RankingScorer()(fitted, ROWS)
 
