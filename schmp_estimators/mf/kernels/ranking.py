@@ -8,12 +8,12 @@ Both pulls are found before.
 Draws are addressed: they follow from a key, the user's number in the whole data, the item and the attempt alone.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from schmp_estimators.core.exponential import fading, log_one_plus
 from schmp_estimators.core.jit import by_types, inlined, kernel, part
 from schmp_estimators.core.lanes import row_dot
 from schmp_estimators.core.rng import GAMMA, below, mix
@@ -40,8 +40,8 @@ def _pull(loss: Any, taken: Any, drawn: Any) -> Callable[..., Any] | None:
 @inlined
 def log_odds(x):
     """Return ln(1 + eˣ) and its derivative σ(x) = 1/(1 + e^−x)."""
-    small = fading(-abs(x))
-    return log_one_plus(small) + max(x, 0.0), (1.0 if x > 0.0 else small) / (1.0 + small)
+    small = math.exp(-abs(x))
+    return math.log1p(small) + max(x, 0.0), (1.0 if x > 0.0 else small) / (1.0 + small)
 
 
 @inlined
