@@ -210,7 +210,7 @@ def test_columns_by_rounds(rounds, problem, estimator, form):
     Z, y, weights = problem
     target = y if isinstance(estimator, PrioritizedLasso) else y > 0.5
     X = Z + 2.0**30
-    X[:, 7:9] = 3.1, 0.0
+    X[:, 7:9] = 3.1e18, 0.0
     kept = np.delete(np.arange(50), [7, 8])
     ours = estimator.set_params(n_shards=3).fit(FORMS[form](X), target, sample_weight=weights)
     assert ours.solver_ == "rounds" and not np.atleast_2d(ours.coef_)[:, 7:9].any()

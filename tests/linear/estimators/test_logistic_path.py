@@ -63,6 +63,10 @@ def test_weights_and_classes_weigh():
     doubled = sparse_logistic_path(X, y, sample_weight=np.full(60, 2.0), Cs=[0.3, 3.0])
     for one, other in zip(doubled[1:], sparse_logistic_path(X, y, Cs=[0.6, 6.0])[1:], strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+    _, coefs, levels, gaps = sparse_logistic_path(X, y, Cs=[0.2, 20.0], tol=0.05)
+    for number, C in enumerate([0.2, 20.0]):
+        gap = logistic_gap(X, np.where(y, 1.0, -1.0), coefs[:, number], levels[number], C)
+        assert gaps[number] == pytest.approx(gap, rel=0.5)
 
 
 @pytest.mark.parametrize("tol", [1e-4, 0.3])

@@ -75,7 +75,8 @@ def test_matrix_operations(stored):
     vector, weights, chosen = rng.normal(size=37), rng.random(37), np.array([3, 7, 50, 99])
     assert (matrix.n_rows, matrix.n_columns) == X.shape
     np.testing.assert_allclose(matrix.gradient(vector, None), X.T @ vector, atol=1e-12)
-    np.testing.assert_allclose(matrix.gradient(vector, chosen), X.T[chosen] @ vector, atol=1e-12)
+    for scope in (chosen, np.arange(1, 101, 2)):
+        np.testing.assert_allclose(matrix.gradient(vector, scope), X.T[scope] @ vector, atol=1e-12)
     np.testing.assert_allclose(matrix.combine(chosen, vector[:4]), X[:, chosen] @ vector[:4], atol=1e-12)
     sums, squares, products = matrix.moments(weights, vector)
     np.testing.assert_allclose(sums, weights @ X)
