@@ -42,7 +42,7 @@ def test_outcomes_are_told_apart(name):
     ],
 )
 def test_crashes_and_hangs_are_named_and_the_next_input_is_tried(tmp_path, monkeypatch, end, seeds, kind):
-    monkeypatch.setattr(fuzz, "START", 1.0 if kind == "hang" else 100.0)
+    monkeypatch.setattr(fuzz, "START", 0.5 if kind == "hang" else 100.0)
     child = fuzz.Child(tmp_path / "log", end)
     for seed in map(int, seeds):
         outcome = child.try_one(seed, 0.0)
