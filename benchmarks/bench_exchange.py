@@ -103,7 +103,9 @@ def said(arguments):
 def _sent(X, k, n_shards, **options):
     """Return the bytes of a token and sweep, and the sampler."""
     with (
-        LocalCluster(n_workers=n_shards, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        LocalCluster(
+            n_workers=n_shards, threads_per_worker=1, processes=False, memory_limit=0, dashboard_address=None
+        ) as cluster,
         Client(cluster) as client,
     ):
         found = []
@@ -115,7 +117,8 @@ def _sent(X, k, n_shards, **options):
 
 
 def _said(dask_worker):
-    return getattr(dask_worker, "schmp_said", 0)
+    totals = dask_worker.digests_total.items()  # Dask's metrics of tasks
+    return sum(total for key, total in totals if key[-2:] == ("sent to other ranks", "bytes"))
 
 
 def _travelling(k):

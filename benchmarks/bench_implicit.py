@@ -70,8 +70,8 @@ def split(users, items, shape, share=0.2, seed=1):
     return Clicks(*(sparse.csr_array((np.ones(one[0].size, np.float32), one), shape=shape) for one in parts))
 
 
-def judge(users, items, clicks, n=12_000):
-    """Return NDCG and recall of ten recommendations, without clicks of training, for some users.
+def judge(users, items, clicks, n=12_000, depth=_CUT):
+    """Return NDCG of ten and recall of `depth` recommendations, without clicks of training, for some users.
 
     Of 1,500 users the NDCG has a standard error of .004, and contests were decided by who they were.
     """
@@ -82,10 +82,10 @@ def judge(users, items, clicks, n=12_000):
         for row, user in enumerate(batch):
             known, wanted = (side.indices[slice(*side.indptr[user : user + 2])] for side in clicks)
             scores[row, known] = -np.inf
-            top = np.argpartition(-scores[row], _CUT)[:_CUT]
+            top = np.argpartition(-scores[row], depth)[:depth]
             hits = np.isin(top[np.argsort(-scores[row, top])], wanted)
-            ndcg.append(gains[hits].sum() / gains[: wanted.size].sum())
-            recall.append(hits.sum() / min(_CUT, wanted.size))
+            ndcg.append(gains[hits[:_CUT]].sum() / gains[: wanted.size].sum())
+            recall.append(hits.sum() / min(depth, wanted.size))
     return float(np.mean(ndcg)), float(np.mean(recall))
 
 

@@ -1,6 +1,6 @@
 """Matrix factorisation: every figure of docs/measurements/mf.
 
-    python benchmarks/bench_mf.py throughput ccd shards rank2000 memory threads carried
+    python benchmarks/bench_mf.py throughput ccd shards memory threads carried
     SCHMP_DATA=folder python benchmarks/bench_mf.py quality defaults --data netflix_like spi_items
     python benchmarks/bench_mf.py cluster
 
@@ -256,18 +256,6 @@ def shards(arguments):
     table("SGD, objective", ("epoch", "1 shard", "64 shards / 1"), rows)
 
 
-def rank2000(arguments):
-    """Objective of a fit of rank 2000."""
-    data = load("netflix_like")
-    rows = []
-    for solver in ("sgd", "ccd"):
-        began = time.process_time()
-        fitted = mf(2000, solver=solver, max_iter=3, evaluate_every=1).fit(data.pairs, data.values)
-        falling = [f"{record['objective']:.0f}" for record in fitted.history_]
-        rows.append((solver, ", ".join(falling), time.process_time() - began))
-    table("Rank 2000", ("solver", "objective", "CPU seconds"), rows)
-
-
 def memory(arguments):
     """Largest memory of a fit of 9 M ratings beyond the input, in a process of its own."""
     pairs, values = netflix_like(9_000_000, 60_000, 17_000)
@@ -416,7 +404,7 @@ def cluster(arguments):
 def main():
     """Run the figures that are asked for."""
     warnings.filterwarnings("ignore", category=SyntaxWarning)
-    figures = (quality, defaults, throughput, ccd, threads, shards, rank2000, memory, carried, nightly, cluster)
+    figures = (quality, defaults, throughput, ccd, threads, shards, memory, carried, nightly, cluster)
     named = {figure.__name__: figure for figure in figures}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("figures", nargs="+", choices=named)

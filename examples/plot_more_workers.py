@@ -21,8 +21,8 @@ n_tokens, n_words = n_of_word.sum(), len(n_of_word)
 print(f"{X.shape[0]:,} documents, {n_words:,} words, {n_tokens:,} tokens")
 
 # %%
-# Small fits, each on a cluster in this process.  Workers count what they send each other; after a sweep we look what
-# they hold.
+# Small fits, each on a cluster in this process.  What workers send each other is one of Dask's metrics; after a sweep we
+# look what they hold.
 import sys
 
 from distributed import Client, LocalCluster
@@ -31,7 +31,8 @@ from schmp_estimators import DistributedLDA
 
 
 def sent(dask_worker):
-    return getattr(dask_worker, "schmp_said", 0)
+    metrics = dask_worker.digests_total.items()
+    return sum(total for key, total in metrics if key[-2:] == ("sent to other ranks", "bytes"))
 
 
 def held(dask_worker):

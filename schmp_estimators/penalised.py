@@ -9,8 +9,7 @@ from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.losses.poisson import Poisson
 from schmp_estimators.linear.losses.squared import Squared
 from schmp_estimators.linear.penalties.base import Penalty, at, weigh
-from schmp_estimators.linear.penalties.elastic_net import ElasticNet
-from schmp_estimators.linear.penalties.l1 import L1
+from schmp_estimators.linear.penalties.elastic_net import L1, ElasticNet
 from schmp_estimators.linear.penalties.mcp import MCP
 
 __all__ = [

@@ -9,7 +9,7 @@ from schmp_estimators.core.values import freeze, own
 from schmp_estimators.linear.kernels.dense import column_gradient
 from schmp_estimators.linear.kernels.gram import gram_passes
 from schmp_estimators.linear.kernels.sparse import Columns, Quadratic, sparse_passes
-from schmp_estimators.linear.penalties.l1 import L1
+from schmp_estimators.linear.penalties.elastic_net import L1
 
 from .one_kernel import OneKernel
 
@@ -55,7 +55,7 @@ class SparsePasses(OneKernel):
 
     def fresh(self):
         columns, quadratic, residual, penalty = self.given()
-        return columns, quadratic, np.zeros(2000), own(residual), L1(penalty), 5
+        return columns, quadratic, np.zeros(2000), own(residual), L1(penalty), False, 5, 0
 
 
 class GramPasses(OneKernel):
@@ -73,4 +73,4 @@ class GramPasses(OneKernel):
 
     def fresh(self):
         gram, gradient, penalty = self.given()
-        return gram, own(gradient), np.zeros(1000), L1(penalty), 11, 5
+        return gram, own(gradient), np.zeros(1000), L1(penalty), False, 11, 5

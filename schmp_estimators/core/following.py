@@ -125,6 +125,8 @@ class FollowedEstimator(CallbackSupportMixin):  # type: ignore[misc]  # scikit-l
     """
 
     _objective: str
+    checkpoint: Any
+    random_state: Any
     #: makes the progress bar
     _bar: ClassVar[type] = ProgressBar
     verbose: int
@@ -142,6 +144,21 @@ class FollowedEstimator(CallbackSupportMixin):  # type: ignore[misc]  # scikit-l
         for name, value in self._snapshot().items():
             setattr(fitted, name, value)
         return fitted
+
+    def _check_checkpoint(self, earlier: Any, without: str, *, draws: bool = True) -> None:
+        """Raise ValueError if a checkpoint could not know this fit again, which `draws` random numbers or does not.
+
+        `without` names what the checkpoint does not go with.
+        """
+        if self.checkpoint is None:
+            return
+        located(self.checkpoint)  # raises if it is nowhere
+        if draws and not isinstance(self.random_state, numbers.Integral):
+            raise ValueError(
+                f"checkpoint needs an int as random_state, to recognise its own fit; got {self.random_state!r}"
+            )
+        if earlier is not None:
+            raise ValueError(f"checkpoint goes with a fit that starts anew; set checkpoint=None for {without}")
 
     @contextmanager
     def _progress_bar(self) -> Iterator[None]:
@@ -177,22 +194,8 @@ class SweepingEstimator(FollowedEstimator):
     _bar = FitBar
     max_iter: int
     tol: float
-    checkpoint: Any
-    random_state: Any
 
     n_iter_: int
-
-    def _check_checkpoint(self, earlier: Any, without: str) -> None:
-        """Raise ValueError if a checkpoint could not know this fit again; `without` names what it does not go with."""
-        if self.checkpoint is None:
-            return
-        located(self.checkpoint)  # raises if it is nowhere
-        if not isinstance(self.random_state, numbers.Integral):
-            raise ValueError(
-                f"checkpoint needs an int as random_state, to recognise its own fit; got {self.random_state!r}"
-            )
-        if earlier is not None:
-            raise ValueError(f"checkpoint goes with a fit that starts anew; set checkpoint=None for {without}")
 
     def _follow(
         self,

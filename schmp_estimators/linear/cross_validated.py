@@ -26,20 +26,30 @@ from schmp_estimators.core.following import FollowedEstimator, undone_on_error
 from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.places.place import Place, begun_anew, choose_place
-from schmp_estimators.linear.grids import Alphas, Floats, Grid, best_of, ratios_of, within_one_standard_error
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.opening import open_problem
-from schmp_estimators.linear.paths import Common, Fold, Given, Paths, Penalties
+from schmp_estimators.linear.paths import Common, Fold, Paths, Penalties
 from schmp_estimators.linear.penalties.base import Penalty
-from schmp_estimators.linear.penalties.choose import by_name, unit_penalty
+from schmp_estimators.linear.penalties.choose import (
+    Floats,
+    Grid,
+    best_of,
+    by_name,
+    ratios_of,
+    unit_penalty,
+    within_one_standard_error,
+)
+from schmp_estimators.linear.programs.choose import Asked
 from schmp_estimators.linear.programs.folds import Deviances, Plan
-from schmp_estimators.linear.programs.path import Asked
-from schmp_estimators.linear.samples import check_input, check_weights, cut, here, read_samples
-from schmp_estimators.linear.targets import (
+from schmp_estimators.linear.samples import (
+    Given,
     check_folds,
     classifies,
+    cut,
     find_targets,
+    here,
     of_classes,
+    read_given,
     reading,
 )
 from schmp_estimators.linear.texts import described
@@ -123,7 +133,7 @@ class CrossValidated(FollowedEstimator):
         """Raise an error if parameters do not go together."""
 
     def _grid(self) -> Grid:
-        return Alphas.of(self.alphas, self.eps)
+        return Grid.of("alpha", self.alphas, self.eps)
 
     def _unit(self, ratio: Any) -> Penalty:
         """Return the penalty of strength one, with an L1 ratio."""
@@ -248,11 +258,7 @@ class CrossValidated(FollowedEstimator):
         options = reading(self._loss())
         if np.shape(np.asarray(y))[1:] in ((), (1,)):
             options.pop("multi_output", None)
-        if is_dask(X):
-            y = read_samples(self, X, y, place=place, **options).y
-        else:
-            X, y = check_input(self, X, y, **options)
-        return Given(X, y, check_weights(sample_weight, np.broadcast_to(0.0, (len(y), 1))))
+        return read_given(self, X, y, sample_weight, place=place, **options)
 
     def _folds(self, given: Given, routed: Routed) -> list[tuple[Any, Any]]:
         """Return the samples to fit and those held out, of each fold; both must have some."""

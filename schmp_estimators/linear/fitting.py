@@ -1,12 +1,19 @@
-"""What all sparse linear models do in a fit: input, the choice of the solver, one target after the other."""
+"""What all sparse linear models do in a fit: input, the choice of the solver, one target after the other, checkpoints.
 
+A checkpoint holds the state of the coroutine, what each partition has that X does not tell, the models of targets that
+have ended, and the history.
+"""
+
+from __future__ import annotations
+
+import hashlib
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import _fit_context
@@ -14,23 +21,24 @@ from sklearn.callback import with_callbacks
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from schmp_estimators.core.engine.dynamic import PlaceOfRounds, run_coroutine
+from schmp_estimators.core.engine.dynamic import PlaceOfRounds, Save, run_coroutine
 from schmp_estimators.core.following import FollowedEstimator, undone_on_error, without_itself
 from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.core.inputs.validation import is_dask
+from schmp_estimators.core.io.checkpoint import Checkpoint, check_sweeps, identity_of
 from schmp_estimators.core.places.place import Place, begun_anew, choose_place
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.progress import FitBar, Progress
-from schmp_estimators.linear.checkpoint import Checkpointing, check_checkpoint
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.opening import Problem, open_problem
-from schmp_estimators.linear.penalties.base import of_strength
+from schmp_estimators.linear.penalties.base import Penalty, fields_of, of_strength
 from schmp_estimators.linear.penalties.choose import choose_penalty, factors_of
 from schmp_estimators.linear.predicting import LinearModel
 from schmp_estimators.linear.programs.choose import AT_HAND, choose_solver, is_joint, make_model, make_program
 from schmp_estimators.linear.programs.homotopy import Solution, record_of
-from schmp_estimators.linear.samples import read_samples
-from schmp_estimators.linear.targets import Targets, by_class, find_targets, of_classes, reading
+from schmp_estimators.linear.programs.input import Description, Identify, SavedPartition
+from schmp_estimators.linear.programs.model import Model
+from schmp_estimators.linear.samples import Targets, by_class, find_targets, of_classes, read_samples, reading
 from schmp_estimators.linear.texts import described
 
 logger = logging.getLogger(__name__)
@@ -122,7 +130,8 @@ class SparseModel(FollowedEstimator, LinearModel):
 
     def _check(self) -> None:
         """Raise an error if parameters do not go together."""
-        check_checkpoint(self)
+        earlier = getattr(self, "coef_", None) if self.warm_start else None
+        self._check_checkpoint(earlier, "warm_start", draws=self.schedule in ("priority", "random"))
 
     def _loss(self) -> Loss:
         raise NotImplementedError
@@ -239,6 +248,7 @@ class SparseModel(FollowedEstimator, LinearModel):
         Of targets the Gram matrix of candidates is shared.
         """
         self.solver_ = "rounds" if self.solver_ in AT_HAND else self.solver_
+        problem.begin()
         checkpointing = Checkpointing(self, problem, penalty, len(starts))
         resumed, random, size = checkpointing.resumed, check_random_state(self.random_state), problem.extent
         for number, ((coef, level), job) in enumerate(zip(starts, targets.jobs, strict=True)):
@@ -298,3 +308,64 @@ def warn_of_gap(gap: float, tolerance: float, weight: float, n_iter: int, max_it
         ConvergenceWarning,
         stacklevel=3,
     )
+
+
+class Resumed(NamedTuple):
+    """Where a fit goes on; `target` is the target or class under way, −1 if the fit begins."""
+
+    target: int = -1
+    #: states of the models of the targets before
+    finished: Sequence[Mapping[str, Any]] = ()
+    state: Any = None
+    partitions: Sequence[SavedPartition] = ()
+    history: Sequence[dict[str, float]] = ()
+
+
+class Checkpointing:
+    """Keeps a fit of one target or class after the other in its checkpoint, if it has one."""
+
+    def __init__(self, estimator: Any, problem: Any, penalty: Penalty, n_targets: int) -> None:
+        self._estimator, self._rounds = estimator, problem.rounds
+        self.resumed = Resumed()
+        if estimator.checkpoint is None:
+            return
+        described: list[Description] = problem.do(Identify())
+        max_iter = int(estimator.max_iter)
+        # a target that has ended does not go on: several of them make one fit of the same max_iter
+        identity = {**_identity(estimator, problem, penalty), "max_iter": max_iter if n_targets > 1 else None}
+        digests, rows = [one.digest for one in described], [one.n_rows for one in described]
+        self._checkpoint = Checkpoint(estimator.checkpoint, identity_of(estimator, digests, rows=rows, **identity))
+        found: Resumed | None = self._checkpoint.read()
+        if found is not None:
+            check_sweeps(self._checkpoint.url, found.state["model"]["n_iter"], max_iter)
+            logger.info("going on after certificate %d from %s", len(found.history), self._checkpoint.url)
+            self.resumed = found
+            self._rounds.restore(found.partitions)
+            estimator.history_ = list(found.history)
+
+    def saver(self, models: Sequence[Model]) -> Callable[[Save], None] | None:
+        """Return what writes the checkpoint while the last of `models` is fitted, if there is one to write."""
+        return partial(self._save, models) if self._estimator.checkpoint is not None else None
+
+    def _save(self, models: Sequence[Model], saved: Save) -> None:
+        history = self._estimator.history_
+        if saved.last or len(history) % self._estimator.checkpoint_every == 0:
+            *finished, _ = models
+            before = [model.state() for model in finished]
+            values = Resumed(len(finished), before, saved.state, self._rounds.save(), history)
+            self._checkpoint.write(len(history), values)
+
+
+def _identity(estimator: Any, problem: Any, penalty: Penalty) -> dict[str, Any]:
+    """Return what bits depend on besides data: of parameters those that the schedule uses, and the penalty."""
+    used = {"alpha", "C", "loss", "l1_ratio", "positive", "fit_intercept", "schedule", "tol"}
+    if estimator.schedule != "resolve":
+        used |= {"n_parallel", "max_correlation", "pipeline_depth", "n_schedulers"}
+    if estimator.schedule in ("priority", "random"):
+        used.add("random_state")
+    named = {name: repr(value) for name, value in estimator.get_params(deep=False).items() if name in used}
+    known = {"penalty": fields_of(penalty), "penalty_factors": [factors_of(estimator, estimator.penalty_factors)]}
+    for name, values in known.items():
+        whole = b"".join(np.asarray(value, np.float64).tobytes() for value in values)
+        named[name] = hashlib.sha256(whole).hexdigest()
+    return {**named, "dtype": str(problem.extent.dtype)}

@@ -12,7 +12,6 @@ from sklearn.utils import ClassifierTags, RegressorTags, Tags
 from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.linear.cross_validated import CrossValidated
 from schmp_estimators.linear.fitting import SparseModel
-from schmp_estimators.linear.grids import Alphas
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.losses.huber import Huber
 from schmp_estimators.linear.losses.logistic import Logistic
@@ -21,13 +20,13 @@ from schmp_estimators.linear.losses.poisson import Poisson
 from schmp_estimators.linear.losses.squared import Squared
 from schmp_estimators.linear.paths import path_of
 from schmp_estimators.linear.penalties.base import Penalty, fields_of, read_only
-from schmp_estimators.linear.penalties.choose import choose_penalty, factors_of
+from schmp_estimators.linear.penalties.choose import Grid, choose_penalty, factors_of
+from schmp_estimators.linear.penalties.elastic_net import L1
 from schmp_estimators.linear.penalties.group import Group, group_penalty
-from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.penalties.mcp import MCP
 from schmp_estimators.linear.predicting import Deciding
 from schmp_estimators.linear.programs.choose import is_joint, kind_of
-from schmp_estimators.linear.targets import classifies
+from schmp_estimators.linear.samples import classifies
 from schmp_estimators.linear.texts import check_arguments, described, keep
 
 #: By name: what makes a loss, and what makes a penalty of a strength: of ratio, factors and `positive`.
@@ -394,4 +393,4 @@ def sparse_glm_path(
     asked = SimpleNamespace(**locals())
     check_pair(asked)
     unit = partial(make_penalty, asked, strength=1.0, ratio=l1_ratio)
-    return path_of("sparse_glm_path", "The model", find_loss(loss), Alphas.of(alphas, eps), unit, locals())
+    return path_of("sparse_glm_path", "The model", find_loss(loss), Grid.of("alpha", alphas, eps), unit, locals())

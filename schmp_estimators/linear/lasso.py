@@ -9,11 +9,10 @@ from sklearn.base import MultiOutputMixin
 
 from schmp_estimators.linear.cross_validated import CrossValidated
 from schmp_estimators.linear.fitting import SparseModel
-from schmp_estimators.linear.grids import Alphas
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.losses.squared import Squared
 from schmp_estimators.linear.paths import path_of
-from schmp_estimators.linear.penalties.choose import unit_penalty
+from schmp_estimators.linear.penalties.choose import Grid, unit_penalty
 from schmp_estimators.linear.predicting import LinearRegressor
 from schmp_estimators.linear.texts import check_arguments, described, keep
 
@@ -260,4 +259,4 @@ def prioritized_lasso_path(
     """
     check_arguments(prioritized_lasso_path, locals())
     penalty = partial(unit_penalty, l1_ratio=l1_ratio, penalty_factors=penalty_factors, positive=positive)
-    return path_of("prioritized_lasso_path", "The Lasso", Squared(), Alphas.of(alphas, eps), penalty, locals())
+    return path_of("prioritized_lasso_path", "The Lasso", Squared(), Grid.of("alpha", alphas, eps), penalty, locals())

@@ -13,18 +13,15 @@ from sklearn.utils.validation import _check_method_params
 from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.linear.cross_validated import CrossValidated, brief
 from schmp_estimators.linear.fitting import SparseModel
-from schmp_estimators.linear.grids import Floats, Grid, Weights, positive_values
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.paths import Fold, path_of
-from schmp_estimators.linear.penalties.choose import unit_penalty
+from schmp_estimators.linear.penalties.choose import Floats, Grid, positive_values, unit_penalty
 from schmp_estimators.linear.predicting import LinearClassifier
 from schmp_estimators.linear.programs.folds import Right
+from schmp_estimators.linear.programs.resolve import LEAST
 from schmp_estimators.linear.samples import cut
 from schmp_estimators.linear.texts import check_arguments, described, keep
-
-#: Part of the objective at zero below which gaps are rounding.
-_ROUNDING = 1e-12
 
 
 @described
@@ -216,7 +213,7 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
 
     def _grid(self) -> Grid:
         given = self.Cs if positive_values("Cs", self.Cs) is not None else np.logspace(-4, 4, int(self.Cs))
-        return Weights.of(given, 1.0)
+        return Grid.of("C", given, 1.0)
 
     def _scorer(self) -> Any:
         return get_scorer(self.scoring or "accuracy")
@@ -229,7 +226,7 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
         gaps = np.array([one.certified_gap / one.null_objective for one in models])
         if not (gaps <= self.tol * parts).all():
             steps = model.n_iter_
-            fit(model.set_params(tol=max(self.tol * float(parts.min()), _ROUNDING)))
+            fit(model.set_params(tol=max(self.tol * float(parts.min()), LEAST)))
             model.n_iter_ = model.n_iter_ + steps
         return model
 
@@ -354,5 +351,5 @@ def sparse_logistic_path(
     """
     check_arguments(sparse_logistic_path, locals())
     penalty = partial(unit_penalty, l1_ratio=l1_ratio, penalty_factors=penalty_factors)
-    grid = Weights.of(Cs, eps)
+    grid = Grid.of("C", Cs, eps)
     return path_of("sparse_logistic_path", "Logistic regression", Logistic(), grid, penalty, locals())

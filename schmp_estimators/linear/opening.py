@@ -52,7 +52,7 @@ class Problem:
         self, place: Place, pieces: list[Any], size: Extent, n_targets: int, name: str, plan: Plan | None = None
     ) -> None:
         self._place, self._name, self._plan = place, name, plan
-        self.extent, self.n_targets, self._n_pieces = size, n_targets, len(pieces)
+        self.extent, self.n_targets, self.n_partitions = size, n_targets, len(pieces)
         #: partitions in this process, of which each fold takes its rows
         self._first: list[Any] = []
         if place.is_local and plan is not None:
@@ -62,36 +62,31 @@ class Problem:
         self.rounds = Rounds(place, pieces, name, Keeper(*keeper))
         #: what is known of all rows: these, or summaries of their groups, and whether the user knows what is left out
         self._all = SimpleNamespace(extent=size, n_targets=n_targets, rows=None, groups=None, told=False)
-        #: of a fold its number, the job that takes its rows, and how many that has taken
+        #: of a fold its number, the job that takes its rows, and whether that has been done
         self._number = -1
         self._take: Take | None = None
-        self._counts: list[int] = []
+        self._taken = False
         #: number of the target, if it is one of several
         self.target: int | None = None
 
     def do(self, job: Any) -> list[Any]:
         """Apply one job to all partitions, and return their answers."""
-        self._begin()
+        self.begin()
         return self._answers(job)
 
     def _answers(self, job: Any) -> list[Any]:
         rounds: PlaceOfRounds = self.rounds
         return rounds.collect(rounds.submit(apply_job, job))
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
         """Take the rows of a fold, once something is to be done with them where they are."""
-        if self._take is not None and not self._counts:
-            self._counts = self._answers(self._take)
-
-    @property
-    def n_partitions(self) -> int:
-        """Number of partitions with rows."""
-        self._begin()
-        return sum(map(bool, self._counts)) if self._counts else self._n_pieces
+        if self._take is not None and not self._taken:
+            self._taken = True
+            self._answers(self._take)
 
     def run(self, program: Coroutine, report: Any = None) -> None:
         """Run a coroutine to its end."""
-        self._begin()
+        self.begin()
         with one_blas_thread():
             run_coroutine(program, self.rounds, report=report)
 
@@ -143,11 +138,6 @@ class Problem:
         """That of X, also of a fold."""
         found: Extent = self._all.extent
         return found
-
-    @property
-    def has_empty_partitions(self) -> bool:
-        """Whether a partition has no rows."""
-        return self.n_partitions < self._n_pieces
 
     def held_out(self) -> tuple[Any, NDArray[np.float64]] | None:
         """Return the rows that this fold holds out, and what they weigh in scores, if all rows are here."""
@@ -296,7 +286,8 @@ def _pieces(
     ends = np.cumsum(lengths)
     rows_used = np.concatenate([[0], np.cumsum(used)])  # among the first i rows
     pieces: list[Any] = []
-    for group in _groups([number for number, length in enumerate(lengths) if length], lengths, n_shards):
+    filled = np.flatnonzero(lengths)  # at most so many groups of consecutive chunks
+    for group in np.array_split(filled, min(n_shards or len(filled), len(filled))):
         start, stop = ends[group[0]] - lengths[group[0]], ends[group[-1]]
         first, last = rows_used[start], rows_used[stop]
         if first == last:
@@ -315,18 +306,6 @@ def _check_extents(estimator: Any, extents: Sequence[Extent], samples: Samples) 
     size = parts.joint_extent(extents)
     check_length(size.n_rows, len(samples.y) if samples.used is None else len(samples.used))
     return size
-
-
-def _groups(chunks: list[int], lengths: list[int], n_groups: int | None) -> list[list[int]]:
-    """Put consecutive chunks into at most `n_groups` groups of about as many rows."""
-    if n_groups is None or n_groups >= len(chunks):
-        return [[number] for number in chunks]
-    rows = np.array([lengths[number] for number in chunks])
-    middles = (np.cumsum(rows) - 0.5 * rows) / rows.sum()
-    groups: dict[int, list[int]] = {}
-    for number, middle in zip(chunks, middles, strict=True):
-        groups.setdefault(int(middle * n_groups), []).append(number)
-    return list(groups.values())
 
 
 def _warn_of_dropped(columns: NDArray[np.int64]) -> None:

@@ -16,16 +16,23 @@ from schmp_estimators.core.places.place import Place, begun_anew, choose_place
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.linear.fitting import warn_of_gap
-from schmp_estimators.linear.grids import Floats, Grid
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.opening import Problem, open_problem
-from schmp_estimators.linear.programs.choose import choose_solver
-from schmp_estimators.linear.programs.folds import Decide, Functions, HeldOut, WhereRows
+from schmp_estimators.linear.penalties.choose import Floats, Grid
+from schmp_estimators.linear.programs.choose import Asked, Path, choose_solver, is_saturated
+from schmp_estimators.linear.programs.folds import Decide, Functions, HeldOut
 from schmp_estimators.linear.programs.homotopy import Points, ProblemAtHand
 from schmp_estimators.linear.programs.input import Label
-from schmp_estimators.linear.programs.path import Asked, Path, as_it_is, is_saturated
-from schmp_estimators.linear.samples import Samples, cut, read_samples
-from schmp_estimators.linear.targets import Targets, by_class, classifies, find_targets, of_classes, positives
+from schmp_estimators.linear.samples import (
+    Given,
+    Targets,
+    by_class,
+    classifies,
+    find_targets,
+    of_classes,
+    positives,
+    read_samples,
+)
 
 
 class Paths(NamedTuple):
@@ -128,7 +135,7 @@ def _by_rounds(
     most: float,
     report: Callable[[Path], bool] | None,
 ) -> Paths:
-    done, of, largest = list[Path](), WhereRows if problem.has_empty_partitions else as_it_is, 0.0
+    done, largest = list[Path](), 0.0
     unit, jobs = targets.unit, targets.jobs
 
     def ahead(found: float, total: float) -> Sequence[float]:
@@ -137,8 +144,8 @@ def _by_rounds(
 
     def solve(job: Any, ahead: Callable[[float, float], Sequence[float]]) -> None:
         if job is not None:
-            problem.do(of(job))
-        path = Path(asked, problem.extent, problem.n_partitions, ahead, of, most)
+            problem.do(job)
+        path = Path(asked, problem.extent, problem.n_partitions, ahead, most)
         if done:
             path.model.follow(done[-1].model)
         problem.run(path, None if report is None else lambda _: report(path))
@@ -205,27 +212,10 @@ def path_of(
         one = coefs.shape[1] == 1
         coefs, levels = (coefs[:, 0].T, levels[:, 0] + targets.shifts) if one else (coefs.transpose(1, 2, 0), levels.T)
         [points] = found.points
-        totals = np.full(len(found.values), found.total)
-        return found.values, coefs, levels, grid.in_units(points.gaps, found.values, totals, targets.unit)
+        return found.values, coefs, levels, grid.in_units(points.gaps, found.values, found.total, targets.unit)
 
     with chosen as place:
         return begun_anew(place, run)
-
-
-class Given(NamedTuple):
-    """Checked input of a fit, with the rows of weight zero."""
-
-    X: Any
-    y: NDArray[Any]
-    #: (n,), or None if there are none
-    weights: NDArray[np.float64] | None
-
-    def rows(self, used: NDArray[np.bool_]) -> Samples:
-        """Return the rows that are used; of an X on Dask the others are left out when it comes."""
-        weights = np.empty(0) if self.weights is None else self.weights[used]
-        if used.all() or is_dask(self.X):
-            return Samples(self.X, self.y[used], weights, None if used.all() else used)
-        return Samples(cut(self.X, used), self.y[used], weights, None)
 
 
 class Common(NamedTuple):

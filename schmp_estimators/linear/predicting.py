@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.special import expit, log_expit, log_softmax, softmax
+from scipy.special import log_expit, log_softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import Tags
@@ -174,23 +174,16 @@ def _labels(scores: np.ndarray, classes: np.ndarray) -> np.ndarray:
     return classes[(scores[:, 0] > 0).astype(np.intp) if scores.shape[1] == 1 else scores.argmax(axis=1)]
 
 
-def _log_odds(scores: np.ndarray, joint: bool) -> np.ndarray:
-    """Return what the probabilities of classes are the softmax of; a `joint` loss is one of all classes at once."""
-    found: np.ndarray = scores if joint else -np.logaddexp(0.0, -scores)
-    return found
-
-
 def _probabilities(scores: np.ndarray, classes: np.ndarray, joint: bool) -> np.ndarray:
-    if scores.shape[1] == 1:
-        return np.column_stack([expit(-scores[:, 0]), expit(scores[:, 0])])
-    found: np.ndarray = softmax(_log_odds(scores, joint), axis=1)
+    found: np.ndarray = np.exp(_log_probabilities(scores, classes, joint))
     return found
 
 
 def _log_probabilities(scores: np.ndarray, classes: np.ndarray, joint: bool) -> np.ndarray:
-    if scores.shape[1] == 1:  # also where a probability underflows
+    """Return logarithms, also where a probability underflows; a `joint` loss is one of all classes at once."""
+    if scores.shape[1] == 1:
         return np.column_stack([log_expit(-scores[:, 0]), log_expit(scores[:, 0])])
-    found: np.ndarray = log_softmax(_log_odds(scores, joint), axis=1)
+    found: np.ndarray = log_softmax(scores if joint else log_expit(scores), axis=1)
     return found
 
 

@@ -9,7 +9,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, validate_parameter_constraints
 from sklearn.utils.parallel import Parallel, delayed
 
-from schmp_estimators.linear.grids import positive_values
+from schmp_estimators.linear.penalties.choose import positive_values
 from schmp_estimators.linear.samples import here
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from contextlib import closing
 from functools import partial
 from typing import Any, ClassVar
 
-import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, _fit_context
 from sklearn.callback import with_callbacks
@@ -21,10 +19,10 @@ from schmp_estimators.mf.data.ids import Known
 from schmp_estimators.mf.data.rows import open_ratings
 from schmp_estimators.mf.data.scale import Scale
 from schmp_estimators.mf.data.seen import RepeatedCallError
-from schmp_estimators.mf.endings import has_stopped_falling, improvements
 from schmp_estimators.mf.fit import MFFit
+from schmp_estimators.mf.losses import LOSSES
 from schmp_estimators.mf.parameters import CONSTRAINTS, check_earlier, check_together, read_fit_params
-from schmp_estimators.mf.programs.factors import Factors
+from schmp_estimators.mf.programs.factors import Factors, has_not_improved, has_stopped_falling
 from schmp_estimators.mf.use import FactorModel
 
 logger = logging.getLogger(__name__)
@@ -34,9 +32,9 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     """Matrix factorisation of ratings with missing entries, in this process or on a Dask cluster.
 
     A rating of item i by user u is modelled as ``global_mean_ + user_bias_[u] + item_bias_[i] + w_u @ h_i``; clicks and
-    other implicit feedback, with `unobserved_weight`, as ``w_u @ h_i``.  Users are divided into shards that stay with
-    their workers; items move.  The fitted numbers are the same, to the bit, for any number of threads and workers, with
-    or without Dask.
+    other implicit feedback, with `unobserved_weight`, as ``w_u @ h_i``, or with another `loss` by scores of items.
+    Users are divided into shards that stay with their workers; items move.  The fitted numbers are the same, to the
+    bit, for any number of threads and workers, with or without Dask.
 
     Parameters
     ----------
@@ -47,6 +45,11 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         each user and item [2]_.  "ccd" is coordinate descent on partial sums [3]_: the objective never rises, and
         the number of shards makes no difference beyond rounding.  It needs fewer epochs, which take longer.  "auto" is
         "ccd" with `unobserved_weight` or `sample_weight`, else "sgd".
+    loss : {"squared", "logistic", "bpr"}, default="squared"
+        "squared" predicts ratings.  The others rank items by scores ``item_bias_[i] + w_u @ h_i``: "sgd" visits each
+        pair, an item that the user took, beside an item that is drawn from those that this user has not taken.
+        "logistic" tells them apart one by one, "bpr" by the difference of their scores [5]_.  Values must be above 0,
+        and do not count beyond that; the user guide says what does not go with these losses.
     schedule : {"rotation", "bsp"}, default="rotation"
         What the shards of "sgd" do between two barriers.  "rotation" lets every shard meet every block of items, no two
         the same one at a time.  "bsp" (bulk synchronous, data parallel) lets each work on a copy of all items, and adds
@@ -57,7 +60,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         look at `sample_weight`, is ``0.55 * s *
         (1 / sqrt(n) + 1 / sqrt(m))``, or ``0.55 * s * (sqrt(n) + sqrt(m))`` with ``penalty="per_row"``, for n ratings
         per user and m per item, in the mean, and an estimate s of the standard deviation of what biases leave of such
-        ratings; it is 0.07 with `unobserved_weight`.  At most 1e30.
+        ratings; it is 0.07 with `unobserved_weight`, and 0.05 with a `loss` that ranks.  At most 1e30.
     penalty : {"per_rating", "per_row"}, default="per_rating"
         Whether `alpha` is multiplied by the number of ratings of the user or item (as in most libraries), which is the
         sum of their `sample_weight`, or is the same for all (as in the papers).
@@ -82,8 +85,9 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         Number of epochs; each visits every rating once ("sgd") or every component twice ("ccd").
     tol : float, default=1e-4
         Stop when the objective falls by less than this, relatively, in an epoch: for "sgd" between two evaluations or,
-        without them, judged by the squared error on the way.  With early stopping, what the validation error must fall
-        by, relatively, to count as an improvement.  0 means to do all `max_iter` epochs, unless stopped early.
+        without them, judged by the squared error on the way.  With early stopping, or a `loss` that ranks, what the
+        validation error, or the loss on the way, must fall by, relatively, to count as an improvement.  0 means to do
+        all `max_iter` epochs, unless stopped early.
     evaluate_every : int, default=0
         Compute the exact objective of "sgd" after every so many epochs, for `history_`; 0 for never.  It takes about
         half the time of an epoch.  "ccd" knows it anyway.
@@ -92,14 +96,14 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     validation_fraction : float, default=0.1
         Share of the ratings that early stopping holds out; at least one, and at least one is left to fit.
     n_iter_no_change : int, default=3
-        Epochs without improvement after which early stopping ends the fit.
+        Epochs without improvement after which early stopping, or `tol` with a `loss` that ranks, ends the fit.
     n_users, n_items : int, default=None
         Size of the matrix, where ratings are given as pairs whose ids are the numbers of rows and columns, from 0 on.
         None: the ids that occur are numbered, see `user_ids_`.
     n_shards : int, default=None
         In how many parts users and items are divided; no more parts are made than there are users, or with "rotation"
-        items.  None: as follows from the number of ratings.  Results of "sgd" depend on it, hardly; the bits of "ccd"
-        do.
+        items, of which a `loss` that ranks wants eight in a part.  None: as follows from the number of ratings.
+        Results of "sgd" depend on it, hardly; the bits of "ccd" do.
     n_jobs : int, default=None
         Threads, where the fit runs in this process.  None means 1, -1 all cores.
     checkpoint : str or path-like, default=None
@@ -141,8 +145,9 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         Number of epochs done.
     history_ : list of dict
         A record for each epoch: ``iterations``, ``seconds`` and ``samples`` (ratings) so far, ``running_rmse`` (errors
-        just before each step), and where known ``objective``, ``penalty``, ``train_rmse``, ``validation_rmse``.  Errors
-        are in the units of the ratings, the objective and the penalty in their squares.
+        just before each step; with a `loss` that ranks its mean, ``running_loss``), and where known ``objective``,
+        ``penalty``, ``train_rmse``, ``validation_rmse``.  Errors are in the units of the ratings, the objective and the
+        penalty in their squares.
     n_shards_ : int
         Number of shards used.
     n_features_in_ : int
@@ -172,6 +177,8 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
        strategies for distributed machine learning", NIPS 2014, supplement, section 2.
     .. [4] Y. Hu, Y. Koren, C. Volinsky, "Collaborative filtering for implicit feedback datasets", ICDM 2008; by blocks
        of components as in S. Rendle, W. Krichene, L. Zhang, Y. Koren, "iALS++", arXiv:2110.14044, 2021.
+    .. [5] S. Rendle, C. Freudenthaler, Z. Gantner, L. Schmidt-Thieme, "BPR: Bayesian personalized ranking from implicit
+       feedback", UAI 2009.
 
     Examples
     --------
@@ -199,6 +206,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         n_components: int = 20,
         *,
         solver: str = "auto",
+        loss: str = "squared",
         schedule: str = "rotation",
         alpha: float | str = "auto",
         penalty: str = "per_rating",
@@ -225,6 +233,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     ) -> None:
         self.n_components = n_components
         self.solver = solver
+        self.loss = loss
         self.schedule = schedule
         self.alpha = alpha
         self.penalty = penalty
@@ -281,7 +290,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
             If ratings are not finite, or dates; if a user rates an item twice, or there are no ratings; if ids are
             missing, negative, beyond `n_users` or `n_items`, or neither whole numbers nor strings; if y has another
             length than X; if X is a table of ids and ratings, or pairs without ratings; if there is one rating only,
-            and early stopping is to hold it out.
+            and early stopping is to hold it out; if a value is not above 0, with a `loss` that ranks.
         """
         return self._factorise(X, y, read_fit_params(fit_params), None)
 
@@ -316,7 +325,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         DuplicateRatingError
             If a pair was rated in an earlier call, as far as that is known: see the user guide.
         ValueError
-            As in `fit`; if ratings are on another scale.
+            As in `fit`; if ratings are on another scale; with another `loss` than "squared".
         """
         earlier = self._as_factors() if hasattr(self, "components_") else None
         try:
@@ -341,8 +350,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         ):
 
             def factorise() -> tuple[MFFit, Factors]:
-                ratings = open_ratings(X, y, self, weights=weights, place=place, earlier=ids)
-                with closing(ratings.pieces):
+                with open_ratings(X, y, self, weights=weights, place=place, earlier=ids) as ratings:
                     fit = MFFit(self, ratings, place, seed=seed, earlier=earlier, **more)
                     return fit, fit.run(X, y)
 
@@ -360,13 +368,12 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
 
     def _has_converged(self) -> bool:
         """Return whether the objective, or with early stopping the validation error, no longer falls by `tol`."""
-        if self.early_stopping:
-            errors = [record["validation_rmse"] for record in self.history_]
-            best = int(np.argmin(improvements(errors, self.tol)))
-            return len(errors) - 1 - best >= self.n_iter_no_change
-        return super()._has_converged()
+        return bool(self._ending()(self.history_)) if self.early_stopping else super()._has_converged()
 
     def _ending(self) -> Ending:
+        if self.early_stopping or LOSSES[self.loss].ranks:
+            name = "validation_rmse" if self.early_stopping else "running_loss"
+            return partial(has_not_improved, name, self.tol, self.n_iter_no_change)
         return super()._ending() if self.evaluate_every else partial(has_stopped_falling, self.tol)
 
     @property
@@ -382,5 +389,4 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         return tags
 
     n_shards_: int
-    _counts: tuple[NDArray[np.float32], ...]
     _told: tuple[tuple[int, int], ...]

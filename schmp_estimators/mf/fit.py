@@ -18,29 +18,13 @@ from schmp_estimators.core.lanes import padded_width
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Harvest, Saved, identity
 from schmp_estimators.core.rng import stream_key
+from schmp_estimators.mf.data import ratings as data
 from schmp_estimators.mf.data.ids import is_text, united
-from schmp_estimators.mf.data.ratings import (
-    NOTHING,
-    Counted,
-    HoldOut,
-    ShardPlan,
-    add_counted,
-    add_draws,
-    count_and_measure,
-    draw_hold_out,
-    hash_shard,
-    make_lone_shard,
-    make_shard,
-    pack_ratings,
-    rotating_shards,
-    settle_hold_out,
-    split_ratings,
-    summing_shards,
-)
 from schmp_estimators.mf.data.rows import RatingRows
 from schmp_estimators.mf.data.scale import AS_THEY_ARE, Scale, choose_scale, left_by_biases, mean_and_spread
 from schmp_estimators.mf.data.seen import DuplicateRatingError, RepeatedCallError, SeenItems, check_not_seen
 from schmp_estimators.mf.kernels.layout import Placement, deal
+from schmp_estimators.mf.losses import LOSSES
 from schmp_estimators.mf.parameters import ALPHA_OF_CLICKS, NAMES, choose_alpha, choose_solver, warn_of_equal_ratings
 from schmp_estimators.mf.programs.bsp import BspFactorization
 from schmp_estimators.mf.programs.ccd import CcdFactorization
@@ -68,12 +52,8 @@ class MFFit:
     place : Place
         Where to work.
     seed : int
-    earlier : Factors, optional
-        Where to start.
-    scale : Scale, optional
-        That of the earlier fit, which is kept.
-    counts : sequence of ndarray of shape (n, 2), optional
-        Ratings of the users, and of the items, in earlier fits, and the sums of their confidences.
+    earlier, scale, counts : Factors, Scale, and sequence of ndarray of shape (n, 2), optional
+        Of the earlier fit: where to start, the scale, and what is `counts` here.
 
     Attributes
     ----------
@@ -113,11 +93,13 @@ class MFFit:
         self._grid, self.known = ratings.grid, ratings.known
         self.on_pairs = ratings.are_pairs if earlier is None else estimator._fitted_on_pairs
         self._shape = len(self.known.users), len(self.known.items)
-        self._hold_out = NOTHING
+        self._hold_out = data.NOTHING
         # More ratings are fitted by sums, which take up what earlier ones said.
         self.solver = choose_solver(estimator, ratings.are_weighted)
         self._gradients = self.solver == "sgd" and earlier is None
-        self._unobserved = float(estimator.unobserved_weight)
+        self._unobserved, self._loss = float(estimator.unobserved_weight), LOSSES[estimator.loss]
+        #: What `alpha` is where missing pairs count; else None, as it follows from the ratings.
+        self._alpha_of_clicks = ALPHA_OF_CLICKS if self._unobserved else self._loss.alpha
         ranges = [ratings.range, (0.0, 0.0)] if self._unobserved else [ratings.range]
         ranges += [estimator.rating_range_] if earlier is not None else []
         self.range = min(low for low, _ in ranges), max(high for _, high in ranges)
@@ -133,9 +115,9 @@ class MFFit:
         estimator = self._estimator
         if estimator.early_stopping:
             share = np.uint64(float(estimator.validation_fraction) * 2.0**64)
-            hold_out = HoldOut(stream_key(self._seed, _HOLD_OUT), share)
-            draw = self._pieces.reduce(partial(draw_hold_out, hold_out=hold_out), add_draws, "mf-hold-out")
-            self._hold_out = settle_hold_out(hold_out, draw)
+            hold_out = data.HoldOut(stream_key(self._seed, _HOLD_OUT), share)
+            draw = self._pieces.reduce(partial(data.draw_hold_out, hold_out=hold_out), data.add_draws, "mf-hold-out")
+            self._hold_out = data.settle_hold_out(hold_out, draw)
         try:
             return self._run(X, y)
         except DuplicateRatingError as twice:
@@ -146,7 +128,7 @@ class MFFit:
         estimator = self._estimator
         self._choose()
         here = self._pieces.place.is_local
-        first, saved, estimator.history_, n_sweeps = 0, None, [], estimator.max_iter
+        first, saved, estimator.history_ = 0, None, []
         if here and not self._place.is_local and estimator.checkpoint is None:
             sources = self._shards_made_there()
         else:
@@ -157,8 +139,8 @@ class MFFit:
         if self._earlier is not None:
             saved = self._begin_from(self._earlier)
         estimator.n_iter_ = first
-        options: dict[str, Any] = {"n_sweeps": n_sweeps, "saved": saved, "first": first, "may_ask": self._may_ask}
-        options["ends"] = estimator._ends
+        options: dict[str, Any] = {"n_sweeps": estimator.max_iter, "saved": saved, "first": first}
+        options |= {"may_ask": self._may_ask, "ends": estimator._ends}
         with static_run(self._program, sources, self._place, **options) as run:
             self._seen = self._seen or run.told_by_sources()  # which is when all shards have been made
             if self._earlier is not None and self.seen is not None:
@@ -176,21 +158,26 @@ class MFFit:
 
     def _may_ask(self, sweep: int) -> bool:
         """Return whether the fit may look at more than the record of a sweep, or end with it, but by `tol`."""
-        estimator = self._estimator
-        kept = (sweep + 1) % estimator.checkpoint_every == 0
-        return bool(estimator.early_stopping or estimator._may_ask(sweep, kept))
+        estimator, after = self._estimator, sweep + 1
+        return bool(estimator.early_stopping or estimator._may_ask(sweep, after % estimator.checkpoint_every == 0))
 
     def _check_finite(self, done: int) -> None:
-        if np.isfinite(self._estimator.history_[-1]["running_rmse"]):
+        estimator = self._estimator
+        record = estimator.history_[-1]
+        if record.get("running_loss") == 0:
+            raise ValueError(
+                f"with loss={estimator.loss!r} no item can be drawn beside any pair, as all users took all items; rank "
+                "more items"
+            )
+        if np.isfinite(record.get("running_loss", record.get("running_rmse"))):
             return
         what = f"the factors have grown beyond all bounds in epoch {done}"
         if self._unobserved:
             raise ValueError(f"{what}; lower unobserved_weight={self._unobserved:g}, or scale ratings and weights down")
         if not self._gradients:
             raise ValueError(f"{what}; raise alpha")
-        rate = f"learning_rate={self._estimator.learning_rate:g} is too large"
-        copies = "" if self._rotating else f" for {self.n_shards} copies of the items"
-        raise ValueError(f"{what}: {rate}{copies}; lower it, or raise alpha")
+        copies, rate = "" if self._rotating else f" for {self.n_shards} copies of the items", estimator.learning_rate
+        raise ValueError(f"{what}: learning_rate={rate:g} is too large{copies}; lower it, or raise alpha")
 
     def _keep_best(self, run: AnyRun) -> None:
         """Keep the factors, if they have the least error on held-out ratings so far."""
@@ -201,9 +188,9 @@ class MFFit:
     def _resume(self, made: Sequence[Any]) -> tuple[int, Saved | None, list[dict[str, Any]]]:
         """Return the first sweep to do, what it starts from, and the history so far."""
         estimator, pieces = self._estimator, self._pieces
-        shards = pieces.here(pieces.tasks(hash_shard, [(one,) for one in made], "mf-hash-shard"))
-        data = [*shards, repr((self.scale, *map(_digest, self.known)))]
-        found = identity_of(estimator, data, **identity(self._program, NAMES), n_shards=self.n_shards)
+        shards = pieces.here(pieces.tasks(data.hash_shard, list(zip(made, strict=True)), "mf-hash-shard"))
+        told = [*shards, repr((self.scale, *map(_digest, self.known)))]
+        found = identity_of(estimator, told, **identity(self._program, NAMES), n_shards=self.n_shards)
         self._checkpoint = Checkpoint(estimator.checkpoint, found)
         if (found := self._checkpoint.read()) is None:
             return 0, None, []
@@ -220,11 +207,12 @@ class MFFit:
     def _choose(self) -> None:
         """Count and measure the ratings, and choose the number of shards, what they are to hold, and the program."""
         pieces, (n_users, n_items) = self._pieces, self._shape
-        how: dict[str, Any] = {"hold_out": self._hold_out, "grid": self._grid, "sums_rows": self._alpha_is_sought}
-        count = partial(count_and_measure, n_users=n_users, n_items=n_items, **how)
-        counted = pieces.reduce(count, add_counted, "mf-count-ratings")
+        alpha = self._given_alpha()
+        how: dict[str, Any] = {"hold_out": self._hold_out, "grid": self._grid, "sums_rows": alpha is None}
+        count = partial(data.count_and_measure, n_users=n_users, n_items=n_items, **how)
+        counted = pieces.reduce(count, data.add_counted, "mf-count-ratings")
         self.occur = united(counted.occur, n_users, () if self._earlier is None else self._estimator._occur)
-        self.alpha = self._choose_alpha(counted)
+        self.alpha = self._choose_alpha(counted) if alpha is None else alpha
         self.counts, self.told = self._add_counts(counted), counted.told
         self._n_ratings = int(counted.counts[:n_users].sum())
         self._measured = mean, spread = mean_and_spread(counted.weighted, self._grid)
@@ -232,16 +220,15 @@ class MFFit:
         if self._earlier is not None:
             self._check_against_earlier(keep_seen)
         self.scale = self._earlier_scale or choose_scale(mean, spread, bool(self._estimator.fit_bias))
-        if self._unobserved:
+        if self._alpha_of_clicks is not None:
             self.scale = AS_THEY_ARE
         elif 0 < self.range[0] == self.range[1] and 1 < self._n_ratings < n_users * n_items and self._earlier is None:
             warn_of_equal_ratings(mean, self._n_ratings)
         users, items = self._deal(counted.counts[:n_users], counted.counts[n_users:])
         width = padded_width(int(self._estimator.n_components))
-        form = self._gradients, keep_seen, bool(self._unobserved), width
-        weighs = counted.confidences.size and not self._unobserved  # ratings, that is: clicks are counted
-        item_counts = (counted.confidences if weighs else counted.counts)[n_users:]
-        self._plan = ShardPlan(users, items, item_counts, self._hold_out, *form)
+        form = self._gradients, keep_seen, bool(self._unobserved), width, self._loss.ranks
+        item_counts = (counted.counts if self._unobserved else counted.confidences)[n_users:]
+        self._plan = data.ShardPlan(users, items, item_counts, self._hold_out, *form)
         self._choose_program()
 
     def _check_against_earlier(self, keep_seen: bool) -> None:
@@ -269,7 +256,9 @@ class MFFit:
         self._moved = masks
         # Rows that are only in held-out ratings have to be somewhere, too.
         taking_part = [mask | bool(self._hold_out.threshold) for mask in masks]
-        self.n_shards = self._choose_shards(*(int(mask.sum()) for mask in taking_part))
+        n_users, n_items = (int(mask.sum()) for mask in taking_part)
+        n_items = int(np.count_nonzero(item_counts)) if self._loss.ranks else n_items
+        self.n_shards = self._choose_shards(n_users, n_items)
         n_blocks = self.n_shards if self._rotating else 1
         return deal(user_counts, self.n_shards, taking_part[0]), deal(item_counts, n_blocks, taking_part[1])
 
@@ -277,37 +266,40 @@ class MFFit:
         """Deal the ratings, which are here, to shards that workers make of them."""
         [ratings], plan = self._pieces.partitions, self._place.lasting(self._plan)
         self._pieces.partitions = []
-        parts = pack_ratings(ratings, self._plan.users, self._shape[1], self.scale)
-        return [Source(partial(make_lone_shard, p), (plan, part), tells=True) for p, part in enumerate(parts)]
+        parts = data.pack_ratings(ratings, self._plan.users, self._shape[1], self.scale)
+        return [Source(partial(data.make_lone_shard, p), (plan, part), tells=True) for p, part in enumerate(parts)]
 
     def _make_shards(self) -> list[Any]:
         """Deal the ratings to shards, and return these: values, or futures of them."""
         pieces, keep_seen = self._pieces, self._plan.keep_seen
-        split = pieces.each(partial(split_ratings, users=self._plan.users, scale=self.scale), "mf-split-ratings")
+        split = pieces.each(partial(data.split_ratings, users=self._plan.users, scale=self.scale), "mf-split-ratings")
         pieces.partitions = []  # what the shards are made of is all that is needed from now on
         made = []
         for p in range(self.n_shards):
             parts = pieces.place.take(split, p, "mf-take-part")
-            made += pieces.tasks(make_shard, [(p, self._plan, parts)], "mf-make-shard")
-        asked = pieces.tasks(attrgetter("seen"), list(zip(made, strict=True)), "mf-seen")
-        self._seen = pieces.here(asked)  # which is when all shards have been made
+            made += pieces.tasks(data.make_shard, [(p, self._plan, parts)], "mf-make-shard")
+        self._seen = pieces.here(pieces.tasks(attrgetter("seen"), list(zip(made, strict=True)), "mf-seen"))
         return [one._replace(seen=None) for one in made] if keep_seen else made  # else it would travel
 
     def _choose_shards(self, n_users: int, n_items: int) -> int:
         """Return the number of shards; of as many as asked for, those that would be empty are left out."""
+        most = min(n_users, n_items if self._rotating else n_users)
+        if self._rotating and self._loss.ranks:
+            most = min(most, n_items // data.ITEMS_TO_DRAW_FROM)
         if (asked := self._estimator.n_shards) is None:
             n_ratings = self._n_ratings
-            return rotating_shards(n_ratings) if self._gradients else summing_shards(n_ratings, n_items)
-        chosen = max(1, min(int(asked), n_users, n_items if self._rotating else n_users))
+            chosen = data.rotating_shards(n_ratings) if self._gradients else data.summing_shards(n_ratings, n_items)
+            return max(1, min(chosen, most)) if self._loss.ranks else chosen
+        chosen = max(1, min(int(asked), most))
         if chosen < asked:
             logger.info("n_shards=%d: %d users and %d items make %d", asked, n_users, n_items, chosen)
         return chosen
 
-    def _add_counts(self, counted: Counted) -> tuple[NDArray[np.float32], ...]:
+    def _add_counts(self, counted: data.Counted) -> tuple[NDArray[np.float32], ...]:
         """Return (n, 2) for users, and for items: clicks so far, and sums of weights; of ratings the sums twice."""
-        weights = counted.confidences if counted.confidences.size else counted.counts
+        weights, n_users = counted.confidences, self._shape[0]
         counts = counted.counts if self._unobserved else weights
-        both, n_users = np.stack([counts, weights], axis=1).astype(np.float32), self._shape[0]
+        both = np.stack([counts, weights], axis=1).astype(np.float32)
         sides = both[:n_users], both[n_users:]
         for side, earlier in zip(sides, self._earlier_counts, strict=False):
             side[: len(earlier)] += earlier
@@ -319,30 +311,23 @@ class MFFit:
         plan = self._plan
         return SeenItems(tuple(self._seen or ()), plan.users, plan.item_ids) if plan.keep_seen else None
 
-    @property
-    def _alpha_is_sought(self) -> bool:
-        """Whether the weight of the penalty is to follow from these ratings."""
-        return self._estimator.alpha == "auto" and self._earlier is None and not self._unobserved
+    def _given_alpha(self) -> float | None:
+        """Return the weight of the penalty, if it does not follow from these ratings."""
+        if self._estimator.alpha != "auto":
+            return float(self._estimator.alpha)
+        return float(self._estimator.alpha_) if self._earlier is not None else self._alpha_of_clicks
 
-    def _choose_alpha(self, counted: Counted) -> float:
-        """Return the weight of the penalty; where it follows from the ratings, from those of the first fit."""
-        estimator, n_users = self._estimator, self._shape[0]
-        if estimator.alpha != "auto":
-            return float(estimator.alpha)
-        if self._earlier is not None:
-            return float(estimator.alpha_)
-        if self._unobserved:
-            return ALPHA_OF_CLICKS
-        sides = slice(None, n_users), slice(n_users, None)
+    def _choose_alpha(self, counted: data.Counted) -> float:
+        """Return the weight of the penalty that follows from these ratings."""
+        sides = slice(None, self._shape[0]), slice(self._shape[0], None)
         counts, sums = ([array[side] for side in sides] for array in (counted.counts, counted.sums))
-        return choose_alpha(estimator.penalty, counts, left_by_biases(counted.moments, counts, sums))
+        return choose_alpha(self._estimator.penalty, counts, left_by_biases(counted.moments, counts, sums))
 
     def _choose_program(self) -> None:
         estimator, (mean, _), unit = self._estimator, self._measured, self.scale.unit
         common: dict[str, Any] = {
             "n_components": int(estimator.n_components),
-            "mean": (mean - self.scale.mean) / unit if not estimator.fit_bias else 0.0,
-            "scale": 1.0,
+            "mean": 0.0 if estimator.fit_bias or self._loss.ranks else (mean - self.scale.mean) / unit,
             "penalty": self.alpha,
             "per_rating": estimator.penalty == "per_rating",
             "fit_bias": bool(estimator.fit_bias),
@@ -350,21 +335,16 @@ class MFFit:
             "seed": self._seed,
             "unit": unit,
         }
+        kind: Any = CcdFactorization
         if self._unobserved:
-            clicks = {"mean": 0.0, "fit_bias": False, "unobserved": self._unobserved}
-            clicks["anew"] = self._earlier is None and not estimator.positive  # centred items are not positive
-            self._program: Any = ImplicitFactorization(**{**common, **clicks})
-            return
-        if not self._gradients:
-            self._program = CcdFactorization(**common)
-            return
-        program = SgdFactorization if self._rotating else BspFactorization
-        self._program = program(
-            **common,
-            learning_rate=float(estimator.learning_rate),
-            evaluate_every=int(estimator.evaluate_every),
-            validates=bool(self._hold_out.threshold),
-        )
+            anew = self._earlier is None and not estimator.positive  # centred items are not positive
+            kind, own = ImplicitFactorization, {"fit_bias": False, "unobserved": self._unobserved, "anew": anew}
+            common |= {"mean": 0.0, **own}
+        elif self._gradients:
+            kind = SgdFactorization if self._rotating else BspFactorization
+            common |= {"learning_rate": float(estimator.learning_rate), "loss": estimator.loss}
+            common |= {"evaluate_every": int(estimator.evaluate_every), "validates": bool(self._hold_out.threshold)}
+        self._program = kind(**common)
 
     def _begin_from(self, earlier: Factors) -> Saved:
         """Return what the run starts from if that is an earlier fit."""

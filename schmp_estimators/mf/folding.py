@@ -10,9 +10,13 @@ from scipy import sparse
 
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.values import freeze
-from schmp_estimators.mf.data.inputs import clicks_of, user_ratings
+from schmp_estimators.mf.data.inputs import check_taken, clicks_of, user_ratings
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.foldin import fold_in
+from schmp_estimators.mf.kernels.ranking import fold_in_drawn
+
+#: Which items are drawn follows from this, the epoch and the item: the same for every call.
+_KEY = np.uint64(0)
 
 
 class Items(NamedTuple):
@@ -32,6 +36,8 @@ class Items(NamedTuple):
     gram: NDArray[np.float64]
     limits: tuple[float, float]
     confidence: Any
+    #: A loss that ranks, the items that may be drawn, the first step and the number of epochs; else None.
+    drawing: tuple[Any, NDArray[np.int64], float, int] | None
 
 
 def features_of(
@@ -65,6 +71,8 @@ def without_bias(solved: NDArray[np.float64], items: Items) -> NDArray[np.float6
 
 def solve(ratings: UserRatings, items: Items) -> NDArray[np.float64]:
     """Return (n_users, n_features) the solution for each user, for standardised ratings."""
+    if items.drawing is not None:
+        return _by_steps(ratings, items)
     values, weights, counts = ratings.values.real, np.ones(ratings.values.size), np.diff(ratings.indptr)
     if items.confidence is not None:
         values, weights = clicks_of(values, items.confidence)
@@ -80,4 +88,13 @@ def solve(ratings: UserRatings, items: Items) -> NDArray[np.float64]:
     own = UserRatings(ratings.indptr, ratings.items, left)
     shared = freeze((own, weights - items.unobserved, features, penalties, items.gram))
     fold_in(*shared, features.shape[1] - items.fit_bias, items.positive, out)
+    return out
+
+
+def _by_steps(ratings: UserRatings, items: Any) -> NDArray[np.float64]:
+    """Return where the steps of the fit take users from zero, with a loss that ranks."""
+    check_taken(float(ratings.values.min(initial=1.0)))
+    (loss, candidates, rate, n_epochs), n_users = items.drawing, ratings.indptr.size - 1
+    out, given = np.zeros((n_users, items.features.shape[1])), freeze((ratings, candidates, items.features, items.bias))
+    fold_in_drawn(loss, *given, (rate, items.alpha), n_epochs, _KEY, items.positive, out)
     return out

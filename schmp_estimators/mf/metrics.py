@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from schmp_estimators.mf.data.ids import distinct, is_text, look_up, read_ids
+from schmp_estimators.mf.data.ids import at_least_one, distinct, is_text, look_up, read_ids
 
 #: What is relevant to each user: the entries above 0 of a matrix with a row for each, or ids of items for each.
 Relevant = Any
@@ -170,7 +170,7 @@ class RankingScorer:
     def __init__(self, metric: str = "ndcg", k: int = 10, threshold: float = 0.0) -> None:
         if metric not in METRICS:
             raise ValueError(f"metric={metric!r}; it is one of {', '.join(METRICS)}")
-        self.metric, self.k, self.threshold = metric, _check_length(k), threshold
+        self.metric, self.k, self.threshold = metric, at_least_one(k, "k", "a number of recommendations, "), threshold
 
     def __call__(self, estimator: Any, X: Any, y: Any = None) -> float:
         """Return the measure for a fitted `ModelParallelMF` on pairs with y, or on a matrix."""
@@ -209,7 +209,7 @@ def find_hits(
 
 
 def _mean(metric: str, items: ArrayLike, relevant: Relevant, k: int, n_candidates: Any = None) -> float:
-    ranked, k = np.asarray(items), _check_length(k)
+    ranked, k = np.asarray(items), at_least_one(k, "k", "a number of recommendations, ")
     n_users = relevant.shape[0] if sparse.issparse(relevant) else len(relevant)
     if ranked.ndim != 2 or len(ranked) != n_users:
         raise ValueError(
@@ -236,12 +236,6 @@ def _mean(metric: str, items: ArrayLike, relevant: Relevant, k: int, n_candidate
     found = np.where(nothing, -1, np.minimum(row_of(ranked.ravel()).reshape(ranked.shape), table.size))
     hits = find_hits(found[:, :k], rows, row_of(wanted), 0 if n_candidates is None else n_candidates, table.size)
     return float(METRICS[metric](hits).mean())
-
-
-def _check_length(k: Any) -> int:
-    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
-        raise ValueError(f"k={k!r}; it is a number of recommendations, an integer of at least 1")
-    return int(k)
 
 
 def _chained(relevant: Sequence[Any]) -> NDArray[Any]:

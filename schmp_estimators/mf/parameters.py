@@ -13,12 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from schmp_estimators.mf.losses import LOSSES
+
 #: What float32 still has room for, times the ratings of a row.
 _MOST = 1e30
 
 CONSTRAINTS: dict[str, list[Any]] = {
     "n_components": [Interval(Integral, 1, 2**31 - 1, closed="both")],
     "solver": [StrOptions({"auto", "sgd", "ccd"})],
+    "loss": [StrOptions(set(LOSSES))],
     "schedule": [StrOptions({"rotation", "bsp"})],
     "alpha": [StrOptions({"auto"}), Interval(Real, 0, _MOST, closed="both")],
     "penalty": [StrOptions({"per_rating", "per_row"})],
@@ -53,6 +56,16 @@ NAMES = {
 _SHARE_OF_EDGE = 0.55
 #: What "auto" is where missing pairs count.
 ALPHA_OF_CLICKS = 0.07
+#: What goes with losses that rank, and why nothing else does.
+_RANKS = {
+    "solver": (("auto", "sgd"), "coordinate descent knows squared errors only"),
+    "unobserved_weight": ((0,), "what is missing counts by the items that are drawn"),
+    "confidence": ((None,), "all pairs count alike"),
+    "penalty": (("per_rating",), "it is carried by each pair, with the item that is drawn for it"),
+    "clip": ((False,), "scores have no range"),
+    "early_stopping": ((False,), "choose max_iter by a search with ranking.RankingScorer"),
+    "evaluate_every": ((0,), "items are drawn anew in each epoch; history_ has the loss on the way"),
+}
 
 
 def choose_solver(estimator: Any, weighted: bool) -> str:
@@ -65,6 +78,8 @@ def choose_solver(estimator: Any, weighted: bool) -> str:
 def check_together(estimator: Any, weights: Any, *, anew: bool) -> None:
     """Raise ValueError if parameters, or weights of ratings, do not go together; whether a fit begins anew counts."""
     u, weighted = estimator.unobserved_weight, weights is not None
+    if LOSSES[estimator.loss].ranks:
+        _check_ranking(estimator, weighted, anew)
     if choose_solver(estimator, weighted) == "ccd" and estimator.schedule == "bsp":
         raise ValueError(
             'schedule="bsp" goes with solver="sgd", without unobserved_weight and sample_weight; the sums of "ccd" '
@@ -88,10 +103,25 @@ def check_together(estimator: Any, weights: Any, *, anew: bool) -> None:
         raise ValueError('sample_weight goes with solver="auto" or "ccd"; solver="sgd" takes all ratings alike')
 
 
+def _check_ranking(estimator: Any, weighted: bool, anew: bool) -> None:
+    goes = f"goes with loss='squared'; with loss={estimator.loss!r}"
+    for name, (allowed, reason) in _RANKS.items():
+        if (value := getattr(estimator, name)) not in allowed:
+            raise ValueError(f"{name}={value!r} {goes} leave it {allowed[0]!r}: {reason}")
+    if weighted:
+        raise ValueError(f"sample_weight {goes} all pairs count alike")
+    if not anew:
+        raise ValueError(
+            f"partial_fit {goes} pass new users to recommend or transform, as a matrix, and fit anew for new items"
+        )
+
+
 def check_earlier(estimator: Any, earlier: Any) -> None:
     """Raise ValueError if parameters are not those of the earlier fit, if there is one, whose factors are given."""
     if earlier is None:
         return
+    if estimator.loss != estimator._loss:
+        raise ValueError(f"loss={estimator.loss!r}, but {estimator._loss!r} in the earlier fit; begin anew with fit")
     if bool(estimator.unobserved_weight) != bool(estimator._unobserved):
         raise ValueError(
             f"unobserved_weight={estimator.unobserved_weight:g}, but {estimator._unobserved:g} in the earlier fit; "

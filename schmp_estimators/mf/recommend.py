@@ -13,12 +13,14 @@ from sklearn.utils.validation import check_is_fitted
 from schmp_estimators.core.inputs.validation import validate_in_memory
 from schmp_estimators.core.lanes import pad_rows
 from schmp_estimators.core.values import freeze
-from schmp_estimators.mf.data.ids import is_text, look_up, number, read_ids
+from schmp_estimators.mf.data.ids import at_least_one, is_text, look_up, number, read_ids
 from schmp_estimators.mf.data.inputs import read_ratings, user_ratings
 from schmp_estimators.mf.data.rows import check_pair_columns
 from schmp_estimators.mf.data.seen import DuplicateRatingError, SeenItems
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.foldin import top_items
+from schmp_estimators.mf.kernels.layout import repeated
+from schmp_estimators.mf.losses import LOSSES
 
 #: Offsets and items of lists of items.
 _Lists = tuple[NDArray[np.int64], NDArray[np.int32]]
@@ -40,6 +42,8 @@ class Recommender:
     _seen: tuple[SeenItems, ...] | None
     #: What `unobserved_weight` was in the fit.
     _unobserved: float
+    #: What `loss` was.
+    _loss: str
     #: Which rows of users and of items have had ratings.
     _occur: tuple[NDArray[np.bool_], NDArray[np.bool_]]
     #: Makes an estimator of the same items, fitted on a matrix like the one given.
@@ -55,9 +59,9 @@ class Recommender:
         Parameters
         ----------
         users : array-like of shape (m,), or matrix of shape (m, n_items)
-            Ids of users; an unknown user gets the items with the highest biases, or with `unobserved_weight`, as users
-            without clicks do, those with the highest mean predictions over all users.  Or the ratings of new users, a
-            row each, who are folded in as by `transform`.
+            Ids of users; an unknown user gets the items with the highest biases, or with `unobserved_weight` or a
+            `loss` that ranks, as users without clicks do, those with the highest mean predictions over all users.  Or
+            the ratings of new users, a row each, who are folded in as by `transform`.
         n : int, default=10
             Number of items for each user.
         exclude : "fitted", None or sparse matrix of shape (n_users, n_items), default="fitted"
@@ -92,7 +96,7 @@ class Recommender:
         [['Persuasion']]
         """
         check_is_fitted(self)
-        _check_number(n, "items")
+        at_least_one(n, "n", "a number of items, ")
         if sparse.issparse(users) or np.ndim(users) == 2:
             rows = self._matrix(users, "users", "give ids as a list, or a row of ratings for each new user")
             told, vectors, level = self._folded(rows)
@@ -174,12 +178,10 @@ class Recommender:
         [['Solaris']]
         """
         check_is_fitted(self)
-        _check_number(n, "items")
-        ids = self._rows_of(items, "item")
-        arrays = self.components_, self._occur[1]
-        directions = self._once("similar items", lambda items, occur: _directions(items.T, occur), *arrays)
-        found, scores = _most_similar(directions, ids, n)
-        return _named(found, self.item_ids_), scores
+        table = self._once(
+            "similar items", lambda items, occur: _directions(items.T, occur), self.components_, self._occur[1]
+        )
+        return self._most_similar("item", items, n, table)
 
     def similar_users(self, users: ArrayLike, n: int = 10) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the users whose vectors point in the direction most like that of each user.
@@ -199,12 +201,19 @@ class Recommender:
             Cosines of the angles between the vectors; -inf where no user is left.
         """
         check_is_fitted(self)
-        _check_number(n, "users")
-        ids = self._rows_of(users, "user")
-        found, scores = _most_similar(
-            self._once("similar users", _directions, self.user_factors_, self._occur[0]), ids, n
-        )
-        return _named(found, self.user_ids_), scores
+        table = self._once("similar users", _directions, self.user_factors_, self._occur[0])
+        return self._most_similar("user", users, n, table)
+
+    def _most_similar(self, kind: str, asked: Any, n: int, table: Any) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        """Return the ids of the rows of `_directions` with the largest cosines, and these; none for unknown ids."""
+        at_least_one(n, "n", f"a number of {kind}s, ")
+        (directions, bias), ids = table, self._rows_of(asked, kind)
+        known = np.flatnonzero(ids < len(bias))
+        known = known[bias[ids[known]] == 0.0]
+        lists = np.arange(known.size + 1), ids[known].astype(np.int32)
+        found, scores = np.full((ids.size, n), -1), np.full((ids.size, n), -np.inf)
+        found[known], scores[known] = _best(directions[ids[known]], directions, bias, lists, n)
+        return _named(found, self._ids_of(kind)), scores
 
     def _told_by(self, X: Any, y: Any, weights: Any) -> tuple[NDArray[Any], NDArray[np.intp], UserRatings]:
         """Return users of pairs, which of them each pair has, and their ratings of known items, sorted."""
@@ -215,8 +224,7 @@ class Recommender:
         order = np.lexsort((columns, rows))
         order = order[columns[order] < len(self.item_bias_)]
         of_users, of_items = rows[order], columns[order]
-        again = np.flatnonzero((np.diff(of_users) == 0) & (np.diff(of_items) == 0))
-        if again.size:
+        if (again := repeated(of_users, of_items)).size:
             raise DuplicateRatingError(who[of_users[again[0]]], self.item_ids_[of_items[again[0]]])
         indptr = np.searchsorted(of_users, np.arange(who.size + 1))
         return who, rows, UserRatings(indptr, of_items.astype(np.int32), values[order])
@@ -269,9 +277,14 @@ class Recommender:
         vectors[known] = self.user_factors_[users[known]]
         return vectors
 
+    @property
+    def _ranks(self) -> bool:
+        """Whether items are ranked, and not ratings predicted."""
+        return bool(self._unobserved or LOSSES[self._loss].ranks)
+
     def _or_mean(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return vectors of users; of clicks those that are zero become the mean over all users.  Mutates them."""
-        if self._unobserved:  # there are no biases
+        if self._ranks:  # users have no biases
             mean = self._once("mean", lambda users: users.mean(axis=0, dtype=np.float64), self.user_factors_)
             vectors[~vectors.any(axis=1)] = mean
         return vectors
@@ -313,17 +326,13 @@ class Recommender:
         """Return the rows of users or items."""
         if np.ndim(ids) != 1:
             raise ValueError(f"{kind}s must be a list or array of ids; got {ids!r}. Pass [{ids!r}] for one {kind}.")
-        table = self.user_ids_ if kind == "user" else self.item_ids_
-        return number(read_ids(ids, kind, f"{kind}s"), table, kind, f"{kind}s", self._looked_up(kind))
+        return number(read_ids(ids, kind, f"{kind}s"), self._ids_of(kind), kind, f"{kind}s", self._looked_up(kind))
+
+    def _ids_of(self, kind: str) -> NDArray[Any]:
+        return self.user_ids_ if kind == "user" else self.item_ids_
 
     def _looked_up(self, kind: str) -> Any:
-        table = self.user_ids_ if kind == "user" else self.item_ids_
-        return self._once(f"{kind} ids", look_up, table)
-
-
-def _check_number(n: Any, sought: str) -> None:
-    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
-        raise ValueError(f"n={n!r}; it is a number of {sought}, an integer of at least 1")
+        return self._once(f"{kind} ids", look_up, self._ids_of(kind))
 
 
 def _is_fitted(exclude: Any) -> bool:
@@ -352,19 +361,6 @@ def _directions(
     with np.errstate(divide="ignore", invalid="ignore"):
         directions = np.where(lengths[:, None] > 0, factors / lengths[:, None], 0.0).astype(np.float32)
     return freeze((pad_rows(directions), np.where(lengths > 0, 0.0, -np.inf).astype(np.float32)))
-
-
-def _most_similar(
-    table: tuple[NDArray[np.float32], NDArray[np.float32]], ids: NDArray[np.int64], n: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the rows of `_directions` with the largest cosines to some rows, and these; none for unknown ones."""
-    directions, bias = table
-    known = np.flatnonzero(ids < len(bias))
-    known = known[bias[ids[known]] == 0.0]
-    lists = np.arange(known.size + 1), ids[known].astype(np.int32)
-    found, scores = np.full((ids.size, n), -1), np.full((ids.size, n), -np.inf)
-    found[known], scores[known] = _best(directions[ids[known]], directions, bias, lists, n)
-    return found, scores
 
 
 def _named(rows: NDArray[np.int64], table: NDArray[Any]) -> NDArray[Any]:

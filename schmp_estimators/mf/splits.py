@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from schmp_estimators.core.inputs.validation import read_chunk
+from schmp_estimators.mf.data.ids import at_least_one
 from schmp_estimators.mf.data.inputs import check_duplicates_kept, ratings_of_rows, read_pairs
 
 
@@ -64,7 +65,7 @@ class LeaveLastOut(BaseCrossValidator):
     """
 
     def __init__(self, n_last: int = 1, n_splits: int = 1) -> None:
-        self.n_last, self.n_splits = _positive(n_last, "n_last"), _positive(n_splits, "n_splits")
+        self.n_last, self.n_splits = at_least_one(n_last, "n_last"), at_least_one(n_splits, "n_splits")
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
         """Return the number of splits."""
@@ -116,7 +117,7 @@ class TimeSplit(BaseCrossValidator):
     """
 
     def __init__(self, n_splits: int = 1, test_size: float = 0.2) -> None:
-        self.n_splits, self.test_size = _positive(n_splits, "n_splits"), _share(test_size)
+        self.n_splits, self.test_size = at_least_one(n_splits, "n_splits"), _share(test_size)
 
     get_n_splits = LeaveLastOut.get_n_splits
 
@@ -154,7 +155,7 @@ class UserShareSplit(BaseCrossValidator):
     """
 
     def __init__(self, n_splits: int = 5, test_size: float = 0.2, random_state: Any = None) -> None:
-        self.n_splits, self.test_size = _positive(n_splits, "n_splits"), _share(test_size)
+        self.n_splits, self.test_size = at_least_one(n_splits, "n_splits"), _share(test_size)
         self.random_state = random_state
 
     get_n_splits = LeaveLastOut.get_n_splits
@@ -167,12 +168,6 @@ class UserShareSplit(BaseCrossValidator):
             n_judged = np.floor(self.test_size * sizes + random.uniform(size=sizes.size))
             judged = place < np.minimum(n_judged, sizes - 1)[users]
             yield _rows(~judged, judged)
-
-
-def _positive(number: Any, name: str) -> int:
-    if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1:
-        raise ValueError(f"{name}={number!r}; it is an integer of at least 1")
-    return int(number)
 
 
 def _share(share: Any) -> float:

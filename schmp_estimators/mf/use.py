@@ -34,7 +34,9 @@ from schmp_estimators.mf.data.rows import map_chunks
 from schmp_estimators.mf.folding import Items, features_of, find_vectors, predict_rows, solve, without_bias
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.foldin import predict_pairs
+from schmp_estimators.mf.kernels.ranking import candidates_of
 from schmp_estimators.mf.kernels.sgd import RatingBlock
+from schmp_estimators.mf.losses import LOSSES
 from schmp_estimators.mf.metrics import Hits, RankingScorer, find_hits
 from schmp_estimators.mf.programs.factors import Factors, Side
 from schmp_estimators.mf.recommend import Recommender
@@ -67,11 +69,14 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
     rating_scale_: float
     alpha_: float
     rating_range_: tuple[float, float]
+    n_iter_: int
+    _counts: tuple[NDArray[np.float32], ...]
 
     def transform(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Any:
         """Return vectors of users: of new ones by ridge regression on the items, which stay as they are.
 
-        With `unobserved_weight` the items without a rating count, too, as in the fit.
+        With `unobserved_weight` the items without a rating count, too, as in the fit.  With a `loss` that ranks, users
+        begin at zero and take the steps of as many epochs as the fit did, with the same draws for the same items.
 
         Parameters
         ----------
@@ -104,6 +109,8 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             raise ValueError(
                 "confidence makes confidences of clicks from their values; give no sample_weight beside it"
             )
+        if sample_weight is not None and LOSSES[self._loss].ranks:
+            raise ValueError(f"sample_weight goes with loss='squared'; with loss={self._loss!r} all pairs count alike")
         if are_pairs(X, y):
             return self._fold_in_pairs(X, y, sample_weight)
         rank = self.components_.shape[0]
@@ -142,7 +149,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         return self.transform(X, **weights)
 
     def predict(self, X: Any) -> Any:
-        """Predict ratings.
+        """Predict ratings, or with a `loss` that ranks the scores of items; their σ is the probability of "logistic".
 
         Parameters
         ----------
@@ -173,7 +180,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         )
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Return how good predictions are, 1 at best: R², or with `unobserved_weight` the NDCG of recommendations.
+        """Return how good predictions are, 1 at best: R², or the NDCG of recommendations.
 
         Parameters
         ----------
@@ -188,10 +195,11 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             R², the coefficient of determination, over the pairs; or over a tenth of the ratings of a matrix, where the
             users are folded in from the others.  (Of fewer than a thousand ratings about a hundred are judged, at most
             half.)  Which ones are judged follows from the numbers of their rows and columns alone.  With
-            `unobserved_weight` it is the NDCG of ten recommendations, `ranking.RankingScorer()`: the right ones are
-            those that the pairs, or this tenth of the matrix, have with a rating above 0.  Items that the user rated in
-            the fit, or that the user of a matrix is folded in from, are left out.  The two do not compare: to choose
-            `unobserved_weight` among values that include 0, pass this scorer as `scoring`.
+            `unobserved_weight`, or a `loss` that ranks, it is the NDCG of ten recommendations,
+            `ranking.RankingScorer()`: the right ones are those that the pairs, or this tenth of the matrix, have with a
+            rating above 0.  Items that the user rated in the fit, or that the user of a matrix is folded in from, are
+            left out.  The two do not compare: to choose among losses, or among values of `unobserved_weight` that
+            include 0, pass this scorer as `scoring`.
 
         Raises
         ------
@@ -200,7 +208,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             `unobserved_weight`.
         """
         check_is_fitted(self)
-        if self._unobserved:
+        if self._ranks:
             return RankingScorer()(self, X, y)
         if are_pairs(X, y):
             ratings = self._judged_pairs(X, y)
@@ -269,6 +277,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             "_occur": fit.occur,
             "_counts": fit.counts,
             "_unobserved": float(parameters.unobserved_weight),
+            "_loss": parameters.loss,
             "rating_range_": fit.range,
             "_tables": {},
         }
@@ -306,7 +315,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
     def _items(self) -> Items:
         parameters: Any = self
         unit = float(self.rating_scale_)
-        fit_bias = bool(parameters.fit_bias) and not self._unobserved
+        fit_bias = bool(parameters.fit_bias) and not self._ranks  # of users
         features, gram = self._once(f"features, {fit_bias}", partial(features_of, unit, fit_bias), self.components_)
         per_rating = parameters.penalty == "per_rating"
         flags = per_rating, bool(parameters.positive), fit_bias
@@ -314,7 +323,15 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         weight, limits = self._unobserved, self._limits()
         alpha = self.alpha_ if parameters.alpha == "auto" else float(parameters.alpha)
         numbers = self.global_mean_, unit, alpha
-        return Items(features, bias, *numbers, *flags, weight, weight * gram, limits, parameters.confidence)
+        rest = limits, parameters.confidence, self._drawing()
+        return Items(features, bias, *numbers, *flags, weight, weight * gram, *rest)
+
+    def _drawing(self) -> Any:
+        """Return what steps with items that are drawn need, if the loss asks for such."""
+        if not (loss := LOSSES[self._loss]).ranks:
+            return None
+        candidates = self._once("candidates", lambda counts: candidates_of(counts[:, 0]), self._counts[1])
+        return loss, candidates, float(cast(Any, self).learning_rate), self.n_iter_
 
     def _folded(self, rows: Any) -> tuple[UserRatings, NDArray[np.float32], NDArray[np.float64]]:
         told, items = user_ratings(rows), self._items()

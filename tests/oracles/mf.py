@@ -31,33 +31,79 @@ def mean_square(error, penalty, own, product, other, inverse_rank):
 
 def sgd_block(ratings, users, items, steps, positive):
     """One pass of stochastic gradient descent; returns the sum of squared errors, mutates `users` and `items`."""
-    zero, one = np.float32(0), np.float32(1)
     total = 0.0
     for u, i, value in zip(*ratings, strict=True):
         product = lane_dot(users.factors[u], items.factors[i])
-        error = value - steps.mean - users.biases[u] - items.biases[i] - product
+        error = value - users.biases[u] - items.biases[i] - product
         total += float(error * error)
-        moved = []
-        for side, row, other, other_row in ((users, u, items, i), (items, i, users, u)):
-            penalty, norm, other_norm = side.penalties[row], side.norms[row], other.norms[other_row]
-            step = steps.rate / np.sqrt(side.squares[row])
-            shrink, push = max(zero, one - step * penalty), step * error
-            factors = shrink * side.factors[row] + push * other.factors[other_row]
-            norm_after = length_after(shrink, push, norm, product, other_norm)
-            if positive:
-                factors = np.maximum(factors, zero)
-                norm_after = lane_dot(factors, factors)
-            square = side.squares[row] + mean_square(error, penalty, norm, product, other_norm, steps.inverse_rank)
-            bias, bias_square = side.biases[row], side.bias_squares[row]
-            if steps.bias_rate > 0:
-                bias_step = steps.bias_rate / np.sqrt(bias_square)
-                gradient = error - penalty * bias
-                bias = max(zero, one - bias_step * penalty) * bias + bias_step * error
-                bias_square = bias_square + gradient * gradient
-            moved.append((side, row, (factors, bias, norm_after, square, bias_square)))
-        for side, row, values in moved:
-            for array, number in zip(side, values, strict=False):
-                array[row] = number
+        sgd_step(users, u, items, i, error, steps, positive)
+    return total
+
+
+def sgd_step(users, u, items, i, error, steps, positive):
+    """The step of user `u` and item `i` for an error, or what a loss pulls with at their score."""
+    zero, one, moved = np.float32(0), np.float32(1), []
+    product = lane_dot(users.factors[u], items.factors[i])
+    for side, row, other, other_row in ((users, u, items, i), (items, i, users, u)):
+        penalty, norm, other_norm = side.penalties[row], side.norms[row], other.norms[other_row]
+        step = steps.rate / np.sqrt(side.squares[row])
+        shrink, push = max(zero, one - step * penalty), step * error
+        factors = shrink * side.factors[row] + push * other.factors[other_row]
+        norm_after = length_after(shrink, push, norm, product, other_norm)
+        if positive:
+            factors = np.maximum(factors, zero)
+            norm_after = lane_dot(factors, factors)
+        square = side.squares[row] + mean_square(error, penalty, norm, product, other_norm, steps.inverse_rank)
+        bias, bias_square = side.biases[row], side.bias_squares[row]
+        if steps.bias_rate > 0:
+            bias_step = steps.bias_rate / np.sqrt(bias_square)
+            gradient = error - penalty * bias
+            bias = max(zero, one - bias_step * penalty) * bias + bias_step * error
+            bias_square = bias_square + gradient * gradient
+        moved.append((side, row, (factors, bias, norm_after, square, bias_square)))
+    for side, row, values in moved:
+        for array, number in zip(side, values, strict=False):
+            array[row] = number
+
+
+def mix(x):
+    """SplitMix64's finaliser."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        x = (x ^ (x >> shift)) * factor % 2**64
+    return x ^ (x >> 31)
+
+
+def draw_item(candidates, taken, key, user, item, attempts):
+    """The first of `attempts` draws, addressed by user and item, that is not among the items taken; else None."""
+    gamma = 0x9E3779B97F4A7C15
+    address = mix((mix((int(key) + gamma * (int(user) + 1)) % 2**64) + gamma * (int(item) + 1)) % 2**64)
+    bits = (mix((address + gamma * (attempt + 1)) % 2**64) for attempt in range(attempts))
+    found = (candidates[(one >> 32) * len(candidates) >> 32] for one in bits)
+    return next((drawn for drawn in found if drawn not in taken), None)
+
+
+def rank_pull(loss, taken, drawn):
+    """A loss, and its negative derivatives by the scores of an item that was taken and of one that was drawn."""
+    missed, wrong = np.logaddexp(0, -taken), np.logaddexp(0, drawn)
+    if loss == "logistic":
+        return missed + wrong, -np.expm1(-missed), np.expm1(-wrong)
+    value = np.logaddexp(0, drawn - taken)
+    return value, -np.expm1(-value), np.expm1(-value)
+
+
+def rank_block(loss, pairs, taken, candidates, user_ids, key, users, items, steps, positive, attempts):
+    """One pass over pairs, each beside an item that is drawn; returns the sum of the losses, mutates both sides."""
+    total = 0.0
+    for u, i, _ in zip(*pairs, strict=True):
+        j = draw_item(candidates, taken[u], key, user_ids[u], i, attempts)
+        if j is None:
+            continue
+        scores = (items.biases[row] + lane_dot(users.factors[u], items.factors[row]) for row in (i, j))
+        value, *pulls = rank_pull(loss, *map(float, scores))
+        total += value
+        for row, pull in zip((i, j), pulls, strict=True):
+            sgd_step(users, u, items, row, np.float32(pull), steps, positive)
+    users.biases[:] = 0
     return total
 
 

@@ -34,6 +34,10 @@ class Communicator(ABC):
     rank: int
     size: int
 
+    def __reduce__(self) -> Any:
+        """Let a rank go without when Dask puts it on disk while it is asked: it gets another one before it works."""
+        return Alone, ()
+
     @abstractmethod
     def each(self, function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
         """Apply a function to every job, with the threads of this rank."""

@@ -179,44 +179,31 @@ def look_until(
     WorkLostError, NoWorkersError
         If there is no sense in waiting any more.
     """
-    looks = _Looks(client, futures, holders, are_ranks)
+    held = set(holders or ())
+    #: how many of the last looks have found the holders gone, or a task that cannot run
+    n_gone = n_stuck = 0
+    idle_since: float | None = None
     while not concurrent.futures.wait([pending], timeout=WATCH_EVERY).done:
         if are_needed and any(future.status != "pending" for future in futures):
             raise WorkLostError("ranks have ended")
-        looks.look()
-
-
-class _Looks:
-    """Looks at the cluster, one after the other, while somebody waits."""
-
-    def __init__(
-        self, client: Client, futures: Sequence[Future[Any]], holders: Collection[str] | None, are_ranks: bool
-    ) -> None:
-        self._client, self._futures, self._holders, self._are_ranks = client, futures, holders, are_ranks
-        #: how many of the last looks have found the holders gone, or a task that cannot run
-        self._gone = self._stuck = 0
-        self._idle_since: float | None = None
-
-    def look(self) -> None:
-        """Raise if waiting makes no sense any more."""
-        workers = live_workers(self._client)
-        held, alive = set(self._holders or ()), {worker.address for worker in workers}
-        gone = self._holders is not None and (not held <= alive if self._are_ranks else not held & alive)
-        self._gone = self._gone + 1 if gone else 0
-        if self._gone == LOOKS:
+        workers = live_workers(client)
+        alive = {worker.address for worker in workers}
+        gone = holders is not None and (not held <= alive if are_ranks else not held & alive)
+        n_gone = n_gone + 1 if gone else 0
+        if n_gone == LOOKS:
             raise WorkLostError("a worker of the run died" if held & alive else "all workers that held the run died")
         working = any(worker.status == "running" for worker in workers)
-        stuck = unrunnable(self._client, self._futures) if working else []
-        self._stuck = self._stuck + 1 if stuck else 0
-        if self._stuck == PATIENCE and self._holders is not None:
+        stuck = unrunnable(client, futures) if working else []
+        n_stuck = n_stuck + 1 if stuck else 0
+        if n_stuck == PATIENCE and holders is not None:
             raise WorkLostError(f"no worker can run {stuck[:3]}")
         if working and not stuck:
-            self._idle_since = None
-        elif self._idle_since is None:
-            self._idle_since = time.monotonic()
-        elif time.monotonic() > self._idle_since + worker_timeout():
+            idle_since = None
+        elif idle_since is None:
+            idle_since = time.monotonic()
+        elif time.monotonic() > idle_since + worker_timeout():
             if not working:
-                raise no_workers(self._client, workers)
+                raise no_workers(client, workers)
             raise NoWorkersError(
                 f"for {worker_timeout():g} s no worker could run {stuck[:3]}: the restrictions or resources that they "
                 "were given fit none"

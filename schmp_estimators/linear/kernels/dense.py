@@ -1,20 +1,13 @@
-"""Kernels on dense columns: gradients, descent on the residual, and Newton models on columns rounded to float32.
+"""Kernels on dense columns: gradients, sums, and descent on the residual.
 
 Notation: columns x_j, coefficients β, residual r, penalty P (in the scaling of ½‖r‖² + P(β)).
 Constant arrays are handed over read-only (see `core.values.freeze`), so that each kernel has one signature.
-
-What is rounded are columns and changes, never a point: gradients are known exactly at one point, and elsewhere from
-how slopes differ from there; decision values move by what a model has moved.  So each time that the exact gradient is
-taken anew the steps gain some six digits, to whatever precision is asked for.
 """
-
-from typing import NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.jit import inlined, kernel, maker
-from schmp_estimators.core.lanes import dot, row_dot
-from schmp_estimators.core.lanes import row_moments as moments_of_row
+from schmp_estimators.core.jit import kernel
+from schmp_estimators.core.lanes import dot
 from schmp_estimators.linear.penalties.base import prox
 
 _HEIGHT = 64  # rows whose lines are in a cache at once
@@ -32,18 +25,6 @@ def column_gradient(columns, chosen, vector, out):
     """
     for position in range(chosen.shape[0]):
         out[position] = dot(columns[chosen[position]], vector)
-
-
-@kernel
-def take_from_rows(matrix, chosen, out):
-    """Set out[t] = x_j, j = chosen[t]; `matrix` (n, p) by rows, `out` (k, n).  Some rows at a time stay in a cache."""
-    n_rows = matrix.shape[0]
-    for start in range(0, n_rows, _HEIGHT):
-        stop = min(start + _HEIGHT, n_rows)
-        for position in range(chosen.shape[0]):
-            j = chosen[position]
-            for row in range(start, stop):
-                out[position, row] = matrix[row, j]
 
 
 @kernel
@@ -176,109 +157,12 @@ def proximal_steps(aims, norms, coef, penalty, change):
         change[j] = prox(penalty, j, aims[j], norms[j]) - coef[j] if norms[j] > 0.0 else 0.0
 
 
-#: Rows of `Rounded.scratch`: curvatures, slopes less those that are known, and what the model has moved of the slopes.
-_CURVATURE, _TURN, _MOVED = 0, 1, 2
-#: Part of the largest curvature of a row that one has at least, which float32 can hold.
-_LEAST = 1e-20
-
-
-class Rounded(NamedTuple):
-    """Dense columns x̃_j = length_j·x̂_j, less their means, for kernels that make Newton steps."""
-
-    #: (k, width) float32 x̂_j, width a multiple of `LANES`, zeros behind the last row
-    values: np.ndarray
-    #: (k,)
-    lengths: np.ndarray
-    #: (n,) slopes, and (k,) the gradient X̃ᵀ·slope there
-    slope: np.ndarray
-    gradient: np.ndarray
-    #: (3, width) float32, zeros, and (1,) the unit of its slopes and curvatures
-    scratch: np.ndarray
-    unit: np.ndarray
-
-
-@inlined
-def begin_rounded(columns, slope, curvature):
-    """Take slopes and curvatures in, of which `sums_of_rounded` makes those of columns; small curvatures are raised.
-
-    Returns whether the slopes are those at which the gradient is known.
-    """
-    scratch, known, unit, same = columns.scratch, columns.slope, 0.0, True
-    for i in range(slope.shape[0]):
-        unit = max(unit, curvature[i])
-    for i in range(slope.shape[0]):
-        curvature[i] = max(curvature[i], _LEAST * unit)
-        scratch[_CURVATURE, i] = curvature[i] / unit
-        scratch[_TURN, i] = (slope[i] - known[i]) / unit
-        same &= slope[i] == known[i]
-    columns.unit[0] = unit
-    return same
-
-
-@inlined
-def sums_of_rounded(columns, j):
-    """Return Σ w x̃, Σ w x̃² and x̃ᵀ·slope of column j."""
-    length = columns.lengths[j]
-    first, second, turn = moments_of_row(columns.values, j, columns.scratch, _CURVATURE, _TURN)
-    factor = length * columns.unit[0]
-    return factor * first, factor * length * second, columns.gradient[j] + factor * turn
-
-
-@maker
-def descend_rounded(columns, quadratic, coef, gradient, penalty, most, part):
-    """Do as `descend_shuffled`, in the order of columns, from a model that has moved nothing."""
-    values, lengths, scratch = columns.values, columns.lengths, columns.scratch
-    norms, means, sums, _, _ = quadratic
-    weights, moved, unit = scratch[_CURVATURE], scratch[_MOVED], columns.unit[0]
-    for i in range(moved.shape[0]):
-        moved[i] = 0.0
-    order = np.empty(coef.shape[0], np.int64)
-    count = 0
-    for j in range(coef.shape[0]):
-        if norms[j] > 0.0 and (coef[j] != 0.0 or prox(penalty, j, gradient[j], norms[j]) != 0.0):
-            order[count] = j
-            count += 1
-    shift, goal, visited = 0.0, 0.0, 0
-    for number in range(most):
-        visited += count
-        gained = 0.0
-        for place in range(count):
-            j = order[place]
-            norm, old = norms[j], coef[j]
-            along = gradient[j] - unit * lengths[j] * row_dot(values, j, scratch, _MOVED) + shift * sums[j]
-            new = prox(penalty, j, along + norm * old, norm)
-            change = new - old
-            if change != 0.0:
-                coef[j] = new
-                gained += norm * change * change
-                shift += change * means[j]
-                column, factor = values[j], np.float32(change * lengths[j])
-                for i in range(column.shape[0]):
-                    moved[i] += factor * (weights[i] * column[i])
-        if number == 0:
-            goal = part * gained
-        if gained <= goal and (number > 0 or gained == 0.0):
-            return number + 1, visited, True
-        left = 0
-        for place in range(count):
-            if coef[order[place]] != 0.0:
-                order[left] = order[place]
-                left += 1
-        count = left
-    return most, visited, False
-
-
-@inlined
-def image_of_rounded(columns, curvature, shift, image):
-    """Set image = X̃·change + shift, from what that has made of the slopes."""
-    moved, unit = columns.scratch[_MOVED], columns.unit[0]
-    for i in range(image.shape[0]):
-        image[i] = unit * moved[i] / curvature[i] + shift
-
-
 @kernel
 def round_columns(matrix, chosen, means, factors, out):
-    """Set out[t, i] = (x_ij − means_t)·factors_t, j = chosen[t]; `matrix` (n, p) by rows or columns, `out` (k, n)."""
+    """Set out[t, i] = (x_ij − means_t)·factors_t, j = chosen[t]; `matrix` (n, p) by rows or columns, `out` (k, n).
+
+    Some rows at a time stay in a cache.
+    """
     for start in range(0, matrix.shape[0], _HEIGHT):
         stop = min(start + _HEIGHT, matrix.shape[0])
         for position in range(chosen.shape[0]):

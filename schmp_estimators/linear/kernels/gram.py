@@ -104,7 +104,7 @@ def _descend(gram, gradient, coef, penalty, block, changes, rows):
 
 
 @kernel
-def gram_passes(gram, gradient, coef, penalty, passes, memory):
+def gram_passes(gram, gradient, coef, penalty, positive, passes, memory):
     """Run block coordinate descent on −qᵀΔ + ½ΔᵀGΔ + P(β) with Anderson extrapolation; changes `gradient` and `coef`.
 
     `gram` (k, k), `gradient` q, `coef` β (k,), all float64.  q is linear in β, so the
@@ -134,7 +134,7 @@ def gram_passes(gram, gradient, coef, penalty, passes, memory):
                     add_multiple(mixture[k], gradients[k + 1], new_gradient)
                 moved = new_coef - coef
                 slope = dot(moved, gradient + new_gradient)
-                if allowed(penalty, new_coef) and value(penalty, new_coef) - value(penalty, coef) < 0.5 * slope:
+                if allowed(positive, new_coef) and value(penalty, new_coef) - value(penalty, coef) < 0.5 * slope:
                     copy_to(new_coef, coef)
                     copy_to(new_gradient, gradient)
         _descend(gram, gradient, coef, penalty, block, moves, rows)

@@ -1,6 +1,9 @@
 """The rows of a smooth loss: its derivatives, steps along a line, and the quadratic model of a step.
 
-Notation as in `kernels.smooth_path`.
+Notation as in `kernels.smooth_path`.  Exponential and logarithm of the logistic loss are polynomials that a compiler
+turns into vector instructions: a loop over rows that calls nothing is vectorised; the functions of C take 5 and 10 ns
+a row instead of 1 and 2.  No sum is reordered by that, and polynomials have the same bits with any instruction set.
+Both are exact but for rounding, to 2 units of the last place.
 """
 
 from collections.abc import Callable
@@ -8,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.jit import by_types, copy_to, part
+from schmp_estimators.core.jit import by_types, copy_to, inlined, kernel, maker, part
 from schmp_estimators.core.lanes import dot
 from schmp_estimators.linear.kernels.working_set import AIM, COEF, EARLIER, larger, penalty_of
 from schmp_estimators.linear.penalties.base import method_of
@@ -18,11 +21,13 @@ _BLOCK = 8
 #: Change of the curvatures, as a part of their sum, from which a step takes the present ones.
 _CHANGED = 0.1
 #: Newton steps on the intercept, and halvings of a step.
-_MOST_SETTLING, _MOST_HALVINGS = 50, 30
+_MOST_SETTLING, MOST_HALVINGS = 50, 40
+#: Curvature of a row at least, as a part of its slope: a row that is surely on the wrong side has none of its own.
+_CURVED = 0.01
 #: Part by which the objective may rise: that is rounding.
-_RISE = 1e-13
+RISE = 1e-13
 #: Part of the squared length of a column that weights leave at least.
-_FLAT = 1e-12
+FLAT = 1e-12
 #: Rows of an array that `SmoothRows` consists of, and places of `SmoothRows.level`.
 N_ROWS, N_LEVELS = 8, 2
 LEVEL, SHARE = range(N_LEVELS)
@@ -101,9 +106,42 @@ def derive(loss, columns, rows):
     values, slopes, curvatures = rows.values, rows.slope, rows.curvature
     for i in range(decision.shape[0]):
         value, slope, curvature = row(loss, target[i], decision[i])
-        weight = weights[i]
+        weight, least = weights[i], _CURVED * abs(slope)
+        curvature = curvature if curvature > least else least
         values[i], slopes[i], curvatures[i] = weight * value, weight * slope, weight * curvature
     return total_of(values)
+
+
+@maker
+def derive_rows(loss, decision, target, weights, intercept, slope, curvature):
+    """Set slopes and curvatures at u + b, times weights, if there are any; returns the loss and the sums of both."""
+    n_rows = decision.shape[0]
+    values = np.empty(n_rows)
+    for i in range(n_rows):
+        value, along, curved = row(loss, target[i], decision[i] + intercept)
+        values[i], slope[i], curvature[i] = value, along, curved
+    if weights.shape[0] > 0:
+        for i in range(n_rows):
+            weight = weights[i]
+            values[i], slope[i], curvature[i] = weight * values[i], weight * slope[i], weight * curvature[i]
+    return total_of(values), total_of(slope), total_of(curvature)
+
+
+@kernel
+def row_derivatives(loss, decision, target, weights, intercept, slope, curvature):
+    """Do as `derive_rows`; all arrays (n,) float64, about 4 ns per row of logistic loss."""
+    return derive_rows(loss, decision, target, weights, intercept, slope, curvature)
+
+
+@kernel
+def row_dual(loss, decision, target, weights, intercept, scale):
+    """Return −Σ s ℓ*(y, −θ/s) at θ = scale·slope, the dual objective."""
+    total = 0.0
+    for i in range(decision.shape[0]):
+        _, slope, _ = row(loss, target[i], decision[i] + intercept)
+        weight = weights[i] if weights.shape[0] > 0 else 1.0
+        total -= weight * conjugate(loss, target[i], scale * slope)
+    return total
 
 
 @part
@@ -138,11 +176,11 @@ def go_along(loss, columns, room, rows, penalty, best, push, count):
         for a in range(count):
             coef[a] = earlier[a] + length * (aims[a] - earlier[a])
         value = derive(loss, columns, rows) + penalty_of(vectors, penalty, count)
-        if value <= best * (1.0 + _RISE) or length == 0.0:
+        if value <= best * (1.0 + RISE) or length == 0.0:
             break
         halvings += 1
         length *= 0.5
-        if halvings == _MOST_HALVINGS:
+        if halvings == MOST_HALVINGS:
             length = 0.0
             copy_to(earlier, aims)
             for i in range(image.shape[0]):
@@ -184,7 +222,7 @@ def multiply_columns(columns, room, rows, first, last):
                 matrix[a, b] = product
                 matrix[b, a] = product
     for a in range(first, last):
-        matrix[a, a] = larger(matrix[a, a], _FLAT * columns.squares[members[a]])
+        matrix[a, a] = larger(matrix[a, a], FLAT * columns.squares[members[a]])
 
 
 @part
@@ -208,3 +246,46 @@ def look_at_slopes(rows):
         apart += abs(curvature[i] - lagged[i])
         total += lagged[i]
     return square, apart > _CHANGED * total
+
+
+#: Where e^x is no longer a normal number; its place is taken by e^−708.
+_LEAST = -708.0
+#: Added to a number below 2⁵¹, this rounds it, and the last bits are those of an integer.
+_ROUNDER = 6755399441055744.0
+#: 1/ln 2, and ln 2 in two parts, the first with zeros at its end.
+_INVERSE, _HIGH, _LOW = 1.4426950408889634, 6.93147180369123816490e-01, 1.90821492927058770002e-10
+_BIAS, _MANTISSA = np.int64(1023), np.int64(52)
+
+
+@inlined
+def fading(x):
+    """Return e^x for x ≤ 0: 2^k e^r with |r| ≤ ½ ln 2, e^r by its series."""
+    x = _LEAST if x < _LEAST else x  # NaN stays
+    rounded = x * _INVERSE + _ROUNDER
+    k = rounded - _ROUNDER
+    r = (x - k * _HIGH) - k * _LOW
+    series = 1 / 479001600 + r * (1 / 6227020800)
+    series = 1 / 3628800 + r * (1 / 39916800 + r * series)
+    series = 1 / 40320 + r * (1 / 362880 + r * series)
+    series = 1 / 720 + r * (1 / 5040 + r * series)
+    series = 1 / 24 + r * (1 / 120 + r * series)
+    series = 1 / 2 + r * (1 / 6 + r * series)
+    power = np.int64((np.float64(rounded).view(np.int64) + _BIAS) << _MANTISSA).view(np.float64)
+    return (1.0 + (r + r * r * series)) * power
+
+
+@inlined
+def log_one_plus(x):
+    """Return ln(1 + x) for 0 ≤ x ≤ 1: twice the series of artanh at t = x/(2 + x) ≤ ⅓."""
+    t = x / (2.0 + x)
+    square = t * t
+    series = 1 / 33 + square * (1 / 35)
+    series = 1 / 29 + square * (1 / 31 + square * series)
+    series = 1 / 25 + square * (1 / 27 + square * series)
+    series = 1 / 21 + square * (1 / 23 + square * series)
+    series = 1 / 17 + square * (1 / 19 + square * series)
+    series = 1 / 13 + square * (1 / 15 + square * series)
+    series = 1 / 9 + square * (1 / 11 + square * series)
+    series = 1 / 5 + square * (1 / 7 + square * series)
+    series = 1 / 3 + square * series
+    return 2.0 * (t + t * square * series)

@@ -13,7 +13,7 @@ import numpy as np
 from schmp_estimators.core.jit import copy_to, inlined, kernel, maker
 from schmp_estimators.core.lanes import dot
 from schmp_estimators.core.rng import below, mix
-from schmp_estimators.linear.penalties.base import prox, restricted, value
+from schmp_estimators.linear.penalties.base import prox, value
 
 _ONE, _TWO, _HALF = np.uint64(1), np.uint64(2), np.uint64(32)
 
@@ -107,20 +107,26 @@ def sparse_combine(columns, chosen, change, out):
             add_column(values, rows, starts[j], starts[j + 1], factor, out)
 
 
+@inlined
+def column_sums(values, rows, start, stop, weights, vector):
+    """Return Σ w x, Σ w x² and xᵀ·vector of one column."""
+    first, second, along = 0.0, 0.0, 0.0
+    for index in range(np.uint64(start), np.uint64(stop)):
+        i, value = np.uint64(rows[index]), values[index]
+        weighted = value * weights[i]
+        first += weighted
+        second += weighted * value
+        along += value * vector[i]
+    return first, second, along
+
+
 @kernel
-def sparse_moments(columns, weights, sums, squares):
-    """Set sums[j] = Σ_i w_i x_ij and squares[j] = Σ_i w_i x_ij² of all columns; `weights` (n,) or (0,) for w = 1."""
+def sparse_moments(columns, vector, weights, sums, squares, products):
+    """Set sums[j] = Σ_i w_i x_ij, squares[j] = Σ_i w_i x_ij² and products[j] = x_jᵀ·vector; `weights` (n,)."""
     values, rows, starts = columns
-    unweighted = weights.shape[0] == 0
     for j in range(starts.shape[0] - 1):
-        first = 0.0
-        second = 0.0
-        for index in range(np.uint64(starts[j]), np.uint64(starts[j + 1])):
-            weighted = values[index] if unweighted else values[index] * weights[np.uint64(rows[index])]
-            first += weighted
-            second += weighted * values[index]
-        sums[j] = first
-        squares[j] = second
+        found = column_sums(values, rows, starts[j], starts[j + 1], weights, vector)
+        sums[j], squares[j], products[j] = found
 
 
 @kernel
@@ -172,9 +178,22 @@ def shuffle(order, count, key):
 
 
 @inlined
-def _descend(columns, quadratic, coef, residual, shift, penalty):
-    """Make one cyclic pass over all columns; returns the shift of the residual."""
+def _fold_shift(residual, shift, weights):
+    """Add shift·w to the stored residual."""
+    if shift != 0.0:
+        if weights.shape[0] > 0:
+            for i in range(residual.shape[0]):
+                residual[i] += shift * weights[i]
+        else:
+            for i in range(residual.shape[0]):
+                residual[i] += shift
+
+
+@inlined
+def _descend(columns, quadratic, coef, residual, penalty):
+    """Make one cyclic pass over all columns."""
     values, rows, starts = columns
+    shift = 0.0
     norms, means, sums, weights, _ = quadratic
     weighted = weights.shape[0] > 0
     for j in range(coef.shape[0]):
@@ -193,47 +212,7 @@ def _descend(columns, quadratic, coef, residual, shift, penalty):
                 add_weighted_column(values, rows, start, stop, -change, weights, residual)
             else:
                 add_column(values, rows, start, stop, -change, residual)
-    return shift
-
-
-@inlined
-def _fold_shift(residual, shift, weights):
-    """Add shift·w to the stored residual."""
-    if shift != 0.0:
-        if weights.shape[0] > 0:
-            for i in range(residual.shape[0]):
-                residual[i] += shift * weights[i]
-        else:
-            for i in range(residual.shape[0]):
-                residual[i] += shift
-
-
-@kernel
-def sparse_passes(columns, quadratic, coef, residual, penalty, passes):
-    """Run cyclic coordinate descent on ½ Σ w r² + P(β); `coef` (k,) and `residual` v (n,) are updated.
-
-    `columns` and `quadratic` hold the same k columns.  About 2 ns per non-zero of a column that moves.
-    """
-    shift = 0.0
-    for _ in range(passes):
-        shift = _descend(columns, quadratic, coef, residual, shift, penalty)
-    _fold_shift(residual, shift, quadratic.weights)
-
-
-@kernel
-def sparse_slopes(columns, slope, curvature, centred, sums, squares, gradient):
-    """Set gradient[j] = x_jᵀ·slope, sums[j] = Σ_i w_i x_ij (0 unless `centred`), squares[j] = Σ_i w_i x_ij²."""
-    values, rows, starts = columns
-    for j in range(starts.shape[0] - 1):
-        first, second, along = 0.0, 0.0, 0.0
-        for index in range(np.uint64(starts[j]), np.uint64(starts[j + 1])):
-            i, value = np.uint64(rows[index]), values[index]
-            weighted = value * curvature[i]
-            if centred:
-                first += weighted
-            second += weighted * value
-            along += value * slope[i]
-        sums[j], squares[j], gradient[j] = first, second, along
+    _fold_shift(residual, shift, weights)
 
 
 @maker
@@ -341,22 +320,23 @@ def add_multiple(factor, values, out):
 
 
 @inlined
-def allowed(penalty, coef):
+def allowed(positive, coef):
     """Return whether the penalty allows the signs of β."""
     feasible = True
-    if restricted(penalty):
-        for j in range(coef.shape[0]):
-            feasible &= coef[j] >= 0.0
+    for j in range(coef.shape[0]):
+        feasible &= not positive or coef[j] >= 0.0
     return feasible
 
 
 @kernel
-def sparse_anderson_passes(columns, quadratic, coef, residual, penalty, passes, memory):
-    """Run coordinate descent with Anderson extrapolation on ½‖r‖² + P(β) (w = 1 only); mutates `coef`, `residual`.
+def sparse_passes(columns, quadratic, coef, residual, penalty, positive, passes, memory):
+    """Run cyclic coordinate descent on ½ Σ w r² + P(β); `coef` (k,) and `residual` v (n,) are updated.
 
-    Every `memory` + 1 passes β and r, which are linear in each other, are extrapolated from the last passes, and kept
-    if the objective falls and the signs allow it.  Bertrand and Massias, "Anderson acceleration of coordinate descent",
-    AISTATS 2021, section 3.
+    `columns` and `quadratic` hold the same k columns.  About 2 ns per non-zero of a column that moves.
+
+    With a `memory`, for w = 1 only, β and r, linear in each other, are extrapolated every `memory` + 1 passes,
+    and kept if the objective falls and the signs allow it.  Bertrand and Massias, "Anderson acceleration of coordinate
+    descent", AISTATS 2021, section 3.
     """
     count, n_rows = coef.shape[0], residual.shape[0]
     coefs = np.empty((memory + 1, count))
@@ -364,9 +344,10 @@ def sparse_anderson_passes(columns, quadratic, coef, residual, penalty, passes, 
     changes = np.empty((memory, count))
     held = 0
     for _ in range(passes):
-        copy_to(coef, coefs[held])
-        copy_to(residual, residuals[held])
-        held += 1
+        if memory > 0:
+            copy_to(coef, coefs[held])
+            copy_to(residual, residuals[held])
+            held += 1
         if held == memory + 1:
             held = 0
             for k in range(memory):
@@ -379,8 +360,7 @@ def sparse_anderson_passes(columns, quadratic, coef, residual, penalty, passes, 
                     add_multiple(mixture[k], coefs[k + 1], new_coef)
                     add_multiple(mixture[k], residuals[k + 1], new_residual)
                 new_value = 0.5 * dot(new_residual, new_residual) + value(penalty, new_coef)
-                if allowed(penalty, new_coef) and new_value < 0.5 * dot(residual, residual) + value(penalty, coef):
+                if allowed(positive, new_coef) and new_value < 0.5 * dot(residual, residual) + value(penalty, coef):
                     copy_to(new_coef, coef)
                     copy_to(new_residual, residual)
-        shift = _descend(columns, quadratic, coef, residual, 0.0, penalty)
-        _fold_shift(residual, shift, quadratic.weights)
+        _descend(columns, quadratic, coef, residual, penalty)

@@ -10,13 +10,13 @@ import numpy as np
 from schmp_estimators.core.jit import inlined, part
 
 #: Part of the diagonal that is added to a matrix before it is factorised, as columns may depend on each other.
-_LIFT = 1e-10
+LIFT = 1e-10
 #: Steps on the working set between two gradients over all columns, and of these how many in a row may gain nothing.
 _MOST_STEPS, _IDLE = 20_000, 100
 #: Support up to which an exact step that was cut off is followed by another one; on a larger one passes come first.
 _CHEAP = 200
 #: Part of a coefficient that is but the rounding of a step to zero.
-_NOTHING = 1e-14
+NOTHING = 1e-14
 #: Rows of `Room.vectors`.
 N_VECTORS = 9
 COEF, EARLIER, SLOPE, AIM, FACTOR, RIDGE, _STEP, _MOVE, _TRIAL = range(N_VECTORS)
@@ -167,7 +167,7 @@ def _newton(room, penalty, count, size):
         step[i] = slopes[a] - (penalty * factors[a] if coef[a] > 0.0 else -penalty * factors[a])
         for k in range(i, size):
             out[k] = row[support[k]]
-        out[i] += penalty * ridges[a] + _LIFT * row[a]
+        out[i] += penalty * ridges[a] + LIFT * row[a]
     return solve(upper, step, size)
 
 
@@ -185,7 +185,7 @@ def _try(room, part_of_step, penalty, count, size):
     for i in range(size):
         a = support[i]
         moves[i] = part_of_step * step[i]
-        if (coef[a] + moves[i]) * coef[a] <= _NOTHING * coef[a] * coef[a]:
+        if (coef[a] + moves[i]) * coef[a] <= NOTHING * coef[a] * coef[a]:
             moves[i] = -coef[a]
         add(-moves[i], matrix[a], trial, 0, count)
         trial[a] -= penalty * ridges[a] * moves[i]

@@ -5,10 +5,6 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.linear.kernels.dense import Rounded
-from schmp_estimators.linear.kernels.sparse import Chosen
-from schmp_estimators.linear.penalties.base import Penalty
-
 Floats = NDArray[np.float64]
 
 
@@ -72,22 +68,10 @@ class Rowwise(Loss, Protocol):
     """
 
     def row(self, target: float, decision: float) -> tuple[float, float, float]:
-        """Return ℓ(y, u), −ℓ'(y, u), and the curvature that a Newton step takes for ℓ''(y, u).
-
-        The curvature is positive where the slope is not zero.  It may be more than ℓ'': where ℓ'' is so small that
-        slope/ℓ'' is a step that the quadratic model does not hold for.
-        """
+        """Return ℓ(y, u), −ℓ'(y, u) and ℓ''(y, u)."""
 
     def conjugate(self, target: float, dual: float) -> float:
         """Return ℓ*(y, −q) = max_u −q·u − ℓ(y, u), for q between 0 and some −ℓ'(y, u)."""
-
-
-@runtime_checkable
-class Starts(Protocol):
-    """A loss whose value and slopes at u = 0 follow from sums over y, so that no pass over X is needed for them."""
-
-    def at_zero(self, intercept: float) -> tuple[float, float, float]:
-        """Return ℓ at b = 0 where it is the same for all y, and a and c of the slope a·y + c at u = 0."""
 
 
 class Steps(NamedTuple):
@@ -102,30 +86,6 @@ class Steps(NamedTuple):
     #: whether the goal has been reached, and whether the problem is too hard for such steps
     arrived: bool
     hard: bool
-
-
-@runtime_checkable
-class Descends(Loss, Protocol):
-    """A loss that has a kernel for proximal Newton steps."""
-
-    def descend(
-        self,
-        columns: Chosen | Rounded,
-        decision: Floats,
-        target: Floats,
-        weights: Floats,
-        coef: Floats,
-        penalty: Penalty,
-        centred: bool,
-        goal: float,
-        part: float,
-        most: int,
-    ) -> Steps:
-        """Make at most so many steps on sparse columns, or on rounded ones, which move `coef` and `decision`, u + b.
-
-        They end where what descent could gain is at most `goal`, or the part `part` of what it was at first; the
-        objective never rises.  With `centred` b moves, too.
-        """
 
 
 def steepness(loss: Loss, level: Level, weight: float) -> float:

@@ -6,21 +6,11 @@ from typing import NamedTuple
 import numpy as np
 
 from schmp_estimators.core.values import freeze
-from schmp_estimators.linear.kernels.dense import Rounded
-from schmp_estimators.linear.kernels.exponential import fading, log_one_plus
-from schmp_estimators.linear.kernels.logistic import (
-    ARRIVED,
-    HARD,
-    logistic_derivatives,
-    logistic_entropy,
-    logistic_steps,
-)
+from schmp_estimators.linear.kernels.descent import ARRIVED, HARD, Rounded, newton_steps
+from schmp_estimators.linear.kernels.smooth import fading, log_one_plus, row_derivatives, row_dual
 from schmp_estimators.linear.kernels.sparse import Chosen
 from schmp_estimators.linear.losses.base import Derivatives, Floats, Level, Steps
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for
-
-#: Curvature of a row at least, as a part of its slope: a row that is surely on the wrong side has none of its own.
-_CURVED = 0.01
 
 
 class Logistic(NamedTuple):
@@ -46,9 +36,8 @@ class Logistic(NamedTuple):
         margin = target * decision
         small = fading(-abs(margin))
         wrong = (small if margin > 0.0 else 1.0) / (1.0 + small)
-        curvature, least = small / ((1.0 + small) * (1.0 + small)), _CURVED * wrong
         value = log_one_plus(small) + (0.0 if margin > 0.0 else -margin)
-        return value, target * wrong, curvature if curvature > least else least
+        return value, target * wrong, small / ((1.0 + small) * (1.0 + small))
 
     def conjugate(self, target: float, dual: float) -> float:
         """Return q ln q + (1 − q) ln(1 − q) at q = y·`dual`."""
@@ -58,17 +47,16 @@ class Logistic(NamedTuple):
     def derivatives(self, decision: Floats, target: Floats, weights: Floats, intercept: float) -> Derivatives:
         """Return the loss, s y p and s p(1 − p) with p = σ(−y(u + b))."""
         slope, curvature = np.empty_like(decision), np.empty_like(decision)
-        level = logistic_derivatives(freeze(decision), freeze(target), freeze(weights), intercept, slope, curvature)
+        level = row_derivatives(self, *map(freeze, (decision, target, weights)), intercept, slope, curvature)
         return Derivatives(Level(*level), slope, curvature)
 
     def dual(self, decision: Floats, target: Floats, weights: Floats, intercept: float, scale: float) -> float:
         """Return the entropy −Σ s [q ln q + (1 − q) ln(1 − q)] at q = scale·p."""
-        given = (freeze(decision), freeze(target), freeze(weights))
-        return float(logistic_entropy(*given, intercept, scale))
+        return float(row_dual(self, *map(freeze, (decision, target, weights)), intercept, scale))
 
     def at_zero(self, intercept: float) -> tuple[float, float, float]:
-        """Return ln 2, ½ and −½ tanh(b/2)."""
-        return np.log(2.0), 0.5, -0.5 * np.tanh(0.5 * intercept)
+        """Return ℓ at b = 0, and a and c of the slope a·y + c, all at u = 0: no pass over X is needed for them."""
+        return math.log(2.0), 0.5, -0.5 * math.tanh(0.5 * intercept)
 
     def descend(
         self,
@@ -83,7 +71,11 @@ class Logistic(NamedTuple):
         part: float,
         most: int,
     ) -> Steps:
-        """Make at most so many steps on sparse columns, or on rounded ones, which move `coef` and `decision`."""
+        """Make at most so many Newton steps on sparse or rounded columns, which move `coef` and `decision`, u + b.
+
+        They end where what descent could gain is at most `goal`, or the part `part` of what it was at first; the
+        objective never rises.  With `centred` b moves, too.
+        """
         given = columns, freeze(target), freeze(weights), coef, decision, freeze(penalty)
-        level, visited, gap, end = compiled_for(penalty, logistic_steps)(*given, centred, goal, part, most)
+        level, visited, gap, end = compiled_for(penalty, newton_steps)(self, *given, centred, goal, part, most)
         return Steps(level, visited, gap, end == ARRIVED, end == HARD)

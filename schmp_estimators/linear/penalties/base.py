@@ -90,19 +90,6 @@ def _weigh(strengths: Any, sizes: Any) -> Callable[..., Any]:
     return summed
 
 
-def restricted(penalty: Penalty) -> bool:
-    """Return `Penalty.positive`; for kernels, where it may be a field or the same for all of its kind."""
-    return penalty.positive
-
-
-@by_types(restricted, copied=True, strict=False)
-def _restricted(penalty: Any) -> Callable[..., Any]:
-    if "positive" in penalty.fields:
-        return lambda penalty: penalty.positive
-    always = bool(penalty.instance_class.positive)
-    return lambda penalty: always
-
-
 def prox(penalty: Penalty, j: int, aim: float, norm: float) -> float:
     """Return `Penalty.prox`; for kernels, where a named tuple has no methods."""
     return penalty.prox(j, aim, norm)

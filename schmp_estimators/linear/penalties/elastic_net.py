@@ -8,7 +8,7 @@ from schmp_estimators.linear.penalties.base import Floats, PerColumn, at, read_o
 
 
 class ElasticNet(NamedTuple):
-    """λ_j|b| + ½ρ_j b².
+    """λ_j|b| + ½ρ_j b²; without ρ it is the L1 penalty (R. Tibshirani, JRSS-B 1996).
 
     H. Zou, T. Hastie, "Regularization and variable selection via the elastic net", JRSS-B 2005, section 2: it is the
     L1 penalty on rows that are augmented by √ρ_j, which is how its duality gap comes about.
@@ -44,3 +44,23 @@ class ElasticNet(NamedTuple):
     def scaled(self, factor: float) -> Self:
         """Return `factor` times the penalty."""
         return self._replace(strengths=read_only(factor * self.strengths), ridges=read_only(factor * self.ridges))
+
+
+def L1(strengths: PerColumn, positive: bool = False) -> ElasticNet:
+    """Return the penalty λ_j|b|, of coefficients ≥ 0 if `positive`.
+
+    R. Tibshirani, "Regression shrinkage and selection via the lasso", JRSS-B 1996.
+
+    Parameters
+    ----------
+    strengths : float or ndarray of shape (n_features,)
+        λ_j ≥ 0.
+    positive : bool, default=False
+        Whether coefficients are restricted to be ≥ 0.
+
+    Returns
+    -------
+    ElasticNet
+        With ρ = 0.
+    """
+    return ElasticNet(strengths, 0.0, positive)

@@ -5,15 +5,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
+from schmp_estimators.linear.kernels.descent import PASS_LEFT
 from schmp_estimators.linear.kernels.gram import descend_blocks
-from schmp_estimators.linear.kernels.logistic import FLAT
+from schmp_estimators.linear.kernels.smooth import FLAT
+from schmp_estimators.linear.kernels.working_set import LIFT, NOTHING
 from schmp_estimators.linear.penalties.base import Floats, Indices
 from schmp_estimators.linear.penalties.group import Group
 
-#: Passes of descent on a model between two exact steps, how many of these, and part of the first pass that ends passes.
-_PASSES, _MOST_ROUNDS, _PASS_LEFT = 20, 50, 0.1
-#: Part of the diagonal that is added to a matrix before it is factorised, and of a coefficient that is rounding.
-_LIFT, _NOTHING = 1e-10, 1e-14
+#: Passes of descent on a model between two exact steps, and how many of these.
+_PASSES, _MOST_ROUNDS = 20, 50
 
 
 class Blocks(NamedTuple):
@@ -74,7 +74,7 @@ class BlockModel:
         work = 0.0
         given = self.gram, self.slopes, self.coef, self.starts, self.strengths, self.positive
         for _ in range(_MOST_ROUNDS):
-            work += descend_blocks(*given, _PASSES, _PASS_LEFT) * float(self.gram.size)
+            work += descend_blocks(*given, _PASSES, PASS_LEFT) * float(self.gram.size)
             if self._merit() <= goal or not self._exact_step():
                 break
             work += float(np.count_nonzero(self.coef)) ** 3 / 3.0
@@ -115,7 +115,7 @@ class BlockModel:
         first = float((old[crossing] / -step[crossing]).min(initial=1.0))
         for part in (1.0, first, 0.5 * first, 0.1 * first):
             new = old + part * step
-            new[narrow & (new * old <= _NOTHING * old * old)] = 0.0
+            new[narrow & (new * old <= NOTHING * old * old)] = 0.0
             slopes, coef = self.slopes - (new - old) @ self.gram[support], self.coef.copy()
             coef[support] = new
             fall = 0.5 * float((new - old) @ (self.slopes + slopes)[support])
@@ -130,7 +130,7 @@ class BlockModel:
     def _curvature(self, support: Indices, lengths: Floats, units: Floats) -> Floats:
         """Return the second derivatives of the model on its support, raised a little, as columns may be dependent."""
         curvature = self.gram.copy()
-        curvature[np.diag_indices(len(curvature))] *= 1.0 + _LIFT
+        curvature[np.diag_indices(len(curvature))] *= 1.0 + LIFT
         for b in np.flatnonzero((self.sizes > 1) & (lengths > 0.0)):
             here, strength = slice(*self.starts[b : b + 2]), self.strengths[b]
             unit = units[here] / strength

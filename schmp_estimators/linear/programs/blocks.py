@@ -18,25 +18,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.linear.kernels.logistic import FLAT
+from schmp_estimators.linear.kernels.smooth import FLAT, MOST_HALVINGS, RISE
 from schmp_estimators.linear.losses.base import Loss, steepness, weigh
 from schmp_estimators.linear.losses.multinomial import Seen
 from schmp_estimators.linear.penalties.base import Floats, Indices
 from schmp_estimators.linear.programs.block_model import BlockModel, Blocks, blocks_of
 from schmp_estimators.linear.programs.centred import Rows, is_flat, take_means
 from schmp_estimators.linear.programs.homotopy import Points, ProblemAtHand, Wanted
-from schmp_estimators.linear.programs.smooth_point import MOST_HALVINGS, damped
+from schmp_estimators.linear.programs.model import LAST_BITS, STALLED
+from schmp_estimators.linear.programs.smooth_point import LEVEL_ROUNDING, damped
 
-#: Part of the slopes at zero at which those of F are zero, and the most steps to get there.
-_SETTLED, _MOST_SETTLING = 1e-15, 100
-#: Part by which an objective may rise: that is but rounding.
-_RISE = 1e-13
+#: Most steps to the best F.
+_MOST_SETTLING = 100
 #: Part of its gap to which a second-order model is solved, and part of the goal below which it is not.
 _INNER, _OF_GOAL = 0.01, 0.1
-#: Part of the objective that is but rounding.
-_LAST_BITS = 1e-15
-#: Steps in a row that lower the gap by less than this part, after which it stands still.
-_STALLED, _STANDS = 8, 0.01
+#: Part of the gap that steps lower it by at least, unless it stands still.
+_STANDS = 0.01
 #: Blocks that violate their condition that join at a time, beside as many as are not zero, and coefficients of a model.
 _JOINING, _MOST = 100, 3000
 #: Columns up to which products that do not change are made once.
@@ -195,7 +192,7 @@ class BlockProblem(ProblemAtHand):
         values, outputs = np.tile(self.extra, (n_outputs, 1)), np.repeat(np.arange(n_outputs), len(self.extra))
         seen, damping = self.loss.look(image + self._image(levels), response, weights), 0.0
         first = self._starts[target].seen if target in self._starts else seen
-        least = _SETTLED * float(np.abs(first.slope).sum())
+        least = LEVEL_ROUNDING * float(np.abs(first.slope).sum())
         slopes = np.ravel(seen.slope @ self.extra.T)
         for _ in range(_MOST_SETTLING):
             size = float(np.abs(slopes).max(initial=0.0))
@@ -204,13 +201,13 @@ class BlockProblem(ProblemAtHand):
             products = self.loss.products(values, outputs, seen, weights, damping)
             step, halvings = np.linalg.pinv(products, 1e-13, hermitian=True) @ slopes, 0
             new = self.loss.look(image + self._image(levels + step), response, weights)
-            while not new.loss <= seen.loss * (1.0 + _RISE) and halvings < MOST_HALVINGS:
+            while not new.loss <= seen.loss * (1.0 + RISE) and halvings < MOST_HALVINGS:
                 step, halvings = 0.5 * step, halvings + 1
                 new = self.loss.look(image + self._image(levels + step), response, weights)
             halvings = halvings if step.any() else MOST_HALVINGS  # there is no curvature
             stands, damping = damping == 1.0 or halvings < MOST_HALVINGS, damped(damping, halvings)
             after = np.ravel(new.slope @ self.extra.T)
-            if new.loss < seen.loss or (new.loss <= seen.loss * (1.0 + _RISE) and np.abs(after).max() < 0.5 * size):
+            if new.loss < seen.loss or (new.loss <= seen.loss * (1.0 + RISE) and np.abs(after).max() < 0.5 * size):
                 levels, seen, slopes = levels + step, new, after
             elif stands:
                 break
@@ -275,10 +272,10 @@ class BlockProblem(ProblemAtHand):
             moves = gap < (1.0 - _STANDS) * least or objective < lowest - _STANDS * gap
             stalled, least, lowest = 0 if moves else stalled + 1, min(gap, least), min(objective, lowest)
             chosen = self._chosen(point.coef[self.blocks.members], slopes / penalty)
-            if gap <= goal or steps == most or stalled > _STALLED or not len(chosen):
+            if gap <= goal or steps == most or stalled > STALLED or not len(chosen):
                 return point, (max(gap, 0.0), objective, steps, work)
             model = self._model(point, penalty, slopes, chosen)
-            work += model.solve(max(_INNER * gap, _OF_GOAL * goal, _LAST_BITS * objective))
+            work += model.solve(max(_INNER * gap, _OF_GOAL * goal, LAST_BITS * objective))
             point, steps = self._moved(target, point, penalty, model), steps + 1
 
     def _model(self, point: Point, penalty: float, slopes: Floats, chosen: Indices) -> BlockModel:
@@ -344,7 +341,7 @@ class BlockProblem(ProblemAtHand):
             there = point.image + length * image
             found = self._settle(target, there, point.levels + length * levels)
             coef = point.coef + length * change
-            if found[1].loss + self._value(coef, penalty) <= before * (1.0 + _RISE):
+            if found[1].loss + self._value(coef, penalty) <= before * (1.0 + RISE):
                 new = self._point(coef, there, *found)
                 new.damping = damped(point.damping, halvings)
                 return new

@@ -12,14 +12,9 @@ import numpy as np
 
 from schmp_estimators.core.reduction import tree_merge
 from schmp_estimators.linear.programs.input import as_array
-from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, RowPartition, check_squares
-from schmp_estimators.linear.programs.matrix import Floats, dense_rows
-from schmp_estimators.linear.programs.offsets import SPREAD
-
-#: Rows of a block, which stays in a cache while it is centred and multiplied.
-_BLOCK = 1024
-#: Length of a direction in units of the rounding of the values that it is made of, below which it is nothing else.
-REAL = 8.0
+from schmp_estimators.linear.programs.jobs import PIECE, SMALLEST_NORM, RowPartition, check_squares
+from schmp_estimators.linear.programs.matrix import Dense, Floats
+from schmp_estimators.linear.programs.offsets import REAL, SPREAD
 
 
 class Rows(NamedTuple):
@@ -114,9 +109,10 @@ def _summary(block: Floats, weights: Floats) -> Summary:
 
 def blocks(rows: RowPartition) -> Iterator[tuple[Floats, Floats]]:
     """Give rows of a dense X and of the responses side by side, a few at a time, and their weights."""
-    values, n_columns = dense_rows(rows.matrix), rows.matrix.n_columns
-    for start in range(0, len(values), _BLOCK):
-        here = slice(start, min(start + _BLOCK, len(values)))
+    assert isinstance(rows.matrix, Dense)
+    values, n_columns = rows.matrix.rows, rows.matrix.n_columns
+    for start in range(0, len(values), PIECE):
+        here = slice(start, min(start + PIECE, len(values)))
         block = np.empty((here.stop - start, n_columns + len(rows.responses)))
         block[:, :n_columns], block[:, n_columns:] = values[here], rows.responses[:, here].T
         yield block, rows.weights[here]

@@ -14,7 +14,7 @@ from schmp_estimators.linear.programs.centred import Summary, blocks, summarise
 from schmp_estimators.linear.programs.choose import is_joint, is_quadratic
 from schmp_estimators.linear.programs.input import SavedPartition, choose_rows, restore_partition, save_partition
 from schmp_estimators.linear.programs.jobs import RowPartition
-from schmp_estimators.linear.programs.matrix import Floats, Indices, is_dense
+from schmp_estimators.linear.programs.matrix import Dense, Floats, Indices
 
 #: Groups of rows up to which columns are multiplied once for all folds, group by group.
 _MOST_GROUPS = 24
@@ -64,31 +64,15 @@ class Take(NamedTuple):
     train: Indices
     test: Indices
 
-    def __call__(self, rows: RowPartition) -> tuple[RowPartition, int]:
-        """Return the partition, and how many rows it has."""
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, None]:
+        """Return the partition with these rows."""
         whole = rows if rows.whole is None else rows.whole
-        part = _chosen(whole, self.train)
-        return part._replace(whole=whole, fold=self), part.matrix.n_rows
+        return _chosen(whole, self.train)._replace(whole=whole, fold=self), None
 
     @property
     def can_be_united(self) -> bool:
         """Return whether what is known of groups of rows tells what is known of these."""
         return len(self.train) <= _MOST_GROUPS and int(self.train.max()) <= 1
-
-
-class WhereRows(NamedTuple):
-    """Do a job where there are rows; the answer of others is None."""
-
-    job: Any
-
-    @property
-    def func(self) -> Any:
-        """What the dashboard names."""
-        return getattr(self.job, "func", self.job)
-
-    def __call__(self, rows: RowPartition) -> tuple[RowPartition, Any]:
-        """Return the answer of the job."""
-        return self.job(rows) if rows.matrix.n_rows else (rows, None)
 
 
 def _chosen(rows: RowPartition, counts: Indices) -> RowPartition:
@@ -149,7 +133,7 @@ class Functions(NamedTuple):
 
     def of_rows(self, rows: RowPartition) -> Iterator[tuple[Floats, slice]]:
         """Give the functions of some rows at a time, and which rows these are."""
-        if is_dense(rows.matrix):
+        if isinstance(rows.matrix, Dense):
             begun = 0
             for block, _ in blocks(rows):
                 yield self.of(block[:, self.columns].T), slice(begun, begun + len(block))

@@ -8,20 +8,18 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+from scipy.linalg import lapack
 
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.gram import gram_combine, gram_passes, gram_take
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for, gap_or_merit, sizes, take
 from schmp_estimators.linear.programs.matrix import Floats, Indices
-from schmp_estimators.linear.programs.newton import pinned_solution
 
 LARGEST_GRAM = 6000  # candidates whose matrix has 0.3 GB; descent on the residual is faster than to fill a larger one
-_MEMORY = 5  # extrapolate from this many passes
+MEMORY = 5  # extrapolate from this many passes
 _MAX_ROUNDS = 50  # times that the active candidates are chosen anew
 _MAX_SWEEPS = 60  # groups of passes on one choice
 _POLISHED = 200  # largest support that is polished at the end
-_LARGE = 1000  # active candidates whose matrix leaves the second-level cache
-_SHRUNK = 0.7  # part of so many active candidates that is left when they are better chosen anew
 _SETTLED = 0.03  # part of the support that changes in a sweep, below which Newton steps are worth trying
 _WORTHWHILE, _MOST_FUTILE = 0.9, 2  # part of the gap that is left by a round worth its time, and how many are not
 _CROSSING = 0.02  # part of the active candidates that cross zero in a Newton step, above which it came too early
@@ -99,9 +97,8 @@ class _ActiveSet(GramProblem):
     def descend(self, target: float, newton: bool, stubborn: bool = False) -> None:
         """Alternate groups of passes with Newton steps, once the support has settled, until the gap is `target`.
 
-        It ends earlier if so many candidates have left that the others had better be taken apart.  Where
-        columns are all but the same, descent does not find out which of them to take: a `stubborn` one makes Newton
-        steps from the beginning, however many coordinates cross zero.
+        Where columns are all but the same, descent does not find out which of them to take: a `stubborn` one makes
+        Newton steps from the beginning, however many coordinates cross zero.
         """
         previous_gap, previous_support, second_order = np.inf, None, stubborn and self.penalty.certified
         pause, waiting = 1, 0
@@ -110,8 +107,8 @@ class _ActiveSet(GramProblem):
         newton &= penalty.certified
         for _ in range(_MAX_SWEEPS):
             old_coef, old_gradient = self.coef.copy(), self.gradient.copy()
-            passes = _MEMORY + 1 if second_order else 2 * _MEMORY + 1
-            make_passes(gram, self.gradient, self.coef, penalty, passes, _MEMORY)
+            passes = MEMORY + 1 if second_order else 2 * MEMORY + 1
+            make_passes(gram, self.gradient, self.coef, penalty, bool(penalty.positive), passes, MEMORY)
             self.work += passes * float(np.count_nonzero(self.coef)) * len(self.coef)
             if second_order and self._newton_step(stubborn) > _CROSSING * len(self.coef) and not stubborn:
                 # too early: descend for twice as many sweeps as the last time
@@ -121,8 +118,6 @@ class _ActiveSet(GramProblem):
             gap = self.gap()
             if gap <= target:
                 self._polish(gap)
-                return
-            if len(self.active()) < _SHRUNK * len(self.coef) and len(self.coef) > _LARGE:
                 return
             support = self.coef != 0.0
             if waiting:
@@ -170,3 +165,40 @@ class _ActiveSet(GramProblem):
         self.coef[support] = new
         self.gradient -= length * image
         return len(pinned)
+
+
+def pinned_solution(
+    hessian: Floats, gradient: Floats, coef: Floats, most: int, rounds: int = 6
+) -> tuple[Floats | None, Indices]:
+    """Return the Newton step that keeps every sign of `coef`, and the positions, `most` of them, that it sends to zero.
+
+    One Cholesky factor serves all rounds: pinning coordinates F to zero adds multipliers, i.e. |F| right-hand sides.
+    The step is None where `hessian` (k, k), which is overwritten, is not positive definite.
+    """
+    count = len(coef)
+    nothing = np.empty(0, np.int64)
+    hessian.flat[:: count + 1] *= 1.0 + 1e-9
+    factor, failed = lapack.dpotrf(hessian.T, lower=1, overwrite_a=1, clean=0)
+    if failed:
+        return None, nothing
+    free_step = lapack.dpotrs(factor, gradient, lower=1)[0]
+    step, pinned = free_step, nothing
+    responses = np.empty((count, 0), order="F")
+    for attempt in range(rounds + 1):
+        crossing = (coef + step) * coef < 0.0
+        crossing[pinned] = False
+        new = np.flatnonzero(crossing)
+        if not len(new):
+            break
+        pinned = np.concatenate([pinned, new])
+        if attempt == rounds or len(pinned) > most:  # too many: cut the step off, descent goes on from there
+            step = step.copy()
+            step[new] = -coef[new]
+            break
+        units = np.zeros((count, len(new)), order="F")
+        units[new, np.arange(len(new))] = 1.0
+        responses = np.hstack([responses, lapack.dpotrs(factor, units, lower=1, overwrite_b=1)[0]])
+        multipliers = np.linalg.solve(responses[pinned], -coef[pinned] - free_step[pinned])
+        step = free_step + responses @ multipliers
+        step[pinned] = -coef[pinned]
+    return step, pinned

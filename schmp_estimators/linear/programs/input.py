@@ -12,8 +12,7 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.sparse import Columns, take_rows
 from schmp_estimators.linear.programs.jobs import RowPartition
 from schmp_estimators.linear.programs.matrix import (
-    DenseByColumns,
-    DenseByRows,
+    Dense,
     Floats,
     Indices,
     Matrix,
@@ -61,8 +60,8 @@ def as_matrix(X: Any) -> Matrix:
         X = X.astype(np.float64)
     X = X if X.dtype.isnative else X.astype(X.dtype.newbyteorder("="))
     if X.flags.f_contiguous and not X.flags.c_contiguous:  # one row or column is both, or neither after a journey
-        return DenseByColumns(freeze(X.T))
-    return DenseByRows(freeze(np.ascontiguousarray(X)))
+        return Dense(freeze(X.T), False)
+    return Dense(freeze(np.ascontiguousarray(X)), True)
 
 
 class Extent(NamedTuple):
@@ -159,7 +158,7 @@ def join_parts(values: RowValues, *parts: Part) -> RowPartition:
         X = _stack([_rows(matrix) for matrix in matrices])
         if values.used is not None:
             X = X[values.used]
-        by_columns = all(isinstance(matrix, DenseByColumns) for matrix in matrices)
+        by_columns = all(isinstance(matrix, Dense) and not matrix.by_rows for matrix in matrices)
         matrix = as_matrix(np.asfortranarray(X) if by_columns else X)
     else:
         [matrix] = matrices
@@ -178,27 +177,21 @@ def _rows(matrix: Matrix) -> Any:
         case SparseByColumns(columns, n_rows):
             values, rows, starts = columns
             return sp.csc_array((values, rows, starts), shape=(n_rows, matrix.n_columns)).tocsr()
-        case DenseByColumns(values):
-            return values.T
-        case DenseByRows(values):
-            return values
+        case Dense():
+            return matrix.rows
     raise TypeError(f"unknown matrix {type(matrix).__name__}")
 
 
 def choose_rows(matrix: Matrix, chosen: Indices) -> Matrix:
     """Return some rows as a matrix; those in C order that follow each other are not copied."""
     if isinstance(matrix, SparseByColumns) and (np.diff(chosen) > 0).all():
-        return _sparse_rows(matrix, chosen)
+        places = np.full(matrix.n_rows, -1, matrix.columns.rows.dtype)
+        places[chosen] = np.arange(len(chosen))
+        return SparseByColumns(freeze(Columns(*take_rows(matrix.columns, freeze(places)))), len(chosen))
     X = _rows(matrix)
     together = len(chosen) > 0 and bool((np.diff(chosen) == 1).all())
     part = X[chosen[0] : chosen[-1] + 1] if together else X[chosen]
-    return as_matrix(np.asfortranarray(part) if isinstance(matrix, DenseByColumns) else part)
-
-
-def _sparse_rows(matrix: SparseByColumns, chosen: Indices) -> Matrix:
-    places = np.full(matrix.n_rows, -1, matrix.columns.rows.dtype)
-    places[chosen] = np.arange(len(chosen))
-    return SparseByColumns(freeze(Columns(*take_rows(matrix.columns, freeze(places)))), len(chosen))
+    return as_matrix(np.asfortranarray(part) if isinstance(matrix, Dense) and not matrix.by_rows else part)
 
 
 def _stack(blocks: Sequence[Any]) -> Any:
@@ -246,11 +239,11 @@ class Identify(NamedTuple):
         match rows.matrix:
             case SparseByColumns(columns, _):
                 arrays = tuple(columns)
-            case DenseByColumns(values) | DenseByRows(values):
-                arrays = (values,)
+            case Dense(values, by_rows):
+                arrays = (values, np.array(by_rows))
             case _:
                 raise TypeError(f"{type(rows.matrix).__name__} is no first form of a matrix")
-        digest = hashlib.sha256(type(rows.matrix).__name__.encode())
+        digest = hashlib.sha256()
         for array in (*arrays, rows.responses, rows.weights):
             digest.update(f"{array.dtype.str}{array.shape}".encode())
             digest.update(np.ascontiguousarray(array).data)

@@ -2,6 +2,9 @@
 
 A job returns the partition with its new state and a partial result; partial results are summed over partitions.  The
 columns in play are x̃_j = √s⊙(x_j − x̄_j) with row weights s, means x̄ over all partitions (zeros without intercept).
+
+Of squared loss the state of a partition is the residual.  Where the curvature of the loss changes it is u = Xβ; the
+loss and the intercept b travel with the jobs.
 """
 
 from collections.abc import Sequence
@@ -12,11 +15,14 @@ import numpy as np
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.dense import column_passes
 from schmp_estimators.linear.kernels.sparse import Columns
+from schmp_estimators.linear.losses.base import Derivatives, Level, Loss
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for
-from schmp_estimators.linear.programs.matrix import Floats, Indices, Matrix, stack_columns, take_sparse
+from schmp_estimators.linear.programs.matrix import Dense, Floats, Indices, Matrix, stack_columns, take_sparse
 
 #: Squared norms from which no product that counts is rounded to few digits for being small.
 SMALLEST_NORM = float(np.finfo(float).tiny / np.finfo(float).eps)
+#: Rows that are multiplied at a time: a cache holds their copy.
+PIECE = 1024
 
 
 class RowPartition(NamedTuple):
@@ -37,8 +43,6 @@ class RowPartition(NamedTuple):
     responses: Floats = np.empty((0, 0))
     #: (p,) what has been taken from the columns of X, see `regression_offsets`; (0,) if nothing has
     shifts: Floats = np.empty(0)
-    #: what a loss has derived at the present state, see `smooth_jobs.derive`
-    derived: Any = None
     #: (k, n_p) the fold group of each row, and what it weighs in scores, see `folds`
     beside: Floats = np.empty((0, 0))
     #: while a fold is fitted: the partition with all rows, and what has taken these
@@ -79,7 +83,8 @@ class Sums(NamedTuple):
 
     def products_about(self, level: float) -> Floats:
         """Return Σ s (y − level) x_j; where `level` is near m, nothing is lost to large means."""
-        return self.products + (self.response / self.total - level) * self.columns
+        mean = self.response / self.total if self.total else 0.0
+        return self.products + (mean - level) * self.columns
 
 
 def check_squares(squares: Floats) -> None:
@@ -95,7 +100,7 @@ class Moments(NamedTuple):
         """Return the sums, after one pass over the rows."""
         response = float(rows.weigh(rows.target).sum())
         total = float(rows.weights.sum()) if len(rows.weights) else float(rows.matrix.n_rows)
-        weighed = rows.weigh(rows.target - response / total)
+        weighed = rows.weigh(rows.target - (response / total if total else 0.0))
         return rows, Sums(total, response, *rows.matrix.moments(rows.weights, weighed))
 
 
@@ -219,3 +224,106 @@ def stacked(answers: Sequence[tuple[Columns, Floats, Floats, Floats]]) -> tuple[
     offsets = np.cumsum([0, *map(len, vectors[0])]).tolist()
     state, target, weights = (np.concatenate(one) for one in vectors)
     return stack_columns(list(parts), offsets[:-1]), state, target, weights
+
+
+def derive(loss: Loss, rows: RowPartition, intercept: float) -> Derivatives:
+    """Return the derivatives at the decision values of a partition."""
+    return loss.derivatives(rows.state, rows.target, rows.weights, intercept)
+
+
+class Shift(NamedTuple):
+    """Move the decision values along a change of the coefficients, and look at one intercept."""
+
+    loss: Loss
+    columns: Indices
+    change: Floats
+    intercept: float
+    #: whether to compute decision values anew, `change` being the coefficients
+    anew: bool = False
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, Level]:
+        """Return the loss, its slope and its curvature in the intercept."""
+        if self.anew:
+            rows = rows._replace(state=np.zeros_like(rows.state))
+        if len(self.columns):
+            rows = rows._replace(state=rows.state + rows.matrix.combine(self.columns, self.change))
+        return rows, derive(self.loss, rows, self.intercept).level
+
+
+class Slope(NamedTuple):
+    """Take the gradient."""
+
+    loss: Loss
+    intercept: float
+    scope: Indices | None
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, Floats]:
+        """Return Xᵀ·slope over the scope."""
+        return rows, rows.matrix.gradient(derive(self.loss, rows, self.intercept).slope, self.scope)
+
+
+class Dual(NamedTuple):
+    """Evaluate the dual objective."""
+
+    loss: Loss
+    intercept: float
+    scale: float
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, float]:
+        """Return the part of this partition in the dual objective at scale·slope."""
+        value = self.loss.dual(rows.state, rows.target, rows.weights, self.intercept, self.scale)
+        return rows, value
+
+
+class WeightedGram(NamedTuple):
+    """Take the Gram matrix of the working set, weighted by the curvature at the present point."""
+
+    loss: Loss
+    columns: Indices
+    intercept: float
+    means: Floats
+    #: least curvature of a row of weight 1
+    least: float
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Floats, Floats, float, float]]:
+        """Return XᵀWX, Σ w x, Σ w, Σ slope²/w over columns less their means."""
+        _, slope, curvature = derive(self.loss, rows, self.intercept)
+        curvature = np.maximum(np.maximum(curvature, 1e-12), rows.weigh(np.full(len(slope), self.least)))
+        count, matrix = len(self.columns), rows.matrix
+        values = matrix.rows if isinstance(matrix, Dense) else matrix.take_dense(self.columns).T
+        gram, sums, roots = np.zeros((count, count)), np.zeros(count), np.sqrt(curvature)
+        for start in range(0, len(slope), PIECE):
+            here = slice(start, start + PIECE)
+            taken = values[here] if values.shape[1] == count else values[here, self.columns]
+            taken = taken - self.means[self.columns]
+            sums += curvature[here] @ taken
+            taken *= roots[here, None]
+            gram += taken.T @ taken
+        return rows, (gram, sums, float(curvature.sum()), float((slope * slope / curvature).sum()))
+
+
+class Curved(NamedTuple):
+    """Partial result of `Free`, of the intercept and then the directions."""
+
+    loss: float
+    slope: Floats
+    curvature: Floats
+
+
+class Free(NamedTuple):
+    """Move the decision values along a change of columns without penalty, and look at what moving these would do."""
+
+    loss: Loss
+    change: Floats
+    intercept: float
+    #: see `offsets.Span`
+    span: Any
+    fit_intercept: bool
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, Curved]:
+        """Return the loss, its slopes and its curvature in the intercept and in the directions of the columns."""
+        if len(self.change):
+            rows = rows._replace(state=rows.state + rows.matrix.combine(self.span.columns, self.change))
+        level, slope, curvature = derive(self.loss, rows, self.intercept)
+        taken = np.vstack([np.full(rows.matrix.n_rows, float(self.fit_intercept)), self.span.take(rows)])
+        return rows, Curved(level.loss, taken @ slope, (taken * curvature) @ taken.T)

@@ -1,4 +1,4 @@
-"""The rows of X that one partition holds: three ways to store them, one set of operations.
+"""The rows of X that one partition holds: two ways to store them, one set of operations.
 
 Everything is phrased for the centred and weighted columns √s⊙(x_j − x̄_j) or for the raw ones; no method changes X.
 """
@@ -44,23 +44,35 @@ def _all(n_columns: int) -> Indices:
     return freeze(np.arange(n_columns))
 
 
-class DenseByColumns(NamedTuple):
-    """Dense X stored by columns: `values` (p, n) contiguous, any real dtype, read-only."""
+class Dense(NamedTuple):
+    """Dense X of any real dtype: `values` (n, p) stored by rows, or (p, n) by columns, contiguous and read-only."""
 
     values: np.ndarray
+    by_rows: bool
+
+    @property
+    def rows(self) -> np.ndarray:
+        """X (n, p), as it is stored."""
+        return self.values if self.by_rows else self.values.T
 
     @property
     def n_rows(self) -> int:
         """Number of rows of this partition."""
-        return self.values.shape[1]
+        return self.rows.shape[0]
 
     @property
     def n_columns(self) -> int:
         """Number of columns of X."""
-        return self.values.shape[0]
+        return self.rows.shape[1]
 
     def gradient(self, vector: Floats, scope: Indices | None) -> Floats:
         """Return x_jᵀ·vector for the columns in `scope`, ascending (all columns if None)."""
+        if self.by_rows and scope is not None and len(scope) < self.n_columns // 8:
+            return self.take_dense(scope) @ vector
+        if self.by_rows:
+            out = np.empty(self.n_columns)
+            dense.row_gradient(freeze(self.values), freeze(vector), out)
+            return out if scope is None else out[scope]
         chosen = _all(self.n_columns) if scope is None else freeze(scope)
         out = np.empty(len(chosen))
         dense.column_gradient(freeze(self.values), chosen, freeze(vector), out)
@@ -68,60 +80,24 @@ class DenseByColumns(NamedTuple):
 
     def combine(self, columns: Indices, factors: Floats) -> Floats:
         """Return Σ_j factors_j x_j over `columns`, shape (n_rows,)."""
-        out = np.empty(self.n_rows)
-        dense.column_combine(freeze(self.values), freeze(columns), freeze(factors), out)
+        out, combine = np.empty(self.n_rows), dense.row_combine if self.by_rows else dense.column_combine
+        combine(freeze(self.values), freeze(columns), freeze(factors), out)
         return out
 
     def moments(self, weights: Floats, vector: Floats) -> tuple[Floats, Floats, Floats]:
         """Return Σ_i w_i x_ij, Σ_i w_i x_ij² and x_jᵀ·vector for all columns."""
         sums, squares, products = np.empty((3, self.n_columns))
-        dense.column_moments(freeze(self.values), freeze(weights), freeze(vector), sums, squares, products)
+        take = dense.row_moments if self.by_rows else dense.column_moments
+        take(freeze(self.values), freeze(weights), freeze(vector), sums, squares, products)
         return sums, squares, products
 
     def take_dense(self, columns: Indices) -> Floats:
-        """Return the columns as a new contiguous array, one column per row."""
-        return self.values.take(columns, axis=0).astype(np.float64, copy=False)
-
-
-class DenseByRows(NamedTuple):
-    """Dense X stored by rows: `values` (n, p) contiguous, any real dtype, read-only."""
-
-    values: np.ndarray
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows of this partition."""
-        return self.values.shape[0]
-
-    @property
-    def n_columns(self) -> int:
-        """Number of columns of X."""
-        return self.values.shape[1]
-
-    def gradient(self, vector: Floats, scope: Indices | None) -> Floats:
-        """Return x_jᵀ·vector for the columns in `scope`, ascending (all columns if None)."""
-        if scope is not None and len(scope) < self.n_columns // 8:
-            return self.take_dense(scope) @ vector
-        out = np.empty(self.n_columns)
-        dense.row_gradient(freeze(self.values), freeze(vector), out)
-        return out if scope is None else out[scope]
-
-    def combine(self, columns: Indices, factors: Floats) -> Floats:
-        """Return Σ_j factors_j x_j over `columns`, shape (n_rows,)."""
-        out = np.empty(self.n_rows)
-        dense.row_combine(freeze(self.values), freeze(columns), freeze(factors), out)
-        return out
-
-    def moments(self, weights: Floats, vector: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return Σ_i w_i x_ij, Σ_i w_i x_ij² and x_jᵀ·vector for all columns."""
-        sums, squares, products = np.empty((3, self.n_columns))
-        dense.row_moments(freeze(self.values), freeze(weights), freeze(vector), sums, squares, products)
-        return sums, squares, products
-
-    def take_dense(self, columns: Indices) -> Floats:
-        """Return the columns as a new contiguous array, one column per row."""
+        """Return the columns as a new contiguous array, one column per row: shape (len(columns), n_rows)."""
+        if not self.by_rows:
+            return self.values.take(columns, axis=0).astype(np.float64, copy=False)
         out = np.empty((len(columns), self.n_rows))
-        dense.take_from_rows(freeze(self.values), freeze(columns), out)
+        nothing = np.zeros(len(columns))
+        dense.round_columns(freeze(self.values), freeze(columns), freeze(nothing), freeze(nothing + 1.0), out)
         return out
 
 
@@ -151,9 +127,10 @@ class SparseByColumns(NamedTuple):
 
     def moments(self, weights: Floats, vector: Floats) -> tuple[Floats, Floats, Floats]:
         """Return Σ_i w_i x_ij, Σ_i w_i x_ij² and x_jᵀ·vector for all columns."""
-        sums, squares = np.empty(self.n_columns), np.empty(self.n_columns)
-        sparse.sparse_moments(freeze(self.columns), freeze(weights), sums, squares)
-        return sums, squares, self.gradient(vector, None)
+        sums, squares, products = np.empty((3, self.n_columns))
+        weights = weights if len(weights) else np.ones(self.n_rows)
+        sparse.sparse_moments(freeze(self.columns), freeze(vector), freeze(weights), sums, squares, products)
+        return sums, squares, products
 
     def take_dense(self, columns: Indices) -> Floats:
         """Return the columns as a new contiguous array, one column per row."""
@@ -188,18 +165,3 @@ def stack_columns(parts: list[Columns], row_offsets: list[int]) -> Columns:
         rows[place] = part.rows + offset
         filled += count
     return freeze(Columns(values, rows, starts))
-
-
-def is_dense(matrix: Matrix) -> bool:
-    """Return whether a matrix holds dense rows as they are."""
-    return isinstance(matrix, DenseByColumns | DenseByRows)
-
-
-def dense_rows(matrix: Matrix) -> np.ndarray:
-    """Return the rows of a dense matrix, as they are stored."""
-    match matrix:
-        case DenseByColumns(values):
-            return values.T
-        case DenseByRows(values):
-            return values
-    raise TypeError(f"{type(matrix).__name__} holds no dense rows")

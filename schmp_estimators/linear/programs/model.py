@@ -22,7 +22,7 @@ NO_CHANGE: Floats = np.empty(0)
 _ROUNDING = 1e-11
 #: Certificates without any change but rounding, and part of the objective that this is, after which there is nothing
 #: left to try.
-_STALLED, LAST_BITS = 10, 1e-14
+STALLED, LAST_BITS = 10, 1e-14
 _FEW = 0.1  # violators per column of the support, below which a working set is nearly complete
 _NEAR = 0.85  # part of the penalty above which a gradient nearly violates
 #: Part of the penalty above which a gradient makes a column likely, at first and in the steps that follow, and part
@@ -104,8 +104,6 @@ class Model:
     dropped: Indices = field(default_factory=lambda: NO_COLUMNS)
     #: columns other than zero whose squares underflow; they cannot move
     small: Indices = field(default_factory=lambda: NO_COLUMNS)
-    #: columns that cannot be shifted for their implicit zeros, and their norms
-    measured: tuple[Indices, Floats] = (NO_COLUMNS, NO_CHANGE)
     #: relative distance of neighbouring numbers in X
     eps: float = float(np.finfo(np.float64).eps)
     #: objective at zero coefficients
@@ -158,8 +156,6 @@ class Model:
             self.means = sums / total
             self.norms = np.maximum(squares - sums * self.means, 0.0)
             self.norms[self.constant] = 0.0
-            columns, norms = self.measured
-            self.norms[columns] = norms
         else:
             self.means, self.norms = np.zeros_like(sums), squares
         present = (sums != 0.0) | (squares != 0.0) | (products != 0.0)
@@ -186,6 +182,15 @@ class Model:
     def scope_penalty(self) -> Penalty:
         """Return the penalty of the columns that are looked at."""
         return self.penalty if self.scope is None else take(self.penalty, self.scope)
+
+    def take(self, raw: Floats, balance: float) -> Floats:
+        """Return the gradient over the columns that are looked at, of their products before they are centred."""
+        columns = self.scope_columns()
+        gradient = raw - balance * self.means[columns]
+        gradient[self.norms[columns] == 0.0] = 0.0
+        self.full_gradient = gradient if self.scope is None else None
+        self.touched += len(columns) * float(self.n_rows)
+        return gradient
 
     def stay(self) -> NDArray[np.bool_]:
         """Return which columns in the scope are in the support, or are not penalised."""
@@ -252,11 +257,12 @@ class Model:
     @property
     def exhausted(self) -> bool:
         """Whether there is nothing left to try."""
-        return self.n_iter >= self.max_iter or self.stalled >= _STALLED
+        return self.n_iter >= self.max_iter or self.stalled >= STALLED
 
     def follow(self, other: "Model") -> None:
         """Begin where another model of the same partitions has left them."""
         self.candidates, self.shifts = other.candidates, other.shifts
+        self.constant, self.dropped = other.constant, other.dropped
         if len(self.shifts) and len(self.coef):
             self.level += float(self.shifts @ self.coef)
 
@@ -343,6 +349,17 @@ class Model:
             return found, len(found)
         change = excess[found] / norms[found]
         return found[np.argpartition(-change, most - 1)[:most]], len(found)
+
+    def working_set(self, gradient: Floats, least: int, near: bool) -> tuple[Indices, int, bool]:
+        """Return the support and the worst violators, at most `least` of these or as many as the support has.
+
+        With them come the number of all violators, and whether these are all of them; `near` is for `worst_and_near`.
+        """
+        columns = self.scope_columns()
+        outside = self.coef[columns] == 0.0
+        most = max(least, len(columns) - int(np.count_nonzero(outside)))
+        worst, count = (self.worst_and_near if near else self.violators)(gradient, outside, most)
+        return np.sort(np.concatenate([columns[~outside], columns[worst]])), count, count <= len(worst)
 
     def worst_and_near(self, gradient: Floats, among: np.ndarray, most: int) -> tuple[Indices, int]:
         """Return `violators`, and once they are few beside the support also the columns that nearly violate.

@@ -1,44 +1,51 @@
-"""Columns whose mean is large beside their spread: time stamps, years, identifiers.
+"""Columns that are centred before rounds begin, and columns without a penalty.
 
-Centring such a column by sums, Σ x² − n x̄², or afterwards, xᵀr − x̄ Σ r, cancels most digits.  So a reference near the
-mean is taken from its values before anything is summed: differences of neighbours are exact.  Only these columns pay
-for it, and only problems with an intercept have any.
+Centring a column whose mean is large beside its spread by sums, Σ x² − n x̄², or afterwards, xᵀr − x̄ Σ r, cancels most
+digits: time stamps, years, identifiers.  So its mean is taken from its values before anything is summed: differences of
+neighbours are exact.  Only these columns pay for it, and only problems with an intercept have any.
+
+Over columns without a penalty the fit is exact at every certificate, as it is over the intercept: a dual point bounds
+the objective only if it is orthogonal to them.  With squared loss the residual is projected off their span, in closed
+form; with another loss Newton steps lead there.  Both go along an orthonormal basis of the span: covariates may be
+powers of a year, which as columns are all but the same.
 """
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from schmp_estimators.core.engine.dynamic import Sum
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.sparse import Columns
+from schmp_estimators.linear.programs import jobs
 from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, Moments, RowPartition, Sums, SumsError, check_squares
 from schmp_estimators.linear.programs.matrix import (
-    DenseByColumns,
-    DenseByRows,
+    Dense,
     Floats,
     Indices,
-    Matrix,
     SparseByColumns,
 )
-from schmp_estimators.linear.programs.model import Model
+from schmp_estimators.linear.programs.model import NO_COLUMNS, Model
 
 #: Part of the squared norm that is left after centring, below which a column is looked at anew: mean/sd is 1000 there,
 #: and a gradient has lost three digits.
 _OFFSET = 1e-6
 #: Spread in units of the distance of neighbouring numbers, below which a column is nothing but rounding.
 SPREAD = 0.125
-#: Elements of a block of columns that stays in the second-level cache.
-_BLOCK = 1 << 16
+#: Length of a direction in units of the rounding of the values that it is made of, below which it is nothing else.
+REAL = 8.0
 
 
 class Shifted(NamedTuple):
-    """Dense rows of X less a number for each column; those with zero are read as they are."""
+    """Dense rows of X, of which some columns are less a number each."""
 
-    matrix: DenseByColumns | DenseByRows
-    #: (p,)
-    shifts: Floats
+    matrix: Dense
+    #: (k,) these columns, ascending, and (k, n) what they are now
+    moved: Indices
+    values: Floats
 
     @property
     def n_rows(self) -> int:
@@ -52,11 +59,9 @@ class Shifted(NamedTuple):
 
     def gradient(self, vector: Floats, scope: Indices | None) -> Floats:
         """Return x_jᵀ·vector for the columns in `scope`, ascending (all columns if None)."""
-        chosen = np.arange(self.n_columns) if scope is None else scope
-        moved = np.flatnonzero(self.shifts[chosen])
-        out = self.matrix.gradient(vector, scope) if len(moved) < len(chosen) else np.empty(len(chosen))
-        for block, taken in _blocks(self, chosen[moved]):
-            out[moved[block]] = taken @ vector
+        out = self.matrix.gradient(vector, scope)
+        here, places = self._among(np.arange(self.n_columns) if scope is None else scope)
+        out[here] = self.values[places] @ vector
         return out
 
     def combine(self, columns: Indices, factors: Floats) -> Floats:
@@ -65,18 +70,22 @@ class Shifted(NamedTuple):
 
     def moments(self, weights: Floats, vector: Floats) -> tuple[Floats, Floats, Floats]:
         """Return Σ_i w_i x_ij, Σ_i w_i x_ij² and x_jᵀ·vector for all columns."""
-        sums, squares, products = self.matrix.moments(weights, vector)
-        moved = np.flatnonzero(self.shifts)
-        for block, taken in _blocks(self, moved):
-            sums[moved[block]], squares[moved[block]] = _sums(taken, weights)
-            products[moved[block]] = taken @ vector
-        return sums, squares, products
+        found, weighted = self.matrix.moments(weights, vector), self.values * weights if len(weights) else self.values
+        own = weighted.sum(axis=1), np.einsum("ij,ij->i", weighted, self.values), self.values @ vector
+        for whole, part in zip(found, own, strict=True):
+            whole[self.moved] = part
+        return found
 
     def take_dense(self, columns: Indices) -> Floats:
         """Return the columns as a new contiguous array, one column per row."""
-        taken = self.matrix.take_dense(columns)
-        taken -= self.shifts[columns, None]
+        taken, (here, places) = self.matrix.take_dense(columns), self._among(columns)
+        taken[here] = self.values[places]
         return taken
+
+    def _among(self, columns: Indices) -> tuple[Indices, Indices]:
+        """Return which of some columns are others than in X, and where their values are."""
+        here = np.flatnonzero(np.isin(columns, self.moved))
+        return here, np.searchsorted(self.moved, columns[here])
 
 
 def shift(rows: RowPartition, shifts: Floats) -> RowPartition:
@@ -85,74 +94,30 @@ def shift(rows: RowPartition, shifts: Floats) -> RowPartition:
     Sparse columns that are shifted hold no implicit zeros.
     """
     both = rows.shifts + shifts if len(rows.shifts) else shifts
-    return rows._replace(matrix=_moved(rows.matrix, shifts), shifts=both)
+    if isinstance(rows.matrix, SparseByColumns):
+        (values, indices, starts), n_rows = rows.matrix
+        moved = Columns(values - np.repeat(shifts, np.diff(starts)), indices, starts)
+        return rows._replace(matrix=SparseByColumns(freeze(moved), n_rows), shifts=both)
+    inner: Any = getattr(rows.matrix, "matrix", rows.matrix)
+    columns = np.flatnonzero(both)
+    taken = inner.take_dense(columns) - both[columns, None]
+    return rows._replace(matrix=Shifted(inner, columns, taken), shifts=both)
 
 
-def _moved(matrix: Matrix, shifts: Floats) -> Matrix:
-    match matrix:
-        case SparseByColumns((values, indices, starts), n_rows):
-            moved = values - np.repeat(shifts, np.diff(starts))
-            return SparseByColumns(freeze(Columns(moved, indices, starts)), n_rows)
-        case Shifted(inner, before):
-            return Shifted(inner, before + shifts)
-    return Shifted(matrix, shifts)  # type: ignore[arg-type]
-
-
-def _complete(matrix: Matrix, columns: Indices) -> np.ndarray:
-    """Return which columns have a value for each row, none of them an implicit zero."""
-    match matrix:
-        case SparseByColumns((_, _, starts), n_rows):
-            return np.diff(starts)[columns] == n_rows
-    return np.ones(len(columns), bool)
-
-
-def _blocks(matrix: Matrix, columns: Indices) -> Iterator[tuple[slice, Floats]]:
-    """Give the columns, a few at a time: where they are among `columns`, and their values (k, n)."""
-    step = max(1, _BLOCK // max(1, matrix.n_rows))
-    for start in range(0, len(columns), step):
-        block = slice(start, start + step)
-        yield block, matrix.take_dense(columns[block])
-
-
-def _sums(taken: Floats, weights: Floats) -> tuple[Floats, Floats]:
-    weighted = taken * weights if len(weights) else taken
-    return weighted.sum(axis=1), np.einsum("ij,ij->i", weighted, taken)
-
-
-class Spread(NamedTuple):
-    """Partial result of `Probe`."""
-
-    #: moments of the shifted columns, as `Sums` has them
-    sums: Floats
-    squares: Floats
-    products: Floats
-    #: smallest and largest value of each, less its shift
-    lowest: Floats
-    highest: Floats
-    #: whether there are values for all rows, none of them an implicit zero
-    complete: np.ndarray
-
-
-class Probe(NamedTuple):
-    """Look at columns less a number each; the partition stays as it is."""
+class Look(NamedTuple):
+    """Look at some columns; the partition stays as it is."""
 
     columns: Indices
-    #: (k,)
-    shifts: Floats
 
-    def __call__(self, rows: RowPartition) -> tuple[RowPartition, Spread]:
-        """Return what is known of the columns then."""
-        response = float(rows.weigh(rows.target).sum())
-        total = float(rows.weights.sum()) if len(rows.weights) else float(rows.matrix.n_rows)
-        weighed = rows.weigh(rows.target - response / total)
-        count = len(self.columns)
-        sums, squares, products, lowest, highest = np.empty((5, count))
-        found = Spread(sums, squares, products, lowest, highest, _complete(rows.matrix, self.columns))
-        for block, values in _blocks(rows.matrix, self.columns):
-            taken = values - self.shifts[block, None]
-            found.sums[block], found.squares[block] = _sums(taken, rows.weights)
-            found.products[block] = taken @ weighed
-            found.lowest[block], found.highest[block] = taken.min(axis=1), taken.max(axis=1)
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, np.ndarray]:
+        """Return (3, k) whether columns have values for all rows, none an implicit zero, and their ends if they do."""
+        complete, matrix = np.ones(len(self.columns)), rows.matrix
+        if isinstance(matrix, SparseByColumns):
+            complete = (np.diff(matrix.columns.starts)[self.columns] == matrix.n_rows).astype(np.float64)
+        found = np.stack([complete, np.full(len(complete), np.inf), np.full(len(complete), np.inf)])
+        here = np.flatnonzero(complete)
+        taken = matrix.take_dense(self.columns[here])
+        found[1:, here] = taken.min(axis=1, initial=np.inf), -taken.max(axis=1, initial=-np.inf)
         return rows, found
 
 
@@ -170,20 +135,29 @@ class Recentre(NamedTuple):
 def centre(model: Model) -> Generator[Any, Any, list[Sums]]:
     """Ask for the moments, and for what they make necessary; returns the sums of each partition."""
     sums: list[Sums] = yield Moments()
-    check_squares(tree_sum(sums).squares)
-    probe = _suspects(model, sums)
-    if probe is None:
+    whole = tree_sum(sums)
+    check_squares(whole.squares)
+    means = whole.columns / whole.total
+    columns = np.flatnonzero(whole.squares - whole.columns * means < _OFFSET * whole.squares)
+    if not model.fit_intercept or not len(columns):
         return sums
-    spreads: list[Spread] = yield probe
-    moved = _settle(model, probe, spreads, sums)
+    complete, lowest, negative = np.min((yield Look(columns)), axis=0)
+    varied, complete = -negative > lowest, complete > 0.0
+    model.constant, moved = np.union1d(model.constant, columns[complete & ~varied]), columns[complete & varied]
     if not len(moved):
         return sums
-    shifts = np.zeros(len(sums[0].columns))
-    shifts[probe.columns[moved]] = probe.shifts[moved]
+    shifts = np.zeros(len(means))
+    shifts[moved] = means[moved]
     model.shifts = shifts + model.shifts if len(model.shifts) else shifts
     model.level += float(shifts @ model.coef) if len(model.coef) else 0.0
     yield Recentre(shifts)
-    return [_shifted(one, probe, spread, moved) for one, spread in zip(sums, spreads, strict=True)]
+    sums = yield Moments()
+    again, raw = tree_sum(sums), whole.squares[moved]
+    norms = again.squares[moved] - again.columns[moved] ** 2 / again.total
+    flat = (norms <= (SPREAD * model.eps) ** 2 * raw) & (raw >= SMALLEST_NORM)
+    model.dropped = np.union1d(model.dropped, moved[flat])
+    model.constant = np.union1d(model.constant, model.dropped)
+    return sums
 
 
 def check_small(model: Model, smoothness: float = 1.0) -> None:
@@ -200,33 +174,107 @@ def check_small(model: Model, smoothness: float = 1.0) -> None:
         )
 
 
-def _suspects(model: Model, sums: list[Sums]) -> Probe | None:
-    """Return what to ask of columns with a large mean; None if there are none."""
-    if not model.fit_intercept:
+class Span(NamedTuple):
+    """An orthonormal basis of some columns less their means."""
+
+    #: (k,) columns, and their means
+    columns: Indices
+    means: Floats
+    #: (k, r) coefficients of the columns in each direction
+    basis: Floats
+
+    def take(self, rows: jobs.RowPartition) -> Floats:
+        """Return the directions on the rows of a partition, shape (r, n_p)."""
+        taken: Floats = self.basis.T @ (rows.matrix.take_dense(self.columns) - self.means[:, None])
+        return taken
+
+    def coordinates(self, coef: Floats) -> Floats:
+        """Return coefficients of the columns (k,) as those of the directions (r,)."""
+        units = 1.0 / np.abs(self.basis).max(axis=1)
+        return np.linalg.lstsq(self.basis * units[:, None], coef * units)[0]
+
+
+class Triangle(NamedTuple):
+    """Factorise the directions on the rows of each partition."""
+
+    span: Span
+
+    def __call__(self, rows: jobs.RowPartition) -> tuple[jobs.RowPartition, Floats]:
+        """Return the triangle of their QR factorisation, of at most r rows."""
+        taken = self.span.take(rows) * np.sqrt(rows.weights) if len(rows.weights) else self.span.take(rows)
+        triangle: Any = np.linalg.qr(taken.T, mode="r")
+        return rows, triangle
+
+
+class Cross(NamedTuple):
+    """Multiply directions with all of X."""
+
+    span: Span
+
+    def __call__(self, rows: jobs.RowPartition) -> tuple[jobs.RowPartition, tuple[Floats, Floats]]:
+        """Return Σ s w_k x_j of directions w, shape (r, p), and Σ s w_k."""
+        weighed = rows.weigh(self.span.take(rows))
+        products = np.array([rows.matrix.gradient(direction, None) for direction in weighed])
+        return rows, (products, weighed.sum(axis=1))
+
+
+def find_span(model: Model) -> Generator[Any, Any, Span | None]:
+    """Ask for a basis of the columns that vary and are not penalised, if there are any.
+
+    Triangles of partitions, one below the other, have the singular values of all rows (J. Demmel et al.,
+    "Communication-optimal parallel and sequential QR and LU factorizations", SIAM J. Sci. Comput. 2012).  Directions
+    no longer than the rounding of the columns are left out.  The second time makes orthonormal what the first found.
+    """
+    columns = unpenalised(model)
+    if not len(columns):
         return None
-    whole = tree_sum(sums)
-    means = whole.columns / whole.total
-    found = np.flatnonzero(whole.squares - whole.columns * means < _OFFSET * whole.squares)
-    return Probe(found, means[found]) if len(found) else None
+    norms, means = model.norms[columns], model.means[columns]
+    away = means + model.shifts[columns] if len(model.shifts) else means
+    rounding = model.eps * np.sqrt(norms + model.total_weight * away**2)
+    span = Span(columns, means, np.diag(1.0 / np.sqrt(norms)))
+    for _ in range(2):
+        triangles = yield Triangle(span)
+        _, values, directions = np.linalg.svd(np.concatenate(triangles), full_matrices=False)
+        turned = span.basis @ directions.T
+        real = values > REAL * np.linalg.norm(turned * rounding[:, None], axis=0)
+        span = span._replace(basis=np.ascontiguousarray(turned[:, real] / values[real]))
+    return span
 
 
-def _settle(model: Model, probe: Probe, spreads: Sequence[Spread], sums: Sequence[Sums]) -> Indices:
-    """Keep which columns are constant, and the norms of those that stay; returns which of those probed are to move."""
-    seen = tree_sum([one[:2] for one in spreads])
-    norms = seen[1] - seen[0] ** 2 / sum(one.total for one in sums)
-    raw = tree_sum([one.squares[probe.columns] for one in sums])
-    varied = np.max([one.highest for one in spreads], axis=0) > np.min([one.lowest for one in spreads], axis=0)
-    constant = ~(norms > (SPREAD * model.eps) ** 2 * raw) & ((raw >= SMALLEST_NORM) | ~varied)
-    complete = np.all([one.complete for one in spreads], axis=0)
-    stays = ~constant & ~complete
-    model.measured = probe.columns[stays], norms[stays]
-    model.constant, model.dropped = probe.columns[constant], probe.columns[constant & varied]
-    return np.flatnonzero(~constant & complete)
+@dataclass
+class Unpenalised:
+    """The columns without a penalty, and the products of their directions with all columns, less the means."""
+
+    span: Span
+    products: Floats
+
+    @property
+    def columns(self) -> Indices:
+        """The columns without a penalty."""
+        return self.span.columns
+
+    @classmethod
+    def find(cls, model: Model) -> Generator[Any, Any, "Unpenalised | None"]:
+        """Ask for the columns that are not penalised, if there are any."""
+        span = yield from find_span(model)
+        if span is None:
+            return None
+        raw, balances = yield Sum(Cross(span))
+        return cls(span, raw - np.outer(balances, model.means))
+
+    def project(self, model: Model, slopes: jobs.Slopes) -> Generator[Any, Any, jobs.Slopes]:
+        """Fit the residual to the columns, and return the slopes without what they explain."""
+        scope = model.scope_columns()
+        gradient = slopes.gradient - slopes.balance * model.means[scope]
+        along = gradient[np.searchsorted(scope, self.columns)] @ self.span.basis
+        change = self.span.basis @ along
+        model.coef[self.columns] += change
+        offset = float(self.span.means @ change)
+        moved: jobs.Slopes = yield Sum(jobs.Advance(self.columns, change, offset, NO_COLUMNS))
+        return jobs.Slopes(moved.energy, 0.0, gradient - along @ self.products[:, scope])
 
 
-def _shifted(sums: Sums, probe: Probe, spread: Spread, moved: Indices) -> Sums:
-    """Return the sums of a partition after its columns have moved."""
-    parts = [whole.copy() for whole in (sums.columns, sums.squares, sums.products)]
-    for whole, part in zip(parts, spread[:3], strict=True):
-        whole[probe.columns[moved]] = part[moved]
-    return Sums(sums.total, sums.response, *parts)
+def unpenalised(model: Model) -> Indices:
+    """Return the columns that vary and are not penalised."""
+    strengths = model.penalty.strengths
+    return np.flatnonzero((strengths == 0.0) & (model.norms > 0.0)) if np.ndim(strengths) else NO_COLUMNS

@@ -20,15 +20,14 @@ from schmp_estimators.core.engine.dynamic import Steps, Sum
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.sparse import Quadratic
-from schmp_estimators.linear.penalties.base import Penalty, dual_scale, duality_gap, gap_or_merit, merit, take
+from schmp_estimators.linear.penalties.base import Penalty, gap_or_merit, take
 from schmp_estimators.linear.programs import jobs
 from schmp_estimators.linear.programs.gram import LARGEST_GRAM
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.model import LAST_BITS, NO_CHANGE, NO_COLUMNS, Model
-from schmp_estimators.linear.programs.offsets import centre, check_small
+from schmp_estimators.linear.programs.offsets import Unpenalised, centre, check_small
 from schmp_estimators.linear.programs.residual import ResidualProblem, ridges_of
 from schmp_estimators.linear.programs.resolve import Resolve, ToPoint
-from schmp_estimators.linear.programs.unpenalised import Unpenalised
 
 #: Columns explored per candidate wanted, and passes over them: descent on the residual leaves most of them at zero.
 _EXPLORED, _PASSES = 4, 3
@@ -118,21 +117,13 @@ class ResolveQuadratic(Resolve):
 
     def _certify(self, slopes: jobs.Slopes) -> Floats:
         model = self.model
-        columns = model.scope_columns()
-        gradient = slopes.gradient - slopes.balance * model.means[columns]
-        gradient[model.norms[columns] == 0.0] = 0.0
+        columns, gradient = model.scope_columns(), model.take(slopes.gradient, slopes.balance)
         model.energy = slopes.energy
-        model.full_gradient = gradient if model.scope is None else None
-        model.touched += len(columns) * float(model.n_rows)
         coef, penalty = model.coef[columns], model.scope_penalty()
         objective = 0.5 * slopes.energy + penalty.value(coef)
-        if not model.certified:
-            gap = merit(penalty, coef, gradient, model.norms[columns])
-        elif self.rounded and self.unpenalised is not None:
+        gap = gap_or_merit(penalty, coef, gradient, slopes.energy, model.norms[columns])
+        if model.certified and self.rounded and self.unpenalised is not None:
             gap = np.inf  # the best bound so far holds, but this point gives none
-        else:
-            scale = dual_scale(penalty, coef, gradient)
-            gap = duality_gap(penalty, coef, gradient, slopes.energy, scale)
         model.certify(objective, gap)
         return gradient
 
@@ -210,12 +201,7 @@ class ResolveQuadratic(Resolve):
     def _solve_on_residual(self, gradient: Floats) -> _Solved:
         """Solve for the support and the worst violators, on the rows of all partitions."""
         model = self.model
-        scope = model.scope_columns()
-        outside = model.coef[scope] == 0.0
-        support = len(scope) - int(np.count_nonzero(outside))
-        most = max(1000, model.n_columns // 4, support)
-        worst, n_violators = model.worst_and_near(gradient, outside, most)
-        chosen = np.sort(np.concatenate([scope[~outside], scope[worst]]))
+        chosen, n_violators, _ = model.working_set(gradient, max(1000, model.n_columns // 4), True)
         complete = n_violators <= 0.02 * max(50, int(np.count_nonzero(model.coef)))
         goal = 0.5 * model.tolerance
         if n_violators and 0.3 * model.gap >= 10.0 * model.tolerance:

@@ -11,24 +11,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from schmp_estimators.core.values import freeze
-from schmp_estimators.linear.kernels.logistic import FEW_PASSES
-from schmp_estimators.linear.kernels.newton import mirror, weighted_gram
+from schmp_estimators.linear.kernels import newton
+from schmp_estimators.linear.kernels.descent import FEW_PASSES
+from schmp_estimators.linear.kernels.newton import Blocks
 from schmp_estimators.linear.kernels.sparse import (
     Columns,
     Quadratic,
     shuffled_passes,
-    sparse_anderson_passes,
     sparse_combine,
     sparse_gradient,
     sparse_passes,
     take_columns,
 )
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for, differ, read_only, take, weigh
-from schmp_estimators.linear.programs.gram import LARGEST_GRAM, GramProblem
+from schmp_estimators.linear.programs.gram import LARGEST_GRAM, MEMORY, GramProblem, pinned_solution
 from schmp_estimators.linear.programs.matrix import Floats, Indices
-from schmp_estimators.linear.programs.newton import NewtonSystem, pinned_solution
 
-_MEMORY = 5  # extrapolate from this many passes
 _PINNING_ROUNDS = 3
 _LONG = 100  # steps of conjugate gradients that make it worth to ask what the whole matrix costs
 #: ns for a stored value in such a step, for k³ of a factor, and for a pair of values in a row of its matrix
@@ -40,6 +38,44 @@ _MOST_PINNED, _MOST_CUTS = 6, 2
 _GRAM_GOAL = 0.1  # part of its gap that this leaves
 _WHOLE = 0.999  # part of such a step that is but rounding away from the whole one, which leaves zeros
 _COMPACT_BELOW = 0.7  # copy the support when it is a smaller part of the set than this
+
+
+_DEPENDENT = 0.5  # correlation above which columns are solved together in the preconditioner
+_LARGEST_GROUP = 16
+
+
+@dataclass
+class NewtonSystem:
+    """The matrix X̃ᵀWX̃ of a set of columns, and the ridges of their penalty, ready for solving."""
+
+    columns: Columns
+    quadratic: Quadratic
+    blocks: Blocks
+
+    @classmethod
+    def of(cls, columns: Columns, quadratic: Quadratic, n_rows: int) -> "NewtonSystem":
+        """Return the system of all `columns`, nearly dependent ones in blocks."""
+        weights, ridges = quadratic.weights, quadratic.ridges
+        weights = weights if len(weights) else np.ones(n_rows)
+        ridges = ridges if len(ridges) else np.zeros(len(quadratic.norms))
+        quadratic = freeze(quadratic._replace(weights=weights, ridges=ridges))
+        members, starts = newton.dependent_groups(columns, quadratic, _DEPENDENT, _LARGEST_GROUP)
+        members, starts = freeze(members), freeze(starts)
+        grams = newton.group_grams(columns, quadratic, members, starts)
+        factors = newton.factorise_groups(freeze(grams), starts, members, quadratic.ridges)
+        return cls(columns, quadratic, freeze(Blocks(members, starts, grams, factors)))
+
+    def settle_groups(self, coef: Floats, residual: Floats, penalty: Penalty) -> None:
+        """Solve each group of dependent columns on its own; moves `coef` and `residual`."""
+        newton.group_pass(self.columns, self.quadratic, self.blocks, coef, residual, freeze(penalty))
+
+    def solve(self, gradient: Floats, free: np.ndarray, max_steps: int, goal: float) -> tuple[Floats, Floats, int]:
+        """Return the step over the free columns, zero elsewhere, X̃·step, and how many steps of CG it took."""
+        step, image = np.empty(len(gradient)), np.empty(len(self.quadratic.weights))
+        steps = newton.conjugate_gradient(
+            self.columns, self.quadratic, self.blocks, freeze(free), freeze(gradient), max_steps, goal, step, image
+        )
+        return step, image, int(steps)
 
 
 @dataclass
@@ -205,7 +241,7 @@ class ResidualProblem:
         self.visited += len(support) ** 3 / (3.0 * len(self.residual))
         penalty = part.penalty
         slope = part.gradient() - penalty.strengths * np.sign(old) - penalty.tilt(old)
-        hessian = weighted_gram(part.columns, part.quadratic, len(self.residual))
+        hessian = newton.weighted_gram(part.columns, part.quadratic, len(self.residual))
         hessian.flat[:: len(support) + 1] += penalty.ridges
         step, pinned = pinned_solution(hessian, slope, old, len(support) // _MOST_PINNED)
         if step is None:
@@ -217,8 +253,8 @@ class ResidualProblem:
     def _solve_on_gram(self) -> None:
         """Leave most of the gap behind by descent on the Gram matrix of the set."""
         whole = np.arange(len(self.coef))
-        gram = weighted_gram(self.columns, self.quadratic, len(self.residual))
-        mirror(gram)
+        gram = newton.weighted_gram(self.columns, self.quadratic, len(self.residual))
+        gram = np.triu(gram) + np.triu(gram, 1).T
         weights = self.quadratic.weights
         energy = float(self.residual @ (self.residual / weights if self.weighted else self.residual))
         problem = GramProblem(gram, self.gradient(), self.coef.copy(), energy, self.penalty)
@@ -229,12 +265,10 @@ class ResidualProblem:
         self.visited += (problem.work + len(whole) ** 2) / len(self.residual)
 
     def _passes(self, passes: int) -> None:
-        point = (self.columns, self.quadratic, self.coef, self.residual, freeze(self.penalty), passes)
+        memory = 0 if self.weighted or passes <= MEMORY else MEMORY
         self.visited += passes * len(self.coef)
-        if self.weighted or passes <= _MEMORY:
-            compiled_for(self.penalty, sparse_passes)(*point)
-        else:
-            compiled_for(self.penalty, sparse_anderson_passes)(*point, _MEMORY)
+        point = self.columns, self.quadratic, self.coef, self.residual, freeze(self.penalty)
+        compiled_for(self.penalty, sparse_passes)(*point, bool(self.penalty.positive), passes, memory)
 
     def _newton_step(self, system: NewtonSystem, pace: Pace) -> int:
         """Minimise over the support within the orthant of its signs; returns how many coordinates crossed zero."""

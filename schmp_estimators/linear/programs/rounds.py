@@ -20,7 +20,7 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.dense import proximal_steps
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.penalties.base import compiled_for, take
-from schmp_estimators.linear.programs import smooth_jobs
+from schmp_estimators.linear.programs import jobs
 from schmp_estimators.linear.programs.jobs import Advance, RowPartition
 from schmp_estimators.linear.programs.matrix import Floats, Indices, SparseByColumns, take_sparse
 from schmp_estimators.linear.programs.model import Model
@@ -224,7 +224,7 @@ class ScheduledLogistic(_Scheduled, ResolveSmooth):
     loss: Loss
 
     def _end_rounds(self, moved: Indices, change: Floats, offset: float) -> ToPoint:
-        shift = smooth_jobs.Shift(self.loss, moved, change, self.model.level)
+        shift = jobs.Shift(self.loss, moved, change, self.model.level)
         return (yield from self._look((yield from self._settle(shift))))
 
 

@@ -19,21 +19,20 @@ import numpy as np
 
 from schmp_estimators.core.engine.dynamic import Steps, Sum
 from schmp_estimators.core.reduction import tree_sum
-from schmp_estimators.linear.kernels.logistic import FLAT
-from schmp_estimators.linear.losses.base import Level, Loss, Starts, steepness
+from schmp_estimators.linear.kernels.smooth import FLAT, MOST_HALVINGS, RISE
+from schmp_estimators.linear.losses.base import Level, Loss, steepness
 from schmp_estimators.linear.penalties.base import Penalty, dual_scale, merit, take, weigh
-from schmp_estimators.linear.programs import smooth_jobs as jobs
+from schmp_estimators.linear.programs import jobs
 from schmp_estimators.linear.programs.gram import LARGEST_GRAM, GramProblem
 from schmp_estimators.linear.programs.jobs import Gather, stacked
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.model import NO_CHANGE, NO_COLUMNS, Model
-from schmp_estimators.linear.programs.offsets import centre, check_small
+from schmp_estimators.linear.programs.offsets import Span, centre, check_small, find_span
 from schmp_estimators.linear.programs.residual import Pace
 from schmp_estimators.linear.programs.resolve import LEAST, Resolve, ToPoint
 from schmp_estimators.linear.programs.smooth_point import (
     LEVEL_ROUNDING,
     LEVEL_TOLERANCE,
-    MOST_HALVINGS,
     Bracket,
     Descend,
     Point,
@@ -43,7 +42,6 @@ from schmp_estimators.linear.programs.smooth_point import (
     sparse_descent_of,
     suits,
 )
-from schmp_estimators.linear.programs.unpenalised import Span, find_span
 
 #: Slope, as a part of all weights, above which the intercept is not the best one, and nothing is certified.
 _SETTLED = 1e-9
@@ -98,7 +96,7 @@ class ResolveSmooth(Resolve):
         sums = tree_sum(partials)
         model.set_moments(sums.total, sums.columns, sums.squares, sums.products)
         self.unpenalised = yield from find_span(model)
-        known = self.loss.at_zero if isinstance(self.loss, Starts) else None
+        known = getattr(self.loss, "at_zero", None)
         if known is not None:
             model.null_objective = sums.total * known(0.0)[0]
         else:
@@ -115,7 +113,8 @@ class ResolveSmooth(Resolve):
             return (yield from self._look(objective))
         products = tree_sum([part.products_about(0.0) for part in partials])
         _, of_target, constant = known(model.level)
-        return (yield from self._certify(objective, of_target * products + constant * sums.columns))
+        gradient = model.take(of_target * products + constant * sums.columns, model.balance)
+        return (yield from self._certify(objective, gradient))
 
     def _at_zero(self) -> _Settled:
         """Return the objective at zero coefficients, with the best intercept; the partitions are left there."""
@@ -155,40 +154,30 @@ class ResolveSmooth(Resolve):
         model.n_iter += 1
         if not self.sparse:
             gradient = model.look_at_likely(gradient, NO_COLUMNS, _CHECKED)
-        columns = model.scope_columns()
-        outside = model.coef[columns] == 0.0
-        support = len(columns) - int(np.count_nonzero(outside))
         kept = model.coef.copy(), model.level
         if self.sparse and (steps := sparse_descent_of(model, self.loss, gradient)) is not None:
             return (yield from self._descend(steps, kept))
+        smaller, support = min(model.n_rows, model.n_columns), int(np.count_nonzero(model.coef))
+        descends = not self.sparse and suits(self.loss, model, max(smaller // 2, support))
+        least = 2000 if self.sparse else smaller // 2 if descends else max(100, smaller // 10)
+        chosen, n_violators, complete = model.working_set(gradient, least, self.sparse)
+        descent = descent_of(model, self.loss, chosen, gradient, complete) if descends else None
+        if descent is not None:
+            return (yield from self._descend(descent, kept))
+        if self.sparse or len(chosen) > LARGEST_GRAM:
+            effort = _ON_ALL if complete else _ON_SOME
+            change = yield from self._solve_on_residual(chosen, n_violators, *effort)
         else:
-            smaller, descends = min(model.n_rows, model.n_columns), False
-            first, many = max(100, smaller // 10), smaller // 2
-            if self.sparse:
-                first = 2000
-            elif descends := suits(self.loss, model, max(many, support)):
-                first = many
-            choose = model.worst_and_near if self.sparse else model.violators
-            worst, n_violators = choose(gradient, outside, max(first, support))
-            chosen = np.sort(np.concatenate([columns[~outside], columns[worst]]))
-            complete = n_violators <= len(worst)
-            descent = descent_of(model, self.loss, chosen, gradient, complete) if descends else None
-            if descent is not None:
-                return (yield from self._descend(descent, kept))
-            if self.sparse or len(chosen) > LARGEST_GRAM:
-                effort = _ON_ALL if complete else _ON_SOME
-                change = yield from self._solve_on_residual(chosen, n_violators, *effort)
-            else:
-                change = yield from self._solve_on_gram(chosen, gradient)
+            change = yield from self._solve_on_gram(chosen, gradient)
         moved = np.flatnonzero(change)
         return (yield from self._look((yield from self._move(chosen[moved], change[moved], kept))))
 
     def _descend(self, descent: Descend, kept: tuple[Floats, float]) -> ToPoint:
         """Make steps by descent, for the last time if they are slow or have come to nothing."""
         model, gap = self.model, self.model.gap
-        [found] = yield descent
+        [(coef, found)] = yield descent
         model.touched += found.visited * model.n_rows
-        model.level, change = found.level, found.coef - descent.coef
+        model.level, change = found.level, coef - descent.coef
         moved = np.flatnonzero(change)
         objective = yield from self._move(descent.columns[moved], change[moved], kept)
         if model.provisional and found.arrived and descent.goal <= model.tolerance:
@@ -215,7 +204,7 @@ class ResolveSmooth(Resolve):
         model.coef[columns] += change
         objective = yield from self._settle(jobs.Shift(self.loss, columns, change, model.level))
         for halvings in range(MOST_HALVINGS):
-            if objective <= before * (1.0 + 1e-13):
+            if objective <= before * (1.0 + RISE):
                 model.damping = damped(model.damping, halvings)
                 return objective
             change = 0.5 * change
@@ -284,15 +273,12 @@ class ResolveSmooth(Resolve):
     def _look(self, objective: float) -> ToPoint:
         """Take the gradient of the present point, and certify it."""
         slope = jobs.Slope(self.loss, self.model.level, self.model.scope)
-        return (yield from self._certify(objective, (yield Sum(slope))))
+        gradient = self.model.take((yield Sum(slope)), self.model.balance)
+        return (yield from self._certify(objective, gradient))
 
     def _certify(self, objective: float, gradient: Floats) -> ToPoint:
         """Certify the present point, by the dual objective that its gradient allows."""
         model = self.model
-        model.full_gradient = gradient if model.scope is None else None
-        gradient = gradient - model.balance * model.means[model.scope_columns()]
-        gradient[model.norms[model.scope_columns()] == 0.0] = 0.0
-        model.touched += len(gradient) * float(model.n_rows)
         coef, penalty = model.coef[model.scope_columns()], model.scope_penalty()
         if not model.certified:
             norms = model.steepness * model.norms[model.scope_columns()]
@@ -337,10 +323,10 @@ class ResolveSmooth(Resolve):
     def _solve_on_residual(self, chosen: Indices, n_violators: int, most: int, left: float) -> _Solved:
         """Make up to `most` proximal Newton steps on the working set until `left` of the merit is, all rows at hand."""
         model = self.model
-        point = Point(self.loss, *stacked((yield Gather(chosen))), model.coef[chosen])
-        point.level, point.fit_intercept, point.penalty = model.level, model.fit_intercept, take(model.penalty, chosen)
+        gathered, penalty = stacked((yield Gather(chosen))), take(model.penalty, chosen)
+        intercept = model.level, model.fit_intercept
+        point = Point(self.loss, *gathered, model.coef[chosen], *intercept, penalty, model.damping)
         complete = n_violators <= 0.05 * max(50, int(np.count_nonzero(model.coef)))
-        point.damping = model.damping
         point.solve(model.pace, left, 0.02 * model.tolerance, complete, most)
         model.touched += point.visited * model.n_rows
         model.level, model.damping = point.level, point.damping

@@ -7,7 +7,7 @@ import numpy as np
 from schmp_estimators.core.lanes import LANES, UNROLLED
 from schmp_estimators.linear.kernels.smooth import N_LEVELS, N_ROWS, SmoothColumns, SmoothRows
 from schmp_estimators.linear.kernels.smooth_path import N_RECORDS, follow_smooth_path
-from schmp_estimators.linear.losses.base import Rowwise, Starts
+from schmp_estimators.linear.losses.base import Rowwise
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for, sizes
 from schmp_estimators.linear.programs.centred import Rows, are_flat, take_means
 from schmp_estimators.linear.programs.homotopy import (
@@ -50,7 +50,7 @@ class SmoothProblem(ProblemAtHand):
 
     def square(self, target: int) -> float:
         """Return the loss without coefficients."""
-        if isinstance(self.loss, Starts):
+        if hasattr(self.loss, "at_zero"):
             return self.total * float(self.loss.at_zero(0.0)[0])
         return self.objective(target, 0.0, np.zeros(len(self.means)), 0.0)
 

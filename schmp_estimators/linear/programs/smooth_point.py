@@ -1,41 +1,38 @@
 """A point of the problem on a working set with all rows at hand, and the search for its best intercept."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import NamedTuple, TypeGuard
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from schmp_estimators.core.lanes import empty_rows, zero_rows
 from schmp_estimators.core.values import freeze
-from schmp_estimators.linear.kernels.dense import Rounded, round_columns
-from schmp_estimators.linear.kernels.logistic import FLAT, LEAST_CURVATURE, NEAR, PASS_LEFT
-from schmp_estimators.linear.kernels.sparse import Chosen, Quadratic, sparse_combine, sparse_slopes
-from schmp_estimators.linear.losses.base import Derivatives, Descends, Level, Loss, Steps, steepness, weigh
+from schmp_estimators.linear.kernels.dense import round_columns
+from schmp_estimators.linear.kernels.descent import LEAST_CURVATURE, NEAR, PASS_LEFT, Rounded
+from schmp_estimators.linear.kernels.smooth import FLAT, MOST_HALVINGS, RISE
+from schmp_estimators.linear.kernels.sparse import Chosen, Quadratic, sparse_combine, sparse_moments
+from schmp_estimators.linear.losses.base import Derivatives, Level, Loss, Steps, steepness, weigh
 from schmp_estimators.linear.penalties.base import Penalty, merit, sizes, take
-from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs.input import SMALL
-from schmp_estimators.linear.programs.jobs import RowPartition
+from schmp_estimators.linear.programs.jobs import RowPartition, derive
 from schmp_estimators.linear.programs.matrix import (
     Columns,
+    Dense,
     Floats,
     Indices,
     Matrix,
     SparseByColumns,
-    dense_rows,
-    is_dense,
     take_sparse,
 )
 from schmp_estimators.linear.programs.model import Model
 from schmp_estimators.linear.programs.residual import Pace, ResidualProblem, ridges_of
-from schmp_estimators.linear.programs.smooth_jobs import derive
 
 #: Slope in the intercept, as a part of all weights, at which it is the best one.
 LEVEL_TOLERANCE = 1e-10
 #: Part of the smallest penalty that it may be, and what rounding leaves of it.
 _OF_PENALTY = 1e-7
 LEVEL_ROUNDING = 1e-15
-MOST_HALVINGS = 40
 _MOST_LEVELS = 200
 #: Multiple of what a merit may be at which one more such step will do: it leaves the square of what there is.
 _ONE_MORE = 50.0
@@ -122,9 +119,9 @@ class Point:
     target: Floats
     weights: Floats
     coef: Floats
-    level: float = 0.0
-    fit_intercept: bool = True
-    penalty: Penalty = field(default_factory=lambda: L1(1.0))
+    level: float
+    fit_intercept: bool
+    penalty: Penalty
     #: least curvature of a row, as a part of the largest
     damping: float = 0.0
     #: columns gone through
@@ -141,45 +138,6 @@ class Point:
             if place is None:
                 return level, found
             level = place
-
-    def descend(
-        self, loss: Descends, gradient: Floats, still: Indices, highest: float, goal: float, most: int
-    ) -> Steps:
-        """Make Newton steps in a kernel, on the columns that violate their condition or nearly do.
-
-        All columns are looked at again, for others that are to join, once the gap on those is but a part of what it
-        was.  From zero it goes by way of larger penalties, so that few columns come in that are to go again; `highest`
-        is as in `stages`.  `gradient` (k,) is that at the present point, `still` are columns that do not join.
-        Elsewhere few steps are left, which are made on the columns chosen at first.  Returns how the
-        last steps have ended, which were at most `most`.
-        """
-        decision, matrix = self.decision + self.level, SparseByColumns(self.columns, len(self.decision))
-        found = Steps(0.0, 0.0, np.inf, arrived=False, hard=False)
-        for penalty, target, most_here in stages(self.penalty, highest, goal, most):
-            for _ in range(_MOST_LOOKS):
-                if found.gap < np.inf:
-                    gradient = self._gradient(matrix, decision)
-                    gradient[still] = 0.0
-                likely = np.flatnonzero((self.coef != 0.0) | (sizes(penalty, gradient) > NEAR * penalty.strengths))
-                coef = self.coef[likely]
-                block = Chosen(*self.columns[:2], self.columns.starts[likely], self.columns.starts[likely + 1])
-                part = _TRUSTED if highest and most_here > 1 else 0.0
-                point = freeze(block), decision, self.target, self.weights, coef, take(penalty, likely)
-                found = loss.descend(*point, self.fit_intercept, target, part, most_here)
-                self.coef[likely] = coef
-                self.level += found.level
-                self.visited += found.visited + len(self.coef)
-                if found.gap <= target or not found.arrived:
-                    break
-        self.decision = decision - self.level
-        return found
-
-    def _gradient(self, matrix: Matrix, decision: Floats) -> Floats:
-        """Return the gradient at decision values u + b, for the intercept where the quadratic model would have it."""
-        level, slope, curvature = self.loss.derivatives(decision, self.target, self.weights, 0.0)
-        if self.fit_intercept and level.curvature > 0.0:
-            slope = slope - (level.slope / level.curvature) * curvature
-        return matrix.gradient(slope, None)
 
     def solve(self, pace: Pace, part: float, floor: float, may_finish: bool, most: int = 2) -> None:
         """Make at most so many Newton steps, the next only while more than `part` of the first merit is left.
@@ -218,8 +176,8 @@ class Point:
         curvature = np.maximum(np.maximum(found.curvature, LEAST_CURVATURE), weigh(self.weights, least))
         count = len(self.coef)
         sums, squares, gradient = np.empty((3, count))
-        given = freeze(found.slope), freeze(curvature), self.fit_intercept
-        sparse_slopes(self.columns, *given, sums, squares, gradient)
+        given = freeze(found.slope), freeze(curvature)
+        sparse_moments(self.columns, *given, sums, squares, gradient)
         if self.fit_intercept:
             means = sums / curvature.sum()
             squares = np.maximum(squares - sums * means, FLAT * squares)
@@ -241,7 +199,7 @@ class Point:
             coef = self.coef + length * change
             level, tried = self.settle(self.decision + length * image, self.level - length * offset)
             after = tried.level.loss + self.penalty.value(coef)
-            if after <= before * (1.0 + 1e-13):
+            if after <= before * (1.0 + RISE):
                 self.coef, self.level = coef, level
                 self.decision = self.decision + length * image
                 self.damping = damped(self.damping, halvings)
@@ -262,23 +220,10 @@ _ROOMY = 8
 _MOST_STEPS, _OF_TOLERANCE, _OF_GAP, _OF_ROUNDING = 20, 0.7, 1e-2, 1e-6
 
 
-class Descended(NamedTuple):
-    """Partial result of `Descend`."""
-
-    #: coefficients of its columns, and the intercept
-    coef: Floats
-    level: float
-    #: columns gone through, and whether that was slow
-    visited: float
-    hard: bool
-    #: whether they have come as far as they were to
-    arrived: bool
-
-
 class Descend(NamedTuple):
     """Make Newton steps on some columns; decision values stay as they are.  Only where one partition holds all rows."""
 
-    loss: Descends
+    loss: Any
     #: with their means and lengths, or none if X is sparse; coefficients and exact gradient
     columns: Indices
     means: Floats
@@ -293,13 +238,13 @@ class Descend(NamedTuple):
     #: columns that do not join
     still: Indices = np.empty(0, np.int64)
 
-    def __call__(self, rows: RowPartition) -> tuple[RowPartition, Descended]:
-        """Return what the steps have come to."""
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Floats, Steps]]:
+        """Return the coefficients of these columns, and what the steps have come to, with the intercept."""
         highest = 0.0 if self.coef.any() else multiple_of(self.penalty, self.gradient)
         return (self._on_rounded if len(self.lengths) else self._on_sparse)(rows, highest)
 
-    def _on_rounded(self, rows: RowPartition, highest: float) -> tuple[RowPartition, Descended]:
-        rows, found = derive(self.loss, rows, self.level)
+    def _on_rounded(self, rows: RowPartition, highest: float) -> tuple[RowPartition, tuple[Floats, Steps]]:
+        found = derive(self.loss, rows, self.level)
         n_rows, coef = rows.matrix.n_rows, self.coef.copy()
         values = empty_rows(len(coef), n_rows)
         _round_into(values, rows.matrix, self.columns, self.means, 1.0 / self.lengths)
@@ -312,21 +257,50 @@ class Descend(NamedTuple):
             )
             level += end.level
             visited += end.visited
-        return rows, Descended(coef, level - float(self.means @ (coef - self.coef)), visited, end.hard, end.arrived)
+        level -= float(self.means @ (coef - self.coef))
+        return rows, (coef, end._replace(level=level, visited=visited))
 
-    def _on_sparse(self, rows: RowPartition, highest: float) -> tuple[RowPartition, Descended]:
-        matrix = rows.matrix
-        columns = freeze(matrix.columns) if isinstance(matrix, SparseByColumns) else take_sparse(matrix, self.columns)
-        point = Point(self.loss, columns, rows.state, rows.target, rows.weights, self.coef.copy())
-        point.level, point.fit_intercept, point.penalty = self.level, self.fit_intercept, self.penalty
-        end = point.descend(self.loss, self.gradient, self.still, highest, self.goal, _MOST_STEPS)
-        return rows, Descended(point.coef, point.level, point.visited, end.hard, end.gap <= self.goal)
+    def _on_sparse(self, rows: RowPartition, highest: float) -> tuple[RowPartition, tuple[Floats, Steps]]:
+        """Make steps on the columns that violate their condition or nearly do.
+
+        All columns are looked at again, for others that are to join, once the gap on those is but a part of what it
+        was.  From zero it goes by way of larger penalties, so that few columns come in that are to go again.
+        """
+        whole = rows.matrix
+        if not isinstance(whole, SparseByColumns):
+            whole = SparseByColumns(take_sparse(whole, self.columns), whole.n_rows)
+        (values, places, starts), gradient, all_coef = freeze(whole.columns), self.gradient, self.coef.copy()
+        decision, level, visited = rows.state + self.level, self.level, 0.0
+        found = Steps(0.0, 0.0, np.inf, arrived=False, hard=False)
+        for penalty, target, most in stages(self.penalty, highest, self.goal, _MOST_STEPS):
+            for _ in range(_MOST_LOOKS):
+                if found.gap < np.inf:
+                    gradient = self._gradient(rows, whole, decision)
+                likely = np.flatnonzero((all_coef != 0.0) | (sizes(penalty, gradient) > NEAR * penalty.strengths))
+                coef, block = all_coef[likely], Chosen(values, places, starts[likely], starts[likely + 1])
+                part = _TRUSTED if highest and most > 1 else 0.0
+                point = freeze(block), decision, rows.target, rows.weights, coef, take(penalty, likely)
+                found = self.loss.descend(*point, self.fit_intercept, target, part, most)
+                all_coef[likely] = coef
+                level, visited = level + found.level, visited + found.visited + len(all_coef)
+                if found.gap <= target or not found.arrived:
+                    break
+        return rows, (all_coef, found._replace(level=level, visited=visited, arrived=found.gap <= self.goal))
+
+    def _gradient(self, rows: RowPartition, matrix: Matrix, decision: Floats) -> Floats:
+        """Return the gradient at decision values u + b, for the intercept where the quadratic model would have it."""
+        level, slope, curvature = self.loss.derivatives(decision, rows.target, rows.weights, 0.0)
+        if self.fit_intercept and level.curvature > 0.0:
+            slope = slope - (level.slope / level.curvature) * curvature
+        gradient = matrix.gradient(slope, None)
+        gradient[self.still] = 0.0
+        return gradient
 
 
 def _round_into(out: np.ndarray, matrix: Matrix, columns: Indices, means: Floats, factors: Floats) -> None:
     """Set the columns x_j − x̄_j, times the factors, as rows of `out` (k, n_p or more), float32."""
-    if is_dense(matrix):
-        round_columns(freeze(dense_rows(matrix)), freeze(columns), freeze(means), freeze(factors), out)
+    if isinstance(matrix, Dense):
+        round_columns(freeze(matrix.rows), freeze(columns), freeze(means), freeze(factors), out)
         return
     for start in range(0, len(columns), _TOGETHER):
         part = slice(start, start + _TOGETHER)
@@ -340,18 +314,18 @@ def sparse_descent_of(model: Model, loss: Loss, gradient: Floats) -> Descend | N
     """
     alone = model.n_partitions == 1 and model.certified and not model.provisional
     small = model.per_column * model.n_columns <= SMALL and not model.damping
-    if not (alone and small and isinstance(loss, Descends)) or model.pace.second_order:
+    if not (alone and small and hasattr(loss, "descend")) or model.pace.second_order:
         return None
     point = model.coef, gradient, model.level, model.penalty, model.fit_intercept
     everything, goal = np.arange(model.n_columns), _OF_TOLERANCE * model.tolerance
     return Descend(loss, everything, model.means, np.empty(0), *point, goal, model.constant)
 
 
-def suits(loss: Loss, model: Model, count: int) -> TypeGuard[Descends]:
+def suits(loss: Loss, model: Model, count: int) -> bool:
     """Return whether steps by descent on so many columns of dense X may be tried."""
     alone = model.n_partitions == 1 and model.per_column == model.n_rows
     fits = count >= _FEWEST and count * model.n_rows <= _MOST_ENTRIES
-    return alone and fits and model.certified and isinstance(loss, Descends) and not model.pace.second_order
+    return alone and fits and model.certified and hasattr(loss, "descend") and not model.pace.second_order
 
 
 def descent_of(model: Model, loss: Loss, chosen: Indices, gradient: Floats, complete: bool) -> Descend | None:

@@ -113,6 +113,13 @@ def _refuse(bad: NDArray[Any], ids: NDArray[Any], kind: str, source: str, fault:
         raise ValueError(f"{source} holds the {kind} {ids[row]} in row {row}, which {fault}. {remedy}.")
 
 
+def at_least_one(number: Any, name: str, what: str = "") -> int:
+    """Return a number that is an integer of at least 1; `what` says in errors what it counts."""
+    if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1:
+        raise ValueError(f"{name}={number!r}; it is {what}an integer of at least 1")
+    return int(number)
+
+
 def is_text(ids: NDArray[Any]) -> bool:
     """Return whether ids are strings."""
     return bool(ids.dtype == object)

@@ -17,7 +17,7 @@ from schmp_estimators.core.inputs.validation import is_dask, refuse_dates
 from schmp_estimators.core.later import Later
 from schmp_estimators.mf.data.ids import read_ids
 from schmp_estimators.mf.kernels.ccd import UserRatings
-from schmp_estimators.mf.kernels.layout import first_duplicate, sort_ratings
+from schmp_estimators.mf.kernels.layout import repeated, sort_ratings
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 da: Any = Later("dask.array")
@@ -218,10 +218,9 @@ def user_ratings(rows: Any, weights: Any = None) -> UserRatings:
     ratings = ratings_of_rows(rows)
     ratings = weighed(ratings._replace(values=ratings.values.astype(np.float64, copy=False)), weights, clicks=True)
     indptr, ratings = sort_ratings(ratings, *rows.shape)
-    twice = first_duplicate(indptr, ratings.items)
-    if twice >= 0:
+    if (twice := repeated(ratings.users, ratings.items)).size:
         raise ValueError(
-            f"X stores the entry of row {ratings.users[twice]} and column {ratings.items[twice]} more than once; "
+            f"X stores the entry of row {ratings.users[twice[0]]} and column {ratings.items[twice[0]]} more than once; "
             "call X.sum_duplicates() first"
         )
     return UserRatings(indptr, ratings.items, ratings.values)
@@ -318,6 +317,7 @@ def check_values(values: Any, name: str) -> NDArray[Any]:
         If they are no real numbers, not finite, or too large for what is fitted to be float32.
     """
     array = refuse_dates(np.asarray(values), name)
+    array = array.astype(np.float32) if array.dtype == np.float16 else array  # which ends before the limit
     if array.dtype.kind not in "iufb":
         if array.dtype.kind == "c":
             raise ValueError(f"Complex data not supported: {name} holds complex ratings")
@@ -332,6 +332,15 @@ def check_values(values: Any, name: str) -> NDArray[Any]:
             "infinity or NaN. Leave missing ratings out, or mark them in a dense matrix as NaN; scale others down."
         )
     return array
+
+
+def check_taken(lowest: float) -> None:
+    """Raise if a value is not above 0, where a loss ranks what users took above what they did not."""
+    if lowest <= 0:
+        raise ValueError(
+            f"a value is {lowest:g}, but with this loss each pair is an item that the user took, of a value above 0; "
+            "leave other pairs out, as in fit(pairs[y > 0], y[y > 0])"
+        )
 
 
 def check_range(low: float, high: float) -> None:

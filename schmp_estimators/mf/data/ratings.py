@@ -7,7 +7,6 @@ Until then a rating with a weight is one complex number, ``value + 1j * weight``
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from hashlib import sha256
 from itertools import pairwise
 from math import log2, sqrt
@@ -17,26 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.lanes import LANES
-from schmp_estimators.mf.data.scale import AS_THEY_ARE, Grid, Moments, Scale, add_moments, measure, standardised
-from schmp_estimators.mf.data.seen import DuplicateRatingError, Seen
-from schmp_estimators.mf.kernels.ccd import UserRatings
-from schmp_estimators.mf.kernels.layout import (
-    CutRatings,
-    Placement,
-    count_groups,
-    count_ids,
-    cut_blocks,
-    deal_out,
-    empty_ratings,
-    first_duplicate,
-    scatter,
-    select_group,
-    slice_ratings,
-    sort_ratings,
+from schmp_estimators.core.values import replace_leaves
+from schmp_estimators.mf.data.scale import (
+    AS_THEY_ARE,
+    Grid,
+    Moments,
+    Scale,
+    add_moments,
+    measure,
+    standardised,
 )
-from schmp_estimators.mf.kernels.scale import hash_range, sum_rows
+from schmp_estimators.mf.data.seen import DuplicateRatingError, Seen
+from schmp_estimators.mf.kernels import layout
+from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.sgd import RatingBlock
-from schmp_estimators.mf.kernels.start import draw_mask
 
 #: Fewer ratings are not worth dividing: 5 ms of work at rank 40.
 UNDIVIDED = 200_000
@@ -48,29 +41,12 @@ RATINGS_PER_SUM = 1_000_000
 RATINGS_OF_A_SUMMED_ITEM = 64
 #: Up to so many shards for partial sums are worth more than that.
 SHARDS_FOR_SUMS = 8
+#: Where items are drawn from a block, it has at least so many that occur.
+ITEMS_TO_DRAW_FROM = 8
 #: More shards than these need more steps, or more memory for sums, than they gain.
 MAX_SHARDS = 64
 #: With two shards two threads would wait for each other: 1.0 instead of 1.7 times as fast as one thread.
 FEWEST_SHARDS = 4
-
-
-class RatingShard(NamedTuple):
-    """The ratings of one shard of users, and what the item block with the same number starts from."""
-
-    #: (n_users,) numbers of the users in the whole data.
-    user_ids: NDArray[np.int64]
-    #: (n_users,) ratings of each user, without held-out ones.
-    user_counts: NDArray[np.int64]
-    #: (n_items of the block,) numbers of its items in the whole data.
-    item_ids: NDArray[np.int64]
-    #: (n_items of the block,) ratings of each of its items in all shards, without held-out ones.
-    item_counts: NDArray[np.int64]
-    #: The ratings, block by block.
-    train: CutRatings
-    #: Ratings that are only predicted, block by block.
-    held_out: CutRatings
-    #: Number of this shard, and of the item block that it starts.
-    number: int
 
 
 class ByItem(NamedTuple):
@@ -83,27 +59,31 @@ class ByItem(NamedTuple):
     order: NDArray[np.int32]
 
 
-class SortedShard(NamedTuple):
-    """The ratings of one shard of users, sorted by user and item."""
+class RatingShard(NamedTuple):
+    """The ratings of one shard of users: cut into blocks of items, or sorted by user and item."""
 
     #: (n_users,) numbers of the users in the whole data.
     user_ids: NDArray[np.int64]
     #: (n_users,) ratings of each user, without held-out ones; where ratings, but not clicks, have weights, their sums.
     user_counts: NDArray[Any]
-    #: (n_items,) numbers of all items in the whole data, those with most ratings first.
+    #: Numbers in the whole data of the items of the block with the number of the shard; or of all of them, those with
+    #: most ratings first.
     item_ids: NDArray[np.int64]
-    #: (n_items,) the same of each item, in all shards.
+    #: The same of each of these items, in all shards.
     item_counts: NDArray[Any]
-    train: UserRatings
-    #: Ratings that are only predicted; values are complex where there are weights.
-    held_out: RatingBlock
+    #: `CutRatings`, or `UserRatings`.
+    train: Any
+    #: Ratings that are only predicted: `CutRatings`, or a `RatingBlock`, complex where there are weights.
+    held_out: Any
     #: Number of this shard, and how many there are.
     number: int
     n_shards: int
-    #: (n_ratings,) weights of the ratings, or nothing where all are 1.
-    confidences: NDArray[np.float32]
-    #: None where nobody asks for it.
-    by_item: ByItem | None
+    #: (n_ratings,) weights of sorted ratings, or nothing where all are 1.
+    confidences: NDArray[np.float32] = np.empty(0, np.float32)
+    #: Of clicks.
+    by_item: ByItem | None = None
+    #: Block by block offsets of the users, and the items that each has taken, ascending; nothing if nobody asks.
+    taken: tuple[tuple[NDArray[np.int64], NDArray[np.int32]], ...] = ()
 
 
 class HoldOut(NamedTuple):
@@ -120,8 +100,8 @@ NOTHING = HoldOut(np.uint64(0), np.uint64(0))
 class ShardPlan(NamedTuple):
     """What a worker needs beside the ratings to make a shard."""
 
-    users: Placement
-    items: Placement
+    users: layout.Placement
+    items: layout.Placement
     item_counts: NDArray[Any]
     hold_out: HoldOut
     #: Whether the shard is cut into blocks, one for each group of items; else the items are one group.
@@ -132,6 +112,8 @@ class ShardPlan(NamedTuple):
     twice: bool = False
     #: Length of a row of factors, where blocks are worked through rating by rating.
     width: int = LANES
+    #: Whether to say which items of a block each user has.
+    draws: bool = False
 
     @property
     def item_ids(self) -> NDArray[np.int64]:
@@ -151,8 +133,8 @@ class Counted(NamedTuple):
     weighted: Moments
     #: (n_users + n_items,) sums of their ratings, in steps of the moments; or nothing.
     sums: NDArray[np.int64]
-    #: (n_users + n_items,) sums of their weights; or nothing, where all are 1.
-    confidences: NDArray[np.float64]
+    #: (n_users + n_items,) sums of their weights; their numbers, where all are 1.
+    confidences: NDArray[Any]
     #: Hashes of who has rated what, and of all that was told, values and confidences too, held-out ratings included;
     #: whatever the order of the ratings, modulo 2**64.
     told: tuple[int, int]
@@ -161,7 +143,7 @@ class Counted(NamedTuple):
 class MadeShard(NamedTuple):
     """A shard, and what else is known when it has been made."""
 
-    shard: RatingShard | SortedShard
+    shard: RatingShard
     seen: Seen | None
 
 
@@ -185,9 +167,9 @@ def _between(n_ratings: int, number: float) -> int:
 
 def held_out_mask(ratings: RatingBlock, hold_out: HoldOut) -> NDArray[np.bool_]:
     """Return which ratings are only predicted; whether one is depends on its user and item only."""
-    mask = np.zeros(ratings.values.size, np.bool_)
-    if hold_out.threshold:
-        draw_mask(ratings.users, ratings.items, *hold_out, mask)
+    if not hold_out.threshold:
+        return np.zeros(ratings.values.size, np.bool_)
+    mask: NDArray[np.bool_] = layout.hash_pairs(ratings.users, ratings.items, hold_out.key) < hold_out.threshold
     return mask
 
 
@@ -195,20 +177,25 @@ def count_and_measure(
     ratings: RatingBlock, n_users: int, n_items: int, hold_out: HoldOut, grid: Grid, *, sums_rows: bool = False
 ) -> Counted:
     """Return what is known of some of the ratings; `sums_rows` says whether sums of users and items are wanted."""
-    counts = np.concatenate([count_ids(ratings.users, n_users), count_ids(ratings.items, n_items)])
-    occur, told = counts > 0, _hash_of(ratings)
+    shape, told = (n_users, n_items), _hash_of(ratings)
+    counts = _totals(ratings, shape)
+    occur = counts > 0
     if hold_out.threshold:
         kept = ~held_out_mask(ratings, hold_out)
         ratings = RatingBlock(*(array[kept] for array in ratings))
-        counts = np.concatenate([count_ids(ratings.users, n_users), count_ids(ratings.items, n_items)])
-    values, sums = ratings.values.real.astype(np.float64, copy=False), np.empty(0, np.int64)
-    sides, confidences = ((ratings.users, n_users), (ratings.items, n_items)), np.empty(0)
+        counts = _totals(ratings, shape)
+    sums, confidences = np.empty(0, np.int64), counts
     if sums_rows:
-        sums = np.concatenate([sum_rows(ids, values, *grid[:2], size) for ids, size in sides])
+        values, sides = ratings.values.real.astype(np.float64, copy=False), zip(ratings, shape, strict=False)
+        sums = np.concatenate([layout.sum_rows(ids, values, *grid[:2], size) for ids, size in sides])
     if np.iscomplexobj(ratings.values):  # float32 numbers add up in float64 without rounding, if any are alike in size
-        weights = ratings.values.imag.astype(np.float32)
-        confidences = np.concatenate([np.bincount(ids, weights, size) for ids, size in sides])
+        confidences = _totals(ratings, shape, ratings.values.imag.astype(np.float32))
     return Counted(occur, counts, *measure(ratings.values, grid), sums, confidences, told)
+
+
+def _totals(ratings: RatingBlock, shape: tuple[int, int], weights: Any = None) -> NDArray[Any]:
+    """Return (n_users + n_items,) the ratings of each user and item, or the sums of their weights."""
+    return np.concatenate([np.bincount(ids, weights, size) for ids, size in zip(ratings, shape, strict=False)])
 
 
 def _hash_of(ratings: RatingBlock) -> tuple[int, int]:
@@ -218,7 +205,7 @@ def _hash_of(ratings: RatingBlock) -> tuple[int, int]:
     for numbers in (values.real, values.imag) if np.iscomplexobj(values) else (values,):
         bits = numbers.astype(np.float32).view(np.int32)
         found += [(users, bits), (bits, items)]
-    hashes = [int(hash_range(*pair, *NOTHING)[-1]) for pair in found]
+    hashes = [int(layout.hash_pairs(*pair, NOTHING.key).sum(dtype=np.uint64)) for pair in found]
     return hashes[0], sum((2 * n + 1) * one for n, one in enumerate(hashes)) % 2**64
 
 
@@ -231,27 +218,19 @@ def add_counted(parts: list[Counted]) -> Counted:
     return Counted(np.any(occur, axis=0), counts, *both, sums, confidences, (first, second))
 
 
-class Draw(NamedTuple):
-    """How many ratings would be held out, of how many, and the least and the greatest of their hashes."""
-
-    size: int
-    held_out: int
-    least: int
-    greatest: int
+def draw_hold_out(ratings: RatingBlock, hold_out: HoldOut) -> tuple[int, int]:
+    """Return the least and the greatest of the hashes of some of the ratings."""
+    found = layout.hash_pairs(ratings.users, ratings.items, hold_out.key)
+    return int(found.min(initial=np.uint64(2**64 - 1))), int(found.max(initial=np.uint64(0)))
 
 
-def draw_hold_out(ratings: RatingBlock, hold_out: HoldOut) -> Draw:
-    """Return the draw of some of the ratings."""
-    return Draw(ratings.users.size, *map(int, hash_range(ratings.users, ratings.items, *hold_out)[:3]))
+def add_draws(parts: list[tuple[int, int]]) -> tuple[int, int]:
+    """Return the least and the greatest hash of ratings put together."""
+    least, greatest = zip(*parts, strict=True)
+    return min(least), max(greatest)
 
 
-def add_draws(parts: list[Draw]) -> Draw:
-    """Return the draw of ratings put together."""
-    sizes, held_out, least, greatest = zip(*parts, strict=True)
-    return Draw(sum(sizes), sum(held_out), min(least), max(greatest))
-
-
-def settle_hold_out(hold_out: HoldOut, drawn: Draw) -> HoldOut:
+def settle_hold_out(hold_out: HoldOut, drawn: tuple[int, int]) -> HoldOut:
     """Return a hold-out of at least one rating that leaves at least one to fit.
 
     Where chance holds out none, it is the one with the least hash; where chance holds out all, the one with the
@@ -262,42 +241,41 @@ def settle_hold_out(hold_out: HoldOut, drawn: Draw) -> HoldOut:
     ValueError
         If there are fewer than two ratings.
     """
-    if drawn.size < 2:
+    least, greatest = drawn
+    if least >= greatest:
         raise ValueError(
             "early_stopping=True holds out validation_fraction of the ratings, but there is one rating only; pass "
             "more, or set early_stopping=False"
         )
-    if not drawn.held_out:
-        return hold_out._replace(threshold=np.uint64(drawn.least + 1))
-    if drawn.held_out == drawn.size:
-        return hold_out._replace(threshold=np.uint64(drawn.greatest))
-    return hold_out
+    return hold_out._replace(threshold=np.uint64(min(max(int(hold_out.threshold), least + 1), greatest)))
 
 
-def split_ratings(ratings: RatingBlock, users: Placement, scale: Scale = AS_THEY_ARE) -> list[RatingBlock]:
+def split_ratings(ratings: RatingBlock, users: layout.Placement, scale: Scale = AS_THEY_ARE) -> list[RatingBlock]:
     """Return the ratings of each shard's users, by their rows there, in units of the scale."""
     ratings = standardised(ratings, scale)
     if len(users.members) == 1:
         return [ratings._replace(users=users.row[ratings.users])]
-    sizes = count_groups(ratings.users, users.group, len(users.members))
+    sizes = np.bincount(users.group[ratings.users], minlength=len(users.members))
     parts = []
     for number, size in enumerate(sizes):  # arrays of their own, so that each can be let go before the next is used
-        part = empty_ratings(size + 1, ratings.values.dtype)
-        select_group(ratings, users.group, number, part)
-        part = slice_ratings(part, 0, size)
+        part = layout.empty_ratings(size + 1, ratings.values.dtype)
+        layout.select_group(ratings, users.group, number, part)
+        part = layout.slice_ratings(part, 0, size)
         parts.append(part._replace(users=users.row[part.users]))
     return parts
 
 
-def pack_ratings(ratings: RatingBlock, users: Placement, n_items: int, scale: Scale = AS_THEY_ARE) -> list[RatingBlock]:
+def pack_ratings(
+    ratings: RatingBlock, users: layout.Placement, n_items: int, scale: Scale = AS_THEY_ARE
+) -> list[RatingBlock]:
     """Return the same as `split_ratings` in one pass, for a journey: numbers have 16 bits where that is enough."""
     ratings = standardised(ratings, scale)
     size, most = ratings.values.size, (max(map(len, users.members)), n_items)
     rows, items = (np.empty(size, np.uint16 if one <= 1 << 16 else np.int32) for one in most)
     packed = RatingBlock(rows, items, np.empty(size, ratings.values.dtype))
-    ends = np.concatenate([[0], np.cumsum(count_groups(ratings.users, users.group, len(users.members)))])
-    deal_out(ratings, users.group, users.row, ends[:-1], packed)
-    return [slice_ratings(packed, *some) for some in pairwise(ends.tolist())]
+    ends = np.concatenate([[0], np.cumsum(np.bincount(users.group[ratings.users], minlength=len(users.members)))])
+    layout.deal_out(ratings, users.group, users.row, ends[:-1], packed)
+    return [layout.slice_ratings(packed, *some) for some in pairwise(ends.tolist())]
 
 
 def make_lone_shard(number: int, plan: ShardPlan, ratings: RatingBlock) -> MadeShard:
@@ -325,19 +303,19 @@ def make_shard(number: int, plan: ShardPlan, pieces: list[RatingBlock]) -> MadeS
     # Rows in the order of groups; `cut_blocks` finds groups by the items' own numbers.
     items = ratings.items if plan.blocks else plan.items.row[ratings.items]
     ratings = ratings._replace(items=items)
-    indptr, everything = sort_ratings(ratings, members.size, n_items)
-    twice = first_duplicate(indptr, everything.items)
-    if twice >= 0:
-        user, item = members[everything.users[twice]], plan.item_ids[everything.items[twice]]
+    indptr, everything = layout.sort_ratings(ratings, members.size, n_items)
+    if (twice := layout.repeated(everything.users, everything.items)).size:
+        user, item = members[everything.users[twice[0]]], plan.item_ids[everything.items[twice[0]]]
         raise DuplicateRatingError(int(user), int(item))
     narrow = everything.items.astype(np.uint16 if n_items <= 1 << 16 else np.int32)
     seen = Seen(indptr, narrow) if plan.keep_seen else None
-    train, held_out = everything, empty_ratings(0)
+    train, held_out = everything, layout.empty_ratings(0)
     if plan.hold_out.threshold:
         parts = [RatingBlock(*(array[chosen] for array in ratings)) for chosen in (~mask, mask)]
-        (indptr, train), (_, held_out) = (sort_ratings(part, members.size, n_items) for part in parts)
+        (indptr, train), (_, held_out) = (layout.sort_ratings(part, members.size, n_items) for part in parts)
         narrow = train.items.astype(narrow.dtype)
     del ratings, everything, items
+    of_plan = number, len(plan.users.members)
     if not plan.blocks:
         weighted, values = np.iscomplexobj(train.values), np.ascontiguousarray(train.values.real)
         item_ids, own = plan.item_ids, UserRatings(indptr, narrow, values)
@@ -346,38 +324,34 @@ def make_shard(number: int, plan: ShardPlan, pieces: list[RatingBlock]) -> MadeS
         sizes = np.diff(indptr)
         if weighted and not plan.twice:
             sizes = np.bincount(train.users, confidences, members.size)
-        rest = number, len(plan.users.members), confidences, by_item
-        return MadeShard(SortedShard(members, sizes, item_ids, plan.item_counts[item_ids], own, held_out, *rest), seen)
+        counts = sizes, item_ids, plan.item_counts[item_ids]
+        return MadeShard(RatingShard(members, *counts, own, held_out, *of_plan, confidences, by_item), seen)
     item_ids = plan.items.members[number] if number < len(plan.items.members) else np.empty(0, np.int64)
     counts = np.diff(indptr), item_ids, plan.item_counts[item_ids]
-    blocks = cut_blocks(train, plan.items, plan.width), cut_blocks(held_out, plan.items, plan.width)
-    return MadeShard(RatingShard(members, *counts, *blocks, number), seen)
+    blocks = layout.cut_blocks(train, plan.items, plan.width), layout.cut_blocks(held_out, plan.items, plan.width)
+    taken = _taken(blocks[0], members.size, plan.items) if plan.draws else ()
+    return MadeShard(RatingShard(members, *counts, *blocks, *of_plan, taken=taken), seen)
+
+
+def _taken(ratings: layout.CutRatings, n_users: int, items: layout.Placement) -> tuple[Any, ...]:
+    """Return block by block offsets of the users, and the items that each has there, ascending."""
+    blocks = zip(map(ratings.block, range(len(items.members))), items.members, strict=True)
+    found = (layout.sort_ratings(block, n_users, members.size) for block, members in blocks)
+    return tuple((offsets, one.items) for offsets, one in found)
 
 
 def sort_by_item(
     ratings: UserRatings, users: NDArray[np.int32], confidences: NDArray[np.float32], n_items: int
 ) -> ByItem:
     """Return ratings that are sorted by user sorted by item, where each keeps the order of the users."""
-    positions = np.arange(users.size, dtype=np.int32)
-    out = empty_ratings(users.size, np.int32)
-    items = ratings.items.astype(np.int32, copy=False)
-    indptr = scatter(items, n_items, RatingBlock(users, items, positions), out)
-    order = out.values
+    order = np.argsort(ratings.items, kind="stable").astype(np.int32)
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(ratings.items, minlength=n_items))])
     weights = confidences[order] if confidences.size else confidences
-    return ByItem(UserRatings(indptr, out.users, ratings.values[order]), weights, order)
+    return ByItem(UserRatings(indptr, users[order], ratings.values[order]), weights, order)
 
 
 def hash_shard(made: MadeShard) -> str:
     """Return a fingerprint of the ratings of a shard."""
     digest = sha256()
-    for array in _arrays(made.shard):
-        digest.update(np.ascontiguousarray(array).data)
+    replace_leaves(made.shard, np.ndarray, lambda array: digest.update(np.ascontiguousarray(array).data))
     return digest.hexdigest()
-
-
-def _arrays(value: Any) -> Iterator[NDArray[Any]]:
-    if isinstance(value, np.ndarray):
-        yield value
-    elif isinstance(value, tuple):
-        for part in value:
-            yield from _arrays(part)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
+from operator import itemgetter
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -11,29 +13,16 @@ import numpy as np
 from sklearn.utils.validation import validate_data
 
 from schmp_estimators.core.inputs.rows import Rows, open_rows, open_tasks
-from schmp_estimators.core.inputs.validation import is_dask, validate_in_memory
+from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.lanes import padded_width
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.mf.data import ids as rating_ids
+from schmp_estimators.mf.data import inputs
 from schmp_estimators.mf.data.ids import NOBODY, Known, Table
-from schmp_estimators.mf.data.inputs import (
-    PairRatings,
-    are_pairs,
-    check_duplicates_kept,
-    check_no_text,
-    check_range,
-    confide,
-    is_table,
-    ratings_of_rows,
-    read_ratings,
-    refuse_table,
-    warn_unused,
-    weighed,
-    weights_of,
-)
 from schmp_estimators.mf.data.scale import Grid, choose_grid
 from schmp_estimators.mf.kernels.sgd import RatingBlock
+from schmp_estimators.mf.losses import LOSSES
 
 dask: Any = Later("dask")
 da: Any = Later("dask.array")
@@ -66,9 +55,9 @@ class _Part(NamedTuple):
 
     n_rows: int
     n_columns: int
-    ratings: RatingBlock
     #: Whether it may be a table of ids and ratings.
     is_table: bool
+    ratings: RatingBlock
 
 
 class _Survey(NamedTuple):
@@ -83,6 +72,7 @@ class _Survey(NamedTuple):
     tables: tuple[Table, ...]
 
 
+@contextmanager
 def open_ratings(
     X: Any,
     y: Any,
@@ -91,8 +81,8 @@ def open_ratings(
     weights: Any = None,
     place: Place | None = None,
     earlier: Known | None = None,
-) -> RatingRows:
-    """Let ratings of any kind in.
+) -> Iterator[RatingRows]:
+    """Let ratings of any kind in, and hold them as long as the context lasts.
 
     Parameters
     ----------
@@ -106,37 +96,37 @@ def open_ratings(
     earlier : Known, default=None
         The ids of the fit that this one goes on from.
     """
-    pairs, clicks = are_pairs(X, y), bool(estimator.unobserved_weight)
+    pairs, clicks, anew = inputs.are_pairs(X, y), bool(estimator.unobserved_weight), earlier is None
     if pairs:
         # Pairs and matrices may follow each other, so only a second table of pairs has columns to compare.
-        reset = earlier is None
-        if reset or estimator._fitted_on_pairs:
-            check_pair_columns(X, estimator, reset=reset)
+        if anew or estimator._fitted_on_pairs:
+            check_pair_columns(X, estimator, reset=anew)
         rows = _open_pairs(X, y, weights, place, clicks)
     else:
         if earlier is not None and not all(map(rating_ids.are_positions, earlier)):
             raise ValueError("earlier ratings came as pairs whose ids are no row numbers; go on with pairs, too")
-        check_no_text(X)
-        reset, seen_as = earlier is None, estimator if earlier is None else estimator._for_matrices(X)
-        if is_dask(X):
-            if weights is not None:
-                raise ValueError(
-                    "sample_weight goes with a matrix in memory, or with pairs: pass X on Dask as two columns of ids, "
-                    "and y as their ratings"
-                )
-            rows, shape = _open_chunks(X, seen_as, place, reset)
-        else:
-            matrix = validate_in_memory(X, seen_as, reset=reset, ensure_all_finite=False)
-            rows, shape = Rows([_ratings_of_matrix(matrix, X, weights, clicks)]), matrix.shape
-    try:
+        inputs.check_no_text(X)
+        if is_dask(X) and weights is not None:
+            raise ValueError(
+                "sample_weight goes with a matrix in memory, or with pairs: pass X on Dask as two columns of ids, and "
+                "y as their ratings"
+            )
+        seen_as = estimator if anew else estimator._for_matrices(X)
+        whole = {} if is_dask(X) else {"X": X, "weights": weights, "clicks": clicks}
+        how: dict[str, Any] = {"place": place, "reset": anew, "ensure_all_finite": False}
+        rows = open_rows(partial(_part_of_rows, **whole), X, seen_as, **how)
+    with rows:
+        limits = (estimator.n_users, estimator.n_items) if pairs else _number_users(rows, seen_as)
         if y is not None and not pairs:
-            warn_unused(y, shape[0])
-        _confide(rows, estimator.confidence)
+            inputs.warn_unused(y, limits[0])
+        if estimator.confidence is not None:
+            rows.partitions = rows.each(partial(inputs.confide, confidence=estimator.confidence), "mf-confidences")
         n_ratings, low, high, heaviest, tables = rows.reduce(_survey, _merge, "mf-survey")
         if not n_ratings:
             raise ValueError("there are no ratings to fit; X must store, or y hold, at least one")
-        check_range(low, high)
-        limits = (estimator.n_users, estimator.n_items) if pairs else shape
+        inputs.check_range(low, high)
+        if LOSSES[estimator.loss].ranks:
+            inputs.check_taken(low)
         sides = zip(_KINDS, limits, earlier or NOBODY, tables or (None, None), strict=True)
         users, items = [_table_of(*side) for side in sides]
         _check_size(len(users), len(items), n_ratings, estimator.n_components)
@@ -144,17 +134,7 @@ def open_ratings(
         if pairs:
             shared = rows.place.share(known)  # the tables may be long: they travel once
             rows.partitions = rows.tasks(_number_piece, [(piece, shared) for piece in rows.partitions], "mf-number-ids")
-    except BaseException:
-        rows.close()
-        raise
-    grid = choose_grid(low, high, heaviest)
-    return RatingRows(rows, grid, known, pairs, (low, high), weights is not None)
-
-
-def _confide(rows: Rows, confidence: Any) -> None:
-    """Let what is in `rows` have confidences, if they follow from values."""
-    if confidence is not None:
-        rows.partitions = rows.each(partial(confide, confidence=confidence), "mf-confidences")
+        yield RatingRows(rows, choose_grid(low, high, heaviest), known, pairs, (low, high), weights is not None)
 
 
 def check_pair_columns(X: Any, estimator: Any, *, reset: bool) -> None:
@@ -174,48 +154,41 @@ def map_chunks(
     shared = dask.delayed(model, name=f"model-{run}", traverse=False)
     if not isinstance(pairs, da.Array):
         return pairs.map_partitions(function, shared, meta=meta, enforce_metadata=False)
-    pairs = pairs.rechunk({1: -1})
-    chunks = [
-        da.from_delayed(
-            dask.delayed(function)(chunk, shared, dask_key_name=f"{name}-{run}-{i}"), (size, *shape), meta=meta
+    pairs, sizes = pairs.rechunk({1: -1}), {"chunks": (pairs.chunks[0], shape)} if shape else {"drop_axis": 1}
+    return da.map_blocks(function, pairs, shared, meta=meta, dtype=meta.dtype, name=f"{name}-{run}", **sizes)
+
+
+def _part_of_rows(rows: Any, X: Any = None, weights: Any = None, clicks: bool = False) -> _Part:
+    """Return some rows of a matrix, or all of them; `rows` is what scikit-learn has made of X."""
+    inputs.check_duplicates_kept(X, rows)
+    if rows.shape[1] > _LARGEST_SIDE:
+        raise ValueError(
+            f"X has {rows.shape[1]} columns, but rows and columns are numbered in 32 bits; pass pairs of ids"
         )
-        for i, (chunk, size) in enumerate(zip(pairs.to_delayed().ravel(), pairs.chunks[0], strict=True))
-    ]
-    return da.concatenate(chunks, allow_unknown_chunksizes=True)
+    ratings = inputs.ratings_of_rows(rows)
+    if weights is not None:
+        ratings = inputs.weighed(ratings, inputs.weights_of(X, rows, weights), clicks=clicks)
+    return _Part(rows.shape[0], rows.shape[1], inputs.is_table(rows), ratings)
 
 
-def _ratings_of_matrix(rows: Any, X: Any, weights: Any, clicks: bool) -> RatingBlock:
-    """Return the ratings of a matrix in memory; `rows` is what scikit-learn has made of X."""
-    check_duplicates_kept(X, rows)
-    if is_table(rows):
-        refuse_table(rows.shape[1])
-    _check_side(rows.shape[1])
-    ratings = ratings_of_rows(rows)
-    return ratings if weights is None else weighed(ratings, weights_of(X, rows, weights), clicks=clicks)
-
-
-def _open_chunks(X: Any, estimator: Any, place: Place | None, reset: bool) -> tuple[Rows, tuple[int, int]]:
-    rows = open_rows(_part_of_chunk, X, estimator, place=place, reset=reset)
-    try:
-        shapes = rows.here(rows.each(_shape, "mf-shape"))
-        widths = {width for _, width, _ in shapes}
-        if len(widths) != 1:
-            raise ValueError(f"the chunks of X have different numbers of columns: {sorted(widths)}")
-        estimator.n_features_in_ = widths.pop()
-        if all(table for length, _, table in shapes if length):
-            refuse_table(estimator.n_features_in_)
-    except BaseException:
-        rows.close()
-        raise
+def _number_users(rows: Rows, estimator: Any) -> tuple[int, int]:
+    """Let the parts of a matrix be ratings, whose users are numbered on from those before; return its shape."""
+    shapes = rows.here(rows.each(itemgetter(slice(3)), "mf-shape"))
+    widths = {width for _, width, _ in shapes}
+    if len(widths) != 1:
+        raise ValueError(f"the chunks of X have different numbers of columns: {sorted(widths)}")
+    estimator.n_features_in_ = widths.pop()
+    if all(table for length, _, table in shapes if length):
+        inputs.refuse_table(estimator.n_features_in_)
     offsets = np.concatenate([[0], np.cumsum([length for length, _, _ in shapes])])
     arguments = [(part, int(offset)) for part, offset in zip(rows.partitions, offsets, strict=False)]
     rows.partitions = rows.tasks(_shift, arguments, "mf-number-users")
-    return rows, (int(offsets[-1]), estimator.n_features_in_)
+    return int(offsets[-1]), estimator.n_features_in_
 
 
 def _open_pairs(pairs: Any, values: Any, weights: Any, place: Place | None, clicks: bool) -> Rows:
     if not (is_dask(pairs) or is_dask(values) or is_dask(weights)):
-        return Rows([read_ratings(pairs, values, weights, clicks=clicks)])
+        return Rows([inputs.read_ratings(pairs, values, weights, clicks=clicks)])
     columns = {"y": values} if weights is None else {"y": values, "sample_weight": weights}
     return open_tasks(partial(_ratings_of_chunk, clicks), _side_by_side(pairs, columns), place=place)
 
@@ -230,11 +203,6 @@ def _table_of(kind: str, limit: int | None, known: Table, found: Table | None) -
     if found is not None and found[-1] >= limit:
         raise ValueError(f"pairs holds the {kind} {found[-1]}, but n_{kind}s={limit}; raise it, or leave it None")
     return range(max(limit, known.size))
-
-
-def _check_side(size: int, n_ratings: int | None = None) -> None:
-    if size > _LARGEST_SIDE:
-        raise ValueError(f"X has {size} columns, but rows and columns are numbered in 32 bits; pass pairs of ids")
 
 
 def _check_size(n_users: int, n_items: int, n_ratings: int, n_components: int) -> None:
@@ -303,33 +271,24 @@ def _check_lengths(n_pairs: int, n_values: int) -> None:
         raise ValueError(f"Found input variables with inconsistent numbers of samples: {[n_pairs, n_values]}")
 
 
-def _ratings_of_chunk(clicks: bool, number: int, pairs: Any, values: Any, weights: Any = None) -> PairRatings:
+def _ratings_of_chunk(clicks: bool, number: int, pairs: Any, values: Any, weights: Any = None) -> inputs.PairRatings:
     if len(pairs) != len(values):
         raise ValueError(
             f"a chunk of X has {len(pairs)} pairs, but that of y {len(values)} ratings; X and y must have the same "
             "length, and the same partitions if their lengths are not known"
         )
     try:
-        return read_ratings(pairs, values, weights, clicks=clicks)
+        return inputs.read_ratings(pairs, values, weights, clicks=clicks)
     except ValueError as error:
         error.add_note(f"X is on Dask: rows are numbered from the start of their chunk, number {number}.")
         raise
-
-
-def _part_of_chunk(rows: Any) -> _Part:
-    _check_side(rows.shape[1])
-    return _Part(rows.shape[0], rows.shape[1], ratings_of_rows(rows), is_table(rows))
-
-
-def _shape(part: _Part) -> tuple[int, int, bool]:
-    return part.n_rows, part.n_columns, part.is_table
 
 
 def _shift(part: _Part, first_user: int) -> RatingBlock:
     return part.ratings._replace(users=part.ratings.users + np.int32(first_user))
 
 
-def _survey(ratings: RatingBlock | PairRatings) -> _Survey:
+def _survey(ratings: RatingBlock | inputs.PairRatings) -> _Survey:
     values = ratings.values.real
     if not values.size:
         return _Survey(0, np.inf, -np.inf, 0.0, ())
@@ -346,7 +305,7 @@ def _merge(parts: list[_Survey]) -> _Survey:
     return _Survey(sum(sizes), min(lows), max(highs), max(weights), tables)
 
 
-def _number_piece(ratings: PairRatings, known: Known) -> RatingBlock:
+def _number_piece(ratings: inputs.PairRatings, known: Known) -> RatingBlock:
     users, items = (
         rating_ids.number(ids, table, kind).astype(np.int32)
         for ids, table, kind in zip(ratings[:2], known, _KINDS, strict=True)

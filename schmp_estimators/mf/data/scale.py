@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.mf.kernels.scale import STEP_BITS, square_steps, standardise, sum_steps, sum_weighted_steps
+from schmp_estimators.mf.kernels.layout import standardise
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 
@@ -43,6 +43,11 @@ class Scale(NamedTuple):
     unit: float
 
 
+#: Ratings are rounded to whole multiples of a step: at most 2**_STEP_BITS of them from the middle to either end.
+_STEP_BITS = 30
+#: Steps are added up in two parts, the lower one of so many bits, and this many at once, which 64 bits hold.
+_LOW_BITS, _AT_ONCE = 15, 1 << 17
+_LOW_MASK = (1 << _LOW_BITS) - 1
 #: Where hardly any row has two ratings, the three equations are as good as two; their factor is about -1 else.
 _LEAST_KNOWN = -0.1
 #: Moments of few ratings may say that biases leave nothing of their variance, or less.
@@ -56,18 +61,31 @@ def choose_grid(low: float, high: float, heaviest: float) -> Grid:
     """Return the finest grid of powers of two for ratings between `low` and `high`, with weights up to `heaviest`."""
     middle = low / 2 + high / 2
     exponents = frexp(max(high - middle, middle - low))[1], frexp(heaviest)[1]
-    return Grid(middle, *(ldexp(1.0, STEP_BITS - exponent) for exponent in exponents))
+    return Grid(middle, *(ldexp(1.0, _STEP_BITS - exponent) for exponent in exponents))
 
 
 def measure(values: NDArray[Any], grid: Grid) -> tuple[Moments, Moments]:
     """Return the moments of ratings, and those with weights; both are the same where all weights are 1."""
-    numbers, nothing = np.ascontiguousarray(values.real, np.float64), np.empty(0, np.int64)
-    total, *squares = map(int, sum_steps(numbers, nothing, *grid[:2]))
-    moments = Moments(values.size, total, square_steps(*squares))
-    if not np.iscomplexobj(values):
-        return moments, moments
-    weights = np.rint(values.imag * grid.inverse_weight).astype(np.int64)
-    return moments, Moments(*sum_weighted_steps(numbers, weights, *grid[:2]))
+    plain, weighted = [], []
+    for start in range(0, values.size or 1, _AT_ONCE):
+        some = values[start : start + _AT_ONCE]
+        steps = np.rint((some.real.astype(np.float64) - grid.middle) * grid.inverse_step).astype(np.int64)
+        plain.append(_moments(steps, None))
+        if np.iscomplexobj(values):
+            weights = np.rint(some.imag * grid.inverse_weight).astype(np.int64)
+            for bits, part in ((_LOW_BITS, weights >> _LOW_BITS), (0, weights & _LOW_MASK)):
+                weighted.append(Moments(*(number << bits for number in _moments(steps, part))))
+    moments = add_moments(plain)
+    return moments, add_moments(weighted) if weighted else moments
+
+
+def _moments(steps: NDArray[np.int64], weights: NDArray[np.int64] | None) -> Moments:
+    """Return exact sums over `_AT_ONCE` steps, with weights up to 2**`_LOW_BITS`: none of them overflows."""
+    high, low = steps >> _LOW_BITS, steps & _LOW_MASK
+    size, total = (steps.size, steps.sum()) if weights is None else (weights.sum(), weights @ steps)
+    of_high, of_low = (part if weights is None else weights * part for part in (high, low))
+    squares = (int(of_high @ high) << 2 * _LOW_BITS) + (int(of_high @ low) << _LOW_BITS + 1) + int(of_low @ low)
+    return Moments(int(size), int(total), squares)
 
 
 def add_moments(parts: list[Moments]) -> Moments:

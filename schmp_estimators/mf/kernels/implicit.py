@@ -15,7 +15,7 @@ where h runs over the chunk of the items that the user has seen.
 
 import numpy as np
 
-from schmp_estimators.core.jit import kernel
+from schmp_estimators.core.jit import kernel, part
 from schmp_estimators.core.lanes import LANES, PRODUCTS, add_scaled, row_dot
 from schmp_estimators.mf.kernels.registers import (
     SIDE_BY_SIDE,
@@ -58,6 +58,25 @@ def gram_rows(chunks, rows, first, step, out):
                     out[chunk * LANES + lane, other] += block[lane, other]
 
 
+@part
+def _add_rows(sums, rows, first, size, gram, ends, others, indptr, ids, values, confidences, unobserved, left):
+    """Add to `sums` what all chunks, and the clicks, say of ``rows[:, first : first + size]`` in their chunk."""
+    m, n, together = rows.shape[0], rows.shape[1], size - size % SIDE_BY_SIDE
+    for position in range(0, together, SIDE_BY_SIDE):
+        subtract_four_combinations(sums, position * SUMS + PRODUCTS, SUMS, rows, first + position, n, gram, m)
+    for position in range(together, size):
+        subtract_combination(sums, position * SUMS + PRODUCTS, SUMS, rows, first + position, n, gram, m)
+    weighted = confidences.size > 0
+    for position in range(size):
+        at, begin, end = position * SUMS, indptr[first + position], indptr[first + position + 1]
+        if weighted:
+            add_weighted_clicks(
+                sums, at, ends, position, others, ids, values, confidences, unobserved, left, begin, end
+            )
+        else:
+            add_clicks(sums, at, ends, position, others, ids, values, values, unobserved, left, begin, end)
+
+
 @kernel
 def improve_clicks(
     clicks, confidences, unobserved, left, before, users, number, items, gram, diagonal, penalties, pull, target, stop,
@@ -98,9 +117,8 @@ def improve_clicks(
     -----
     About 30 instructions of 8 lanes per click, and 8 K multiply-adds per user.
     """
-    now, weighted = users[number], confidences.size > 0
+    now, n_users = users[number], users.shape[1]
     indptr, ids, values = clicks  # here, as whatever takes an array out of a tuple counts references
-    n_chunks, n_users = users.shape[0], users.shape[1]
     turned, chunk = np.zeros((SUMS * LANES, TILE), np.float32), np.zeros((LANES, TILE), np.float32)
     weights, nothing = np.zeros(TILE, np.float32), np.zeros((1, LANES), np.float32)
     ends, own = np.empty((TILE, 2 * LANES), np.float32), np.empty((TILE * SUMS, LANES), np.float32)
@@ -115,21 +133,7 @@ def improve_clicks(
                 copy_register(own, position * SUMS + PRODUCTS, target, start + position)
             copy_register(ends, 2 * position, before, start + position)
             copy_register(ends, 2 * position + 1, now, start + position)
-        together = size - size % SIDE_BY_SIDE
-        for position in range(0, together, SIDE_BY_SIDE):
-            at = position * SUMS + PRODUCTS
-            subtract_four_combinations(own, at, SUMS, users, start + position, n_users, gram, n_chunks)
-        for position in range(together, size):
-            at = position * SUMS + PRODUCTS
-            subtract_combination(own, at, SUMS, users, start + position, n_users, gram, n_chunks)
-        for position in range(size):
-            at, begin, end = position * SUMS, indptr[start + position], indptr[start + position + 1]
-            if weighted:
-                add_weighted_clicks(
-                    own, at, ends, position, items, ids, values, confidences, unobserved, left, begin, end
-                )
-            else:
-                add_clicks(own, at, ends, position, items, ids, values, values, unobserved, left, begin, end)
+        _add_rows(own, users, start, size, gram, ends, items, indptr, ids, values, confidences, unobserved, left)
         solve_tile(own, start, size, penalties, 0, stop, positive, now, turned, chunk, weights)
 
 
@@ -153,48 +157,9 @@ def gather_clicks(clicks, confidences, unobserved, left, ends, users, items, gra
         Becomes the sums over this shard.
     """
     sums[:] = _ZERO
-    m, n_items = items.shape[0], items.shape[1]
-    together = n_items - n_items % SIDE_BY_SIDE
-    for item in range(0, together, SIDE_BY_SIDE):
-        subtract_four_combinations(sums, item * SUMS + PRODUCTS, SUMS, items, item, n_items, gram, m)
-    for item in range(together, n_items):
-        subtract_combination(sums, item * SUMS + PRODUCTS, SUMS, items, item, n_items, gram, m)
     indptr, ids, values = clicks  # here, as whatever takes an array out of a tuple counts references
-    weighted = confidences.size > 0
-    for item in range(n_items):
-        at, begin, end = item * SUMS, indptr[item], indptr[item + 1]
-        if weighted:
-            add_weighted_clicks(sums, at, ends, item, users, ids, values, confidences, unobserved, left, begin, end)
-        else:
-            add_clicks(sums, at, ends, item, users, ids, values, values, unobserved, left, begin, end)
-
-
-@kernel
-def improve_clicked(sums, diagonal, penalties, stop, positive, rows):
-    """Improve a chunk of items from the sums of all shards.
-
-    Parameters
-    ----------
-    sums : (n * SUMS, LANES) float32
-        What `gather_clicks` has found, added up.
-    diagonal : (PRODUCTS, LANES) float32
-        Products of the chunk of the users with itself, as `add_products` lays them out.
-    penalties, stop, positive
-        As in `improve_clicks`.
-    rows : (n, LANES) float32
-        The chunk before; mutated.
-    """
-    turned, chunk = np.zeros((SUMS * LANES, TILE), np.float32), np.zeros((LANES, TILE), np.float32)
-    weights, own = np.zeros(TILE, np.float32), np.empty((TILE * SUMS, LANES), np.float32)
-    for start in range(0, rows.shape[0], TILE):
-        size = min(TILE, rows.shape[0] - start)
-        for position in range(size):
-            at, origin = position * SUMS, (start + position) * SUMS
-            for register in range(SUMS):
-                copy_register(own, at + register, sums, origin + register)
-            for register in range(PRODUCTS):
-                add_scaled(own, at + register, diagonal, register, _ONE)
-        solve_tile(own, start, size, penalties, 0, stop, positive, rows, turned, chunk, weights)
+    n_items = items.shape[1]
+    _add_rows(sums, items, 0, n_items, gram, ends, users, indptr, ids, values, confidences, unobserved, left)
 
 
 @kernel

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from schmp_estimators.core.jit import inlined, kernel
 from schmp_estimators.core.lanes import LANES
+from schmp_estimators.core.rng import GAMMA, mix
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 #: Users whose ratings take turns, unless rows are long; more than eight gain nothing.
@@ -67,6 +68,32 @@ def deal(counts: np.ndarray, n_groups: int, taking_part: Any = None) -> Placemen
 
 
 @kernel
+def hash_pairs(users, items, key):
+    """Return (n,) uint64 hashes of (key, user, item): of pairs of numbers from 0 on, or of any integers."""
+    out = np.empty(users.size, np.uint64)
+    for position in range(users.size):
+        user_key = mix(key + GAMMA * np.uint64(users[position] + 1))
+        out[position] = mix(user_key + GAMMA * np.uint64(items[position] + 1))
+    return out
+
+
+@kernel
+def standardise(values, mean, unit, out):
+    """Set `out` (float32, mutated) to ``(values - mean) / unit``, worked out in float64."""
+    for position in range(values.size):
+        out[position] = np.float32((values[position] - mean) / unit)
+
+
+@kernel
+def sum_rows(ids, values, middle, inverse_step, n):
+    """Return (n,) int64 the exact sums over ``rint((value - middle) * inverse_step)`` of the values of each id."""
+    sums = np.zeros(n, np.int64)
+    for position in range(ids.size):
+        sums[ids[position]] += np.int64(np.rint((values[position] - middle) * inverse_step))
+    return sums
+
+
+@kernel
 def scatter(keys, n_keys, ratings, out):
     """Copy `ratings` to `out`, sorted by ``keys`` (n,) int32 below `n_keys`, and return the (n_keys + 1,) offsets.
 
@@ -85,24 +112,6 @@ def scatter(keys, n_keys, ratings, out):
         out.items[target] = ratings.items[position]
         out.values[target] = ratings.values[position]
     return offsets
-
-
-@kernel
-def count_ids(ids, n):
-    """Return (n,) how often each number below `n` is in ``ids`` (int32)."""
-    counts = np.zeros(n, np.int64)
-    for number in ids:
-        counts[number] += 1
-    return counts
-
-
-@kernel
-def count_groups(users, group, n_groups):
-    """Return (n_groups,) the ratings of the users of each group; ``group`` (n_users,) int32."""
-    counts = np.zeros(n_groups, np.int64)
-    for user in users:
-        counts[group[user]] += 1
-    return counts
 
 
 @kernel
@@ -144,16 +153,6 @@ def deal_out(ratings, group, row, offsets, out):
         out.values[target] = ratings.values[position]
 
 
-@kernel
-def first_duplicate(indptr, items):
-    """Return the first position whose user and item are those of the position before it, or -1."""
-    for user in range(indptr.size - 1):
-        for position in range(indptr[user] + 1, indptr[user + 1]):
-            if items[position] == items[position - 1]:
-                return position
-    return -1
-
-
 @inlined
 def _end_of_user(users, start, stop):
     """Return the first position after `start` with another user, or `stop`."""
@@ -190,6 +189,11 @@ def _take_turns(ratings, offsets, tile, out):
                 for later in range(turn, n_heads):
                     heads[later], tails[later] = heads[later + 1], tails[later + 1]
             turn = turn if turn < n_heads else 0
+
+
+def repeated(users: NDArray[Any], items: NDArray[Any]) -> NDArray[np.intp]:
+    """Return the positions, of pairs that are sorted, whose pair is that of the position before."""
+    return 1 + np.flatnonzero((users[1:] == users[:-1]) & (items[1:] == items[:-1]))
 
 
 def empty_ratings(size: int, dtype: Any = np.float32) -> RatingBlock:

@@ -1,6 +1,6 @@
 """Stochastic gradient descent over one block of ratings, with an adaptive step for every user and item.
 
-The objective is ``Σ (a − μ − b_u − b_i − w_u·h_i)² + Σ_u λ_u (‖w_u‖² + b_u²) + Σ_i λ_i (‖h_i‖² + b_i²)``.  A rating
+The objective is ``Σ (a − b_u − b_i − w_u·h_i)² + Σ_u λ_u (‖w_u‖² + b_u²) + Σ_i λ_i (‖h_i‖² + b_i²)``.  A rating
 carries its share of the penalty: λ itself where the penalty is weighted by the number of ratings, λ divided by that
 number where it is not (Kim et al., EuroSys 2016, §4.3).
 
@@ -19,6 +19,7 @@ import numpy as np
 
 from schmp_estimators.core.jit import inlined, kernel, part, pasted
 from schmp_estimators.core.lanes import row_dot
+from schmp_estimators.core.rng import GAMMA, mix
 from schmp_estimators.mf.kernels.steps import (
     BIAS,
     BIAS_PENALTY,
@@ -32,9 +33,11 @@ from schmp_estimators.mf.kernels.steps import (
     take_two_steps,
 )
 
-_ZERO = np.float32(0)
+_ZERO, _ONE = np.float32(0), np.float32(1)
 #: Of longer rows, the eight that two pairs of ratings need do not stay in the nearest cache.
 _LONG_ROW = 512
+#: Bits of a random number that are left out, and what the others are multiplied by.
+_DRAWN_BITS, _UNIT = np.uint64(40), np.float32(2.0**-23)
 #: As an index without a sign.
 _BIAS = np.uint64(BIAS)
 
@@ -60,16 +63,38 @@ class FactorBlock(NamedTuple):
 
 
 class StepSizes(NamedTuple):
-    """Numbers that every rating of a fit shares, float32."""
+    """Numbers that every rating of a fit shares, float32, in the order of `take_step`."""
 
-    mean: np.float32  #: global mean, taken off each rating
     rate: np.float32  #: numerator of the factors' step
     bias_rate: np.float32  #: numerator of the biases' step; 0 keeps the biases as they are
     inverse_rank: np.float32  #: 1 / (number of components)
 
 
+@kernel
+def draw_factors(ids, first, n_components, key, centre, spread, out):
+    """Fill ``out[r, k]`` with ``centre + spread * u``, u uniform on [−1, 1), a hash of (key, ids[r], first + k) only.
+
+    Parameters
+    ----------
+    ids : (n,) int64
+        Numbers of the users or items in the whole data.
+    first, n_components : int
+        The first component, and the number of columns to fill.
+    key : uint64
+        From `rng.stream_key`.
+    centre, spread : float32
+    out : (n, width) float32
+        Mutated.
+    """
+    for row in range(ids.size):
+        row_key = mix(key + GAMMA * np.uint64(ids[row] + 1))
+        for k in range(n_components):
+            bits = mix(row_key + GAMMA * np.uint64(first + k + 1)) >> _DRAWN_BITS
+            out[row, k] = centre + spread * (np.float32(bits) * _UNIT - _ONE)
+
+
 @pasted
-def _numbers_of(side):
+def numbers_of(side):
     """Return (n, NUMBERS) float32 all numbers of a row beside each other, as `take_step` needs them."""
     numbers = np.empty((side.biases.size, NUMBERS), np.float32)
     for row in range(side.biases.size):
@@ -80,7 +105,7 @@ def _numbers_of(side):
 
 
 @pasted
-def _put_back(numbers, side):
+def put_back(numbers, side):
     """Set the numbers of `side`, mutated, to those that `take_step` has changed."""
     for row in range(side.biases.size):
         side.squares[row], side.bias_squares[row] = numbers[row, SQUARE], numbers[row, BIAS_SQUARE]
@@ -88,7 +113,7 @@ def _put_back(numbers, side):
 
 
 @part
-def _clip_row(side, row, numbers):
+def clip_row(side, row, numbers):
     """Set negative factors of `row` to zero; mutates `side.factors`, and the norm among the numbers."""
     factors = side.factors[row]
     for k in range(factors.size):
@@ -97,8 +122,8 @@ def _clip_row(side, row, numbers):
 
 
 @inlined
-def _error(ratings, position, steps, user_numbers, user, item_numbers, item, product):
-    return ratings.values[position] - steps.mean - user_numbers[user, _BIAS] - item_numbers[item, _BIAS] - product
+def _error(ratings, position, user_numbers, user, item_numbers, item, product):
+    return ratings.values[position] - user_numbers[user, _BIAS] - item_numbers[item, _BIAS] - product
 
 
 @inlined
@@ -108,56 +133,41 @@ def _differ(first, second, third, fourth):
 
 
 @part
-def _one_by_one(ratings, users, items, user_numbers, item_numbers, steps, positive):
-    """Visit all ratings, at least one; return the sum of the squared errors."""
-    total, last = 0.0, np.uint64(ratings.values.size - 1)
+def _one_by_one(ratings, start, stop, users, items, user_numbers, item_numbers, sizes, positive):
+    """Visit the ratings from `start` to `stop`, at least one; return the sum of the squared errors."""
+    total, last = 0.0, np.uint64(stop - 1)
     # An index without a sign is one that need not be looked at, whether it counts from the end.
-    user, item = np.uint64(ratings.users[0]), np.uint64(ratings.items[0])
+    user, item = np.uint64(ratings.users[start]), np.uint64(ratings.items[start])
     product = row_dot(users.factors, user, items.factors, item)
-    for number in range(ratings.values.size):
+    for number in range(start, stop):
         position = np.uint64(number)
         following = min(position + np.uint64(1), last)
         next_user, next_item = np.uint64(ratings.users[following]), np.uint64(ratings.items[following])
-        error = _error(ratings, position, steps, user_numbers, user, item_numbers, item, product)
+        error = _error(ratings, position, user_numbers, user, item_numbers, item, product)
         total += error * error
-        sizes = steps.rate, steps.bias_rate, steps.inverse_rank
         factors = take_step(user_numbers, user, item_numbers, item, *sizes, error, product)
         product = move_rows(users.factors, user, items.factors, item, factors, next_user, next_item)
         if positive:
-            _clip_row(users, user, user_numbers)
-            _clip_row(items, item, item_numbers)
+            clip_row(users, user, user_numbers)
+            clip_row(items, item, item_numbers)
         if next_user == user or next_item == item:
             product = row_dot(users.factors, next_user, items.factors, next_item)
         user, item = next_user, next_item
     return total
 
 
-@inlined
-def _one_alone(ratings, position, users, items, user_numbers, item_numbers, steps, positive):
-    """Visit one rating; return its squared error."""
-    user, item = np.uint64(ratings.users[position]), np.uint64(ratings.items[position])
-    product = row_dot(users.factors, user, items.factors, item)
-    error = _error(ratings, position, steps, user_numbers, user, item_numbers, item, product)
-    sizes = steps.rate, steps.bias_rate, steps.inverse_rank
-    factors = take_step(user_numbers, user, item_numbers, item, *sizes, error, product)
-    move_rows(users.factors, user, items.factors, item, factors, user, item)
-    if positive:
-        _clip_row(users, user, user_numbers)
-        _clip_row(items, item, item_numbers)
-    return error * error
-
-
 @part
-def _two_by_two(ratings, users, items, user_numbers, item_numbers, steps, positive):
+def _two_by_two(ratings, users, items, user_numbers, item_numbers, sizes, positive):
     """Visit all ratings, two at once where they share no row; return the sum of the squared errors."""
     total, number, size = 0.0, 0, ratings.values.size
-    w, h, sizes = users.factors, items.factors, (steps.rate, steps.bias_rate, steps.inverse_rank)
+    w, h = users.factors, items.factors
     while number < size:
         first, second = np.uint64(number), np.uint64(min(number + 1, size - 1))
         pair_users = np.uint64(ratings.users[first]), np.uint64(ratings.users[second])
         pair_items = np.uint64(ratings.items[first]), np.uint64(ratings.items[second])
         if pair_users[0] == pair_users[1] or pair_items[0] == pair_items[1]:
-            total += _one_alone(ratings, first, users, items, user_numbers, item_numbers, steps, positive)
+            args = users, items, user_numbers, item_numbers, sizes, positive
+            total += _one_by_one(ratings, number, number + 1, *args)
             number += 1
             continue
         products = row_dot(w, pair_users[0], h, pair_items[0]), row_dot(w, pair_users[1], h, pair_items[1])
@@ -165,8 +175,8 @@ def _two_by_two(ratings, users, items, user_numbers, item_numbers, steps, positi
         while apart:  # from pairs that stand before them
             first, second = np.uint64(number), np.uint64(number + 1)
             errors = (
-                _error(ratings, first, steps, user_numbers, pair_users[0], item_numbers, pair_items[0], products[0]),
-                _error(ratings, second, steps, user_numbers, pair_users[1], item_numbers, pair_items[1], products[1]),
+                _error(ratings, first, user_numbers, pair_users[0], item_numbers, pair_items[0], products[0]),
+                _error(ratings, second, user_numbers, pair_users[1], item_numbers, pair_items[1], products[1]),
             )
             total += errors[0] * errors[0]
             total += errors[1] * errors[1]
@@ -182,8 +192,8 @@ def _two_by_two(ratings, users, items, user_numbers, item_numbers, steps, positi
             )
             if positive:
                 for side in range(2):
-                    _clip_row(users, pair_users[side], user_numbers)
-                    _clip_row(items, pair_items[side], item_numbers)
+                    clip_row(users, pair_users[side], user_numbers)
+                    clip_row(items, pair_items[side], item_numbers)
             pair_users, pair_items = next_users, next_items
     return total
 
@@ -210,13 +220,34 @@ def sgd_block(ratings, users, items, steps, positive):
     -----
     Kim et al., "STRADS" (EuroSys 2016), §4.3.  4·K flops on 2·K numbers per rating.
     """
-    if not ratings.values.size:
+    size = ratings.values.size
+    if not size:
         return 0.0
-    user_numbers, item_numbers = _numbers_of(users), _numbers_of(items)
+    user_numbers, item_numbers = numbers_of(users), numbers_of(items)
+    sizes = steps.rate, steps.bias_rate, steps.inverse_rank
     if users.factors.shape[1] > _LONG_ROW:
-        total = _one_by_one(ratings, users, items, user_numbers, item_numbers, steps, positive)
+        total = _one_by_one(ratings, 0, size, users, items, user_numbers, item_numbers, sizes, positive)
     else:
-        total = _two_by_two(ratings, users, items, user_numbers, item_numbers, steps, positive)
-    _put_back(user_numbers, users)
-    _put_back(item_numbers, items)
+        total = _two_by_two(ratings, users, items, user_numbers, item_numbers, sizes, positive)
+    put_back(user_numbers, users)
+    put_back(item_numbers, items)
+    return total
+
+
+@kernel
+def squared_error(ratings, user_factors, item_factors, user_bias, item_bias):
+    """Return the sum of squared errors over `ratings`, in float64.
+
+    Parameters
+    ----------
+    ratings : RatingBlock
+    user_factors, item_factors : (n_users or n_items, width) float32, padded to the same width
+    user_bias, item_bias : (n_users,), (n_items,) float32
+    """
+    total = 0.0
+    for position in range(ratings.values.size):
+        user, item = ratings.users[position], ratings.items[position]
+        product = row_dot(user_factors, user, item_factors, item)
+        error = np.float64(ratings.values[position] - user_bias[user] - item_bias[item] - product)
+        total += error * error
     return total

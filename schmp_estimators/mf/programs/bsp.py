@@ -9,40 +9,17 @@ must shrink as shards are added; and each worker holds all items.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from schmp_estimators.core.program import Harvest
 from schmp_estimators.core.reduction import tree_sum
-from schmp_estimators.core.stages import At, Stage, each, observes
+from schmp_estimators.core.stages import At, Stage, each
 from schmp_estimators.core.values import own
-from schmp_estimators.mf.kernels.sgd import FactorBlock, sgd_block
+from schmp_estimators.mf.kernels.sgd import FactorBlock
 from schmp_estimators.mf.programs.factors import Side
-from schmp_estimators.mf.programs.sgd import Penalty, SgdFactorization, SgdState, penalty_of
-
-
-class BspModel(NamedTuple):
-    """The items, and what the shards reported last."""
-
-    items: FactorBlock
-    #: (3,) sums of squared errors, as in `SgdState`.
-    errors: NDArray[np.float64]
-    #: (2,) number of ratings, and of held-out ratings.
-    sizes: NDArray[np.int64]
-    #: Of users and items, if it has just been measured.
-    penalty: float | None = None
-
-
-class BspReport(NamedTuple):
-    """What a shard reports at a barrier."""
-
-    #: How the shard's steps have changed its copy of the items, or the copy itself, if there is no other; None if they
-    #: have not.
-    items: Any
-    errors: NDArray[np.float64]
-    sizes: NDArray[np.int64]
+from schmp_estimators.mf.programs.sgd import SgdFactorization, SgdModel, SgdReport, SgdState, penalty_of
 
 
 class BspFactorization(SgdFactorization):
@@ -63,17 +40,18 @@ class BspFactorization(SgdFactorization):
         stages = [each(self.update_copy, reports=True, merge=self.merge)]
         if self.validates or self.measures(sweep):
             stages.append(each(self.measure_copy))
-        return [*stages, observes(self.penalise_users)] if self.measures(sweep) else stages
+        return stages
 
-    def report(self, at: At, state: SgdState) -> BspReport:
+    def report(self, at: At, state: SgdState) -> SgdReport:
         """Return the errors of the shard; at the start, the first shard also reports the items to start from."""
         is_first = at.model is None and at.number == 0
-        return BspReport(super().init(at)[1][0] if is_first else None, *super().report(at, state))
+        found: SgdReport = super().report(at, state)
+        return found._replace(items=super().init(at)[1][0]) if is_first else found
 
-    def update_copy(self, at: At, state: SgdState) -> tuple[SgdState, BspReport]:
+    def update_copy(self, at: At, state: SgdState) -> tuple[SgdState, SgdReport]:
         """Take the steps of the shard's ratings on a copy of the items."""
         items = own(at.model.items)
-        state.errors[0, 0] = sgd_block(at.shard.train.block(0), state.users, items, self.steps(), self.positive)
+        self.visit(at, state, 0, items)
         moved = items if at.n_shards == 1 else _change(at.model.items, items)  # a lone copy has the bits of rotation
         return state, self.report(at, state)._replace(items=moved)
 
@@ -82,26 +60,19 @@ class BspFactorization(SgdFactorization):
         self.note_errors(at, state, 0, at.model.items)
         return state
 
-    def penalise_users(self, at: At, state: SgdState) -> Penalty:
-        """Return the penalty of the shard's users."""
-        return Penalty(penalty_of(state.users), 0.0)
-
-    def merge(self, report: BspReport, other: BspReport) -> BspReport:
+    def merge(self, report: SgdReport, other: SgdReport) -> SgdReport:
         """Add up changes of the items, and keep the errors of each shard: their sum has an order of its own."""
         errors = np.vstack([report.errors, other.errors])
-        return BspReport(_add_up([report.items, other.items]), errors, report.sizes + other.sizes)
+        return SgdReport(errors, report.sizes + other.sizes, _add_up([report.items, other.items]))  # no penalty yet
 
-    def aggregate(self, model: Any, reports: Sequence[Any]) -> BspModel:
-        """Add up errors, what the shards did to the items, or penalties."""
-        if isinstance(reports[0], Penalty):
-            penalty = sum([*(one.users for one in reports), penalty_of(model.items)])
-            measured: BspModel = model._replace(penalty=penalty)
-            return measured
-        errors, sizes = (np.vstack([report[i] for report in reports]).sum(axis=0) for i in (1, 2))
+    def aggregate(self, model: Any, reports: Sequence[Any]) -> SgdModel:
+        """Add up errors, what the shards did to the items, and penalties."""
+        errors, sizes = (np.vstack(parts).sum(axis=0) for parts in list(zip(*reports, strict=True))[:2])
         items = reports[0].items if model is None else model.items
         if model is not None and reports[0].items is not None:
             items = _merge(model.items, [one.items for one in reports])
-        return BspModel(items, errors, sizes)
+        found = [one.penalty[0] for one in reports if one.penalty is not None]
+        return SgdModel(errors, sizes, sum([*found, penalty_of(items)]) if found else None, items)
 
     def sides(self, harvest: Harvest) -> tuple[Sequence[Side], Sequence[Side]]:
         """Return users and items of a run, group by group."""

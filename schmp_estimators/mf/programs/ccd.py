@@ -24,7 +24,7 @@ from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At, Stage, each
 from schmp_estimators.core.values import freeze, own
-from schmp_estimators.mf.data.ratings import SortedShard
+from schmp_estimators.mf.data.ratings import RatingShard
 from schmp_estimators.mf.kernels.ccd import (
     close_round,
     improve_users,
@@ -32,8 +32,7 @@ from schmp_estimators.mf.kernels.ccd import (
     solve_rows,
     weighted_squares,
 )
-from schmp_estimators.mf.kernels.sgd import RatingBlock
-from schmp_estimators.mf.kernels.start import draw_factors
+from schmp_estimators.mf.kernels.sgd import RatingBlock, draw_factors
 from schmp_estimators.mf.kernels.tiles import SUMS, lay_beside
 from schmp_estimators.mf.programs.anchors import Anchored, Anchors, Chunks, Earlier, anchor, distance
 from schmp_estimators.mf.programs.factors import Factorization, Side
@@ -52,9 +51,6 @@ class CcdState(NamedTuple):
     #: (n_ratings,) and (n_held_out,) what is left of the ratings.
     residuals: NDArray[np.float32]
     tested: NDArray[np.float32]
-    #: (n_items * SUMS, LANES) room for the sums of a round: the report of the round shows them, and is read before the
-    #: next one begins.  Empty in what `save` returns, and where states are copied.
-    sums: NDArray[np.float32]
     #: What earlier ratings say, if there are any.
     anchored: Anchored | None = None
 
@@ -74,12 +70,18 @@ class CcdModel(NamedTuple):
     items: NDArray[np.float32]
     #: (n_items,) ratings of each item.
     item_counts: NDArray[np.int64]
-    #: (3,) sums of squared errors: twice those after the sweep, then on the held-out ratings.
+    #: (3,) sums of squared errors: twice those after the sweep, then on the held-out ratings; of clicks the sum of
+    #: squared errors, the objective without the penalty, and 0.
     errors: NDArray[np.float64]
     #: (2,) number of ratings, and of held-out ratings.
     sizes: NDArray[np.int64]
     #: Of users and items, after the sweep.
     penalty: float
+    #: Of clicks (n_chunks * LANES, n_chunks * LANES) products of the components of the users, and of the items.
+    user_gram: Any = None
+    item_gram: Any = None
+    #: Whether that of the items has been completed by a sweep.
+    is_complete: bool = False
 
 
 class CcdReport(NamedTuple):
@@ -87,13 +89,18 @@ class CcdReport(NamedTuple):
 
     #: The chunk, or -1 at the start and at the end of a sweep.
     chunk: int
-    #: Sums over the shard's users for a chunk of the items, or nothing.
-    sums: Any
+    #: Sums over the shard's users for a chunk of the items.
+    sums: Any = None
     #: The chunk of the items that is next, if it rests here.
-    following: Any
-    errors: NDArray[np.float64]
-    sizes: NDArray[np.int64]
-    penalty: float
+    following: Any = None
+    #: Products of the chunks of the items that rest here with one of them.
+    share: Any = None
+    #: Products of the shard's users with their chunk.
+    own: Any = None
+    #: At the end of a sweep, as in the model.
+    errors: Any = 0.0
+    sizes: Any = 0
+    penalty: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -102,7 +109,7 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
 
     Parameters
     ----------
-    n_components, mean, scale, penalty, per_rating, fit_bias, positive, seed, unit
+    n_components, mean, penalty, per_rating, fit_bias, positive, seed, unit
         As in `Factorization`.
     """
 
@@ -129,24 +136,22 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
     def restore(self, at: At, saved: CcdState | Start) -> tuple[CcdState, dict[int, Any]]:
         """Return a state that was saved, or one of items alone: the first rounds make the users."""
         shard = at.shard
-        room = np.zeros((shard.item_ids.size * SUMS, LANES), np.float32)
         if isinstance(saved, CcdState):
-            return own(saved)._replace(sums=room), {}
+            return own(saved), {}
         users = np.zeros((self.n_chunks, shard.user_ids.size, LANES), np.float32)
         if self.fit_bias:
             users[0, :, 1] = 1
-        mean = np.float32(self.mean if self.fit_bias else 0)
-        rest = shard.train.values - mean, shard.held_out.values.real - mean
-        return CcdState(users, own(saved.items), *rest, room, own(saved.anchored)), {}
+        rest = np.array(shard.train.values), np.array(shard.held_out.values.real)
+        return CcdState(users, own(saved.items), *rest, own(saved.anchored)), {}
 
     def report(self, at: At, state: CcdState) -> CcdReport:
         """Return what a run begins with: how many ratings the items have, and the first chunk of the items."""
-        return self._report(at.shard, -1, at.shard.item_counts, self._chunk(at.shard, state, 0))
+        return CcdReport(-1, at.shard.item_counts, self._chunk(at.shard, state, 0))
 
     def chunk(self, at: At, state: CcdState, number: int) -> tuple[CcdState, CcdReport]:
         """Improve a chunk of the users, and sum up what that chunk of the items needs."""
         shard, items = at.shard, at.model.items
-        sums = self._room(at, state)
+        sums = np.empty((shard.item_ids.size * SUMS, LANES), np.float32)
         before = state.users[number - 1] if number else np.zeros_like(state.users[0])
         if number:
             self._take_home(shard, state, number - 1, items)
@@ -158,38 +163,41 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
             self.positive and not self._is_bias(number), sums,
         )  # fmt: skip
         self._anchor_items(shard, state, number, sums)
-        return state, self._report(shard, number, sums, self._chunk(shard, state, number + 1))
+        return state, CcdReport(number, sums, self._chunk(shard, state, number + 1))
 
     def merge(self, report: CcdReport, other: CcdReport) -> CcdReport:
         """Add up what two shards report of a chunk; there are no errors yet."""
-        following = report.following if report.following is not None else other.following
-        return report._replace(sums=report.sums + other.sums, following=following)
+        both, names = (report, other), ("sums", "share", "own")
+        added = {name: tree_sum([getattr(one, name) for one in both]) for name in names}
+        return report._replace(following=following_of(both), **added)
 
-    def aggregate(self, model: CcdModel | None, reports: Sequence[CcdReport]) -> CcdModel:
+    def aggregate(self, model: Any, reports: Sequence[CcdReport]) -> CcdModel:
         """Take up the first chunk of the items, improve the one whose turn it is, or take down the errors."""
-        first = reports[0]
-        errors = np.sum([report.errors for report in reports], axis=0)
-        sizes = np.sum([report.sizes for report in reports], axis=0)
-        penalty = sum(report.penalty for report in reports)
-        following = next((report.following for report in reports if report.following is not None), None)
+        first, following = reports[0], following_of(reports)
         if model is None:
-            return CcdModel(beside(None, following), first.sums, errors, sizes, penalty)
+            return CcdModel(beside(None, following), first.sums, *measured(reports))
         if first.chunk < 0:
-            return model._replace(items=beside(None, following), errors=errors, sizes=sizes, penalty=penalty)
-        improved = np.array(model.items[:, LANES:], order="C")
-        penalties = self._penalties(model.item_counts)
-        free = self._free(first.chunk, is_item=True)
+            return CcdModel(beside(None, following), model.item_counts, *measured(reports))
+        improved: CcdModel = model._replace(items=beside(self._improve(model, reports), following))
+        return improved
+
+    def _improve(self, model: CcdModel, reports: Sequence[CcdReport]) -> NDArray[np.float32]:
+        """Return the chunk of the items whose turn it is, improved by the sums of all shards."""
+        number, improved = reports[0].chunk, np.array(model.items[:, LANES:], order="C")
+        penalties, free = self._penalties(model.item_counts), self._free(number, is_item=True)
+        positive, shared = self.positive and not self._is_bias(number), self._of_all_pairs(model, number)
         for start in range(0, len(improved), ITEMS_AT_ONCE):
             rows = slice(start, start + ITEMS_AT_ONCE)
             of_rows = slice(start * SUMS, (start + ITEMS_AT_ONCE) * SUMS)
             sums = tree_sum([report.sums[of_rows] for report in reports])
-            positive = self.positive and not self._is_bias(first.chunk)
+            if shared is not None:
+                sums = (sums.reshape(-1, SUMS, LANES) + shared).reshape(-1, LANES)
             solve_rows(*freeze((sums, penalties[rows])), *free, positive, improved[rows])
-        return model._replace(items=beside(improved, following))
+        return improved
 
     def save(self, at: At, state: CcdState) -> CcdState:
         """Return the state: residuals made anew would differ in their last bits."""
-        return state._replace(sums=np.empty((0, LANES), np.float32))
+        return state
 
     def harvest(self, at: At, state: CcdState) -> tuple[Side, Chunks]:
         """Return the users, in the order of the shard, and the chunks of the items that rest there."""
@@ -254,6 +262,10 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         """Weight of pairs without a rating."""
         return 0.0
 
+    def _of_all_pairs(self, model: CcdModel, chunk: int) -> Any:
+        """Return (SUMS, LANES) what missing pairs add to the sums of each item for a chunk, if they count."""
+        return None
+
     def _in_chunks(self, side: Side, *, is_item: bool) -> Chunks:
         """Return users or items as chunks, with the biases and ones that belong to these."""
         n = len(side.bias)
@@ -282,23 +294,19 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         weights = counts if self.per_rating else np.ones(counts.size)
         return freeze((self.penalty * weights).astype(np.float32))
 
-    def _chunk(self, shard: SortedShard, state: CcdState, chunk: int) -> Any:
+    def _chunk(self, shard: RatingShard, state: CcdState, chunk: int) -> Any:
         """Return a chunk of the items, if there is such a chunk and it rests with this shard."""
         here = chunk % shard.n_shards == shard.number and chunk < self.n_chunks
         return state.items[chunk // shard.n_shards] if here else None
 
-    def _anchor_items(self, shard: SortedShard, state: CcdState, chunk: int, sums: NDArray[np.float32]) -> None:
+    def _anchor_items(self, shard: RatingShard, state: CcdState, chunk: int, sums: NDArray[np.float32]) -> None:
         """Add what earlier ratings say of a chunk of the items to its sums, if it rests with this shard."""
         if state.anchored is not None and chunk % shard.n_shards == shard.number:
             (pull, target, _), of_items = state.anchored.items, sums.reshape(-1, SUMS, LANES)
             of_items[:, 0] += pull[chunk // shard.n_shards]
             of_items[:, PRODUCTS] += target[chunk // shard.n_shards]
 
-    def _room(self, at: At, state: CcdState) -> NDArray[np.float32]:
-        """Return room for the sums of a round."""
-        return state.sums if state.sums.size else np.empty((at.shard.item_ids.size * SUMS, LANES), np.float32)
-
-    def _take_home(self, shard: SortedShard, state: CcdState, chunk: int, items: NDArray[np.float32]) -> None:
+    def _take_home(self, shard: RatingShard, state: CcdState, chunk: int, items: NDArray[np.float32]) -> None:
         """Keep the chunk of the items that was improved last, if its place is here; mutates the state."""
         if chunk % shard.n_shards == shard.number:
             np.negative(items[:, :LANES], out=state.items[chunk // shard.n_shards])
@@ -329,10 +337,12 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         if state.tested.size:
             shift_residuals(shard.held_out, state.tested, last, freeze(np.zeros_like(last)), items)
         tested = float(np.sum(state.tested.astype(np.float64) ** 2 * _weights_of(shard.held_out)))
-        penalty = self._penalty_of(shard, state)
-        return state, self._report(shard, -1, (), self._chunk(shard, state, 0), loss, tested, penalty)
+        size = shard.confidences.sum(dtype=np.float64) if shard.confidences.size else shard.train.values.size
+        sizes = np.array([size, np.sum(_weights_of(shard.held_out), dtype=np.float64)])
+        found = np.array([loss, loss, tested]), sizes, self._penalty_of(shard, state)
+        return state, CcdReport(-1, None, self._chunk(shard, state, 0), None, None, *found)
 
-    def _penalty_of(self, shard: SortedShard, state: CcdState) -> float:
+    def _penalty_of(self, shard: RatingShard, state: CcdState) -> float:
         """Return the penalty of the rows that rest with a shard, and what earlier ratings say of them."""
         penalty, mine = 0.0, range(shard.number, self.n_chunks, shard.n_shards)
         user_weights, item_weights = map(self._penalties, (shard.user_counts, shard.item_counts))
@@ -344,19 +354,16 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
             penalty += distance(state.anchored.users, state.users) + distance(state.anchored.items, state.items)
         return penalty
 
-    @staticmethod
-    def _report(
-        shard: SortedShard,
-        chunk: int,
-        sums: Any,
-        following: Any,
-        loss: float = 0.0,
-        tested: float = 0.0,
-        penalty: float = 0.0,
-    ) -> CcdReport:
-        size = shard.confidences.sum(dtype=np.float64) if shard.confidences.size else shard.train.values.size
-        sizes = np.array([size, np.sum(_weights_of(shard.held_out), dtype=np.float64)])
-        return CcdReport(chunk, sums, following, np.array([loss, loss, tested]), sizes, penalty)
+
+def following_of(reports: Sequence[CcdReport]) -> Any:
+    """Return the chunk of the items that one of the reports brings, if there is one."""
+    return next((report.following for report in reports if report.following is not None), None)
+
+
+def measured(reports: Sequence[CcdReport]) -> tuple[Any, Any, float]:
+    """Return errors, sizes and the penalty of all shards."""
+    errors, sizes, penalties = zip(*(report[-3:] for report in reports), strict=True)
+    return np.sum(errors, axis=0), np.sum(sizes, axis=0), sum(penalties)
 
 
 def _weights_of(ratings: RatingBlock) -> Any:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from schmp_estimators.core.following import has_settled
 from schmp_estimators.core.program import Program
 from schmp_estimators.mf.kernels.layout import Placement
 
@@ -42,8 +43,8 @@ class Factorization(Program[State, Block, Model, Report]):
     ----------
     n_components : int
         Rank K.
-    mean, scale : float
-        Mean and standard deviation of the ratings.
+    mean : float
+        Mean of the ratings, which are standardised, where biases are not to take it up.
     penalty : float
         λ.
     per_rating : bool
@@ -59,7 +60,6 @@ class Factorization(Program[State, Block, Model, Report]):
 
     n_components: int
     mean: float
-    scale: float
     penalty: float
     per_rating: bool = True
     fit_bias: bool = True
@@ -72,7 +72,7 @@ class Factorization(Program[State, Block, Model, Report]):
 
         With biases that is about zero; without them, the mean of the ratings, whose sign the items take.
         """
-        spread = 0.5 * np.sqrt(self.scale / self.n_components)
+        spread = 0.5 * np.sqrt(1 / self.n_components)
         if self.fit_bias:
             return (spread if self.positive else 0.0), spread
         centre = np.sqrt(abs(self.mean) / self.n_components)
@@ -109,3 +109,20 @@ def gather(sides: Sequence[Side], placement: Placement) -> Side:
         for all_rows, part in zip(gathered, side, strict=True):
             all_rows[rows] = part
     return gathered
+
+
+def has_stopped_falling(tol: float, records: Sequence[dict[str, Any]]) -> bool:
+    """Return whether the objective, or where it is not known the squared error on the way, has settled."""
+    if "objective" in records[-1]:
+        return has_settled("objective", tol, records)
+    errors = [record["running_rmse"] for record in records[-2:]]
+    return len(errors) == 2 and bool(errors[0] ** 2 - errors[1] ** 2 < tol * errors[0] ** 2)
+
+
+def has_not_improved(name: str, tol: float, patience: int, records: Sequence[dict[str, Any]]) -> bool:
+    """Return whether a value has not fallen by `tol`, relatively, below the best before it for some epochs."""
+    best, since = np.inf, 0
+    for record in records:
+        since = 0 if record[name] < best * (1 - tol) else since + 1
+        best = best if since else record[name]
+    return since >= patience

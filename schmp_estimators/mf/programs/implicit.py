@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,18 +24,26 @@ from schmp_estimators.core.lanes import LANES, PRODUCTS, zero_rows
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.stages import At, Stage, each
 from schmp_estimators.core.values import freeze
-from schmp_estimators.mf.data.ratings import SortedShard
+from schmp_estimators.mf.data.ratings import RatingShard
 from schmp_estimators.mf.kernels.implicit import (
     centre_chunk,
     close_clicks,
     gather_clicks,
     gram_rows,
-    improve_clicked,
     improve_clicks,
     pass_on,
 )
 from schmp_estimators.mf.kernels.tiles import SUMS, lay_beside
-from schmp_estimators.mf.programs.ccd import ITEMS_AT_ONCE, CcdFactorization, CcdState, Start, beside, of_users
+from schmp_estimators.mf.programs.ccd import (
+    CcdFactorization,
+    CcdModel,
+    CcdReport,
+    CcdState,
+    Start,
+    beside,
+    following_of,
+    of_users,
+)
 
 Gram = NDArray[np.float64]
 
@@ -44,52 +52,8 @@ _LEFT = np.broadcast_to(np.arange(LANES), (PRODUCTS, LANES))
 _RIGHT = (_LEFT + np.arange(PRODUCTS)[:, None]) % LANES
 
 
-class ClickModel(NamedTuple):
-    """What of the items is on its way, the Gram matrices, and what the shards reported last."""
-
-    #: (n_items, 2 * LANES) the chunk of the last round, negated, beside that of this one.
-    items: NDArray[np.float32]
-    #: (n_items,) clicks of each item.
-    item_counts: NDArray[np.int64]
-    #: (n_chunks * LANES, n_chunks * LANES) products of the components of the users, and of the items.
-    user_gram: Gram
-    item_gram: Gram
-    #: Whether that of the items has been completed by a sweep.
-    is_complete: bool
-    #: (3,) sum of squared errors of the clicks; the objective without the penalty; 0.
-    errors: NDArray[np.float64]
-    #: (2,) number of clicks, and 0.
-    sizes: NDArray[np.int64]
-    #: Of users and items, after the sweep.
-    penalty: float
-
-
-class ClickReport(NamedTuple):
-    """What a shard reports after a stage."""
-
-    #: The chunk, or -1 at the start and at the end of a sweep.
-    chunk: int
-    #: Products of the chunks of the items that rest here with one of them.
-    share: Gram | None
-    #: Of a round for users: products of the shard's users with their chunk.
-    own: Gram | None
-    #: Of a round for items: sums over the shard's users for a chunk of the items.
-    sums: Any
-    #: The chunk of the items that is next, if it rests here.
-    following: Any
-    errors: NDArray[np.float64]
-    sizes: NDArray[np.int64]
-    penalty: float
-
-
-class Turned(NamedTuple):
-    """What a shard reports of a chunk of the items before the first sweep."""
-
-    #: The chunk, or -1 when all have been turned.
-    chunk: int
-    #: (n_items, LANES) what the users pass on to the items.
-    sums: Any
-    following: Any
+class Turned(CcdReport):
+    """What a shard reports of a chunk of the items before the first sweep: what the users pass on to the items."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +62,7 @@ class ImplicitFactorization(CcdFactorization):
 
     Parameters
     ----------
-    n_components, mean, scale, penalty, per_rating, fit_bias, positive, seed, unit
+    n_components, mean, penalty, per_rating, fit_bias, positive, seed, unit
         As in `Factorization`; there are no biases, and penalties per rating count those that were seen.
     unobserved : float
         Weight u of a pair that is missing, above 0.
@@ -116,7 +80,7 @@ class ImplicitFactorization(CcdFactorization):
         stages = [(stage, number) for stage in (self.chunk, self.gather) for number in range(self.n_chunks)]
         rounds = [each(stage, number, reports=True, merge=self.merge) for stage, number in stages]
         if not sweep and self.anew:
-            turns = [each(self.turn, number, reports=True, merge=self.merge_turned) for number in range(self.n_chunks)]
+            turns = [each(self.turn, number, reports=True, merge=self.merge) for number in range(self.n_chunks)]
             rounds = [*turns, each(self.begin, reports=True), *rounds]
         return [*rounds, each(self.measure, reports=True)]
 
@@ -133,11 +97,7 @@ class ImplicitFactorization(CcdFactorization):
             state = state._replace(residuals=np.zeros_like(state.residuals))
         return state, blocks
 
-    def report(self, at: At, state: CcdState) -> Any:
-        """Return what a run begins with: how many clicks the items have, and the first chunk of the items."""
-        return _report(at.shard, -1, sums=at.shard.item_counts, following=self._chunk(at.shard, state, 0))
-
-    def turn(self, at: At, state: CcdState, number: int) -> tuple[CcdState, Turned]:
+    def turn(self, at: At, state: CcdState, number: int) -> tuple[CcdState, CcdReport]:
         """Pass a chunk of the items on to the users, and from them back: half of what a power iteration needs."""
         shard, items = at.shard, at.model.items
         if number:
@@ -148,12 +108,7 @@ class ImplicitFactorization(CcdFactorization):
         pass_on(shard.train, *freeze((items[:, LANES:] * shares[:, None],)), passed)
         return state, Turned(number, passed, self._chunk(shard, state, number + 1))
 
-    def merge_turned(self, report: Turned, other: Turned) -> Turned:
-        """Add up what the users of two shards pass on."""
-        following = report.following if report.following is not None else other.following
-        return report._replace(sums=tree_sum([report.sums, other.sums]), following=following)
-
-    def begin(self, at: At, state: CcdState) -> tuple[CcdState, Turned]:
+    def begin(self, at: At, state: CcdState) -> tuple[CcdState, CcdReport]:
         """Keep the chunk of the items that was turned last, and hand in the first one."""
         self._take_home(at.shard, state, self.n_chunks - 1, at.model.items)
         return state, Turned(-1, None, self._chunk(at.shard, state, 0))
@@ -175,11 +130,12 @@ class ImplicitFactorization(CcdFactorization):
             own += state.anchored.gram[:, number * LANES : so_far * LANES]
         share = None if model.is_complete else self._share(shard, state, model.items, self.n_chunks, last=False)
         following = self._chunk(shard, state, (number + 1) % self.n_chunks)
-        return state, _report(shard, number, share=share, own=own, following=following)
+        return state, CcdReport(number, None, following, share, own)
 
     def gather(self, at: At, state: CcdState, number: int) -> tuple[CcdState, Any]:
         """Sum up what a chunk of the items needs."""
-        shard, model, share, sums = at.shard, at.model, None, self._room(at, state)
+        shard, model, share = at.shard, at.model, None
+        sums = np.empty((shard.item_ids.size * SUMS, LANES), np.float32)
         if number:
             self._take_home(shard, state, number - 1, model.items)
             share = self._share(shard, state, model.items, number)
@@ -195,41 +151,30 @@ class ImplicitFactorization(CcdFactorization):
             model.items, *freeze((users, state.items, mine)), sums,
         )  # fmt: skip
         self._anchor_items(shard, state, number, sums)
-        following = self._chunk(shard, state, number + 1)
-        return state, _report(shard, number, share=share, sums=sums, following=following)
+        return state, CcdReport(number, sums, self._chunk(shard, state, number + 1), share)
 
-    def merge(self, report: Any, other: Any) -> Any:
-        """Add up what two shards report of a chunk; there are no errors yet."""
-        following = report.following if report.following is not None else other.following
-        share, own, sums = (tree_sum([one, another]) for one, another in zip(report[1:4], other[1:4], strict=True))
-        return report._replace(share=share, own=own, sums=sums, following=following)
-
-    def aggregate(self, model: Any, reports: Sequence[Any]) -> Any:
+    def aggregate(self, model: Any, reports: Sequence[CcdReport]) -> CcdModel:
         """Take up the first chunk of the items, add up Gram matrices, improve a chunk, or take down the errors."""
         first = reports[0]
-        following = next((report.following for report in reports if report.following is not None), None)
         if isinstance(first, Turned):
-            return self._turned(model, reports, following)
-        if model is None or first.chunk < 0:
-            return self._measured(model, reports, following)
+            return self._turned(model, reports)
         share = tree_sum([report.share for report in reports])
         if first.own is not None:
             user_gram = _with_rows(model.user_gram, tree_sum([report.own for report in reports]), first.chunk)
             item_gram = model.item_gram if share is None else _with_rows(model.item_gram, share, first.chunk)
-            items = beside(model.items[:, LANES:], following)
+            items = beside(model.items[:, LANES:], following_of(reports))
             model = model._replace(items=items, user_gram=user_gram, item_gram=item_gram)
             return self._with_diagonal(model, (first.chunk + 1) % self.n_chunks)
-        improved = np.array(model.items[:, LANES:], order="C")
-        penalties = self._penalties(model.item_counts)
-        stop = self._free(first.chunk, is_item=True)[1]
-        diagonal = self._cross(model.user_gram, first.chunk)[1]
-        for start in range(0, len(improved), ITEMS_AT_ONCE):
-            rows = slice(start, start + ITEMS_AT_ONCE)
-            of_rows = slice(start * SUMS, (start + ITEMS_AT_ONCE) * SUMS)
-            sums = tree_sum([report.sums[of_rows] for report in reports])
-            improve_clicked(*freeze((sums, diagonal, penalties[rows])), stop, self.positive, improved[rows])
-        item_gram = model.item_gram if share is None else _with_rows(model.item_gram, share, first.chunk - 1)
-        return model._replace(items=beside(improved, following), item_gram=item_gram)
+        made = super().aggregate(model, reports)
+        if model is None:
+            nothing = np.zeros((self.n_chunks * LANES, self.n_chunks * LANES))
+            return self._with_diagonal(made._replace(user_gram=nothing, item_gram=nothing), 0)
+        last = (first.chunk if first.chunk >= 0 else self.n_chunks) - 1
+        item_gram = model.item_gram if share is None else _with_rows(model.item_gram, share, last)
+        if first.chunk < 0:
+            made.errors[1] += self.unobserved * float(np.sum(model.user_gram * item_gram))
+            made = made._replace(user_gram=model.user_gram, is_complete=True)
+        return made._replace(item_gram=item_gram)
 
     def measure(self, at: At, state: CcdState) -> tuple[CcdState, Any]:
         """Put the last chunk back, and measure errors and the penalty of what rests here."""
@@ -244,35 +189,28 @@ class ImplicitFactorization(CcdFactorization):
             shard.train, shard.confidences, np.float32(self.unobserved), state.residuals, freeze(state.users[last]),
             put_back,
         )  # fmt: skip
-        following, penalty = self._chunk(shard, state, 0), self._penalty_of(shard, state)
-        return state, _report(shard, -1, share=share, following=following, errors=errors, penalty=penalty)
+        found = np.array([*errors, 0.0]), np.array([shard.train.values.size, 0]), self._penalty_of(shard, state)
+        return state, CcdReport(-1, None, self._chunk(shard, state, 0), share, None, *found)
 
-    def _measured(self, model: ClickModel | None, reports: Sequence[ClickReport], following: Any) -> ClickModel:
-        """Return the model at the start, or with the errors at the end of a sweep."""
-        errors = np.sum([report.errors for report in reports], axis=0)
-        sizes = np.sum([report.sizes for report in reports], axis=0)
-        penalty, items = sum(report.penalty for report in reports), beside(None, following)
-        if model is None:
-            size = self.n_chunks * LANES
-            grams = np.zeros((size, size)), np.zeros((size, size))
-            return self._with_diagonal(ClickModel(items, reports[0].sums, *grams, False, errors, sizes, penalty), 0)
-        item_gram = _with_rows(model.item_gram, tree_sum([report.share for report in reports]), self.n_chunks - 1)
-        errors[1] += self.unobserved * float(np.sum(model.user_gram * item_gram))
-        return ClickModel(items, model.item_counts, model.user_gram, item_gram, True, errors, sizes, penalty)
-
-    def _turned(self, model: ClickModel, reports: Sequence[Turned], following: Any) -> ClickModel:
+    def _turned(self, model: CcdModel, reports: Sequence[CcdReport]) -> CcdModel:
         """Return the model with a chunk of the items turned towards the clicks, and the following one beside it."""
-        if reports[0].chunk < 0:
+        number, following = reports[0].chunk, following_of(reports)
+        if number < 0:
             return self._with_diagonal(model._replace(items=beside(None, following)), 0)
         passed = tree_sum([report.sums for report in reports])
-        turned, stop = np.array(model.items[:, LANES:], order="C"), self._free(reports[0].chunk, is_item=True)[1]
-        spread, first = 2 * self.start_range(is_item=True)[1] / np.sqrt(3), int(not reports[0].chunk)
-        centre_chunk(*freeze((passed, model.item_counts)), first, stop, spread, turned)
+        turned, stop = np.array(model.items[:, LANES:], order="C"), self._free(number, is_item=True)[1]
+        spread = 2 * self.start_range(is_item=True)[1] / np.sqrt(3)
+        centre_chunk(*freeze((passed, model.item_counts)), int(not number), stop, spread, turned)
         return model._replace(items=beside(turned, following))
 
     @property
     def _missing(self) -> float:
         return self.unobserved
+
+    def _of_all_pairs(self, model: CcdModel, chunk: int) -> Any:
+        shared = np.zeros((SUMS, LANES), np.float32)
+        shared[:PRODUCTS] = self._cross(model.user_gram, chunk)[1]
+        return shared
 
     def record(self, sweep: int, model: Any) -> dict[str, Any]:
         """Return the root mean squared error of the clicks, and the objective, which counts all pairs."""
@@ -282,7 +220,7 @@ class ImplicitFactorization(CcdFactorization):
         return {"running_rmse": rmse, "train_rmse": rmse, **objective}
 
     def _share(
-        self, shard: SortedShard, state: CcdState, items: NDArray[np.float32], stop: int, *, last: bool = True
+        self, shard: RatingShard, state: CcdState, items: NDArray[np.float32], stop: int, *, last: bool = True
     ) -> Gram:
         """Return the products of chunks below `stop` that rest here with this one or the last, zeros for all others."""
         share = np.zeros((self.n_chunks, LANES, LANES))
@@ -306,7 +244,7 @@ class ImplicitFactorization(CcdFactorization):
         cross[of_chunk] = 0
         return freeze((cross, diagonal))
 
-    def _with_diagonal(self, model: ClickModel, chunk: int) -> ClickModel:
+    def _with_diagonal(self, model: CcdModel, chunk: int) -> CcdModel:
         """Return the model with the products of its chunk of the items with itself."""
         item_gram, products = np.array(model.item_gram), np.empty((LANES, LANES))
         of_chunk = slice(chunk * LANES, (chunk + 1) * LANES)
@@ -321,18 +259,3 @@ def _with_rows(gram: Gram, rows: Gram, chunk: int) -> Gram:
     changed, of_chunk = np.array(gram), slice(chunk * LANES, (chunk + 1) * LANES)
     changed[:, of_chunk], changed[of_chunk] = rows, rows.T
     return changed
-
-
-def _report(
-    shard: SortedShard,
-    chunk: int,
-    *,
-    share: Any = None,
-    own: Any = None,
-    sums: Any = None,
-    following: Any = None,
-    errors: tuple[float, float] = (0.0, 0.0),
-    penalty: float = 0.0,
-) -> ClickReport:
-    sizes = np.array([shard.train.values.size, 0], np.int64)
-    return ClickReport(chunk, share, own, sums, following, np.array([*errors, 0.0]), sizes, penalty)

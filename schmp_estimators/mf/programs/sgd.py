@@ -19,19 +19,21 @@ from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, changes, observes, reads
 from schmp_estimators.core.values import freeze, own
-from schmp_estimators.mf.kernels.sgd import FactorBlock, StepSizes, sgd_block
-from schmp_estimators.mf.kernels.start import draw_factors, squared_error
+from schmp_estimators.mf.kernels.ranking import candidates_of, rank_block
+from schmp_estimators.mf.kernels.sgd import FactorBlock, StepSizes, draw_factors, sgd_block, squared_error
+from schmp_estimators.mf.losses import LOSSES
 from schmp_estimators.mf.programs.factors import Factorization, Side
 
-#: Which stream of random numbers.
-_USERS, _ITEMS = range(2)
+#: Which stream of random numbers; `fit` has another one, of what is held out.
+_USERS, _ITEMS, _, _DRAWN = range(4)
 
 
 class SgdState(NamedTuple):
     """What changes of a shard."""
 
     users: FactorBlock
-    #: (3, n_blocks) sums of squared errors: on the way, after the sweep, and on the held-out ratings.
+    #: (4, n_blocks) sums of squared errors, or other losses: on the way, after the sweep, and on the held-out ratings;
+    #: where it is measured the penalty of the block with the number of the shard.
     errors: NDArray[np.float64]
 
 
@@ -44,6 +46,8 @@ class SgdModel(NamedTuple):
     sizes: NDArray[np.int64]
     #: Of users and items, if it has just been measured.
     penalty: float | None = None
+    #: All of them, where shards work on copies.
+    items: Any = None
 
 
 class SgdReport(NamedTuple):
@@ -51,13 +55,10 @@ class SgdReport(NamedTuple):
 
     errors: NDArray[np.float64]
     sizes: NDArray[np.int64]
-
-
-class Penalty(NamedTuple):
-    """What the users of a shard and the items of a block add to the objective."""
-
-    users: float
-    items: float
+    #: Of copies: how the shard's steps have changed its copy of the items, or the copy itself, if there is no other.
+    items: Any = None
+    #: (2,) of the users, and of the block with the number of the shard, if it has just been measured.
+    penalty: Any = None
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
 
     Parameters
     ----------
-    n_components, mean, scale, penalty, per_rating, fit_bias, positive, seed, unit
+    n_components, mean, penalty, per_rating, fit_bias, positive, seed, unit
         As in `Factorization`.
     learning_rate : float
         Step of the first rating, for ratings with standard deviation 1.
@@ -74,11 +75,14 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
         Sweeps between two exact evaluations of the objective; 0 for none.
     validates : bool
         Whether there are held-out ratings.
+    loss : str
+        A name in `LOSSES`.
     """
 
     learning_rate: float = 0.1
     evaluate_every: int = 0
     validates: bool = False
+    loss: str = "squared"
 
     name: ClassVar[str] = "mf-sgd"
     meets_model: ClassVar[bool] = False
@@ -89,37 +93,48 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
         stages = [changes(self.update, order=order)]
         if self.validates or measures:
             stages.append(reads(self.measure, order=order))
-        stages.append(observes(self.add_up))
-        return [*stages, observes(self.penalise, order=order[:1])] if measures else stages
+        return [*stages, observes(self.add_up)]
 
     def init(self, at: At) -> tuple[SgdState, dict[int, FactorBlock]]:
         """Return the shard's users, and the block with its number."""
         shard, users = at.shard, self._fresh(at.shard.user_ids, at.shard.user_counts, _USERS)
         block = self._fresh(shard.item_ids, shard.item_counts, _ITEMS)
-        return SgdState(users, np.zeros((3, len(shard.train.offsets) - 1))), {at.number: block}
+        return SgdState(users, np.zeros((4, len(shard.train.offsets) - 1))), {at.number: block}
 
     def restore(self, at: At, saved: FactorBlock) -> tuple[SgdState, dict[int, FactorBlock]]:
         """Return users' rows that were saved, without any errors yet."""
-        return SgdState(own(saved), np.zeros((3, len(at.shard.train.offsets) - 1))), {}
+        return SgdState(own(saved), np.zeros((4, len(at.shard.train.offsets) - 1))), {}
 
     def update(self, at: At, state: SgdState, block: FactorBlock) -> tuple[SgdState, FactorBlock]:
         """Take the steps of one block of ratings."""
-        steps, ratings = self.steps(), at.shard.train.block(at.block)
-        state.errors[0, at.block] = sgd_block(ratings, state.users, block, steps, self.positive)
+        self.visit(at, state, at.block, block)
         return state, block
+
+    def visit(self, at: At, state: SgdState, index: int, items: FactorBlock) -> None:
+        """Take the steps of the ratings of block `index`, whose items are `items`."""
+        shard, loss = at.shard, LOSSES[self.loss]
+        ratings, moved = shard.train.block(index), (state.users, items, self.steps(), self.positive)
+        if loss.ranks:
+            key, candidates = stream_key(self.seed, _DRAWN, at.sweep, index), candidates_of(items.counts)
+            total = rank_block(loss, ratings, shard.taken[index], candidates, shard.user_ids, key, *moved)
+        else:
+            total = sgd_block(ratings, *moved)
+        state.errors[0, index] = total
 
     def measure(self, at: At, state: SgdState, block: FactorBlock) -> SgdState:
         """Take down the errors on one block of ratings."""
         self.note_errors(at, state, at.block, block)
+        if self.measures(at.sweep) and at.block == at.number:
+            state.errors[3, at.block] = penalty_of(block)
         return state
 
     def note_errors(self, at: At, state: SgdState, index: int, items: FactorBlock) -> None:
         """Take down the errors on the ratings of block `index`, whose items are `items`."""
-        shard, mean, users = at.shard, self.steps().mean, freeze(state.users)
+        shard, users = at.shard, freeze(state.users)
         measured = [(2, shard.held_out), (1, shard.train)] if self.measures(at.sweep) else [(2, shard.held_out)]
         for kind, blocks in measured:
             rows = users.factors, items.factors, users.biases, items.biases
-            state.errors[kind, index] = squared_error(blocks.block(index), *rows, mean)
+            state.errors[kind, index] = squared_error(blocks.block(index), *rows)
 
     def add_up(self, at: At, state: SgdState) -> Any:
         """Return what a shard reports when a sweep ends."""
@@ -127,19 +142,22 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
 
     def report(self, at: At, state: SgdState) -> Any:
         """Return the errors of the shard, and how many ratings it has."""
-        train, held_out = at.shard.train.ratings, at.shard.held_out.ratings
-        return SgdReport(state.errors.sum(axis=1), np.array([train.values.size, held_out.values.size], np.int64))
-
-    def penalise(self, at: At, state: SgdState, block: FactorBlock) -> Penalty:
-        """Return the penalty of the shard's users and of a block of items."""
-        return Penalty(penalty_of(state.users), penalty_of(block))
+        sizes = [ratings.ratings.values.size for ratings in (at.shard.train, at.shard.held_out)]
+        *errors, of_block = state.errors.sum(axis=1)
+        penalty = np.array([penalty_of(state.users), of_block]) if self.measures(at.sweep) else None
+        return SgdReport(np.array(errors), np.array(sizes, np.int64), penalty=penalty)
 
     def aggregate(self, model: Any, reports: Sequence[Any]) -> Any:
-        """Add up errors, or penalties, in shard order."""
-        if isinstance(reports[0], Penalty):
-            return model._replace(penalty=sum([*(one.users for one in reports), *(one.items for one in reports)]))
-        errors, sizes = zip(*reports, strict=True)
-        return SgdModel(np.sum(errors, axis=0), np.sum(sizes, axis=0))
+        """Add up errors and penalties in shard order."""
+        errors, sizes = (np.sum(parts, axis=0) for parts in list(zip(*reports, strict=True))[:2])
+        found = [one.penalty for one in reports if one.penalty is not None]
+        return SgdModel(errors, sizes, sum(np.array(found).T.ravel()) if found else None)
+
+    def record(self, sweep: int, model: Any) -> dict[str, Any]:
+        """Return what all programs do, or the mean of a loss that is no squared error."""
+        if not LOSSES[self.loss].ranks:
+            return super().record(sweep, model)
+        return {"running_loss": float(model.errors[0] / model.sizes[0])}
 
     def save(self, at: At, state: SgdState) -> FactorBlock:
         """Return the users' rows."""
@@ -163,10 +181,8 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
 
     def steps(self) -> StepSizes:
         """Return the step sizes, as kernels take them."""
-        rate, scale = self.learning_rate, self.scale
-        mean, bias_rate = (self.mean, rate * scale) if self.fit_bias else (0.0, 0.0)
-        numbers = (mean, rate * np.sqrt(scale), bias_rate, 1 / self.n_components)
-        return StepSizes(*map(np.float32, numbers))
+        rate, bias_rate = self.learning_rate, self.learning_rate * self.fit_bias
+        return StepSizes(*map(np.float32, (rate, bias_rate, 1 / self.n_components)))
 
     def _fresh(self, ids: NDArray[np.int64], counts: NDArray[np.int64], stream: int) -> FactorBlock:
         """Return rows that no rating has moved yet: zeros where none will."""
@@ -175,15 +191,13 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
         key = stream_key(self.seed, stream)
         draw_factors(freeze(ids), 0, self.n_components, key, np.float32(centre), np.float32(spread), factors)
         factors[counts == 0] = 0
-        # A first gradient of a factor is an error times a factor, that of a bias is an error: hence the powers.
-        squares, bias_squares = np.float32(self.scale) ** 3, np.float32(self.scale) ** 2
         penalty = np.full(ids.size, self.penalty) if self.per_rating else self.penalty / np.maximum(counts, 1)
         return FactorBlock(
             factors,
             np.zeros(ids.size, np.float32),
             (factors**2).sum(axis=1),
-            np.full(ids.size, squares),
-            np.full(ids.size, bias_squares),
+            np.ones(ids.size, np.float32),
+            np.ones(ids.size, np.float32),
             penalty.astype(np.float32),
             np.array(counts, np.int64),
         )

@@ -224,3 +224,16 @@ def test_what_travels_between_ranks_arrives_as_it_was_in_fewer_bytes(dtype, low,
         assert one.dtype == dtype
         np.testing.assert_array_equal(one, array)
     assert found.inner.numbers.flags.f_contiguous
+
+
+def pairwise_sum(parts):
+    """Return the sum over a tree that pairs neighbours, level by level."""
+    return parts[0] if len(parts) == 1 else pairwise_sum([sum(parts[i : i + 2]) for i in range(0, len(parts), 2)])
+
+
+def test_sums_of_partitions_are_those_of_a_balanced_tree():
+    rng = np.random.default_rng(0)
+    for count in range(1, 12):
+        parts = (rng.normal(size=count) * 10.0 ** rng.integers(-8, 8, count)).tolist()
+        assert tree_sum(parts) == pairwise_sum(parts)
+    assert tree_sum([1.0, 1e16, -1e16, 1.0]) != tree_sum([1e16, -1e16, 1.0, 1.0]) == 2.0

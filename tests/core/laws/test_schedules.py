@@ -7,8 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from schmp_estimators.core.schedules.dynamic_regression import Check, independent_set
-from schmp_estimators.linear.penalties.l1 import L1
+from schmp_estimators.core.schedules.dynamic_regression import (
+    Check,
+    PrioritySampler,
+    RandomSampler,
+    RoundRobin,
+    independent_set,
+)
+from schmp_estimators.linear.penalties.elastic_net import L1
 from schmp_estimators.linear.programs.input import split_rows
 from schmp_estimators.linear.programs.model import Model
 from schmp_estimators.linear.programs.rounds import Round, _correlations
@@ -24,6 +30,29 @@ def test_conflicts_have_either_sign():
     assert independent_set(np.eye(3), 0.5, 3, in_flight).tolist() == [0]
     for most in (1, 2, 3):
         assert len(independent_set(np.eye(4), 0.5, most)) == most
+
+
+@given(seed=st.integers(0, 1000), threshold=st.floats(0.05, 0.9), most=st.integers(1, 20))
+def test_independent_sets_are_independent_and_start_with_the_most_urgent(seed, threshold, most):
+    rng = np.random.default_rng(seed)
+    correlations = np.corrcoef(rng.normal(size=(20, 10)))
+    chosen = independent_set(correlations, threshold, most)
+    assert chosen[0] == 0 and len(chosen) <= most
+    between = np.abs(correlations[np.ix_(chosen, chosen)] - np.eye(len(chosen)))
+    assert between.max() <= threshold + 1e-12
+    guarded = independent_set(correlations, threshold, most, correlations[:, :1])
+    assert not len(guarded) or np.abs(correlations[guarded, 0]).max() <= threshold
+
+
+def test_draws_come_in_their_own_order_so_that_no_column_has_an_advantage():
+    none, random = np.empty(0, int), np.random.default_rng(0)
+    first = {"random": RandomSampler(1000, random), "priority": PrioritySampler(1000, random, uniform_part=1.0)}
+    for sampler in first.values():
+        leaders = [int(sampler.draw(50, none)[0]) for _ in range(200)]
+        assert 300 < np.mean(leaders) < 700
+    turns = RoundRobin(5)
+    assert turns.draw(4, none).tolist() == [0, 1, 2, 3]
+    assert turns.draw(4, np.array([0])).tolist() == [4, 1, 2]
 
 
 @pytest.mark.parametrize("weighted", [False, True])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.utils.multiclass import check_classification_targets
 
-from schmp_estimators.linear.targets import find_classes
+from schmp_estimators.linear.samples import find_classes
 
 LABELS = {
     "floats": np.array([1.0, -1.0, 1.0, 3.0]),

@@ -18,7 +18,7 @@ from schmp_estimators import (
     sparse_logistic_path,
 )
 from schmp_estimators.core.inputs.validation import read_chunk
-from schmp_estimators.linear.samples import check_length, drop_weightless, read_samples
+from schmp_estimators.linear.samples import check_length, read_samples
 from schmp_estimators.penalised import L1, Squared
 
 rng = np.random.default_rng(0)
@@ -27,16 +27,6 @@ Y = X[:, 0] + 0.1 * rng.normal(size=30)
 WEIGHTS = np.where(np.arange(30) % 3 == 1, 0.0, 1.0 + np.arange(30) / 30)
 FORMS = {"dense": np.asarray, "sparse": sp.csc_array, "Dask": lambda X: da.from_array(X, chunks=(7, 5))}
 ESTIMATORS = {"Lasso": (PrioritizedLasso(0.01), Y), "logistic": (SparseLogisticRegression(), Y > 0)}
-
-
-@pytest.mark.parametrize("form", ["dense", "sparse"])
-def test_rows_without_weight_are_left_out(form):
-    kept, y, weights = drop_weightless(FORMS[form](X), Y, WEIGHTS)
-    used = WEIGHTS > 0
-    kept = kept.toarray() if sp.issparse(kept) else kept
-    np.testing.assert_array_equal(kept, X[used])
-    np.testing.assert_array_equal(y, Y[used])
-    np.testing.assert_array_equal(weights, WEIGHTS[used])
 
 
 def test_rows_of_chunks_without_weight_are_named():
@@ -76,6 +66,8 @@ def test_lengths_and_weights_that_make_no_sense_are_refused(name, form):
         estimator.fit(FORMS[form](X), y[:-1])
     with pytest.raises(ValueError, match=r"[Nn]egative"):
         estimator.fit(FORMS[form](X), y, sample_weight=np.where(np.arange(30) == 4, -1.0, 1.0))
+    with pytest.raises(ValueError, match="non-zero"):
+        estimator.fit(FORMS[form](X), y, sample_weight=np.zeros(30))
     with pytest.raises(ValueError, match="30"):
         estimator.fit(FORMS[form](X), y, sample_weight=np.ones(29))
 

@@ -126,17 +126,6 @@ def test_deviances_are_those_of_scikit_learn(problem):
     assert ours.alpha_ == options["alphas"][ours.deviance_path_.mean(axis=1).argmin()]
 
 
-def test_a_path_is_its_fits(problem):
-    X, _, labels, weights = problem
-    alphas, coefs, intercepts, gaps = sparse_glm_path(X, labels, "logistic", alphas=6, eps=0.05, sample_weight=weights)
-    assert (np.diff(alphas) < 0).all() and alphas[-1] == pytest.approx(0.05 * alphas[0])
-    assert not coefs[:, 0].any() and coefs[:, 1].any() and (gaps <= 1e-4 * np.log(2)).all()
-    for alpha, coef, intercept in zip(alphas, coefs.T, intercepts, strict=True):
-        single = SparseGLM("logistic", alpha=alpha, tol=1e-10).fit(X, labels, weights)
-        np.testing.assert_allclose(coef, single.coef_[0], atol=0.03)
-        assert intercept == pytest.approx(single.intercept_[0], abs=0.03)
-
-
 def test_counts_and_outliers(problem):
     """scikit-learn's PoissonRegressor with squares alone, its HuberRegressor's predictions where errors are large."""
     X, y, _, weights = problem

@@ -67,23 +67,6 @@ def test_where_no_penalty_is_needed_alphas_are_those_of_scikit_learn():
     np.testing.assert_allclose(ours.mse_path_, theirs.mse_path_, rtol=1e-9)
 
 
-def test_folds_count_alike_whatever_their_weight():
-    """The choice is by the plain mean over folds; here the mean weighted by the folds would choose another."""
-    rng = np.random.default_rng(0)
-    differ = False
-    for _ in range(2):
-        X = rng.normal(size=(90, 30))
-        y = X[:, 0] * 2 - X[:, 1] + 0.5 * rng.normal(size=90)
-        weights = rng.random(90) + 0.1
-        theirs = LassoCV(tol=1e-9, cv=4, eps=1e-2, max_iter=100_000).fit(X, y, sample_weight=weights)
-        ours = PrioritizedLassoCV(tol=1e-9, cv=4, eps=1e-2).fit(X, y, sample_weight=weights)
-        assert ours.alpha_ == pytest.approx(theirs.alpha_)
-        sizes = [weights[test].sum() for _, test in KFold(4).split(X)]
-        heavy = np.average(theirs.mse_path_, axis=1, weights=sizes).argmin()
-        differ |= theirs.alphas_[heavy] != theirs.alpha_
-    assert differ
-
-
 def test_weights_count_in_fits_and_in_errors_of_folds(problem):
     """A sample of weight two is two samples, wherever it is: to fit, or held out."""
     X, y, _ = problem

@@ -93,19 +93,6 @@ def test_scorers_get_what_they_ask_for():
             assert seen == [(20, 20)] * 3
 
 
-def test_held_out_samples_are_cut_out_once():
-    seen = []
-
-    def scorer(estimator, X, y):
-        seen.append(id(X))
-        return estimator.score(X, y)
-
-    SparseLogisticRegressionCV(Cs=[0.1, 1.0, 10.0], cv=[(np.arange(40), np.arange(40, 60))], scoring=scorer).fit(
-        X, Y > 0
-    )
-    assert len(seen) == 3 and len(set(seen)) == 1
-
-
 # -- callbacks -----------------------------------------------------------------------------------------------------
 
 

@@ -99,23 +99,6 @@ def test_an_early_end_tells_the_gap_of_the_whole_problem(monkeypatch):
         assert early.dual_gap_ >= objective(early.coef_) - objective(full.coef_) - 1e-12
 
 
-@pytest.mark.parametrize("n_shards", [1, 3])
-def test_an_early_end_leaves_the_point_that_was_certified(n_shards):
-    rng = np.random.default_rng(0)
-    wide = rng.normal(size=(80, 150))
-    wide[:, 1:] += 0.7 * wide[:, :-1]
-    target = wide[:, :10].sum(axis=1) + rng.normal(size=80)
-    options = {"tol": 1e-10, "fit_intercept": False, "n_shards": n_shards}
-    for stop_at in range(1, len(PrioritizedLasso(0.01, **options).fit(wide, target).history_) + 1):
-        recorder = Recorder(stop_at)
-        early = PrioritizedLasso(0.01, **options).set_callbacks(recorder).fit(wide, target)
-        assert early.n_iter_ == max(1, early.history_[-1]["iterations"])
-        for model, record in zip(recorder.models, early.history_, strict=True):
-            objective = 0.5 * np.mean((target - wide @ model.coef_) ** 2) + 0.01 * np.abs(model.coef_).sum()
-            assert record["objective"] == pytest.approx(objective, rel=1e-12)
-        np.testing.assert_array_equal(early.coef_, recorder.models[-1].coef_)
-
-
 def test_records_are_logged_and_drawn(case, caplog):
     estimator, target = case
     with caplog.at_level(logging.DEBUG, logger="schmp_estimators"):

@@ -14,15 +14,14 @@ from scipy.optimize import brentq
 from scipy.special import expit
 from sklearn.linear_model import Lasso
 
-from schmp_estimators.linear.lasso import PrioritizedLasso, PrioritizedLassoCV, prioritized_lasso_path
+from schmp_estimators.linear.lasso import PrioritizedLasso, PrioritizedLassoCV
 from schmp_estimators.linear.logistic import SparseLogisticRegression, SparseLogisticRegressionCV
-from schmp_estimators.linear.programs import choose, smooth_jobs
+from schmp_estimators.linear.programs import choose, jobs
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.input import restore_partition, save_partition
-from schmp_estimators.linear.programs.jobs import Extend
+from schmp_estimators.linear.programs.jobs import Extend, Shift
 from schmp_estimators.linear.programs.matrix import take_sparse
 from schmp_estimators.linear.programs.offsets import Recentre
-from schmp_estimators.linear.programs.smooth_jobs import Shift
 
 FORMS = {"rows": np.ascontiguousarray, "columns": np.asfortranarray, "sparse": sp.csc_array}
 OFFSETS = [2.0**12, 2.0**20, 2.0**24, 2.0**30, 2.0**44]
@@ -101,21 +100,6 @@ def test_time_stamps_years_and_identifiers_in_one_table():
         np.testing.assert_allclose(ours.coef_, theirs.coef_, rtol=1e-5)
 
 
-def test_float32_columns_are_taken_for_what_they_hold(problem):
-    Z, y, _ = problem
-    X = (Z + 2.0**16).astype(np.float32)  # exact: 23 binary places
-    ours = PrioritizedLasso(0.05, tol=1e-6).fit(X, y)
-    np.testing.assert_allclose(ours.coef_, Lasso(0.05, tol=1e-12, max_iter=100_000).fit(Z, y).coef_, atol=1e-4)
-
-
-def test_the_path(problem):
-    Z, y, _ = problem
-    _, plain, levels, _ = prioritized_lasso_path(Z, y, alphas=[0.5, 0.05], tol=1e-10)
-    _, coefs, intercepts, _ = prioritized_lasso_path(Z + 2.0**24, y, alphas=[0.5, 0.05], tol=1e-10)
-    np.testing.assert_allclose(coefs, plain, atol=1e-7)
-    np.testing.assert_allclose(intercepts + 2.0**24 * coefs.sum(axis=0), levels, atol=1e-6)
-
-
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("most_at_hand", [0, 1 << 22])
 def test_folds(monkeypatch, problem, form, most_at_hand):
@@ -163,13 +147,6 @@ def test_schedules_of_the_papers(problem, schedule):
     assert found <= logistic_objective(Z, sign, best.coef_[0], best.intercept_[0], 0.1) + 1e-4 * 12 * np.log(2)
 
 
-def test_without_an_intercept_a_large_mean_counts(problem):
-    Z, y, _ = problem
-    X = Z[:, :5] + 2.0**8
-    ours = PrioritizedLasso(0.05, fit_intercept=False, tol=1e-10).fit(X, y)
-    assert lasso_gap(X, y, ours.coef_, 0.0, 0.05) <= 1.1e-10 * np.mean(y**2)
-
-
 @pytest.mark.parametrize("estimator", [PrioritizedLasso(0.05), SparseLogisticRegression(1.0)])
 def test_a_column_that_is_nothing_but_rounding_is_named(problem, estimator):
     Z, y, _ = problem
@@ -184,13 +161,6 @@ def test_a_column_that_is_nothing_but_rounding_is_named(problem, estimator):
     assert fitted.coef_[..., 4] == 0.0
     with pytest.warns(UserWarning, match="Columns 4 of X"):
         SparseLogisticRegression().fit(X, np.digitize(y, [-1.0, 1.0]))
-
-
-def test_bits_do_not_depend_on_threads(problem):
-    Z, y, _ = problem
-    for make, target in ((PrioritizedLasso(0.05), y), (SparseLogisticRegression(0.5), y > 0)):
-        fits = [make.set_params(n_shards=4, n_jobs=jobs).fit(Z + 2.0**24, target).coef_.copy() for jobs in (1, 2)]
-        np.testing.assert_array_equal(*fits)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -226,8 +196,31 @@ def test_chunks_of_dask_have_the_bits_of_partitions_here(problem, estimator):
     np.testing.assert_array_equal(estimator.fit(da.from_array(X, chunks=(40, 50)), target).coef_, here)
 
 
+@pytest.fixture
+def rounds(monkeypatch):
+    """No columns are at hand."""
+    monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
+    monkeypatch.setattr(choose, "_ROWS", 1 << 30)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("estimator", [PrioritizedLasso(0.05, tol=1e-9), SparseLogisticRegression(0.5, tol=1e-9)])
+def test_columns_by_rounds(rounds, problem, estimator, form):
+    """Constant ones stay at zero, which nobody is warned of; offsets change nothing else."""
+    Z, y, weights = problem
+    target = y if isinstance(estimator, PrioritizedLasso) else y > 0.5
+    X = Z + 2.0**30
+    X[:, 7:9] = 3.1, 0.0
+    kept = np.delete(np.arange(50), [7, 8])
+    ours = estimator.set_params(n_shards=3).fit(FORMS[form](X), target, sample_weight=weights)
+    assert ours.solver_ == "rounds" and not np.atleast_2d(ours.coef_)[:, 7:9].any()
+    found = np.atleast_2d(ours.coef_)[:, kept]
+    expected = estimator.fit(Z[:, kept], target, sample_weight=weights)
+    np.testing.assert_allclose(found, np.atleast_2d(expected.coef_), atol=1e-5)
+
+
 @pytest.mark.parametrize("tiny", [1e-8, 1e-13])
-def test_a_sparse_column_whose_only_zero_has_next_to_no_weight(problem, tiny):
+def test_a_sparse_column_whose_only_zero_has_next_to_no_weight(rounds, problem, tiny):
     """Its mean is large beside its spread, but there is a zero that is not stored."""
     Z, y, weights = problem
     X, weights = Z[:, :6].copy(), weights.copy()
@@ -236,14 +229,14 @@ def test_a_sparse_column_whose_only_zero_has_next_to_no_weight(problem, tiny):
     y = y.copy()
     y[9] += 1.0 / tiny
     ours = PrioritizedLasso(0.002, tol=1e-12).fit(sp.csc_array(X), y, sample_weight=weights)
+    assert ours.solver_ == "rounds"
     dense = PrioritizedLasso(0.002, tol=1e-12).fit(X, y, sample_weight=weights)
     assert abs(ours.coef_[5]) > 0.1 / tiny
     np.testing.assert_allclose(ours.coef_, dense.coef_, rtol=1e-5, atol=1e-6)
 
 
-def test_a_warm_logistic_start_knows_of_the_shifts(monkeypatch, problem):
+def test_a_warm_logistic_start_knows_of_the_shifts(rounds, problem):
     """Without them the search for the intercept would begin a billion away."""
-    monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
     Z, y, _ = problem
     codes = np.digitize(y, [-1.0, 1.0])
     for target, n_classes in ((codes > 0, 1), (codes, 3)):
@@ -256,6 +249,6 @@ def test_a_warm_logistic_start_knows_of_the_shifts(monkeypatch, problem):
                 return super().__call__(rows)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(smooth_jobs, "Shift", Counted)
+            patch.setattr(jobs, "Shift", Counted)
             ours.fit(Z + 2.0**30, target)
         assert len(looks) <= 5 * n_classes and np.abs(looks).max() < 1e3

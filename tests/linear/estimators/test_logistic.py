@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from oracles.l1 import logistic_gap, logistic_objective
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
 from schmp_estimators.linear.logistic import SparseLogisticRegression
@@ -44,17 +43,6 @@ def test_certified_and_no_worse_than_scikit_learn(problem, form, fit_intercept, 
         <= logistic_objective(X, sign, theirs.coef_[0], theirs.intercept_ * fit_intercept, C, weights) + 1.01e-9 * null
     )
     np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-3)
-
-
-def test_optimality_conditions(problem):
-    X, y, _ = problem
-    ours = SparseLogisticRegression(0.5, tol=1e-12).fit(X, y)
-    sign = np.where(y == "yes", 1.0, -1.0)
-    slope = sign / (1 + np.exp(sign * ours.decision_function(X)))
-    gradient, coef = 0.5 * X.T @ slope, ours.coef_[0]
-    assert abs(slope.sum()) < 1e-6
-    assert np.abs(gradient).max() <= 1 + 1e-4
-    np.testing.assert_allclose(gradient[coef != 0], np.sign(coef[coef != 0]), atol=1e-4)
 
 
 def test_large_sparse_problem_on_residuals():
@@ -147,33 +135,6 @@ def test_trivial_problems():
         SparseLogisticRegression().fit(np.empty((3, 0)), [0, 1, 1])
     two = SparseLogisticRegression(1e3, tol=1e-9).fit([[0.0], [1.0]], [0, 1])
     assert two.predict([[0.0], [1.0]]).tolist() == [0, 1]
-
-
-def test_bad_input(problem):
-    X, y, _ = problem
-    with pytest.raises(ValueError, match="one class"):
-        SparseLogisticRegression().fit(X, np.full(120, "yes"))
-    with pytest.raises(ValueError, match="'C' parameter"):
-        SparseLogisticRegression(0.0).fit(X, y)
-    with pytest.raises(ValueError, match="NaN"):
-        SparseLogisticRegression().fit(np.where(X > 2, np.nan, X), y)
-    with pytest.warns(ConvergenceWarning, match="duality gap of"):
-        SparseLogisticRegression(100.0, max_iter=1, tol=1e-12).fit(X, y)
-
-
-def test_warm_start(problem):
-    X, y, _ = problem
-    ours = SparseLogisticRegression(1.0, warm_start=True, tol=1e-8).fit(X, y)
-    first = ours.coef_
-    assert ours.fit(X, y).n_iter_[0] == 1
-    np.testing.assert_allclose(ours.coef_, first, atol=1e-10)
-
-
-def test_bits_do_not_depend_on_threads(problem):
-    X, y, _ = problem
-    fits = [SparseLogisticRegression(n_shards=4, n_jobs=jobs).fit(X, y) for jobs in (1, 2, 4)]
-    for other in fits[1:]:
-        np.testing.assert_array_equal(fits[0].coef_, other.coef_)
 
 
 @pytest.mark.parametrize("C", [0.0, 5e-324, 1e-301, 1e301, np.inf])

@@ -60,6 +60,9 @@ def test_weights_and_classes_weigh():
         C=3.0, l1_ratio=1, solver="saga", tol=1e-10, max_iter=100_000, class_weight="balanced", random_state=0
     ).fit(X[twice], y[twice])
     np.testing.assert_allclose(once[:, 1], theirs.coef_[0], atol=1e-4)
+    doubled = sparse_logistic_path(X, y, sample_weight=np.full(60, 2.0), Cs=[0.3, 3.0])
+    for one, other in zip(doubled[1:], sparse_logistic_path(X, y, Cs=[0.6, 6.0])[1:], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("tol", [1e-4, 0.3])

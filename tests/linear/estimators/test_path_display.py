@@ -59,11 +59,6 @@ def test_the_strongest_penalty_within_one_standard_error(fitted):
     assert min(within) < top  # the choices differ here
 
 
-def test_one_fold_has_no_standard_error():
-    one = PrioritizedLassoCV(alphas=5, cv=[(np.arange(40), np.arange(40, 60))]).fit(X, Y)
-    assert one.alpha_1se_ == one.alpha_
-
-
 def test_penalties_that_were_called_off_are_not_chosen():
     class Stopper:
         def setup(self, estimator, context): ...

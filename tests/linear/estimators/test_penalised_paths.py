@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from sklearn.linear_model import ElasticNetCV, enet_path
 from sklearn.model_selection import KFold
 
 from schmp_estimators import (
@@ -18,23 +17,6 @@ RNG = np.random.default_rng(0)
 X = RNG.normal(size=(90, 40)) + RNG.normal(size=(90, 1))
 Y = X[:, :3].sum(axis=1) + 2.0 * X[:, 5] + RNG.normal(size=90) + 7.0
 FACTORS = np.where(np.arange(40) == 5, 0.0, np.linspace(0.5, 2.0, 40))
-
-
-def test_path_of_elastic_nets_is_that_of_scikit_learn():
-    alphas, coefs, intercepts, gaps = prioritized_lasso_path(X, Y, alphas=12, eps=0.01, l1_ratio=0.6, tol=1e-10)
-    found, theirs, _ = enet_path(X - X.mean(axis=0), Y - Y.mean(), l1_ratio=0.6, alphas=12, eps=0.01, tol=1e-12)
-    np.testing.assert_allclose(alphas, found, rtol=1e-12)
-    np.testing.assert_allclose(coefs, theirs, atol=1e-5)
-    np.testing.assert_allclose(intercepts, Y.mean() - X.mean(axis=0) @ coefs, rtol=1e-9)
-    assert gaps.max() <= 1e-10 * np.mean((Y - Y.mean()) ** 2) * 1.01
-
-
-def test_elastic_net_chosen_is_that_of_scikit_learn():
-    ours = PrioritizedLassoCV(alphas=15, eps=0.01, l1_ratio=0.6, cv=KFold(4), tol=1e-8).fit(X, Y)
-    theirs = ElasticNetCV(l1_ratio=0.6, alphas=15, eps=0.01, cv=KFold(4), tol=1e-8, max_iter=100_000).fit(X, Y)
-    assert ours.alpha_ == pytest.approx(theirs.alpha_, rel=1e-9)
-    np.testing.assert_allclose(ours.mse_path_, theirs.mse_path_, rtol=1e-4)
-    np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-3)
 
 
 @pytest.mark.slow

@@ -8,12 +8,12 @@ from clusters import keys_left, kill_workers
 from scipy import sparse
 from sklearn import config_context
 from sklearn.metrics import accuracy_score, make_scorer
-from sklearn.model_selection import GroupKFold, KFold, LeaveOneOut, RepeatedKFold, ShuffleSplit
+from sklearn.model_selection import GroupKFold, KFold, RepeatedKFold, ShuffleSplit
 from untouchable import make_untouchable
 
 from schmp_estimators import PrioritizedLassoCV, SparseLogisticRegressionCV, prioritized_lasso_path
 from schmp_estimators.linear.programs import choose
-from schmp_estimators.linear.programs.path import Path
+from schmp_estimators.linear.programs.choose import Path
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(80, 10)) * (RNG.random((80, 10)) < 0.6)
@@ -107,42 +107,6 @@ def test_any_folds(cut, splitter):
         _, coefs, levels, _ = prioritized_lasso_path(X[train], Y[train], alphas=found.alphas_, tol=1e-8)
         errors = ((Y[test, None] - X[test] @ coefs - levels) ** 2).mean(axis=0)
         np.testing.assert_allclose(found.mse_path_[:, number], errors, rtol=2e-4)  # √tol of the first penalty
-
-
-@pytest.mark.slow
-def test_one_row_left_out_at_a_time(client):
-    short = chunked((7, 10), values=X[:14])
-    with client.as_current():
-        found = lasso(cv=LeaveOneOut(), alphas=2).fit(short, Y[:14])
-    assert_same_choice(found, lasso(cv=LeaveOneOut(), alphas=2).fit(X[:14], Y[:14]))
-
-
-@pytest.mark.slow
-def test_a_class_that_a_fold_lacks(client, cut):
-    parts = [(np.arange(20, 80), np.arange(20)), (np.arange(60), np.arange(60, 80))]
-    labels = LABELS.copy()
-    labels[:20] = "other"
-    for scoring in (None, "neg_log_loss"):
-        expected = logistic(cv=parts, scoring=scoring).fit(X, labels)
-        with client.as_current():
-            assert_same_choice(logistic(cv=parts, scoring=scoring).fit(chunked(), labels), expected)
-    assert expected.scores_[0, 0] < -10
-
-
-@pytest.mark.slow
-def test_a_large_mean_on_dask(client, cut):
-    """Partitions shift such columns; what is held out is predicted from shifted columns, too."""
-    Z = np.round(64 * X) / 64 + 2.0**-6
-    far = Z + 2.0**30
-    for form in (None, sparse.csr_array):
-        plain = lasso().fit(Z, Y)
-        with client.as_current():
-            found = lasso().fit(chunked(form=form, values=far), Y)
-            other = logistic(scoring="neg_log_loss", tol=1e-7).fit(chunked(form=form, values=far), Y > 2)
-        np.testing.assert_allclose(found.mse_path_, plain.mse_path_, rtol=1e-6)
-        np.testing.assert_allclose(found.coef_, plain.coef_, atol=1e-6)
-        near = logistic(scoring="neg_log_loss", tol=1e-7).fit(Z, Y > 2)
-        np.testing.assert_allclose(other.scores_, near.scores_, rtol=1e-3)
 
 
 @pytest.mark.slow

@@ -13,7 +13,6 @@ from sklearn.model_selection import GridSearchCV
 from untouchable import make_untouchable
 
 from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
-from schmp_estimators.linear import opening as shared
 from schmp_estimators.linear.programs import choose
 from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
 from schmp_estimators.linear.samples import read_samples
@@ -134,44 +133,11 @@ def test_same_bits_on_worker_processes(processes, make, y):
     assert keys_left(processes) == []
 
 
-@pytest.mark.parametrize("form", [None, sparse.csr_array])
-def test_weights_on_dask_mean_what_they_mean_in_memory(form):
-    for make, y in ((lasso, Y), (logistic, LABELS)):
-        found = make().fit(chunked(form=form), y, WEIGHTS)
-        np.testing.assert_allclose(found.coef_, make().fit(X, y, WEIGHTS).coef_, atol=1e-3)
-
-
-@pytest.mark.parametrize("make", [lasso, logistic])
-def test_who_hears_of_a_fit_does_not_change_it(client, make, monkeypatch):
-
-    class Counts:
-        seen = 0
-
-        def setup(self, estimator, context): ...
-        def teardown(self, estimator, context): ...
-        def on_fit_task_begin(self, estimator, context): ...
-
-        def on_fit_task_end(self, estimator, context):
-            self.seen += 1
-
-    monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
-    monkeypatch.setattr(choose, "_ROWS", 1 << 30)
-    y = Y if make is lasso else LABELS == "up"
-    with client.as_current():
-        expected = make().fit(chunked(), y)
-        counts = Counts()
-        heard = make().set_callbacks(counts).fit(chunked(), y)
-        assert counts.seen == len(heard.history_) + 1
-    assert_same_bits(heard, expected)
-
-
 def test_chunks_are_put_together(client):
     for form in (None, sparse.csr_array):
         expected = lasso().fit(chunked((45, 40), form), Y)
         with client.as_current():
             assert_same_bits(lasso(n_shards=2).fit(chunked((15, 40), form), Y), expected)
-    assert shared._groups([0, 2, 3, 4], [10, 0, 10, 10, 10], 2) == [[0, 2], [3, 4]]
-    assert shared._groups([0, 1], [1, 99], 5) == [[0], [1]]
 
 
 def test_other_dtypes(client):
@@ -180,13 +146,6 @@ def test_other_dtypes(client):
         found = lasso().fit(chunked(values=small), Y)
         assert lasso().fit(chunked(values=X.astype(np.float32)), Y).coef_.dtype == np.float32
     np.testing.assert_allclose(found.coef_, lasso().fit(small, Y).coef_, atol=1e-3)
-
-
-def test_warm_start_on_dask(client):
-    with client.as_current():
-        found = lasso(warm_start=True).fit(chunked(), Y)
-        found.set_params(alpha=0.019).fit(chunked(), Y)
-    np.testing.assert_allclose(found.coef_, lasso(alpha=0.019).fit(X, Y).coef_, atol=1e-3)
 
 
 def test_predictions_are_lazy():
@@ -302,18 +261,3 @@ def test_grid_search_in_worker_processes_gives_the_same_scores(processes):
         found = GridSearchCV(lasso(), grid, **options).fit(X, Y)
     np.testing.assert_array_equal(found.cv_results_["mean_test_score"], expected.cv_results_["mean_test_score"])
     assert_same_bits(found.best_estimator_, expected.best_estimator_)
-
-
-@pytest.mark.slow
-def test_a_fit_inside_of_a_task(processes):
-    """Also of a collection, for which the task asks its own cluster."""
-    assert_same_bits(processes.submit(_fit_in_memory, pure=False).result(), lasso().fit(X, Y))
-    assert_same_bits(processes.submit(_fit_lazily, pure=False).result(), lasso().fit(chunked(), Y))
-
-
-def _fit_in_memory():
-    return lasso().fit(X, Y)
-
-
-def _fit_lazily():
-    return lasso().fit(chunked(), da.from_array(Y, chunks=9))

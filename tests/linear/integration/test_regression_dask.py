@@ -1,23 +1,21 @@
 """Regression programs on Dask: the bits are those of the same partitions in this process."""
 
-import os
 import threading
 from functools import partial
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from clusters import keys_left, kill_workers
 
 from schmp_estimators.core.engine import rounds as rounds_module
 from schmp_estimators.core.engine.dynamic import run_coroutine
-from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds
-from schmp_estimators.core.errors import WorkerLostError, WorkLostError
+from schmp_estimators.core.engine.rounds import Keeper, Rounds
+from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.linear.losses.logistic import Logistic
-from schmp_estimators.linear.penalties.l1 import L1
+from schmp_estimators.linear.penalties.elastic_net import L1
 from schmp_estimators.linear.programs.input import restore_partition, save_partition, split_rows
 from schmp_estimators.linear.programs.model import Model
 from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
@@ -36,41 +34,19 @@ PROGRAMS = {
 ON_A_CLUSTER = pytest.mark.parametrize("place", [pytest.param("cluster", marks=pytest.mark.cluster)], indirect=True)
 
 
-class Interrupted:
-    """Rounds during which something happens."""
-
-    def __init__(self, rounds, happens):
-        self.rounds, self.happens, self.done = rounds, dict(happens), 0
-        self.submit = rounds.submit
-
-    def collect(self, ticket):
-        partials = self.rounds.collect(ticket)
-        self.done += 1
-        self.happens.pop(self.done, lambda: None)()
-        return partials
-
-
-def problem(form=np.asarray, logistic=False, n_partitions=3):
+def problem(form=np.asarray, logistic=False):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(150, 60)) * (rng.random((150, 60)) < 0.5)
     y = X[:, 0] - X[:, 1] + 0.3 * rng.normal(size=150)
-    return split_rows(form(X), np.sign(y) if logistic else y, np.empty(0), n_partitions)
+    return split_rows(form(X), np.sign(y) if logistic else y, np.empty(0), 3)
 
 
-def start(logistic, tolerance=1e-7, n_partitions=3):
-    return (SmoothModel if logistic else Model)(
-        penalty=L1(1.0 if logistic else 0.01 * 150),
-        tolerance=tolerance,
-        max_iter=500,
-        n_partitions=n_partitions,
-        n_rows=150,
-    )
-
-
-def solve(make, logistic, rounds, happens=(), n_partitions=3, tolerance=1e-7):
-    model = start(logistic, tolerance, n_partitions)
+def solve(make, logistic, rounds, tolerance):
+    penalty = L1(1.0 if logistic else 0.01 * 150)
+    kind = SmoothModel if logistic else Model
+    model = kind(penalty=penalty, tolerance=tolerance, max_iter=500, n_partitions=3, n_rows=150)
     with rounds, one_blas_thread():
-        run_coroutine(make(model), Interrupted(rounds, happens))
+        run_coroutine(make(model), rounds)
     return model
 
 
@@ -97,33 +73,9 @@ def test_same_bits_and_nothing_left_behind(place, name, form, keep_every, monkey
     make, logistic = PROGRAMS[name]
     monkeypatch.setattr(rounds_module, "KEEP_EVERY", keep_every)
     parts, tolerance = problem(form, logistic), 1e-2 if name == "priority" else 1e-7
-    expected = solve(make, logistic, Rounds(Place(), parts), tolerance=tolerance)
+    expected = solve(make, logistic, Rounds(Place(), parts), tolerance)
     rounds = Rounds(DaskPlace(place), parts, keeper=KEEPER)
-    assert_same_bits(solve(make, logistic, rounds, tolerance=tolerance), expected)
-
-
-@pytest.mark.parametrize("name", ["Gram", "logistic residual"])
-def test_one_partition_and_large_partitions(client, name, keep_often, monkeypatch):
-    """Nothing travels inside of tasks, and partial results may be written into."""
-    monkeypatch.setattr("schmp_estimators.core.places.dask._INLINE", 0)
-    make, logistic = PROGRAMS[name]
-    parts = problem(logistic=logistic, n_partitions=1)
-    expected = solve(make, logistic, Rounds(Place(), parts), n_partitions=1)
-    rounds = Rounds(DaskPlace(client), parts, keeper=KEEPER)
-    assert_same_bits(solve(make, logistic, rounds, n_partitions=1), expected)
-
-
-def test_partitions_made_by_workers_of_what_they_hold(client):
-    parts = problem()
-    expected = solve(ResolveQuadratic, False, Rounds(Place(), parts))
-    futures = client.scatter(parts, hash=False)
-    pieces = [Piece(_itself, (future,)) for future in futures]
-    rounds = Rounds(DaskPlace(client), pieces, keeper=KEEPER)
-    assert_same_bits(solve(ResolveQuadratic, False, rounds), expected)
-
-
-def _itself(value):
-    return value
+    assert_same_bits(solve(make, logistic, rounds, tolerance), expected)
 
 
 def test_few_rounds(client):
@@ -138,50 +90,6 @@ def test_few_rounds(client):
     assert model.gap <= model.tolerance
     assert model.n_iter <= 12
     assert rounds.n_rounds <= 45
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "n_killed"), [("Gram", 1), ("logistic residual", 1), ("priority", 2)])
-@pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
-def test_killed_workers_do_not_change_a_bit(processes, name, n_killed, keep_often):
-    make, logistic = PROGRAMS[name]
-    parts, tolerance = problem(logistic=logistic), 1e-2 if name == "priority" else 1e-7
-    expected = solve(make, logistic, Rounds(Place(), parts), tolerance=tolerance)
-    rounds = Rounds(DaskPlace(processes), parts, keeper=KEEPER)
-    happens = {4: lambda: kill_workers(processes, n_killed)}
-    assert_same_bits(solve(make, logistic, rounds, happens, tolerance=tolerance), expected)
-
-
-class Ending(ResolveQuadratic):
-    """The process that has some rows ends in the middle of a round, once."""
-
-    def __init__(self, model, values, marker):
-        super().__init__(model)
-        self.die = partial(_die, values=values, client=os.getpid(), marker=marker)
-
-    def step(self, seen):
-        yield self.die
-        return (yield from super().step(seen))
-
-
-def _die(rows, values, client, marker):
-    if os.getpid() != client and np.array_equal(rows.matrix.values, values) and not os.path.exists(marker):
-        with open(marker, "x"):
-            os._exit(1)
-    return rows, None
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
-@pytest.mark.parametrize("which", [0, 2])  # of rank 0, and of the last one
-def test_a_worker_that_dies_within_a_round_does_not_change_a_bit(processes, which, tmp_path):
-    make = partial(Ending, values=problem()[which].matrix.values, marker=str(tmp_path / "dead"))
-    expected = solve(make, False, Rounds(Place(), problem()))
-    with Rounds(DaskPlace(processes), problem(), keeper=KEEPER) as rounds:
-        found = solve(make, False, rounds)
-    assert (tmp_path / "dead").exists()
-    assert_same_bits(found, expected)
-    assert keys_left(processes) == []
 
 
 class Forgetful(DaskPlace):
@@ -212,71 +120,13 @@ class Forgetful(DaskPlace):
 @pytest.mark.parametrize(
     "lost", [*(pytest.param({*some}, marks=pytest.mark.slow) for some in ([1], [9], range(2, 60, 7))), {5, 6, 7}]
 )
-@pytest.mark.parametrize("name", ["Gram", "priority"])
+@pytest.mark.parametrize("name", ["Gram", "logistic residual", "priority"])
 def test_lost_work_does_not_change_a_bit(place, name, lost, keep_often):
     make, logistic = PROGRAMS[name]
-    parts, tolerance = problem(), 1e-2 if name == "priority" else 1e-7
-    expected = solve(make, logistic, Rounds(Place(), parts), tolerance=tolerance)
+    parts, tolerance = problem(logistic=logistic), 1e-2 if name == "priority" else 1e-7
+    expected = solve(make, logistic, Rounds(Place(), parts), tolerance)
     rounds = Rounds(Forgetful(place, lost), parts, keeper=KEEPER)
-    assert_same_bits(solve(make, logistic, rounds, tolerance=tolerance), expected)
-
-
-@pytest.mark.slow
-@pytest.mark.covering
-@pytest.mark.parametrize("lost", [{3}, pytest.param({5, 6, 7}, marks=pytest.mark.slow), range(2, 60, 7)])
-@pytest.mark.parametrize("name", ["Gram", "logistic residual"])
-def test_what_is_saved_is_the_same_when_work_is_lost_on_the_way(client, name, lost, keep_often):
-    make, logistic = PROGRAMS[name]
-    saved, found = [], []
-
-    def run(rounds, kept):
-        with rounds, one_blas_thread():
-            run_coroutine(make(start(logistic)), rounds, save=lambda step: kept.append(rounds.save()))
-
-    run(Rounds(Place(), problem(logistic=logistic), keeper=KEEPER), saved)
-    run(Rounds(Forgetful(client, lost), problem(logistic=logistic), keeper=KEEPER), found)
-    assert len(found) == len(saved) >= 2
-    for ours, theirs in zip(found, saved, strict=True):
-        for one, other in zip(ours, theirs, strict=True):
-            np.testing.assert_array_equal(one.state, other.state)
-            np.testing.assert_array_equal(one.target, other.target)
-            assert [columns.tolist() for columns, _ in one.members] == [
-                columns.tolist() for columns, _ in other.members
-            ]
-
-
-@ON_A_CLUSTER
-def test_work_lost_again_and_again_is_given_up(place):
-    rounds = Rounds(Forgetful(place, range(1, 100)), problem(), keeper=KEEPER)
-    with pytest.raises(WorkerLostError, match="lost 6 times without a round being finished"):
-        solve(ResolveQuadratic, False, rounds)
-
-
-@ON_A_CLUSTER
-def test_an_interrupt_leaves_nothing(place, keep_often):
-    def interrupt():
-        raise KeyboardInterrupt
-
-    rounds = Rounds(DaskPlace(place), problem(), keeper=KEEPER)
-    with pytest.raises(KeyboardInterrupt):
-        solve(ResolveQuadratic, False, rounds, happens={5: interrupt})
-
-
-def test_two_runs_at_a_time(client):
-    expected = solve(ResolveQuadratic, False, Rounds(Place(), problem()))
-    found = []
-
-    def fit():
-        found.append(solve(ResolveQuadratic, False, Rounds(DaskPlace(client), problem(), keeper=KEEPER)))
-
-    threads = [threading.Thread(target=fit) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 3
-    for one in found:
-        assert_same_bits(one, expected)
+    assert_same_bits(solve(make, logistic, rounds, tolerance), expected)
 
 
 def test_blas_keeps_to_one_thread_until_the_last_has_left():

@@ -3,7 +3,7 @@
 import numpy as np
 
 from schmp_estimators.core.jit import kernel
-from schmp_estimators.linear.kernels.exponential import fading, log_one_plus
+from schmp_estimators.linear.kernels.smooth import fading, log_one_plus
 
 
 @kernel

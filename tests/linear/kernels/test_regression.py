@@ -9,14 +9,13 @@ import scipy.sparse as sp
 from schmp_estimators.core.jit import kernel
 from schmp_estimators.core.lanes import dot
 from schmp_estimators.core.values import freeze
-from schmp_estimators.linear.kernels.gram import gram_combine, gram_passes, gram_take
-from schmp_estimators.linear.kernels.groups import Blocks, _largest_entries
-from schmp_estimators.linear.kernels.newton import mirror, weighted_gram
+from schmp_estimators.linear.kernels.gram import gram_passes
+from schmp_estimators.linear.kernels.newton import Blocks, weighted_gram
 from schmp_estimators.linear.kernels.sparse import Columns, Quadratic, shuffled_passes, sparse_passes
-from schmp_estimators.linear.penalties.l1 import L1
+from schmp_estimators.linear.penalties.elastic_net import L1
 from schmp_estimators.linear.programs.input import as_matrix
 from schmp_estimators.linear.programs.matrix import stack_columns, take_sparse
-from schmp_estimators.linear.programs.newton import NewtonSystem
+from schmp_estimators.linear.programs.residual import NewtonSystem
 
 
 @kernel
@@ -121,7 +120,7 @@ def _quadratic(weighted, intercept):
 def test_sparse_pass_is_coordinate_descent_on_centred_columns(weighted, intercept):
     _, centred, weights, block, constants, target = _quadratic(weighted, intercept)
     coef, residual = np.zeros(20), weights * target
-    sparse_passes(block, constants, coef, residual, L1(0.5), 3)
+    sparse_passes(block, constants, coef, residual, L1(0.5), False, 3, 0)
     expected, left = np.zeros(20), target.copy()
     for _ in range(3):
         for j in range(20):
@@ -150,42 +149,6 @@ def test_passes_in_changing_orders_arrive_at_the_solution(intercept):
     assert 3 < np.count_nonzero(support) < 20
     np.testing.assert_allclose(slope[support], 0.5 * np.sign(coef[support]), rtol=1e-8)
     assert np.abs(slope[~support]).max() <= 0.5
-
-
-def test_passes_in_changing_orders_visit_only_what_moves():
-    X, _, weights, block, constants, target = _quadratic(True, False)
-    coef, residual = np.zeros(20), weights * target
-    slope = _slope_of(block, residual)
-    highest = np.sort(np.abs(slope))
-    arguments = block, constants, coef, residual, slope
-    assert shuffled_passes(*arguments, L1(highest[-1]), 20, 0.1) == (1, 0, True)
-    assert not coef.any()
-    passes, visited, _ = shuffled_passes(*arguments, L1(0.5 * (highest[-3] + highest[-4])), 20, 0.1)
-    assert 0 < visited <= 3 * passes
-    assert set(np.flatnonzero(coef)) <= set(np.argsort(-np.abs(slope))[:3])
-    coef, residual = np.ones(20), weights * (target - X.sum(axis=1))
-    slope = _slope_of(block, residual)
-    assert shuffled_passes(block, constants, coef, residual, slope, L1(1e4), 20, 0.1) == (2, 20, True)
-    assert not coef.any()
-
-
-def test_changing_orders_take_fewer_passes_where_columns_have_much_in_common():
-    rng = np.random.default_rng(0)
-    X = rng.poisson(0.4, (60, 20)) + 2.0
-    weights = rng.random(60) + 0.1
-    target = X @ rng.normal(size=20)
-    constants = freeze(Quadratic(weights @ X**2, np.zeros(20), np.zeros(20), weights, np.empty(0)))
-    block = as_matrix(sp.csc_array(X)).columns
-    found = []
-    for changing in (True, False):
-        coef, residual = np.zeros(20), weights * target
-        if changing:
-            slope = freeze(X.T @ residual)
-            shuffled_passes(block, constants, coef, residual, slope, L1(0.01), 100, 0.0)
-        else:
-            sparse_passes(block, constants, coef, residual, L1(0.01), 100)
-        found.append(0.5 * (residual**2 / weights).sum() + 0.01 * np.abs(coef).sum())
-    assert found[0] < 0.5 * found[1]
 
 
 def test_empty_columns_are_empty_wherever_they_are():
@@ -223,15 +186,6 @@ def test_the_whole_matrix_of_sparse_columns(weighted, intercept):
     gram = weighted_gram(block, constants, 60)
     expected = centred.T @ (weights[:, None] * centred)
     np.testing.assert_allclose(np.triu(gram), np.triu(expected), atol=1e-12)
-    mirror(gram)
-    np.testing.assert_allclose(gram, expected, atol=1e-12)
-
-
-def test_the_mirror_of_more_than_a_tile():
-    square = np.random.default_rng(0).normal(size=(77, 77))
-    expected = np.triu(square) + np.triu(square, 1).T
-    mirror(square)
-    assert np.array_equal(square, expected)
 
 
 def _with_copies(weighted, intercept):
@@ -274,29 +228,11 @@ def test_near_copies_are_grouped_and_precondition_each_other(weighted, intercept
     lower = np.tril(factors_with[8:].reshape(4, 4))
     np.testing.assert_allclose(lower @ lower.T, expected + np.diag(ridges[groups[2]]), rtol=1e-6)
     gradient, free = centred.T @ (weights * response), np.ones(10, bool)
-    plain = NewtonSystem(block, constants, 300, Blocks(members[:0], starts[:1], grams[:0], factors[:0]))
+    plain = NewtonSystem(block, system.quadratic, Blocks(members[:0], starts[:1], grams[:0], factors[:0]))
     goal = 1e-12 * float(gradient @ (gradient / constants.norms))
     exact = np.linalg.solve(centred.T @ (weights[:, None] * centred), gradient)
-    for steps, solved in ((7, system), (200, NewtonSystem(block, constants, 300, freeze(plain.blocks)))):
+    for steps, solved in ((7, system), (200, NewtonSystem(block, system.quadratic, freeze(plain.blocks)))):
         np.testing.assert_allclose(solved.solve(gradient, free, steps, goal)[0], exact, atol=1e-3 * abs(exact).max())
-
-
-@pytest.mark.parametrize("positive", [False, True])
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("intercept", [False, True])
-def test_groups_are_minimised_one_after_the_other(weighted, intercept, positive):
-    centred, weights, block, constants, response = _with_copies(weighted, intercept)
-    coef, residual = np.zeros(10), weights * response
-    system = NewtonSystem.of(block, constants, 300)
-    system.settle_groups(coef, residual, L1(0.5, positive))
-    last = system.blocks.members[system.blocks.starts[-2] :]
-    np.testing.assert_allclose(residual, weights * (response - centred @ coef), atol=1e-10)
-    gradient = centred[:, last].T @ residual  # of the group that came last
-    for slope, value in zip(gradient, coef[last], strict=True):
-        if value:
-            assert slope == pytest.approx(0.5 * np.sign(value), abs=1e-6)
-        else:
-            assert (slope if positive else abs(slope)) <= 0.5 + 1e-6
 
 
 def test_gram_passes_keep_gradient_and_coefficients_together():
@@ -304,26 +240,10 @@ def test_gram_passes_keep_gradient_and_coefficients_together():
     X, y = rng.normal(size=(50, 30)), rng.normal(size=50)
     gram = X.T @ X
     gradient, coef = X.T @ y, np.zeros(30)
-    gram_passes(freeze(gram), gradient, coef, L1(2.0), 200, 5)
+    gram_passes(freeze(gram), gradient, coef, L1(2.0), False, 200, 5)
     np.testing.assert_allclose(gradient, X.T @ y - gram @ coef, atol=1e-8)
     assert np.abs(gradient).max() <= 2.0 + 1e-5
     np.testing.assert_allclose(gradient[coef != 0], 2.0 * np.sign(coef[coef != 0]), atol=1e-5)
-
-
-def test_gram_take():
-    gram = np.arange(25.0).reshape(5, 5)
-    chosen = np.array([0, 2, 3])
-    part = gram[np.ix_(chosen, chosen)]
-    np.testing.assert_array_equal(gram_take(freeze(gram), freeze(chosen)), part)
-
-
-def test_gram_combine():
-    rng = np.random.default_rng(0)
-    gram, out = rng.normal(size=(9, 9)), rng.normal(size=9)
-    chosen, factors = np.array([1, 4, 8]), rng.normal(size=3)
-    expected = out + factors @ gram[chosen]
-    gram_combine(freeze(gram), freeze(chosen), freeze(factors), out)
-    np.testing.assert_allclose(out, expected, rtol=1e-13)
 
 
 def test_constant_arguments_have_one_signature():
@@ -343,19 +263,3 @@ def test_arrays_at_odd_addresses_are_brought_to_even_ones():
         np.testing.assert_array_equal(as_matrix(form).take_dense(np.arange(form.shape[1])), form.T)
     assert freeze(odd).flags.aligned
     np.testing.assert_array_equal(freeze(odd), X)
-
-
-def test_largest_entries_are_those_of_a_stable_sort():
-    rng = np.random.default_rng(1)
-    for length in (0, 1, 3, 6, 7, 30):
-        values = rng.integers(-3, 4, length).astype(float)  # with ties and zeros
-        rows = np.sort(rng.choice(100, length, replace=False)).astype(np.int32)
-        leaders, heights = np.empty(6, np.int64), np.empty(6)
-        _largest(values, rows, leaders, heights)
-        order = [i for i in np.argsort(-np.abs(values), kind="stable") if values[i]][:6]
-        assert leaders.tolist() == [*rows[order], *[-1] * (6 - len(order))]
-
-
-@kernel
-def _largest(values, rows, leaders, heights):
-    _largest_entries(values, rows, 0, values.shape[0], leaders, heights)

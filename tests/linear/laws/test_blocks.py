@@ -1,23 +1,17 @@
 """Blocks of coefficients: certificates by an outside function, a slow solver, scikit-learn, and the L1 penalty."""
 
-import warnings
-
 import numpy as np
 import pytest
 from oracles.glm import Glm
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import Lasso, LogisticRegression
 
-from schmp_estimators import SparseLogisticRegression
 from schmp_estimators.linear.losses.huber import Huber
 from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.losses.multinomial import Multinomial
 from schmp_estimators.linear.losses.poisson import Poisson
 from schmp_estimators.linear.losses.squared import Squared
 from schmp_estimators.linear.penalties.base import read_only
-from schmp_estimators.linear.penalties.elastic_net import ElasticNet
+from schmp_estimators.linear.penalties.elastic_net import L1, ElasticNet
 from schmp_estimators.linear.penalties.group import group_penalty
-from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs.blocks import BlockProblem
 from schmp_estimators.linear.programs.centred import Rows
 
@@ -112,52 +106,6 @@ def test_largest_penalty_is_where_coefficients_begin(rows):
             points = ours.path(0, ours.largest(0) * np.array([1.001, 0.98]), 1e-12 * ours.null_objective(0), 100)
             assert points.support[0] == 0.0 < points.support[1] and points.gaps[0] <= 1e-12 * ours.null_objective(0)
             assert points.objectives[0] == pytest.approx(ours.null_objective(0), rel=1e-12)
-
-
-def test_groups_of_one_column_are_the_lasso(rows):
-    X, y = rows[0], rows[1][:, 0]
-    theirs = Lasso(0.1, tol=1e-14, max_iter=100_000).fit(X, y)
-    for groups in (range(30), [[j] for j in reversed(range(30))]):
-        ours = problem_of(X, y, Squared(), group_penalty(groups, 30))
-        found = ours.fit(0, 12.0, 1e-12, 100, np.zeros(30))
-        np.testing.assert_allclose(found.coefs[0], theirs.coef_, atol=1e-7)
-        assert ours.intercepts(found)[0] == pytest.approx(theirs.intercept_, abs=1e-7)
-
-
-def test_two_classes_are_logistic_regression(rows):
-    """Coefficients are half of those of the difference and minus that; so are the penalties."""
-    X, y = rows[0], (rows[1][:, 0] > 0.0).astype(float)
-    two = Multinomial(2)
-    mapped = {
-        "l1": (L1(2.0), 2.0, 0.0),
-        "net": (ElasticNet(2.0, 3.0), 2.0, 1.5),
-        "group": (group_penalty(range(30), 30).scaled(2.0), np.sqrt(2.0), 0.0),
-    }
-    for penalty, strength, ridge in mapped.values():
-        ours = problem_of(X, y, two, penalty)
-        found = ours.fit(0, 1.0, 1e-11, 200, np.zeros(60))
-        shape = {"C": 1.0 / (strength + ridge), "l1_ratio": strength / (strength + ridge)}
-        theirs = SparseLogisticRegression(tol=1e-13, **shape).fit(X, y)
-        np.testing.assert_allclose(found.coefs[0, 1] - found.coefs[0, 0], theirs.coef_[0], atol=1e-5)
-        assert np.diff(ours.intercepts(found)[0]) == pytest.approx(theirs.intercept_[0], abs=1e-5)
-
-
-def test_classes_are_those_of_saga(rows):
-    X, decision, rng = rows
-    y = responses(rng, "multinomial", decision)
-    for l1_ratio in (1.0, 0.5):
-        theirs = LogisticRegression(C=0.2, l1_ratio=l1_ratio, solver="saga", tol=1e-7, max_iter=20_000)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            theirs.fit(X, y)
-        ours = problem_of(X, y, Multinomial(3), ElasticNet(5.0 * l1_ratio, 5.0 * (1.0 - l1_ratio)))
-        found = ours.fit(0, 1.0, 1e-10, 200, np.zeros(90))
-        np.testing.assert_allclose(found.coefs[0], theirs.coef_, atol=2e-4)
-        [intercepts] = ours.intercepts(found)
-        np.testing.assert_allclose(intercepts.sum(), 0.0, atol=1e-12)
-        probability = np.exp(X @ found.coefs[0].T + intercepts)
-        probability /= probability.sum(axis=1, keepdims=True)
-        np.testing.assert_allclose(probability, theirs.predict_proba(X), atol=1e-4)
 
 
 @pytest.mark.parametrize("name", [*LOSSES, "multinomial"])

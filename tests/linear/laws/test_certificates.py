@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from oracles.l1 import lasso_gap, lasso_objective, logistic_gap
+from oracles.l1 import lasso_gap, logistic_gap
 from sklearn.linear_model import Lasso
 
-from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.linear.lasso import PrioritizedLasso, prioritized_lasso_path
 from schmp_estimators.linear.logistic import SparseLogisticRegression
 from schmp_estimators.linear.programs import choose
@@ -53,17 +52,6 @@ def test_logistic_gap_of_screened_problems(seed):
         assert ours.dual_gap_[0] >= -1e-10 * ours.C * len(y)
 
 
-@pytest.mark.parametrize("seed", range(0, 30, 3))
-def test_gaps_along_a_path(seed):
-    X, y, _ = wide(seed)
-    X = X[: 5 + seed % 15]
-    y = y[: len(X)]
-    for count, eps in ((15, 0.05), (40, 0.01)):
-        alphas, coefs, intercepts, _ = prioritized_lasso_path(X, y, alphas=count, eps=eps, tol=1e-9)
-        for alpha, coef, intercept in zip(alphas, coefs.T, intercepts, strict=True):
-            assert lasso_gap(X, y, coef, intercept, alpha) <= 1.01e-9 * np.var(y)
-
-
 def test_where_the_strong_rule_is_wrong_the_column_is_found_again():
     """The third column's gradient grows faster than the penalty falls, which the rule takes for impossible.
 
@@ -98,22 +86,6 @@ def test_newton_steps_that_overshoot_are_halved(monkeypatch, seed, residual):
     assert (np.diff(objectives) <= 1e-12 * objectives[0]).all()
 
 
-@pytest.mark.parametrize("residual", [False, True], ids=["Gram", "residual"])
-@pytest.mark.parametrize("positive", [False, True])
-def test_either_way_of_solving_gives_the_same(monkeypatch, residual, positive):
-    monkeypatch.setattr(choose, "prefer_residual", lambda size: residual)
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(80, 40)) * (rng.random((80, 40)) < 0.4)
-    X[:, 1:] += 0.9 * X[:, :-1]
-    y = X @ rng.normal(size=40) + rng.normal(size=80)
-    for weights in (None, rng.random(80) + 0.2):
-        ours = PrioritizedLasso(0.05, tol=1e-12, positive=positive, n_shards=3)
-        ours.fit(sp.csc_array(X), y, sample_weight=weights)
-        theirs = Lasso(0.05, tol=1e-12, positive=positive, max_iter=100_000).fit(X, y, sample_weight=weights)
-        np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
-        assert not positive or ours.coef_.min() >= 0.0
-
-
 @pytest.mark.parametrize("C", [0.5, 5.0])
 def test_weights_that_are_all_alike_multiply_the_loss(C):
     X, y, _ = wide(2)
@@ -139,32 +111,6 @@ def test_balanced_classes_are_balanced_by_weight():
         sign = np.where(labels == 1, 1.0, -1.0)
         gap = logistic_gap(X, sign, ours.coef_[0], float(ours.intercept_[0]), 2.0, both)
         assert gap <= 1.01e-12 * 2.0 * both.sum()
-
-
-def test_a_warm_start_keeps_coefficients_and_intercept():
-    X, y, _ = wide(5)
-    labels = y > np.quantile(y, 0.8)
-    ours = SparseLogisticRegression(1.0, tol=1e-9, warm_start=True).fit(X + 3.0, labels)
-    first = ours.intercept_.copy()
-    assert len(ours.fit(X + 3.0, labels).history_) == 1
-    assert ours.intercept_[0] == pytest.approx(first[0], rel=1e-6)
-    plain = PrioritizedLasso(0.05, tol=1e-9, warm_start=True).fit(X + 3.0, y)
-    objective = lasso_objective(X + 3.0, y, plain.coef_, plain.intercept_, 0.05)
-    again = plain.fit(X + 3.0, y)
-    assert again.history_[0]["objective"] == pytest.approx(objective, rel=1e-9)
-
-
-def pairwise_sum(parts):
-    """Return the sum over a tree that pairs neighbours, level by level."""
-    return parts[0] if len(parts) == 1 else pairwise_sum([sum(parts[i : i + 2]) for i in range(0, len(parts), 2)])
-
-
-def test_sums_of_partitions_are_those_of_a_balanced_tree():
-    rng = np.random.default_rng(0)
-    for count in range(1, 12):
-        parts = (rng.normal(size=count) * 10.0 ** rng.integers(-8, 8, count)).tolist()
-        assert tree_sum(parts) == pairwise_sum(parts)
-    assert tree_sum([1.0, 1e16, -1e16, 1.0]) != tree_sum([1e16, -1e16, 1.0, 1.0]) == 2.0
 
 
 def sparse_problem(case):

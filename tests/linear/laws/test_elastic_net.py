@@ -5,9 +5,8 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from oracles.elastic_net import logistic_net_least, logistic_net_objective, net_least, net_objective, without
+from oracles.elastic_net import logistic_net_least, logistic_net_objective, net_least, net_objective
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import ElasticNet, Lasso
 
 from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
 from schmp_estimators.linear.programs import choose
@@ -143,41 +142,6 @@ def problem():
     return X, X[:, 0] * 3 - X[:, 4] * 2 + 0.5 * rng.normal(size=70) + 5, rng.random(70) + 0.1
 
 
-@pytest.mark.parametrize("positive", [False, True])
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("l1_ratio", [0.9, 0.5, 0.05])
-def test_same_as_the_elastic_net_of_scikit_learn(problem, l1_ratio, weighted, positive):
-    X, y, weights = problem
-    weights = weights if weighted else None
-    options = {"l1_ratio": l1_ratio, "positive": positive}
-    theirs = ElasticNet(0.1, tol=1e-12, max_iter=100_000, **options).fit(X, y, sample_weight=weights)
-    for form in FORMS:
-        ours = PrioritizedLasso(0.1, tol=1e-12, **options).fit(form(X), y, sample_weight=weights)
-        np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
-        assert ours.intercept_ == pytest.approx(theirs.intercept_, abs=1e-5)
-
-
-@pytest.mark.parametrize("fit_intercept", [False, True])
-@pytest.mark.parametrize("positive", [False, True])
-def test_the_elastic_net_is_the_lasso_on_rows_that_say_no(problem, positive, fit_intercept):
-    """Rows √(n·α·(1 − ρ)·f_j)·e_j with response 0, as in the paper; X is centred by hand."""
-    X, y, _ = problem
-    n, p = X.shape
-    factors = np.linspace(0.5, 2.0, p)
-    ours = PrioritizedLasso(
-        0.1, l1_ratio=0.4, penalty_factors=factors, tol=1e-13, fit_intercept=fit_intercept, positive=positive
-    ).fit(X, y)
-    rows, target = (X - X.mean(axis=0), y - y.mean()) if fit_intercept else (X, y)
-    longer = np.vstack([rows, np.diag(np.sqrt(n * 0.1 * 0.6 * factors))])
-    options = {"penalty_factors": factors, "fit_intercept": False, "positive": positive}
-    target = np.concatenate([target, np.zeros(p)])
-    same = PrioritizedLasso(0.1 * 0.4 * n / (n + p), tol=1e-13, **options).fit(longer, target)
-    np.testing.assert_allclose(ours.coef_, same.coef_, atol=1e-7)
-    theirs = Lasso(0.1 * 0.4 * n / (n + p), fit_intercept=False, positive=positive, tol=1e-13, max_iter=100_000)
-    theirs.fit(longer / factors, target)
-    np.testing.assert_allclose(ours.coef_, theirs.coef_ / factors, atol=1e-6)
-
-
 @pytest.mark.parametrize("kind", [PrioritizedLasso, SparseLogisticRegression])
 def test_a_column_and_its_factor_may_be_scaled_together(problem, kind):
     X, y, weights = problem
@@ -204,41 +168,3 @@ def test_factors_that_are_all_alike_multiply_alpha_to_the_bit(problem, kind, str
     expected = kind(times, l1_ratio=l1_ratio, tol=1e-8).fit(form(X), y)
     assert found.coef_.tobytes() == expected.coef_.tobytes()
     assert np.any(found.coef_)
-
-
-@pytest.mark.parametrize("schedule", ["resolve", "round_robin"])
-@pytest.mark.parametrize("kind", [PrioritizedLasso, SparseLogisticRegression])
-def test_no_squares_and_factors_of_one_are_the_model_without_the_parameters(problem, kind, schedule):
-    X, y, _ = problem
-    y = y > np.median(y) if kind is SparseLogisticRegression else y
-    options = {"tol": 1e-3, "schedule": schedule, "n_parallel": 2}
-    plain = kind(0.1, **options).fit(X, y)
-    for named in ({"l1_ratio": 1}, {"l1_ratio": 1.0, "penalty_factors": [1] * 90}):
-        other = kind(0.1, **options, **named).fit(X, y)
-        assert other.coef_.tobytes() == plain.coef_.tobytes()
-        assert other.history_[-1]["objective"] == plain.history_[-1]["objective"]
-
-
-@pytest.mark.parametrize("l1_ratio", [1.0, 0.6])
-@pytest.mark.parametrize("fit_intercept", [False, True])
-@pytest.mark.parametrize("n_shards", [1, 3])
-def test_columns_without_penalty_are_regressed_out(problem, n_shards, fit_intercept, l1_ratio):
-    """R. Frisch and F. Waugh: penalised coefficients are those of residuals on the others, of X and of y."""
-    X, y, _ = problem
-    covariates = X[:, [0, 4, 7]] ** 2
-    basis = np.column_stack([covariates, *([np.ones(70)] if fit_intercept else [])])
-    factors = np.concatenate([np.zeros(3), np.linspace(0.5, 2.0, 90)])
-    both = np.column_stack([covariates, X])
-    options = {"l1_ratio": l1_ratio, "tol": 1e-13}
-    ours = PrioritizedLasso(
-        0.05, penalty_factors=factors, fit_intercept=fit_intercept, n_shards=n_shards, **options
-    ).fit(both, y)
-    left = PrioritizedLasso(0.05, penalty_factors=factors[3:], fit_intercept=False, **options)
-    left.fit(without(basis, X), without(basis, y))
-    np.testing.assert_allclose(ours.coef_[3:], left.coef_, atol=1e-6)
-    rest = np.linalg.lstsq(basis, y - X @ left.coef_)[0]
-    np.testing.assert_allclose(ours.coef_[:3], rest[:3], atol=1e-6)
-    if l1_ratio == 1.0:
-        theirs = Lasso(0.05, fit_intercept=False, tol=1e-13, max_iter=100_000)
-        theirs.fit(without(basis, X) / factors[3:], without(basis, y))
-        np.testing.assert_allclose(ours.coef_[3:], theirs.coef_ / factors[3:], atol=1e-5)

@@ -7,12 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 
-from schmp_estimators.core.schedules.dynamic_regression import (
-    PrioritySampler,
-    RandomSampler,
-    RoundRobin,
-    independent_set,
-)
 from schmp_estimators.linear.lasso import PrioritizedLasso
 from schmp_estimators.linear.logistic import SparseLogisticRegression
 
@@ -55,49 +49,6 @@ def test_the_best_gap_never_rises(seed):
     ):
         objectives = np.array([record["objective"] for record in fitted.history_])
         assert (np.diff(objectives) <= 1e-9 * objectives[0]).all()
-
-
-@given(seed=st.integers(0, 1000), threshold=st.floats(0.05, 0.9), most=st.integers(1, 20))
-def test_independent_sets_are_independent_and_start_with_the_most_urgent(seed, threshold, most):
-    rng = np.random.default_rng(seed)
-    correlations = np.corrcoef(rng.normal(size=(20, 10)))
-    chosen = independent_set(correlations, threshold, most)
-    assert chosen[0] == 0 and len(chosen) <= most
-    between = np.abs(correlations[np.ix_(chosen, chosen)] - np.eye(len(chosen)))
-    assert between.max() <= threshold + 1e-12
-    guarded = independent_set(correlations, threshold, most, correlations[:, :1])
-    assert not len(guarded) or np.abs(correlations[guarded, 0]).max() <= threshold
-
-
-@given(seed=st.integers(0, 1000), count=st.integers(1, 30))
-def test_samplers_draw_distinct_parameters_that_are_not_excluded(seed, count):
-    random, excluded = np.random.default_rng(seed), np.array([0, 5])
-    for sampler in (PrioritySampler(30, random), RandomSampler(30, random), RoundRobin(30)):
-        drawn = sampler.draw(count, excluded)
-        assert len(set(drawn.tolist())) == len(drawn) <= count
-        assert not set(drawn.tolist()) & {0, 5}
-
-
-def test_priorities_are_followed_but_nobody_is_left_out():
-    sampler = PrioritySampler(100, np.random.default_rng(0), uniform_part=0.1)
-    changes = np.zeros(100)
-    changes[7] = 1.0
-    sampler.refresh(changes)
-    drawn = [sampler.draw(10, np.empty(0, int)) for _ in range(500)]
-    assert all(columns[0] == 7 for columns in drawn if 7 in columns)
-    assert sum(7 in columns for columns in drawn) > 490
-    assert len(set(np.concatenate(drawn).tolist())) == 100
-
-
-def test_draws_come_in_their_own_order_so_that_no_column_has_an_advantage():
-    none, random = np.empty(0, int), np.random.default_rng(0)
-    first = {"random": RandomSampler(1000, random), "priority": PrioritySampler(1000, random, uniform_part=1.0)}
-    for sampler in first.values():
-        leaders = [int(sampler.draw(50, none)[0]) for _ in range(200)]
-        assert 300 < np.mean(leaders) < 700
-    turns = RoundRobin(5)
-    assert turns.draw(4, none).tolist() == [0, 1, 2, 3]
-    assert turns.draw(4, np.array([0])).tolist() == [4, 1, 2]
 
 
 @pytest.mark.slow

@@ -6,15 +6,10 @@ import scipy.sparse as sp
 from oracles.l1 import logistic_gap
 from sklearn.linear_model import ElasticNet as Theirs
 
-from schmp_estimators.core.values import freeze
-from schmp_estimators.linear.kernels.sparse import Quadratic
 from schmp_estimators.linear.lasso import PrioritizedLasso
 from schmp_estimators.linear.logistic import SparseLogisticRegression
-from schmp_estimators.linear.penalties.elastic_net import ElasticNet
-from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs import choose, residual
-from schmp_estimators.linear.programs.input import as_matrix
-from schmp_estimators.linear.programs.residual import ResidualProblem, ridges_of
+from schmp_estimators.linear.programs.residual import ResidualProblem
 
 
 @pytest.fixture
@@ -36,61 +31,6 @@ def done(monkeypatch):
     return found
 
 
-def quadratic(seed, weighted, penalty):
-    """Return a problem of 40 columns, its centred columns, weights, and its objective."""
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(100, 40)) * (rng.random((100, 40)) < 0.5)
-    X[:, 1:] += 0.7 * X[:, :-1]
-    weights = rng.random(100) + 0.1 if weighted else np.ones(100)
-    means = weights @ X / weights.sum()
-    centred = X - means
-    target = X @ rng.normal(size=40) + rng.normal(size=100)
-    target -= np.average(target, weights=weights)
-    used = weights if weighted else np.empty(0)
-    constants = Quadratic(weights @ centred**2, means, means * weights.sum(), used, ridges_of(penalty, 40))
-    columns = as_matrix(sp.csc_array(X)).columns
-
-    def objective(coef):
-        left = target - centred @ coef
-        return 0.5 * weights @ left**2 + penalty.value(coef)
-
-    def problem(coef):
-        return ResidualProblem(columns, freeze(constants), coef, weights * (target - centred @ coef), penalty)
-
-    return problem, centred, weights, target, objective
-
-
-@pytest.mark.parametrize("penalty", [L1(1.0), ElasticNet(1.0, 5.0)], ids=["L1", "elastic net"])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_a_step_ends_at_the_least_point_within_the_signs(weighted, penalty):
-    problem, centred, weights, target, _ = quadratic(0, weighted, penalty)
-    hessian = centred.T @ (weights[:, None] * centred) + np.diag(np.full(40, float(np.max(penalty.ridges))))
-    signs = np.sign(np.linalg.solve(hessian, centred.T @ (weights * target)))
-    least = np.linalg.solve(hessian, centred.T @ (weights * target) - signs)
-    wrong = least * signs < 0.0
-    found = problem(signs + 0.5 * signs * np.random.default_rng(1).random(40))
-    assert found._exact_step(np.arange(40)) == np.count_nonzero(found.coef == 0.0) >= np.count_nonzero(wrong)
-    assert (found.coef * signs >= 0.0).all()
-    np.testing.assert_allclose(found.residual, weights * (target - centred @ found.coef), atol=1e-9)
-    free = found.coef != 0.0
-    slope = centred.T @ found.residual - signs - penalty.tilt(found.coef)
-    np.testing.assert_allclose(slope[free], 0.0, atol=1e-6)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_a_step_that_is_cut_off_does_not_lead_up(weighted):
-    """The whole step would, in one of these problems."""
-    for seed in range(20):
-        problem, centred, weights, target, objective = quadratic(seed, weighted, L1(3.0))
-        rng = np.random.default_rng(seed)
-        start = np.linalg.solve(centred.T @ (weights[:, None] * centred), centred.T @ (weights * target))
-        start[rng.choice(40, 10, replace=False)] *= -1e-3  # wrong signs
-        found = problem(start.copy())
-        assert found._exact_step(np.arange(40)) > 40 // 6
-        assert (found.coef * start >= 0.0).all()
-        assert objective(found.coef) <= objective(start)
-
-
 @pytest.mark.covering
 @pytest.mark.parametrize("l1_ratio", [1.0, 0.7])
 @pytest.mark.parametrize("weighted", [False, True])
@@ -105,17 +45,6 @@ def test_regression(done, weighted, l1_ratio):
     theirs = Theirs(0.02, l1_ratio=l1_ratio, tol=1e-15, max_iter=100_000).fit(X, y, sample_weight=weights)
     np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
     assert done["_exact_step"]
-
-
-def test_columns_that_are_the_same(done):
-    """Their matrix has no factor but for rounding."""
-    rng = np.random.default_rng(1)
-    X = rng.normal(size=(80, 30)) * (rng.random((80, 30)) < 0.4)
-    X = np.hstack([X, X])
-    y = X @ rng.normal(size=60) + rng.normal(size=80)
-    ours = PrioritizedLasso(0.01, tol=1e-12).fit(sp.csc_array(X), y)
-    theirs = Theirs(0.01, l1_ratio=1.0, tol=1e-15, max_iter=100_000).fit(X, y)
-    np.testing.assert_allclose(ours.predict(X), theirs.predict(X), atol=1e-5)
 
 
 @pytest.mark.parametrize("most_cuts", [2, 0])

@@ -11,7 +11,7 @@ from schmp_estimators import ModelParallelMF
 from schmp_estimators.core.engine.static import GroupRun
 from schmp_estimators.mf.data.ratings import pack_ratings, split_ratings
 from schmp_estimators.mf.data.scale import Scale
-from schmp_estimators.mf.kernels.layout import count_ids, deal
+from schmp_estimators.mf.kernels.layout import deal
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 SOLVERS = ["sgd", "ccd"]
@@ -142,7 +142,7 @@ def test_packed_ratings_are_those_of_the_shards(n_items):
     generator = np.random.default_rng(1)
     users, items = (generator.integers(0, size, 5_000).astype(np.int32) for size in (300, n_items))
     given = RatingBlock(users, items, generator.normal(size=5_000))
-    placed, scale = deal(count_ids(users, 300), 3), Scale(0.5, 2.0)
+    placed, scale = deal(np.bincount(users, minlength=300), 3), Scale(0.5, 2.0)
     packed, split = pack_ratings(given, placed, n_items, scale), split_ratings(given, placed, scale)
     assert packed[0].items.dtype == (np.uint16 if n_items < 1 << 16 else np.int32)
     for one, other in zip(packed, split, strict=True):

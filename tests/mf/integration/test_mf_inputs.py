@@ -42,6 +42,9 @@ def long_frame(npartitions=4):
 
 
 MATRICES = {
+    "csc": lambda: (sp.csc_matrix(stored(DENSE)),),
+    "coo": lambda: (stored(DENSE).tocoo(),),
+    "masked in memory": lambda: (masked(np.float64),),
     "dense": lambda: (rows((7, 12)),),
     "dense, columns divided": lambda: (rows((11, 5)),),
     "dense, unknown lengths": lambda: (unknown_lengths(rows((9, 12))),),
@@ -57,6 +60,8 @@ MATRICES = {
     "delayed": lambda: ([dask.delayed(stored)(DENSE[:20]), dask.delayed(np.copy)(DENSE[20:])],),
 }
 LISTS = {
+    "in memory, in another order": lambda: (PAIRS[::-1], VALUES[::-1]),
+    "frame in memory": lambda: (LONG[["user", "item"]], LONG["rating"]),
     "arrays": lambda: (da.from_array(PAIRS, chunks=(50, 2)), da.from_array(VALUES, chunks=50)),
     "arrays, chunked apart": lambda: (da.from_array(PAIRS, chunks=(50, 1)), da.from_array(VALUES, chunks=33)),
     "arrays, ratings as a column": lambda: (
@@ -114,7 +119,8 @@ def test_every_form_gives_the_same_bits(here_or_there, form, solver):
     fitted = make(solver=solver, **sizes).fit(*given)
     assert bits(fitted) == bits(make(solver=solver).fit(sp.csr_array(stored(DENSE))))
     assert fitted.n_features_in_ == (2 if form in LISTS else N_ITEMS)
-    of_frames = dict.fromkeys(["frame and series", "frame and frame", "a frame with an empty partition"], PAIR_NAMES)
+    framed = "frame in memory", "frame and series", "frame and frame", "a frame with an empty partition"
+    of_frames = dict.fromkeys(framed, PAIR_NAMES)
     names = {"wide frame": list(WIDE.columns)} | of_frames
     assert list(getattr(fitted, "feature_names_in_", [])) == names.get(form, [])
 
@@ -128,7 +134,7 @@ def test_every_matrix_is_folded_in(here_or_there, form):
         fitted = make().fit(DENSE)
     [given] = MATRICES[form]()
     folded = fitted.transform(given)
-    values = np.concatenate(dask.compute(*folded)) if isinstance(folded, list) else folded.compute()
+    values = np.concatenate(dask.compute(*folded)) if isinstance(folded, list) else dask.compute(folded)[0]
     np.testing.assert_array_equal(values, fitted.transform(WIDE if form == "wide frame" else DENSE))
 
 

@@ -4,7 +4,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schmp_estimators.mf.kernels.layout import TILE, cut_blocks, deal, first_duplicate, sort_ratings
+from schmp_estimators.mf.kernels.layout import TILE, cut_blocks, deal, repeated, sort_ratings
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 
@@ -27,7 +27,7 @@ def test_cutting_keeps_every_rating_once(n_users, n_items, n_blocks, density, se
     matrix = sp.random_array((n_users, n_items), density=density, rng=seed, dtype=np.float32).tocoo()
     users_of, items_of = (ids.astype(np.int32) for ids in matrix.coords)
     indptr, ratings = sort_ratings(RatingBlock(users_of, items_of, matrix.data), n_users, n_items)
-    assert first_duplicate(indptr, ratings.items) == -1
+    assert not repeated(ratings.users, ratings.items).size
     np.testing.assert_array_equal(indptr, matrix.tocsr().indptr)
     items = deal(np.bincount(items_of, minlength=n_items), n_blocks)
     rebuilt = np.zeros(matrix.shape, np.float32)
@@ -66,5 +66,5 @@ def test_blocks_of_long_rows_are_cut_into_strips_where_fewer_take_turns():
     np.testing.assert_array_equal(cut.users, [*[0, 1, 0, 1, 2, 3, 2, 3, 4, 4] * 3, 0, 1, 2, 3, 4])
 
 
-def test_first_duplicate_is_found():
-    assert first_duplicate(np.array([0, 2, 5]), np.array([3, 4, 4, 4, 6], np.int32)) == 3
+def test_repeated_pairs_are_found():
+    assert repeated(np.array([0, 0, 1, 1, 1]), np.array([3, 4, 4, 4, 4])).tolist() == [3, 4]

@@ -5,7 +5,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from definition import run_serial
 from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import ndcg_score, r2_score
 from sklearn.model_selection import GridSearchCV, KFold
@@ -14,16 +13,9 @@ from schmp_estimators import ModelParallelMF
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.mf.data.ratings import (
     HoldOut,
-    ShardPlan,
-    count_and_measure,
     held_out_mask,
-    make_shard,
-    split_ratings,
 )
-from schmp_estimators.mf.data.scale import Grid
-from schmp_estimators.mf.kernels.layout import deal
 from schmp_estimators.mf.kernels.sgd import RatingBlock
-from schmp_estimators.mf.programs.bsp import BspFactorization
 from schmp_estimators.mf.programs.sgd import SgdFactorization
 
 generator = np.random.default_rng(0)
@@ -213,28 +205,6 @@ def test_what_is_held_out_is_not_trained_on(monkeypatch):
     noise.data = np.random.default_rng(1).normal(size=noise.nnz)
     fitted = model(n_components=30, alpha=1e-3, max_iter=60, early_stopping=True, validation_fraction=0.3).fit(noise)
     assert fitted.history_[-1]["running_rmse"] < 0.3 * fitted.history_[-1]["validation_rmse"]
-
-
-def shards_of_three(kind):
-    """Three shards of the ratings, as `kind` wants them."""
-    users, items = (ids.astype(np.int32) for ids in np.nonzero(OBSERVED))
-    ratings, nothing = (
-        RatingBlock(users, items, TRUTH[OBSERVED].astype(np.float32)),
-        HoldOut(np.uint64(0), np.uint64(0)),
-    )
-    counts = count_and_measure(ratings, *TRUTH.shape, nothing, Grid(0.0, 1.0)).counts
-    placed = deal(counts[:50], 3), deal(counts[50:], 3 if kind is SgdFactorization else 1)
-    plan = ShardPlan(*placed, counts[50:], nothing, blocks=True, keep_seen=False)
-    return [make_shard(number, plan, [split_ratings(ratings, placed[0])[number]]).shard for number in range(3)]
-
-
-@pytest.mark.parametrize("kind", [SgdFactorization, BspFactorization])
-def test_lengths_of_rows_stay_true(kind):
-    program = kind(n_components=5, mean=3.0, scale=1.0, penalty=0.05, learning_rate=0.02)
-    *_, (_, _, saved) = run_serial(program, shards_of_three(kind), 3)
-    blocks = [*saved.shards, *(saved.blocks or [saved.model.items])]
-    for block in blocks:
-        np.testing.assert_allclose(block.norms, (block.factors**2).sum(axis=1), rtol=1e-3, atol=1e-5)
 
 
 def test_new_users_may_rate_an_item_once():

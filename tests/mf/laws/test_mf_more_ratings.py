@@ -5,7 +5,6 @@ import pickle
 import dask.array as da
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from oracles import mf as oracle
 
 from schmp_estimators import ModelParallelMF
@@ -120,22 +119,6 @@ def test_clicks_settle_where_all_pairs_and_earlier_clicks_leave_no_gradient(u, w
         gradient += pull * (here - known) + model.alpha_ * (new > 0).sum(axis=1)[:, None] * here
         assert np.abs(gradient[called[side]]).max() < 2e-3
         np.testing.assert_array_equal(here[~called[side]], known[~called[side]])
-
-
-def test_equal_squares_make_more_ratings_a_ridge_regression_on_all():
-    """Four users at right angles rate everything: then numbers of ratings say all about the items."""
-    users = np.array([[1, 1], [1, -1], [-1, 1], [-1, -1]]) * 0.7
-    rng = np.random.default_rng(2)
-    ratings, more = rng.normal(size=(4, 6)), rng.normal(size=(3, 6))
-    model = make(n_components=2, fit_bias=False, alpha=0.3, solver="ccd").fit(ratings)
-    scale = model.rating_scale_
-    model.user_factors_ = (users * np.sqrt(scale)).astype(np.float32)
-    solved = np.linalg.solve(users.T @ users + 4 * 0.3 * np.eye(2), users.T @ ratings / scale)
-    model.components_ = (solved * np.sqrt(scale)).astype(np.float32)
-    model.set_params(max_iter=500, tol=0.0).partial_fit(sp.vstack([sp.csr_array((4, 6)), sp.csr_array(more)]).tocsr())
-    both = model.user_factors_ / np.sqrt(scale)
-    expected = np.linalg.solve(both.T @ both + 7 * 0.3 * np.eye(2), both.T @ np.vstack([ratings, more]) / scale)
-    np.testing.assert_allclose(model.components_ / np.sqrt(scale), expected, atol=1e-4)
 
 
 def planted(seed, clicks, n_users=360, n_items=120):

@@ -1,30 +1,23 @@
-"""Kernels on the rows of a logistic model: loss, its derivatives, the dual objective, and Newton steps on few columns.
+"""Newton steps on few columns in one kernel, for sparse columns and for dense ones that are rounded.
 
-Newton steps are one kernel for sparse columns and for dense ones that are rounded: these differ in how sums are made.
+These differ in how sums are made.  Notation: responses y, row weights s (empty for s = 1), decision values u + b.
 
-Notation: labels y ∈ {−1, 1}, row weights s (empty for s = 1), decision values u + b, p = σ(−y(u + b)).
+What is rounded are columns and changes, never a point: gradients are known exactly at one point, and elsewhere from
+how slopes differ from there; decision values move by what a model has moved.  So each time that the exact gradient is
+taken anew the steps gain some six digits, to whatever precision is asked for.
 """
 
-import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from schmp_estimators.core.jit import by_types, copy_to, inlined, kernel, maker
-from schmp_estimators.core.lanes import dot
-from schmp_estimators.linear.kernels.dense import (
-    Rounded,
-    begin_rounded,
-    descend_rounded,
-    image_of_rounded,
-    sums_of_rounded,
-)
-from schmp_estimators.linear.kernels.exponential import fading, log_one_plus
-from schmp_estimators.linear.kernels.sparse import Quadratic, add_column, descend_shuffled, difference
+from schmp_estimators.core.lanes import dot, row_dot, row_moments
+from schmp_estimators.linear.kernels.smooth import FLAT, RISE, derive_rows
+from schmp_estimators.linear.kernels.sparse import Quadratic, add_column, column_sums, descend_shuffled, difference
 from schmp_estimators.linear.penalties.base import prox, value
 
-_ONE, _TWO = np.uint64(1), np.uint64(2)
 #: How Newton steps have ended.
 ARRIVED, STOPPED, HARD = 0, 1, 2
 #: Curvature of a row at least: far smaller than a penalty, beside which rows that are all but certain still show.
@@ -32,8 +25,6 @@ LEAST_CURVATURE = 1e-12
 #: Part of what it takes to violate its condition from which a column is looked at in the steps that follow, and by how
 #: many times a merit on those of rounded columns may fall before all are looked at again.
 NEAR, _TRUSTED = 0.95, 0.01
-#: Part of the curvature of a column that centring leaves at least.
-FLAT = 1e-12
 FEW_PASSES = 20  # of descent, after which it is slow
 #: Part of what the first pass of descent has done below which another one is not worth it: the curvature will differ.
 PASS_LEFT = 0.1
@@ -41,71 +32,35 @@ PASS_LEFT = 0.1
 #: and the longest and shortest ones.  Where classes are apart the loss falls like an exponential, on which a step of
 #: Newton's moves decision values by one.  Below a part of the objective its slope says nothing of a longer step.
 _STEEP, _LONGEST, _SHORTEST, _WORTH = 0.1, 8.0, 0.2, 1e-6
-#: Times as large as its curvature is what a row may have of a slope for decision values to be taken from its residual.
-_ROUGH = 1e4
 
 
-@maker
-def _derive(decision, labels, weights, intercept, slope, curvature):
-    """Do as `logistic_derivatives`, in loops that are vectorised, but for the sums."""
-    n_rows = decision.shape[0]
-    margin, losses = np.empty(n_rows), np.empty(n_rows)
-    for i in range(n_rows):
-        margin[i] = labels[i] * (decision[i] + intercept)
-    for i in range(n_rows):
-        losses[i] = fading(-abs(margin[i]))
-    for i in range(n_rows):
-        curvature[i] = losses[i] / ((1.0 + losses[i]) * (1.0 + losses[i]))
-    for i in range(n_rows):
-        slope[i] = labels[i] * ((losses[i] if margin[i] > 0.0 else 1.0) / (1.0 + losses[i]))
-    for i in range(n_rows):
-        losses[i] = log_one_plus(losses[i]) + (0.0 if margin[i] > 0.0 else -margin[i])
-    if weights.shape[0] > 0:
-        for i in range(n_rows):
-            slope[i] *= weights[i]
-            curvature[i] *= weights[i]
-            losses[i] *= weights[i]
-    loss, total_slope, total_curvature = 0.0, 0.0, 0.0
-    for i in range(n_rows):
-        loss += losses[i]
-        total_slope += slope[i]
-        total_curvature += curvature[i]
-    return loss, total_slope, total_curvature
+#: Rows of `Rounded.scratch`: curvatures, slopes less those that are known, and what the model has moved of the slopes.
+_CURVATURE, _TURN, _MOVED = 0, 1, 2
+#: Part of the largest curvature of a row that one has at least, which float32 can hold.
+_LEAST = 1e-20
 
 
-@kernel
-def logistic_derivatives(decision, labels, weights, intercept, slope, curvature):
-    """Set slope_i = s y p and curvature_i = s p (1 − p); return Σ s ln(1 + e^{−y(u+b)}), Σ slope and Σ curvature.
+class Rounded(NamedTuple):
+    """Dense columns x̃_j = length_j·x̂_j, less their means, for kernels that make Newton steps."""
 
-    All arrays (n,) float64; about 4 ns per row.
-    """
-    return _derive(decision, labels, weights, intercept, slope, curvature)
-
-
-@kernel
-def logistic_entropy(decision, labels, weights, intercept, scale):
-    """Return −Σ s [q ln q + (1 − q) ln(1 − q)] at q = scale·p, the dual objective; about 25 ns per row."""
-    total = 0.0
-    weighted = weights.shape[0] > 0
-    for i in range(decision.shape[0]):
-        margin = labels[i] * (decision[i] + intercept)
-        small = math.exp(-abs(margin))
-        part = scale * (small if margin > 0.0 else 1.0) / (1.0 + small)
-        if 0.0 < part < 1.0:
-            weight = weights[i] if weighted else 1.0
-            total -= weight * (part * math.log(part) + (1.0 - part) * math.log1p(-part))
-    return total
+    #: (k, width) float32 x̂_j, width a multiple of `LANES`, zeros behind the last row
+    values: np.ndarray
+    #: (k,)
+    lengths: np.ndarray
+    #: (n,) slopes, and (k,) the gradient X̃ᵀ·slope there
+    slope: np.ndarray
+    gradient: np.ndarray
+    #: (3, width) float32, zeros, and (1,) the unit of its slopes and curvatures
+    scratch: np.ndarray
+    unit: np.ndarray
 
 
-def begin(columns, coef, slope, curvature, centred, penalty, active):
+def begin(columns, coef, slope, curvature, penalty, active):
     """Take in what sums over columns are made of, and raise curvatures that are too small.
 
-    Returns whether the gradient is known here without a look at the columns, and if so sets which are active.
+    Returns whether the gradient is known here without a look at the columns, and if so sets which are active; and
+    whether all columns are looked at in each step.
     """
-
-
-def are_few(columns):
-    """Return whether all columns are looked at in each step."""
 
 
 def sums_of(columns, j, slope, curvature):
@@ -116,42 +71,16 @@ def descend(columns, quadratic, coef, slope, push, residual, gradient, penalty):
     """Descend on the quadratic model, β being at `coef`, the intercept moved by `push`; as `descend_shuffled`."""
 
 
-def image_of(columns, quadratic, change, slope, residual, shift, image):
+def image_of(columns, quadratic, change, shift, image):
     """Set image = X·change + shift, from what `descend` has left."""
 
 
-def _sparse_begin(block, coef, slope, curvature, centred, penalty, active):
-    return False
-
-
-def _sparse_few(block):
-    return True
+def _sparse_begin(block, coef, slope, curvature, penalty, active):
+    return False, True
 
 
 def _sparse_sums(block, j, slope, curvature):
-    values, rows, starts, stops = block
-    first, second, along = 0.0, 0.0, 0.0
-    odd_first, odd_second, odd_along = 0.0, 0.0, 0.0  # hide the latency of additions, as in `column_dot`
-    start, stop = np.uint64(starts[j]), np.uint64(stops[j])
-    paired = start + (stop - start) // _TWO * _TWO
-    for index in range(start, paired, _TWO):
-        i, entry = np.uint64(rows[index]), values[index]
-        weighted = entry * curvature[i]
-        first += weighted
-        second += weighted * entry
-        along += entry * slope[i]
-        i, entry = np.uint64(rows[index + _ONE]), values[index + _ONE]
-        weighted = entry * curvature[i]
-        odd_first += weighted
-        odd_second += weighted * entry
-        odd_along += entry * slope[i]
-    if paired < stop:
-        i, entry = np.uint64(rows[paired]), values[paired]
-        weighted = entry * curvature[i]
-        first += weighted
-        second += weighted * entry
-        along += entry * slope[i]
-    return first + odd_first, second + odd_second, along + odd_along
+    return column_sums(block.values, block.rows, block.starts[j], block.stops[j], curvature, slope)
 
 
 def _sparse_descent(block, quadratic, coef, slope, push, residual, gradient, penalty):
@@ -161,54 +90,96 @@ def _sparse_descent(block, quadratic, coef, slope, push, residual, gradient, pen
     return descend_shuffled(block, quadratic, coef, residual, gradient, penalty, FEW_PASSES, PASS_LEFT)
 
 
-def _sparse_image(block, quadratic, change, slope, residual, shift, image):
-    """Take it from the residual if there is one, where rounding allows it."""
+def _sparse_image(block, quadratic, change, shift, image):
     values, rows, starts, stops = block
-    curvature, exact = quadratic.weights, True
     for i in range(image.shape[0]):
-        image[i] = (slope[i] - residual[i]) / curvature[i]
-        exact &= abs(slope[i]) + abs(residual[i]) <= _ROUGH * curvature[i]
-    if not exact:
-        for i in range(image.shape[0]):
-            image[i] = shift
-        for j in range(change.shape[0]):
-            if change[j] != 0.0:
-                add_column(values, rows, starts[j], stops[j], change[j], image)
+        image[i] = shift
+    for j in range(change.shape[0]):
+        if change[j] != 0.0:
+            add_column(values, rows, starts[j], stops[j], change[j], image)
 
 
-def _rounded_begin(columns, coef, slope, curvature, centred, penalty, active):
-    known = begin_rounded(columns, slope, curvature)
-    if known:
-        for j in range(coef.shape[0]):
-            active[j] = coef[j] != 0.0 or prox(penalty, j, columns.gradient[j] / NEAR, 1.0) != 0.0
-    return known
-
-
-def _rounded_few(columns):
-    return False
+def _rounded_begin(columns, coef, slope, curvature, penalty, active):
+    scratch, known, unit, same = columns.scratch, columns.slope, 0.0, True
+    for i in range(slope.shape[0]):
+        unit = max(unit, curvature[i])
+    for i in range(slope.shape[0]):
+        curvature[i] = max(curvature[i], _LEAST * unit)
+        scratch[_CURVATURE, i] = curvature[i] / unit
+        scratch[_TURN, i] = (slope[i] - known[i]) / unit
+        same &= slope[i] == known[i]
+    columns.unit[0] = unit
+    for j in range(coef.shape[0] if same else 0):
+        active[j] = coef[j] != 0.0 or prox(penalty, j, columns.gradient[j] / NEAR, 1.0) != 0.0
+    return same, False
 
 
 def _rounded_sums(columns, j, slope, curvature):
-    return sums_of_rounded(columns, j)
+    length = columns.lengths[j]
+    first, second, turn = row_moments(columns.values, j, columns.scratch, _CURVATURE, _TURN)
+    factor = length * columns.unit[0]
+    return factor * first, factor * length * second, columns.gradient[j] + factor * turn
 
 
 def _rounded_descent(columns, quadratic, coef, slope, push, residual, gradient, penalty):
-    return descend_rounded(columns, quadratic, coef, gradient, penalty, FEW_PASSES, PASS_LEFT)
+    """Descend in the order of columns, from a model that has moved nothing."""
+    values, lengths, scratch = columns.values, columns.lengths, columns.scratch
+    norms, means, sums, _, _ = quadratic
+    weights, moved, unit = scratch[_CURVATURE], scratch[_MOVED], columns.unit[0]
+    for i in range(moved.shape[0]):
+        moved[i] = 0.0
+    order = np.empty(coef.shape[0], np.int64)
+    count = 0
+    for j in range(coef.shape[0]):
+        if norms[j] > 0.0 and (coef[j] != 0.0 or prox(penalty, j, gradient[j], norms[j]) != 0.0):
+            order[count] = j
+            count += 1
+    shift, goal, visited = 0.0, 0.0, 0
+    for number in range(FEW_PASSES):
+        visited += count
+        gained = 0.0
+        for place in range(count):
+            j = order[place]
+            norm, old = norms[j], coef[j]
+            along = gradient[j] - unit * lengths[j] * row_dot(values, j, scratch, _MOVED) + shift * sums[j]
+            new = prox(penalty, j, along + norm * old, norm)
+            change = new - old
+            if change != 0.0:
+                coef[j] = new
+                gained += norm * change * change
+                shift += change * means[j]
+                column, factor = values[j], np.float32(change * lengths[j])
+                for i in range(column.shape[0]):
+                    moved[i] += factor * (weights[i] * column[i])
+        if number == 0:
+            goal = PASS_LEFT * gained
+        if gained <= goal and (number > 0 or gained == 0.0):
+            return number + 1, visited, True
+        left = 0
+        for place in range(count):
+            if coef[order[place]] != 0.0:
+                order[left] = order[place]
+                left += 1
+        count = left
+    return FEW_PASSES, visited, False
 
 
-def _rounded_image(columns, quadratic, change, slope, residual, shift, image):
-    image_of_rounded(columns, quadratic.weights, shift, image)
+def _rounded_image(columns, quadratic, change, shift, image):
+    """Take it from what the change has made of the slopes."""
+    moved, unit, curvature = columns.scratch[_MOVED], columns.unit[0], quadratic.weights
+    for i in range(image.shape[0]):
+        image[i] = unit * moved[i] / curvature[i] + shift
 
 
-_OF_SPARSE = (_sparse_begin, _sparse_sums, _sparse_descent, _sparse_image, _sparse_few)
-_OF_ROUNDED = (_rounded_begin, _rounded_sums, _rounded_descent, _rounded_image, _rounded_few)
+_OF_SPARSE = (_sparse_begin, _sparse_sums, _sparse_descent, _sparse_image)
+_OF_ROUNDED = (_rounded_begin, _rounded_sums, _rounded_descent, _rounded_image)
 
 
 def _kind(place: int) -> Callable[..., Any]:
     return lambda columns, *_: (_OF_ROUNDED if columns.instance_class is Rounded else _OF_SPARSE)[place]
 
 
-_STUBS: tuple[Callable[..., Any], ...] = (begin, sums_of, descend, image_of, are_few)
+_STUBS: tuple[Callable[..., Any], ...] = (begin, sums_of, descend, image_of)
 for _place, _stub in enumerate(_STUBS):
     by_types(_stub, copied=_stub is sums_of, strict=False)(_kind(_place))
 
@@ -248,7 +219,7 @@ def _look(columns, slope, level, coef, penalty, everywhere, active, quadratic, g
 
 
 @maker
-def _search(columns, labels, weights, coef, decision, penalty, best, change, image, slope, curvature, rise):
+def _search(loss, columns, target, weights, coef, decision, penalty, best, change, image, slope, curvature, rise):
     """Go along a change of β and its image in the decision values, by a step that is halved, or doubled while steep.
 
     `best` is the objective, `rise` what the penalty adds to it with the whole change.  Moves β, decision values, slope
@@ -264,9 +235,9 @@ def _search(columns, labels, weights, coef, decision, penalty, best, change, ima
             new[j] = kept[j] + length * change[j]
         for i in range(n_rows):
             moved[i] = begin[i] + length * image[i]
-        loss, tried_total, _ = _derive(moved, labels, weights, 0.0, tried_slope, tried_curvature)
-        objective = loss + value(penalty, new)
-        if objective <= best * (1.0 + 1e-13):
+        cost, tried_total, _ = derive_rows(loss, moved, target, weights, 0.0, tried_slope, tried_curvature)
+        objective = cost + value(penalty, new)
+        if objective <= best * (1.0 + RISE):
             best, total, made = objective, tried_total, length
             copy_to(new, coef)
             copy_to(moved, decision)
@@ -284,7 +255,7 @@ def _search(columns, labels, weights, coef, decision, penalty, best, change, ima
 
 
 @kernel
-def logistic_steps(columns, labels, weights, coef, decision, penalty, centred, goal, part, most):
+def newton_steps(loss, columns, target, weights, coef, decision, penalty, centred, goal, part, most):
     """Make up to `most` proximal Newton steps on β and, if `centred`, the intercept, by descent on the residual.
 
     `columns` are those of X that may move, as `Chosen` or `Rounded`; `coef` (k,) and `decision` (n,), the values
@@ -298,7 +269,7 @@ def logistic_steps(columns, labels, weights, coef, decision, penalty, centred, g
     gradient, norms, means, sums = np.zeros(count), np.zeros(count), np.zeros(count), np.zeros(count)
     new, change, active = np.empty(count), np.empty(count), np.ones(count, np.bool_)
     quadratic = Quadratic(norms, means, sums, curvature, gradient[:0])
-    best, total, _ = _derive(decision, labels, weights, 0.0, slope, curvature)
+    best, total, _ = derive_rows(loss, decision, target, weights, 0.0, slope, curvature)
     best += value(penalty, coef)
     everywhere, trusted, gap, shifted, visited = True, np.inf, np.inf, 0.0, 0.0
     for number in range(most + 1):
@@ -307,7 +278,7 @@ def logistic_steps(columns, labels, weights, coef, decision, penalty, centred, g
         weight = 0.0
         for i in range(n_rows):
             curvature[i] = max(curvature[i], LEAST_CURVATURE)
-        known = begin(columns, coef, slope, curvature, centred, penalty, active)
+        known, few = begin(columns, coef, slope, curvature, penalty, active)
         for i in range(n_rows):
             weight += curvature[i]
         level = (total, weight) if centred else (0.0, 0.0)
@@ -333,13 +304,13 @@ def logistic_steps(columns, labels, weights, coef, decision, penalty, centred, g
         visited += went
         difference(new, coef, change)
         shift = push - dot(means, change)
-        image_of(columns, quadratic, change, slope, residual, shift, image)
+        image_of(columns, quadratic, change, shift, image)
         rise = value(penalty, new) - value(penalty, coef)
         best, total, length = _search(
-            columns, labels, weights, coef, decision, penalty, best, change, image, slope, curvature, rise
+            loss, columns, target, weights, coef, decision, penalty, best, change, image, slope, curvature, rise
         )
         shifted += length * shift
         if length == 0.0 or not arrived:
             return shifted, visited, gap, HARD
-        everywhere = are_few(columns)
+        everywhere = few
     return shifted, visited, gap, STOPPED
