@@ -1,4 +1,4 @@
-"""Following a fit: callbacks, early stopping, the progress bar, and the plot of what happened."""
+"""Following a fit: callbacks, early stopping, log and progress bar, and the plot of what happened."""
 
 import logging
 import re

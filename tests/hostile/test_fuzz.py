@@ -1,6 +1,7 @@
 """The fuzzer sees what is wrong, and with a small number of inputs finds nothing."""
 
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -32,23 +33,18 @@ def test_outcomes_are_told_apart(name):
     assert detail in outcome.detail
 
 
-def abort(seed):
-    os.abort()
-
-
-def leave(seed):
-    os._exit(0)
-
-
-def sleep(seed):
-    time.sleep(600)
-
-
-@pytest.mark.parametrize(("end", "kind"), [(abort, "crash"), (leave, "crash"), (sleep, "hang")])
-def test_crashes_and_hangs_are_named_and_the_next_input_is_tried(tmp_path, monkeypatch, end, kind):
-    monkeypatch.setattr(fuzz, "START", 3.0 if kind == "hang" else 100.0)
+@pytest.mark.parametrize(
+    ("end", "seeds", "kind"),
+    [
+        (signal.raise_signal, [signal.SIGABRT, signal.SIGSEGV], "crash"),
+        (os._exit, [0, 1], "crash"),
+        (time.sleep, [600, 601], "hang"),
+    ],
+)
+def test_crashes_and_hangs_are_named_and_the_next_input_is_tried(tmp_path, monkeypatch, end, seeds, kind):
+    monkeypatch.setattr(fuzz, "START", 0.5 if kind == "hang" else 100.0)
     child = fuzz.Child(tmp_path / "log", end)
-    for seed in (3, 4):
+    for seed in map(int, seeds):
         outcome = child.try_one(seed, 0.0)
         assert (outcome.seed, outcome.label, outcome.kind) == (seed, fuzz.make(seed).label, kind)
     child.close()

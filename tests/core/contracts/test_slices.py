@@ -1,4 +1,4 @@
-"""Values in files: what comes back is what was kept, in place, and nothing is left on the disk."""
+"""Values in files: what comes back is what was kept, nothing is left on the disk, and how much memory there is."""
 
 import errno
 import mmap

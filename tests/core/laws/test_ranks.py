@@ -1,4 +1,4 @@
-"""Ranks that share a program: how they talk, where blocks go, and how reports are merged on their way."""
+"""Ranks that share a program: how they talk, what travels, where blocks go, and how reports are merged on their way."""
 
 from collections import Counter
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Rounds on partitions, wherever these live: the same answers, whatever is lost, and nothing is left."""
+"""Rounds on partitions, wherever these live: the same answers whatever is lost; and what is refused of coroutines."""
 
 import pickle
 from functools import partial

@@ -1,4 +1,4 @@
-"""What dynamic schedules promise: draws and correlations, against their laws and NumPy."""
+"""What schedules promise: who is drawn and who meets whom, against laws and NumPy."""
 
 import numpy as np
 import pytest

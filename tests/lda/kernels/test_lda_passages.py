@@ -1,4 +1,4 @@
-"""Topics that begin with passages of documents: what is drawn, what is chosen, and what tokens make of it."""
+"""Topics that begin with passages: what is drawn and chosen, what tokens make of it, and what words weigh."""
 
 from collections import Counter
 from itertools import chain, pairwise
@@ -199,6 +199,3 @@ def test_documents_expect_what_two_steps_of_em_give(first, step):
 def test_weights_do_not_depend_on_the_division(cuts):
     counts, lists = random_counts(6, n_docs=60, n_words=40), some_lists(40)
     assert weighed(counts, lists) == weighed(counts, lists, cuts)
-
-
-# Fits.

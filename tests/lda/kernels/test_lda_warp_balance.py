@@ -34,18 +34,17 @@ K = len(WORD)
 INVERSE = freeze((1 / (TOTAL + 30 * BETA)).astype(np.float32))
 
 
-def sample_by_word(topic, proposals, mh_steps=1, fixed_topic=(), fixed_tokens=()):
+def sample_by_word(topic, proposals):
     """Do the word pass for N tokens in the same situation, and return their topics and proposals."""
-    tokens = np.empty((N, 1 + mh_steps), np.int16)
+    tokens = np.empty((N, 2), np.int16)
     tokens[:, 0], tokens[:, 1:] = topic, proposals
     row = WORD.astype(np.int32)
     row[topic] += 1
-    ends = np.array([0, len(fixed_topic)])
-    fixed = freeze(TopicRows(ends, np.array(fixed_topic, np.int32), np.array(fixed_tokens, np.int32)))
+    fixed = freeze(TopicRows(np.zeros(2, int), np.empty(0, np.int32), np.empty(0, np.int32)))
     block = freeze(WordBlock(row[None], np.zeros(1, np.int64), np.empty(0, np.int16), fixed))
     sample_words(
         0, 1, freeze(pieces_of(tokens, np.array([0, N]))), freeze(np.array([17])), block, fixed, None,
-        tokens[:0].reshape(-1), INVERSE, BETA, stream_key(1, topic), False, (0,) * mh_steps,
+        tokens[:0].reshape(-1), INVERSE, BETA, stream_key(1, topic), False, (0,),
     )  # fmt: skip
     return tokens[:, 0], tokens[:, 1:]
 

@@ -1,4 +1,4 @@
-"""Words, sizes and coherence of topics: what they are by definition, and what they do not depend on."""
+"""What is said of fitted topics: words, sizes, coherence, documents, tokens, diagnostics and matches, by definition."""
 
 import gzip
 from functools import partial

@@ -1,4 +1,4 @@
-"""Fits beyond the memory of a cluster: the same bits as in memory, and nothing left behind."""
+"""Fits beyond the memory of a cluster: the bits of memory, whoever dies, and nothing left behind."""
 
 import gc
 import logging

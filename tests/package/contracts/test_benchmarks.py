@@ -1,4 +1,4 @@
-"""The timings of kernels still fit the kernels: each runs once, works on what it gets, and begins at the same place."""
+"""Benchmarks fit the package: timings of kernels run, and what scripts import is there."""
 
 import ast
 import importlib.util
