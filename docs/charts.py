@@ -26,13 +26,6 @@ def tables(page):
     return found
 
 
-def lists(page):
-    """Return the tables of a page that are written as lists, each as a list of rows of words."""
-    lines = (PAGES / f"{page}.rst").read_text(encoding="utf-8").split(".. list-table::")[1:]
-    of_rows = [re.findall(r"^   \* - .*\n(?:     .*\n)*", part, re.MULTILINE) for part in lines]
-    return [[re.findall(r"^   [* ] - ?(.*)", row, re.MULTILINE) for row in rows] for rows in of_rows]
-
-
 def starting_with(found, *header):
     """Return the rows of the first of some tables whose header begins like this."""
     return next(table[1:] for table in found if tuple(table[0][: len(header)]) == header)
@@ -52,7 +45,7 @@ def topic_models():
 
 def ratings():
     """Return (label, seconds of LIBMF, cmfrec, "sgd" and "ccd") of the fits with a common error."""
-    rows = starting_with(lists("mf"), "data (common RMSE)")
+    rows = starting_with(tables("mf"), "data (common RMSE)")
     return [(row[0].partition(" ")[0], *map(float, (word.strip("*") for word in row[1:]))) for row in rows[::2]]
 
 
