@@ -21,8 +21,8 @@ n_tokens, n_words = n_of_word.sum(), len(n_of_word)
 print(f"{X.shape[0]:,} documents, {n_words:,} words, {n_tokens:,} tokens")
 
 # %%
-# Small fits, each on a cluster in this process.  What workers send each other is one of Dask's metrics; after a sweep we
-# look what they hold.
+# Small fits, each on a cluster in this process.  What workers send each other is one of Dask's metrics; after a sweep
+# we look what they hold.
 import sys
 
 from distributed import Client, LocalCluster
