@@ -57,15 +57,13 @@ def read_counts(matrix: Any) -> Counts | Fault:
     return _read_sparse(matrix) if sparse.issparse(matrix) else _read_dense(matrix)
 
 
-def canonical_counts(matrix: Any, first_row: int = 0) -> Counts:
+def canonical_counts(matrix: Any) -> Counts:
     """Return the canonical counts of a CSR array or matrix, or of a dense array.
 
     Parameters
     ----------
     matrix : CSR array, CSR matrix or ndarray of shape (n_docs, n_features)
         Whole, non-negative, finite numbers of any real dtype.
-    first_row : int, default=0
-        Number of the first row in the whole input, for error messages.
 
     Raises
     ------
@@ -74,7 +72,7 @@ def canonical_counts(matrix: Any, first_row: int = 0) -> Counts:
     """
     found = read_counts(matrix)
     if isinstance(found, Fault):
-        raise_fault(found, first_row)
+        raise_fault(found)
     return found
 
 
@@ -277,11 +275,10 @@ def fault_of(value: Any, row: int, column: int) -> Fault:
     return Fault(kind, x, row, column)
 
 
-def raise_fault(fault: Fault, first_row: int = 0) -> NoReturn:
-    """Raise the error for a fault in a piece whose first row has the number `first_row` in X."""
+def raise_fault(fault: Fault) -> NoReturn:
+    """Raise the error for a fault."""
     text = _REMEDIES[fault.kind]
-    row = fault.row + first_row
-    raise ValueError(text.format(row=row, column=fault.column, value=fault.value, largest=LARGEST))
+    raise ValueError(text.format(row=fault.row, column=fault.column, value=fault.value, largest=LARGEST))
 
 
 def changed() -> ValueError:
