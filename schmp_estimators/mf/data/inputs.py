@@ -44,7 +44,8 @@ def columns_of(X: Any) -> list[Any] | None:
     """Return the columns of a dense X in memory, as arrays or as narwhals Series; None if it has none."""
     if sparse.issparse(X) or isinstance(X, str):
         return None
-    frame = X if isinstance(X, np.ndarray) else nw.from_native(X, eager_only=True, pass_through=True)  # which asks long
+    # narwhals takes longer to find out that an array is no frame than a prediction takes
+    frame = X if isinstance(X, np.ndarray) else nw.from_native(X, eager_only=True, pass_through=True)
     if isinstance(frame, nw.DataFrame):
         return [frame[:, at] for at in range(frame.shape[1])]
     if not hasattr(X, "shape") and not isinstance(X, list | tuple):
