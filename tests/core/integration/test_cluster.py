@@ -174,7 +174,7 @@ def _other_work():
 def test_a_worker_that_has_other_work_is_waited_for(client, monkeypatch):
     monkeypatch.setattr(group, "SILENCE", 0.1)
     monkeypatch.setattr(group, "LOOK", 0.05)
-    [address, *_] = client.scheduler_info(n_workers=-1)["workers"]
+    [address, *_] = client.nthreads()
     work = client.submit(_other_work, workers=[address], pure=False)
     _BEGUN.wait(60)
     timer = threading.Timer(0.4, _GO_ON.set)
@@ -204,7 +204,7 @@ def test_the_error_of_a_program_counts_although_other_ranks_lose_each_other(clie
 def test_a_worker_that_is_to_retire_keeps_its_rank():
     """Dask finds no other worker for what a rank holds, and so lets it work on."""
     with own_cluster(protocol="tcp://", set_as_default=False) as client:
-        first, *_ = client.scheduler_info(n_workers=-1)["workers"]
+        first, *_ = client.nthreads()
 
         def retire(record):
             if record["sweep"] == 1:
@@ -246,7 +246,7 @@ def start(client, monkeypatch, request):
     for name, value in {"LOOK": 0.02, "SILENCE": 0.1, "ANSWER": 1.0, "KEPT": 0.1}.items():
         monkeypatch.setattr(group, name, value)
     group._boxes.clear()  # what other clusters of this process have left
-    addresses, tasks = list(client.scheduler_info(n_workers=-1)["workers"]), []
+    addresses, tasks = list(client.nthreads()), []
     client.run(prepare, workers=list(addresses))
     keys = [(request.node.name, 0), (request.node.name, 1)]
 

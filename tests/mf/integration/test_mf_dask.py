@@ -102,7 +102,7 @@ def test_workers_make_the_shards_of_ratings_in_memory(client, ratings, parameter
         named = np.char.add("n", pairs.astype(str))
         with pytest.raises(ValueError, match=f"user n{pairs[5, 0]} rated item n{pairs[5, 1]} more than once"):
             make(**parameters).fit(np.vstack([named, named[5:6]]), twice[1])
-    assert client.scheduler_info(n_workers=-1)["workers"]
+    assert client.nthreads()
     assert keys_left(client) == []
 
 
