@@ -97,10 +97,7 @@ class KernelCache(FunctionCache):
 
 
 class _KernelLibrary(JITCodeLibrary):
-    """The code of a kernel: optimised once, where all its parts are together, and not each function before."""
-
-    def _optimize_functions(self, ll_module: Any) -> None:
-        ll_module.data_layout = self._codegen._data_layout
+    """The code of a kernel, with that of all its parts."""
 
     def finalize(self) -> None:
         """Link in all parts, each once, before what it calls: LLVM leaves out what nobody calls so far."""
@@ -128,6 +125,10 @@ class _PartLibrary(_KernelLibrary):
         """Leave what it calls to the kernels, too."""
         self.called, self._linking_libraries = self._linking_libraries, []
         CPUCodeLibrary.finalize(self)
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        """Leave that, too: what is done here would be done again where all parts are together."""
+        ll_module.data_layout = self._codegen._data_layout
 
     def _optimize_final_module(self) -> None:
         pass

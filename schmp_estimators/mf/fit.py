@@ -264,9 +264,10 @@ class MFFit:
 
     def _shards_made_there(self) -> list[Source]:
         """Deal the ratings, which are here, to shards that workers make of them."""
-        [ratings], plan = self._pieces.partitions, self._place.lasting(self._plan)
+        [ratings], plan, users = self._pieces.partitions, self._place.lasting(self._plan), self._plan.users
         self._pieces.partitions = []
-        parts = data.pack_ratings(ratings, self._plan.users, self._shape[1], self.scale)
+        split = zip(data.split_ratings(ratings, users, self.scale), users.members, strict=True)
+        parts = [data.packed(part, len(members), self._shape[1]) for part, members in split]
         return [Source(partial(data.make_lone_shard, p), (plan, part), tells=True) for p, part in enumerate(parts)]
 
     def _make_shards(self) -> list[Any]:

@@ -188,11 +188,12 @@ def look_up(table: Table) -> Rows:
         rows = {one: row for row, one in enumerate(table)}
         return lambda ids: np.fromiter((rows.get(one, UNKNOWN) for one in ids), np.int64, ids.size)
     wide = table.astype(np.uint64)
-    least, span = wide.min(), int(wide.max() - wide.min()) + 1
+    least, span = wide.min(keepdims=True), int(wide.max() - wide.min()) + 1
     if span <= _SPAN * wide.size:
-        places = np.full(span + 1, UNKNOWN)  # the last one is that of all numbers beyond
-        places[wide - least] = np.arange(wide.size)
-        return lambda ids: places[np.minimum(ids.astype(np.uint64) - least, np.uint64(span))]
+        places = np.full(span + 2, UNKNOWN)  # the first and the last one are those of all other numbers
+        places[1:-1][wide - least] = np.arange(wide.size)
+        before = least.astype(np.int64) - 1
+        return lambda ids: places.take(ids.astype(np.int64, copy=False) - before, mode="clip")
     order = np.argsort(wide, kind="stable")
     ascending = wide[order]
 

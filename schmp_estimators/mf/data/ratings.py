@@ -54,7 +54,7 @@ class ByItem(NamedTuple):
 
     #: Offsets of the items, numbers of the users in the shard, and values.
     clicks: UserRatings
-    confidences: NDArray[np.float32]
+    confidences: NDArray[np.float32] | None
     #: (n_ratings,) where each of them is among those that are sorted by user.
     order: NDArray[np.int32]
 
@@ -78,8 +78,8 @@ class RatingShard(NamedTuple):
     #: Number of this shard, and how many there are.
     number: int
     n_shards: int
-    #: (n_ratings,) weights of sorted ratings, or nothing where all are 1.
-    confidences: NDArray[np.float32] = np.empty(0, np.float32)
+    #: (n_ratings,) weights of sorted ratings; None where all are 1.
+    confidences: NDArray[np.float32] | None = None
     #: Of clicks.
     by_item: ByItem | None = None
     #: Block by block offsets of the users, and the items that each has taken, ascending; nothing if nobody asks.
@@ -201,12 +201,10 @@ def _totals(ratings: RatingBlock, shape: tuple[int, int], weights: Any = None) -
 def _hash_of(ratings: RatingBlock) -> tuple[int, int]:
     """Return hashes of ratings, which are sums: of who has rated what, and of that with values and confidences."""
     users, items, values = ratings
-    found = [(users, items)]
-    for numbers in (values.real, values.imag) if np.iscomplexobj(values) else (values,):
-        bits = numbers.astype(np.float32).view(np.int32)
-        found += [(users, bits), (bits, items)]
-    hashes = [int(layout.hash_pairs(*pair, NOTHING.key).sum(dtype=np.uint64)) for pair in found]
-    return hashes[0], sum((2 * n + 1) * one for n, one in enumerate(hashes)) % 2**64
+    weighted = np.iscomplexobj(values)
+    numbers = values.astype(np.complex64 if weighted else np.float32).view(np.int64 if weighted else np.int32)
+    of_pairs, of_all = layout.hash_ratings(users, items, numbers)
+    return int(of_pairs), int(of_all)
 
 
 def add_counted(parts: list[Counted]) -> Counted:
@@ -255,31 +253,24 @@ def split_ratings(ratings: RatingBlock, users: layout.Placement, scale: Scale = 
     ratings = standardised(ratings, scale)
     if len(users.members) == 1:
         return [ratings._replace(users=users.row[ratings.users])]
-    sizes = np.bincount(users.group[ratings.users], minlength=len(users.members))
-    parts = []
-    for number, size in enumerate(sizes):  # arrays of their own, so that each can be let go before the next is used
-        part = layout.empty_ratings(size + 1, ratings.values.dtype)
-        layout.select_group(ratings, users.group, number, part)
-        part = layout.slice_ratings(part, 0, size)
-        parts.append(part._replace(users=users.row[part.users]))
-    return parts
+    of_users = np.bincount(ratings.users, minlength=users.row.size)
+    ends = np.concatenate([[0], np.cumsum([of_users[members].sum() for members in users.members])])
+    parts = layout.empty_ratings(ratings.values.size, ratings.values.dtype)
+    layout.deal_out(ratings, users.group, users.row, ends[:-1], parts)
+    return [layout.slice_ratings(parts, *some) for some in pairwise(ends.tolist())]
 
 
-def pack_ratings(
-    ratings: RatingBlock, users: layout.Placement, n_items: int, scale: Scale = AS_THEY_ARE
-) -> list[RatingBlock]:
-    """Return the same as `split_ratings` in one pass, for a journey: numbers have 16 bits where that is enough."""
-    ratings = standardised(ratings, scale)
-    size, most = ratings.values.size, (max(map(len, users.members)), n_items)
-    rows, items = (np.empty(size, np.uint16 if one <= 1 << 16 else np.int32) for one in most)
-    packed = RatingBlock(rows, items, np.empty(size, ratings.values.dtype))
-    ends = np.concatenate([[0], np.cumsum(np.bincount(users.group[ratings.users], minlength=len(users.members)))])
-    layout.deal_out(ratings, users.group, users.row, ends[:-1], packed)
-    return [layout.slice_ratings(packed, *some) for some in pairwise(ends.tolist())]
+def packed(ratings: RatingBlock, n_users: int, n_items: int) -> RatingBlock:
+    """Return ratings for a journey: numbers of users and items have 16 bits where that is enough."""
+    users, items = (
+        ids.astype(np.uint16 if size <= 1 << 16 else np.int32, copy=False)
+        for ids, size in zip(ratings, (n_users, n_items), strict=False)
+    )
+    return RatingBlock(users, items, ratings.values)
 
 
 def make_lone_shard(number: int, plan: ShardPlan, ratings: RatingBlock) -> MadeShard:
-    """Make a shard of the ratings of its users, as `pack_ratings` returns them; raises as `make_shard`."""
+    """Make a shard of the ratings of its users, as `packed` returns them; raises as `make_shard`."""
     users, items = (array.astype(np.int32, copy=False) for array in ratings[:2])
     return make_shard(number, plan, [RatingBlock(users, items, ratings.values)])
 
@@ -319,7 +310,7 @@ def make_shard(number: int, plan: ShardPlan, pieces: list[RatingBlock]) -> MadeS
     if not plan.blocks:
         weighted, values = np.iscomplexobj(train.values), np.ascontiguousarray(train.values.real)
         item_ids, own = plan.item_ids, UserRatings(indptr, narrow, values)
-        confidences = np.ascontiguousarray(train.values.imag) if weighted else np.empty(0, np.float32)
+        confidences = np.ascontiguousarray(train.values.imag) if weighted else None
         by_item = sort_by_item(own, train.users, confidences, n_items) if plan.twice else None
         sizes = np.diff(indptr)
         if weighted and not plan.twice:
@@ -341,12 +332,12 @@ def _taken(ratings: layout.CutRatings, n_users: int, items: layout.Placement) ->
 
 
 def sort_by_item(
-    ratings: UserRatings, users: NDArray[np.int32], confidences: NDArray[np.float32], n_items: int
+    ratings: UserRatings, users: NDArray[np.int32], confidences: NDArray[np.float32] | None, n_items: int
 ) -> ByItem:
     """Return ratings that are sorted by user sorted by item, where each keeps the order of the users."""
     order = np.argsort(ratings.items, kind="stable").astype(np.int32)
     indptr = np.concatenate([[0], np.cumsum(np.bincount(ratings.items, minlength=n_items))])
-    weights = confidences[order] if confidences.size else confidences
+    weights = None if confidences is None else confidences[order]
     return ByItem(UserRatings(indptr, users[order], ratings.values[order]), weights, order)
 
 

@@ -65,8 +65,8 @@ def improve_users(
     Parameters
     ----------
     ratings : UserRatings
-    weights : (n_ratings,) float32
-        Their weights, or nothing where all are 1.
+    weights : (n_ratings,) float32, or None
+        Their weights; None where all are 1.
     residuals : (n_ratings,) float32
         Residuals without the chunk of the last round, on return without the chunk of this one; mutated.
     before, now : (n_users, LANES) float32
@@ -89,7 +89,7 @@ def improve_users(
     turned, chunk = np.zeros((SUMS * LANES, TILE), np.float32), np.zeros((LANES, TILE), np.float32)
     own_penalties, scaled = np.zeros(TILE, np.float32), np.empty((1, LANES), np.float32)
     ends, own = np.empty((TILE, 2 * LANES), np.float32), np.empty((TILE * SUMS, LANES), np.float32)
-    products, weighted = np.empty((PRODUCTS, LANES), np.float32), weights.size > 0
+    products = np.empty((PRODUCTS, LANES), np.float32)
     sums[:] = _ZERO
     for start in range(0, now.shape[0], TILE):
         size = min(TILE, now.shape[0] - start)
@@ -106,7 +106,7 @@ def improve_users(
                 item = np.intp(ratings.items[rating])
                 residual = residuals[rating] + row_dot(ends, position, items, item)
                 residuals[rating] = residual
-                if weighted:  # products of rows that are longer by the root of the weight
+                if weights is not None:  # products of rows that are longer by the root of the weight
                     scaled[:] = _ZERO
                     add_scaled(scaled, 0, items, 2 * item + 1, np.sqrt(weights[rating]))
                     add_products(own, at, scaled, 0)
@@ -120,7 +120,7 @@ def improve_users(
             add_products(products, 0, now, user)
             for rating in range(ratings.indptr[user], ratings.indptr[user + 1]):
                 at = np.intp(ratings.items[rating]) * SUMS
-                if weighted:
+                if weights is not None:
                     for register in range(PRODUCTS):
                         add_scaled(sums, at + register, products, register, weights[rating])
                     add_scaled(sums, at + PRODUCTS, now, user, weights[rating] * residuals[rating])
@@ -149,7 +149,7 @@ def close_round(ratings, weights, residuals, user_chunk, item_chunk):
         for rating in range(ratings.indptr[user], ratings.indptr[user + 1]):
             residual = residuals[rating] - row_dot(user_chunk, user, item_chunk, np.intp(ratings.items[rating]))
             residuals[rating] = residual
-            if weights.size:
+            if weights is not None:
                 weight = weights[rating]
             total += weight * (residual * residual)
     return total

@@ -66,10 +66,9 @@ def _add_rows(sums, rows, first, size, gram, ends, others, indptr, ids, values, 
         subtract_four_combinations(sums, position * SUMS + PRODUCTS, SUMS, rows, first + position, n, gram, m)
     for position in range(together, size):
         subtract_combination(sums, position * SUMS + PRODUCTS, SUMS, rows, first + position, n, gram, m)
-    weighted = confidences.size > 0
     for position in range(size):
         at, begin, end = position * SUMS, indptr[first + position], indptr[first + position + 1]
-        if weighted:
+        if confidences is not None:
             add_weighted_clicks(
                 sums, at, ends, position, others, ids, values, confidences, unobserved, left, begin, end
             )
@@ -88,8 +87,8 @@ def improve_clicks(
     ----------
     clicks : UserRatings
         The pairs that were seen; values are targets.
-    confidences : (n_clicks,) float32
-        Their confidences, or nothing where all are 1.
+    confidences : (n_clicks,) float32, or None
+        Their confidences; None where all are 1.
     unobserved : float32
         The weight u of a pair that is missing.
     left : (n_clicks,) float32
@@ -172,12 +171,11 @@ def close_clicks(clicks, confidences, unobserved, left, user_chunk, item_chunk):
         ``Σ (r − ŵ)²`` and ``Σ [c (r − ŵ)² − u ŵ²]`` over the pairs that were seen.
     """
     squares, loss, weight, confidence = 0.0, 0.0, np.float64(unobserved), 1.0
-    weighted = confidences.size > 0
     for user in range(user_chunk.shape[0]):
         for click in range(clicks.indptr[user], clicks.indptr[user + 1]):
             prediction = left[click] - row_dot(user_chunk, user, item_chunk, np.intp(clicks.items[click]))
             left[click] = prediction
-            if weighted:
+            if confidences is not None:
                 confidence = np.float64(confidences[click])
             error, predicted = np.float64(clicks.values[click]) + prediction, np.float64(prediction)
             squares += error * error

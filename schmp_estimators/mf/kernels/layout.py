@@ -78,6 +78,17 @@ def hash_pairs(users, items, key):
 
 
 @kernel
+def hash_ratings(users, items, values):
+    """Return sums of hashes, modulo 2**64: of all (user, item), and of all (user, item, value); all are integers."""
+    pairs = ratings = np.uint64(0)
+    for position in range(users.size):
+        pair = mix(mix(GAMMA * np.uint64(users[position] + 1)) + GAMMA * np.uint64(items[position] + 1))
+        pairs += pair
+        ratings += mix(pair + GAMMA * np.uint64(values[position]))
+    return pairs, ratings
+
+
+@kernel
 def standardise(values, mean, unit, out):
     """Set `out` (float32, mutated) to ``(values - mean) / unit``, worked out in float64."""
     for position in range(values.size):
@@ -112,21 +123,6 @@ def scatter(keys, n_keys, ratings, out):
         out.items[target] = ratings.items[position]
         out.values[target] = ratings.values[position]
     return offsets
-
-
-@kernel
-def select_group(ratings, group, number, out):
-    """Copy the ratings of the users of group `number` to `out`, in their order, and something behind them.
-
-    Every rating is written, and the next one over it unless it is one of the group: a processor cannot guess which are.
-    1 ns per rating, selected or not.
-    """
-    written = 0
-    for position in range(ratings.users.size):
-        out.users[written] = ratings.users[position]
-        out.items[written] = ratings.items[position]
-        out.values[written] = ratings.values[position]
-        written += group[ratings.users[position]] == number
 
 
 @kernel

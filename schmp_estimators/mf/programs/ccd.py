@@ -337,7 +337,7 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         if state.tested.size:
             shift_residuals(shard.held_out, state.tested, last, freeze(np.zeros_like(last)), items)
         tested = float(np.sum(state.tested.astype(np.float64) ** 2 * _weights_of(shard.held_out)))
-        size = shard.confidences.sum(dtype=np.float64) if shard.confidences.size else shard.train.values.size
+        size = shard.train.values.size if shard.confidences is None else shard.confidences.sum(dtype=np.float64)
         sizes = np.array([size, np.sum(_weights_of(shard.held_out), dtype=np.float64)])
         found = np.array([loss, loss, tested]), sizes, self._penalty_of(shard, state)
         return state, CcdReport(-1, None, self._chunk(shard, state, 0), None, None, *found)

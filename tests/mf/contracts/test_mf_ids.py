@@ -23,7 +23,7 @@ FRAME = pd.DataFrame(PAIRS, columns=["user", "item"])
 USERS = np.array([f"u{number:02d}" for number in range(30)], object)
 ITEMS = np.array([f"i{number:02d}" for number in range(12)], object)
 NAMED = pd.DataFrame({"user": USERS[PAIRS[:, 0]], "item": ITEMS[PAIRS[:, 1]]})
-LARGE = np.arange(30, dtype=np.uint64) + np.uint64(2**63 + 5)
+LARGE = np.arange(30, dtype=np.uint64) + np.uint64(2**63)
 HASHES = np.sort(np.random.default_rng(2).integers(0, 2**62, 12))
 
 
@@ -128,6 +128,8 @@ def test_uint64_ids():
     found = fitted.recommend(LARGE[:3], 4)[0]
     expected = numbered().recommend([0, 1, 2], 4)[0]
     assert found.tolist() == np.where(expected < 0, -1, HASHES[expected]).tolist()
+    others = np.array([[LARGE[0] - 1, HASHES[0] - 1], [2**64 - 1, 3]], np.uint64)
+    assert fitted.predict(others).tolist() == 2 * [fitted.global_mean_]
     unknown = np.array([2**64 - 1], np.uint64)
     np.testing.assert_array_equal(numbered().recommend(unknown, 4)[0], numbered().recommend([99], 4)[0])
     assert numbered().predict(np.array([[2**64 - 1, 2**63]], np.uint64))[0] == numbered().global_mean_
