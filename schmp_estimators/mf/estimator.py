@@ -20,7 +20,7 @@ from schmp_estimators.mf.data.rows import open_ratings
 from schmp_estimators.mf.data.scale import Scale
 from schmp_estimators.mf.data.seen import RepeatedCallError
 from schmp_estimators.mf.fit import MFFit
-from schmp_estimators.mf.losses import LOSSES
+from schmp_estimators.mf.losses import RANKING
 from schmp_estimators.mf.parameters import CONSTRAINTS, check_earlier, check_together, read_fit_params
 from schmp_estimators.mf.programs.factors import Factors, has_not_improved, has_stopped_falling
 from schmp_estimators.mf.use import FactorModel
@@ -371,7 +371,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         return bool(self._ending()(self.history_)) if self.early_stopping else super()._has_converged()
 
     def _ending(self) -> Ending:
-        if self.early_stopping or LOSSES[self.loss].ranks:
+        if self.early_stopping or self.loss in RANKING:
             name = "validation_rmse" if self.early_stopping else "running_loss"
             return partial(has_not_improved, name, self.tol, self.n_iter_no_change)
         return super()._ending() if self.evaluate_every else partial(has_stopped_falling, self.tol)

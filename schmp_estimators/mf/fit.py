@@ -24,8 +24,15 @@ from schmp_estimators.mf.data.rows import RatingRows
 from schmp_estimators.mf.data.scale import AS_THEY_ARE, Scale, choose_scale, left_by_biases, mean_and_spread
 from schmp_estimators.mf.data.seen import DuplicateRatingError, RepeatedCallError, SeenItems, check_not_seen
 from schmp_estimators.mf.kernels.layout import Placement, deal
-from schmp_estimators.mf.losses import LOSSES
-from schmp_estimators.mf.parameters import ALPHA_OF_CLICKS, NAMES, choose_alpha, choose_solver, warn_of_equal_ratings
+from schmp_estimators.mf.losses import RANKING
+from schmp_estimators.mf.parameters import (
+    ALPHA_OF_CLICKS,
+    ALPHA_OF_RANKING,
+    NAMES,
+    choose_alpha,
+    choose_solver,
+    warn_of_equal_ratings,
+)
 from schmp_estimators.mf.programs.bsp import BspFactorization
 from schmp_estimators.mf.programs.ccd import CcdFactorization
 from schmp_estimators.mf.programs.factors import Factors, Side, gather, rescaled
@@ -97,9 +104,9 @@ class MFFit:
         # More ratings are fitted by sums, which take up what earlier ones said.
         self.solver = choose_solver(estimator, ratings.are_weighted)
         self._gradients = self.solver == "sgd" and earlier is None
-        self._unobserved, self._loss = float(estimator.unobserved_weight), LOSSES[estimator.loss]
-        #: What `alpha` is where missing pairs count; else None, as it follows from the ratings.
-        self._alpha_of_clicks = ALPHA_OF_CLICKS if self._unobserved else self._loss.alpha
+        self._unobserved, self._ranks = float(estimator.unobserved_weight), estimator.loss in RANKING
+        #: What `alpha` is of clicks; None of ratings, as it follows from these.
+        self._alpha_of_clicks = ALPHA_OF_CLICKS if self._unobserved else ALPHA_OF_RANKING if self._ranks else None
         ranges = [ratings.range, (0.0, 0.0)] if self._unobserved else [ratings.range]
         ranges += [estimator.rating_range_] if earlier is not None else []
         self.range = min(low for low, _ in ranges), max(high for _, high in ranges)
@@ -226,7 +233,7 @@ class MFFit:
             warn_of_equal_ratings(mean, self._n_ratings)
         users, items = self._deal(counted.counts[:n_users], counted.counts[n_users:])
         width = padded_width(int(self._estimator.n_components))
-        form = self._gradients, keep_seen, bool(self._unobserved), width, self._loss.ranks
+        form = self._gradients, keep_seen, bool(self._unobserved), width, self._ranks
         item_counts = (counted.counts if self._unobserved else counted.confidences)[n_users:]
         self._plan = data.ShardPlan(users, items, item_counts, self._hold_out, *form)
         self._choose_program()
@@ -257,7 +264,7 @@ class MFFit:
         # Rows that are only in held-out ratings have to be somewhere, too.
         taking_part = [mask | bool(self._hold_out.threshold) for mask in masks]
         n_users, n_items = (int(mask.sum()) for mask in taking_part)
-        n_items = int(np.count_nonzero(item_counts)) if self._loss.ranks else n_items
+        n_items = int(np.count_nonzero(item_counts)) if self._ranks else n_items
         self.n_shards = self._choose_shards(n_users, n_items)
         n_blocks = self.n_shards if self._rotating else 1
         return deal(user_counts, self.n_shards, taking_part[0]), deal(item_counts, n_blocks, taking_part[1])
@@ -285,12 +292,12 @@ class MFFit:
     def _choose_shards(self, n_users: int, n_items: int) -> int:
         """Return the number of shards; of as many as asked for, those that would be empty are left out."""
         most = min(n_users, n_items if self._rotating else n_users)
-        if self._rotating and self._loss.ranks:
+        if self._rotating and self._ranks:
             most = min(most, n_items // data.ITEMS_TO_DRAW_FROM)
         if (asked := self._estimator.n_shards) is None:
             n_ratings = self._n_ratings
             chosen = data.rotating_shards(n_ratings) if self._gradients else data.summing_shards(n_ratings, n_items)
-            return max(1, min(chosen, most)) if self._loss.ranks else chosen
+            return max(1, min(chosen, most)) if self._ranks else chosen
         chosen = max(1, min(int(asked), most))
         if chosen < asked:
             logger.info("n_shards=%d: %d users and %d items make %d", asked, n_users, n_items, chosen)
@@ -328,7 +335,7 @@ class MFFit:
         estimator, (mean, _), unit = self._estimator, self._measured, self.scale.unit
         common: dict[str, Any] = {
             "n_components": int(estimator.n_components),
-            "mean": 0.0 if estimator.fit_bias or self._loss.ranks else (mean - self.scale.mean) / unit,
+            "mean": 0.0 if estimator.fit_bias or self._ranks else (mean - self.scale.mean) / unit,
             "penalty": self.alpha,
             "per_rating": estimator.penalty == "per_rating",
             "fit_bias": bool(estimator.fit_bias),

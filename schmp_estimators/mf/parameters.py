@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from schmp_estimators.mf.losses import LOSSES
+from schmp_estimators.mf.losses import RANKING
 
 #: What float32 still has room for, times the ratings of a row.
 _MOST = 1e30
@@ -21,7 +21,7 @@ _MOST = 1e30
 CONSTRAINTS: dict[str, list[Any]] = {
     "n_components": [Interval(Integral, 1, 2**31 - 1, closed="both")],
     "solver": [StrOptions({"auto", "sgd", "ccd"})],
-    "loss": [StrOptions(set(LOSSES))],
+    "loss": [StrOptions({"squared", *RANKING})],
     "schedule": [StrOptions({"rotation", "bsp"})],
     "alpha": [StrOptions({"auto"}), Interval(Real, 0, _MOST, closed="both")],
     "penalty": [StrOptions({"per_rating", "per_row"})],
@@ -56,6 +56,8 @@ NAMES = {
 _SHARE_OF_EDGE = 0.55
 #: What "auto" is where missing pairs count.
 ALPHA_OF_CLICKS = 0.07
+#: What "auto" is with losses that rank; see "Losses that rank" in docs/measurements/mf.
+ALPHA_OF_RANKING = 0.05
 #: What goes with losses that rank, and why nothing else does.
 _RANKS = {
     "solver": (("auto", "sgd"), "coordinate descent knows squared errors only"),
@@ -78,7 +80,7 @@ def choose_solver(estimator: Any, weighted: bool) -> str:
 def check_together(estimator: Any, weights: Any, *, anew: bool) -> None:
     """Raise ValueError if parameters, or weights of ratings, do not go together; whether a fit begins anew counts."""
     u, weighted = estimator.unobserved_weight, weights is not None
-    if LOSSES[estimator.loss].ranks:
+    if estimator.loss in RANKING:
         _check_ranking(estimator, weighted, anew)
     if choose_solver(estimator, weighted) == "ccd" and estimator.schedule == "bsp":
         raise ValueError(

@@ -20,7 +20,7 @@ from schmp_estimators.mf.data.seen import DuplicateRatingError, SeenItems
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.foldin import top_items
 from schmp_estimators.mf.kernels.layout import repeated
-from schmp_estimators.mf.losses import LOSSES
+from schmp_estimators.mf.losses import RANKING
 
 #: Offsets and items of lists of items.
 _Lists = tuple[NDArray[np.int64], NDArray[np.int32]]
@@ -280,7 +280,7 @@ class Recommender:
     @property
     def _ranks(self) -> bool:
         """Whether items are ranked, and not ratings predicted."""
-        return bool(self._unobserved or LOSSES[self._loss].ranks)
+        return bool(self._unobserved or self._loss in RANKING)
 
     def _or_mean(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return vectors of users; of clicks those that are zero become the mean over all users.  Mutates them."""

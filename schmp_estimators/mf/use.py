@@ -36,7 +36,7 @@ from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.foldin import predict_pairs
 from schmp_estimators.mf.kernels.ranking import candidates_of
 from schmp_estimators.mf.kernels.sgd import RatingBlock
-from schmp_estimators.mf.losses import LOSSES
+from schmp_estimators.mf.losses import RANKING
 from schmp_estimators.mf.metrics import Hits, RankingScorer, find_hits
 from schmp_estimators.mf.programs.factors import Factors, Side
 from schmp_estimators.mf.recommend import Recommender
@@ -109,7 +109,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             raise ValueError(
                 "confidence makes confidences of clicks from their values; give no sample_weight beside it"
             )
-        if sample_weight is not None and LOSSES[self._loss].ranks:
+        if sample_weight is not None and self._loss in RANKING:
             raise ValueError(f"sample_weight goes with loss='squared'; with loss={self._loss!r} all pairs count alike")
         if are_pairs(X, y):
             return self._fold_in_pairs(X, y, sample_weight)
@@ -328,7 +328,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     def _drawing(self) -> Any:
         """Return what steps with items that are drawn need, if the loss asks for such."""
-        if not (loss := LOSSES[self._loss]).ranks:
+        if (loss := RANKING.get(self._loss)) is None:
             return None
         candidates = self._once("candidates", lambda counts: candidates_of(counts[:, 0]), self._counts[1])
         return loss, candidates, float(cast(Any, self).learning_rate), self.n_iter_

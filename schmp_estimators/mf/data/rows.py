@@ -22,7 +22,7 @@ from schmp_estimators.mf.data import inputs
 from schmp_estimators.mf.data.ids import NOBODY, Known, Table
 from schmp_estimators.mf.data.scale import Grid, choose_grid
 from schmp_estimators.mf.kernels.sgd import RatingBlock
-from schmp_estimators.mf.losses import LOSSES
+from schmp_estimators.mf.losses import RANKING
 
 dask: Any = Later("dask")
 da: Any = Later("dask.array")
@@ -125,7 +125,7 @@ def open_ratings(
         if not n_ratings:
             raise ValueError("there are no ratings to fit; X must store, or y hold, at least one")
         inputs.check_range(low, high)
-        if LOSSES[estimator.loss].ranks:
+        if estimator.loss in RANKING:
             inputs.check_taken(low)
         sides = zip(_KINDS, limits, earlier or NOBODY, tables or (None, None), strict=True)
         users, items = [_table_of(*side) for side in sides]

@@ -8,16 +8,6 @@ from schmp_estimators.mf.kernels.ranking import log_odds
 class Bpr(NamedTuple):
     """ln(1 + e^(t − s)), s the score of the item that was taken, t that of the one that was drawn."""
 
-    @property
-    def ranks(self) -> bool:
-        """Items are ranked."""
-        return True
-
-    @property
-    def alpha(self) -> float:
-        """See "Losses that rank" in docs/measurements/mf."""
-        return 0.05
-
     def pull(self, taken: float, drawn: float) -> tuple[float, float, float]:
         """Return the loss, and σ(t − s) for one score and against the other."""
         value, share = log_odds(drawn - taken)

@@ -21,7 +21,7 @@ from schmp_estimators.core.stages import At, Stage, changes, observes, reads
 from schmp_estimators.core.values import freeze, own
 from schmp_estimators.mf.kernels.ranking import candidates_of, rank_block
 from schmp_estimators.mf.kernels.sgd import FactorBlock, StepSizes, draw_factors, sgd_block, squared_error
-from schmp_estimators.mf.losses import LOSSES
+from schmp_estimators.mf.losses import RANKING
 from schmp_estimators.mf.programs.factors import Factorization, Side
 
 #: Which stream of random numbers; `fit` has another one, of what is held out.
@@ -76,7 +76,7 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
     validates : bool
         Whether there are held-out ratings.
     loss : str
-        A name in `LOSSES`.
+        "squared", or a name in `RANKING`.
     """
 
     learning_rate: float = 0.1
@@ -112,9 +112,9 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
 
     def visit(self, at: At, state: SgdState, index: int, items: FactorBlock) -> None:
         """Take the steps of the ratings of block `index`, whose items are `items`."""
-        shard, loss = at.shard, LOSSES[self.loss]
+        shard, loss = at.shard, RANKING.get(self.loss)
         ratings, moved = shard.train.block(index), (state.users, items, self.steps(), self.positive)
-        if loss.ranks:
+        if loss is not None:
             key, candidates = stream_key(self.seed, _DRAWN, at.sweep, index), candidates_of(items.counts)
             total = rank_block(loss, ratings, shard.taken[index], candidates, shard.user_ids, key, *moved)
         else:
@@ -155,7 +155,7 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
 
     def record(self, sweep: int, model: Any) -> dict[str, Any]:
         """Return what all programs do, or the mean of a loss that is no squared error."""
-        if not LOSSES[self.loss].ranks:
+        if self.loss not in RANKING:
             return super().record(sweep, model)
         return {"running_loss": float(model.errors[0] / model.sizes[0])}
 

@@ -13,7 +13,7 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.exceptions import CheckpointMismatchError
 from schmp_estimators.mf.kernels import ranking as kernels
 from schmp_estimators.mf.kernels.sgd import FactorBlock, RatingBlock, StepSizes
-from schmp_estimators.mf.losses import LOSSES
+from schmp_estimators.mf.losses import RANKING
 from schmp_estimators.ranking import RankingScorer, auc_at_k
 
 losses = pytest.mark.parametrize("loss", ["logistic", "bpr"])
@@ -50,7 +50,7 @@ def test_pulls_are_the_derivatives_of_the_loss(loss):
 
     def found(taken, drawn):
         out = np.empty((taken.size, 3))
-        pull_each(LOSSES[loss], taken, drawn, out)
+        pull_each(RANKING[loss], taken, drawn, out)
         return out.T
 
     step = 1e-6
@@ -90,7 +90,7 @@ def test_a_block_is_that_of_an_oracle_with_the_same_draws(loss, positive, n_comp
     sides = side(12), side(9)
     expected = tuple(FactorBlock(*(array.copy() for array in one)) for one in sides)
     given = freeze((pairs, taken, candidates, user_ids))
-    total = kernels.rank_block(LOSSES[loss], *given, key, *sides, steps, positive)
+    total = kernels.rank_block(RANKING[loss], *given, key, *sides, steps, positive)
     own = [set(np.flatnonzero(row)) for row in seen]
     theirs = oracle.rank_block(
         loss, pairs, own, candidates, user_ids, key, *expected, steps, positive, kernels.ATTEMPTS
