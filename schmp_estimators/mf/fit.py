@@ -35,7 +35,7 @@ from schmp_estimators.mf.parameters import (
 )
 from schmp_estimators.mf.programs.bsp import BspFactorization
 from schmp_estimators.mf.programs.ccd import CcdFactorization
-from schmp_estimators.mf.programs.factors import Factors, Side, gather, rescaled
+from schmp_estimators.mf.programs.factors import Factors, gather, rescaled
 from schmp_estimators.mf.programs.implicit import ImplicitFactorization
 from schmp_estimators.mf.programs.sgd import SgdFactorization
 
@@ -356,30 +356,22 @@ class MFFit:
 
     def _begin_from(self, earlier: Factors) -> Saved:
         """Return what the run starts from if that is an earlier fit."""
-        plan, earlier = self._plan, rescaled(earlier, 1 / self.scale.unit)
+        plan, sides = self._plan, tuple(rescaled(side, 1 / self.scale.unit) for side in earlier[:2])
         counts = self._earlier_counts, plan.users.members, plan.item_ids, plan.item_counts[plan.item_ids]
-        saved: Saved = self._program.begin_from((earlier.users, earlier.items), *counts)
+        saved: Saved = self._program.begin_from(sides, *counts)
         return saved
 
     def _attributes(self, run: AnyRun) -> dict[str, Any]:
         return self._estimator._as_attributes(self._factors(run.harvest()), self)
 
     def _factors(self, harvest: Harvest) -> Factors:
-        users, items = self._program.sides(harvest)
-        factors = Factors(gather(users, self._plan.users), gather(items, self._plan.items), self.scale.mean)
-        found, earlier = rescaled(factors, self.scale.unit), self._earlier
-        if earlier is None:
-            return found
-        users, items = map(_with_rows_of, earlier[:2], found[:2], self._moved)
-        return found._replace(users=users, items=items)
-
-
-def _with_rows_of(earlier: Side, side: Side, moved: NDArray[np.bool_]) -> Side:
-    """Return a side with the earlier rows of those that have not been moved."""
-    kept = np.flatnonzero(~moved[: len(earlier.bias)])
-    factors, bias = np.array(side.factors), np.array(side.bias)
-    factors[kept], bias[kept] = earlier.factors[kept], earlier.bias[kept]
-    return Side(factors, bias)
+        placed = zip(self._program.sides(harvest), (self._plan.users, self._plan.items), strict=True)
+        users, items = (gather(sides, placement, self.scale.unit) for sides, placement in placed)
+        if self._earlier is not None:
+            for side, before, moved in zip((users, items), self._earlier[:2], self._moved, strict=True):
+                kept = np.flatnonzero(~moved[: len(before.bias)])
+                side.factors[kept], side.bias[kept] = before.factors[kept], before.bias[kept]
+        return Factors(users, items, self.scale.mean)
 
 
 def _digest(ids: NDArray[Any]) -> str:

@@ -262,7 +262,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         """Return what a fit returns as fitted attributes."""
         (users, items, mean), parameters = factors, cast(Any, self)
         return {
-            "components_": np.ascontiguousarray(items.factors.T),
+            "components_": items.factors.T,
             "user_factors_": users.factors,
             "user_bias_": users.bias,
             "item_bias_": items.bias,

@@ -93,22 +93,18 @@ class Factorization(Program[State, Block, Model, Report]):
         return record
 
 
-def rescaled(factors: Factors, unit: float) -> Factors:
-    """Return factors of ratings in units as those of the ratings themselves: the product of two has one unit."""
-    root, whole = np.float32(sqrt(unit)), np.float32(unit)
-    users, items = (
-        side._replace(factors=side.factors * root, bias=side.bias * whole) for side in (factors.users, factors.items)
-    )
-    return factors._replace(users=users, items=items)
-
-
-def gather(sides: Sequence[Side], placement: Placement) -> Side:
-    """Return the rows of all groups in the order of the data, zeros for those in no group."""
+def gather(sides: Sequence[Side], placement: Placement, unit: float = 1.0) -> Side:
+    """Return the rows of all groups in the order of the data, zeros for those in no group, for ratings in a unit."""
     gathered = Side(*(np.zeros((placement.group.size, *part.shape[1:]), part.dtype) for part in sides[0]))
     for rows, side in zip(placement.members, sides, strict=True):
         for all_rows, part in zip(gathered, side, strict=True):
             all_rows[rows] = part
-    return gathered
+    return rescaled(gathered, unit, gathered)
+
+
+def rescaled(side: Side, unit: float, out: Sequence[Any] = (None, None)) -> Side:
+    """Return a side of ratings in units as that of the ratings themselves: the product of two factors has one unit."""
+    return Side(*map(np.multiply, side, (np.float32(sqrt(unit)), np.float32(unit)), out))
 
 
 def has_stopped_falling(tol: float, records: Sequence[dict[str, Any]]) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.lanes import zero_rows
+from schmp_estimators.core.lanes import empty_rows
 from schmp_estimators.core.program import Harvest
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.rotation import schedule_rotation
@@ -173,7 +173,7 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
 
     def harvest_block(self, block: FactorBlock) -> Side:
         """Return the items, in the order of the block."""
-        return Side(np.array(block.factors[:, : self.n_components]), np.array(block.biases))
+        return Side(block.factors[:, : self.n_components], block.biases)
 
     def sides(self, harvest: Harvest) -> tuple[Sequence[Side], Sequence[Side]]:
         """Return users and items of a run, group by group."""
@@ -187,7 +187,7 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
     def _fresh(self, ids: NDArray[np.int64], counts: NDArray[np.int64], stream: int) -> FactorBlock:
         """Return rows that no rating has moved yet: zeros where none will."""
         centre, spread = self.start_range(stream == _ITEMS)
-        factors = zero_rows(ids.size, self.n_components)
+        factors = empty_rows(ids.size, self.n_components)
         key = stream_key(self.seed, stream)
         draw_factors(freeze(ids), 0, self.n_components, key, np.float32(centre), np.float32(spread), factors)
         factors[counts == 0] = 0
