@@ -25,6 +25,7 @@ from schmp_estimators.mf.data.scale import (
     add_moments,
     measure,
     standardised,
+    sum_steps,
 )
 from schmp_estimators.mf.data.seen import DuplicateRatingError, Seen
 from schmp_estimators.mf.kernels import layout
@@ -186,8 +187,7 @@ def count_and_measure(
         counts = _totals(ratings, shape)
     sums, confidences = np.empty(0, np.int64), counts
     if sums_rows:
-        values, sides = ratings.values.real.astype(np.float64, copy=False), zip(ratings, shape, strict=False)
-        sums = np.concatenate([layout.sum_rows(ids, values, *grid[:2], size) for ids, size in sides])
+        sums = np.concatenate([sum_steps(ratings[side], ratings.values, grid, shape[side]) for side in (0, 1)])
     if np.iscomplexobj(ratings.values):  # float32 numbers add up in float64 without rounding, if any are alike in size
         confidences = _totals(ratings, shape, ratings.values.imag.astype(np.float32))
     return Counted(occur, counts, *measure(ratings.values, grid), sums, confidences, told)

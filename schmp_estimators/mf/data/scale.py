@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.mf.kernels.layout import standardise
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 
@@ -47,6 +46,8 @@ class Scale(NamedTuple):
 _STEP_BITS = 30
 #: Steps are added up in two parts, the lower one of so many bits, and this many at once, which 64 bits hold.
 _LOW_BITS, _AT_ONCE = 15, 1 << 17
+#: So many of them add up in float64 without rounding.
+_SUMMED = 1 << 53 - _STEP_BITS
 _LOW_MASK = (1 << _LOW_BITS) - 1
 #: Where hardly any row has two ratings, the three equations are as good as two; their factor is about -1 else.
 _LEAST_KNOWN = -0.1
@@ -69,7 +70,7 @@ def measure(values: NDArray[Any], grid: Grid) -> tuple[Moments, Moments]:
     plain, weighted = [], []
     for start in range(0, values.size or 1, _AT_ONCE):
         some = values[start : start + _AT_ONCE]
-        steps = np.rint((some.real.astype(np.float64) - grid.middle) * grid.inverse_step).astype(np.int64)
+        steps = _steps(some, grid).astype(np.int64)
         plain.append(_moments(steps, None))
         if np.iscomplexobj(values):
             weights = np.rint(some.imag * grid.inverse_weight).astype(np.int64)
@@ -77,6 +78,21 @@ def measure(values: NDArray[Any], grid: Grid) -> tuple[Moments, Moments]:
                 weighted.append(Moments(*(number << bits for number in _moments(steps, part))))
     moments = add_moments(plain)
     return moments, add_moments(weighted) if weighted else moments
+
+
+def sum_steps(ids: NDArray[np.int32], values: NDArray[Any], grid: Grid, size: int) -> NDArray[np.int64]:
+    """Return (size,) exact sums over the steps of the values of each id; 2**53 is the limit of what float64 holds."""
+    sums = np.zeros(size, np.int64)
+    for start in range(0, ids.size, _SUMMED):
+        some = slice(start, start + _SUMMED)
+        sums += np.bincount(ids[some], _steps(values[some], grid), size).astype(np.int64)
+    return sums
+
+
+def _steps(values: NDArray[Any], grid: Grid) -> NDArray[np.float64]:
+    steps = np.subtract(values.real, grid.middle, dtype=np.float64)
+    steps *= grid.inverse_step
+    return np.rint(steps, out=steps)
 
 
 def _moments(steps: NDArray[np.int64], weights: NDArray[np.int64] | None) -> Moments:
@@ -139,9 +155,9 @@ def choose_scale(mean: float, spread: float, fit_bias: bool) -> Scale:
 
 
 def standardised(ratings: RatingBlock, scale: Scale) -> RatingBlock:
-    """Return ratings in units of the scale, as float32; weights stay what they are."""
-    out = np.empty(ratings.values.size, np.float32)
-    standardise(ratings.values.real.astype(np.float64, copy=False), *scale, out)
+    """Return ratings in units of the scale, worked out in float64, as float32; weights stay what they are."""
+    left = np.subtract(ratings.values.real, scale.mean, dtype=np.float64)
+    out = np.divide(left, scale.unit, out=left).astype(np.float32)
     if np.iscomplexobj(ratings.values):
         out = (out + 1j * ratings.values.imag.astype(np.float32)).astype(np.complex64)
     return ratings._replace(values=out)

@@ -89,22 +89,6 @@ def hash_ratings(users, items, values):
 
 
 @kernel
-def standardise(values, mean, unit, out):
-    """Set `out` (float32, mutated) to ``(values - mean) / unit``, worked out in float64."""
-    for position in range(values.size):
-        out[position] = np.float32((values[position] - mean) / unit)
-
-
-@kernel
-def sum_rows(ids, values, middle, inverse_step, n):
-    """Return (n,) int64 the exact sums over ``rint((value - middle) * inverse_step)`` of the values of each id."""
-    sums = np.zeros(n, np.int64)
-    for position in range(ids.size):
-        sums[ids[position]] += np.int64(np.rint((values[position] - middle) * inverse_step))
-    return sums
-
-
-@kernel
 def scatter(keys, n_keys, ratings, out):
     """Copy `ratings` to `out`, sorted by ``keys`` (n,) int32 below `n_keys`, and return the (n_keys + 1,) offsets.
 

@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 from schmp_estimators import ModelParallelMF
+from schmp_estimators.mf.data import scale
 
 generator = np.random.default_rng(3)
 N_USERS, N_ITEMS = 70, 45
@@ -77,6 +78,17 @@ def test_moments_are_those_of_the_ratings():
             abs(fitted.global_mean_ - fsum(ratings) / len(ratings)) < 1e-8 * ratings.std() + 1e-15 * abs(ratings).max()
         )
         assert fitted.rating_scale_ == pytest.approx(ratings.std(), rel=1e-7)
+
+
+@pytest.mark.parametrize("at_once", [7, 1 << 23])
+def test_sums_of_rows_are_exact(monkeypatch, at_once):
+    monkeypatch.setattr(scale, "_SUMMED", at_once)
+    generator = np.random.default_rng(0)
+    ids, values = generator.integers(0, 5, 100).astype(np.int32), generator.normal(size=100) + 1e6
+    grid = scale.choose_grid(values.min(), values.max(), 1.0)
+    steps = [round((value - grid.middle) * grid.inverse_step) for value in values.tolist()]
+    expected = [sum(step for step, one in zip(steps, ids, strict=True) if one == number) for number in range(6)]
+    assert scale.sum_steps(ids, values, grid, 6).tolist() == expected and max(map(abs, steps)) > 1 << 29
 
 
 @pytest.mark.filterwarnings("ignore:all .* ratings are:UserWarning")
