@@ -9,6 +9,7 @@ from schmp_estimators.core.values import freeze, own
 from schmp_estimators.mf.kernels.ccd import SUMS, UserRatings, improve_users
 from schmp_estimators.mf.kernels.foldin import top_items
 from schmp_estimators.mf.kernels.sgd import FactorBlock, RatingBlock, StepSizes, sgd_block
+from schmp_estimators.mf.kernels.steps import numbers_of
 
 from .one_kernel import OneKernel
 
@@ -27,9 +28,7 @@ def ratings():
 def factors(n_rows, seed):
     """Return rows of a factor with what "sgd" keeps about them."""
     rows = pad_rows(np.random.default_rng(seed).normal(0, 0.3, (n_rows, N_COMPONENTS)))
-    zero, one = np.zeros(n_rows, np.float32), np.ones(n_rows, np.float32)
-    counts = np.full(n_rows, N_RATINGS // n_rows)
-    return FactorBlock(rows, zero, np.einsum("nk,nk->n", rows, rows), one, one, np.float32(0.05) * one, counts)
+    return FactorBlock(rows, numbers_of(rows, 0.05), np.full(n_rows, N_RATINGS // n_rows, np.int32))
 
 
 class SgdBlock(OneKernel):
@@ -74,6 +73,6 @@ class TopItems(OneKernel):
         users, items, _ = ratings()
         indptr = np.concatenate([[0], np.cumsum(np.bincount(users, minlength=N_USERS))])
         of_users, of_items = factors(N_USERS, 2), factors(N_ITEMS, 3)
-        given = (np.arange(N_USERS), of_users.factors, of_items.factors, of_items.biases)
+        given = (np.arange(N_USERS), of_users.factors, of_items.factors, of_items.biases.copy())
         best, scores = np.zeros((N_USERS, 10), np.int64), np.zeros((N_USERS, 10), np.float32)
         return *freeze(given), *freeze((indptr, items.astype(np.int32))), best, scores

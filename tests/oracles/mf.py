@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from schmp_estimators.mf.kernels.steps import NORM
+
 LANES, UNROLLED = 8, 4
 
 
@@ -45,25 +47,24 @@ def sgd_step(users, u, items, i, error, steps, positive):
     zero, one, moved = np.float32(0), np.float32(1), []
     product = lane_dot(users.factors[u], items.factors[i])
     for side, row, other, other_row in ((users, u, items, i), (items, i, users, u)):
-        penalty, norm, other_norm = side.penalties[row], side.norms[row], other.norms[other_row]
-        step = steps.rate / np.sqrt(side.squares[row])
+        square, bias_square, norm, bias, penalty, *_ = side.numbers[row]
+        other_norm = other.numbers[other_row, NORM]
+        step = steps.rate / np.sqrt(square)
         shrink, push = max(zero, one - step * penalty), step * error
         factors = shrink * side.factors[row] + push * other.factors[other_row]
         norm_after = length_after(shrink, push, norm, product, other_norm)
         if positive:
             factors = np.maximum(factors, zero)
             norm_after = lane_dot(factors, factors)
-        square = side.squares[row] + mean_square(error, penalty, norm, product, other_norm, steps.inverse_rank)
-        bias, bias_square = side.biases[row], side.bias_squares[row]
+        square = square + mean_square(error, penalty, norm, product, other_norm, steps.inverse_rank)
         if steps.bias_rate > 0:
             bias_step = steps.bias_rate / np.sqrt(bias_square)
             gradient = error - penalty * bias
             bias = max(zero, one - bias_step * penalty) * bias + bias_step * error
             bias_square = bias_square + gradient * gradient
-        moved.append((side, row, (factors, bias, norm_after, square, bias_square)))
-    for side, row, values in moved:
-        for array, number in zip(side, values, strict=False):
-            array[row] = number
+        moved.append((side, row, factors, (square, bias_square, norm_after, bias)))
+    for side, row, factors, numbers in moved:
+        side.factors[row], side.numbers[row, : len(numbers)] = factors, numbers
 
 
 def mix(x):

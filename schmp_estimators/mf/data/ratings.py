@@ -253,11 +253,9 @@ def split_ratings(ratings: RatingBlock, users: layout.Placement, scale: Scale = 
     ratings = standardised(ratings, scale)
     if len(users.members) == 1:
         return [ratings._replace(users=users.row[ratings.users])]
-    of_users = np.bincount(ratings.users, minlength=users.row.size)
-    ends = np.concatenate([[0], np.cumsum([of_users[members].sum() for members in users.members])])
-    parts = layout.empty_ratings(ratings.values.size, ratings.values.dtype)
-    layout.deal_out(ratings, users.group, users.row, ends[:-1], parts)
-    return [layout.slice_ratings(parts, *some) for some in pairwise(ends.tolist())]
+    offsets, dealt = layout.sort_by(users.group[ratings.users], len(users.members), ratings)
+    dealt = dealt._replace(users=users.row[dealt.users])
+    return [layout.slice_ratings(dealt, *some) for some in pairwise(offsets.tolist())]
 
 
 def packed(ratings: RatingBlock, n_users: int, n_items: int) -> RatingBlock:

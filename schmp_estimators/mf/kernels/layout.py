@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from schmp_estimators.core.jit import inlined, kernel
 from schmp_estimators.core.lanes import LANES
 from schmp_estimators.core.rng import GAMMA, mix
+from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 #: Users whose ratings take turns, unless rows are long; more than eight gain nothing.
@@ -89,46 +90,19 @@ def hash_ratings(users, items, values):
 
 
 @kernel
-def scatter(keys, n_keys, ratings, out):
-    """Copy `ratings` to `out`, sorted by ``keys`` (n,) int32 below `n_keys`, and return the (n_keys + 1,) offsets.
+def _scatter(keys, ends, ratings, out):
+    """Copy `ratings` to `out`, sorted by ``keys`` (n,) int32; 10 ns per rating.
 
-    Ratings with equal keys keep their order.  10 ns per rating.
+    Of `ends`, zeros at first, the last but one number becomes the end of the last key, and so on.
     """
-    offsets = np.zeros(n_keys + 1, np.int64)
     for key in keys:
-        offsets[key + 1] += 1
-    for key in range(n_keys):
-        offsets[key + 1] += offsets[key]
-    free = offsets[:-1].copy()
+        ends[key + 2] += 1
+    for key in range(2, ends.size):
+        ends[key] += ends[key - 1]
     for position in range(keys.size):
-        target = free[keys[position]]
-        free[keys[position]] += 1
+        target = ends[keys[position] + 1]
+        ends[keys[position] + 1] += 1
         out.users[target] = ratings.users[position]
-        out.items[target] = ratings.items[position]
-        out.values[target] = ratings.values[position]
-    return offsets
-
-
-@kernel
-def deal_out(ratings, group, row, offsets, out):
-    """Copy ratings to `out`, those of a group of users behind each other, with rows in the group instead of users.
-
-    Parameters
-    ----------
-    ratings : RatingBlock
-    group, row : (n_users,) int32
-        As in `Placement`.
-    offsets : (n_groups,) int64
-        Where each group begins.
-    out : RatingBlock
-        Of the same size; mutated.
-    """
-    free = offsets.copy()
-    for position in range(ratings.users.size):
-        user = ratings.users[position]
-        target = free[group[user]]
-        free[group[user]] += 1
-        out.users[target] = row[user]
         out.items[target] = ratings.items[position]
         out.values[target] = ratings.values[position]
 
@@ -143,12 +117,13 @@ def _end_of_user(users, start, stop):
 
 
 @kernel
-def _take_turns(ratings, offsets, tile, out):
-    """Copy `ratings`, sorted by strip and user, to `out` so that those of `tile` users of a strip alternate.
+def _take_turns(ratings, offsets, heads, tails, out):
+    """Copy `ratings`, sorted by strip and user, to `out` so that those of some users of a strip alternate.
 
-    Where a user has no more the next one takes over, so that fewer alternate only where a strip ends.
+    Where a user has no more the next one takes over, so that fewer alternate only where a strip ends.  `heads` and
+    `tails`, whose length says how many alternate, are room to work in.
     """
-    heads, tails = np.empty(tile, np.int64), np.empty(tile, np.int64)
+    tile = heads.size
     for strip in range(offsets.size - 1):
         written, unseen, stop, n_heads, turn = offsets[strip], offsets[strip], offsets[strip + 1], 0, 0
         while n_heads < tile and unseen < stop:
@@ -186,12 +161,18 @@ def slice_ratings(ratings: RatingBlock, start: int, stop: int) -> RatingBlock:
     return RatingBlock(ratings.users[start:stop], ratings.items[start:stop], ratings.values[start:stop])
 
 
+def sort_by(keys: NDArray[np.int32], n_keys: int, ratings: RatingBlock) -> tuple[NDArray[np.int64], RatingBlock]:
+    """Return (n_keys + 1,) offsets of keys, and ratings sorted by these; those with equal keys keep their order."""
+    ends, out = np.zeros(n_keys + 2, np.int64), empty_ratings(keys.size, ratings.values.dtype)
+    keys, ratings = freeze((keys, ratings))
+    _scatter(keys, ends, ratings, out)
+    return ends[:-1], out
+
+
 def sort_ratings(ratings: RatingBlock, n_users: int, n_items: int) -> tuple[NDArray[np.int64], RatingBlock]:
     """Return offsets of the users, and the ratings sorted by user, then by item."""
-    size, dtype = ratings.values.size, ratings.values.dtype
-    by_item, by_user = empty_ratings(size, dtype), empty_ratings(size, dtype)
-    scatter(ratings.items, n_items, ratings, by_item)
-    return scatter(by_item.users, n_users, by_item, by_user), by_user
+    _, by_item = sort_by(ratings.items, n_items, ratings)
+    return sort_by(by_item.users, n_users, by_item)
 
 
 def cut_blocks(ratings: RatingBlock, items: Placement, width: int = LANES) -> CutRatings:
@@ -206,8 +187,8 @@ def cut_blocks(ratings: RatingBlock, items: Placement, width: int = LANES) -> Cu
     if not ratings.values.size:
         return CutRatings(ratings, np.zeros(first.size, np.int64))
     strips = (first[items.group] + items.row // n_rows).astype(np.int32)
-    by_strip, by_turn = empty_ratings(ratings.values.size), empty_ratings(ratings.values.size)
-    offsets = scatter(strips[ratings.items], first[-1], ratings, by_strip)
+    offsets, by_strip = sort_by(strips[ratings.items], int(first[-1]), ratings)
     by_strip.items[:] = items.row[by_strip.items]
-    _take_turns(by_strip, offsets, min(tile, TILE), by_turn)
+    by_turn, room = empty_ratings(ratings.values.size), np.empty((2, min(tile, TILE)), np.int64)
+    _take_turns(by_strip, offsets, *room, by_turn)
     return CutRatings(by_turn, offsets[first])

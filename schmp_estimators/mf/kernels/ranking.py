@@ -18,7 +18,7 @@ from schmp_estimators.core.jit import by_types, inlined, kernel, part
 from schmp_estimators.core.lanes import row_dot
 from schmp_estimators.core.rng import GAMMA, below, mix
 from schmp_estimators.core.values import freeze
-from schmp_estimators.mf.kernels.sgd import clip_row, numbers_of, put_back
+from schmp_estimators.mf.kernels.sgd import clip_row
 from schmp_estimators.mf.kernels.steps import BIAS, move_rows, take_step
 
 #: Draws for a pair, of which the first that the user has not taken counts; a pair without such a draw is left out.
@@ -105,7 +105,7 @@ def rank_block(loss, pairs, taken, candidates, user_ids, key, users, items, step
     float
         Sum of the losses, each taken just before its steps; a pair that is left out counts as none.
     """
-    user_numbers, item_numbers, total = numbers_of(users), numbers_of(items), 0.0
+    user_numbers, item_numbers, total = users.numbers, items.numbers, 0.0
     (offsets, own), sizes = taken, (steps.rate, steps.bias_rate, steps.inverse_rank)
     for position in range(pairs.users.size):
         user, item = np.uint64(pairs.users[position]), np.uint64(pairs.items[position])
@@ -129,9 +129,8 @@ def rank_block(loss, pairs, taken, candidates, user_ids, key, users, items, step
         if positive:
             clip_row(users, user, user_numbers)
             clip_row(items, drawn, item_numbers)
-    put_back(user_numbers, users)
-    put_back(item_numbers, items)
-    users.biases[:] = np.float32(0)
+    for row in range(user_numbers.shape[0]):
+        user_numbers[row, BIAS] = np.float32(0)
     return total
 
 

@@ -17,21 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.jit import inlined, kernel, part, pasted
+from schmp_estimators.core.jit import inlined, kernel, part
 from schmp_estimators.core.lanes import row_dot
 from schmp_estimators.core.rng import GAMMA, mix
-from schmp_estimators.mf.kernels.steps import (
-    BIAS,
-    BIAS_PENALTY,
-    BIAS_SQUARE,
-    NORM,
-    NUMBERS,
-    PENALTY,
-    SQUARE,
-    move_rows,
-    take_step,
-    take_two_steps,
-)
+from schmp_estimators.mf.kernels.steps import BIAS, NORM, move_rows, take_step, take_two_steps
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
 #: Of longer rows, the eight that two pairs of ratings need do not stay in the nearest cache.
@@ -54,12 +43,13 @@ class FactorBlock(NamedTuple):
     """Rows of one factor with all that stochastic gradient descent keeps about them."""
 
     factors: np.ndarray  #: (n, width) float32; `width` is padded, see `lanes.padded_width`
-    biases: np.ndarray  #: (n,) float32
-    norms: np.ndarray  #: (n,) float32, squared length of each row of `factors`
-    squares: np.ndarray  #: (n,) float32 > 0, sum of the mean squared gradients of the row so far
-    bias_squares: np.ndarray  #: (n,) float32 > 0, sum of the squared gradients of the bias so far
-    penalties: np.ndarray  #: (n,) float32, penalty of the row that one rating carries
-    counts: np.ndarray  #: (n,) int64, ratings of the row
+    numbers: np.ndarray  #: (n, NUMBERS) float32, in the columns that `steps` names
+    counts: np.ndarray  #: (n,) int32, ratings of the row
+
+    @property
+    def biases(self) -> np.ndarray:
+        """(n,) float32, a view."""
+        return self.numbers[:, BIAS]
 
 
 class StepSizes(NamedTuple):
@@ -91,25 +81,6 @@ def draw_factors(ids, first, n_components, key, centre, spread, out):
         for k in range(n_components):
             bits = mix(row_key + GAMMA * np.uint64(first + k + 1)) >> _DRAWN_BITS
             out[row, k] = centre + spread * (np.float32(bits) * _UNIT - _ONE)
-
-
-@pasted
-def numbers_of(side):
-    """Return (n, NUMBERS) float32 all numbers of a row beside each other, as `take_step` needs them."""
-    numbers = np.empty((side.biases.size, NUMBERS), np.float32)
-    for row in range(side.biases.size):
-        numbers[row, SQUARE], numbers[row, BIAS_SQUARE] = side.squares[row], side.bias_squares[row]
-        numbers[row, NORM], numbers[row, BIAS] = side.norms[row], side.biases[row]
-        numbers[row, PENALTY] = numbers[row, BIAS_PENALTY] = side.penalties[row]
-    return numbers
-
-
-@pasted
-def put_back(numbers, side):
-    """Set the numbers of `side`, mutated, to those that `take_step` has changed."""
-    for row in range(side.biases.size):
-        side.squares[row], side.bias_squares[row] = numbers[row, SQUARE], numbers[row, BIAS_SQUARE]
-        side.norms[row], side.biases[row] = numbers[row, NORM], numbers[row, BIAS]
 
 
 @part
@@ -223,31 +194,19 @@ def sgd_block(ratings, users, items, steps, positive):
     size = ratings.values.size
     if not size:
         return 0.0
-    user_numbers, item_numbers = numbers_of(users), numbers_of(items)
     sizes = steps.rate, steps.bias_rate, steps.inverse_rank
     if users.factors.shape[1] > _LONG_ROW:
-        total = _one_by_one(ratings, 0, size, users, items, user_numbers, item_numbers, sizes, positive)
-    else:
-        total = _two_by_two(ratings, users, items, user_numbers, item_numbers, sizes, positive)
-    put_back(user_numbers, users)
-    put_back(item_numbers, items)
-    return total
+        return _one_by_one(ratings, 0, size, users, items, users.numbers, items.numbers, sizes, positive)
+    return _two_by_two(ratings, users, items, users.numbers, items.numbers, sizes, positive)
 
 
 @kernel
-def squared_error(ratings, user_factors, item_factors, user_bias, item_bias):
-    """Return the sum of squared errors over `ratings`, in float64.
-
-    Parameters
-    ----------
-    ratings : RatingBlock
-    user_factors, item_factors : (n_users or n_items, width) float32, padded to the same width
-    user_bias, item_bias : (n_users,), (n_items,) float32
-    """
+def squared_error(ratings, users, items):
+    """Return the sum of squared errors over `ratings`, in float64, with the rows of two `FactorBlock`."""
     total = 0.0
     for position in range(ratings.values.size):
         user, item = ratings.users[position], ratings.items[position]
-        product = row_dot(user_factors, user, item_factors, item)
-        error = np.float64(ratings.values[position] - user_bias[user] - item_bias[item] - product)
+        product = row_dot(users.factors, user, items.factors, item)
+        error = np.float64(ratings.values[position] - users.numbers[user, BIAS] - items.numbers[item, BIAS] - product)
         total += error * error
     return total

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -22,9 +23,11 @@ from schmp_estimators.core.lanes import (
     instruction,
     register_pointer,
     row_pointer,
+    zero_rows,
 )
 
-#: Where the numbers of a row are, in the order that `take_step` needs; the penalty is there twice, for row and bias.
+#: Where the numbers of a row are, in the order that `take_step` needs: the sum of its mean squared gradients so far and
+#: that of its bias, both > 0; its squared length; its bias; the penalty that a rating carries, for row and for bias.
 SQUARE, BIAS_SQUARE, NORM, BIAS, PENALTY, BIAS_PENALTY = range(6)
 #: Rows of numbers have this many, so that none of them is divided between two lines of the cache.
 NUMBERS = LANES
@@ -32,6 +35,15 @@ NUMBERS = LANES
 _HALF = LANES // 2
 _QUAD = ir.VectorType(ir.FloatType(), _HALF)
 _LANE = ir.IntType(32)
+
+
+def numbers_of(factors: np.ndarray, penalty: Any) -> np.ndarray:
+    """Return (n, NUMBERS) the numbers of rows that no rating has moved yet; `penalty` is one, or (n,)."""
+    numbers = zero_rows(len(factors), NUMBERS)
+    numbers[:, SQUARE] = numbers[:, BIAS_SQUARE] = 1
+    numbers[:, NORM] = (factors**2).sum(axis=1)
+    numbers[:, PENALTY] = numbers[:, BIAS_PENALTY] = penalty
+    return numbers
 
 
 class _Numbers:

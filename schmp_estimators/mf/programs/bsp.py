@@ -18,6 +18,7 @@ from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.stages import At, Stage, each
 from schmp_estimators.core.values import own
 from schmp_estimators.mf.kernels.sgd import FactorBlock
+from schmp_estimators.mf.kernels.steps import NORM
 from schmp_estimators.mf.programs.factors import Side
 from schmp_estimators.mf.programs.sgd import SgdFactorization, SgdModel, SgdReport, SgdState, penalty_of
 
@@ -82,7 +83,7 @@ class BspFactorization(SgdFactorization):
 def _change(before: FactorBlock, after: FactorBlock) -> tuple[Any, ...]:
     """Return what a shard has done to its copy of the items."""
     with np.errstate(over="ignore", invalid="ignore"):  # a fit that diverges ends with an error of its own
-        return tuple(new - old for new, old in zip(after[:5], before[:5], strict=True))
+        return tuple(new - old for new, old in zip(after[:2], before[:2], strict=True))
 
 
 def _add_up(changes: Sequence[tuple[Any, ...]]) -> Any:
@@ -96,6 +97,6 @@ def _merge(before: FactorBlock, after: Sequence[Any]) -> FactorBlock:
         lone: FactorBlock = after[0]
         return lone
     with np.errstate(over="ignore", invalid="ignore"):
-        added = [old + change for old, change in zip(before[:5], _add_up(after), strict=True)]
-        merged = before._replace(**dict(zip(FactorBlock._fields[:5], added, strict=True)))
-        return merged._replace(norms=(merged.factors**2).sum(axis=1))
+        factors, numbers = (old + change for old, change in zip(before[:2], _add_up(after), strict=True))
+        numbers[:, NORM] = (factors**2).sum(axis=1)
+        return FactorBlock(factors, numbers, before.counts)

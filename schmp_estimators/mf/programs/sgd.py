@@ -21,6 +21,7 @@ from schmp_estimators.core.stages import At, Stage, changes, observes, reads
 from schmp_estimators.core.values import freeze, own
 from schmp_estimators.mf.kernels.ranking import candidates_of, rank_block
 from schmp_estimators.mf.kernels.sgd import FactorBlock, StepSizes, draw_factors, sgd_block, squared_error
+from schmp_estimators.mf.kernels.steps import PENALTY, numbers_of
 from schmp_estimators.mf.losses import RANKING
 from schmp_estimators.mf.programs.factors import Factorization, Side
 
@@ -133,8 +134,7 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
         shard, users = at.shard, freeze(state.users)
         measured = [(2, shard.held_out), (1, shard.train)] if self.measures(at.sweep) else [(2, shard.held_out)]
         for kind, blocks in measured:
-            rows = users.factors, items.factors, users.biases, items.biases
-            state.errors[kind, index] = squared_error(blocks.block(index), *rows)
+            state.errors[kind, index] = squared_error(blocks.block(index), users, items)
 
     def add_up(self, at: At, state: SgdState) -> Any:
         """Return what a shard reports when a sweep ends."""
@@ -192,15 +192,7 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
         draw_factors(freeze(ids), 0, self.n_components, key, np.float32(centre), np.float32(spread), factors)
         factors[counts == 0] = 0
         penalty = np.full(ids.size, self.penalty) if self.per_rating else self.penalty / np.maximum(counts, 1)
-        return FactorBlock(
-            factors,
-            np.zeros(ids.size, np.float32),
-            (factors**2).sum(axis=1),
-            np.ones(ids.size, np.float32),
-            np.ones(ids.size, np.float32),
-            penalty.astype(np.float32),
-            np.array(counts, np.int64),
-        )
+        return FactorBlock(factors, numbers_of(factors, penalty), counts.astype(np.int32))
 
 
 def penalty_of(side: FactorBlock) -> float:
@@ -208,4 +200,4 @@ def penalty_of(side: FactorBlock) -> float:
     with np.errstate(over="ignore", invalid="ignore"):  # a fit that diverges ends with an error of its own
         squares = np.einsum("nk,nk->n", side.factors, side.factors, dtype=np.float64)
         squares += side.biases.astype(np.float64) ** 2
-        return float(np.sum(squares * side.penalties * side.counts))
+        return float(np.sum(squares * side.numbers[:, PENALTY] * side.counts))

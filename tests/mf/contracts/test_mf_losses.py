@@ -13,6 +13,7 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.exceptions import CheckpointMismatchError
 from schmp_estimators.mf.kernels import ranking as kernels
 from schmp_estimators.mf.kernels.sgd import FactorBlock, RatingBlock, StepSizes
+from schmp_estimators.mf.kernels.steps import numbers_of
 from schmp_estimators.mf.losses import RANKING
 from schmp_estimators.ranking import RankingScorer, auc_at_k
 
@@ -82,9 +83,7 @@ def test_a_block_is_that_of_an_oracle_with_the_same_draws(loss, positive, n_comp
 
     def side(n):
         factors = pad_rows(np.abs(generator.normal(size=(n, n_components))) * 0.3)
-        norms = (factors**2).sum(axis=1)
-        numbers = (np.zeros(n, np.float32), norms, *np.ones((2, n), np.float32), np.full(n, 0.05, np.float32))
-        return FactorBlock(factors, *numbers, np.ones(n, np.int64))
+        return FactorBlock(factors, numbers_of(factors, 0.05), np.ones(n, np.int32))
 
     steps = StepSizes(*np.float32([0.1, 0.1, 1 / n_components]))
     sides = side(12), side(9)

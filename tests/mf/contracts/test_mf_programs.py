@@ -25,6 +25,7 @@ from schmp_estimators.mf.data.ratings import (
 from schmp_estimators.mf.data.scale import Grid
 from schmp_estimators.mf.kernels.layout import deal
 from schmp_estimators.mf.kernels.sgd import RatingBlock
+from schmp_estimators.mf.kernels.steps import NORM
 from schmp_estimators.mf.programs.bsp import BspFactorization
 from schmp_estimators.mf.programs.ccd import CcdFactorization
 from schmp_estimators.mf.programs.implicit import ImplicitFactorization
@@ -48,6 +49,7 @@ HELD_OUT, TRAIN = (
     RatingBlock(*(array[mask] for array in RATINGS))
     for mask in (held_out_mask(RATINGS, HOLD_OUT), ~held_out_mask(RATINGS, HOLD_OUT))
 )
+
 SHARED = {"n_components": 11, "mean": float(TRAIN.values.mean()), "penalty": 0.05}
 
 
@@ -208,7 +210,7 @@ def test_lengths_of_rows_stay_true(make):
     program, shards = make(3)
     *_, (_, _, saved) = run_serial(program, shards, 3)
     for block in [*saved.shards, *(saved.blocks or [saved.model.items])]:
-        np.testing.assert_allclose(block.norms, (block.factors**2).sum(axis=1), rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(block.numbers[:, NORM], (block.factors**2).sum(axis=1), rtol=1e-3, atol=1e-5)
 
 
 def test_positive_factors_are_not_negative():

@@ -5,19 +5,16 @@ from oracles import mf as oracle
 from schmp_estimators.core.jit import kernel
 from schmp_estimators.core.lanes import pad_rows, padded_width, row_dot, zero_rows
 from schmp_estimators.mf.kernels.sgd import FactorBlock, RatingBlock, StepSizes, sgd_block
+from schmp_estimators.mf.kernels.steps import NORM, numbers_of
 
 
 def factor_block(n_rows, n_components, generator, penalty=0.05, positive=False):
     factors = pad_rows(generator.normal(size=(n_rows, n_components)) * 0.4)
     if positive:
         factors = np.abs(factors)
-    norms = np.array([oracle.lane_dot(row, row) for row in factors], np.float32)
-
-    def constant(value):
-        return np.full(n_rows, value, np.float32)
-
-    counts = np.ones(n_rows, np.int64)
-    return FactorBlock(factors, constant(0), norms, constant(1), constant(1), constant(penalty), counts)
+    numbers = numbers_of(factors, penalty)
+    numbers[:, NORM] = [oracle.lane_dot(row, row) for row in factors]
+    return FactorBlock(factors, numbers, np.ones(n_rows, np.int32))
 
 
 def random_ratings(n_ratings, n_users, n_items, generator):
