@@ -86,8 +86,9 @@ class DescribedTopics(TopicMethods):
             p in the topic and p_all in the whole model. 1 ranks by probability alone, 0 by ``p / p_all`` alone.
         feature_names : array-like of shape (n_features,) or vectorizer, default=None
             Names of the words, or a fitted vectorizer that has them.  None: `feature_names_` if `fit` knew names,
-            otherwise the numbers of the columns. return_probability : bool, default=False Whether to return the
-            probabilities, too.
+            otherwise the numbers of the columns.
+        return_probability : bool, default=False
+            Whether to return the probabilities, too.
 
         Returns
         -------
@@ -101,10 +102,12 @@ class DescribedTopics(TopicMethods):
         ValueError
             If a parameter is invalid, or the number of names differs from the number of words.
 
-        Notes ----- The probability of a word in a topic is its entry in `components_` divided by the sum of the row.
-        Its probability in the model is the sum of its column divided by the sum of all entries.  Entries are positive,
-        so words that never occur have a relevance, too.  Words of equal rank are in the order of the columns.  No array
-        of the size of `components_` is made.
+        Notes
+        -----
+        The probability of a word in a topic is its entry in `components_` divided by the sum of the row.  Its
+        probability in the model is the sum of its column divided by the sum of all entries.  Entries are positive, so
+        words that never occur have a relevance, too.  Words of equal rank are in the order of the columns.  No array of
+        the size of `components_` is made.
 
         References
         ----------
@@ -177,15 +180,18 @@ class DescribedTopics(TopicMethods):
         MemoryError
             If the counts of documents for all pairs, 8 bytes each, need more than 2 GiB.
 
-        See Also -------- perplexity : How well the model predicts; it often favours more topics than coherence does.
+        See Also
+        --------
+        perplexity : How well the model predicts; it often favours more topics than coherence does.
 
-        Notes ----- All measures agree with gensim's ``CoherenceModel``, whose `topn` is 20 by default; "npmi" is its
-        "c_npmi" with a `window_size` that no document exceeds.  How often a word occurs in a document does not matter,
-        and empty documents count.  As in gensim, 1e-12 is added to the share of documents with both words.  So two
-        words that never occur together have an "npmi" near -1 if they are frequent, and of -0.5 if each is in a
-        thousandth of the documents.  "u_mass" is not smoothed by one document as in [3]_.  A pair that occurs in every
-        document has -1, too.  A pair with a word that X does not have counts as 0; for "u_mass" only if this is the
-        more probable word.
+        Notes
+        -----
+        All measures agree with gensim's ``CoherenceModel``, whose `topn` is 20 by default; "npmi" is its "c_npmi" with
+        a `window_size` that no document exceeds.  How often a word occurs in a document does not matter, and empty
+        documents count.  As in gensim, 1e-12 is added to the share of documents with both words.  So two words that
+        never occur together have an "npmi" near -1 if they are frequent, and of -0.5 if each is in a thousandth of the
+        documents.  "u_mass" is not smoothed by one document as in [3]_.  A pair that occurs in every document has -1,
+        too.  A pair with a word that X does not have counts as 0; for "u_mass" only if this is the more probable word.
 
         Windows are counted as in gensim: a word leaves a window with the first of its tokens that leaves, even if
         another of its tokens is still inside.  So frequent words count a little less.

@@ -130,10 +130,12 @@ class TopicsOfDocuments(DescribedTopics):
         --------
         write_mallet_state : The same in a file.
 
-        Notes ----- A fit does not keep the topics of its last sweep, because they are as large as the corpus.  This
-        method draws topics again, for any documents.  The probabilities follow from the fitted topics and from the
-        proportions that `transform` returns.  So the sums of these topics differ a little from `topic_word_counts_`.
-        Documents with the same words get the same topics.
+        Notes
+        -----
+        A fit does not keep the topics of its last sweep, because they are as large as the corpus.  This method draws
+        topics again, for any documents.  The probabilities follow from the fitted topics and from the proportions that
+        `transform` returns.  So the sums of these topics differ a little from `topic_word_counts_`.  Documents with the
+        same words get the same topics.
 
         Examples
         --------
@@ -187,9 +189,11 @@ class TopicsOfDocuments(DescribedTopics):
         OSError
             If the file cannot be written.  An earlier file then remains.
 
-        Notes ----- The file is text compressed by gzip.  It has a line ``#doc source pos typeindex type topic``, the
-        document-topic priors after ``#alpha :``, the topic-word prior after ``#beta :``, and a line for each token.
-        The source is "NA".  Tokens of a document are in the order of the columns.  Blanks in names of words become "_".
+        Notes
+        -----
+        The file is text compressed by gzip.  It has a line ``#doc source pos typeindex type topic``, the document-topic
+        priors after ``#alpha :``, the topic-word prior after ``#beta :``, and a line for each token.  The source is
+        "NA".  Tokens of a document are in the order of the columns.  Blanks in names of words become "_".
 
         Examples
         --------
@@ -252,9 +256,13 @@ class TopicsOfDocuments(DescribedTopics):
         MemoryError
             If the counts of documents for all pairs of words, 8 bytes each, need more than 2 GiB.
 
-        See Also -------- coherence : Measures that use all tokens of a word, whatever their topic.
+        See Also
+        --------
+        coherence : Measures that use all tokens of a word, whatever their topic.
 
-        Notes ----- The definitions are those of MALLET's ``TopicModelDiagnostics``.  Topics of tokens are those that
+        Notes
+        -----
+        The definitions are those of MALLET's ``TopicModelDiagnostics``.  Topics of tokens are those that
         `sample_topics` draws; probabilities of words come from `topic_word_counts_`.  As in MALLET, words without
         tokens in the topic add nothing to exclusivity.  On Dask only integer counts come to this process, so results
         are bit-for-bit identical for any chunks and workers.

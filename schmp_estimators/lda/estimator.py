@@ -173,9 +173,11 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
     --------
     sklearn.decomposition.LatentDirichletAllocation : Variational inference, in one process.
 
-    Notes ----- On Dask, documents stay on their workers; the client receives `topic_word_counts_`.  `transform` is a
-    deterministic fixed-point iteration, and its result for a document does not depend on other documents.
-    ``fit_transform(X)`` is ``fit(X).transform(X)``.
+    Notes
+    -----
+    On Dask, documents stay on their workers; the client receives `topic_word_counts_`.  `transform` is a deterministic
+    fixed-point iteration, and its result for a document does not depend on other documents.  ``fit_transform(X)`` is
+    ``fit(X).transform(X)``.
 
     References
     ----------

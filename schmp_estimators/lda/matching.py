@@ -49,8 +49,10 @@ class MatchedTopics(DescribedTopics):
         --------
         topic_stability : How similar topics are in fits with other seeds.
 
-        Notes ----- The assignment maximises the sum of similarities.  The distributions are the rows of `components_`,
-        divided by their sums.  For a `DistributedLDA` no dense array of topics × words is made.
+        Notes
+        -----
+        The assignment maximises the sum of similarities.  The distributions are the rows of `components_`, divided by
+        their sums.  For a `DistributedLDA` no dense array of topics × words is made.
 
         Examples
         --------
@@ -103,8 +105,10 @@ class MatchedTopics(DescribedTopics):
         ValueError
             As in `fit`, and if `n_fits` is less than 1.
 
-        Notes ----- The clones have the same parameters except `random_state`, and write no checkpoint.  For models that
-        are already fitted, compute ``np.mean([lda.match_topics(other)[1] for other in models], axis=0)``.
+        Notes
+        -----
+        The clones have the same parameters except `random_state`, and write no checkpoint.  For models that are already
+        fitted, compute ``np.mean([lda.match_topics(other)[1] for other in models], axis=0)``.
 
         Examples
         --------
