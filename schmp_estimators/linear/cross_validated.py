@@ -86,19 +86,20 @@ class CrossValidated(FollowedEstimator):
     @_fit_context(prefer_skip_nested_validation=True)
     @described
     def fit(self, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> Self:
-        """Choose the penalty, and fit the model with it on all samples.
+        """Choose the penalty by cross-validation, and fit the model with it to all samples.
 
         Parameters
         ----------
         X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
-            Samples.  On Dask it stays where it is, and is read once; of the rows of the fold under way there is a copy.
+            Samples.  A Dask collection is read once; the workers also keep a copy of the rows of the current fold.
         y : array-like or Dask collection of shape (n_samples,)
             Responses, or class labels.
         sample_weight : array-like or Dask collection of shape (n_samples,), default=None
-            Weights of the samples, in fits and in the value of each fold; folds count alike, as in scikit-learn.
+            Weights of the samples, in fits and in the score of each fold.  The mean over folds is not weighted, as in
+            scikit-learn.
         params : dict
-            Arguments of the splitter and the scorer: `groups`, and with ``enable_metadata_routing=True`` whatever `cv`
-            and `scoring` ask for.
+            Arguments for the splitter and the scorer: `groups`, and with ``enable_metadata_routing=True`` all that `cv`
+            and `scoring` request.
 
         Returns
         -------
@@ -109,8 +110,8 @@ class CrossValidated(FollowedEstimator):
         ------
         ValueError
             If X, y or the weights are masked, not finite, empty or of different lengths, or the weights are negative or
-            all zero; if penalties are not positive; if y holds one class only, or what a fold is fitted to does; if a
-            fold has no samples to fit, or none held out, or its score is NaN.
+            all zero; if penalties are not positive; if y, or the part that a fold is fitted to, has only one class; if
+            a fold has no samples to fit, or none held out, or its score is NaN.
         TypeError
 
         Warns
@@ -230,7 +231,7 @@ class CrossValidated(FollowedEstimator):
         """Return the scorer that arguments of `fit` may be routed to, if there is one."""
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """Return what arguments of `fit` are routed to the splitter, and to the scorer.
+        """Return how arguments of `fit` are routed to the splitter and to the scorer.
 
         Returns
         -------

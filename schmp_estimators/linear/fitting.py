@@ -101,7 +101,7 @@ class SparseModel(FollowedEstimator, LinearModel):
         Parameters
         ----------
         y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_targets)
-            Responses, of which each target is fitted on its own; of a classifier labels, numbers or strings.
+            Responses; each target is fitted separately.  For a classifier labels, numbers or strings.
 
         Returns
         -------
@@ -112,8 +112,8 @@ class SparseModel(FollowedEstimator, LinearModel):
         ------
         ValueError
             If X, y or the weights are masked, not finite, empty or of different lengths, or the weights are negative or
-            all zero; if y holds one class only, or numbers that are no classes; if squares of X or y overflow or
-            underflow; if chunks of X have different widths.
+            all zero; if y has only one class, or numbers that are not classes; if squares of X or y overflow or
+            underflow; if chunks of X have different numbers of columns.
         TypeError
         CheckpointMismatchError
 

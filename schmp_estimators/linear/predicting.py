@@ -1,4 +1,4 @@
-"""Predictions of fitted sparse linear models, here or lazily where chunks of X are."""
+"""Predictions of fitted sparse linear models, in this process or lazily on Dask."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class LinearModel:
     intercept_: Any
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return the predicted responses, or of a classifier the most probable class of each sample.
+        """Return the predicted responses; for a classifier, the most probable class of each sample.
 
         Parameters
         ----------
@@ -55,16 +55,16 @@ class LinearModel:
         return _apply_rows(self, function, X, n_outputs=n_targets, dtype=np.float64, name="lasso-predict")
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return how good predictions are, 1 at best: accuracy of a classifier, R² of a regressor.
+        """Return the accuracy of a classifier or the R² of a regressor; at most 1.
 
-        Of Poisson loss it is the part of the deviance that they explain.
+        With the Poisson loss it is the explained share of the deviance.
 
         Parameters
         ----------
         X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
             Samples.
         y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_targets)
-            Their responses, or class labels.
+            Responses, or class labels.
         sample_weight : array-like or Dask collection of shape (n_samples,), default=None
             Weights of the samples.
 
@@ -91,11 +91,11 @@ class LinearModel:
 
 
 class Penalised:
-    """Says what its penalty is as scikit-learn's tools ask for it: `SelectFromModel` keeps what is not zero."""
+    """Has an attribute `penalty`, so that scikit-learn's `SelectFromModel` keeps the columns with a coefficient."""
 
     @property
     def penalty(self) -> str:
-        """Which it is, "l1" or, with an `l1_ratio` below 1, "elasticnet"."""
+        """Name of the penalty: "l1", or "elasticnet" with an `l1_ratio` below 1."""
         ratio = getattr(self, "l1_ratio_", getattr(self, "l1_ratio", 1.0))
         return "l1" if ratio == 1.0 else "elasticnet"
 
@@ -105,7 +105,7 @@ class LinearRegressor(Penalised, LinearModel, RegressorMixin, BaseEstimator):
 
 
 class Deciding(LinearModel):
-    """A model that may be a classifier; methods of classes are there if it is."""
+    """A model that may be a classifier; only then it has the methods of a classifier."""
 
     classes_: np.ndarray
 
@@ -129,7 +129,9 @@ class Deciding(LinearModel):
 
     @available_if(lambda model: model._classifies)
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the probability of each class; of more than two classes, those of one-versus-rest, normalised.
+        """Return the probability of each class.
+
+        With more than two classes that were fitted one by one, the probabilities are divided by their sum.
 
         Parameters
         ----------
