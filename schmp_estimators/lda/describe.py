@@ -176,7 +176,8 @@ class DescribedTopics(TopicMethods):
         Raises
         ------
         ValueError
-            If X is not what the measure needs, has no documents, or has texts without any of the words; if a parameter is invalid.
+            If X is not what the measure needs, has no documents, or has texts without any of the words; if a
+            parameter is invalid.
         MemoryError
             If the counts of documents for all pairs, 8 bytes each, need more than 2 GiB.
 

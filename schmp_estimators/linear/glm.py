@@ -51,10 +51,7 @@ def find_loss(loss: Any) -> Loss:
 
 
 def make_penalty(asked: Any, owner: Any, strength: float, ratio: Any, factors: Any = None) -> Any:
-    """Return the penalty for the values of the parameters, with a given strength, for the columns of `owner`.
-
-    The default of the L1 ratio is ½.
-    """
+    """Return the penalty of a strength for the columns of `owner`; the default of the L1 ratio is ½."""
     given = asked.penalty
     if given == "group":
         groups = range(owner.n_features_in_) if asked.groups is None else asked.groups

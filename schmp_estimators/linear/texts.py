@@ -1,5 +1,4 @@
-"""Descriptions of parameters, attributes and inputs, and the values that parameters accept, for all classes and
-functions.
+"""Descriptions of parameters, attributes and inputs, and the values that parameters accept.
 
 `described` completes docstrings with these texts.  It adds the parameters that a docstring does not describe, with
 their defaults, in the order of the signature.  It also completes every other entry that consists of a name only.

@@ -1,4 +1,4 @@
-"""The loss of Huber, which large errors enter by their size alone."""
+"""Huber's loss, which grows linearly for large errors."""
 
 from dataclasses import dataclass
 
@@ -16,8 +16,8 @@ class Huber:
     Parameters
     ----------
     epsilon : float, default=1.35
-        ε > 0, in the units of y: rows that are wrong by more are outliers.  1.35 times the standard deviation of the
-        noise costs 5 % of the efficiency of least squares where errors are normal.
+        ε > 0, in the unit of y: rows with larger errors count as outliers.  For normal errors, ε = 1.35 times their
+        standard deviation has 95 % of the efficiency of least squares.
 
     Raises
     ------

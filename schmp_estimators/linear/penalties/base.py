@@ -1,7 +1,7 @@
-"""What a solver asks of a penalty, in Python and in kernels.
+"""The interface of a penalty, in Python and in kernels.
 
-Every penalty here is λ_j|b| + h_j(b) in each coefficient b, with h_j smooth and h_j(0) = h_j'(0) = 0.  It is a named
-tuple: numba compiles kernels anew for each type of penalty, with its own `prox` and `value` inside.
+Every penalty is λ_j|b| + h_j(b) in each coefficient b, with h_j smooth and h_j(0) = h_j'(0) = 0.  It is a named tuple,
+because numba compiles each kernel once for each type of penalty, with the `prox` and `value` of that type.
 """
 
 from collections.abc import Callable
@@ -21,15 +21,15 @@ P = TypeVar("P", bound="Penalty")
 
 
 class Penalty(Protocol):
-    """A penalty that is separable over coefficients.
+    """A penalty that is a sum of λ_j|b_j| + h_j(b_j) over coefficients, with h_j smooth and h_j(0) = h_j'(0) = 0.
 
-    `prox` and `value` are compiled into kernels: they use nothing but numbers, arrays, `at` and `weigh`.
-    `prox` makes no arrays.
+    A penalty is a named tuple.  `prox` and `value` are compiled into kernels, so they may use only numbers, arrays,
+    `at` and `weigh`; `prox` must not create arrays.
     """
 
     @property
     def strengths(self) -> PerColumn:
-        """λ_j: as large as this x_jᵀr may be, in size, while a coefficient stays zero; with 0 there is no penalty."""
+        """λ_j: coefficient j remains zero while |x_jᵀr| ≤ λ_j; 0 means that the column has no penalty."""
 
     @property
     def positive(self) -> bool:
@@ -37,17 +37,17 @@ class Penalty(Protocol):
 
     @property
     def certified(self) -> bool:
-        """Whether λ|b| + ½ρb² is all that there is: only such a penalty has a duality gap and Newton steps."""
+        """Whether the penalty has the form λ|b| + ½ρb²: only then there are a duality gap and Newton steps."""
 
     @property
     def ridges(self) -> PerColumn:
-        """ρ_j, of a penalty that is `certified`."""
+        """ρ_j, if the penalty is `certified`."""
 
     def prox(self, j: int, aim: float, norm: float) -> float:
-        """Return the minimiser of ½·norm·b² − aim·b plus the penalty of b as coefficient j."""
+        """Return the b that minimises ½·norm·b² − aim·b plus the penalty of coefficient j at b."""
 
     def value(self, coef: Floats) -> float:
-        """Return the penalty of all coefficients."""
+        """Return the sum of the penalty over all coefficients."""
 
     def tilt(self, coef: Floats) -> Floats | float:
         """Return h_j'(b) for all coefficients."""
