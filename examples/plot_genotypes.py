@@ -145,9 +145,8 @@ assert n_free == 0 < n_shrunk < n_without / 10 and n_causes == CAUSES
 assert abs(free.coef_[3] - 0.05) < 0.01 < 0.05 - shrunk.coef_[3]
 
 # %%
-# The picture shows the correlation of each single variant with the trait after the covariates have been subtracted.  If
-# all were below α, no variant would be in the model.  The model uses all variants together, so it needs only a few of
-# those above the line.
+# The picture shows the association of each single variant with the trait without the covariates.  If all were below α,
+# no variant would be in the model.  The model uses all variants together, so it needs only a few of those above the line.
 place = np.arange(X.shape[1] - WHOLE)
 chromosome = place * CHROMOSOMES // len(place)
 figure, axes = plt.subplots(2, 1, figsize=(9.5, 6), layout="constrained", sharex=True, sharey=True)

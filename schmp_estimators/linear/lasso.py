@@ -242,8 +242,8 @@ def prioritized_lasso_path(
 
     See Also
     --------
-    sklearn.linear_model.lasso_path : Returns (alphas, coefs, dual_gaps); it fits no intercepts.  PrioritizedLassoCV :
-    Chooses a point of the path by cross-validation.
+    sklearn.linear_model.lasso_path : Returns (alphas, coefs, dual_gaps); it fits no intercepts.
+    PrioritizedLassoCV : Chooses a point of the path by cross-validation.
 
     References
     ----------

@@ -173,8 +173,8 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
 
     See Also
     --------
-    SparseLogisticRegression : The same with a given C. sklearn.linear_model.LogisticRegressionCV : For two classes,
-    chooses the same C with ``l1_ratios=(1,)``.
+    SparseLogisticRegression : The same with a given C.
+    sklearn.linear_model.LogisticRegressionCV : For two classes, chooses the same C with ``l1_ratios=(1,)``.
 
     Examples
     --------
@@ -332,8 +332,8 @@ def sparse_logistic_path(
 
     See Also
     --------
-    SparseLogisticRegressionCV : Chooses C by cross-validation. sklearn.svm.l1_min_c : The largest C whose solution is
-    zero, for classes of equal weight.
+    SparseLogisticRegressionCV : Chooses C by cross-validation.
+    sklearn.svm.l1_min_c : The largest C whose solution is zero, for classes of equal weight.
 
     References
     ----------

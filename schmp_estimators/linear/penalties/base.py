@@ -29,7 +29,7 @@ class Penalty(Protocol):
 
     @property
     def strengths(self) -> PerColumn:
-        """λ_j: coefficient j remains zero while |x_jᵀr| ≤ λ_j; 0 means that the column has no penalty."""
+        """λ_j: coefficient j remains zero while x_jᵀr is at most λ_j in size; 0 means no penalty."""
 
     @property
     def positive(self) -> bool:
