@@ -146,7 +146,7 @@ assert abs(free.coef_[3] - 0.05) < 0.01 < 0.05 - shrunk.coef_[3]
 
 # %%
 # The picture shows the association of each single variant with the trait without the covariates.  If all were below α,
-# no variant would be in the model.  The model uses all variants together, so it needs only a few of those above the line.
+# no variant would be in the model.  The model uses all variants together, so it needs few of those above the line.
 place = np.arange(X.shape[1] - WHOLE)
 chromosome = place * CHROMOSOMES // len(place)
 figure, axes = plt.subplots(2, 1, figsize=(9.5, 6), layout="constrained", sharex=True, sharey=True)
