@@ -214,7 +214,7 @@ class TopicsOfDocuments(DescribedTopics):
     def topic_diagnostics(
         self, X: Any = None, n_words: int = 10, *, feature_names: Any = None, random_state: Any = None
     ) -> dict[str, NDArray[Any]]:
-        """Return the measures by which MALLET tells good topics from bad ones, and the words of each topic.
+        """Return MALLET's measures of the quality of topics, and the words of each topic.
 
         Parameters
         ----------
@@ -225,7 +225,7 @@ class TopicsOfDocuments(DescribedTopics):
         feature_names : array-like of shape (n_features,) or vectorizer, default=None
             Names of the words, as in `top_words`.
         random_state : int, RandomState instance or None, default=None
-            For the topics of tokens in X, as in `sample_topics`.
+            Seed of the topics of tokens in X, as in `sample_topics`.
 
         Returns
         -------

@@ -104,7 +104,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return self.fit(X, y, **fit_params).transform(X)
 
     def perplexity(self, X: Any) -> float:
-        """Return the perplexity of documents by completion.
+        """Return the perplexity of documents: one half of each document predicts the other half.
 
         The tokens of a document are numbered in the order of the columns.  Tokens with even numbers determine the topic
         proportions; the others are scored.  Documents with fewer than two tokens are not scored.

@@ -289,10 +289,10 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         Raises
         ------
         ValueError
-            If ratings are not finite, or dates; if a user rates an item twice, or there are no ratings; if ids are
-            missing, negative, beyond `n_users` or `n_items`, or neither whole numbers nor strings; if y has another
-            length than X; if X is a table of ids and ratings, or pairs without ratings; if there is one rating only,
-            and early stopping is to hold it out; if a value is not above 0, with a `loss` that ranks.
+            If ratings are dates or not finite.  If a user rates an item twice, or there are no ratings.  If ids are
+            missing, negative, too large for `n_users` or `n_items`, or neither whole numbers nor strings.  If y has
+            another length than X. If X is a table of ids and ratings, or pairs without ratings.  If early stopping
+            would hold out the only rating.  If a value is not above 0, with a `loss` that ranks.
         """
         return self._factorise(X, y, read_fit_params(fit_params), None)
 

@@ -36,7 +36,7 @@ class PathDisplay:
     name : {"alpha", "C"}
         What the penalties are.
     value_name : str
-        What the curves are.
+        Name of the values, for the vertical axis.
     choices : dict of str to float, optional
         Penalties to mark, by name.  The mean of the curves and its standard error are then drawn, too.
     counts : array-like of shape (n_penalties,), optional

@@ -37,7 +37,7 @@ class Huber:
             raise ValueError(f"epsilon of the Huber loss must be a finite number > 0, got {self.epsilon!r}")
 
     def derivatives(self, decision: Floats, target: Floats, weights: Floats, intercept: float) -> Derivatives:
-        """Return the loss, s r cut at ±ε, and s where r is not cut."""
+        """Return the loss, s r with r limited to ±ε, and s where r is not limited."""
         residual = target - decision - intercept
         part = np.clip(residual, -self.epsilon, self.epsilon)
         slope, curvature = weigh(weights, part), weigh(weights, (part == residual).astype(np.float64))
@@ -45,7 +45,7 @@ class Huber:
         return Derivatives(Level(loss, float(slope.sum()), float(curvature.sum())), slope, curvature)
 
     def dual(self, decision: Floats, target: Floats, weights: Floats, intercept: float, scale: float) -> float:
-        """Return Σ s (q (y − b) − ½q²) at q = scale·slope; b cancels, as slopes at the best one add up to zero."""
+        """Return Σ s (q (y − b) − ½q²) at q = scale·slope; b cancels, because at the best b slopes add up to zero."""
         apart = target - intercept
         part = scale * np.clip(apart - decision, -self.epsilon, self.epsilon)
         return float(weigh(weights, part) @ (apart - 0.5 * part))

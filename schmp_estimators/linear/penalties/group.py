@@ -23,12 +23,12 @@ class Group(NamedTuple):
 
     @property
     def positive(self) -> bool:
-        """Coefficients have any sign."""
+        """Whether coefficients are restricted to be ≥ 0: no."""
         return False
 
     @property
     def certified(self) -> bool:
-        """There is a duality gap."""
+        """Whether there is a duality gap: yes."""
         return True
 
     def value(self, coef: Floats) -> float:
