@@ -220,7 +220,8 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
         return get_scorer(self.scoring or "accuracy")
 
     def _final(self, fit: Callable[[Any], list[Any]]) -> SparseLogisticRegression:
-        """Fit on all samples; a gap that is small beside the objective at zero may be large beside the one reached."""
+        """Fit on all samples, with a tolerance relative to the objective reached.
+        """
         model = self._model(self.C_).set_params(warm_start=True)
         models = fit(model)
         parts = np.array([one.objective / one.null_objective for one in models])
@@ -256,14 +257,14 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
 
 
 def _model_of(attributes: dict[str, Any]) -> SparseLogisticRegression:
-    """Return a fitted model; on decision values in place of samples it predicts what a fold does from these."""
+    """Return a fitted model whose input is decision values instead of samples."""
     model = SparseLogisticRegression()
     model.__dict__.update(attributes, n_features_in_=attributes["coef_"].shape[1])
     return model
 
 
 def _knowing_classes(scorer: Any, classes: Any) -> Any:
-    """Return a scorer that takes labels for given, where its metric takes any: a fold may lack some of them."""
+    """Return a scorer with fixed labels, if its metric accepts labels, because a fold may lack some classes."""
     metric = getattr(scorer, "_score_func", None)
     known = inspect.signature(metric).parameters if metric else {}
     if "labels" not in known:

@@ -182,7 +182,7 @@ def _probabilities(scores: np.ndarray, classes: np.ndarray, joint: bool) -> np.n
 
 
 def _log_probabilities(scores: np.ndarray, classes: np.ndarray, joint: bool) -> np.ndarray:
-    """Return logarithms, also where a probability underflows; a `joint` loss is one of all classes at once."""
+    """Return logarithms of probabilities, without underflow; a `joint` loss is one of all classes at once."""
     if scores.shape[1] == 1:
         return np.column_stack([log_expit(-scores[:, 0]), log_expit(scores[:, 0])])
     found: np.ndarray = log_softmax(scores if joint else log_expit(scores), axis=1)
@@ -194,8 +194,8 @@ def _apply_rows(
 ) -> Any:
     """Apply a fitted estimator row by row: now, if X is in memory, and lazily, if it is on Dask.
 
-    ``function(scores, classes)`` makes of the values X·coef_ᵀ + intercept_ what is wanted: an array of shape
-    (n_rows, n_outputs), or of shape (n_rows,) if `n_outputs` is None.
+    ``function(scores, classes)`` gets the values X·coef_ᵀ + intercept_.  It returns an array of shape (n_rows,
+    n_outputs), or of shape (n_rows,) if `n_outputs` is None.
     """
     check_is_fitted(estimator)
     coef = np.asarray(estimator.coef_, dtype=np.float64).T
@@ -230,5 +230,5 @@ def _means(mean: Callable[[Any], Any], values: Any, classes: Any) -> Any:
 
 
 def _scores(values: Any, classes: Any) -> Any:
-    """Return decision values as they are, those of one function in one dimension."""
+    """Return decision values unchanged; those of a single function have one dimension."""
     return values.ravel() if values.ndim == 2 and values.shape[1] == 1 and classes is not None else values
