@@ -220,8 +220,7 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
         return get_scorer(self.scoring or "accuracy")
 
     def _final(self, fit: Callable[[Any], list[Any]]) -> SparseLogisticRegression:
-        """Fit on all samples, with a tolerance relative to the objective reached.
-        """
+        """Fit on all samples, with a tolerance relative to the objective reached."""
         model = self._model(self.C_).set_params(warm_start=True)
         models = fit(model)
         parts = np.array([one.objective / one.null_objective for one in models])

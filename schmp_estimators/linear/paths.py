@@ -260,8 +260,7 @@ class Fold:
         return self.given.counted[self._problem.tested]
 
     def solve(self, grid: Grid, report: Callable[[], bool] | None = None) -> Paths:
-        """Solve for all penalties of a grid; `report` is called after each if there is one function, and rounds.
-        """
+        """Solve for all penalties of a grid; `report` is called after each if there is one function, and rounds."""
 
         def heard(path: Path) -> bool:
             self._under_way = path
