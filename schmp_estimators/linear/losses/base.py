@@ -1,4 +1,4 @@
-"""What solvers ask of a loss, for the rows that a partition holds, and in kernels for one row."""
+"""The interface of a loss: for the rows of a partition, and in kernels for one row."""
 
 from typing import NamedTuple, Protocol, runtime_checkable
 

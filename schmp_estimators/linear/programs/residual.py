@@ -157,8 +157,7 @@ class ResidualProblem:
         return bool(arrived)
 
     def solve(self, merit: Callable[[Floats], float], goal: float, pace: Pace, may_finish: bool, rounds: int) -> None:
-        """Change the point until merit(gradient) ≤ goal; if `may_finish` is False, stop when only Newton steps would
-        help.
+        """Change the point until merit(gradient) ≤ goal, or unless `may_finish` until only Newton steps would help.
 
         `may_finish` says whether the working set seems complete.  If it does not, it is cheaper to ask for a better set
         than to finish on this one.
