@@ -87,22 +87,22 @@ def check_pair(asked: Any, schedule: str = "resolve") -> None:
             f"penalty={penalty!r}; give one of {sorted(PENALTIES)}, or an object such as penalised.Penalty describes"
         )
     if asked.l1_ratio is not None and penalty != "elasticnet":
-        raise ValueError(f'l1_ratio={asked.l1_ratio!r} goes with penalty="elasticnet"; got penalty={penalty!r}')
+        raise ValueError(f'l1_ratio={asked.l1_ratio!r} needs penalty="elasticnet"; got penalty={penalty!r}')
     if asked.groups is not None and penalty != "group":
-        raise ValueError(f'groups goes with penalty="group"; got penalty={penalty!r}')
+        raise ValueError(f'groups needs penalty="group"; got penalty={penalty!r}')
     if asked.positive and penalty in ("mcp", "group"):
-        raise ValueError(f'positive=True does not go with penalty={penalty!r}; give penalty="l1"')
+        raise ValueError(f'positive=True cannot be combined with penalty={penalty!r}; give penalty="l1"')
     if not is_named and (asked.penalty_factors is not None or asked.positive):
-        raise ValueError("penalty_factors and positive go with a penalty given by name; an object says both itself")
+        raise ValueError("penalty_factors and positive need a penalty given by name; an object has its own values of both")
     if not grouped and not is_joint(loss):
         kind_of(schedule, loss, L1(1.0) if is_named else penalty)
         return
     if penalty == "group" and asked.groups is None and not is_joint(loss):
         raise ValueError('penalty="group" needs groups: the group of each column, or the columns of each group')
     if not grouped and penalty not in ("l1", "elasticnet"):
-        raise ValueError(f'loss="multinomial" goes with "l1", "elasticnet" and "group"; got penalty={penalty!r}')
+        raise ValueError(f'loss="multinomial" needs penalty "l1", "elasticnet" or "group"; got penalty={penalty!r}')
     if schedule != "resolve" or getattr(asked, "checkpoint", None) is not None:
-        raise ValueError('penalty="group" and loss="multinomial" go with schedule="resolve" and without checkpoint')
+        raise ValueError('penalty="group" and loss="multinomial" need schedule="resolve" and no checkpoint')
 
 
 class Pair(Deciding, BaseEstimator):

@@ -200,7 +200,7 @@ def path_of(
             count, named = len(targets.classes), ", ".join(map(repr, targets.classes[:5].tolist()))
             raise ValueError(
                 f"y holds {count} classes, {named}{', …' if count > 5 else ''} (of samples with positive weight); a "
-                "path is that of two: give y == label for one class against all others"
+                "path is for two classes: pass y == label for one class against all others"
             )
         opened = open_problem(estimator, samples, targets.responses, targets.weights, place, name="path")
         with opened as problem, one_blas_thread():

@@ -55,7 +55,9 @@ def by_name(given: Any, names: Any) -> Any:
     if not isinstance(given, Mapping) and (names is None or not is_by_name(given)):
         return given
     if names is None:
-        raise ValueError("penalty_factors names columns, but X has no names; give a data frame, or one number a column")
+        raise ValueError(
+            "penalty_factors names columns, but X has no names; give a data frame, or one number for each column"
+        )
     return named_values(given, dict.fromkeys(names, 1.0), "columns that X")
 
 
@@ -103,7 +105,7 @@ def check_factors(given: Any, n_columns: int, positive: bool = False) -> PerColu
         )
     if positive and not factors.all():
         raise ValueError(
-            "penalty_factors holds zeros, which do not go with positive=True: a column is either free or restricted; "
+            "penalty_factors holds zeros, which cannot be combined with positive=True; "
             "give such columns a small factor, or positive=False"
         )
     return float(factors[0]) if (factors == factors[0]).all() else read_only(factors.copy())
@@ -116,7 +118,7 @@ def _check_strengths(whole: Floats, factors: Floats, strength: float) -> None:
         raise ValueError(
             f"penalty_factors{_range(factors)} make penalties from {found.min():.3g} to {found.max():.3g} of one of "
             f"{strength:.3g}; each has to be 0 or from {WEAKEST:g} to {STRONGEST:g}: give factors near 1, and 0 for "
-            "columns that are not to be penalised"
+            "columns without a penalty"
         )
 
 
@@ -192,9 +194,7 @@ def positive_values(name: str, given: Any) -> Floats | None:
     except (TypeError, ValueError):
         values = np.empty(0)
     if values.ndim != 1 or not len(values) or not ((values >= WEAKEST) & (values <= STRONGEST)).all():
-        raise ValueError(
-            f"{name}={given!r}; give numbers from {WEAKEST:g} to {STRONGEST:g}, or how many to space geometrically"
-        )
+        raise ValueError(f"{name}={given!r}; give numbers from {WEAKEST:g} to {STRONGEST:g}, or their number")
     return np.sort(values)
 
 
