@@ -93,7 +93,7 @@ def check_pair(asked: Any, schedule: str = "resolve") -> None:
     if asked.positive and penalty in ("mcp", "group"):
         raise ValueError(f'positive=True cannot be combined with penalty={penalty!r}; give penalty="l1"')
     if not is_named and (asked.penalty_factors is not None or asked.positive):
-        raise ValueError("penalty_factors and positive need a penalty given by name; an object has its own values of both")
+        raise ValueError("penalty_factors and positive need a penalty given by name; an object has its own")
     if not grouped and not is_joint(loss):
         kind_of(schedule, loss, L1(1.0) if is_named else penalty)
         return
