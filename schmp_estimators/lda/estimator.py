@@ -70,8 +70,9 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
         - "saber": Gibbs sampling with the counts of words and documents frozen for a sweep [11]_.  Time per token grows
           with the topics of its document, not with K. It is for many topics in short documents, and needs fewer sweeps
           than "warp".
-        - "fplus": collapsed Gibbs sampling with F+ trees [2]_.  It is exact with one shard.  With several, the topic
-          totals of "fplus" and of all samplers below are outdated within a sweep by the `s_error` in `history_` [3]_.
+        - "fplus": collapsed Gibbs sampling with F+ trees [2]_.  It is exact with one shard.  With several shards, topic
+          totals are outdated within a sweep; `s_error` in `history_` measures this error [3]_.  All samplers below have
+          the same error.
         - "sparse": collapsed Gibbs sampling by document, with sums over the topics of a word [4]_.  It has the fastest
           exact sweeps where words have few topics, as they do after some sweeps.
         - "light": Metropolis–Hastings with proposals by word and by document in turn [5]_.  It takes constant time per

@@ -13,8 +13,9 @@ sample_weight : array-like or Dask collection of shape (n_samples,)
     Weights of the samples, ≥ 0.
 loss : {"squared", "logistic", "multinomial", "poisson", "huber"} or object
     The loss ℓ of a prediction u.  "squared": ½(y − u)².  "logistic": ln(1 + e^{−yu}) for two classes, coded as −1 and
-    1.  "multinomial": ln Σ e^{u_k} − u_y for all classes at once, with coefficients for each; for two classes, their
-    difference.  "poisson": half the deviance of counts y ≥ 0 with the mean e^u.  "huber": Huber's loss with ε = 1.35;
+    1. "multinomial": ln Σ e^{u_k} − u_y for all classes at once, with coefficients for each; two classes have one set
+       of coefficients.  "poisson": half the deviance of counts y ≥ 0 with the mean e^u.  "huber": Huber's loss with ε =
+       1.35;
     `~schmp_estimators.penalised.Huber` takes another ε.  Or an object: see `~schmp_estimators.penalised.Loss`.
 penalty : {"l1", "elasticnet", "group", "mcp"} or object
     The penalty P. "l1": Σ f|β|.  "elasticnet": Σ f(ρ|β| + ½(1 − ρ)β²).  "group": Σ f‖β_g‖ over `groups`, by default
@@ -32,8 +33,8 @@ penalty_factors : array-like of shape (n_features,), dict or None
     Factors f ≥ 0 by which the penalty of each coefficient is multiplied; they are not rescaled.  A dict, or a Series
     with strings as index, names columns; columns that it does not name get 1.  Columns with factor 0, such as
     covariates, are not penalised, and may be linearly dependent.  With penalty="group" factors belong to groups, in
-    their order or by name; groups that are not named get the square root of their size.  None: all are 1, or those
-    square roots.
+    their order or by name; groups that are not named get the square root of their size.  None: all are 1, or for groups
+    the square roots of their sizes.
 groups : array-like or None
     For penalty="group": the group of each column, or a list of the column numbers of each group.  None: each column is
     a group of its own, with its coefficients for all classes.

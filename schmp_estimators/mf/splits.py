@@ -53,7 +53,7 @@ class LeaveLastOut(BaseCrossValidator):
     Parameters
     ----------
     n_last : int, default=1
-        Number of entries of each user to hold out.  For users who do not have more entries, nothing is held out.
+        Number of entries of each user to hold out.  Users without further entries are only fitted.
     n_splits : int, default=1
         Number of splits.  The first split holds out the last entries.  Each further split holds out the entries before
         those, and leaves out the later ones.

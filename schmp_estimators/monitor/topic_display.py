@@ -115,7 +115,7 @@ class TopicDisplay:
         display_labels : array-like of shape (n_groups,), default=None
             Names of the groups, in the order of the sorted values in `groups`.  None: these values.
         ax : matplotlib Axes or array-like of Axes, default=None
-            Where to draw.  Bars need one for each topic, or one that is divided among them.  None: a new figure.
+            Where to draw.  Bars need one Axes for each topic, or a single one that is divided.  None: a new figure.
         **kwargs : dict
             Passed to ``Axes.barh`` or, for a map, ``Axes.imshow``.
 

@@ -162,7 +162,7 @@ def saves(kind: type) -> Callable[[F], F]:
     Returns
     -------
     callable
-        A decorator.  A program that is an object has an attribute `saves` instead.
+        A decorator.  If a program is an object, set its attribute `saves` instead.
 
     Raises
     ------
