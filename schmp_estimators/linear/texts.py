@@ -12,13 +12,13 @@ X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features
 sample_weight : array-like or Dask collection of shape (n_samples,)
     Weights of the samples, ≥ 0.
 loss : {"squared", "logistic", "multinomial", "poisson", "huber"} or object
-    The loss ℓ of a prediction u.  "squared": ½(y − u)².  "logistic": ln(1 + e^{−yu}) for two classes, coded as −1 and
-    1. "multinomial": ln Σ e^{u_k} − u_y for all classes at once, with coefficients for each; two classes have one set
-       of coefficients.  "poisson": half the deviance of counts y ≥ 0 with the mean e^u.  "huber": Huber's loss with ε =
-       1.35;
-    `~schmp_estimators.penalised.Huber` takes another ε.  Or an object: see `~schmp_estimators.penalised.Loss`.
+    The loss ℓ of a prediction u.  "squared": ½(y − u)².  "logistic": ln(1 + e^{−yu}) for two classes, coded as y = −1
+    and y = 1.  "multinomial": ln Σ e^{u_k} − u_y for all classes at once, with coefficients for each; two classes have
+    one set of coefficients.  "poisson": half the deviance of counts y ≥ 0 with the mean e^u.  "huber": Huber's loss
+    with ε = 1.35; `~schmp_estimators.penalised.Huber` takes another ε.  Or an object: see
+    `~schmp_estimators.penalised.Loss`.
 penalty : {"l1", "elasticnet", "group", "mcp"} or object
-    The penalty P. "l1": Σ f|β|.  "elasticnet": Σ f(ρ|β| + ½(1 − ρ)β²).  "group": Σ f‖β_g‖ over `groups`, by default
+    The penalty P.  "l1": Σ f|β|.  "elasticnet": Σ f(ρ|β| + ½(1 − ρ)β²).  "group": Σ f‖β_g‖ over `groups`, by default
     with the square roots of their sizes as f.  "mcp": the minimax concave penalty with γ = 3.  Or an object of strength
     one: see `~schmp_estimators.penalised.Penalty`.  "group" and the loss "multinomial" need an X of up to 2²² entries.
 alpha : float
