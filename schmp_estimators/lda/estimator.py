@@ -97,7 +97,8 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
         fixed priors, EM steps follow.  "sparse": each word draws two topics, and each of its tokens takes one of them.
         "tempered": as "uniform", but with priors of up to 5 alpha and 10 beta for the first 30 sweeps, or half of
         `max_iter` if that is less; `history_` has the priors of each sweep.  "auto": "documents" for 50 topics or more
-        with at most 100,000 tokens for each, otherwise "uniform"; with "warp", "frozen" and "saber" also larger priors.
+        with at most 100,000 tokens per topic on average, otherwise "uniform".  With "warp", "frozen" or "saber" a fit
+        then also starts with the larger priors of "tempered".
     max_iter : int, default=150
         Number of sweeps.
     evaluate_every : int, default=0

@@ -32,12 +32,11 @@ l1_ratio : float
 penalty_factors : array-like of shape (n_features,), dict or None
     Factors f ≥ 0 by which the penalty of each coefficient is multiplied; they are not rescaled.  A dict, or a Series
     with strings as index, names columns; columns that it does not name get 1.  Columns with factor 0, such as
-    covariates, are not penalised, and may be linearly dependent.  With penalty="group" factors belong to groups, in
-    their order or by name; groups that are not named get the square root of their size.  None: all are 1, or for groups
-    the square roots of their sizes.
+    covariates, are not penalised, and may be linearly dependent.  None: all are 1.
 groups : array-like or None
     For penalty="group": the group of each column, or a list of the column numbers of each group.  None: each column is
-    a group of its own, with its coefficients for all classes.
+    a group of its own, with its coefficients for all classes.  `penalty_factors` then has a factor for each group, in
+    their order or by name; a group without a factor gets the square root of its size.
 fit_intercept : bool
     Whether to fit the intercept b, which is not penalised.  X is then centred implicitly: no dense or centred copy of
     it is made.

@@ -75,7 +75,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
     def transform(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Any:
         """Return the vectors of users; those of new users by ridge regression, while the items stay fixed.
 
-        With `unobserved_weight` items without a rating count, too, as in the fit.  With a `loss` that ranks, new users
+        With `unobserved_weight`, items without a rating also count, as in the fit.  With a `loss` that ranks, new users
         start at zero and take the steps of as many epochs as the fit did.
 
         Parameters
