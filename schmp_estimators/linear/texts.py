@@ -86,7 +86,7 @@ alphas : int or array-like
     Penalties, or their number.
 max_explained : float
     The path ends with the first penalty whose solution explains this share of the deviance.  The share is 0 without
-    penalised coefficients, and 1 if predictions are exact. 1: the path goes to the last penalty.
+    penalised coefficients, and 1 if predictions are exact.  1: the path goes to the last penalty.
 cv : int, cross-validation generator or iterable
     How samples are split.  None: five folds, stratified if y holds classes.
 coef_ : ndarray of shape (n_features,) or (n_targets, n_features)

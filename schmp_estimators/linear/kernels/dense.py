@@ -10,10 +10,10 @@ from schmp_estimators.core.jit import kernel
 from schmp_estimators.core.lanes import dot
 from schmp_estimators.linear.penalties.base import prox
 
-_HEIGHT = 64  # rows whose lines are in a cache at once
+_HEIGHT = 64  # rows whose cache lines fit in the cache together
 _WIDTH = 4096  # columns of one strip: their sums (32 KB) stay in the first-level cache
-_FEW = 16  # columns of a row for each that is chosen, from which these alone are read
-_LENGTH = 2048  # rows of a piece of a sum of columns (16 KB), which stays there, too
+_FEW = 16  # if less than one in this many columns is chosen, only the chosen ones are read
+_LENGTH = 2048  # rows of a piece of a sum of columns: 16 KB, which stay in that cache, too
 
 
 @kernel

@@ -25,7 +25,7 @@ LEAST_CURVATURE = 1e-12
 #: Columns whose gradient exceeds this part of the limit are used in the following steps; factor by which the merit on
 #: rounded columns may fall before all are checked again.
 NEAR, _TRUSTED = 0.95, 0.01
-FEW_PASSES = 20  # of descent, after which it is slow
+FEW_PASSES = 20  # if descent needs more passes, it is slow
 #: Passes of descent end when one gains less than this part of the first, because the curvature changes anyway.
 PASS_LEFT = 0.1
 #: A step is doubled if the slope of the objective at its end is more than this part of the first slope; longest and

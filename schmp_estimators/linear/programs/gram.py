@@ -15,14 +15,14 @@ from schmp_estimators.linear.kernels.gram import gram_combine, gram_passes, gram
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for, gap_or_merit, sizes, take
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 
-LARGEST_GRAM = 6000  # candidates whose matrix has 0.3 GB; descent on the residual is faster than to fill a larger one
+LARGEST_GRAM = 6000  # candidates: their matrix has 0.3 GB.  For more, descent on the residual is faster
 MEMORY = 5  # extrapolate from this many passes
 _MAX_ROUNDS = 50  # times that the active candidates are chosen anew
 _MAX_SWEEPS = 60  # groups of passes on one choice
 _POLISHED = 200  # largest support that is polished at the end
 _SETTLED = 0.03  # part of the support that changes in a sweep, below which Newton steps are worth trying
-_WORTHWHILE, _MOST_FUTILE = 0.9, 2  # part of the gap that is left by a round worth its time, and how many are not
-_CROSSING = 0.02  # part of the active candidates that cross zero in a Newton step, above which it came too early
+_WORTHWHILE, _MOST_FUTILE = 0.9, 2  # a futile round leaves more than this part of the gap; the most in succession
+_CROSSING = 0.02  # if a larger part of the candidates crosses zero in a Newton step, the step came too early
 
 
 @dataclass
@@ -191,7 +191,7 @@ def pinned_solution(
         if not len(new):
             break
         pinned = np.concatenate([pinned, new])
-        if attempt == rounds or len(pinned) > most:  # too many: cut the step off, descent goes on from there
+        if attempt == rounds or len(pinned) > most:  # too many: cut the step off; descent continues from there
             step = step.copy()
             step[new] = -coef[new]
             break

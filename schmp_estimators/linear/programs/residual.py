@@ -28,16 +28,16 @@ from schmp_estimators.linear.programs.gram import LARGEST_GRAM, MEMORY, GramProb
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 
 _PINNING_ROUNDS = 3
-_LONG = 100  # steps of conjugate gradients that make it worth to ask what the whole matrix costs
+_LONG = 100  # steps of conjugate gradients from which on a factorisation may be faster: their times are compared
 #: nanoseconds: per stored value in such a step, per k³ of a factorisation, per pair of values in a row of its matrix
 _STEP, _FACTOR, _PAIR = 2.0, 1 / 120, 1.5
-_CUT_OFF = 4.0  # times as much as its time is what one is worth to replace that has not reached its goal
+_CUT_OFF = 4.0  # the time of a solve that ended before its goal counts as so many times as long
 #: Part of the support that a step by a factorisation may set to zero.  After this number of consecutive steps with
 #: more, the support is far too large, and descent on the Gram matrix of the whole set finds a better one.
 _MOST_PINNED, _MOST_CUTS = 6, 2
-_GRAM_GOAL = 0.1  # part of its gap that this leaves
-_WHOLE = 0.999  # part of such a step that is but rounding away from the whole one, which leaves zeros
-_COMPACT_BELOW = 0.7  # copy the support when it is a smaller part of the set than this
+_GRAM_GOAL = 0.1  # part of the gap that this descent leaves
+_WHOLE = 0.999  # from this part on a step is made as a whole: the rest is rounding, and exact zeros remain
+_COMPACT_BELOW = 0.7  # the support is copied if it is a smaller part of the set than this
 
 
 _DEPENDENT = 0.5  # correlation above which columns are solved together in the preconditioner

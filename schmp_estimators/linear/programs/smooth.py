@@ -45,13 +45,13 @@ from schmp_estimators.linear.programs.smooth_point import (
 
 #: Slope in the intercept, relative to the sum of weights, above which it is not the best one and no gap is computed.
 _SETTLED = 1e-9
-_RISE = 1e-11  # part by which the objective may rise where no step lowers it: that is but rounding
+_RISE = 1e-11  # the objective may rise by this part if no step lowers it: such a rise is only rounding
 _MOST_STEP_BACKS = 2
 #: Newton steps on the columns without a penalty, and the longest step in units of the decision value
 _MOST_NEWTON_STEPS, _LONGEST = 50, 5.0
 #: Newton steps on a sparse working set, and the part of the merit to leave: with all violators, and with some
 _ON_ALL, _ON_SOME = (8, 0.03), (2, 0.3)
-_CHECKED = 1e-3  # part of the gap at which a guess is verified on all columns
+_CHECKED = 1e-3  # when the gap has fallen to this part, a guess is checked on all columns
 
 #: Steps that return the objective at the best intercept, and steps that return the change of coefficients.
 _Settled = Generator[Any, Any, float]
