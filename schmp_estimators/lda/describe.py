@@ -192,7 +192,8 @@ class DescribedTopics(TopicMethods):
         documents count.  As in gensim, 1e-12 is added to the share of documents with both words.  So two words that
         never occur together have an "npmi" near -1 if they are frequent, and of -0.5 if each is in a thousandth of the
         documents.  For "u_mass", [3]_ adds one document instead.  The "npmi" of a pair is also -1 if every document
-        has both words.  A pair with a word that X does not have counts as 0; for "u_mass" only if this is the more probable word.
+        has both words.  A pair with a word that X does not have counts as 0; for "u_mass" only if this is the more
+        probable word.
 
         Windows are counted as in gensim: a word leaves a window with the first of its tokens that leaves, even if
         another of its tokens is still inside.  So frequent words count a little less.
