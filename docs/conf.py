@@ -98,7 +98,7 @@ html_css_files = ["style.css"]
 html_show_sourcelink = False
 html_copy_source = False
 #: Pages of the first level, which have no others beside them.
-ALONE = ("index", "architecture", "contributing", "notation", "changelog", "coming_from", "faq", "citing")
+ALONE = ("index", "architecture", "glossary", "contributing", "notation", "changelog", "coming_from", "faq", "citing")
 html_sidebars = {page: [] for page in ALONE}
 html_theme_options = {
     "navbar_align": "left",

@@ -2,15 +2,15 @@
 My corpus does not fit into memory
 ==================================
 
-A topic model needs some bytes for every token: where it is, its topic, what is proposed for it.  With ``spill`` these
-are in files, and a fit works upon one slice of the documents after the other.  The result has the same bits.
-Here the corpus is small enough to do both, and to see what each takes.  On a Dask cluster the same parameter uses the
-disks of the workers.
+A topic model needs some bytes for every token: its position, its topic, and its proposals.  With ``spill`` these bytes
+are in files, and a fit works on one slice of the documents after the other.  The result does not change.  Here the
+corpus is small enough to fit with and without ``spill``, and to compare the memory.  On a Dask cluster the same
+parameter uses the disks of the workers.
 """
 
 # %%
-# Counts in memory-mapped files: rows are read when they are needed.  A Dask collection does as well, whose chunks are
-# loaded one at a time.
+# The counts are in memory-mapped files, so rows are read when they are needed.  A Dask collection works as well; its
+# chunks are loaded one at a time.
 import tempfile
 import tracemalloc
 from pathlib import Path
@@ -41,8 +41,8 @@ X = sparse.csr_array(tuple(parts), shape=(n_docs, n_words), copy=False)
 print(f"{n_docs:,} documents, {X.sum():,} tokens")
 
 # %%
-# Both fits, and the most that their arrays take.  The number of slices follows from the memory that is left; here there
-# is plenty, so we ask for shards that are small: there are no fewer slices than shards.
+# We run both fits, and measure the peak memory of their arrays.  The number of slices depends on the memory that is
+# left.  Here there is plenty, so we ask for many small shards: there is at least one slice for each.
 
 
 def fit(**parameters):
@@ -71,8 +71,8 @@ axes.grid(axis="y", visible=False)
 plt.show()
 
 # %%
-# The folder is a checkpoint, too: the same call would go on in it after an interruption, and a larger ``max_iter`` goes
-# on with a fit that has ended.
+# The folder is a checkpoint, too: after an interruption the same call continues the fit, and a larger ``max_iter``
+# continues a fit that has ended.
 same = (in_memory.topic_word_counts_ != on_disk.topic_word_counts_).nnz == 0
 print("the same counts:", same)
 assert same

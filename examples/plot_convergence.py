@@ -2,11 +2,11 @@
 Progress for each token, progress in time
 =========================================
 
-A sampler can be better because each token that it visits does more good, or because it visits more of them.  Kim et
-al. (EuroSys 2016) keep the two apart: the objective against the data samples operated upon, the samples against time;
-together they make the objective against time.
+A sampler can be faster because it makes more progress with each token, or because it visits more tokens per second.
+Kim et al. (EuroSys 2016) show both separately: the objective against the data samples operated upon, and the samples
+against time.  Together they give the objective against time.
 
-Here, one to four proposals of the sampler "warp" for each token and pass: ``mh_steps``.
+Here the sampler "warp" makes one to four proposals for each token in each pass: ``mh_steps``.
 """
 
 # %%
@@ -26,8 +26,8 @@ DistributedLDA(2, max_iter=2, **params).fit(X)  # loads the compiled kernels, so
 fits = {m: DistributedLDA(50, mh_steps=m, max_iter=60, **params).fit(X) for m in (1, 2, 4)}
 
 # %%
-# On the left, the mixing: for the same number of tokens, more proposals are further on.  In the middle, what they cost.
-# On the right, what you wait for.
+# The left picture shows that more proposals make more progress with the same number of tokens.  The middle shows their
+# cost, and the right the progress over time.
 figure, (progress, throughput, time) = plt.subplots(1, 3, figsize=(11, 3.8), layout="constrained")
 for (m, lda), colour in zip(fits.items(), ["#e08e45", "#2f7ea6", "#a05195"], strict=True):
     name = f"{m} proposal{'s' * (m > 1)}"
@@ -47,7 +47,7 @@ for axis in (progress.xaxis, progress.yaxis, throughput.yaxis, time.yaxis):
 plt.show()
 
 # %%
-# The claim holds for the left picture.  The other two depend on the machine that built this page.
+# The program checks only the left picture.  The other two depend on the machine that built this page.
 after_20 = [lda.history_[19]["log_likelihood"] for lda in fits.values()]
 print("After 20 sweeps, the log-likelihood per token:", *[f"{value / X.sum():.3f}" for value in after_20])
 assert after_20[0] < after_20[1] < after_20[2], "more proposals bring more progress in the same number of sweeps"

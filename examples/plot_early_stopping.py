@@ -2,8 +2,8 @@
 When to stop
 ============
 
-The likelihood of the training documents hardly ever stops rising.  `~schmp_estimators.HeldOutPerplexity` looks at
-documents that the fit has not seen, and ends it when they are no longer predicted better.
+The likelihood of the training documents hardly ever stops rising.  `~schmp_estimators.HeldOutPerplexity` measures how
+well the model predicts other documents, and ends the fit when this no longer improves.
 """
 
 # %%
@@ -18,8 +18,8 @@ X = counter.fit_transform(load_docstrings(["scipy", "sklearn"]).data)
 X_train, X_test = train_test_split(X, test_size=0.15, random_state=0)
 
 # %%
-# ``patience=2``: stop when two measurements have brought no improvement of at least 0.2 percent.  Callbacks are
-# scikit-learn's; a progress bar can be set beside this one.
+# With ``patience=2`` the fit stops after two measurements without an improvement of at least 0.2 percent.  This is a
+# callback of scikit-learn, so it can be combined with others, such as a progress bar.
 watch = HeldOutPerplexity(X_test, every=10, patience=2, tol=0.002)
 lda = DistributedLDA(50, doc_topic_prior=0.1, topic_word_prior=0.02, max_iter=1000, evaluate_every=2, random_state=0)
 lda.set_callbacks(watch).fit(X_train)

@@ -2,12 +2,13 @@
 Genotypes, a byte each
 ======================
 
-Which of half a million genetic variants go with a trait?  A genotype is 0, 1 or 2, one byte, and
-`~schmp_estimators.PrioritizedLasso` reads it as it is: 1,000 people with 500,000 variants are 500 MB, and a fit adds
-little.  Sex, age and ancestry go with the trait, too.  They belong into the model, but not under its penalty: what it
-takes from them, variants that are more frequent in one population than in another explain instead.
+Which of half a million genetic variants are associated with a trait?  A genotype is 0, 1 or 2, so one byte is enough.
+`~schmp_estimators.PrioritizedLasso` reads bytes without a copy: 1,000 people with 500,000 variants are 500 MB, and a
+fit needs little more.  Sex, age and ancestry influence the trait, too.  They must be in the model, but without a
+penalty.  Otherwise variants that are more frequent in one population would explain a part of their influence.
 
-Here are 22,000 variants.  ``study(1000, 500_000)`` makes all of them; :doc:`../measurements/l1` has memory and time.
+This page uses 22,000 variants.  ``study(1000, 500_000)`` makes all of them; :doc:`../measurements/l1` has memory and
+time.
 """
 
 import tracemalloc
@@ -110,9 +111,10 @@ def fit_beside(X, trait, components, alpha, factors, tol=1e-10):
 # %%
 # Never penalised
 # ---------------
-# So few variants can be floats, beside the covariates.  ``penalty_factors`` says how strongly each column is penalised.
-# With its deviation as the factor, the penalty is that of standardised columns, though X is not.  With the factor 0 a
-# column is free.  The penalty is so strong that 95 of 100 permuted traits have no variant.
+# So few variants can be floats, in one matrix with the covariates.  ``penalty_factors`` multiplies the penalty of each
+# column.  If the factor is the standard deviation of a column, the penalty is that of standardised columns.  Columns
+# with the factor 0 have no penalty.  The penalty is so strong that with 95 of 100 permuted traits no variant is
+# selected.
 X, components, trait, causes = study(1000, 22_000)
 deviations = by_blocks(deviations_of, X)
 covariates = np.column_stack([np.ones(len(X)), X[:, :WHOLE], components])
@@ -143,8 +145,8 @@ assert n_free == 0 < n_shrunk < n_without / 10 and n_causes == CAUSES
 assert abs(free.coef_[3] - 0.05) < 0.01 < 0.05 - shrunk.coef_[3]
 
 # %%
-# What is left of the trait after the covariates, against one variant at a time.  Were nothing above α, no variant would
-# be in the model.  The model takes all variants together, and needs few of those above the line.
+# The picture shows the association of each single variant with the trait without the covariates.  If all were below α,
+# no variant would be in the model.  The model uses all variants together, so it needs few of those above the line.
 place = np.arange(X.shape[1] - WHOLE)
 chromosome = place * CHROMOSOMES // len(place)
 figure, axes = plt.subplots(2, 1, figsize=(9.5, 6), layout="constrained", sharex=True, sharey=True)
@@ -169,12 +171,12 @@ plt.show()
 # %%
 # In bytes
 # --------
-# All columns of an array are of one type: floats beside the genotypes turn them into floats, eight times as large.
-# Sex and age are whole numbers, which are bytes as they are; leave room for them when genotypes are read.  Components
-# are not, and stay beside X: see ``fit_beside`` above.  Given their coefficients, the Lasso is fitted to what they
-# leave.  As long as the same variants are in the model, its solution moves linearly with these coefficients, so one
-# Newton step sets them right; a step that goes too far is halved.  Once nothing of a component is left in the residual,
-# the duality gap of the last fit is that of the whole.
+# An array has only one dtype, so float covariates in X would turn the genotypes into floats, eight times as large.  Sex
+# and age are whole numbers, so they are columns of the same int8 array; reserve columns for them when you read the
+# genotypes.  The principal components are floats and stay outside X: see ``fit_beside`` above.  Given their
+# coefficients, the Lasso is fitted to the rest of the trait.  While the set of selected variants does not change, its
+# solution is linear in these coefficients, so one Newton step finds the best ones; a step that is too long is halved.
+# When the residual is orthogonal to the components, the duality gap of the last Lasso is that of the whole problem.
 tracemalloc.start()
 beside, of_components, n_fits = fit_beside(X, trait, components, alpha, never[2:])
 added = tracemalloc.get_traced_memory()[1]

@@ -2,10 +2,10 @@
 How many coefficients at a time?
 ================================
 
-Coefficients that are updated from the same residual do not know of each other.  Where columns are correlated, the steps
-add up to too much: Shotgun (Bradley et al., ICML 2011) diverges when too many are updated at a time.  STRADS (Lee
-et al., NIPS 2014) adds two things: *priorities*, to work where something changes, and a *dependency check*, which lets
-no two correlated columns into a round.  They need each other, as one sees when they are switched on separately.
+If several coefficients are updated from the same residual, no update takes the others into account.  For correlated
+columns the sum of the steps is then too long: Shotgun (Bradley et al., ICML 2011) diverges if too many coefficients are
+updated at a time.  STRADS (Lee et al., NIPS 2014) adds *priorities*, which prefer coefficients that still change, and a
+*dependency check*, which keeps correlated columns out of the same round.  This page shows that each needs the other.
 """
 
 # %%
@@ -44,7 +44,8 @@ def fit(schedule, n_parallel, max_iter=60, **params):
 
 
 # %%
-# Left, passes needed to come within 1/1000 of the minimum: a good schedule stays flat.  Right, the ideas separately.
+# Left: passes over the data until the objective is within 1/1000 of the minimum; for a good schedule the line is flat.
+# Right: priorities and the check, each alone and together.
 numbers, needed = [16, 32, 64, 128, 192, 256, 512], {}
 for name in ("random", "priority"):
     for number in numbers:

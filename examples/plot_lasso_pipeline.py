@@ -2,10 +2,10 @@
 Uneven convergence, and rounds in flight
 ========================================
 
-Two observations of Lee et al. (NIPS 2014) and Kim et al. (EuroSys 2016) on the Lasso.  Most coefficients are where they
-belong after a few passes, and a few take long: that is why priorities pay.  And where a round has to wait for the
-network, several rounds can be under way at a time (``pipeline_depth``), each chosen without knowing the results of the
-others, if columns are also checked against those in flight.
+Lee et al. (NIPS 2014) and Kim et al. (EuroSys 2016) make two observations on the Lasso.  First, most coefficients
+converge after a few passes, and a few take long: that is why priorities help.  Second, if a round must wait for the
+network, several rounds can run at a time (``pipeline_depth``).  Each is chosen before the results of the others are
+known.  This works if columns are also checked against those in running rounds.
 """
 
 # %%
@@ -32,11 +32,11 @@ exact = PrioritizedLasso(alpha, tol=1e-12).fit(X, y)
 best = exact.history_[-1]["objective"]
 
 # %%
-# A fit that is cut off after some passes shows how far each coefficient was.  Here coefficients are visited uniformly,
-# 16 at a time.  A coefficient has converged if it is off by less than 1 % of the largest coefficient.
+# We stop fits after some passes and look at the coefficients.  Coefficients are drawn uniformly, 16 at a time.  A
+# coefficient has converged if its error is less than 1 % of the largest coefficient.
 #
-# In this process rounds are executed one after the other, so depth cannot gain anything here.  It shows what staleness
-# costs: more passes, but no divergence.
+# In one process rounds are executed one after the other, so depth cannot save time here.  The picture shows the cost of
+# outdated residuals: more passes, but no divergence.
 params = {"alpha": alpha, "random_state": 0, "tol": 1e-6}
 cuts = [1, 2, 4, 8, 16, 32, 64]
 cut_off = [PrioritizedLasso(schedule="random", n_parallel=16, max_iter=cut, **params).fit(X, y) for cut in cuts]

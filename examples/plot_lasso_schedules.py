@@ -2,11 +2,11 @@
 Which coefficients next?
 ========================
 
-Coordinate descent may visit coefficients in any order.  In turn (Lasso-RR) and at random (Shotgun, Bradley et al., ICML
-2011) are the simple ones; STRADS (Lee et al., NIPS 2014) draws those that moved most and leaves out what is correlated
-with them.  The default here, ``"resolve"``, collects the worst violators and solves for all of them together.  The
-figure redraws the papers' comparison on made-up genotypes, whose neighbouring columns are correlated, and on the sparse
-recipe of Lee et al.
+Coordinate descent may visit coefficients in any order.  Simple orders are in turn (Lasso-RR) and at random (Shotgun,
+Bradley et al., ICML 2011).  STRADS (Lee et al., NIPS 2014) draws coefficients that changed most, and leaves out columns
+that are correlated with them.  Our default, ``"resolve"``, solves for a growing working set of columns.  The figure
+repeats the comparison of the papers on generated genotypes, whose neighbouring columns are correlated, and on the
+sparse data of Lee et al.
 """
 
 # %%
@@ -61,9 +61,9 @@ data = {"Genotypes, 300 × 1000": make_genotypes(), "Sparse recipe, 500 × 1000"
 fits = {name: fit_all(X) for name, X in data.items()}
 
 # %%
-# Four coefficients at a time.  Above, progress in passes over the data: all work on its entries, that of the dependency
-# check and of the full gradients that judge every schedule now and then included.  "resolve" solves small dense
-# problems in one call, and so is one point there.
+# The schedules update four coefficients at a time.  The upper pictures show progress against passes over the data.
+# They count all work on entries of X, including the dependency check and the full gradients that evaluate every
+# schedule.  "resolve" solves small dense problems in one call, so it is a single point there.
 colours = dict(zip(names, plt.rcParams["axes.prop_cycle"].by_key()["color"], strict=False))
 figure, axes = plt.subplots(2, 2, figsize=(9.5, 6.4), sharey="col", layout="constrained")
 reached = {}

@@ -2,12 +2,12 @@
 Implicit clicks
 ===============
 
-All that is known is who clicked on what.  As ratings these are all 1, and there is nothing to learn from them; with
-``unobserved_weight`` the pairs that are missing count, too, each a little.
+We only know which user clicked on which item.  As ratings all clicks are 1, so there is nothing to learn.  With
+``unobserved_weight`` missing pairs count, too, with a small weight.
 """
 
 # %%
-# Clicks, made up here: six kinds of items, users who like two of them, and items that are popular with all.
+# We generate clicks: there are six kinds of items, users like two of them, and some items are popular with all users.
 import warnings
 
 import matplotlib.pyplot as plt
@@ -27,7 +27,7 @@ test = rng.random(users.size) < 0.2
 print(f"{users.size} clicks of {n_users} users on {n_items} items")
 
 # %%
-# Fitted as ratings, clicks earn a warning.
+# If clicks are fitted as ratings, there is a warning.
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     ModelParallelMF(8, random_state=0).fit(pairs, clicks)
@@ -35,9 +35,9 @@ print(caught[0].message)
 
 
 # %%
-# The weight of a missing pair is worth a search, as is the penalty.  ``score`` is the NDCG of ten recommendations to
-# each user, from 0 to 1, judged by clicks that were held out.  With too small a weight everything is predicted to be a
-# click, and nothing is better than what is popular.
+# Search for the weight of a missing pair and for the penalty.  ``score`` is the NDCG of ten recommendations to each
+# user, from 0 to 1, judged by held-out clicks.  If the weight is too small, all pairs are predicted to be clicks, and
+# recommending popular items would be as good.
 def fit(weight, alpha=0.1):
     mf = ModelParallelMF(8, unobserved_weight=weight, alpha=alpha, n_items=n_items, random_state=0)
     return mf.fit(pairs[~test], clicks[~test])
@@ -65,7 +65,7 @@ axes[1].set(title="The objective, missing pairs included")
 plt.show()
 
 # %%
-# Items of one kind have similar vectors, and a new user is folded in from three clicks.
+# Items of one kind have similar vectors.  A new user is folded in from three clicks.
 similar, _ = best.similar_items(np.arange(n_items), n=10)
 print(f"of the ten most similar items {np.mean(kind[similar] == kind[:, None]):.0%} are of the same kind")
 new = np.full((1, n_items), np.nan)

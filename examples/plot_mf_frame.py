@@ -2,11 +2,11 @@
 Recommend from a data frame
 ===========================
 
-A frame of readers, books and stars becomes recommendations: ids go in as they are and come back as they were.
+A data frame has the columns reader, book and stars.  We fit it and recommend books; ids may be strings.
 """
 
 # %%
-# Readers and books with names, made up here: each likes two of five genres, and some books are better than others.
+# We generate readers and books: each reader likes two of five genres, and some books are better than others.
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -27,8 +27,8 @@ frame = pd.DataFrame({**names, "stars": stars})
 print(frame.head())
 
 # %%
-# Two columns of ids and a column of ratings are all there is to pass.  ``alpha`` is the one parameter worth a search.
-# Scores are R²; ``clip`` keeps predictions between one star and five.
+# Pass two columns of ids and a column of ratings.  ``alpha`` is the one parameter that is worth a search.  Scores are
+# R²; ``clip`` keeps predictions between one star and five.
 search = GridSearchCV(
     ModelParallelMF(8, clip=True, random_state=0),
     {"alpha": [0.03, 0.1, 0.3]},
@@ -38,13 +38,13 @@ print(pd.DataFrame(search.cv_results_)[["param_alpha", "mean_test_score"]])
 mf = search.best_estimator_
 
 # %%
-# What should reader 7 read next?  Books that were rated are left out.
+# What should reader 7 read next?  Books that this reader has rated are left out.
 titles, scores = mf.recommend(["reader 7"], n=8)
 print("likes:", ", ".join(f"{genre} {like:+.1f}" for genre, like in zip(genres, likes[7], strict=True)))
 print(pd.DataFrame({"title": titles[0], "stars expected": scores[0].round(2)}))
 
 # %%
-# Books are similar whose vectors point the same way.  Genres were never told to the model.
+# Books are similar if their vectors have a similar direction.  The model does not know the genres.
 genre_of = books.set_index("title")["genre"]
 asked = books.groupby("genre", sort=False)["title"].first()
 similar, cosines = mf.similar_items(asked, n=60)

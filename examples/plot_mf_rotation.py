@@ -2,11 +2,11 @@
 Rotation keeps the step of a serial run
 =======================================
 
-Many workers can factorise one matrix of ratings by stochastic gradient descent in two ways.  *Bulk synchronous, data
-parallel* (BSP): each takes some users, starts from its own copy of all items, and at a barrier the changes are added.
-*Rotation* (Kim et al., EuroSys 2016, section 4.3): items are divided, too, and no two workers ever hold the same ones.
-With the same step, BSP applies as many steps to an item from one starting point as there are workers.
-`~schmp_estimators.ModelParallelMF` does either, with one barrier per epoch, and its steps adapt.
+Several workers can factorise one matrix of ratings by stochastic gradient descent in two ways.  *Bulk synchronous
+parallel* (BSP): each worker takes some users and changes its own copy of all items; at a barrier the changes are added.
+*Rotation* (Kim et al., EuroSys 2016, section 4.3): items are divided, too, and no two workers have the same items at a
+time.  With BSP an item gets one step from each worker, all from the same starting point.  So BSP needs a smaller step
+size.  `~schmp_estimators.ModelParallelMF` can do both, with one barrier per epoch and adaptive steps.
 """
 
 # %%
@@ -44,9 +44,9 @@ def fit(schedule, n_shards, step):
 
 
 # %%
-# A step of 0.3 suits a serial run.  Rotation takes it with any number of workers: a finer grid is another order of the
-# same ratings, and only with 64 workers, where a block has 24 ratings, does the order cost something on the way.  BSP
-# diverges with eight workers already.  With a third of the step it learns, but the more slowly the more workers there
+# A step size of 0.3 suits a serial run.  With rotation it suits any number of workers, because more workers only change
+# the order of the ratings.  With 64 workers a block has 24 ratings, and this order slows the first epochs a little.
+# BSP diverges with eight workers.  With a third of the step size it converges, but more slowly the more workers there
 # are.
 steps, numbers = [0.3, 0.1, 0.03], [1, 8, 32, 64]
 rotated = {p: fit("rotation", p, 0.3) for p in numbers}

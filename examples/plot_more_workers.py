@@ -2,10 +2,10 @@
 What more workers save
 ======================
 
-On a cluster documents are divided among workers, and words travel between them once a sweep: as tokens, to the one
-worker that owns the word, and back; or as rows, the topics of all tokens of a word, to everybody.  Each word goes the
-cheaper way.  So the more workers there are, the less each of them receives and holds.  We draw the formulas, and put on
-them what small fits received and held.
+On a cluster documents are divided among workers, and words are exchanged once per sweep.  The tokens of a word are sent
+to the worker that owns the word, and back; or the row of the word, its count in every topic, is sent to all workers.
+For each word the cheaper way is chosen.  So the more workers there are, the less each of them receives and keeps.  The
+picture shows formulas, and measurements of small fits.
 """
 
 # %%
@@ -21,8 +21,8 @@ n_tokens, n_words = n_of_word.sum(), len(n_of_word)
 print(f"{X.shape[0]:,} documents, {n_words:,} words, {n_tokens:,} tokens")
 
 # %%
-# Small fits, each on a cluster in this process.  What workers send each other is one of Dask's metrics; after a sweep
-# we look what they hold.
+# Each small fit runs on a cluster in this process.  Dask's metrics count what workers send each other; after a sweep we
+# measure what they keep.
 import sys
 
 from distributed import Client, LocalCluster
@@ -75,11 +75,11 @@ for p in (2, 4, 6):
     print(f"{p} workers: {measured[p][0]:.2f} bytes a token, {measured[p][1]:.0f} KiB")
 
 # %%
-# The formulas.  Numbers travel in as few bytes as they need: 1 for a topic here, and 2 for a count at most.  A token
-# travels with two proposals.  The row of a word with 2 K tokens or more has a count for each topic, other rows are
-# lists of topics.  To read a row is work, too: as much as 4 bytes for each topic.  A worker holds 10 bytes for each
-# token, its topic and proposals with 2 each, and 32 for each word that it has, or that it owns.  From eight workers on,
-# what is small goes by way of others, to save messages, and travels nearly twice: the formulas leave that out.
+# These are the formulas.  Integers are sent in as few bytes as they need: here 1 for a topic, and at most 2 for a
+# count.  A token is sent with two proposals.  The row of a word with 2 K tokens or more has a count for each topic;
+# other rows are lists of topics.  Reading a row counts like 4 bytes for each topic.  A worker keeps 10 bytes for each
+# token, and 32 for each word that it has or owns.  With eight workers or more, small messages are sent by way of other
+# workers, nearly twice; the formulas do not count that.
 
 
 def traffic(p):

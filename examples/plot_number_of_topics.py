@@ -2,13 +2,13 @@
 How many topics?
 ================
 
-Two numbers need no labels, and can be asked of documents that were not fitted: *perplexity*, how well one half of their
-tokens predicts the other, and *coherence*, whether the words of a topic occur together.  We make a corpus of which we
-know the answer.
+Two measures need no labels, and can be computed for new documents.  *Perplexity* says how well one half of their tokens
+predicts the other half.  *Coherence* says whether the words of a topic occur together.  We generate a corpus with a
+known number of topics.
 """
 
 # %%
-# Twenty topics; each document mixes a few of them.
+# There are twenty topics; each document mixes a few of them.
 import numpy as np
 
 rng = np.random.default_rng(0)
@@ -43,8 +43,8 @@ search = GridSearchCV(
 ).fit(X)
 
 # %%
-# A perplexity is as if each token had to be chosen among so many equally likely words.  The dashed line is what the
-# true topics and proportions would reach.
+# A perplexity of 100 means that tokens are as hard to predict as a choice among 100 equally likely words.  The dashed
+# line is the perplexity of the true topics and proportions.
 import matplotlib.pyplot as plt
 
 splits = {

@@ -2,8 +2,8 @@
 The same bits, however the work is divided
 ==========================================
 
-Threads, shards, a cluster: with the default sampler they change the time that a fit takes, and nothing else.  We fit
-the same corpus in seven ways, and compare digests of the fitted counts.
+With the default sampler, the number of threads or shards and the use of a cluster change only the time of a fit.  We
+fit the same corpus in seven ways, and compare digests of the fitted counts.
 """
 
 # %%
@@ -29,7 +29,7 @@ def fit(sampler="warp", **params):
 
 
 # %%
-# In this process first, then on a cluster of two workers.
+# The first fits run in this process, the others on a cluster of two workers.
 runs = [fit(), fit(n_jobs=2), fit(n_shards=2), fit(n_shards=3), fit(n_shards=8, n_jobs=2)]
 cluster = LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0")
 with cluster, Client(cluster):
@@ -40,8 +40,8 @@ print(f"{len(runs)} fits, {len(digests)} result")
 assert len(digests) == 1
 
 # %%
-# Is that remarkable?  The exact sampler updates the totals of the topics as it goes, so its shards see slightly
-# different totals.  Each number of shards has its own result.
+# This is not true of every sampler.  The exact sampler updates the topic totals after each token, so its shards see
+# slightly different totals.  Each number of shards has its own result.
 exact = [fit("fplus", n_shards=n) for n in (1, 2, 3, 8)]
 assert len({digest for digest, _ in exact}) == 4
 

@@ -2,14 +2,14 @@
 Where not everyone must meet everyone
 =====================================
 
-In a rotation every shard of the data meets every block of the model.  Where many of these meetings have nothing to do,
-as those of texts in one language with the words of another, `~schmp_estimators.schmp.schedule_from_costs` leaves them
-out, and lets meetings of like cost share a step, so that nobody waits long for the others.
+In a rotation every shard of the data works on every block of the model.  Many of these pairs may have no work, for
+example texts in one language and words of another.  `~schmp_estimators.schmp.schedule_from_costs` leaves such pairs
+out.  It puts pairs of similar cost into the same step, so that shards wait little for each other.
 """
 
 # %%
-# A third of all pairs have work to do, and some of them far more than others.  With a barrier after every step, a step
-# takes as long as its dearest meeting: bars are work, what is empty is waiting.
+# A third of all pairs have work, and some have far more than others.  With a barrier after every step, a step takes as
+# long as its most expensive pair.  Bars are work; gaps are waiting.
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -50,7 +50,7 @@ axes[1].set_xlabel("Time")
 plt.show()
 
 # %%
-# No order has fewer steps: as many as the most blocks of a shard, or the most shards of a block.
+# No order has fewer steps.  Their number is the largest number of blocks of a shard, or of shards of a block.
 met = [(shard, block) for step in orders["From costs"] for shard, block in enumerate(step) if block >= 0]
 most = max((cost > 0).sum(axis=0).max(), (cost > 0).sum(axis=1).max())
 ratio = ends["Rotation"][-1] / ends["From costs"][-1]

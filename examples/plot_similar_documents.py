@@ -2,12 +2,12 @@
 Similar documents
 =================
 
-Fifty proportions of topics say nearly as much of what a docstring is like as thousands of counts of words, and they say
-why: neighbours share topics, and topics have words.
+Fifty topic proportions describe a docstring nearly as well as thousands of word counts.  They also explain why two
+docstrings are similar: they share topics.
 """
 
 # %%
-# Docstrings of some packages, as counts, and the part of the package that each is from.
+# The data are docstrings of some packages, as counts, and the part of the package that each docstring is from.
 import numpy as np
 from sklearn.feature_extraction.text import CountVectorizer
 
@@ -25,8 +25,8 @@ part = np.array(
 print(f"{X.shape[0]:,} docstrings of {len(set(part))} parts of packages")
 
 # %%
-# Proportions of topics are shares that sum to 1.  The Euclidean distance of their square roots is that of Hellinger,
-# which suits shares; any index for Euclidean vectors can then find neighbours.
+# Topic proportions sum to 1.  The Euclidean distance of their square roots is the Hellinger distance, which suits
+# proportions.  So any index for Euclidean vectors can find neighbours.
 from sklearn.neighbors import NearestNeighbors
 
 from schmp_estimators import DistributedLDA
@@ -37,11 +37,11 @@ places = np.sqrt(lda.fit_transform(X))
 _, by_topics = NearestNeighbors(n_neighbors=N + 1).fit(places).kneighbors(places)
 
 # %%
-# For comparison, the cosine of the counts of words themselves.
+# For comparison we use the cosine similarity of the word counts.
 _, by_words = NearestNeighbors(n_neighbors=N + 1, metric="cosine").fit(X).kneighbors(X)
 
 # %%
-# One docstring, what it is about, and its neighbours.
+# This is one docstring, with its topics and its neighbours.
 query = next(i for i, text in enumerate(docstrings.data) if text.lstrip().startswith("Singular Value Decomposition."))
 names = lda.top_words(5, feature_names=counter.get_feature_names_out())
 for topic in np.argsort(-places[query])[:2]:
@@ -70,7 +70,7 @@ ax.legend()
 plt.show()
 
 # %%
-# Words are better at the very nearest; topics are better at all others.
+# Word counts are better for the nearest neighbour; topics are better for all further ones.
 topics, words = same.values()
 for first, last in ((0, 10), (10, N)):
     of_topics, of_words = topics[first:last].mean(), words[first:last].mean()

@@ -2,13 +2,13 @@
 Documents that arrive in batches
 ================================
 
-``partial_fit`` takes new documents and never looks at old ones again.  A first batch gives the topics their shape;
-then we watch what each further batch is about, and whether the model still learns.
+``partial_fit`` takes new documents and never reads old ones again.  The first batch shapes the topics.  Then we watch
+what each further batch is about, and whether the model still improves.
 """
 
 # %%
-# A stream: first a mixture of three packages, then, batch by batch, more of scikit-learn, of SciPy, and of Dask.
-# Columns must be the same for all batches, so the first one decides upon the vocabulary.
+# The stream starts with a mixture of three packages.  Further batches come from scikit-learn, then SciPy, then Dask.
+# Columns must be the same for all batches, so the first batch determines the vocabulary.
 import numpy as np
 from sklearn.feature_extraction.text import CountVectorizer
 
@@ -32,8 +32,7 @@ counter.fit(texts(first))
 X_held_out = counter.transform(texts(held_out))
 
 # %%
-# After each batch: how well documents that are in none of them are predicted, and how many tokens each topic has so
-# far.
+# After each batch we record how well held-out documents are predicted, and how many tokens each topic has so far.
 from schmp_estimators import DistributedLDA
 
 lda = DistributedLDA(12, doc_topic_prior=0.1, topic_word_prior=0.02, max_iter=40, random_state=0)
@@ -44,15 +43,15 @@ for batch in batches:
     sizes.append(lda.topic_sizes_)
 
 # %%
-# The alternative is to keep all documents and fit them anew.
+# The alternative is to keep all documents and fit them again.
 whole = DistributedLDA(12, doc_topic_prior=0.1, topic_word_prior=0.02, max_iter=40, random_state=0)
 whole.fit(counter.transform(texts(np.concatenate(batches))))
 best = whole.perplexity(X_held_out)
 
 # %%
-# Left, what is learned from the stream: the batches from SciPy teach most, as half of the held-out documents are from
-# there.  Old documents keep the topics that they got when the model knew less, so a fit of all
-# is better.  Right, what each batch is about: the growth of the topics.
+# The left picture shows what the model learns from the stream.  The batches from SciPy help most, because half of the
+# held-out documents are from SciPy.  Old documents keep the topics of an earlier, worse model, so a fit of all
+# documents is better.  The right picture shows the growth of the topics, that is, what each batch is about.
 import matplotlib.pyplot as plt
 
 growth = np.diff(sizes, axis=0).T

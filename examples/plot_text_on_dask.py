@@ -2,20 +2,21 @@
 Text on Dask
 ============
 
-Texts in files or in a bag become counts chunk by chunk, on the workers, and topics are fitted where the counts are.
+The workers turn texts in files or in a bag into counts, chunk by chunk.  Topics are then fitted on the same workers.
 Neither texts nor counts come to the client.
 """
 
 # %%
-# A cluster.  Here it is in this process; ``Client("tcp://scheduler:8786")`` makes no difference to what follows.
+# Here the cluster is in this process.  With ``Client("tcp://scheduler:8786")`` the rest of the program is the same.
 from distributed import Client, LocalCluster
 
 cluster = LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0")
 client = Client(cluster)
 
 # %%
-# Texts in partitions.  In earnest this would be ``dask.bag.read_text("texts-*.txt.gz")``, or the text column of
-# ``dask.dataframe.read_parquet(...)``: all that follows needs ``to_delayed()`` alone, which both have.
+# The texts are in partitions.  In practice they would come from ``dask.bag.read_text("texts-*.txt.gz")``, or from the
+# text column of ``dask.dataframe.read_parquet(...)``.  The rest of the program needs only the method ``to_delayed()``,
+# which both have.
 import dask.bag
 
 from schmp_estimators.datasets import load_docstrings
@@ -24,8 +25,8 @@ docstrings = load_docstrings(["scipy", "sklearn"])
 texts = dask.bag.from_sequence(docstrings.data, npartitions=6)
 
 # %%
-# All chunks need the same columns.  So the vocabulary is found first: in how many documents each word is, counted on
-# the workers.  Only these numbers come here.
+# All chunks need the same columns, so we find the vocabulary first.  The workers count in how many documents each word
+# occurs; only these numbers come to the client.
 from collections import Counter
 
 import dask
@@ -49,8 +50,8 @@ vocabulary = sorted(word for word, n in found.items() if 5 <= n <= 0.1 * len(doc
 print(f"{len(found):,} words, {len(vocabulary):,} of them in at least 5 texts and at most a tenth")
 
 # %%
-# One vectorizer with this vocabulary makes a sparse chunk of each partition.  ``fit``, ``transform`` and ``coherence``
-# take the list of chunks as it is; proportions are lazy.
+# A vectorizer with this vocabulary makes a sparse chunk of each partition.  ``fit``, ``transform`` and ``coherence``
+# accept the list of chunks; the proportions are lazy.
 from schmp_estimators import DistributedLDA
 
 counter = dask.delayed(CountVectorizer(vocabulary=vocabulary, token_pattern=r"\b[a-z]{3,}\b"))
@@ -61,7 +62,7 @@ coherence = lda.coherence(chunks)
 print(theta[0], f"mean coherence {coherence.mean():.2f}", sep="\n")
 
 # %%
-# The most coherent topics.
+# These are the most coherent topics.
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -71,7 +72,7 @@ TopicDisplay.from_estimator(lda, topics=np.argsort(-coherence)[:8], feature_name
 plt.show()
 
 # %%
-# A fitted model needs no cluster, and a fit without one has the same bits.
+# A fitted model needs no cluster.  A fit without a cluster gives bit-for-bit the same result.
 client.close()
 cluster.close()
 X = CountVectorizer(vocabulary=vocabulary, token_pattern=r"\b[a-z]{3,}\b").transform(docstrings.data)

@@ -2,13 +2,14 @@
 Topics of my documents
 ======================
 
-Docstrings are real prose, and they are installed already.  Each becomes a bag of words; twenty topics are found without
-knowing which package a docstring is from.  Then we look: what are the topics about, which packages talk about them, and
-are they any good?
+Docstrings are real texts that are already installed.  The model sees only their word counts, not which package a
+docstring is from, and finds twenty topics.  Then we ask: what are the topics about, which packages use them, and are
+they good?
 """
 
 # %%
-# From text to counts.  Words in more than a tenth of the docstrings, such as *returns*, say nothing about any of them.
+# First we turn texts into counts.  Words in more than a tenth of the docstrings, such as *returns*, tell little about
+# any of them.
 from sklearn.feature_extraction.text import CountVectorizer
 
 from schmp_estimators.datasets import load_docstrings
@@ -20,16 +21,15 @@ words = counter.get_feature_names_out()
 print(f"{X.shape[0]:,} docstrings, {X.shape[1]:,} words, {X.sum():,} tokens")
 
 # %%
-# A small ``doc_topic_prior`` says that a docstring is about few things, a small ``topic_word_prior`` that a topic uses
-# few words.
+# With a small ``doc_topic_prior`` a docstring has few topics; with a small ``topic_word_prior`` a topic has few words.
 from schmp_estimators import DistributedLDA
 
 lda = DistributedLDA(20, doc_topic_prior=0.1, topic_word_prior=0.02, max_iter=60, random_state=0)
 theta = lda.fit_transform(X)
 
 # %%
-# The words of the eight largest topics.  They are ranked by *relevance*: how probable a word is in the topic, and how
-# much more so than elsewhere.  The bars are the probabilities.
+# The picture shows the words of the eight largest topics.  They are ranked by *relevance*: how probable a word is in
+# the topic, and how much more probable than elsewhere.  The bars are the probabilities.
 import matplotlib.pyplot as plt
 
 from schmp_estimators import TopicDisplay
@@ -38,7 +38,7 @@ TopicDisplay.from_estimator(lda, topics=8, feature_names=words)
 plt.show()
 
 # %%
-# What the packages talk about: the mean proportion of each topic in their docstrings.
+# This picture shows what the packages are about: the mean proportion of each topic in their docstrings.
 TopicDisplay.from_estimator(
     lda, X, docstrings.target, topics=20, feature_names=words, display_labels=docstrings.target_names
 )
@@ -53,8 +53,8 @@ for topic in np.argsort(-coherence)[[0, 1, -2, -1]]:
     print(f"{coherence[topic]:.2f}  {' '.join(names[topic])}")
 
 # %%
-# More to judge by: the measures of MALLET, as a table, and the docstrings that are most about the topic which is least
-# like all others.
+# Here are the measures of MALLET as a table.  Then we read the docstrings with the highest proportion of the most
+# distinctive topic.
 import pandas as pd
 
 table = pd.DataFrame(lda.topic_diagnostics(X, 6, feature_names=words, random_state=0))
@@ -66,7 +66,7 @@ for number in documents[table["corpus_dist"].idxmax()]:
 assert table["tokens"].sum() == X.sum()
 
 # %%
-# Are the topics good for anything but looking?  A linear classifier gets nothing but the twenty proportions.
+# Are the topics good features?  A linear classifier gets only the twenty proportions.
 from sklearn.linear_model import RidgeClassifier
 from sklearn.model_selection import cross_val_score
 

@@ -2,7 +2,7 @@
 Watch a fit: the ring and the exchange
 ======================================
 
-While a fit runs on a cluster, the page ``/schmp`` of Dask's dashboard shows how far it is and what every worker does
+While a fit runs on a cluster, the page ``/schmp`` of Dask's dashboard shows its progress and what every worker does
 (:ref:`watching`).
 
 .. container:: wide
@@ -11,9 +11,9 @@ While a fit runs on a cluster, the page ``/schmp`` of Dask's dashboard shows how
       :class: diagram
       :alt: The page of fits: a table of fits, curves of their objective, and what workers did.
 
-Afterwards, the scheduler remembers for a while who worked on what when, and `~schmp_estimators.ScheduleDisplay` draws
-it: a row for each worker, a bar for each stage of each shard, and below it, thinner, the time in which the worker
-waited for another one.
+After the fit, the scheduler still knows for a while which worker worked on what, and when.
+`~schmp_estimators.ScheduleDisplay` draws it: a row for each worker, a bar for each stage of each shard, and below it a
+thin bar for the time in which the worker waited for another one.
 """
 
 # %%
@@ -31,23 +31,24 @@ ratings = sparse.coo_array((rng.normal(size=len(rows)), (rows, columns))).tocsr(
 client = Client(n_workers=4, threads_per_worker=1, processes=False, dashboard_address=":0")
 
 # %%
-# Stochastic gradients for a matrix factorisation.  Each of four workers has a quarter of the users; the items are four
-# blocks, which go round: a worker is never where another one is, so follow a colour from row to row.  At the end of a
-# sweep all wait for all.
+# The first fit is a matrix factorisation by stochastic gradient descent.  Each of four workers has a quarter of the
+# users.  The items are four blocks, which rotate over the workers: follow a colour from row to row.  At the end of a
+# sweep all workers wait for each other.
 ModelParallelMF(64, max_iter=3, n_shards=4, random_state=0).fit(ratings)
 ring = ScheduleDisplay.from_client(client, by="block", sweeps=(1, 3))
 ring.ax_.set_title("Two sweeps of the ring: four blocks of items, four shards of users")
 
 # %%
-# Topic models by "warp" have no ring.  In the pass over words, each word has a shard that is asked by all: what they
-# send goes there, and the answers come back.  That is the exchange; then every shard passes over its own documents.
+# Topic models with "warp" use an exchange instead of a rotation.  In the pass over words, each word belongs to one
+# shard: all shards send it their tokens of the word, and get them back with new topics.  Then every shard makes a pass
+# over its own documents.
 counts = sparse.coo_array((np.ones(len(rows), int), (rows, columns**2 // 4_000))).tocsr()
 DistributedLDA(100, sampler="warp", max_iter=4, n_shards=4, random_state=0).fit(counts)
 exchange = ScheduleDisplay.from_client(client, sweeps=(1, 3))
 exchange.ax_.set_title("Two sweeps of the exchange")
 
 # %%
-# In the ring no block is ever in two places: the bars of a colour do not overlap.
+# In the rotation no block is ever in two places, so the bars of a colour do not overlap.
 client.close()
 of_block = {block: [] for block in range(4)}
 for one in ring.spans:

@@ -2,9 +2,9 @@
 Your own loss: the squared hinge
 ================================
 
-A support vector machine with squared hinge loss, max(0, 1 − yu)², and an L1 penalty.  A loss says what each row costs
-at a prediction u, in which direction u should go, how curved the cost is there, and, if it is to be certified, the
-value of its dual.  All the rest, working sets and Newton steps, is in `SparseGLM`.
+This is a support vector machine with the squared hinge loss, max(0, 1 − yu)², and an L1 penalty.  A loss returns its
+value at a prediction u, and its first and second derivative.  For a duality gap it also returns its dual.  `SparseGLM`
+does the rest: working sets and Newton steps.
 """
 
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class SquaredHinge:
 # %%
 # It is right
 # -----------
-# Digits below five against the others, beside scikit-learn's LinearSVC.
+# We classify digits below five against the others, and compare with scikit-learn's LinearSVC.
 X, digit = load_digits(return_X_y=True)
 X, y = StandardScaler().fit_transform(X), np.where(digit < 5, 1.0, -1.0)
 alpha = 10.0 / len(y)  # the loss is a mean over samples, that of LinearSVC a sum
@@ -64,7 +64,7 @@ assert ours.score(X, y) == peer.score(X, y)
 # %%
 # Its certificate is true
 # -----------------------
-# The dual by hand: weights of the rows, scaled until no column is worth more than the penalty.
+# We compute the dual by hand, from weights of the rows that are scaled until no gradient exceeds the penalty.
 part = 2.0 * np.maximum(0.0, 1.0 - y * (X @ coef))
 part *= min(1.0, 10.0 / np.abs(X.T @ (y * part)).max())
 gap = found - (part - part**2 / 4).sum()
@@ -72,7 +72,7 @@ print(f"Duality gap by hand {gap:.1e}")
 assert -1e-9 <= gap <= 1e-10 * len(y) + 1e-9
 
 # %%
-# Other penalties and schedules go with it, too: here the elastic net, and coefficients chosen by priority.
+# Other penalties and schedules work, too: here the elastic net, with coefficients chosen by priority.
 figure, ax = plt.subplots(figsize=(7, 3.6), layout="constrained")
 for label, options in {
     "resolve": {"penalty": L1(1.0)},

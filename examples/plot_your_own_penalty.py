@@ -2,10 +2,10 @@
 Your own penalty: MCP
 =====================
 
-The L1 penalty pulls large coefficients towards zero by as much as small ones.  The *minimax concave penalty* (Zhang,
-Annals of Statistics 2010) pulls less and less: ``λ|b| − b²/2γ`` up to a size of γλ, and a constant from there on.  It
-is not convex, so there is no duality gap: the fit ends where no coefficient can be improved.  `SparseGLM` has it as
-``penalty="mcp"``; here it is written anew.
+The L1 penalty shrinks large coefficients by as much as small ones.  The *minimax concave penalty* (Zhang, Annals of
+Statistics 2010) shrinks large ones less: it is ``λ|b| − b²/2γ`` up to a size of γλ, and constant beyond.  It is not
+convex, so there is no duality gap: the fit ends when no coefficient can be improved.  `SparseGLM` has this penalty as
+``penalty="mcp"``; here we write it ourselves.
 """
 
 from typing import NamedTuple
@@ -71,8 +71,8 @@ assert np.abs(mcp.coef_ - truth).max() < 0.5 * np.abs(lasso.coef_ - truth).max()
 # %%
 # What it says of itself
 # ----------------------
-# ``dual_gap_`` is NaN.  ``stationarity_`` is about what steps of single coefficients could still gain; here is the same
-# by brute force.
+# ``dual_gap_`` is NaN.  ``stationarity_`` estimates how much updates of single coefficients could still gain; we check
+# it by brute force.
 assert np.isnan(mcp.dual_gap_) and mcp.stationarity_ <= 1e-10 * (y**2).mean()
 penalty, residual, grid = MCP(alpha, 3.0), y - X @ mcp.coef_ - mcp.intercept_, np.linspace(-4, 4, 2001)
 best = np.inf
@@ -85,7 +85,7 @@ print(f"The best step on a grid lowers the objective by {max(0.0, -best):.1e} of
 assert best > -1e-9 * objective
 
 # %%
-# On a cluster it is the same program, with the same bits.
+# On a cluster the same program gives bit-for-bit the same result.
 with LocalCluster(n_workers=2, processes=False, dashboard_address=":0") as cluster, Client(cluster):
     there = SparseGLM("squared", MCP(1.0, gamma=3.0 * alpha), alpha, tol=1e-10).fit(X, y)
 assert (there.coef_ == mcp.coef_).all()

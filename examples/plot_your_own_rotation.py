@@ -2,9 +2,10 @@
 Your own program: Poisson factorisation on a ring
 =================================================
 
-Counts of words in documents are Poisson variables whose means are products of few factors, found by
-expectation–maximisation.  Each worker keeps the factors of its documents.  Those of the words go round in blocks: a
-block collects what every worker expects of its words, and the last one on its way makes the new factors.
+We model word counts of documents as Poisson variables.  Their means are products of a few factors of documents and
+words, which are fitted by expectation–maximisation.  Each worker keeps the factors of its documents.  The factors of
+words are blocks that rotate over the workers.  Each worker adds its expected counts to a block, and the last one
+computes the new factors.
 """
 
 from typing import NamedTuple
@@ -94,7 +95,7 @@ def make_shards(X, documents, words, n_shards):
 
 
 # %%
-# Scikit-learn's ``NMF`` takes the same steps, with all words in one place.
+# Scikit-learn's ``NMF`` makes the same steps in one process.
 X = CountVectorizer(stop_words="english", min_df=5, dtype=float).fit_transform(load_docstrings(["sklearn"]).data)
 documents, words = (np.random.default_rng(0).uniform(0.1, 1, (size, 8)) for size in X.shape)
 shards = make_shards(X, documents, words, 4)

@@ -1,6 +1,6 @@
 """Topics of the Python packages on this machine.
 
-The text is the docstrings of installed scientific packages: nothing is downloaded, and no cluster is needed.
+The texts are the docstrings of installed packages: nothing is downloaded, and no cluster is needed.
 
     python examples/quickstart.py              # in this process, one thread per core
     python examples/quickstart.py --cluster    # the same fit on worker processes: the same result, to the bit

@@ -24,7 +24,7 @@ def load_docstrings(packages: Sequence[str] = PACKAGES, *, min_characters: int =
     Parameters
     ----------
     packages : sequence of str, default=PACKAGES
-        Names of packages as they are imported.  Those that are not installed are passed over.
+        Names of packages as they are imported.  Packages that are not installed are ignored.
     min_characters : int, default=200
         Shorter docstrings are left out.
 

@@ -1,4 +1,4 @@
-"""The errors of this package that a caller may want to tell from others.
+"""The errors and warnings that are specific to this package.
 
 Invalid parameters and data raise `ValueError` or `TypeError`, as everywhere in scikit-learn.
 """

@@ -1,4 +1,4 @@
-"""Losses and penalties of `SparseGLM`, and what one of your own has to be.
+"""Losses and penalties of `SparseGLM`, and the interfaces for your own.
 
 :doc:`../user_guide/penalties` shows how.
 """

@@ -1,4 +1,4 @@
-"""How good recommendations are: measures of ranked lists, scorers, and splits of pairs for cross-validation.
+"""Evaluation of recommendations: measures of ranked lists, a scorer, and splits of pairs for cross-validation.
 
 :doc:`../user_guide/mf` shows how.
 """

@@ -1,8 +1,8 @@
 """The programming model: write an algorithm as a program, and the engine of this package runs it.
 
-A *static* program, a `Program`, knows beforehand which shard of the data meets which block of the model.  A *dynamic*
-one, a generator of jobs, decides that from what it knows so far.  `run` runs both, in this process or on the active
-Dask client.
+In a *static* program, a `Program`, the order in which shards of the data and blocks of the model are combined is known
+beforehand.  A *dynamic* program, or coroutine, is a generator that yields jobs, and chooses the next job from the
+results so far.  `run` runs both, in this process or on the active Dask client.
 """
 
 from __future__ import annotations
@@ -57,57 +57,57 @@ def run(
     n_jobs: int | None = None,
     engine: str = "auto",
 ) -> tuple[list[dict[str, Any]], Any]:
-    """Run a program, on the active Dask client if there is one, else in this process.
+    """Run a program, on the active Dask client if there is one, otherwise in this process.
 
-    The result is the same to the last bit for any number of threads, any cluster of like machines, and after any
-    interruption, as long as the program is pure.
+    If the program is pure, the result is bit-for-bit identical for any number of threads, on any cluster of like
+    machines, and after any interruption.
 
     Parameters
     ----------
     program : Program or callable
-        A static program; or a coroutine: a function that is called with None, or with a state that it has saved, and
-        returns a generator of jobs.  A job is a pure function of one piece of the data, and small, as it is sent to
-        all of them.  It returns the piece with its new state, and an answer; the generator gets the answers of all
-        pieces, in order.  It may also yield `Sum`, `Report`, `Save` and `Overlapping`.
+        A static program, or a coroutine.  A coroutine is a function that is called with None, or with a state that it
+        has saved, and returns a generator of jobs.  A job is a small, pure function of one piece of the data, and is
+        sent to all pieces.  It returns the changed piece and an answer; the generator gets the answers of all pieces,
+        in order.  It may also yield `Sum`, `Report`, `Save` and `Overlapping`.
     data : sequence
         The data in pieces: shards of a static program, partitions of a coroutine.  Each is an array, a number or a
-        (nested) tuple of them.  A piece that is callable is called without arguments where it will live, so that data
-        too large for this process can be read there; others stay with this process, too, to be sent again after the
-        death of a worker.  What programs get is read-only, but for what they own.
+        (nested) tuple of them.  A piece may also be a function without arguments: it is called on the worker that keeps
+        the piece, so data may be too large for this process.  This process keeps all other pieces, to send them again
+        if a worker dies.  Programs may write only into values that they own; all others are read-only.
     sweeps : int, optional
-        How many sweeps of a static program to run, at least 1.  A coroutine ends by itself.
+        Number of sweeps of a static program, at least 1.  A coroutine ends by itself.
     callback : callable, optional
-        Called with every record as soon as it is there.  If it returns True, a static run ends there, and a coroutine
-        gets True as the answer to its `Report`.
+        Called with every record at once.  If it returns True, a static run ends, and a coroutine gets True as the
+        answer to its `Report`.
     checkpoint : str or path-like, optional
-        Where to keep what it takes to go on: a path, in which ``~`` and environment variables are replaced, or a URL
-        known to fsspec; workers of a cluster write their parts in a folder beside it.  If there is one of the same run
-        already, the run goes on from it.  A coroutine must yield `Save`.
+        Path, in which ``~`` and environment variables are replaced, or URL known to fsspec, to which the state of the
+        run is written.  If the file has a state of the same run, the run continues from it.  A coroutine must yield
+        `Save`.
     checkpoint_every : int, default=10
-        Sweeps, or states that a coroutine saves, between two checkpoints.  What is there after the last sweep is kept
-        in any case, and so is a state that a coroutine saves with ``last=True``.
+        Number of sweeps, or of `Save` states of a coroutine, between two checkpoints.  The state after the last sweep,
+        or a `Save` with ``last=True``, is always written.
     keeper : Keeper, optional
-        For coroutines whose jobs change their pieces: how to save what they change.  A checkpoint needs it.  Without
-        one, pieces that change come to the client as a whole after every 50 rounds on a cluster.
+        For coroutines whose jobs change their pieces: how to save the changes.  A checkpoint needs it.  Without a
+        keeper, whole pieces are sent to the client after every 50 rounds on a cluster if one has changed.
     n_jobs : int, optional
-        Threads in this process: None is 1, -1 all cores.  Neither a cluster nor ``engine="serial"`` uses it.
+        Threads in this process: None means 1, -1 all cores.  It is not used on a cluster or with ``engine="serial"``.
     engine : {"auto", "serial"}, default="auto"
-        "serial" runs a static program in this process with one thread, with or without a client: the easiest place to
-        debug it.  It keeps no checkpoint.
+        "serial" runs a static program in this process with one thread, even if a client is active.  It is easiest to
+        debug.  It writes no checkpoint.
 
     Returns
     -------
     records : list of dict
-        What `Program.record` returned for each sweep, or what the coroutine reported; those before an interruption
-        included.
+        What `Program.record` returned for each sweep, or what the coroutine reported, including records before an
+        interruption.
     result : object
-        Of a static program, the model and what it harvests of shards and blocks, as a named tuple ``(model, shards,
-        blocks)``; of a coroutine what it returns.
+        For a static program a named tuple ``(model, shards, blocks)``: the model, and what `Program.harvest` and
+        `Program.harvest_block` return.  For a coroutine, what it returns.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument or the program's schedule makes no sense.
+        If an argument or the schedule of the program is invalid.
     CheckpointMismatchError
         If the checkpoint belongs to another run, or is damaged.
     WorkerLostError, NoWorkersError, MixedClusterError, AsynchronousClientError
@@ -115,7 +115,7 @@ def run(
 
     Examples
     --------
-    Two blocks meet two shards, and take up what these hold:
+    Two blocks are sent to two shards, and add up their numbers:
 
     >>> import numpy as np
     >>> from schmp_estimators.schmp import Program, changes, each, run, schedule_rotation
@@ -151,7 +151,7 @@ def run(
     >>> result.blocks
     [14.0, 14.0]
 
-    A quantile by bisection: each job is a threshold, each piece answers how many of its numbers are not above it.
+    A quantile by bisection.  Each job has a threshold, and each piece answers how many of its numbers are not above it.
 
     >>> from functools import partial
     >>> from schmp_estimators.schmp import Report
@@ -206,27 +206,27 @@ def schedule_dynamic_regression(
 ) -> DynamicRegressionSchedule:
     """Return a schedule that draws parameters by priority and keeps those that depend little on each other.
 
-    This is ``scheduleDynRegr`` of Kim et al. (EuroSys 2016, section 3.2).  Every round gives the parameters to update
-    now, and candidates for the next round whose correlations it wants to know: both are one question to the data.
+    This is ``scheduleDynRegr`` of Kim et al. (EuroSys 2016, section 3.2).  Every round names the parameters to update
+    now, and the candidates for the next round.  One job can update the former and compute the correlations of the
+    latter.
 
     Parameters
     ----------
     n_parameters : int
         Number of parameters, at least 1.
     n_parallel : int
-        Most parameters in one round.
+        Maximum number of parameters in one round.
     max_correlation : float or None, default=0.1
         Largest absolute correlation of two parameters updated together.  None: they are not checked.
     order : {"priority", "random", "round_robin"}, default="priority"
-        How candidates are drawn.  "priority" prefers parameters by the square of their last change, which the program
-        tells ``schedule.sampler.record`` after an update and ``schedule.sampler.refresh`` for all parameters at once.
+        How candidates are drawn.  "priority" prefers parameters by the square of their last change.  The program passes
+        changes to ``schedule.sampler.record`` after an update, or to ``schedule.sampler.refresh`` for all parameters.
     pipeline_depth : int, default=1
-        How many rounds are under way at a time; the same as that of the run.
+        Number of rounds that run at a time, as in `Overlapping`.
     n_schedulers : int, default=1
-        How many schedulers take turns, one round each.  Scheduler s draws from the parameters j with
-        ``j % n_schedulers == s`` only, with priorities and a generator of its own, and checks its candidates against
-        each other and against what the other schedulers have under way.  A draw then looks through a part of the
-        parameters.  The number is part of the result.
+        Number of schedulers that take turns, one round each.  Scheduler s draws only from the parameters j with ``j %
+        n_schedulers == s``, with its own priorities and generator.  It checks its candidates against each other, and
+        against updates of the other schedulers that are still running.  The number changes the result.
     random_state : int or numpy.random.Generator, optional
         Source of the draws.
 
@@ -234,16 +234,16 @@ def schedule_dynamic_regression(
     -------
     DynamicRegressionSchedule
         Call ``next_round`` for each job, and ``answer`` when the job has been aggregated.  Between rounds ``save``
-        returns where it stands, as a dict for a checkpoint, and ``restore`` goes on from there.
+        returns its state, a dict for a checkpoint; ``restore`` continues from such a state.
 
     Raises
     ------
     ValueError
-        If an argument makes no sense.
+        If an argument is invalid.
 
     Examples
     --------
-    Of four independent pairs of like parameters, a round takes one each:
+    There are four independent pairs of equal parameters; a round takes at most one of each pair:
 
     >>> import numpy as np
     >>> from schmp_estimators.schmp import schedule_dynamic_regression

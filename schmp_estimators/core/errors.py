@@ -2,7 +2,7 @@
 
 
 class SchMPError(RuntimeError):
-    """Base class of the errors of engines and runtimes."""
+    """Base class of errors that are caused by a cluster, its workers or a disk."""
 
 
 class WorkLostError(SchMPError):
@@ -10,23 +10,23 @@ class WorkLostError(SchMPError):
 
 
 class WorkerLostError(SchMPError):
-    """Workers kept dying, or did not come back, and the run was given up."""
+    """Workers died repeatedly, or did not come back, so the fit was ended."""
 
 
 class NoWorkersError(SchMPError):
-    """The Dask cluster has no workers that can work, since there are none or all are paused, and got none in time."""
+    """The Dask cluster has no workers, or all are paused, and this did not change in time."""
 
 
 class SchedulerLostError(SchMPError):
-    """The scheduler of the Dask cluster could not be reached any more, or the client was closed."""
+    """The scheduler of the Dask cluster cannot be reached, or the client was closed."""
 
 
 class MixedClusterError(SchMPError):
-    """The workers of the cluster run different software or have different CPUs, so that bits could differ."""
+    """The workers of the cluster have different software or CPUs, so results could differ between them."""
 
 
 class NotSharedError(ValueError):
-    """A worker finds under a path another file, or another folder, than the client, or none."""
+    """On a worker, a path is another file or folder than on the client, or does not exist."""
 
 
 class AsynchronousClientError(SchMPError):
@@ -38,16 +38,16 @@ class CheckpointMismatchError(ValueError):
 
 
 class CheckpointWarning(UserWarning):
-    """A checkpoint could not be written; the fit goes on without it."""
+    """A checkpoint could not be written; the fit continues without it."""
 
 
 class SpillError(SchMPError):
-    """What does not fit into memory cannot be kept on disk, either."""
+    """Data that do not fit in memory cannot be written to disk."""
 
 
 class SpillInUseError(SpillError):
-    """Another fit works in the folder."""
+    """Another fit uses the folder of `spill`."""
 
 
 class SpillWarning(UserWarning):
-    """A fit does not fit into memory, and uses a folder on disk."""
+    """A fit does not fit in memory, and uses a folder on disk."""

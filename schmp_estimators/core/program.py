@@ -68,28 +68,28 @@ class Harvest(NamedTuple):
 
 
 class Program(ABC, Generic[State, Block, Model, Report]):
-    """A static program.  Subclasses hold parameters only, and all their methods are pure.
+    """A static program.  Subclasses have only parameters as attributes, and all their methods are pure.
 
-    Four functions must be written: `schedule`, `init`, `report` and `aggregate`, with the stages that `schedule` names.
+    A subclass must define `schedule`, `init`, `report` and `aggregate`, and the functions that `schedule` names.
 
     Notes
     -----
-    Functions of a program get, as their first argument, where they are called:
+    The first argument of these functions, ``at``, says where they are called:
 
     ``at.shard``
         The data, read-only.
     ``at.model``
-        What `aggregate` returned last, read-only; None before the first time.  `restore` gets the model that was saved,
-        if there is one.
+        What `aggregate` returned last, read-only; None before the first call.  `restore` gets the saved model, if there
+        is one.
     ``at.sweep``, ``at.number``, ``at.n_shards``
-        Numbers of the sweep and of the shard, from 0, and how many shards there are.  `init` and `restore` get the
-        number of the sweep before the first one.
+        Numbers of the sweep and of the shard, from 0, and the number of shards.  For `init` and `restore`, ``at.sweep``
+        is the number of the sweep before the first one.
     ``at.block``, ``at.n_blocks``
-        Number of the block that the shard meets, -1 where it meets none, and how many blocks there are.
+        Number of the current block, -1 if there is none, and the number of blocks.
     ``at.is_last``
-        Whether the shard meets no further block in this stage.
+        Whether this is the last block of the shard in this stage.
     ``at.each(function, jobs)``
-        ``[function(job) for job in jobs]``, perhaps on several threads.
+        Returns ``[function(job) for job in jobs]``, perhaps on several threads.
     """
 
     #: The algorithm in a word or two; tasks on the dashboard are called ``<name>-<stage>``.
@@ -105,25 +105,25 @@ class Program(ABC, Generic[State, Block, Model, Report]):
 
     @abstractmethod
     def init(self, at: At) -> tuple[State, Mapping[int, Any]]:
-        """Return the first state of a shard, and its parts of blocks by the blocks' numbers."""
+        """Return the first state of a shard, and a dict of its parts of blocks, by the numbers of the blocks."""
 
     @abstractmethod
     def report(self, at: At, state: State) -> Report:
-        """Return what a shard reports to `aggregate` at the start, and at the end of a stage made by `each`."""
+        """Return the report of a shard to `aggregate`, at the start and at the end of a stage made by `each`."""
 
     @abstractmethod
     def aggregate(self, model: Model | None, reports: Sequence[Report]) -> Model:
         """Return the new model from the reports of all shards, in shard order; `model` is None at the start.
 
-        Both are read-only.
+        Both arguments are read-only.
         """
 
     def n_blocks(self, n_shards: int) -> int:
-        """Return into how many blocks the model is divided; 0 if it is not."""
+        """Return the number of blocks of the model; 0 if there are none."""
         return n_shards
 
     def combine(self, index: int, parts: Sequence[Any]) -> Block:
-        """Return block `index` from the parts that shards, in shard order, made for it: by default the only one."""
+        """Return block `index` from the parts of shards, in shard order; by default there may be only one part."""
         if len(parts) != 1:
             raise NotImplementedError(
                 f"{len(parts)} shards made parts of block {index}; write {type(self).__name__}.combine, "
@@ -133,11 +133,11 @@ class Program(ABC, Generic[State, Block, Model, Report]):
         return block
 
     def save(self, at: At, state: State) -> Any:
-        """Return the least from which `restore` can make this state again at the end of a sweep."""
+        """Return what `restore` needs to make this state again, at the end of a sweep; by default the whole state."""
         return state
 
     def restore(self, at: At, saved: Any) -> tuple[State, Mapping[int, Any]]:
-        """Return what `init` would, from what `save` returned; the run then goes on as if it had never stopped.
+        """Return the same as `init`, made from what `save` returned, so that the run continues as if uninterrupted.
 
         `saved` is read-only.
         """
@@ -148,15 +148,15 @@ class Program(ABC, Generic[State, Block, Model, Report]):
         return {}
 
     def harvest(self, at: At, state: State) -> Any:
-        """Return what the caller gets of this shard in the end."""
+        """Return the result of this shard at the end of the run."""
         return None
 
     def harvesting(self, n_shards: int) -> Stage | None:
-        """Return a stage made by `observes` whose reports the caller gets as those of blocks, where there are none."""
+        """Return a stage made by `observes` for a program without blocks: its reports are the results of blocks."""
         return None
 
     def harvest_block(self, block: Block) -> Any:
-        """Return what the caller gets of this block in the end."""
+        """Return the result of this block at the end of the run."""
         return None
 
 

@@ -18,9 +18,9 @@ def add(left: Any, right: Any) -> Any:
 
 
 def tree_sum(parts: Sequence[Any]) -> Any:
-    """Return the sum of arrays, numbers, or tuples of them, whose bits depend on the number of parts only.
+    """Return the sum of arrays, numbers, or tuples of them, in an order that depends only on the number of parts.
 
-    None stands for a part that has nothing to add.
+    A part may be None if it has nothing to add.
     """
     return tree_merge(parts, add)
 

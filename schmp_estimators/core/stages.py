@@ -1,11 +1,11 @@
-"""A stage of a sweep is a function of the program, and how shards and blocks meet in it.
+"""A stage of a sweep names a function of the program, and the order in which it is called on shards and blocks.
 
 =========  ==================================================================================================
-reads      every shard meets blocks, one at a time, and changes its state; blocks stay what they are
-changes    the same, but the block is changed, too, and goes on to the next shard as soon as it is ready
+reads      the function gets a shard and a block, and changes the state of the shard
+changes    the same, but it also changes the block, which is then sent to the next shard
 exchanges  every shard gets a piece of all states, works on them together, and answers; there are no blocks
-each       every shard works on its own; the stage ends in `Program.aggregate`, the barrier of a sweep
-observes   every shard says what it sees, and changes nothing; the stage ends in `Program.aggregate`
+each       the function gets one shard; the stage ends with `Program.aggregate`, the barrier of a sweep
+observes   every shard reports, and nothing is changed; the stage ends with `Program.aggregate`
 =========  ==================================================================================================
 """
 
@@ -83,19 +83,20 @@ def reads(
     order: Iterable[Sequence[int]],
     synced: bool = False,
 ) -> Stage:
-    """Return a stage in which shards meet blocks and change their states.
+    """Return a stage that calls a function on each shard with one block after the other; it changes the state.
 
     Parameters
     ----------
     function : method of the program
-        ``function(at, state, block, *args)`` returns the state, and with `synced` the state and a report.  It owns the
-        state and may write into it; the block is read-only.
+        ``function(at, state, block, *args)`` returns the state, and with `synced` also a report.  It may write into the
+        state; the block is read-only.
     *args : object
-        What else it is told.
+        Further arguments of the function.
     order : sequence of sequences of int
-        ``order[step][shard]``, the block that the shard meets in this step, or -1 for none; see `schedule_rotation`.
+        ``order[step][shard]`` is the number of the block that the shard gets in this step, or -1 for none; see
+        `schedule_rotation`.
     synced : bool, default=False
-        Whether every step ends in `Program.aggregate`, after which all shards read the new model.
+        Whether every step ends with `Program.aggregate`, so that the next step reads the new model.
 
     Returns
     -------
@@ -106,13 +107,13 @@ def reads(
 
 
 def changes(function: Callable[..., Any], *args: Any, order: Iterable[Sequence[int]], synced: bool = False) -> Stage:
-    """Return a stage in which shards meet blocks and change both; a block goes on as soon as it is ready.
+    """Return a stage that calls a function on each shard with one block after the other; it changes both.
 
     Parameters
     ----------
     function : method of the program
-        ``function(at, state, block, *args)`` returns the state and the block, and with `synced` also a report.  It owns
-        both and may write into them.
+        ``function(at, state, block, *args)`` returns the state and the block, and with `synced` also a report.  It may
+        write into both.  The block is then sent to the next shard, without waiting for other blocks.
     *args, order, synced
         As in `reads`.
 
@@ -131,19 +132,19 @@ def exchanges(
 ) -> Stage:
     """Return a stage in which every shard gets a piece of all states, works on these pieces together, and answers.
 
-    The next stage has to be made by `each`: its function gets the answers of all shards, in their order, as its third
-    argument.  What travels then grows with the data, not with the number of shards times the model.
+    The next stage must be made by `each`: its function gets the answers of all shards, in their order, as its third
+    argument.  The size of the messages then grows with the data, not with the model times the number of shards.
 
     Parameters
     ----------
     function : method of the program
         ``function(at, pieces, *args)`` returns a list with the answer to every shard.  ``at.shard`` is the shard that
-        works, `pieces` are those that all shards have for it, in their order.  They are read-only.
+        works; `pieces` has one piece from every shard, in their order.  Both are read-only.
     *args : object
         As in `reads`.
     split : method of the program
-        ``split(at, state)`` returns a list with the piece for every shard, views of the state rather than copies.  It
-        may be called as soon as there is the state, and before there is the model: ``at.model`` is None.
+        ``split(at, state)`` returns a list with the piece for every shard, preferably views of the state.  It may be
+        called before the model has been aggregated, so ``at.model`` is None.
 
     Returns
     -------
@@ -160,25 +161,25 @@ def each(
     reports: bool = False,
     merge: Callable[[Any, Any], Any] | None = None,
 ) -> Stage:
-    """Return a stage in which every shard works on its own, and which ends in `Program.aggregate`.
+    """Return a stage that calls a function on each shard, and ends with `Program.aggregate`.
 
     Parameters
     ----------
     function : method of the program
-        ``function(at, state, *args)`` returns the state, then the parts if there are any, then the report if it makes
-        that itself.  It owns the state and may write into it.  After a stage made by `exchanges` it is
-        ``function(at, state, answers, *args)``.
+        ``function(at, state, *args)`` returns the state, with `parts` also the parts, and with `reports` also the
+        report.  It may write into the state.  After a stage made by `exchanges` it is ``function(at, state, answers,
+        *args)``.
     *args : object
         As in `reads`.
     parts : bool, default=False
-        Whether the function returns parts, a dictionary by the number of the block, of which `Program.combine` makes
-        all blocks anew.
+        Whether the function returns a dictionary of parts, by the number of the block.  `Program.combine` then makes
+        all blocks again from these parts.
     reports : bool, default=False
-        Whether the function returns the report; else `Program.report` makes it.
+        Whether the function returns the report.  Otherwise `Program.report` makes it.
     merge : method of the program, optional
-        ``merge(report, other)`` returns one report made of those of neighbouring shards, into which it does not write.
-        Reports may be merged in pairs, up a binary tree, so that few of them travel to `Program.aggregate`, which must
-        make the same of them: what it adds up has to be exact, or added up by `tree_sum`.
+        ``merge(report, other)`` joins the reports of neighbouring shards to one, and does not write into them.  Reports
+        may be merged in a binary tree on their way to `Program.aggregate`.  The resulting model must be the same with
+        and without merging: add integers, or use `tree_sum`.
 
     Returns
     -------
@@ -195,13 +196,13 @@ def observes(
     merge: Callable[[Any, Any], Any] | None = None,
     split: Callable[[At, Any], Sequence[Any]] | None = None,
 ) -> Stage:
-    """Return a stage in which shards say what they see, of themselves or of blocks; it ends in `Program.aggregate`.
+    """Return a stage in which shards report and change nothing; it ends with `Program.aggregate`.
 
     Parameters
     ----------
     function : method of the program
-        ``function(at, state, *args)`` returns a report.  With an order it is ``function(at, state, block, *args)``,
-        with `split` ``function(at, state, pieces, *args)``.  Nothing may be written into.
+        ``function(at, state, *args)`` returns a report.  With `order` it is ``function(at, state, block, *args)``, with
+        `split` ``function(at, state, pieces, *args)``.  It may not write into its arguments.
     *args : object
         As in `reads`.
     order : sequence of sequences of int, optional
@@ -210,7 +211,7 @@ def observes(
     merge : method of the program, optional
         As in `each`.
     split : method of the program, optional
-        As in `exchanges`: every shard then sees a piece of all states.
+        As in `exchanges`: every shard then gets a piece of all states.
 
     Returns
     -------
@@ -220,7 +221,7 @@ def observes(
     Raises
     ------
     ValueError
-        If there are both an order and `split`.
+        If both `order` and `split` are given.
     """
     if order is not None and split is not None:
         raise ValueError("observes: give order, to see blocks, or split, to see pieces of all states, not both")

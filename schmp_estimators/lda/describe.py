@@ -58,7 +58,7 @@ class DescribedTopics(TopicMethods):
 
     @property
     def topic_sizes_(self) -> NDArray[np.int64]:
-        """How many tokens each topic has, shape (n_components,): the row sums of `topic_word_counts_`."""
+        """Number of tokens of each topic, shape (n_components,): the row sums of `topic_word_counts_`."""
         check_is_fitted(self)
         return topic_totals(self.topic_word_counts_)
 
@@ -71,22 +71,22 @@ class DescribedTopics(TopicMethods):
         feature_names: Any = None,
         return_probability: bool = False,
     ) -> Any:
-        """Return the words by which each topic is known, the first one first.
+        """Return the words that describe each topic best, the best one first.
 
         Parameters
         ----------
         n_words : int, default=10
-            How many of each topic; if there are fewer words than that, all of them.
+            How many words to return for each topic; all of them, if there are fewer.
         by : {"relevance", "probability"}, default="relevance"
-            "probability" ranks words by how probable they are in the topic, so that words which are common everywhere
-            come first in many topics: the order of a row of `components_`.  "relevance" ranks them by that and by how
-            much more probable they are in the topic than elsewhere [1]_.
+            "probability" ranks words by their probability in the topic, as in a row of `components_`.  Words that are
+            common everywhere then come first in many topics.  "relevance" also takes into account how much more
+            probable a word is in the topic than elsewhere [1]_.
         relevance : float, default=0.6
-            Lambda, from 0 to 1, in the relevance ``relevance * log(p) + (1 - relevance) * log(p / p_all)`` of a word
-            with probability p in the topic and p_all in the model: 1 ranks by probability, 0 by lift alone.
+            Weight from 0 to 1 in ``relevance * log(p) + (1 - relevance) * log(p / p_all)``, for a word with probability
+            p in the topic and p_all in the whole model. 1 ranks by probability alone, 0 by ``p / p_all`` alone.
         feature_names : array-like of shape (n_features,) or vectorizer, default=None
-            Names of the words, or a fitted vectorizer that has them.  None: `feature_names_`, if `fit` knew names, else
-            the numbers of the columns.
+            Names of the words, or a fitted vectorizer that has them.  None: `feature_names_` if `fit` knew names,
+            otherwise the numbers of the columns.
         return_probability : bool, default=False
             Whether to return the probabilities, too.
 
@@ -95,19 +95,19 @@ class DescribedTopics(TopicMethods):
         words : ndarray of shape (n_components, min(n_words, n_features))
             Names, or numbers of columns (int64).
         probabilities : ndarray of the same shape, float64
-            Of these words in their topics.  Only with `return_probability`.
+            Probabilities of these words in their topics.  Only with `return_probability`.
 
         Raises
         ------
         ValueError
-            If a parameter is none of what it may be, or there are not as many names as words.
+            If a parameter is invalid, or the number of names differs from the number of words.
 
         Notes
         -----
-        The probability of a word in a topic is its pseudo-count in `components_` by their sum over all words, that in
-        the model its sum over all topics by the sum of all.  Pseudo-counts are positive, so there is a relevance of
-        words that never occur, too.  Words of equal rank are in the order of the columns: a topic without tokens has
-        the first columns, or the rarest words.  Nothing of the size of `components_` is made.
+        The probability of a word in a topic is its entry in `components_` divided by the sum of the row.  Its
+        probability in the model is the sum of its column divided by the sum of all entries.  Entries are positive, so
+        words that never occur have a relevance, too.  Words of equal rank are in the order of the columns.  No array of
+        the size of `components_` is made.
 
         References
         ----------
@@ -146,62 +146,59 @@ class DescribedTopics(TopicMethods):
         window_size: int | None = None,
         feature_names: Any = None,
     ) -> NDArray[np.float64]:
-        """Return for each topic whether its most probable words occur together; more is better.
+        """Measure for each topic how often its most probable words occur together; higher is better.
 
         Parameters
         ----------
         X : input as in `fit`, of shape (n_documents, n_features), or texts
-            Word counts of the documents that are asked, those of the fit or others, for "npmi" and "u_mass".  For
-            "c_npmi" and "c_v", which must know the order of words, texts: an iterable of lists of words, a Dask bag of
-            them, or a list of Delayed objects that are such iterables.  What is on Dask stays where it is: counts of
-            pairs are brought together on the cluster.
+            "npmi" and "u_mass" take word counts of documents, those of the fit or others.  "c_npmi" and "c_v" need the
+            order of words, so they take texts: an iterable of lists of words, a Dask bag of such lists, or a list of
+            Delayed objects that are such iterables.  Data on Dask stays there: pairs are counted on the cluster.
         measure : {"npmi", "u_mass", "c_npmi", "c_v"}, default="npmi"
-            "npmi" is the normalised pointwise mutual information of two words [1]_ [2]_, from -1 to 1: 0 if they meet
-            as often as by chance.  "u_mass" is the logarithm of the share of the documents with the more probable word
-            that have the other one, too [3]_, 0 at most.  "c_npmi" is "npmi" of windows in place of documents.  "c_v",
-            mostly from 0 to 1, compares words by their NPMI with all of these words, in windows [4]_: the mean cosine
-            of a word's vector of NPMIs and the sum of those of all.
+            "npmi" is the normalised pointwise mutual information of two words [1]_ [2]_, from -1 to 1; it is 0 for
+            words that are independent.  "u_mass" is ``log(d_both / d_first)``, at most 0: of the d_first documents with
+            the more probable word, d_both have both words [3]_.  "c_npmi" is "npmi" in windows instead of documents.
+            "c_v", mostly from 0 to 1, uses for each word the vector of its NPMI with all of these words, in windows.
+            It is the mean cosine between these vectors and their sum [4]_.
         n_words : int, default=10
-            How many words of each topic, as ``top_words(n_words, by="probability")`` returns them, at least 2.
+            How many words of each topic to use, at least 2: those of ``top_words(n_words, by="probability")``.
         window_size : int, default=None
-            Tokens of a window, which slides over each text token by token; a shorter text is one window.  None: 10 for
-            "c_npmi", 110 for "c_v".
+            Number of tokens of a window, which slides over each text token by token.  A text that is shorter is one
+            window.  None: 10 for "c_npmi", 110 for "c_v".
         feature_names : array-like of shape (n_features,) or vectorizer, default=None
-            Names of the words in texts, as in `top_words`; without any, texts are lists of numbers of columns.
+            Names of the words in texts, as in `top_words`.  Without names, texts are lists of numbers of columns.
 
         Returns
         -------
         ndarray of shape (n_components,), float64
-            Means over all pairs of words, or for "c_v" over words.  NaN if there is but one word.
+            Means over all pairs of words, or for "c_v" over words.  NaN if there is only one word.
 
         Raises
         ------
         ValueError
-            If X is no input of `transform`, or has no documents, or a parameter is none of what it may be; if X are no
-            texts, but windows are asked for, or texts without any of the words.
+            If X is not what the measure needs, has no documents, or has texts without any of the words; if a
+            parameter is invalid.
         MemoryError
-            If the numbers of documents of all pairs, 8 bytes each, need more than 2 GiB.
+            If the counts of documents for all pairs, 8 bytes each, need more than 2 GiB.
 
         See Also
         --------
-        perplexity : How well the model predicts; it often prefers more topics than coherence does.
+        perplexity : How well the model predicts; it often favours more topics than coherence does.
 
         Notes
         -----
-        A word is in a document or not, however often, and all documents count, empty ones, too.  Measures are those of
-        gensim's ``CoherenceModel``, whose `topn` is 20; "npmi" is its "c_npmi" with a `window_size` that no document
-        exceeds.  As there, 1e-12 is added to the share of documents that have both words, so that there is a logarithm
-        where there are none: "u_mass" is not smoothed by one document, as it was in [3]_, and two words that never meet
-        have an "npmi" near -1 if they are frequent, of -0.5 if each is in a thousandth of the documents.  A pair that
-        every document has is at -1, too.  Pairs with a word that X does not have count as 0, for "u_mass" if it is the
-        more probable one.
+        All measures agree with gensim's ``CoherenceModel``, whose `topn` is 20 by default; "npmi" is its "c_npmi" with
+        a `window_size` that no document exceeds.  How often a word occurs in a document does not matter, and empty
+        documents count.  As in gensim, 1e-12 is added to the share of documents with both words.  So two words that
+        never occur together have an "npmi" near -1 if they are frequent, and of -0.5 if each is in a thousandth of the
+        documents.  For "u_mass", [3]_ adds one document instead.  The "npmi" of a pair is also -1 if every document
+        has both words.  A pair with a word that X does not have counts as 0; for "u_mass" only if this is the more
+        probable word.
 
-        "c_npmi" and "c_v" have the numbers of gensim, too, where texts have all words, so windows are counted as there:
-        a word comes with the token that comes to the end of a window, and goes with the first of its tokens that leaves
-        the window, also if another one is still in it.  Frequent words count a little less that way.
+        Windows are counted as in gensim: a word leaves a window with the first of its tokens that leaves, even if
+        another of its tokens is still inside.  So frequent words count a little less.
 
-        The numbers of documents and windows are integers, counted in one pass, so the result has the same bits for any
-        chunks and workers.
+        Counts of documents and windows are integers, so results are bit-for-bit identical for any chunks and workers.
 
         References
         ----------

@@ -55,23 +55,25 @@ class TopicsOfDocuments(DescribedTopics):
         Parameters
         ----------
         X : input as in `fit`, of shape (n_documents, n_features), default=None
-            Word counts.  What is on Dask is transformed there, and only the best documents of each chunk come here.
+            Word counts.  A Dask collection is transformed on the workers; only the best documents of each chunk come to
+            this process.
         n_documents : int, default=10
-            How many of each topic; if there are fewer documents than that, all of them.
+            How many documents to return for each topic; all of them, if there are fewer.
         proportions : array-like or Dask array of shape (n_documents, n_components), default=None
-            What `transform` has returned, if it is at hand, in place of X.
+            The result of `transform`, instead of X.
 
         Returns
         -------
         documents : ndarray of shape (n_components, min(n_documents, number of documents)), int64
-            Numbers of the documents, the first one first; of equal proportions, the one with the lower number.
+            Numbers of the documents, by falling proportion; if proportions are equal, by number.
         proportions : ndarray of the same shape, float64
             Their proportions of the topic.
 
         Raises
         ------
         ValueError
-            If not one of `X` and `proportions` is given, or the latter has NaN, or not a column for each topic.
+            If not exactly one of `X` and `proportions` is given; if `proportions` has NaN, or not one column for each
+            topic.
 
         Examples
         --------
@@ -107,20 +109,20 @@ class TopicsOfDocuments(DescribedTopics):
         Parameters
         ----------
         X : input as in `fit`, of shape (n_documents, n_features)
-            Word counts.  Tokens of a Dask collection come here.
+            Word counts.  For a Dask collection, the tokens come to this process.
         random_state : int, RandomState instance or None, default=None
             An int gives the same topics every time, for any chunks and workers.
 
         Returns
         -------
         dict of str to ndarray of shape (n_tokens,)
-            "document" (int64), "word" (int32) and "topic" (int32) of each token, by documents and in these by columns:
-            a table for ``pandas.DataFrame``.
+            "document" (int64), "word" (int32) and "topic" (int32) of each token: a table for ``pandas.DataFrame``,
+            sorted by document and column.
 
         Raises
         ------
         ValueError
-            If X is no input of `transform`.
+            If `transform` would not accept X.
         MemoryError
             If 16 bytes for each token are more than 2 GiB.
 
@@ -130,10 +132,10 @@ class TopicsOfDocuments(DescribedTopics):
 
         Notes
         -----
-        A fit does not keep the topics of its last sweep: they are as large as the corpus, and may be on many workers.
-        These are drawn anew, from the probabilities of each token given the topics and the proportions of its document,
-        as `transform` returns them; so `topic_word_counts_` are not exactly their sums.  They can be had for other
-        documents, too.  Documents of the same words get the same topics.
+        A fit does not keep the topics of its last sweep, because they are as large as the corpus.  This method draws
+        topics again, for any documents.  The probabilities follow from the fitted topics and from the proportions that
+        `transform` returns.  So the sums of these topics differ a little from `topic_word_counts_`.  Documents with the
+        same words get the same topics.
 
         Examples
         --------
@@ -185,13 +187,13 @@ class TopicsOfDocuments(DescribedTopics):
         ValueError, MemoryError
             As in `sample_topics` and `top_words`.
         OSError
-            If the file cannot be written; one that was there stays as it was.
+            If the file cannot be written.  An earlier file then remains.
 
         Notes
         -----
-        The file is text packed by gzip: a line ``#doc source pos typeindex type topic``, the priors of topics after
-        ``#alpha :``, that of words after ``#beta :``, and a line for each token.  The source is "NA"; tokens of a
-        document are in the order of the columns, as counts know no other one; blanks in names of words become "_".
+        The file is text compressed by gzip.  It has a line ``#doc source pos typeindex type topic``, the document-topic
+        priors after ``#alpha :``, the topic-word prior after ``#beta :``, and a line for each token.  The source is
+        "NA".  Tokens of a document are in the order of the columns.  Blanks in names of words become "_".
 
         Examples
         --------
@@ -212,56 +214,58 @@ class TopicsOfDocuments(DescribedTopics):
     def topic_diagnostics(
         self, X: Any = None, n_words: int = 10, *, feature_names: Any = None, random_state: Any = None
     ) -> dict[str, NDArray[Any]]:
-        """Return the measures by which MALLET tells good topics from bad ones, and the words of each topic.
+        """Return MALLET's measures of the quality of topics, and the words of each topic.
 
         Parameters
         ----------
         X : input as in `fit`, of shape (n_documents, n_features), default=None
-            Word counts, of the documents of the fit or others.  None: no measures of topics in documents.
+            Word counts of documents, those of the fit or others.  None: leave out the measures that need documents.
         n_words : int, default=10
-            How many of the most probable words "exclusivity", "coherence" and "words" are about.
+            How many of the most probable words of a topic "exclusivity", "coherence" and "words" use.
         feature_names : array-like of shape (n_features,) or vectorizer, default=None
             Names of the words, as in `top_words`.
         random_state : int, RandomState instance or None, default=None
-            For the topics of tokens in X, as in `sample_topics`.
+            Seed of the topics of tokens in X, as in `sample_topics`.
 
         Returns
         -------
         dict of str to ndarray of shape (n_components,)
-            A table for ``pandas.DataFrame``, with a row for each topic.  NaN is the value of topics without tokens.
+            A table for ``pandas.DataFrame``, with a row for each topic.  Topics without tokens have NaN.
 
-            - "topic", "alpha", "tokens": its number, its document-topic prior and its `topic_sizes_`.
-            - "document_entropy": of the distribution of its tokens over documents; low, if it is in few documents.
-            - "rank_1_docs": of the documents that have it, the share in which no topic has more tokens.
-            - "coherence": sum over pairs of words of ``log((d_ij + beta) / (d_j + beta))``, where d are the documents
-              in which both words, or word j, the more probable one, have tokens of this topic [1]_; near 0 is best.
-            - "uniform_dist": Kullback–Leibler divergence of its words from a uniform distribution; low, if it is about
-              anything.
-            - "corpus_dist": the same from the words of all topics together; low, if it is about what all is about.
-            - "eff_num_words": one by the sum of squared shares of its words; large, if it has many words.
-            - "exclusivity": of the probability that the best words have in all topics, the part that they have in this
-              one, on average; 1 if they are in no other topic.
-            - "words": these words in one string.
-
-            "document_entropy", "rank_1_docs" and "coherence" are there only with X.
+            - "topic", "alpha", "tokens": number, document-topic prior and `topic_sizes_` of the topic.
+            - "document_entropy" (only with X): entropy of the distribution of its tokens over documents; low for a
+              topic in few documents.
+            - "rank_1_docs" (only with X): share of its documents in which no other topic has more tokens.
+            - "coherence" (only with X): sum over pairs of words i and j, of which j is the more probable one, of
+              ``log((d_ij + beta) / (d_j + beta))``. d_ij counts the documents in which both words have tokens of this
+              topic, d_j those in which word j has [1]_.  Near 0 is best.
+            - "uniform_dist": Kullback–Leibler divergence of its words from a uniform distribution; low for a topic that
+              uses all words alike.
+            - "corpus_dist": the same from the words of all topics together; low for a topic that resembles the whole
+              corpus.
+            - "eff_num_words": 1 divided by the sum of its squared word probabilities; large for a topic with many
+              words.
+            - "exclusivity": mean over the best words of their probability in this topic, divided by the sum of their
+              probabilities in all topics; 1 if no other topic has them.
+            - "words": the best words in one string.
 
         Raises
         ------
         ValueError
-            If a parameter is none of what it may be, or X is no input of `transform`.
+            If a parameter is invalid, or `transform` would not accept X.
         MemoryError
-            If numbers of documents of all pairs of words, 8 bytes each, need more than 2 GiB.
+            If the counts of documents for all pairs of words, 8 bytes each, need more than 2 GiB.
 
         See Also
         --------
-        coherence : Measures for which words count wherever they are in a document.
+        coherence : Measures that use all tokens of a word, whatever their topic.
 
         Notes
         -----
-        Definitions are those of MALLET's ``TopicModelDiagnostics`` for tokens that have the topics which
-        `sample_topics` draws; shares of words are those in `topic_word_counts_`.  As there, words of which the topic
-        has no tokens add nothing to exclusivity.  On Dask only counts come here; they are integers, so results have
-        the same bits for any chunks and workers.
+        The definitions are those of MALLET's ``TopicModelDiagnostics``.  Topics of tokens are those that
+        `sample_topics` draws; probabilities of words come from `topic_word_counts_`.  As in MALLET, words without
+        tokens in the topic add nothing to exclusivity.  On Dask only integer counts come to this process, so results
+        are bit-for-bit identical for any chunks and workers.
 
         References
         ----------

@@ -29,118 +29,111 @@ from schmp_estimators.lda.spill import check_spill
 class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEstimator):
     """Latent Dirichlet allocation by parallel sampling, in this process or on a Dask cluster.
 
-    Topics are sampled word by word and document by document, with the words divided into blocks that go round the
-    workers.  With the default sampler the fitted counts are the same, to the bit, for any number of threads, shards and
+    A *token* is one occurrence of a word in a document.  A *sweep* is one pass over all tokens that draws a topic for
+    each.  With the default sampler the fitted counts are bit-for-bit identical for any number of threads, shards and
     workers, with or without Dask.
 
     Parameters
     ----------
     n_components : int, default=10
-        Number of topics K, up to 1,000,000 and more: no array of K times the number of words is ever made.
+        Number of topics K. A million is possible: a fit never makes a dense array of topics × words.
     doc_topic_prior : float, array-like of shape (n_components,) or "learn", default=None
-        Prior of the topic proportions of documents, alpha, from 1e-30 to 1e30: one for all topics, or one for each.
-        None means ``1 / n_components``.  "learn" begins with 0.1, and fits one for each topic to the documents [9]_
-        [10]_ every 5 sweeps, the first time after 30 sweeps or half of `max_iter`; a later `partial_fit` takes
-        `doc_topic_prior_` as it is and learns no more, and a fit with `warm_start` goes on from what the last fit has
-        learned.  Numbers may be others for every batch.
+        Prior of the topic proportions of documents, alpha, from 1e-30 to 1e30: one number for all topics, or one for
+        each.  None means ``1 / n_components``.  "learn" starts from 0.1 and fits one number for each topic [9]_ [10]_.
+        It does so every 5 sweeps, from sweep 30 or half of `max_iter` on, whichever is less.  Later batches of
+        `partial_fit` use `doc_topic_prior_` unchanged; a fit with `warm_start` continues to learn from it.
     topic_word_prior : float or "learn", default=None
         Prior of the word proportions of topics, beta, from 1e-30 to 1e30.  None means ``1 / n_components``.  "learn"
-        begins with 0.01, and fits one for all words and topics to the topics of the words [10]_, when learned
-        document-topic priors are, or would be, and kept in the same way.
+        starts from 0.01 and fits one number for all words and topics [10]_, in the same sweeps as `doc_topic_prior`.
     seed_words : dict or array-like of shape (n_components, n_features), default=None
-        Words that belong to topics: a dictionary of lists of words for some topics, by names or numbers of columns, or
-        an array, which may be sparse, of imaginary tokens.  They add to `topic_word_prior`, and the tokens of such
-        words begin in their topics, by any sampler.  `partial_fit` keeps the seeds of the first batch, and refuses
-        others.
+        Words that belong to topics.  A dictionary maps numbers of topics to lists of words, by names or numbers of
+        columns.  An array, dense or sparse, has imaginary tokens of each word in each topic.  They add to
+        `topic_word_prior`, and the tokens of such words start in these topics.  `partial_fit` keeps the seeds of the
+        first batch.
     seed_weight : float, default=1.0
-        How many imaginary tokens a word of a dictionary has in its topic, for each of its tokens in X.  `partial_fit`
-        keeps what that made of the first batch.
+        How many imaginary tokens a word of the dictionary `seed_words` gets for each of its tokens in X (of the first
+        batch, in `partial_fit`).
     feature_names : array-like of shape (n_features,) or vectorizer, default=None
-        Names of the words, for `seed_words` and for all that describes topics: a list, or an object whose
-        ``get_feature_names_out()`` gives them when `fit` is called, such as the vectorizer in front in a pipeline.  It
-        must be that object itself: where pipelines are cloned, by searches, cross-validation and ``memory=``, give a
-        list, and the same to the vectorizer as its ``vocabulary``.  None: the names of the columns of X, if it has any.
+        Names of the words, for `seed_words` and for methods that describe topics.  It may be a list, or an object whose
+        ``get_feature_names_out()`` returns the names when `fit` is called, such as the vectorizer of the same pipeline.
+        Searches, cross-validation and ``Pipeline(memory=...)`` clone that vectorizer; there pass a list, and pass the
+        same list to the vectorizer as its ``vocabulary``.  None: the names of the columns of X, if it has any.
     sampler : {"auto", "warp", "frozen", "saber", "fplus", "sparse", "light", "light-word", "light-document", "alias", \
             "hybrid", "data-parallel"}, default="auto"
-        How topics are drawn.  Results of "warp", "frozen" and "saber" do not depend on how the work is divided; those
-        of the others do, and are a function of data, parameters and `n_shards`.
+        How topics are drawn.  The results of "warp", "frozen" and "saber" do not depend on `n_shards`; those of the
+        other samplers do.
 
-        - "warp": Metropolis–Hastings with counts frozen during a pass [1]_: constant time for each token.  Fast, but
-          it does not sample the exact posterior.
-        - "frozen": each token from its conditional over all topics, with word counts frozen for a sweep and the
-          document live.  Time for each token and memory for each word are proportional to K, so it is for a few hundred
-          topics at most; there it needs fewer sweeps than "warp", and often less time for good topics.
-        - "saber": each token from its conditional over all topics, with the counts of words and of documents frozen for
-          a sweep [11]_.  Time for each token grows with the topics that its document has, not with K: for many topics
-          in short documents, where it needs fewer sweeps than "warp", and less time for good topics.
-        - "fplus": exact collapsed Gibbs sampling with F+ trees [2]_, as long as there is one shard; with more, topic
-          totals are stale within a sweep by the `s_error` in `history_` [3]_, here and with all that follow.
-        - "sparse": exact, too, document by document, with sums over the topics of a word [4]_: the fastest exact sweeps
-          where words have few topics, as they have after some sweeps.
-        - "light": Metropolis–Hastings proposals by word and by document in turn [5]_, in constant time for each token
-          and with counts that are up to date; with one shard it samples the exact posterior, but needs more sweeps.
-          "light-word" and "light-document" make as many proposals of one kind only, for comparisons.
-        - "alias": takes long sums from alias tables of the beginning of the sweep and corrects for it by
-          Metropolis–Hastings [6]_; not exact, and for comparisons.
-        - "hybrid": "fplus" for documents of up to 600 tokens; tokens of longer ones make proposals [8]_.  It was slower
-          than "fplus" wherever we tried.
-        - "data-parallel": a baseline for comparisons: "fplus" with a copy of all counts in every shard, brought
-          together after each sweep [7]_.
-        - "auto" is "frozen" up to 256 topics, where the weights of all words have room in 128 MiB; "saber" with 257 to
-          4,096 topics, in up to 33,554,432 tokens (2**25) with no more than 300 to a document; else "warp".
+        - "warp": Metropolis–Hastings with counts frozen during a pass [1]_.  It takes constant time per token, but does
+          not sample the exact posterior.
+        - "frozen": Gibbs sampling with word counts frozen for a sweep.  Time per token and memory per word are
+          proportional to K, so it is for a few hundred topics at most.  It needs fewer sweeps than "warp".
+        - "saber": Gibbs sampling with the counts of words and documents frozen for a sweep [11]_.  Time per token grows
+          with the topics of its document, not with K. It is for many topics in short documents, and needs fewer sweeps
+          than "warp".
+        - "fplus": collapsed Gibbs sampling with F+ trees [2]_.  It is exact with one shard.  With several shards, topic
+          totals are outdated within a sweep; `s_error` in `history_` measures this error [3]_.  All samplers below have
+          the same error.
+        - "sparse": collapsed Gibbs sampling by document, with sums over the topics of a word [4]_.  It has the fastest
+          exact sweeps where words have few topics, as they do after some sweeps.
+        - "light": Metropolis–Hastings with proposals by word and by document in turn [5]_.  It takes constant time per
+          token and uses current counts; with one shard it is exact, but it needs more sweeps.  For comparison,
+          "light-word" and "light-document" make proposals of one kind only.
+        - "alias": Metropolis–Hastings with alias tables that are not updated during a sweep [6]_.  It is for
+          comparison.
+        - "hybrid": "fplus" for documents of up to 600 tokens, Metropolis–Hastings for longer ones [8]_.  It was slower
+          than "fplus" in all our tests.
+        - "data-parallel": "fplus" with a copy of all counts in every shard; the copies are merged after each sweep
+          [7]_.  It is for comparison.
+        - "auto": "frozen" up to 256 topics, if its table of 4 K bytes per word fits in 128 MiB.  "saber" for 257 to
+          4,096 topics, up to 2**25 tokens, and up to 300 tokens per document on average.  Otherwise "warp".
     mh_steps : int, default=2
-        Proposals for each token: 1 to 4 in each pass of "warp", 1 to 16 in a sweep by "alias", or by "hybrid" in long
-        documents, and in a sweep by "light" 1 to 16 of the word and as many of the document.  More make a sweep slower
-        and fewer sweeps necessary.
-        The others make none.
+        Proposals for each token: 1 to 4 in each pass of "warp"; 1 to 16 in a sweep of "alias" and "hybrid"; 1 to 16 by
+        word and as many by document in a sweep of "light".  With more proposals a sweep is slower, but fewer are
+        needed.  The other samplers do not use it.
     init : {"auto", "documents", "sparse", "tempered", "uniform"}, default="auto"
-        How a fit starts that has nothing to start from. With "uniform" tokens begin in any topic. With "documents" each
-        topic begins with a passage, up to 100 tokens of a random document, up to 300 where documents are long:
-        tokens begin in the topics in whose passages their word is, or else another word of their document; for
-        "saber" EM divides the tokens of a word among these topics first, unless priors are learned. With
-        "sparse" each word draws two topics, and each of its tokens takes one of them. "tempered" is "uniform"
-        with larger priors for the first sweeps, as far as the text outweighs them: up to 5 alpha and 10 beta,
-        for 30 sweeps, but no more than half of `max_iter`; `history_` has the priors of each sweep. "auto"
-        takes passages from 50 topics on, if there are no more than 100,000 tokens for each, and larger priors
-        with "warp", "frozen" and "saber".
+        How a fit starts without an earlier model.  "uniform": each token starts in a random topic.  "documents": each
+        topic starts from a *seed window*, up to 100 tokens of a random document, or up to 300 if documents are long.
+        Tokens start in a topic whose window has their word, or else another word of their document.  With "saber" and
+        fixed priors, EM steps follow.  "sparse": each word draws two topics, and each of its tokens takes one of them.
+        "tempered": as "uniform", but with priors of up to 5 alpha and 10 beta for the first 30 sweeps, or half of
+        `max_iter` if that is less; `history_` has the priors of each sweep.  "auto": "documents" for 50 topics or more
+        with at most 100,000 tokens per topic on average, otherwise "uniform".  With "warp", "frozen" or "saber" a fit
+        then also starts with the larger priors of "tempered".
     max_iter : int, default=150
         Number of sweeps.
     evaluate_every : int, default=0
-        Record the joint log-likelihood of tokens and topics after every so many sweeps; 0 for never, or for every 10
-        if `tol` is not 0.
+        Number of sweeps between two evaluations of the joint log-likelihood of tokens and topics. 0: never, or every 10
+        sweeps if `tol` is not 0.
     tol : float, default=0.0
-        Stop when the log-likelihood has changed by less than this, relatively, between two evaluations, both after a
-        tempered start.  0 means to do all `max_iter` sweeps.
+        Stop when the relative change of the log-likelihood between two evaluations is less than this; evaluations under
+        larger priors do not count. 0: do all `max_iter` sweeps.
     transform_tol : float, default=1e-3
-        How near `transform`, `perplexity` and `score` come to the topic proportions that maximise the posterior, in the
-        sum of absolute differences for a document, as estimated from how its steps shrink; above 0 and below 1.
+        Tolerance of `transform`, `perplexity` and `score`, between 0 and 1.  It limits the estimated sum of absolute
+        differences between the topic proportions of a document and those that maximise the posterior.
     n_shards : int, default=None
-        In how many parts documents and words are divided; no more parts are made than there are documents or words.
-        None: "warp", "frozen" and "saber" take 1 in this process, and on a cluster as many as there are workers, but no
-        more than ``n_tokens / 1.5e6`` ("warp") or its square root ("frozen" and "saber"); the others, whose results
-        depend on it, take that root whatever the workers.  With `spill` documents are cut into more slices where memory
-        asks for it, which are not counted here.
+        Number of parts into which documents and words are divided, at most the number of documents or words.  None:
+        "warp", "frozen" and "saber" use 1 in this process, and on a cluster the number of workers, but at most
+        ``n_tokens / 1.5e6`` ("warp") or the square root of that.  The other samplers always use that square root.
     n_jobs : int, default=None
-        Threads, where the fit runs in this process.  None means 1, -1 all cores.  Below 262,144 tokens there is
-        nothing to share.
+        Threads of a fit in this process.  None means 1, -1 all cores.  With "warp", "frozen" and "saber" more than one
+        thread helps from 262,144 tokens on.
     checkpoint : str or path-like, default=None
-        Path (``~`` and environment variables are replaced) or URL known to fsspec to which the state is written every
-        `checkpoint_every` sweeps.  A fit that finds its own checkpoint there goes on from it.  Needs an int as
-        `random_state`.  If it cannot be written, the fit goes on with a `CheckpointWarning`.
+        Path (``~`` and environment variables are replaced) or URL known to fsspec, to which the state is written every
+        `checkpoint_every` sweeps.  A fit that finds its own checkpoint there continues from it.  It needs an int as
+        `random_state`.  If it cannot be written, the fit continues with a `CheckpointWarning`.
     checkpoint_every : int, default=25
         Number of sweeps between two checkpoints.
     spill : {"auto"} or path-like, default=None
-        Where arrays go that do not fit into memory; for "warp", "frozen" and "saber", and "auto", which is the same
-        sampler with it and without it.  Results are the same to the bit.  "auto" is Dask's temporary directory, or on
-        a cluster the folder of each worker, and used only if the fit would need more than half of the memory that is
-        left, with a `SpillWarning`.  Any other folder, which all workers must reach, is always used, stays, and is a
-        checkpoint after every sweep: a fit that finds its own sweeps there goes on from them; it needs an int as
-        `random_state`.  Documents are read several times, and a Dask collection is computed chunk by chunk; see the
-        user guide.
+        Where to keep tokens on disk instead of in memory, for "auto", "warp", "frozen" and "saber".  Results do not
+        change.  "auto" uses Dask's temporary directory, or on a cluster the folder of each worker, and only if the fit
+        would need more than half of the memory that is left; a `SpillWarning` says so.  A folder is always used, and
+        remains as a checkpoint after every sweep: a fit that finds its own sweeps there continues from them.  All
+        workers must reach it, and it needs an int as `random_state`.  The input is read several times; see the user
+        guide.
     warm_start : bool, default=False
-        Whether `fit` draws the first topics of each word, in its first sweep, from those of the last fit.
+        Whether `fit` starts by drawing the topics of each word from those of the last fit.
     verbose : int, default=0
-        Show a progress bar if not 0 (needs the package ``rich``), with the objective as last evaluated, values on
+        If not 0, show a progress bar (it needs the package ``rich``), with the objective as last evaluated, values on
         held-out samples, and samples per second.
     random_state : int, RandomState instance or None, default=None
         An int gives the same result every time.
@@ -150,29 +143,29 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
     topic_word_counts_ : scipy.sparse.csc_array of shape (n_components, n_features), int32
         How many tokens of each word are in each topic.
     components_ : ndarray of shape (n_components, n_features), float64
-        ``topic_word_counts_`` plus the prior and the seeds.  Made on access; MemoryError above 2 GiB.
+        ``topic_word_counts_`` plus the prior and the seeds.  It is made on access, and raises MemoryError above 2 GiB.
     topic_sizes_ : ndarray of shape (n_components,), int64
         How many tokens each topic has.
     doc_topic_prior_ : float or ndarray of shape (n_components,)
-        The prior of the last sweep: that asked for, unless a callback ended the fit in its tempered start.  Where it is
-        learned, what was learned last.
+        The prior of the last sweep: the parameter, or what was learned last.  If a callback ended the fit in its first
+        sweeps, it may be a larger one.
     topic_word_prior_ : float
-        The same of words: one number, asked for or learned.
+        The same for words.
     seed_counts_ : scipy.sparse.csc_array of shape (n_components, n_features), float64, or None
         Imaginary tokens of seeded words.
     feature_names_ : ndarray of shape (n_features,) or None
-        Names of the words, those of `feature_names` or of the columns of X.
+        Names of the words, from `feature_names` or from the columns of X.
     n_iter_ : int
         Number of sweeps done.
     history_ : list of dict
-        A record for each sweep: ``iterations``, ``seconds`` and ``samples`` (tokens) so far, its ``doc_topic_prior``
-        (of several, the mean) and ``topic_word_prior``, what the sampler reports, and, if it was evaluated,
-        ``log_likelihood`` with its ``document_log_likelihood`` and ``word_log_likelihood`` under the priors asked for,
-        or learned.
+        A record for each sweep: ``iterations``, ``seconds`` and ``samples`` (tokens) so far; its ``doc_topic_prior`` (a
+        mean, if there are several) and ``topic_word_prior``; what the sampler reports.  Evaluations add
+        ``log_likelihood``, the sum of ``document_log_likelihood`` and ``word_log_likelihood``, under the given or
+        learned priors.
     n_shards_ : int
         Number of shards used.
     sampler_ : str
-        Name of the sampler used: "auto" is none.
+        Name of the sampler used, never "auto".
     n_features_in_ : int
         Number of words.
     feature_names_in_ : ndarray of str
@@ -184,9 +177,9 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
 
     Notes
     -----
-    On Dask, documents stay with their workers; what the client holds is `topic_word_counts_`.  `transform` is a
-    deterministic fixed-point iteration, so that the result for a document does not depend on the others;
-    ``fit_transform(X)`` is ``fit(X).transform(X)``.
+    On Dask, documents stay on their workers; the client receives `topic_word_counts_`.  `transform` is a deterministic
+    fixed-point iteration, and its result for a document does not depend on other documents.  ``fit_transform(X)`` is
+    ``fit(X).transform(X)``.
 
     References
     ----------
@@ -304,7 +297,7 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
         X : array-like, sparse array or matrix, data frame, or Dask collection, of shape (n_documents, n_features)
             Word counts: whole numbers, at least 0.  A Dask collection stays on the cluster.
         y : None
-            Ignored; present for pipelines.
+            Ignored; it is there for pipelines.
 
         Returns
         -------
@@ -314,15 +307,16 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
         Raises
         ------
         ValueError
-            If X holds anything that is no count, or has no documents; the message names value, place and remedy.
+            If X has a value that is not a count, or no documents.  The message names the value, its place and the
+            remedy.
         MemoryError
-            If the fit cannot fit into memory, not even with `spill`.
+            If the memory is too small, even with `spill`.
         CheckpointMismatchError
-            If `checkpoint` or `spill` is that of another fit, or damaged.
+            If `checkpoint` or `spill` belongs to another fit, or is damaged.
         SpillError
-            If the folder of `spill` cannot be used, its disk is full, or another fit works there.
+            If the folder of `spill` cannot be used, its disk is full, or another fit uses it.
         NotSharedError
-            If that folder, or a file of a memory-mapped X that workers would read, is another one on a worker's host.
+            If this folder, or the file of a memory-mapped X, is another one on the host of a worker.
         WorkerLostError, NoWorkersError, SchedulerLostError, MixedClusterError, AsynchronousClientError
             If the Dask cluster cannot do the work.
         """
@@ -332,7 +326,7 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any = None) -> DistributedLDA:
-        """Sample topics for more documents; the counts of earlier batches stay as they are.
+        """Sample topics for more documents, and keep the counts of earlier batches.
 
         Parameters
         ----------

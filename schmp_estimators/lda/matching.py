@@ -22,25 +22,26 @@ class MatchedTopics(DescribedTopics):
     """The methods of a fitted topic model, with those that compare it with others."""
 
     def match_topics(self, other: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Match topics one to one with those of another model, so that they are as similar as possible.
+        """Pair the topics with those of another model, one to one, so that pairs are as similar as possible.
 
         Parameters
         ----------
         other : fitted model, or array-like of shape (n_others, n_features)
-            A `DistributedLDA`, another model with `components_`, or topics as weights of words: of the same words in
-            the same order, and of any number of topics.
+            A `DistributedLDA`, another model with `components_`, or an array with the weights of words in topics.  It
+            must have the same words in the same order; its number of topics may differ.
 
         Returns
         -------
         matched : ndarray of shape (n_components,), int64
-            The number of the other model's topic for each topic; -1 for topics that are left over, if it has fewer.
+            For each topic the number of its match in the other model.  If that model has fewer topics, -1 for topics
+            without a match.
         similarity : ndarray of shape (n_components,), float64
-            Cosine of the two topics as distributions of words, from 0 to 1; NaN for those left over.
+            Cosine of the word distributions of the two topics, from 0 to 1; NaN without a match.
 
         Raises
         ------
         ValueError
-            If the other model has other words, or its weights are none.
+            If the other model has other words, or its weights are invalid.
         MemoryError
             If the similarities of all pairs of topics, 8 bytes each, need more than 2 GiB.
 
@@ -50,8 +51,8 @@ class MatchedTopics(DescribedTopics):
 
         Notes
         -----
-        The assignment has the largest sum of similarities.  Distributions are those of `components_`, prior and seeds
-        included, but no dense array of topics and words is made of a `DistributedLDA`.
+        The assignment maximises the sum of similarities.  The distributions are the rows of `components_`, divided by
+        their sums.  For a `DistributedLDA` no dense array of topics × words is made.
 
         Examples
         --------
@@ -92,22 +93,22 @@ class MatchedTopics(DescribedTopics):
         n_fits : int, default=4
             How many clones are fitted, each with a seed of its own.
         random_state : int, RandomState instance or None, default=None
-            What the seeds are drawn from.
+            Source of the seeds.
 
         Returns
         -------
         ndarray of shape (n_components,), float64
-            Mean similarity of each topic to the topics that `match_topics` finds, from 0 to 1.
+            Mean similarity of each topic to its matches in the other fits, from 0 to 1; see `match_topics`.
 
         Raises
         ------
         ValueError
-            As in `fit`, and if `n_fits` is no number of fits.
+            As in `fit`, and if `n_fits` is less than 1.
 
         Notes
         -----
-        Clones have all parameters, but for `random_state`, and write no checkpoint.  With models that are fitted
-        already it is ``np.mean([lda.match_topics(other)[1] for other in models], axis=0)``.
+        The clones have the same parameters except `random_state`, and write no checkpoint.  For models that are already
+        fitted, compute ``np.mean([lda.match_topics(other)[1] for other in models], axis=0)``.
 
         Examples
         --------

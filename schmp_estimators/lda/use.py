@@ -64,7 +64,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return dense if self.seed_counts_ is None else dense + self.seed_counts_.toarray()
 
     def transform(self, X: Any) -> Any:
-        """Return the topic proportions of documents.
+        """Return the topic proportions of documents, given the fitted topics.
 
         Parameters
         ----------
@@ -93,7 +93,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         y : None
             Ignored.
         **fit_params : dict
-            Ignored metadata is refused by `fit`.
+            Passed to `fit`.
 
         Returns
         -------
@@ -104,10 +104,10 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return self.fit(X, y, **fit_params).transform(X)
 
     def perplexity(self, X: Any) -> float:
-        """Return the perplexity of documents by completion.
+        """Return the perplexity of documents: one half of each document predicts the other half.
 
-        Of each document the tokens with even numbers, in the order of the columns, determine the topic proportions; the
-        others are scored.  Documents with fewer than two tokens are not scored.
+        The tokens of a document are numbered in the order of the columns.  Tokens with even numbers determine the topic
+        proportions; the others are scored.  Documents with fewer than two tokens are not scored.
 
         Parameters
         ----------
@@ -117,7 +117,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         Returns
         -------
         float
-            ``exp(-mean log-likelihood of a scored token)``; less is better.  NaN if no document has two tokens.
+            ``exp(-mean log-likelihood of a scored token)``; lower is better.  NaN if no document has two tokens.
 
         Warns
         -----
@@ -128,7 +128,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return math.exp(-log_likelihood / n_scored) if n_scored else math.nan
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Return a log-likelihood of X: ``-X.sum() * log(perplexity(X))``; more is better, 0 at most.
+        """Return a log-likelihood of X, ``-X.sum() * log(perplexity(X))``; higher is better, at most 0.
 
         Parameters
         ----------

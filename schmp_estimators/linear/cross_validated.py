@@ -1,4 +1,4 @@
-"""What cross-validated estimators do: folds, what is routed to them, the choice, and the tasks that callbacks see."""
+"""Cross-validated estimators: folds, metadata routing, the choice of a penalty, and the tasks that callbacks see."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ from schmp_estimators.linear.texts import described
 
 
 class Routed(NamedTuple):
-    """Arguments of `fit` on their way to the splitter and to the scorer."""
+    """Arguments of `fit` for the splitter and for the scorer."""
 
     split: Mapping[str, Any]
     score: Mapping[str, Any]
@@ -75,9 +75,9 @@ class CrossValidated(FollowedEstimator):
 
     #: the estimator that fits all samples
     _kind: Any
-    #: of tasks on a cluster, and of a fit in warnings
+    #: names of tasks on a cluster, and of a fit in warnings
     _name, _what = "lasso-cv", "The fit"
-    #: the attribute with the value of each fold, and whether larger ones are better
+    #: name of the attribute with the value of each fold, and 1 if larger values are better, −1 otherwise
     _values, _sign = "mse_path_", -1.0
     #: most tasks of a target: the folds, and fits on all samples
     _n_tasks = 2
@@ -86,19 +86,20 @@ class CrossValidated(FollowedEstimator):
     @_fit_context(prefer_skip_nested_validation=True)
     @described
     def fit(self, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> Self:
-        """Choose the penalty, and fit the model with it on all samples.
+        """Choose the penalty by cross-validation, and fit the model with it to all samples.
 
         Parameters
         ----------
         X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
-            Samples.  On Dask it stays where it is, and is read once; of the rows of the fold under way there is a copy.
+            Samples.  A Dask collection is read once; the workers also keep a copy of the rows of the current fold.
         y : array-like or Dask collection of shape (n_samples,)
             Responses, or class labels.
         sample_weight : array-like or Dask collection of shape (n_samples,), default=None
-            Weights of the samples, in fits and in the value of each fold; folds count alike, as in scikit-learn.
+            Weights of the samples, in fits and in the score of each fold.  The mean over folds is not weighted, as in
+            scikit-learn.
         params : dict
-            Arguments of the splitter and the scorer: `groups`, and with ``enable_metadata_routing=True`` whatever `cv`
-            and `scoring` ask for.
+            Arguments for the splitter and the scorer: `groups`, and with ``enable_metadata_routing=True`` all that `cv`
+            and `scoring` request.
 
         Returns
         -------
@@ -109,8 +110,8 @@ class CrossValidated(FollowedEstimator):
         ------
         ValueError
             If X, y or the weights are masked, not finite, empty or of different lengths, or the weights are negative or
-            all zero; if penalties are not positive; if y holds one class only, or what a fold is fitted to does; if a
-            fold has no samples to fit, or none held out, or its score is NaN.
+            all zero; if penalties are not positive; if y, or the part that a fold is fitted to, has only one class; if
+            a fold has no samples to fit, or none held out, or its score is NaN.
         TypeError
 
         Warns
@@ -130,7 +131,7 @@ class CrossValidated(FollowedEstimator):
         raise NotImplementedError
 
     def _check(self) -> None:
-        """Raise an error if parameters do not go together."""
+        """Raise an error if parameters cannot be combined."""
 
     def _grid(self) -> Grid:
         return Grid.of("alpha", self.alphas, self.eps)
@@ -160,7 +161,7 @@ class CrossValidated(FollowedEstimator):
             fitted[counted] = targets.weights > 0.0
         check_folds(targets, given.y, fitted, folds, brief(self.cv))
         weights = np.empty(0)
-        if targets.classes is not None and len(targets.weights):  # weights in scores do not know of classes
+        if targets.classes is not None and len(targets.weights):  # class weights do not apply to scores
             scored = routed.score.get("sample_weight")
             weights = np.ones(counted.sum()) if scored is None else np.asarray(scored, float)[counted]
         plan = make_plan(folds, fitted, counted, weights)
@@ -177,7 +178,7 @@ class CrossValidated(FollowedEstimator):
         return self
 
     def _choose(self, context: Any, place: Place, common: Common) -> dict[str, Any]:
-        """Return what is found for one target, or all classes: scores, the choice, and the fit with it."""
+        """Return the results for one target, or for all classes: scores, the chosen penalty, and the fit with it."""
         ratios, tried = ratios_of(self.l1_ratio), []
         for ratio in ratios:
             objective = of_classes(self._loss(), common.targets.classes), self._unit(ratio)
@@ -210,14 +211,14 @@ class CrossValidated(FollowedEstimator):
         return found | {name: getattr(final, name) for name in kept if hasattr(final, name)}
 
     def _solved(self, fold: Fold, grid: Grid, report: Callable[[], bool] | None = None, of: str = "") -> Paths:
-        """Return the solutions of a fold; warns of those that fell short."""
+        """Return the solutions of a fold; warn if a gap is above its tolerance."""
         found = fold.solve(grid, report)
         for number, value in enumerate(found.values.tolist()):
             found.warn(number, self.max_iter, f"{of}{self._what} at {grid.name}={value:.3g}")
         return found
 
     def _scores(self, fold: Fold) -> Floats:
-        """Return how good the fits of a fold are on the samples held out, for each penalty: deviances by default."""
+        """Return the scores of a fold on its held-out samples, for each penalty; by default deviances."""
         return fold.held_out(Deviances(fold.given.asked.loss, fold.targets.labels))
 
     def _final(self, fit: Callable[[Any], list[Any]]) -> Any:
@@ -227,10 +228,10 @@ class CrossValidated(FollowedEstimator):
         return model
 
     def _scorer(self) -> Any:
-        """Return the scorer that arguments of `fit` may be routed to, if there is one."""
+        """Return the scorer to which arguments of `fit` may be routed, or None."""
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """Return what arguments of `fit` are routed to the splitter, and to the scorer.
+        """Return how arguments of `fit` are routed to the splitter and to the scorer.
 
         Returns
         -------
@@ -245,7 +246,7 @@ class CrossValidated(FollowedEstimator):
         return router
 
     def _route(self, sample_weight: Any, params: dict[str, Any]) -> Routed:
-        """Say what goes where; without scikit-learn's routing, groups go to the splitter and weights to the scorer."""
+        """Route arguments; without scikit-learn's routing the splitter gets groups, and the scorer gets weights."""
         _raise_for_params(params, self, "fit", allow=["groups"])
         if _routing_enabled():
             routed = process_routing(self, "fit", sample_weight=sample_weight, **params)
@@ -261,7 +262,7 @@ class CrossValidated(FollowedEstimator):
         return read_given(self, X, y, sample_weight, place=place, **options)
 
     def _folds(self, given: Given, routed: Routed) -> list[tuple[Any, Any]]:
-        """Return the samples to fit and those held out, of each fold; both must have some."""
+        """Return for each fold the samples to fit and those held out; raise if either is empty."""
         X, y, weights = given
         splitter = check_cv(self.cv, y, classifier=classifies(self._loss()))
         folds = list(splitter.split(np.broadcast_to(0.0, (len(y), 1)) if is_dask(X) else X, y, **routed.split))
@@ -279,7 +280,7 @@ class CrossValidated(FollowedEstimator):
 
     @contextmanager
     def _followed(self, X: Any, y: Any, n_targets: int) -> Iterator[Any]:
-        """Give the task of the whole fit to add tasks to."""
+        """Open the task of the whole fit, to which other tasks are added."""
         with self._progress_bar():
             most = n_targets * (self._n_tasks + np.size(self.l1_ratio) - 1)
             context = self._init_callback_context(max_subtasks=most)
@@ -288,7 +289,7 @@ class CrossValidated(FollowedEstimator):
             context.call_on_fit_task_end(estimator=self, X=X, y=y, reconstruction_attributes=lambda: vars(self).copy())
 
     def _try_folds(self, context: Any, given: Common) -> Floats:
-        """Return the scores of all fits, shape (n_penalties, n_folds); those a callback has called off are NaN."""
+        """Return the scores of all fits, shape (n_penalties, n_folds); NaN for fits that a callback has ended."""
         n_folds, count = len(given.folds), len(given.grid.given)
         task = context.subcontext(task_name="cross-validation", max_subtasks=n_folds)
         task.call_on_fit_task_begin(estimator=self)
@@ -316,11 +317,11 @@ class CrossValidated(FollowedEstimator):
 
     @property
     def _is_heard(self) -> bool:
-        """Whether anybody wants to hear of parts of a fit."""
+        """Whether a callback listens to parts of a fit."""
         return bool(getattr(self, "_skl_callbacks", ())) or hasattr(self, "_parent_callback_ctx")
 
     def _fit_all(self, context: Any, place: Place, given: Common, model: Any) -> list[Any]:
-        """Fit a model on all samples, as a task; callbacks that go down to parts of a fit see its steps."""
+        """Fit a model on all samples, as a task whose steps callbacks may see."""
         task, (X, y, _) = context.subcontext(task_name="refit"), given.samples
         known = ("n_features_in_", "feature_names_in_")
         vars(model).update({name: getattr(self, name) for name in known if hasattr(self, name)})
@@ -333,7 +334,7 @@ class CrossValidated(FollowedEstimator):
 
 
 def _shown(given: Given, train: Any) -> dict[str, Any]:
-    """Return what callbacks are shown of a fold: its samples, cut out for those that ask; on Dask all samples."""
+    """Return the samples that callbacks see for a fold: those that are fitted, or on Dask all samples."""
     if is_dask(given.X):
         return {"X": given.X, "y": given.y}
     return {"X": cache(lambda: cut(given.X, train)), "y": given.y[train]}
@@ -342,7 +343,7 @@ def _shown(given: Given, train: Any) -> dict[str, Any]:
 def make_plan(
     folds: Sequence[tuple[Any, Any]], fitted: NDArray[np.bool_], counted: NDArray[np.bool_], weights: Floats
 ) -> Plan:
-    """Return the folds as rows among those that count; `weights` are those in scores."""
+    """Return the folds as numbers among the rows with positive weight; `weights` are those in scores."""
     places, everything = np.cumsum(counted) - 1, np.arange(len(fitted))
 
     def rows(chosen: Any, used: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -353,5 +354,5 @@ def make_plan(
 
 
 def brief(cv: Any) -> str:
-    """Return a splitter, or the beginning of its folds, on one line."""
+    """Return a short text for a splitter or a list of folds."""
     return " ".join(reprlib.repr(cv).split())

@@ -1,7 +1,7 @@
-"""What all sparse linear models do in a fit: input, the choice of the solver, one target after the other, checkpoints.
+"""The fit of all sparse linear models: input, the choice of the solver, one target after the other, checkpoints.
 
-A checkpoint holds the state of the coroutine, what each partition has that X does not tell, the models of targets that
-have ended, and the history.
+A checkpoint contains the state of the coroutine, the state of each partition, the models of finished targets, and the
+history.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 
 class Followed:
-    """Rounds that are followed, a task named "step" for each certificate; the first after one begins a step."""
+    """Rounds with callbacks: a task "step" begins with the first round and ends with a duality gap."""
 
     def __init__(self, estimator: Any, context: Any, data: dict[str, Any], place: Place, rounds: PlaceOfRounds) -> None:
         self.estimator, self.context, self.data = estimator, context, data
@@ -56,17 +56,17 @@ class Followed:
         self.stopped = False
 
     def submit(self, function: Callable[..., Any], job: Any, *, is_sum: bool = False) -> Any:
-        """Apply function(partition, job) to every partition, as a part of a step."""
+        """Apply function(partition, job) to every partition, as part of a step."""
         self.begin()
         return self._rounds.submit(function, job, is_sum=is_sum)
 
     def begin(self) -> None:
-        """Begin a step, unless one has been begun."""
+        """Begin a step if none has begun."""
         if self._step is None:
             self._step = self.context.subcontext(task_name="step").call_on_fit_task_begin(**self.data)
 
     def report(self, record: dict[str, Any]) -> bool:
-        """End the step with its certificate; returns whether the fit is to end."""
+        """End the step with its record; returns whether the fit should end."""
         self.begin()
         self.estimator.history_.append(record)
         logger.debug("%s: %s", type(self.estimator).__name__, record)
@@ -78,13 +78,13 @@ class Followed:
 
 
 class SparseModel(FollowedEstimator, LinearModel):
-    """Fits a loss with a penalty; subclasses say which, and how strong the penalty is."""
+    """Base of estimators that fit a loss with a penalty; subclasses choose both, and the strength of the penalty."""
 
     #: Parameters that some classes do not have.
     positive = False
     class_weight: Any = None
 
-    #: of tasks on a cluster, and of the fit in warnings
+    #: names of tasks on a cluster, and of the fit in warnings
     _name, _what = "lasso", "The fit"
     _objective, _bar = "objective", FitBar
 
@@ -101,7 +101,7 @@ class SparseModel(FollowedEstimator, LinearModel):
         Parameters
         ----------
         y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_targets)
-            Responses, of which each target is fitted on its own; of a classifier labels, numbers or strings.
+            Responses; each target is fitted separately.  For a classifier labels, numbers or strings.
 
         Returns
         -------
@@ -112,8 +112,8 @@ class SparseModel(FollowedEstimator, LinearModel):
         ------
         ValueError
             If X, y or the weights are masked, not finite, empty or of different lengths, or the weights are negative or
-            all zero; if y holds one class only, or numbers that are no classes; if squares of X or y overflow or
-            underflow; if chunks of X have different widths.
+            all zero; if y has only one class, or numbers that are not classes; if squares of X or y overflow or
+            underflow; if chunks of X have different numbers of columns.
         TypeError
         CheckpointMismatchError
 
@@ -129,7 +129,7 @@ class SparseModel(FollowedEstimator, LinearModel):
             return begun_anew(place, lambda: self._fit_on(place, X, y, sample_weight))
 
     def _check(self) -> None:
-        """Raise an error if parameters do not go together."""
+        """Raise an error if parameters cannot be combined."""
         earlier = getattr(self, "coef_", None) if self.warm_start else None
         self._check_checkpoint(earlier, "warm_start", draws=self.schedule in ("priority", "random"))
 
@@ -137,9 +137,9 @@ class SparseModel(FollowedEstimator, LinearModel):
         raise NotImplementedError
 
     def _strength(self, unit: float) -> tuple[float, float | None]:
-        """Return what the penalty is multiplied by, and the loss in the user's objective, if that is a sum.
+        """Return the factor of the penalty, and that of the loss in the user's objective if the loss is a sum.
 
-        Without the latter the loss is a mean over samples.
+        The second value is None if the loss is a mean over samples.
         """
         return self.alpha, None
 
@@ -194,7 +194,7 @@ class SparseModel(FollowedEstimator, LinearModel):
     def _followed(
         self, X: Any, y: Any, place: Place, rounds: PlaceOfRounds, snapshot: Callable[[], dict[str, Any]]
     ) -> Iterator[Followed]:
-        """Give rounds that tell the callbacks, and who watches the place; X, y and `snapshot` are for callbacks."""
+        """Give rounds that report to callbacks and to the dashboard; X, y and `snapshot` are for callbacks."""
         with self._progress_bar():
             self.history_, self._snapshot = [], without_itself(snapshot)
             context = self._init_callback_context(max_subtasks=None)
@@ -205,7 +205,7 @@ class SparseModel(FollowedEstimator, LinearModel):
             context.call_on_fit_task_end(**followed.data, reconstruction_attributes=self._snapshot)
 
     def _starts(self, targets: Targets, n_columns: int, loss: Loss) -> list[tuple[np.ndarray, Any]]:
-        """Return the coefficients and the intercept that each fit starts from; none stand for zeros."""
+        """Return the coefficients and the intercept from which each fit starts; empty arrays stand for zeros."""
         n_targets = len(targets.classes) if is_joint(loss) and targets.classes is not None else len(targets.jobs)
         coef = np.atleast_2d(unmask(self.coef_, "coef_")) if self.warm_start and hasattr(self, "coef_") else None
         if coef is None or coef.shape != (n_targets, n_columns):
@@ -218,7 +218,7 @@ class SparseModel(FollowedEstimator, LinearModel):
     def _solve_at_hand(
         self, problem: Problem, loss: Any, unit: Any, targets: Targets, starts: Any, strength: float, dtype: type
     ) -> list[tuple[Solution, dict[str, float]]] | None:
-        """Return the solutions of all targets, and their records, where all columns are; None if they are not."""
+        """Return the solutions and records of all targets, solved in one call each; None if this is not possible."""
         found = problem.at_hand(self.solver_, loss, unit, self.fit_intercept, targets.labels)
         if found is None:
             return None
@@ -243,9 +243,9 @@ class SparseModel(FollowedEstimator, LinearModel):
         models: list[Any],
         followed: Followed,
     ) -> None:
-        """Solve for one target or class after the other, until a callback ends that; `models` gets what is found.
+        """Solve for one target or class after the other, until a callback ends the fit; append to `models`.
 
-        Of targets the Gram matrix of candidates is shared.
+        Targets share the Gram matrix of the working set.
         """
         self.solver_ = "rounds" if self.solver_ in AT_HAND else self.solver_
         problem.begin()
@@ -299,7 +299,7 @@ def _attributes(models: Sequence[Any], targets: Targets, scale: float | None, dt
 
 
 def warn_of_gap(gap: float, tolerance: float, weight: float, n_iter: int, max_iter: int, what: str) -> None:
-    """Warn of a fit that stopped for another reason than its gap; both are those of rows of this weight."""
+    """Warn of a fit whose gap is above its tolerance; both are sums over rows with this total weight."""
     reason = f"stopped after max_iter={max_iter}" if n_iter >= max_iter else f"ended in step {n_iter}"
     warnings.warn(
         f"{what} {reason} with a duality gap of {gap / weight:.3g}, above the tolerance of {tolerance / weight:.3g}. "
@@ -311,10 +311,10 @@ def warn_of_gap(gap: float, tolerance: float, weight: float, n_iter: int, max_it
 
 
 class Resumed(NamedTuple):
-    """Where a fit goes on; `target` is the target or class under way, −1 if the fit begins."""
+    """The state from which a fit continues; `target` is the current target or class, −1 if the fit begins."""
 
     target: int = -1
-    #: states of the models of the targets before
+    #: states of the models of finished targets
     finished: Sequence[Mapping[str, Any]] = ()
     state: Any = None
     partitions: Sequence[SavedPartition] = ()
@@ -322,7 +322,7 @@ class Resumed(NamedTuple):
 
 
 class Checkpointing:
-    """Keeps a fit of one target or class after the other in its checkpoint, if it has one."""
+    """Reads and writes the checkpoint of a fit, if it has one."""
 
     def __init__(self, estimator: Any, problem: Any, penalty: Penalty, n_targets: int) -> None:
         self._estimator, self._rounds = estimator, problem.rounds
@@ -331,7 +331,7 @@ class Checkpointing:
             return
         described: list[Description] = problem.do(Identify())
         max_iter = int(estimator.max_iter)
-        # a target that has ended does not go on: several of them make one fit of the same max_iter
+        # a finished target is not continued, so with several targets max_iter must be the same
         identity = {**_identity(estimator, problem, penalty), "max_iter": max_iter if n_targets > 1 else None}
         digests, rows = [one.digest for one in described], [one.n_rows for one in described]
         self._checkpoint = Checkpoint(estimator.checkpoint, identity_of(estimator, digests, rows=rows, **identity))
@@ -344,7 +344,7 @@ class Checkpointing:
             estimator.history_ = list(found.history)
 
     def saver(self, models: Sequence[Model]) -> Callable[[Save], None] | None:
-        """Return what writes the checkpoint while the last of `models` is fitted, if there is one to write."""
+        """Return the function that writes the checkpoint while the last of `models` is fitted, or None."""
         return partial(self._save, models) if self._estimator.checkpoint is not None else None
 
     def _save(self, models: Sequence[Model], saved: Save) -> None:
@@ -357,7 +357,7 @@ class Checkpointing:
 
 
 def _identity(estimator: Any, problem: Any, penalty: Penalty) -> dict[str, Any]:
-    """Return what bits depend on besides data: of parameters those that the schedule uses, and the penalty."""
+    """Return what the result depends on besides data: parameters that the schedule uses, and the penalty."""
     used = {"alpha", "C", "loss", "l1_ratio", "positive", "fit_intercept", "schedule", "tol"}
     if estimator.schedule != "resolve":
         used |= {"n_parallel", "max_correlation", "pipeline_depth", "n_schedulers"}

@@ -43,7 +43,7 @@ _GAMMA = 3.0
 
 
 def find_loss(loss: Any) -> Loss:
-    """Return the loss that a parameter stands for."""
+    """Return the loss for the value of the parameter `loss`."""
     if isinstance(loss, str) and loss not in LOSSES:
         raise ValueError(f"loss={loss!r}; give one of {sorted(LOSSES)}, or an object such as penalised.Loss describes")
     found: Loss = LOSSES[loss]() if isinstance(loss, str) else loss
@@ -51,10 +51,7 @@ def find_loss(loss: Any) -> Loss:
 
 
 def make_penalty(asked: Any, owner: Any, strength: float, ratio: Any, factors: Any = None) -> Any:
-    """Return the penalty of a strength that parameters stand for, for the columns that `owner` knows of.
-
-    The L1 ratio is half and half if nothing is said.
-    """
+    """Return the penalty of a strength for the columns of `owner`; the default of the L1 ratio is ½."""
     given = asked.penalty
     if given == "group":
         groups = range(owner.n_features_in_) if asked.groups is None else asked.groups
@@ -74,14 +71,14 @@ def make_penalty(asked: Any, owner: Any, strength: float, ratio: Any, factors: A
 
 
 def check_pair(asked: Any, schedule: str = "resolve") -> None:
-    """Raise an error before any work if a loss and a penalty do not go together, or with other parameters.
+    """Raise an error before any work if a loss, a penalty and other parameters cannot be combined.
 
     Raises
     ------
     TypeError
-        If the schedule needs what the loss or the penalty does not have.
+        If the loss or the penalty lacks a method that the schedule needs.
     ValueError
-        If a parameter does not go with the penalty.
+        If a parameter cannot be combined with the penalty.
     """
     penalty, loss = asked.penalty, find_loss(asked.loss)
     is_named, grouped = isinstance(penalty, str), penalty == "group" or isinstance(penalty, Group)
@@ -90,22 +87,22 @@ def check_pair(asked: Any, schedule: str = "resolve") -> None:
             f"penalty={penalty!r}; give one of {sorted(PENALTIES)}, or an object such as penalised.Penalty describes"
         )
     if asked.l1_ratio is not None and penalty != "elasticnet":
-        raise ValueError(f'l1_ratio={asked.l1_ratio!r} goes with penalty="elasticnet"; got penalty={penalty!r}')
+        raise ValueError(f'l1_ratio={asked.l1_ratio!r} needs penalty="elasticnet"; got penalty={penalty!r}')
     if asked.groups is not None and penalty != "group":
-        raise ValueError(f'groups goes with penalty="group"; got penalty={penalty!r}')
+        raise ValueError(f'groups needs penalty="group"; got penalty={penalty!r}')
     if asked.positive and penalty in ("mcp", "group"):
-        raise ValueError(f'positive=True does not go with penalty={penalty!r}; give penalty="l1"')
+        raise ValueError(f'positive=True cannot be combined with penalty={penalty!r}; give penalty="l1"')
     if not is_named and (asked.penalty_factors is not None or asked.positive):
-        raise ValueError("penalty_factors and positive go with a penalty given by name; an object says both itself")
+        raise ValueError("penalty_factors and positive need a penalty given by name; an object has its own")
     if not grouped and not is_joint(loss):
         kind_of(schedule, loss, L1(1.0) if is_named else penalty)
         return
     if penalty == "group" and asked.groups is None and not is_joint(loss):
         raise ValueError('penalty="group" needs groups: the group of each column, or the columns of each group')
     if not grouped and penalty not in ("l1", "elasticnet"):
-        raise ValueError(f'loss="multinomial" goes with "l1", "elasticnet" and "group"; got penalty={penalty!r}')
+        raise ValueError(f'loss="multinomial" needs penalty "l1", "elasticnet" or "group"; got penalty={penalty!r}')
     if schedule != "resolve" or getattr(asked, "checkpoint", None) is not None:
-        raise ValueError('penalty="group" and loss="multinomial" go with schedule="resolve" and without checkpoint')
+        raise ValueError('penalty="group" and loss="multinomial" need schedule="resolve" and no checkpoint')
 
 
 class Pair(Deciding, BaseEstimator):
@@ -139,34 +136,38 @@ class Pair(Deciding, BaseEstimator):
 
 @described
 class SparseGLM(Pair, SparseModel):
-    r"""Linear model of any loss with any penalty, certified by a duality gap where there is one.
+    r"""Linear model with any loss and any penalty, and a duality gap if loss and penalty have one.
 
-    Minimises over :math:`\beta` and :math:`b`, with sample weights :math:`s_i`,
+    It minimises over :math:`\beta` and :math:`b`, with sample weights :math:`s_i`,
 
     .. math:: \frac{1}{\sum_i s_i} \sum_i s_i\, \ell(y_i, x_i^\top\beta + b) + \alpha P(\beta).
 
-    `PrioritizedLasso` is the pair "squared" and "l1" or "elasticnet", `SparseLogisticRegression` the pair "logistic"
-    and these, with C = 1/(α Σ s).
+    `PrioritizedLasso` is this model with the loss "squared" and the penalty "l1" or "elasticnet".
+    `SparseLogisticRegression` has the loss "logistic" with the same penalties, and C = 1/(α Σ s).
 
     Parameters
     ----------
     tol : float, default=1e-4
-        The fit ends when the duality gap, or without one what steps of single coefficients could gain, is at most
-        `tol` times the objective at zero (of squared loss ``sum(s * y ** 2) / sum(s)`` of the centred response).
+        The fit ends when the duality gap is at most `tol` times the objective at zero.  For the squared loss this is
+        `tol` times ``sum(s * y ** 2) / sum(s)`` of the centred response.  Without a duality gap `stationarity_` is
+        compared instead.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        Class labels, if the loss is one of classes.  Of more than two, each is fitted against all others.
+        Class labels, if the model is a classifier.  With more than two classes, each is fitted against all others,
+        except with the loss "multinomial".
     coef_ : ndarray of shape (n_features,) or (n_targets, n_features)
-        Coefficients β; of classes (1, n_features) or (n_classes, n_features).  float32 if X is, otherwise float64.
+        Coefficients β, float32 if X is, otherwise float64.  A classifier has the shape (1, n_features) or (n_classes,
+        n_features).
     sparse_coef_
     intercept_ : float or ndarray of shape (n_targets,)
-        Intercept b; of classes an array.
+        Intercept b; a classifier has an array.
     dual_gap_ : float or ndarray of shape (n_targets,)
-        Duality gap reached, in units of the objective; NaN where loss or penalty have none.
+        Duality gap, in units of the objective; NaN if the loss or the penalty has none.
     stationarity_ : float or ndarray of shape (n_targets,)
-        Only where there is no gap: what steps of single coefficients could lower the objective by, about.
+        Only without a duality gap: an estimate of how much updates of single coefficients could still lower the
+        objective.
     n_iter_
     history_
     solver_
@@ -240,14 +241,16 @@ class SparseGLM(Pair, SparseModel):
 
 @described
 class SparseGLMCV(Pair, CrossValidated):
-    """Linear model of any loss with any penalty, whose strength is chosen by cross-validation along a path.
+    """Linear model with any loss and any penalty, with alpha chosen by cross-validation.
 
-    For each of several targets (y of two dimensions) one is chosen; attributes then have one more dimension, the first.
+    If y has several targets (two dimensions), a penalty is chosen for each; attributes then have one more dimension,
+    the first.
 
     Parameters
     ----------
     tol : float, default=1e-4
-        Duality gap to reach; see `sparse_glm_path` for the folds, `SparseGLM` for the fit on all samples.
+        Tolerance of the duality gap, as in `sparse_glm_path` for the folds, and as in `SparseGLM` for the fit on all
+        samples.
 
     Attributes
     ----------
@@ -255,19 +258,20 @@ class SparseGLMCV(Pair, CrossValidated):
     alpha_1se_
     alphas_
     deviance_path_ : ndarray of shape (n_alphas, n_folds) or (n_ratios, n_alphas, n_folds)
-        Twice the mean loss of the samples that each fold holds out, weighted by `sample_weight`: of squared loss the
-        mean squared error.  Of several classes the sum over all of them.
+        Twice the mean loss of each held-out fold, weighted by `sample_weight`; for the squared loss this is the mean
+        squared error.  If several classes are fitted one by one, the sum over them.
     classes_ : ndarray of shape (n_classes,)
-        Class labels, if the loss is one of classes.
+        Class labels, if the model is a classifier.
     coef_ : ndarray of shape (n_features,)
-        Coefficients of the fit on all samples with `alpha_`; of classes (1, n_features) or (n_classes, n_features).
+        Coefficients of the fit on
+        all samples with `alpha_`.  A classifier has the shape (1, n_features) or (n_classes, n_features).
     sparse_coef_
     intercept_ : float
-        Intercept; of classes an array.
+        Intercept; a classifier has an array.
     dual_gap_ : float
-        Duality gap of the fit on all samples; of classes an array.
+        Duality gap of the fit on all samples; a classifier has an array.
     n_iter_ : int
-        Outer steps of the fit on all samples; of classes an array.
+        Outer steps of the fit on all samples; a classifier has an array.
     l1_ratio_
     coefs_path_
     intercepts_path_
@@ -342,33 +346,33 @@ def sparse_glm_path(
     max_explained: float = 1.0,
     sample_weight: Any = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Compute a linear model of any loss with any penalty for several alphas, each solution from the one before.
+    """Solve a linear model with any loss and any penalty for several alphas, each starting from the previous solution.
 
     Parameters
     ----------
     y : array-like or Dask collection of shape (n_samples,)
         Responses, or labels of two classes.
     tol : float, default=1e-4
-        Duality gap to reach, see `SparseGLM`; and each gap is at most a hundredth of the one that the solution before
-        has at this alpha, as far as that is above rounding.
+        Tolerance of the duality gap, as in `SparseGLM`.  In addition, each gap is at most a hundredth of the gap of the
+        previous solution at the new alpha, unless that is below rounding.
 
     Returns
     -------
     alphas : ndarray of shape (n_alphas,)
-        Penalties, falling.
+        Penalties, in falling order.
     coefs : ndarray of shape (n_features, n_alphas)
         Coefficients.
     intercepts : ndarray of shape (n_alphas,)
         Intercepts.
     dual_gaps : ndarray of shape (n_alphas,)
-        Duality gaps reached, in units of the objective of `SparseGLM`; where loss or penalty have none, what steps of
-        single coefficients could lower it by, about.
+        Duality gaps, in units of the objective of `SparseGLM`.  If the loss or the penalty has none, estimates of how
+        much updates of single coefficients could still lower the objective.
 
     Raises
     ------
     ValueError
         If X, y or the weights are masked, not finite, empty or of different lengths, or the weights are negative or all
-        zero; if a parameter is not what it should be.
+        zero; if a parameter is invalid.
     TypeError
 
     Warns

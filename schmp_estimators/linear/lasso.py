@@ -19,21 +19,22 @@ from schmp_estimators.linear.texts import check_arguments, described, keep
 
 @described
 class PrioritizedLasso(MultiOutputMixin, SparseModel, LinearRegressor):
-    r"""Linear model with an L1 penalty, fitted by priority-scheduled coordinate descent, certified by a duality gap.
+    r"""Linear model with an L1 penalty and a duality gap for its solution.
 
-    Minimises over :math:`\beta` and :math:`b`
+    It minimises over :math:`\beta` and :math:`b`
 
     .. math:: \frac{1}{2n} \sum_i (y_i - x_i^\top\beta - b)^2
         + \alpha \sum_j f_j \left(\rho |\beta_j| + \frac{1 - \rho}{2} \beta_j^2\right),
 
-    with the L1 ratio :math:`\rho` and penalty factors :math:`f`, both 1 by default: the objectives of
-    :class:`sklearn.linear_model.Lasso` and :class:`~sklearn.linear_model.ElasticNet`, with the same meaning of every
-    shared parameter.
+    with the L1 ratio :math:`\rho` and penalty factors :math:`f`, both 1 by default.  These are the objectives of
+    :class:`sklearn.linear_model.Lasso` and :class:`~sklearn.linear_model.ElasticNet`; shared parameters have the same
+    meaning.
 
     Parameters
     ----------
     tol : float, default=1e-4
-        The fit ends when the duality gap is at most ``tol * sum(y ** 2) / n_samples`` (of the centred response).
+        The fit ends when the duality gap is at most ``tol * sum(y ** 2) / n_samples``, with y centred if there is an
+        intercept.
 
     Attributes
     ----------
@@ -41,8 +42,8 @@ class PrioritizedLasso(MultiOutputMixin, SparseModel, LinearRegressor):
     sparse_coef_
     intercept_
     dual_gap_ : float or ndarray of shape (n_targets,)
-        Duality gap reached, in units of the objective: the objective is at most this far from its minimum, up to the
-        rounding of float64.  If `coef_` is float32, it is the gap of the rounded coefficients.
+        Duality gap, in units of the objective: the objective is at most this far from its minimum, except for rounding
+        in float64.  If `coef_` is float32, it is the gap of the rounded coefficients.
     n_iter_
     history_
     solver_
@@ -108,12 +109,14 @@ class PrioritizedLasso(MultiOutputMixin, SparseModel, LinearRegressor):
 class PrioritizedLassoCV(MultiOutputMixin, CrossValidated, LinearRegressor):
     """Lasso whose penalty is chosen by cross-validation along a path.
 
-    For each of several targets (y of two dimensions) one is chosen; attributes then have one more dimension, the first.
+    If y has several targets (two dimensions), a penalty is chosen for each; attributes then have one more dimension,
+    the first.
 
     Parameters
     ----------
     tol : float, default=1e-4
-        Duality gap to reach; see `prioritized_lasso_path` for the folds, `PrioritizedLasso` for the fit on all samples.
+        Tolerance of the duality gap, as in `prioritized_lasso_path` for the folds, and as in `PrioritizedLasso` for the
+        fit on all samples.
 
     Attributes
     ----------
@@ -121,7 +124,7 @@ class PrioritizedLassoCV(MultiOutputMixin, CrossValidated, LinearRegressor):
     alpha_1se_
     alphas_
     mse_path_ : ndarray of shape (n_alphas, n_folds) or (n_ratios, n_alphas, n_folds)
-        Mean squared error of each held-out fold, weighted by `sample_weight`; NaN where a callback has ended a path.
+        Mean squared error of each held-out fold, weighted by `sample_weight`; NaN after a callback has ended a path.
     coef_ : ndarray of shape (n_features,)
         Coefficients of the fit on all samples with `alpha_`.
     sparse_coef_ : sparse array of shape (1, n_features)
@@ -200,26 +203,25 @@ def prioritized_lasso_path(
     max_explained: float = 1.0,
     sample_weight: Any = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Compute the Lasso for several penalties, each certified by its duality gap.
+    """Solve the Lasso for several penalties, with a duality gap for each solution.
 
-    Every solution starts from the one before; the strong rule leaves columns out until the solution is verified on all
-    of them, and the Gram matrix of candidates is shared.  Each penalty is solved anew, also where the solution before
-    would meet the tolerance: neighbours differ where they should.
+    Every solution starts from the previous one.  The strong rule skips columns; each solution is then checked on all
+    columns.
 
     Parameters
     ----------
     X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
-        Samples.  On Dask it stays where it is, and each chunk of rows makes a partition, as in `PrioritizedLasso`.
+        Samples.  For a Dask collection each chunk of rows is a partition, as in `PrioritizedLasso`.
     y : array-like or Dask collection of shape (n_samples,)
         Responses.
     tol : float, default=1e-4
-        Duality gap to reach, see `PrioritizedLasso`; and each gap is at most a hundredth of the one that the exact
-        solution before has at this alpha, as far as that is above rounding.
+        Tolerance of the duality gap, as in `PrioritizedLasso`.  In addition, each gap is at most a hundredth of the gap
+        of the previous solution at the new alpha, unless that is below rounding.  So neighbouring solutions differ.
 
     Returns
     -------
     alphas : ndarray of shape (n_alphas,)
-        Penalties, falling.
+        Penalties, in falling order.
     coefs : ndarray of shape (n_features, n_alphas)
         Coefficients.
     intercepts : ndarray of shape (n_alphas,)
@@ -231,7 +233,7 @@ def prioritized_lasso_path(
     ------
     ValueError
         If X, y or the weights are masked, not finite, empty or of different lengths, or the weights are negative or all
-        zero; if a parameter is not what it should be.
+        zero; if a parameter is invalid.
     TypeError
 
     Warns
@@ -240,7 +242,7 @@ def prioritized_lasso_path(
 
     See Also
     --------
-    sklearn.linear_model.lasso_path : Returns (alphas, coefs, dual_gaps), without intercepts, which it does not fit.
+    sklearn.linear_model.lasso_path : Returns (alphas, coefs, dual_gaps); it fits no intercepts.
     PrioritizedLassoCV : Chooses a point of the path by cross-validation.
 
     References

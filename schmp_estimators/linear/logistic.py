@@ -26,15 +26,15 @@ from schmp_estimators.linear.texts import check_arguments, described, keep
 
 @described
 class SparseLogisticRegression(SparseModel, LinearClassifier):
-    r"""Logistic regression with an L1 penalty, fitted on scheduled working sets, certified by a duality gap.
+    r"""Logistic regression with an L1 penalty and a duality gap for its solution.
 
-    Minimises over w and b, with labels :math:`y_i \in \{-1, 1\}` and sample weights :math:`s_i`,
+    It minimises over w and b, with labels :math:`y_i \in \{-1, 1\}` and sample weights :math:`s_i`,
 
     .. math:: \sum_j f_j \left(\rho |w_j| + \frac{1 - \rho}{2} w_j^2\right)
         + C \sum_i s_i \ln\left(1 + e^{-y_i (x_i^\top w + b)}\right),
 
-    with the L1 ratio :math:`\rho` and penalty factors :math:`f`, both 1 by default.  Of more than two classes,
-    each is fitted against all others.
+    with the L1 ratio :math:`\rho` and penalty factors :math:`f`, both 1 by default.  With more than two classes, each
+    class is fitted against all others.
 
     Parameters
     ----------
@@ -51,8 +51,8 @@ class SparseLogisticRegression(SparseModel, LinearClassifier):
     intercept_ : ndarray of shape (1,) or (n_classes,)
         Intercepts b.
     dual_gap_ : ndarray of shape (1,) or (n_classes,)
-        Duality gap reached: the objective is at most this far from its minimum, up to the rounding of float64.  If
-        `coef_` is float32, it is the gap of the rounded coefficients.
+        Duality gap: the objective is at most this far from its minimum, except for rounding in float64.  If `coef_` is
+        float32, it is the gap of the rounded coefficients.
     n_iter_ : ndarray of shape (1,) or (n_classes,)
         Outer steps made ("resolve") or passes over all coefficients (other schedules).
     history_
@@ -122,36 +122,37 @@ class SparseLogisticRegression(SparseModel, LinearClassifier):
 
 @described
 class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
-    """Sparse logistic regression whose C is chosen by cross-validation, each fold along a warm-started path.
+    """Sparse logistic regression with C chosen by cross-validation.
 
     Parameters
     ----------
     Cs : int or array-like, default=10
-        Values of C, or how many to space geometrically between 1e-4 and 1e4.
+        Values of C, or their number; they are then spaced geometrically between 1e-4 and 1e4.
     scoring : str, callable or None, default=None
-        What to maximise on held-out samples; None: accuracy.  On Dask accuracy is counted on the workers, and for other
-        scores decision values come here, 8 bytes a sample and class; a callable gets an estimator that predicts from
-        these, and them as X.
+        Score that is maximised on held-out samples; None: accuracy.  On Dask, accuracy is computed on the workers.  For
+        other scores the decision values come to the client, 8 bytes per sample and class.  A callable then gets these
+        values as X, and an estimator that predicts from them.
     class_weight : dict, "balanced" or None, default=None
-        Weights of the classes in fits, not in scores; "balanced": inversely proportional to their frequencies among
+        Weights of the classes in fits, but not in scores.  "balanced": inversely proportional to their frequencies in
         all samples.
     tol : float, default=1e-7
-        Duality gap to reach, as a part of the objective at zero in folds (see `SparseLogisticRegression`), of the
-        objective reached in the fit on all samples.  Where a large C separates the classes, the objective reached is
-        so much smaller than that at zero that a larger `tol` would leave coefficients and scores undetermined.
+        Tolerance of the duality gap.  In folds it is relative to the objective at zero, as in
+        `SparseLogisticRegression`; in the fit on all samples it is relative to the objective reached.  If a large C
+        separates the classes, the objective reached is much smaller than that at zero.  A larger `tol` would then be
+        too coarse.
 
     Attributes
     ----------
     classes_
     C_ : float
-        Value with the largest mean score over folds, the smallest of equals.
+        Value with the largest mean score over folds; of equally good ones, the smallest.
     C_1se_ : float
-        Smallest value whose mean score is at most one standard error, that of the largest mean, below the largest mean:
-        a simpler model that is about as good.
+        Smallest value whose mean score is at most one standard error below the largest mean: a simpler model that is
+        about as good.  The standard error is that of the largest mean.
     Cs_ : ndarray of shape (n_Cs,)
-        Values tried, rising.
+        Values that were tried, in rising order.
     scores_ : ndarray of shape (n_Cs, n_folds) or (n_ratios, n_Cs, n_folds)
-        Score of each held-out fold, weighted by `sample_weight`; NaN where a callback has ended a path.
+        Score of each held-out fold, weighted by `sample_weight`; NaN after a callback has ended a path.
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
         Coefficients of the fit on all samples with `C_`.
     sparse_coef_ : sparse array of the same shape
@@ -173,7 +174,7 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
     See Also
     --------
     SparseLogisticRegression : The same with a given C.
-    sklearn.linear_model.LogisticRegressionCV : Of two classes, chooses the same C with ``l1_ratios=(1,)``.
+    sklearn.linear_model.LogisticRegressionCV : For two classes, chooses the same C with ``l1_ratios=(1,)``.
 
     Examples
     --------
@@ -219,7 +220,7 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
         return get_scorer(self.scoring or "accuracy")
 
     def _final(self, fit: Callable[[Any], list[Any]]) -> SparseLogisticRegression:
-        """Fit on all samples; a gap that is small beside the objective at zero may be large beside the one reached."""
+        """Fit on all samples, with a tolerance relative to the objective reached."""
         model = self._model(self.C_).set_params(warm_start=True)
         models = fit(model)
         parts = np.array([one.objective / one.null_objective for one in models])
@@ -255,14 +256,14 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
 
 
 def _model_of(attributes: dict[str, Any]) -> SparseLogisticRegression:
-    """Return a fitted model; on decision values in place of samples it predicts what a fold does from these."""
+    """Return a fitted model whose input is decision values instead of samples."""
     model = SparseLogisticRegression()
     model.__dict__.update(attributes, n_features_in_=attributes["coef_"].shape[1])
     return model
 
 
 def _knowing_classes(scorer: Any, classes: Any) -> Any:
-    """Return a scorer that takes labels for given, where its metric takes any: a fold may lack some of them."""
+    """Return a scorer with fixed labels, if its metric accepts labels, because a fold may lack some classes."""
     metric = getattr(scorer, "_score_func", None)
     known = inspect.signature(metric).parameters if metric else {}
     if "labels" not in known:
@@ -289,29 +290,28 @@ def sparse_logistic_path(
     max_explained: float = 1.0,
     sample_weight: Any = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Compute sparse logistic regression for several C, each certified by its duality gap.
+    """Solve sparse logistic regression for several C, with a duality gap for each solution.
 
-    Every solution starts from the one before; the strong rule leaves columns out until the solution is verified on all
-    of them, and moments of the columns are taken once.  Each C is solved anew, also where the solution before would
-    meet the tolerance.
+    Every solution starts from the previous one.  The strong rule skips columns; each solution is then checked on all
+    columns.
 
     Parameters
     ----------
     X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
-        Samples.  On Dask it stays where it is, and each chunk of rows makes a partition, as in
-        `SparseLogisticRegression`.
+        Samples.  For a Dask collection each chunk of rows is a partition, as in `SparseLogisticRegression`.
     y : array-like or Dask collection of shape (n_samples,)
         Labels of two classes.
     Cs : int or array-like, default=30
-        Values of C, or how many to space geometrically up from the largest one whose solution is zero.
+        Values of C, or their number; they are then spaced geometrically, upwards from the largest C whose solution is
+        zero.
     tol : float, default=1e-4
-        Duality gap to reach, as a part of the objective at zero, see `SparseLogisticRegression`; and each gap is at
-        most a hundredth of the one that the solution before has at this C, as far as that is above rounding.
+        Tolerance of the duality gap, as in `SparseLogisticRegression`.  In addition, each gap is at most a hundredth of
+        the gap of the previous solution at the new C, unless that is below rounding.
 
     Returns
     -------
     Cs : ndarray of shape (n_Cs,)
-        Values of C, rising.
+        Values of C, in rising order.
     coefs : ndarray of shape (n_features, n_Cs)
         Coefficients, for the log odds of the second class in sorted order.
     intercepts : ndarray of shape (n_Cs,)
@@ -323,7 +323,7 @@ def sparse_logistic_path(
     ------
     ValueError
         If X, y or the weights are masked, not finite, empty or of different lengths, or the weights are negative or all
-        zero; if y does not hold two classes; if a parameter is not what it should be.
+        zero; if y does not hold two classes; if a parameter is invalid.
     TypeError
 
     Warns
@@ -333,7 +333,7 @@ def sparse_logistic_path(
     See Also
     --------
     SparseLogisticRegressionCV : Chooses C by cross-validation.
-    sklearn.svm.l1_min_c : The largest C whose solution is zero, where classes are of equal weight.
+    sklearn.svm.l1_min_c : The largest C whose solution is zero, for classes of equal weight.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Problems: the rows of X that are used, here or on workers, ready for solvers."""
+"""Problems: the used rows of X, in this process or on workers, ready for solvers."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from schmp_estimators.linear.samples import Samples, check_finite, check_length,
 
 
 class Problem:
-    """Row partitions of a problem, here or on workers, and of a fold those of the rows that it is fitted to.
+    """Row partitions of a problem, in this process or on workers; for a fold, with the rows that it is fitted to.
 
     Parameters
     ----------
     place : Place
     pieces : list
-        The partitions, or how they are made; it is emptied.
+        The partitions, or descriptions of how they are made; the list is emptied.
     size : Extent
         That of X.
     n_targets : int
@@ -60,9 +60,9 @@ class Problem:
                 self._first = pieces = [_made(pieces.pop(0)) for _ in range(len(pieces))]
         keeper = (parts.save_partition, parts.restore_partition) if plan is None else (save_fold, restore_fold)
         self.rounds = Rounds(place, pieces, name, Keeper(*keeper))
-        #: what is known of all rows: these, or summaries of their groups, and whether the user knows what is left out
+        #: all rows, or summaries of their groups, and whether the user has been warned of columns that are left out
         self._all = SimpleNamespace(extent=size, n_targets=n_targets, rows=None, groups=None, told=False)
-        #: of a fold its number, the job that takes its rows, and whether that has been done
+        #: number of the fold, the job that takes its rows, and whether that job has been done
         self._number = -1
         self._take: Take | None = None
         self._taken = False
@@ -79,7 +79,7 @@ class Problem:
         return rounds.collect(rounds.submit(apply_job, job))
 
     def begin(self) -> None:
-        """Take the rows of a fold, once something is to be done with them where they are."""
+        """Take the rows of a fold, unless this has been done."""
         if self._take is not None and not self._taken:
             self._taken = True
             self._answers(self._take)
@@ -91,15 +91,15 @@ class Problem:
             run_coroutine(program, self.rounds, report=report)
 
     def tell_of(self, dropped: NDArray[np.int64]) -> None:
-        """Warn of columns that are left out, once."""
+        """Warn once of columns that are left out."""
         if len(dropped) and not self._all.told:
             self._all.told = True
             _warn_of_dropped(dropped)
 
     def fold(self, number: int) -> Problem:
-        """Return the problem of the rows that a fold is fitted to; the number after the last stands for all rows.
+        """Return the problem with the rows that a fold is fitted to; the number after the last stands for all rows.
 
-        Here several of them may be under way, in threads; elsewhere one takes the place of the one before.
+        In this process several folds may run at a time, in threads; on a cluster each replaces the one before.
         """
         assert self._plan is not None
         one, size = copy(self), self.extent
@@ -140,7 +140,7 @@ class Problem:
         return found
 
     def held_out(self) -> tuple[Any, NDArray[np.float64]] | None:
-        """Return the rows that this fold holds out, and what they weigh in scores, if all rows are here."""
+        """Return the held-out rows and their weights in scores, if all rows are in this process."""
         if self._all.rows is None or self._plan is None:
             return None
         rows, weights = self._of_target(self._all.rows.part(self.tested)), self._plan.weights
@@ -149,10 +149,10 @@ class Problem:
     def at_hand(
         self, solver: str, loss: Any, penalty: Any, fit_intercept: bool, labels: Sequence[int] = ()
     ) -> ProblemAtHand | None:
-        """Return what one of the solvers `AT_HAND` solves at this place, for a penalty of strength one.
+        """Return the problem for one of the solvers `AT_HAND`, with a penalty of strength one.
 
-        `labels` are the numbers of classes that are fitted, each against all others.  None if it is to be solved by
-        rounds.
+        `labels` are the numbers of classes that are fitted, each against all others.  Returns None if the problem
+        should be solved by rounds.
         """
         eps = parts.resolution(self.extent.dtype)
         if solver not in AT_HAND:
@@ -211,13 +211,13 @@ def open_problem(
     Parameters
     ----------
     estimator : estimator
-        Learns the number of features, where it is not known before chunks have been loaded.
+        Gets the attribute `n_features_in_`, if it is not known before chunks are loaded.
     samples : Samples
     responses : ndarray of shape (n_samples,) or (n_targets, n_samples)
     weights : ndarray of shape (n_samples,) or (0,)
     place : Place
     n_shards : int, optional
-        Number of partitions, at most one a row; of an X on Dask at most one a chunk of rows.
+        Number of partitions: at most the number of rows, or of chunks of rows of an X on Dask.
     name : str
         What tasks are called on the dashboard.
     plan : Plan, optional
@@ -231,7 +231,7 @@ def open_problem(
             read = partial(_read_part, type(estimator).__name__)
             chunks = stack.enter_context(open_parts(read, samples.X, estimator, place=place))
             pieces, size = _pieces(estimator, chunks, samples, given, n_shards, name)
-            chunks.partitions = []  # here, each goes when a partition has been made of it
+            chunks.partitions = []  # so that each chunk is freed once its partition has been made
         else:
             size = parts.extent(samples.X)
             count = parts.default_partitions(size) if n_shards is None else min(n_shards, size.n_rows)
@@ -248,7 +248,7 @@ def open_problem(
 
 
 def _check_squares(responses: NDArray[Any], weights: NDArray[Any]) -> None:
-    """Raise ValueError if what a fit sums over the responses overflows, or underflows although a response varies."""
+    """Raise ValueError if squares of responses overflow, or underflow although a response varies."""
     with np.errstate(over="ignore", invalid="ignore"):
         squares = responses * responses
         total = (squares * weights if len(weights) else squares).sum()
@@ -277,7 +277,7 @@ def _pieces(
     n_shards: int | None,
     name: str,
 ) -> tuple[list[Any], Extent]:
-    """Return how partitions are made of chunks, leaving out those without rows, and the extent of what is used."""
+    """Return how partitions are made from chunks, without those that have no rows, and the extent of the used rows."""
     extents = chunks.here(chunks.each(parts.extent_of_part, f"{name}-extent"))
     responses, weights, beside = given
     size = _check_extents(estimator, extents, samples)._replace(n_rows=responses.shape[1])

@@ -1,4 +1,4 @@
-"""Solutions for one penalty after the other: of functions that return a path, and of folds."""
+"""Paths: solutions for falling penalties, for the functions that return paths and for folds."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ from schmp_estimators.linear.samples import (
 class Paths(NamedTuple):
     """The solutions for falling penalties, of one target or of each class."""
 
-    #: as the user has them
+    #: penalties in the user's units
     values: Floats
     points: list[Points]
-    #: what has been taken from the columns, the weight of the rows, and the tolerances of the gaps
+    #: numbers that were subtracted from the columns, the sum of weights, and the tolerances of the gaps
     means: Floats
     total: float
     tolerances: list[float]
@@ -58,7 +58,7 @@ class Paths(NamedTuple):
         return self._replace(values=self.values[:count], points=points)
 
     def functions(self) -> Functions:
-        """Return what they predict."""
+        """Return the linear functions of these solutions."""
         shape = len(self.values), -1, len(self.means)
         coefs = np.concatenate([one.coefs.reshape(shape) for one in self.points], axis=1)
         levels = np.concatenate([one.levels.reshape(shape[:2]) for one in self.points], axis=1)
@@ -66,7 +66,7 @@ class Paths(NamedTuple):
         return Functions(columns, self.means[columns], coefs[:, :, columns], levels)
 
     def warn(self, number: int, max_iter: int, what: str) -> None:
-        """Warn of fits for a penalty that fell short."""
+        """Warn if the gap of a fit for a penalty is above its tolerance."""
         for points, tolerance in zip(self.points, self.tolerances, strict=True):
             gap, steps = float(points.gaps[number]), int(points.steps[number])
             if not gap <= tolerance:
@@ -91,9 +91,9 @@ def solve_paths(
     grid : Grid
     targets : Targets
     most : float, default=1.0
-        Part of the loss with which paths end.
+        Explained share of the loss at which paths end.
     report : callable, optional
-        Gets a path by rounds after each solution, and returns whether it is to end.
+        Called with a path by rounds after each solution; returns whether the path should end.
     """
     given = asked.loss, asked.penalty, asked.fit_intercept
     solver = choose_solver(None, problem.whole_extent, grid.count, asked.penalty, asked.loss)
@@ -115,10 +115,10 @@ def solve_paths(
 def _until_saturation(
     found: ProblemAtHand, target: int, asked: Asked, strengths: Floats, tolerance: float, most: float
 ) -> Points:
-    """Return the solutions of a problem at hand up to the first that explains enough."""
+    """Return the solutions of a problem in memory, up to the first that explains a share `most` of the loss."""
     if most == 1.0:
         return found.path(target, strengths, tolerance, asked.max_iter)
-    first = np.maximum(found.largest(target), strengths[:1])  # where what is penalised is zero
+    first = np.maximum(found.largest(target), strengths[:1])  # all penalised coefficients are zero
     points = found.path(target, np.append(first, strengths), tolerance, asked.max_iter)
     costs = [at * asked.penalty.value(coef) for at, coef in zip(points.penalties, points.coefs, strict=True)]
     null, *losses = points.objectives - costs
@@ -172,7 +172,7 @@ def path_of(
     penalty: Callable[[Any], Any],
     given: Mapping[str, Any],
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return a path as a function does: penalties, coefficients, intercepts and gaps.
+    """Return the path for the arguments of a public function: penalties, coefficients, intercepts and gaps.
 
     Parameters
     ----------
@@ -181,9 +181,9 @@ def path_of(
     loss : Loss
     grid : Grid
     penalty : callable
-        Returns the penalty of strength one for the columns of X; gets the estimator that knows of them.
+        Returns the penalty of strength one; its argument is an estimator that knows the columns of X.
     given : mapping
-        The arguments of the function.  Of an X on Dask the path is followed on its cluster.
+        The arguments of the function.  If X is on Dask, the path is computed on the cluster.
     """
     rows, class_weight = (given["X"], given["y"], given["sample_weight"]), given.get("class_weight")
     fit_intercept, tol, max_iter = given["fit_intercept"], given["tol"], given["max_iter"]
@@ -200,7 +200,7 @@ def path_of(
             count, named = len(targets.classes), ", ".join(map(repr, targets.classes[:5].tolist()))
             raise ValueError(
                 f"y holds {count} classes, {named}{', …' if count > 5 else ''} (of samples with positive weight); a "
-                "path is that of two: give y == label for one class against all others"
+                "path is for two classes: pass y == label for one class against all others"
             )
         opened = open_problem(estimator, samples, targets.responses, targets.weights, place, name="path")
         with opened as problem, one_blas_thread():
@@ -227,7 +227,7 @@ class Common(NamedTuple):
     targets: Targets
     folds: Sequence[tuple[Any, Any]]
     samples: Given
-    #: numbers of the samples that count, and arguments of the scorer
+    #: numbers of the samples with positive weight, and arguments of the scorer
     counted: NDArray[np.int64]
     scored: Mapping[str, Any]
 
@@ -241,7 +241,7 @@ class Common(NamedTuple):
 
 
 class Fold:
-    """The fits of a fold, of each class that it has; the number after the last stands for all samples."""
+    """The fits of a fold, for each class in it; the number after that of the last fold stands for all samples."""
 
     def __init__(self, given: Common, problem: Problem) -> None:
         self.given, self._problem, self.targets = given, problem, given.targets
@@ -260,7 +260,7 @@ class Fold:
         return self.given.counted[self._problem.tested]
 
     def solve(self, grid: Grid, report: Callable[[], bool] | None = None) -> Paths:
-        """Solve for all penalties of a grid; of one function `report` is called after each of them, if that is long."""
+        """Solve for all penalties of a grid; `report` is called after each if there is one function, and rounds."""
 
         def heard(path: Path) -> bool:
             self._under_way = path
@@ -289,7 +289,7 @@ class Fold:
         return found
 
     def decisions(self) -> Floats:
-        """Return what the functions are on the samples held out, shape (n_penalties, n_functions, n)."""
+        """Return the values of the functions on the held-out samples, shape (n_penalties, n_functions, n)."""
         assert self.paths is not None
         functions, here = self.paths.functions(), self._problem.held_out()
         if here is not None:
@@ -308,7 +308,7 @@ class Fold:
         return {f"{given.grid.name}_": float(given.grid.given[number]), **self.of_all_classes(coef, levels)}
 
     def of_all_classes(self, coef: Floats, levels: Floats) -> dict[str, Any]:
-        """Return coefficients and intercepts for which classes that this fold has not are impossible."""
+        """Return coefficients and intercepts in which classes that are missing in this fold are impossible."""
         classes, levels = self.targets.classes, levels + self.targets.shifts
         if classes is None:
             return {"coef_": coef[0], "intercept_": float(levels[0])}
@@ -322,7 +322,7 @@ class Fold:
 
 
 class Penalties:
-    """Tells callbacks of one penalty of a fold after the other, until one of them ends the path."""
+    """Reports the penalties of a fold to callbacks, until a callback ends the path."""
 
     def __init__(self, task: Any, data: dict[str, Any], fold: Fold, count: int) -> None:
         self._task, self._data, self._fold, self._most = task, data, fold, count
@@ -332,7 +332,7 @@ class Penalties:
         return self._task.subcontext(task_name="penalty").call_on_fit_task_begin(**self._data)
 
     def told(self) -> bool:
-        """Tell of a penalty; returns whether the path ends."""
+        """Report a penalty; returns whether the path ends."""
         attributes = partial(self._fold.attributes, self.count)
         self.count += 1
         stops = bool(self._step.call_on_fit_task_end(**self._data, reconstruction_attributes=attributes))

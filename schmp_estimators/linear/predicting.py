@@ -1,4 +1,4 @@
-"""Predictions of fitted sparse linear models, here or lazily where chunks of X are."""
+"""Predictions of fitted sparse linear models, in this process or lazily on Dask."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class LinearModel:
     intercept_: Any
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return the predicted responses, or of a classifier the most probable class of each sample.
+        """Return the predicted responses; for a classifier, the most probable class of each sample.
 
         Parameters
         ----------
@@ -55,16 +55,16 @@ class LinearModel:
         return _apply_rows(self, function, X, n_outputs=n_targets, dtype=np.float64, name="lasso-predict")
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return how good predictions are, 1 at best: accuracy of a classifier, R² of a regressor.
+        """Return the accuracy of a classifier or the R² of a regressor; at most 1.
 
-        Of Poisson loss it is the part of the deviance that they explain.
+        With the Poisson loss it is the explained share of the deviance.
 
         Parameters
         ----------
         X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
             Samples.
         y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_targets)
-            Their responses, or class labels.
+            Responses, or class labels.
         sample_weight : array-like or Dask collection of shape (n_samples,), default=None
             Weights of the samples.
 
@@ -91,11 +91,11 @@ class LinearModel:
 
 
 class Penalised:
-    """Says what its penalty is as scikit-learn's tools ask for it: `SelectFromModel` keeps what is not zero."""
+    """Has an attribute `penalty`, so that scikit-learn's `SelectFromModel` keeps the columns with a coefficient."""
 
     @property
     def penalty(self) -> str:
-        """Which it is, "l1" or, with an `l1_ratio` below 1, "elasticnet"."""
+        """Name of the penalty: "l1", or "elasticnet" with an `l1_ratio` below 1."""
         ratio = getattr(self, "l1_ratio_", getattr(self, "l1_ratio", 1.0))
         return "l1" if ratio == 1.0 else "elasticnet"
 
@@ -105,7 +105,7 @@ class LinearRegressor(Penalised, LinearModel, RegressorMixin, BaseEstimator):
 
 
 class Deciding(LinearModel):
-    """A model that may be a classifier; methods of classes are there if it is."""
+    """A model that may be a classifier; only then it has the methods of a classifier."""
 
     classes_: np.ndarray
 
@@ -129,7 +129,9 @@ class Deciding(LinearModel):
 
     @available_if(lambda model: model._classifies)
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the probability of each class; of more than two classes, those of one-versus-rest, normalised.
+        """Return the probability of each class.
+
+        With more than two classes that were fitted one by one, the probabilities are divided by their sum.
 
         Parameters
         ----------
@@ -180,7 +182,7 @@ def _probabilities(scores: np.ndarray, classes: np.ndarray, joint: bool) -> np.n
 
 
 def _log_probabilities(scores: np.ndarray, classes: np.ndarray, joint: bool) -> np.ndarray:
-    """Return logarithms, also where a probability underflows; a `joint` loss is one of all classes at once."""
+    """Return logarithms of probabilities, without underflow; a `joint` loss is one of all classes at once."""
     if scores.shape[1] == 1:
         return np.column_stack([log_expit(-scores[:, 0]), log_expit(scores[:, 0])])
     found: np.ndarray = log_softmax(scores if joint else log_expit(scores), axis=1)
@@ -192,8 +194,8 @@ def _apply_rows(
 ) -> Any:
     """Apply a fitted estimator row by row: now, if X is in memory, and lazily, if it is on Dask.
 
-    ``function(scores, classes)`` makes of the values X·coef_ᵀ + intercept_ what is wanted: an array of shape
-    (n_rows, n_outputs), or of shape (n_rows,) if `n_outputs` is None.
+    ``function(scores, classes)`` gets the values X·coef_ᵀ + intercept_.  It returns an array of shape (n_rows,
+    n_outputs), or of shape (n_rows,) if `n_outputs` is None.
     """
     check_is_fitted(estimator)
     coef = np.asarray(estimator.coef_, dtype=np.float64).T
@@ -228,5 +230,5 @@ def _means(mean: Callable[[Any], Any], values: Any, classes: Any) -> Any:
 
 
 def _scores(values: Any, classes: Any) -> Any:
-    """Return decision values as they are, those of one function in one dimension."""
+    """Return decision values unchanged; those of a single function have one dimension."""
     return values.ravel() if values.ndim == 2 and values.shape[1] == 1 and classes is not None else values

@@ -34,18 +34,18 @@ _COSTLY = 1 << 27
 
 
 class Samples(NamedTuple):
-    """Checked samples.  Those of weight zero are left out of `y` and `weights`, and of X if it is in memory."""
+    """Checked samples, without samples of weight zero in `y`, in `weights`, and in X if it is in memory."""
 
     X: Any
     y: NDArray[Any]
     #: (n,), or (0,) if there are none
     weights: NDArray[np.float64]
-    #: (n_all,) bool, which rows of an X on Dask these are; None for all
+    #: (n_all,) bool, which rows of an X on Dask are used; None for all
     used: NDArray[np.bool_] | None
 
 
 class Given(NamedTuple):
-    """Checked samples, also those of weight zero."""
+    """Checked samples, including those of weight zero."""
 
     X: Any
     y: NDArray[Any]
@@ -53,7 +53,7 @@ class Given(NamedTuple):
     weights: NDArray[np.float64] | None
 
     def rows(self, used: NDArray[np.bool_]) -> Samples:
-        """Return the rows that are used; of an X on Dask the others are left out when it comes."""
+        """Return the used rows; rows of an X on Dask are left out later, when chunks are joined."""
         weights, whole = np.empty(0) if self.weights is None else self.weights[used], bool(used.all())
         if whole or is_dask(self.X):
             return Samples(self.X, self.y[used], weights, None if whole else used)
@@ -61,12 +61,11 @@ class Given(NamedTuple):
 
 
 def read_samples(estimator: Any, X: Any, y: Any, sample_weight: Any = None, **options: Any) -> Samples:
-    """Do as `read_given`, and leave samples of weight zero out.
+    """Check samples as `read_given` does, and leave out those of weight zero.
 
-    What the program of the fit finds by itself, values of X that are not finite, is left to `explain_sums`.
+    Values of X that are not finite are not searched for: the fit finds them, and `explain_sums` explains them.
     """
-    # A pass over X to find NaN takes as long as one of the few of a fit, of which the first finds them, too; but rows
-    # without weight do not get that far.
+    # A fit makes only a few passes over X, and the first one finds NaN.  Rows of weight zero are not in that pass.
     given = read_given(estimator, X, y, sample_weight, ensure_all_finite=sample_weight is not None, **options)
     return given.rows(np.ones(len(given.y), bool) if given.weights is None else given.weights > 0.0)
 
@@ -74,7 +73,7 @@ def read_samples(estimator: Any, X: Any, y: Any, sample_weight: Any = None, **op
 def read_given(
     estimator: Any, X: Any, y: Any, sample_weight: Any = None, *, place: Place | None = None, **options: Any
 ) -> Given:
-    """Check samples of any kind, and set the number and names of the features as far as they are known.
+    """Check samples of any type, and set the number and names of the features as far as they are known.
 
     Parameters
     ----------
@@ -88,7 +87,7 @@ def read_given(
     Raises
     ------
     ValueError
-        If values or lengths are bad.  What is wrong with an X on Dask is found when it is opened.
+        If values or lengths are invalid.  An X on Dask is checked later, when it is opened.
     """
     y, sample_weight = here(y, "y", place), here(sample_weight, "sample_weight", place)
     if not is_dask(X):
@@ -104,7 +103,7 @@ def read_given(
 
 
 def here(values: Any, name: str, place: Place | None = None) -> Any:
-    """Return responses or weights in memory, whatever they are, without a mask."""
+    """Return responses or weights as arrays in memory; raise an error if any is masked."""
     if values is None or not is_dask(values):
         return unmask(values, name)
     pieces = list(values) if isinstance(values, list | tuple) else [values]
@@ -114,7 +113,7 @@ def here(values: Any, name: str, place: Place | None = None) -> Any:
 
 
 def check_length(n_rows: int, n_responses: int) -> None:
-    """Raise scikit-learn's error, if X has another length than y."""
+    """Raise scikit-learn's error if X and y have different lengths."""
     if n_rows != n_responses:
         raise ValueError(
             f"Found input variables with inconsistent numbers of samples: {[n_rows, n_responses]} (rows of X, and y)"
@@ -122,13 +121,13 @@ def check_length(n_rows: int, n_responses: int) -> None:
 
 
 def check_finite(rows: Any, owner: str) -> Any:
-    """Return rows of X if all values are finite, else raise scikit-learn's error."""
+    """Return rows of X, or raise scikit-learn's error if a value is not finite."""
     assert_all_finite(rows, estimator_name=owner, input_name="X")
     return rows
 
 
 def explain_sums(error: ValueError, rows: Any, owner: str) -> ValueError:
-    """Return what to raise where the sums over X are not finite: scikit-learn's error if it is X that is not."""
+    """Return the error to raise if sums over X are not finite: scikit-learn's error if values of X are not finite."""
     try:
         check_finite(rows, owner)
     except ValueError as found:
@@ -137,7 +136,7 @@ def explain_sums(error: ValueError, rows: Any, owner: str) -> ValueError:
 
 
 def check_input(estimator: Any, X: Any, y: Any, **options: Any) -> tuple[Any, NDArray[Any]]:
-    """Return X and y as arrays; dense X keeps integer and float dtypes and its order, sparse X comes by columns."""
+    """Return X and y as arrays; a dense X keeps an integer or float dtype and its order, a sparse X becomes CSC."""
     X = check_sparse(unmask(X, "X"))
     with name_input(y, "y"), name_input(X):
         refuse_dates(np.asarray(y), "y")
@@ -166,7 +165,7 @@ def cut(X: Any, rows: Any) -> Any:
 
 
 def _nothing_but_rows(y: Any) -> NDArray[np.float64]:
-    """Return an X of as many rows as y, for checks that want to see one."""
+    """Return an empty X with as many rows as y, for checks that need an X."""
     return np.broadcast_to(0.0, (np.shape(y)[0] if np.ndim(y) else 1, 1))
 
 
@@ -186,23 +185,23 @@ _FEW, _EXACT = 10, 2.0**53
 
 
 class Targets(NamedTuple):
-    """What a loss is fitted to, one target or class after the other."""
+    """The responses of a fit, for one target or class after the other."""
 
     #: (n,), or (n_targets, n)
     responses: np.ndarray
-    #: (n,), or (0,) if they are all alike
+    #: (n,), or (0,) if all are equal
     weights: np.ndarray
-    #: what partitions do before each fit, if anything
+    #: the job that partitions do before each fit, or None
     jobs: Sequence[Any]
-    #: what each sample weighs, if they weigh alike
+    #: weight of each sample, if all are equal
     unit: float = 1.0
     classes: np.ndarray | None = None
-    #: of each target, what has been taken from its responses
+    #: for each target, the number that was subtracted from its responses
     shifts: Any = 0.0
 
     @property
     def n_targets(self) -> int:
-        """Number of targets; classes are those of one."""
+        """Number of targets; all classes belong to one target."""
         return len(np.atleast_2d(self.responses))
 
     def of(self, number: int) -> Targets:
@@ -217,15 +216,15 @@ class Targets(NamedTuple):
 
 
 def of_classes(loss: Any, classes: Any) -> Any:
-    """Return a loss, of all classes at once with a decision value for each."""
+    """Return a loss; a loss of all classes at once learns their number."""
     return replace(loss, n_outputs=len(classes)) if is_joint(loss) else loss
 
 
 def by_class(coefs: Any, levels: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return coefficients and intercepts of t solutions as rows of decision functions, (t, k, p) and (t, k).
 
-    They are (t, p) and (t,) of one output, and of all K classes at once (t, K, p) and (t, K); of two classes there is
-    one function, the difference of both.
+    The arguments are (t, p) and (t,) for one output, and (t, K, p) and (t, K) for all K classes at once.  Two classes
+    have one function, the difference of their functions.
     """
     if coefs.ndim == 2:
         return coefs[:, None], levels[:, None]
@@ -233,17 +232,17 @@ def by_class(coefs: Any, levels: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def classifies(loss: Loss) -> bool:
-    """Return whether a loss is one of classes: its y is −1 or 1."""
+    """Return whether a loss is for classes, so that y is −1 or 1."""
     return bool(getattr(loss, "classifies", False))
 
 
 def reading(loss: Loss) -> dict[str, Any]:
-    """Return how y is to be checked, in scikit-learn's words."""
+    """Return options of scikit-learn's checks of y."""
     return {} if classifies(loss) else {"multi_output": getattr(loss, "signed", True), "y_numeric": True}
 
 
 def find_targets(loss: Loss, samples: Samples, class_weight: Any, fit_intercept: bool) -> Targets:
-    """Return what a loss is fitted to.
+    """Return the responses to which a loss is fitted.
 
     Raises
     ------
@@ -273,16 +272,16 @@ def positives(n_classes: int) -> Sequence[int]:
 
 
 def without_unit(weights: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return weights, none if they are all alike, and what each is then."""
+    """Return weights, or an empty array if all are equal, and then the weight of each."""
     if len(weights) and (weights == weights[0]).all():
         return np.empty(0), float(weights[0])
     return weights, 1.0
 
 
 def check_folds(targets: Targets, y: np.ndarray, fitted: np.ndarray, folds: Sequence[tuple[Any, Any]], cv: str) -> None:
-    """Raise ValueError if a fold is fitted to samples of one class, or not to all, if the loss is one of all.
+    """Raise ValueError if a fold is fitted to one class only, or not to all classes if the loss needs all of them.
 
-    `y` and `fitted` are of all samples: labels, and whether they are fitted at all.
+    `y` and `fitted` have the labels of all samples, and whether each is ever fitted.
     """
     for train, _ in folds if targets.classes is not None else ():
         found = np.unique(y[train][fitted[train]])
@@ -307,7 +306,7 @@ def find_classes(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     classes = np.unique(y)
     numbers = classes.astype(np.float64)
     are_integers = (abs(numbers) < _EXACT).all() and (numbers == np.floor(numbers)).all()
-    if len(classes) > _FEW or not are_integers:  # of others scikit-learn would have nothing to say, after a long look
+    if len(classes) > _FEW or not are_integers:  # for other values scikit-learn's slow check would find nothing
         check_classification_targets(y)
     return classes, np.searchsorted(classes, y)
 

@@ -1,4 +1,4 @@
-"""Which columns are selected again and again in halves of the samples."""
+"""Stability selection: which columns are selected in most random halves of the samples."""
 
 from numbers import Integral, Real
 from typing import Any, NamedTuple
@@ -14,21 +14,20 @@ from schmp_estimators.linear.samples import here
 
 
 class Stability(NamedTuple):
-    """What `stability_selection` has found.
+    """Result of `stability_selection`.
 
     Parameters
     ----------
     probabilities : ndarray of shape (n_features, n_penalties)
-        Part of the halves in which the coefficient of a column is not zero; of several classes or targets, in any.
+        Share of the halves in which a column has a coefficient other than zero, for any class or target.
     penalties : ndarray of shape (n_penalties,)
-        Values of alpha or C, the strongest penalty first.
+        Values of alpha or C, from the strongest penalty on.
     selected : ndarray of shape (n_features,), dtype bool
-        Whether the largest probability of a column is at least the threshold.
+        Whether the largest probability of a column, over all penalties, is at least the threshold.
     n_selected : float
-        q: how many columns have a coefficient in a half, with any of the penalties, on average.
+        q: mean number of columns that are selected in a half with any of the penalties.
     expected_false : float
-        Bound of the expected number of columns that are selected though they tell nothing: q²/((2π − 1)p) with p
-        columns and the threshold π.
+        Bound on the expected number of falsely selected columns: q²/((2π − 1)p) with p columns and the threshold π.
     """
 
     probabilities: np.ndarray
@@ -62,31 +61,32 @@ def stability_selection(
 ) -> Stability:
     """Count in how many random halves of the samples each column is selected.
 
-    A column that a fit selects by chance is not selected in most halves: those that are selected in many of them are
-    fewer, and how many of them are wrong is bounded, if columns that tell nothing are exchangeable and a fit does not
-    select worse than at random.
+    A column that is selected by chance is rarely selected in most halves.  The number of false selections is bounded if
+    columns without influence are exchangeable, and if the fit selects no worse than at random.
 
     Parameters
     ----------
     estimator : estimator
-        `PrioritizedLasso`, `SparseLogisticRegression`, `SparseGLM`, or another one with `coef_` and a parameter alpha
-        or C, whose `fit` takes `sample_weight`.  It is not changed.
+        `PrioritizedLasso`, `SparseLogisticRegression`, `SparseGLM`, or another estimator with `coef_`, a parameter
+        alpha or C, and a `fit` that accepts `sample_weight`.  It is not changed.
     X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
-        Samples, as the estimator takes them.
+        Samples, as for the estimator.
     y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_targets)
         Responses or labels.
     penalties : float, array-like or None, default=None
-        Values of alpha or C, from the strongest of which on each fit begins with the one before; None: the estimator's.
+        Values of alpha or C. Fits start from the strongest penalty, and each from the previous solution.  None: the
+        value of the estimator.
     n_halves : int, default=100
-        Number of halves, ⌊n/2⌋ samples drawn without replacement.
+        Number of halves.  A half is ⌊n/2⌋ samples, drawn without replacement.
     threshold : float, default=0.6
-        Part π of the halves in which a column has to be selected, above ½ and at most 1.
+        Share π of the halves in which a column must be selected, above ½ and at most 1.
     sample_weight : array-like or Dask collection of shape (n_samples,), default=None
         Weights of the samples.
     random_state : int, RandomState or None, default=None
-        Draws the halves.
+        Seed of the halves.
     n_jobs : int or None, default=None
-        Halves worked on at a time, in threads; None means 1, -1 all processors.  The result does not depend on it.
+        Number of halves that are fitted at a time, in threads; None means 1, -1 all processors.  It does not change the
+        result.
 
     Returns
     -------
@@ -95,7 +95,7 @@ def stability_selection(
     Raises
     ------
     ValueError
-        If a parameter is not what it should be; whatever the estimator's `fit` raises.
+        If a parameter is invalid, or if the estimator's `fit` raises it.
 
     References
     ----------

@@ -1,95 +1,94 @@
-"""What parameters, attributes and inputs mean, and which values parameters take: once for all classes and functions.
+"""Descriptions of parameters, attributes and inputs, and the values that parameters accept.
 
-`described` completes docstrings: parameters that a docstring does not explain itself get the text that stands here,
-with their defaults, in the order of the signature, and so does any other entry that is only named.
+`described` completes docstrings with these texts.  It adds the parameters that a docstring does not describe, with
+their defaults, in the order of the signature.  It also completes every other entry that consists of a name only.
 
 The entries
 -----------
 X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
-    Samples.  Dense arrays of floats and integers are read as they are, in either order; sparse input is read
-    by columns.  A Dask array with dense or sparse chunks, a Dask data frame or a list of Delayed objects stays
-    where it is: each chunk of rows makes a partition.
+    Samples.  Dense arrays of floats or integers are not copied, in C or Fortran order; sparse input is converted to
+    CSC.  In a Dask array with dense or sparse chunks, a Dask data frame, or a list of Delayed objects, each chunk of
+    rows is a partition.  An X of more than 2²² entries stays on the cluster.
 sample_weight : array-like or Dask collection of shape (n_samples,)
     Weights of the samples, ≥ 0.
 loss : {"squared", "logistic", "multinomial", "poisson", "huber"} or object
-    The loss ℓ: ½(y − u)² of a prediction u; ln(1 + e^{−yu}) of two classes −1 and 1, which may be named otherwise; that
-    of all classes at once, ln Σ e^{u_k} − u_y, with coefficients for each, of two classes their difference; half
-    the deviance of counts y ≥ 0 with the mean e^u; that of Huber with ε = 1.35, or
-    `~schmp_estimators.penalised.Huber` with another ε; or one of your own: see `~schmp_estimators.penalised.Loss`.
+    The loss ℓ of a prediction u.  "squared": ½(y − u)².  "logistic": ln(1 + e^{−yu}) for two classes, coded as y = −1
+    and y = 1.  "multinomial": ln Σ e^{u_k} − u_y for all classes at once, with coefficients for each; two classes have
+    one set of coefficients.  "poisson": half the deviance of counts y ≥ 0 with the mean e^u.  "huber": Huber's loss
+    with ε = 1.35; `~schmp_estimators.penalised.Huber` takes another ε.  Or an object: see
+    `~schmp_estimators.penalised.Loss`.
 penalty : {"l1", "elasticnet", "group", "mcp"} or object
-    The penalty P: Σ f|β|; Σ f(ρ|β| + ½(1 − ρ)β²); Σ f‖β_g‖ of `groups`, with a factor for each, by default the roots of
-    their sizes, for X of up to 2²² entries, as is "multinomial"; the minimax concave one with γ = 3; or one of your
-    own, of strength one: see `~schmp_estimators.penalised.Penalty`.
+    The penalty P.  "l1": Σ f|β|.  "elasticnet": Σ f(ρ|β| + ½(1 − ρ)β²).  "group": Σ f‖β_g‖ over `groups`, by default
+    with the square roots of their sizes as f.  "mcp": the minimax concave penalty with γ = 3.  Or an object of strength
+    one: see `~schmp_estimators.penalised.Penalty`.  "group" and the loss "multinomial" need an X of up to 2²² entries.
 alpha : float
     Strength of the penalty, from 1e-300 to 1e300.
 C : float
-    Weight of the loss against the penalty, from 1e-300 to 1e300; as in
+    Weight of the loss relative to the penalty, from 1e-300 to 1e300, as in
     :class:`sklearn.linear_model.LogisticRegression`.
 l1_ratio : float
-    Part ρ of the penalty that is absolute values, from 1e-6 to 1; the rest is squares.  Cross-validation also takes a
-    list, and chooses one of them.
+    Share ρ of absolute values in the penalty, from 1e-6 to 1; the rest is squares.  Cross-validation also accepts a
+    list of values, and chooses one.
 penalty_factors : array-like of shape (n_features,), dict or None
     Factors f ≥ 0 by which the penalty of each coefficient is multiplied; they are not rescaled.  A dict, or a Series
-    with strings as index, has them by the names of columns, and 1 for those that it does not name.  A coefficient
-    with factor 0 is never penalised, as it should be for covariates, which may depend on each other; what they
-    tell by less than the rounding of their values is left out.  None: all are 1.  With penalty="group" they are those
-    of groups, in their order or by their names, and for others the root of the size.
+    with strings as index, names columns; columns that it does not name get 1.  Columns with factor 0, such as
+    covariates, are not penalised, and may be linearly dependent.  None: all are 1.
 groups : array-like or None
-    For penalty="group": the group of each column, or for each group the numbers of its columns.  None: each column is a
-    group, which joins its coefficients for all classes.
+    For penalty="group": the group of each column, or a list of the column numbers of each group.  None: each column is
+    a group of its own, with its coefficients for all classes.  `penalty_factors` then has a factor for each group, in
+    their order or by name; a group without a factor gets the square root of its size.
 fit_intercept : bool
-    Whether to fit the intercept b, which is not penalised.  X is then centred implicitly: it is neither copied nor
-    made dense.
+    Whether to fit the intercept b, which is not penalised.  X is then centred implicitly: no dense or centred copy of
+    it is made.
 schedule : {"resolve", "priority", "random", "round_robin"}
-    How coefficients are chosen and updated.  "resolve" solves a growing set of candidates exactly, or makes proximal
-    Newton steps on it.  The others update `n_parallel` coefficients at a time from the same residual: "priority"
-    draws them by their last change and drops those correlated above `max_correlation` (STRADS, [1]_), "random" draws
-    them uniformly (Shotgun, [2]_), "round_robin" takes them in turn.
+    How coefficients are chosen and updated.  "resolve" solves the problem on a growing working set of columns.  The
+    others update `n_parallel` coefficients at a time from the same residual.  "priority" draws them by their last
+    change, and drops those correlated above `max_correlation` (STRADS, [1]_).  "random" draws them uniformly (Shotgun,
+    [2]_).  "round_robin" takes them in turn.
 class_weight : dict, "balanced" or None
     Weights of the classes; "balanced": inversely proportional to their frequencies.
 positive : bool
-    Whether coefficients are restricted to be ≥ 0; it does not go with factors of zero.
+    Whether coefficients are restricted to be ≥ 0.  It cannot be combined with penalty factors of zero.
 max_iter : int
-    Most outer steps of "resolve"; most passes over all coefficients of the other schedules.
+    Maximum number of outer steps of "resolve", or of passes over all coefficients of the other schedules.
 warm_start : bool
     Whether to start from the present `coef_` and `intercept_`.
 n_parallel : int
-    Coefficients updated at a time by the schedules other than "resolve".
+    Number of coefficients that the schedules other than "resolve" update at a time.
 max_correlation : float or None
-    Largest absolute correlation of columns that are updated together, by the schedules other than "resolve"; 1: no
-    check.  None: 0.1 for "priority", no check for the others.
+    Largest absolute correlation of columns that the schedules other than "resolve" update together. 1: no check.  None:
+    0.1 for "priority", no check for the others.
 pipeline_depth : int
-    Rounds under way at a time, for the schedules other than "resolve".
+    Number of rounds that run at a time, for the schedules other than "resolve".
 n_schedulers : int
-    Schedulers that take turns in choosing coefficients, each of a slice of its own, for the schedules other than
-    "resolve": none has to look through all priorities.
+    Number of schedulers that take turns in choosing coefficients, each from its own part of the columns; for the
+    schedules other than "resolve".
 n_shards : int or None
-    Partitions of the rows.  None: one per 2²⁸ stored values, or one per chunk of rows of a Dask collection; of
-    that, `n_shards` puts consecutive chunks together.
+    Number of partitions of the rows.  None: about one per 2²⁸ stored values, or one per chunk of rows of a Dask
+    collection.  For a Dask collection `n_shards` joins consecutive chunks.
 n_jobs : int or None
-    Threads over the partitions in this process; None means 1, -1 all processors.  The result does not depend on
-    it.  Not used on a Dask cluster.
+    Number of threads that work on the partitions in this process; None means 1, -1 all processors.  It does not change
+    the result.  Not used on a Dask cluster.
 checkpoint : str or path-like
-    Path (``~`` and environment variables are replaced) or URL known to fsspec to which the state is written every
-    `checkpoint_every` certificates and at the end.  A fit that finds its own checkpoint there goes on from it, with
-    the same bits; with a larger `max_iter` it goes further. "priority" and "random" need an int as `random_state`.
-    If it cannot be written, the fit warns and goes on.
+    Path (``~`` and environment variables are replaced) or URL known to fsspec, to which the state is written every
+    `checkpoint_every` steps and at the end.  A fit that finds its own checkpoint there continues from it, with
+    bit-for-bit the same result; `max_iter` may be larger.  "priority" and "random" need an int as `random_state`.  If
+    it cannot be written, the fit warns and continues.
 checkpoint_every : int
-    Number of certificates between two checkpoints.
+    Number of steps between two checkpoints; each step ends with a duality gap.
 verbose : int or bool
-    Whether to show a progress bar, with the objective and samples per second; it needs the package rich.
+    Whether to show a progress bar, with the objective and samples per second.  It needs the package rich.
 random_state : int, RandomState or None
-    Seed of "priority" and "random"; "resolve" and "round_robin" draw nothing.
+    Seed of "priority" and "random"; "resolve" and "round_robin" use no random numbers.
 eps : float
-    Ratio of the smallest to the largest penalty, where `alphas` or `Cs` is a number.
+    Ratio of the smallest to the largest penalty, if `alphas` or `Cs` is a number.
 alphas : int or array-like
-    Penalties, or how many.
+    Penalties, or their number.
 max_explained : float
-    A path ends with the first penalty whose solution explains this part of the deviance, which is 0 without penalised
-    coefficients and 1 where predictions are exact: there is little left to choose from there on.  1: it goes on to the
-    last penalty.
+    The path ends with the first penalty whose solution explains this share of the deviance.  The share is 0 without
+    penalised coefficients, and 1 if predictions are exact.  1: the path goes to the last penalty.
 cv : int, cross-validation generator or iterable
-    How samples are split; None: five folds, stratified if y holds classes.
+    How samples are split.  None: five folds, stratified if y holds classes.
 coef_ : ndarray of shape (n_features,) or (n_targets, n_features)
     Coefficients; float32 if X is, otherwise float64.
 sparse_coef_ : sparse array of shape (1, n_features) or (n_targets, n_features)
@@ -99,52 +98,53 @@ intercept_ : float or ndarray of shape (n_targets,)
 n_iter_ : int or list of int
     Outer steps made ("resolve") or passes over all coefficients (other schedules).
 history_ : list of dict
-    One record per certificate: iterations, seconds, samples (entries of X and of Gram matrices operated upon),
-    objective and dual_gap, per unit of sample weight, support (non-zero coefficients), scope (columns looked at).  Of
-    several targets or classes: one after the other.  The solvers "gram", "columns" and "newton" give one certificate
-    for each.
+    One record per step: iterations, seconds, samples (entries of X and of Gram matrices that were used), objective and
+    dual_gap (both divided by the sum of sample weights), support (non-zero coefficients), scope (columns that were not
+    skipped).  Several targets or classes follow one after the other.  The solvers "gram", "columns" and "newton" make
+    one record for each.
 solver_ : {"gram", "columns", "newton", "blocks", "rounds", "scheduled"}
-    How the fit was made; the user guide has a table.
+    Name of the solver that was used; the user guide has a table.
 classes_ : ndarray of shape (n_classes,)
     Class labels.
 cv_n_jobs : int or None
-    Folds worked on at a time, in threads; None means 1, -1 all processors.  Not used on a Dask cluster, where folds
-    are fitted one after the other.
+    Number of folds that are fitted at a time, in threads; None means 1, -1 all processors.  Not used on a Dask cluster,
+    where folds are fitted one after the other.
 cv_max_iter : int
-    Most outer steps for each penalty.
+    Maximum number of outer steps for each penalty.
 cv_verbose : int or bool
-    Whether to show a progress bar, which needs the package rich.
+    Whether to show a progress bar.  It needs the package rich.
 alpha_ : float
-    Penalty with the smallest mean over folds, the largest of equals.
+    Penalty with the smallest mean over folds; of equally good ones, the largest.
 alpha_1se_ : float
-    Largest penalty whose mean is at most one standard error, that of the smallest mean, above the smallest mean: a
-    simpler model that is about as good.
+    Largest penalty whose mean is at most one standard error above the smallest mean: a simpler model that is about as
+    good.  The standard error is that of the smallest mean.
 alphas_ : ndarray of shape (n_alphas,) or (n_ratios, n_alphas)
-    Penalties tried, falling; of several L1 ratios a row for each, unless they are given.
+    Penalties that were tried, in falling order.  With several values of `l1_ratio` there is a row for each, unless
+    `alphas` has the values.
 l1_ratio_ : float
-    The L1 ratio that has been chosen.
+    The chosen value of `l1_ratio`.
 coefs_path_ : ndarray of shape (n_features, n_penalties) or (n_classes, n_features, n_penalties)
-    Coefficients of all samples along the path with `l1_ratio_`.
+    Coefficients fitted to all samples, along the path with `l1_ratio_`.
 intercepts_path_ : ndarray of shape (n_penalties,) or (n_classes, n_penalties)
-    Intercepts along it.
+    Intercepts along the same path.
 coef_1se_ : ndarray of the shape of `coef_`
-    Coefficients of all samples for the simpler model.
+    Coefficients of the simpler model, fitted to all samples.
 intercept_1se_ : float or ndarray of the shape of `intercept_`
-    Its intercept.
+    Intercept of the simpler model.
 n_features_in_ : int
     Number of features.
 feature_names_in_ : ndarray of shape (n_features,)
-    Names of features, if X has any that are all strings.
+    Names of features, if X has names and all are strings.
 TypeError
-    If X is a Dask collection of another kind than arrays, data frames and lists of Delayed objects.
+    If X is a Dask collection other than an array, a data frame or a list of Delayed objects.
 CheckpointMismatchError
-    If the checkpoint is that of another fit, or damaged.
+    If the checkpoint belongs to another fit, or is damaged.
 ConvergenceWarning
-    If the gap is above the tolerance after `max_iter`, or where rounding ends the fit earlier.
+    If the gap is above the tolerance after `max_iter`, or when rounding ends the fit earlier.
 CheckpointWarning
     If a checkpoint could not be written.
 UserWarning
-    If columns vary by less than the rounding of their values; they keep the coefficient 0.
+    If columns vary by less than the rounding of their values; their coefficients remain 0.
 """
 
 import inspect
@@ -216,7 +216,7 @@ _KNOWN = {
 
 
 def described(thing: T) -> T:
-    """Complete a docstring, and of a class also the constraints of its parameters."""
+    """Complete a docstring; for a class, also set the constraints of its parameters."""
     if inspect.isclass(thing) and "__init__" in vars(thing):
         thing._parameter_constraints = _constraints(thing)  # type: ignore[attr-defined]
     if thing.__doc__:  # there are none under -OO
@@ -263,11 +263,11 @@ def _constraints(thing: Callable[..., Any]) -> dict[str, Any]:
 
 
 def check_arguments(function: Callable[..., Any], given: Mapping[str, Any]) -> None:
-    """Raise scikit-learn's error if an argument of a function, among its local variables, is none that it takes."""
+    """Raise scikit-learn's error if one of the arguments of a function, in `given`, is invalid."""
     constraints = _constraints(function)
     validate_parameter_constraints(constraints, {name: given[name] for name in constraints}, function.__name__)
 
 
 def keep(estimator: Any, given: Mapping[str, Any]) -> None:
-    """Make the local variables of `__init__` attributes."""
+    """Store the arguments of `__init__`, its local variables, as attributes."""
     vars(estimator).update({name: value for name, value in given.items() if name not in ("self", "__class__")})

@@ -31,89 +31,90 @@ logger = logging.getLogger(__name__)
 class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     """Matrix factorisation of ratings with missing entries, in this process or on a Dask cluster.
 
-    A rating of item i by user u is modelled as ``global_mean_ + user_bias_[u] + item_bias_[i] + w_u @ h_i``; clicks and
-    other implicit feedback, with `unobserved_weight`, as ``w_u @ h_i``, or with another `loss` by scores of items.
-    Users are divided into shards that stay with their workers; items move.  The fitted numbers are the same, to the
-    bit, for any number of threads and workers, with or without Dask.
+    A rating of item i by user u is modelled as ``global_mean_ + user_bias_[u] + item_bias_[i] + w_u @ h_i``.  With
+    `unobserved_weight`, clicks and other implicit feedback are modelled as ``w_u @ h_i``.  Other values of `loss` fit
+    scores that rank items.  The fitted numbers are bit-for-bit identical for any number of threads and workers, with or
+    without Dask.
 
     Parameters
     ----------
     n_components : int, default=20
         Rank K: length of the vectors w and h.
     solver : {"auto", "sgd", "ccd"}, default="auto"
-        "sgd" is stochastic gradient descent on item blocks that rotate over the shards [1]_, with an adaptive step for
-        each user and item [2]_.  "ccd" is coordinate descent on partial sums [3]_: the objective never rises, and
-        the number of shards makes no difference beyond rounding.  It needs fewer epochs, which take longer.  "auto" is
-        "ccd" with `unobserved_weight` or `sample_weight`, else "sgd".
+        "sgd" is stochastic gradient descent on item blocks that rotate over the shards [1]_, with an adaptive step size
+        for each user and item [2]_.  "ccd" is coordinate descent on partial sums [3]_: the objective never rises.
+        "ccd" needs fewer epochs, but each takes longer.  "auto" is "ccd" with `unobserved_weight` or `sample_weight`,
+        otherwise "sgd".
     loss : {"squared", "logistic", "bpr"}, default="squared"
-        "squared" predicts ratings.  The others rank items by scores ``item_bias_[i] + w_u @ h_i``: "sgd" visits each
-        pair, an item that the user took, beside an item that is drawn from those that this user has not taken.
-        "logistic" tells them apart one by one, "bpr" by the difference of their scores [5]_.  Values must be above 0,
-        and do not count beyond that; the user guide says what does not go with these losses.
+        "squared" predicts ratings.  "logistic" and "bpr" rank items by scores ``item_bias_[i] + w_u @ h_i``: "sgd"
+        compares each item that a user took with a random item that this user has not taken.  "logistic" classifies the
+        two items, "bpr" uses the difference of their scores [5]_.  Values must be above 0, and all count alike.  The
+        user guide lists the parameters that cannot be combined with these losses.
     schedule : {"rotation", "bsp"}, default="rotation"
-        What the shards of "sgd" do between two barriers.  "rotation" lets every shard meet every block of items, no two
-        the same one at a time.  "bsp" (bulk synchronous, data parallel) lets each work on a copy of all items, and adds
-        up what they did to the copies: for comparison, as it needs a smaller `learning_rate` the more shards there are.
+        The order of an epoch of "sgd".  In a "rotation" every shard works on every block of items, and no two shards
+        have the same block at a time.  With "bsp" (bulk synchronous parallel) each shard changes a copy of all items,
+        and the changes are added up after the epoch.  "bsp" is for comparison: it needs a smaller `learning_rate` the
+        more shards there are.
     alpha : float or "auto", default="auto"
-        Weight of the squared lengths of vectors and biases in the objective, for ratings that have been divided by
-        their standard deviation: the same value suits a scale of 1 to 5 and one of 0 to 100.  "auto", which does not
-        look at `sample_weight`, is ``0.55 * s *
-        (1 / sqrt(n) + 1 / sqrt(m))``, or ``0.55 * s * (sqrt(n) + sqrt(m))`` with ``penalty="per_row"``, for n ratings
-        per user and m per item, in the mean, and an estimate s of the standard deviation of what biases leave of such
-        ratings; it is 0.07 with `unobserved_weight`, and 0.05 with a `loss` that ranks.  At most 1e30.
+        Weight of the squared lengths of vectors and biases in the objective, at most 1e30.  It refers to ratings
+        divided by their standard deviation, so one value suits scales from 1 to 5 and from 0 to 100.  "auto" is ``0.55
+        * s * (1 / sqrt(n) + 1 / sqrt(m))``, or ``0.55 * s * (sqrt(n) + sqrt(m))`` with ``penalty="per_row"``.  Here n
+        and m are the mean numbers of ratings per user and per item. s estimates the standard deviation of these ratings
+        after the biases have been subtracted; it ignores `sample_weight`.  "auto" is 0.07 with `unobserved_weight`, and
+        0.05 with a `loss` that ranks.
     penalty : {"per_rating", "per_row"}, default="per_rating"
-        Whether `alpha` is multiplied by the number of ratings of the user or item (as in most libraries), which is the
-        sum of their `sample_weight`, or is the same for all (as in the papers).
+        "per_rating": `alpha` is multiplied by the number of ratings of the user or item, or by the sum of their
+        `sample_weight`, as in most libraries.  "per_row": `alpha` is the same for all, as in the papers.
     fit_bias : bool, default=True
-        Whether there are a global mean and biases.  Without them the vectors have to model the mean, too.  With
-        `unobserved_weight` above 0 there are none.
+        Whether the model has a global mean and biases.  With `unobserved_weight` above 0 it has none.
     positive : bool, default=False
-        Whether w and h are kept at or above zero.  Biases are free.
+        Whether w and h are kept at or above zero.  Biases are not restricted.
     unobserved_weight : float, default=0.0
-        With 0, pairs without a rating say nothing.  Above 0 the ratings are implicit feedback, clicks for example:
-        every pair without one counts as a rating of 0 with this weight, beside 1 for a rating [4]_.  Ratings are
-        fitted as they are, neither centred nor divided, by "ccd".
+        0: pairs without a rating are ignored.  Above 0 the ratings are implicit feedback, such as clicks: every pair
+        without a rating counts as a rating of 0 with this weight, where ratings have the weight 1 [4]_.  "ccd" then
+        fits the ratings without standardising them.
     confidence : callable, default=None
-        With `unobserved_weight`: ``confidence(values)`` returns the confidence in each click, of its value, for example
-        how often it happened: `numpy.log1p`, or a function of yours that a pickle knows by its name.  Each value above
-        0 is then a rating of 1.  None: values are ratings, and the confidence is 1 or `sample_weight`.
+        With `unobserved_weight`: a function that returns the confidence in clicks, given their values, for example
+        counts.  It may be `numpy.log1p`, or a function of your own that can be pickled.  Each value above 0 is then a
+        rating of 1.  None: values are ratings, and the confidence is 1 or `sample_weight`.
     clip : bool, default=False
-        Whether `predict` and `score` bring predictions into the range of the ratings seen so far.
+        Whether `predict` and `score` limit predictions to the range of the ratings seen so far.
     learning_rate : float, default=0.1
-        First step of "sgd", for ratings with a standard deviation of 1; at most 1e30.
+        First step size of "sgd", for ratings with a standard deviation of 1; at most 1e30.
     max_iter : int, default=20
-        Number of epochs; each visits every rating once ("sgd") or every component twice ("ccd").
+        Number of epochs.  An epoch visits every rating once ("sgd") or every component twice ("ccd").
     tol : float, default=1e-4
-        Stop when the objective falls by less than this, relatively, in an epoch: for "sgd" between two evaluations or,
-        without them, judged by the squared error on the way.  With early stopping, or a `loss` that ranks, what the
-        validation error, or the loss on the way, must fall by, relatively, to count as an improvement.  0 means to do
-        all `max_iter` epochs, unless stopped early.
+        Stop when the relative decrease of the objective in an epoch is less than this.  "sgd" uses its evaluations, or
+        without them the squared error during the epoch.  With early stopping, or with a `loss` that ranks, it is the
+        smallest relative decrease of the validation error, or of the mean loss, that counts as an improvement. 0: do
+        all `max_iter` epochs, unless early stopping ends the fit.
     evaluate_every : int, default=0
-        Compute the exact objective of "sgd" after every so many epochs, for `history_`; 0 for never.  It takes about
-        half the time of an epoch.  "ccd" knows it anyway.
+        Number of epochs between two evaluations of the exact objective of "sgd", for `history_`; 0: never.  An
+        evaluation takes about half the time of an epoch.  "ccd" computes the objective in any case.
     early_stopping : bool, default=False
-        Hold ratings out, stop when the error on them no longer falls, and keep the best factors.
+        Whether to hold ratings out, stop when their error no longer falls, and keep the best factors.
     validation_fraction : float, default=0.1
-        Share of the ratings that early stopping holds out; at least one, and at least one is left to fit.
+        Share of the ratings that early stopping holds out.  At least one rating is held out, and at least one is
+        fitted.
     n_iter_no_change : int, default=3
         Epochs without improvement after which early stopping, or `tol` with a `loss` that ranks, ends the fit.
     n_users, n_items : int, default=None
-        Size of the matrix, where ratings are given as pairs whose ids are the numbers of rows and columns, from 0 on.
-        None: the ids that occur are numbered, see `user_ids_`.
+        Size of the matrix, if ratings are pairs whose ids are the numbers of rows and columns, from 0 on.  None: the
+        ids that occur are numbered, see `user_ids_`.
     n_shards : int, default=None
-        In how many parts users and items are divided; no more parts are made than there are users, or with "rotation"
-        items, of which a `loss` that ranks wants eight in a part.  None: as follows from the number of ratings.
-        Results of "sgd" depend on it, hardly; the bits of "ccd" do.
+        Number of parts into which users and items are divided; at most one for each user, and with "rotation" for each
+        item (a `loss` that ranks needs eight items for each).  None: depends on the number of ratings.  It changes the
+        results of "sgd" slightly, and those of "ccd" by rounding.
     n_jobs : int, default=None
-        Threads, where the fit runs in this process.  None means 1, -1 all cores.
+        Threads of a fit in this process.  None means 1, -1 all cores.
     checkpoint : str or path-like, default=None
-        Path (``~`` and environment variables are replaced) or URL known to fsspec to which the state is written every
-        `checkpoint_every` epochs.  A fit that finds its own checkpoint there goes on from it.  Needs an int as
+        Path (``~`` and environment variables are replaced) or URL known to fsspec, to which the state is written every
+        `checkpoint_every` epochs.  A fit that finds its own checkpoint there continues from it.  It needs an int as
         `random_state`.
     checkpoint_every : int, default=5
         Number of epochs between two checkpoints.
     verbose : int, default=0
-        Show a progress bar if not 0 (needs the package ``rich``), with the objective as last evaluated, values on
+        If not 0, show a progress bar (it needs the package ``rich``), with the objective as last evaluated, values on
         held-out samples, and samples per second.
     random_state : int, RandomState instance or None, default=None
         An int gives the same result every time.
@@ -129,29 +130,30 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     global_mean_ : float
         Mean of the ratings; zero without `fit_bias`.
     rating_scale_ : float
-        What the ratings were divided by while they were fitted: their standard deviation, or their size where all are
-        equal; 1 with `unobserved_weight`.
+        The number by which ratings were divided for the fit: their standard deviation, or their size if all are equal;
+        1 with `unobserved_weight`.
     solver_ : str
         The solver: "sgd" or "ccd".
     alpha_ : float
-        `alpha`, or what "auto" was for the ratings of the first fit.
+        `alpha`, or the value that "auto" chose for the ratings of the first fit.
     rating_range_ : tuple of two floats
-        The least and the greatest rating so far; with `unobserved_weight` the zeros of missing pairs are among them.
+        The smallest and the largest rating so far; with `unobserved_weight` including the zeros of missing pairs.
     user_ids_, item_ids_ : ndarray of shape (n_users,) and (n_items,)
-        Ids of the users and items in the order of `user_factors_` and of the columns of `components_`: int64 (uint64 if
-        one needs it), or strings as objects.  Of pairs those that occur, in ascending order, new ones of `partial_fit`
-        behind them; of a matrix, and with `n_users` or `n_items`, the numbers of its rows and columns.
+        Ids of the users and items, in the order of `user_factors_` and of the columns of `components_`: int64 (uint64
+        if an id needs it), or strings as objects.  For pairs, they are the ids that occur, in ascending order;
+        `partial_fit` appends new ids.  For a matrix, and with `n_users` or `n_items`, they are the numbers of rows and
+        columns.
     n_iter_ : int
         Number of epochs done.
     history_ : list of dict
-        A record for each epoch: ``iterations``, ``seconds`` and ``samples`` (ratings) so far, ``running_rmse`` (errors
-        just before each step; with a `loss` that ranks its mean, ``running_loss``), and where known ``objective``,
-        ``penalty``, ``train_rmse``, ``validation_rmse``.  Errors are in the units of the ratings, the objective and the
-        penalty in their squares.
+        A record for each epoch: ``iterations``, ``seconds`` and ``samples`` (ratings) so far.  ``running_rmse`` uses
+        the errors just before each step; with a `loss` that ranks ``running_loss`` is the mean loss.  ``objective``,
+        ``penalty``, ``train_rmse`` and ``validation_rmse`` are there if they were computed.  Errors are in the unit of
+        the ratings, the objective and the penalty in its square.
     n_shards_ : int
         Number of shards used.
     n_features_in_ : int
-        Number of columns of X in `fit`: of items, or two where X was pairs.
+        Number of columns of X in `fit`: the number of items, or 2 if X was pairs.
     feature_names_in_ : ndarray of str
         Names of these columns, if they are all strings.
 
@@ -161,11 +163,12 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
 
     Notes
     -----
-    In a sparse X every stored entry is a rating, zeros too; in a dense X every entry that is not NaN.  With y, a dense
-    X of two columns is pairs of ids; any other X is a matrix, a sparse one of two columns, too, and y is not used.  (So
-    is an array of two columns in which no number is whole and none occurs twice, if y holds integers: scikit-learn's
-    checks pass it to every estimator.)  A dense matrix of two or three columns, with nothing missing, that begins with
-    two columns of whole numbers is refused: it is taken for pairs without ratings, or for a table of ids and ratings.
+    In a sparse X every stored entry is a rating, zeros included; in a dense X every entry that is not NaN.  If y is
+    given, a dense X of two columns holds pairs of ids.  Any other X is a matrix, and y is not used.  One case is an
+    exception, for scikit-learn's checks of estimators: if y holds integers, an array of two columns without whole
+    numbers and without repeated numbers is a matrix.  A dense matrix of two or three columns is refused if nothing is
+    missing and its first two columns hold whole numbers: it is probably pairs without ratings, or a table of ids and
+    ratings.
 
     References
     ----------
@@ -266,18 +269,17 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         Parameters
         ----------
         X : matrix of shape (n_users, n_items), or pairs of shape (n_ratings, 2)
-            A sparse array or matrix whose stored entries are ratings; an array or data frame of numbers, in which what
-            is NaN or masked is missing; a Dask array or data frame of either kind; or two columns, the ids of the user
-            and the item of each rating: whole numbers or strings, in an array or a data frame of any library that
-            narwhals knows (pandas, polars, PyArrow), on Dask or not.
+            A matrix is a sparse array or matrix whose stored entries are ratings, or an array or data frame of numbers,
+            in which NaN and masked entries are missing.  Pairs are two columns with the ids of the user and the item of
+            each rating: whole numbers or strings, in an array or a data frame (pandas, polars, PyArrow).  Either may be
+            a Dask array or data frame.
         y : array-like of shape (n_ratings,), default=None
-            The ratings of pairs: with y, a dense X of two columns is pairs.  Beside a matrix y is not used, which a
-            warning says.
+            The ratings of pairs.  If X is a matrix, y is not used, and a warning says so.
         **fit_params : dict
             ``sample_weight``, array-like of shape (n_ratings,): the weight of the squared error of each rating, 1 by
-            default; of clicks the confidence.  Of a sparse X they are in the order of ``X.data``, of a dense one row by
-            row, those of missing entries left out.  A rating of weight 2 is one that is there twice, one of weight 0
-            is none.  Of a matrix on Dask there are none.
+            default; for clicks it is the confidence.  For a sparse X weights are in the order of ``X.data``, for a
+            dense X row by row, without missing entries.  A rating of weight 2 acts like two equal ratings, one of
+            weight 0 like none.  A matrix on Dask cannot have weights.
 
         Returns
         -------
@@ -287,24 +289,24 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         Raises
         ------
         ValueError
-            If ratings are not finite, or dates; if a user rates an item twice, or there are no ratings; if ids are
-            missing, negative, beyond `n_users` or `n_items`, or neither whole numbers nor strings; if y has another
-            length than X; if X is a table of ids and ratings, or pairs without ratings; if there is one rating only,
-            and early stopping is to hold it out; if a value is not above 0, with a `loss` that ranks.
+            If ratings are dates or not finite.  If a user rates an item twice, or there are no ratings.  If ids are
+            missing, negative, too large for `n_users` or `n_items`, or neither whole numbers nor strings.  If y has
+            another length than X. If X is a table of ids and ratings, or pairs without ratings.  If early stopping
+            would hold out the only rating.  If a value is not above 0, with a `loss` that ranks.
         """
         return self._factorise(X, y, read_fit_params(fit_params), None)
 
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any = None, **fit_params: Any) -> ModelParallelMF:
-        """Fit more ratings, and keep what earlier ones have said.
+        """Fit more ratings, and keep the influence of earlier ones.
 
-        Users and items keep their ids, and their rows in the factors; in a matrix row u is user u.  New ones are added
-        behind.  Users without ratings in this call keep their vectors and biases; so do items, but with
-        `unobserved_weight`.  Known rows with ratings are held at their earlier vectors, by their number of ratings so
-        far.  `global_mean_`, `rating_scale_` and an `alpha_` that is "auto" stay.  The epochs are those of "ccd" for
-        both solvers; the objective in `history_` counts the distance from the earlier vectors.  The ratings of an
-        earlier call, given again, change nothing.
+        Users and items keep their ids and their rows in the factors; new ones are appended.  In a matrix row u is user
+        u.  Users without ratings in this call keep their vectors and biases.  So do items, except with
+        `unobserved_weight`.  For users and items with new ratings, a penalty on the distance from their earlier vectors
+        grows with their number of earlier ratings; the objective in `history_` includes it.  `global_mean_`,
+        `rating_scale_` and an automatic `alpha_` do not change.  Both solvers use epochs of "ccd".  A call with exactly
+        the ratings of an earlier call changes nothing.
 
         Parameters
         ----------
@@ -323,9 +325,9 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         Raises
         ------
         DuplicateRatingError
-            If a pair was rated in an earlier call, as far as that is known: see the user guide.
+            If a pair was rated in an earlier call; the user guide says when this is known.
         ValueError
-            As in `fit`; if ratings are on another scale; with another `loss` than "squared".
+            As in `fit`; if the ratings are on another scale; if `loss` is not "squared".
         """
         earlier = self._as_factors() if hasattr(self, "components_") else None
         try:

@@ -28,18 +28,17 @@ class Hits(NamedTuple):
 
 
 def precision_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
-    """Return the mean share of k recommendations that are relevant.
+    """Return the mean over users of the share of the k recommendations that are relevant.
 
     Parameters
     ----------
     items : array-like of shape (n_users, n), n >= k
-        Recommended items, best first, as `ModelParallelMF.recommend` returns them; what is there for none left counts
-        as wrong.
+        Recommended items, best first, as `ModelParallelMF.recommend` returns them.  Missing ids count as wrong.
     relevant : sparse matrix of shape (n_users, n_items), or sequence of n_users array-likes
-        What is relevant to each user: the columns of entries above 0, where `items` are numbers of columns; or ids.
-        Users to whom nothing is relevant are left out of the mean.
+        The relevant items of each user: in a matrix, where `items` are numbers of columns, the columns of its entries
+        above 0; in a sequence, ids.  Users without relevant items are left out of the mean.
     k : int, default=10
-        Recommendations to judge.
+        Number of recommendations to judge.
 
     Returns
     -------
@@ -48,7 +47,7 @@ def precision_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
     Raises
     ------
     ValueError
-        If lengths differ, k is less than 1 or more than there are recommendations, or nothing is relevant to anybody.
+        If lengths differ, if k is less than 1 or larger than n, or if no user has relevant items.
 
     Examples
     --------
@@ -60,9 +59,9 @@ def precision_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
 
 
 def recall_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
-    """Return the mean share of what is relevant to a user that is among k recommendations.
+    """Return the mean over users of the share of the relevant items that are among the k recommendations.
 
-    Parameters, errors and who is left out are as in `precision_at_k`.
+    Parameters and errors are as in `precision_at_k`.  Users without relevant items are left out.
     """
     return _mean("recall", items, relevant, k)
 
@@ -70,8 +69,9 @@ def recall_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
 def average_precision_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
     """Return the mean over users of the average precision (MAP) of k recommendations.
 
-    The average precision of a user is the sum of the precisions down to each relevant item in the list, divided by k,
-    or by the number of relevant items if that is smaller.  Parameters and errors are as in `precision_at_k`.
+    For each relevant item in the list, take the precision of the list down to that item.  The average precision of a
+    user is the sum of these precisions, divided by k, or by the number of relevant items if that is smaller.
+    Parameters and errors are as in `precision_at_k`.
     """
     return _mean("average_precision", items, relevant, k)
 
@@ -79,24 +79,24 @@ def average_precision_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) ->
 def ndcg_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
     """Return the mean normalised discounted cumulative gain (NDCG) of k recommendations.
 
-    A relevant item in place r gains 1 / log2(r + 1); the sum is divided by that of the best list.  Parameters and
-    errors are as in `precision_at_k`.
+    A relevant item at position r counts 1 / log2(r + 1).  The sum is divided by the sum of the best possible list.
+    Parameters and errors are as in `precision_at_k`.
     """
     return _mean("ndcg", items, relevant, k)
 
 
 def auc_at_k(items: ArrayLike, relevant: Relevant, k: int = 10, *, n_candidates: Any = None) -> float:
-    """Return the mean area under the ROC curve (AUC), where the order behind k recommendations is left to chance.
+    """Return the mean area under the ROC curve (AUC), with a random order after the k recommendations.
 
-    It is the probability that a relevant item stands before another one.  With k as large as the number of candidates
-    it is that of the whole ranking.
+    The AUC is the probability that a relevant item is ranked above another item.  With k equal to the number of
+    candidates it is the AUC of the whole ranking.
 
     Parameters
     ----------
     items, relevant, k
         As in `precision_at_k`.
     n_candidates : int or array-like of shape (n_users,), default=None
-        Number of items that could have been recommended, relevant ones included.  None: the columns of `relevant`.
+        Number of items that could have been recommended, including the relevant ones.  None: the columns of `relevant`.
     """
     return _mean("auc", items, relevant, k, n_candidates)
 
@@ -136,11 +136,11 @@ METRICS: dict[str, Callable[[Hits], NDArray[np.float64]]] = {
 
 
 class RankingScorer:
-    """A scorer for `scoring` in scikit-learn's searches: a measure of k recommendations for the users that are judged.
+    """Scorer for the parameter `scoring` of scikit-learn: it measures k recommendations to each user.
 
-    Of pairs, users are those of pairs with y above `threshold`, and the items of these are relevant; what users had in
-    the fit is not recommended.  Of a matrix, users are folded in from nine tenths of their ratings, and the others
-    judged, as in `ModelParallelMF.score`.
+    For pairs, the pairs with y above `threshold` are the relevant items of their users.  Items that a user had in the
+    fit are not recommended.  For a matrix, users are folded in from nine tenths of their ratings, and the other ratings
+    are judged, as in `ModelParallelMF.score`.
 
     Parameters
     ----------
@@ -149,12 +149,12 @@ class RankingScorer:
     k : int, default=10
         Number of recommendations.
     threshold : float, default=0.0
-        Items are relevant to a user who rated them above this.
+        Items with ratings above this are relevant.
 
     Raises
     ------
     ValueError
-        If there is no such metric, or k is not positive.
+        If `metric` is unknown, or k is not positive.
 
     Examples
     --------

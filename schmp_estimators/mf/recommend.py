@@ -54,37 +54,37 @@ class Recommender:
     def recommend(
         self, users: Any, n: int = 10, *, exclude: Any = "fitted", items: ArrayLike | None = None
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the items with the highest predictions for each user, of those that have had ratings.
+        """Return the items with the highest predictions for each user, among items with ratings.
 
         Parameters
         ----------
         users : array-like of shape (m,), or matrix of shape (m, n_items)
-            Ids of users; an unknown user gets the items with the highest biases, or with `unobserved_weight` or a
-            `loss` that ranks, as users without clicks do, those with the highest mean predictions over all users.  Or
-            the ratings of new users, a row each, who are folded in as by `transform`.
+            Ids of users; or a matrix with the ratings of new users, who are folded in as by `transform`.  An unknown
+            user gets the items with the highest biases.  With `unobserved_weight` or a `loss` that ranks, unknown users
+            and users without clicks get the items with the highest mean predictions over all users.
         n : int, default=10
             Number of items for each user.
         exclude : "fitted", None or sparse matrix of shape (n_users, n_items), default="fitted"
-            Items not to recommend: those the user rated in `fit` or in a `partial_fit` since, or in the row of a new
-            user; none; or those that the matrix stores for the user.  Its rows and columns are those of
-            `user_factors_` and `components_`, or of the matrix of new users.
+            Items not to recommend.  "fitted": those that the user rated in `fit`, in a later `partial_fit`, or in the
+            row of a new user.  None: no items.  A sparse matrix: its stored entries; its rows are those of
+            `user_factors_` or of the new users, its columns those of `components_`.
         items : array-like of shape (n_candidates,), default=None
-            Ids of the items that may be recommended, for example those in stock; ids that are not known are left out.
-            None: all items that have had ratings.
+            Ids of the items that may be recommended, for example those in stock; unknown ids are ignored.  None: all
+            items with ratings.
 
         Returns
         -------
         items : ndarray of shape (m, n)
-            Ids of items, best first.  Where no item is left: -1, None for ids that are strings, or the largest number
-            of the dtype for ids that are uint64.
+            Ids of items, best first.  If too few items remain, the missing ids are -1, None if ids are strings, or the
+            largest number if ids are uint64.
         scores : ndarray of shape (m, n), float64
-            Predicted ratings; -inf where no item is left.
+            Predicted ratings or scores; -inf for missing ids.
 
         Raises
         ------
         ValueError
-            If ids are of another kind than those of the fit, negative or missing, `n` is not positive, a matrix has
-            other columns than `components_`, or nothing is known about fitted ratings.
+            If ids have another type than those of the fit, or are negative or missing; if `n` is not positive; if a
+            matrix does not have the columns of `components_`; if the ratings of the fit were not kept.
 
         Examples
         --------
@@ -111,12 +111,12 @@ class Recommender:
         return _named(found, self.item_ids_), scores + level[:, None]
 
     def to_matrix(self, X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
-        """Return the ratings of pairs as a matrix with the columns of `components_`: for `recommend`, or as `exclude`.
+        """Convert the ratings of pairs to a matrix with the columns of `components_`, for `recommend`.
 
         Parameters
         ----------
         X : pairs of shape (n_ratings, 2)
-            Ids of users, whether the fit knew them or not, and of items; pairs with unknown items are left out.
+            Ids of users, known or new, and of items.  Pairs with unknown items are ignored.
         y : array-like of shape (n_ratings,)
             Their ratings.
 
@@ -124,7 +124,7 @@ class Recommender:
         -------
         matrix : csr_array of shape (n_users_of_X, n_items), float64
         users : ndarray of shape (n_users_of_X,)
-            Ids of its rows, in ascending order.
+            Ids of the rows, in ascending order.
 
         Raises
         ------
@@ -145,7 +145,7 @@ class Recommender:
         return sparse.csr_array((values.astype(np.float64), items, indptr), shape=(who.size, len(self.item_bias_))), who
 
     def similar_items(self, items: ArrayLike, n: int = 10) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the items whose vectors point in the direction most like that of each item.
+        """Return the items with the largest cosine similarity to each item.
 
         Parameters
         ----------
@@ -157,16 +157,15 @@ class Recommender:
         Returns
         -------
         similar : ndarray of shape (m, n)
-            Ids of items, the most similar first, without the item itself and those that have had no ratings, or whose
-            vector is zero.  Where none is left, and for an unknown item: -1, None or the largest number, as in
-            `recommend`.
+            Ids of items, the most similar first.  The item itself, items without ratings, and items whose vector is
+            zero are left out.  Missing ids, and those for an unknown item, are as in `recommend`.
         scores : ndarray of shape (m, n), float64
-            Cosines of the angles between the vectors; -inf where no item is left.
+            Cosines of the angles between the vectors; -inf for missing ids.
 
         Raises
         ------
         ValueError
-            If ids are of another kind than those of the fit, negative or missing, or `n` is not positive.
+            If ids have another type than those of the fit, or are negative or missing; if `n` is not positive.
 
         Examples
         --------
@@ -184,7 +183,7 @@ class Recommender:
         return self._most_similar("item", items, n, table)
 
     def similar_users(self, users: ArrayLike, n: int = 10) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the users whose vectors point in the direction most like that of each user.
+        """Return the users with the largest cosine similarity to each user.
 
         Parameters
         ----------
@@ -198,7 +197,7 @@ class Recommender:
         similar : ndarray of shape (m, n)
             Ids of users, the most similar first, as `similar_items` returns items.
         scores : ndarray of shape (m, n), float64
-            Cosines of the angles between the vectors; -inf where no user is left.
+            Cosines of the angles between the vectors; -inf for missing ids.
         """
         check_is_fitted(self)
         table = self._once("similar users", _directions, self.user_factors_, self._occur[0])

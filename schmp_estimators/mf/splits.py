@@ -17,12 +17,13 @@ from schmp_estimators.mf.data.inputs import check_duplicates_kept, ratings_of_ro
 
 
 def as_pairs(X: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """Return the ratings of a matrix as pairs, so that these can be split.
+    """Convert a matrix of ratings to pairs, so that they can be split.
 
     Parameters
     ----------
     X : matrix of shape (n_users, n_items)
-        As in `ModelParallelMF.fit`, in memory: stored entries of a sparse one, or what is not missing in a dense one.
+        As in `ModelParallelMF.fit`, in memory.  Ratings are the stored entries of a sparse matrix, or the entries of a
+        dense matrix that are not missing.
 
     Returns
     -------
@@ -45,16 +46,17 @@ def as_pairs(X: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
 
 
 class LeaveLastOut(BaseCrossValidator):
-    """Judge by the last entries of each user, and fit on those before.
+    """Splitter that holds out the last entries of each user.
 
-    The times of the pairs are the `groups` of `split`; without them rows are in the order of time.
+    The times of the pairs are the `groups` of `split`; without them the rows must be in the order of time.
 
     Parameters
     ----------
     n_last : int, default=1
-        Entries of each user to judge by.  Users without more than that are fitted only.
+        Number of entries of each user to hold out.  Users without further entries are only fitted.
     n_splits : int, default=1
-        Number of splits: in each further one the entries to judge by are those before, and later ones are left out.
+        Number of splits.  The first split holds out the last entries.  Each further split holds out the entries before
+        those, and leaves out the later ones.
 
     Examples
     --------
@@ -72,7 +74,7 @@ class LeaveLastOut(BaseCrossValidator):
         return self.n_splits
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-        """Return an iterator over rows to fit on and rows to judge by.
+        """Return an iterator over pairs of arrays: rows to fit, and rows that are held out.
 
         Parameters
         ----------
@@ -97,16 +99,17 @@ class LeaveLastOut(BaseCrossValidator):
 
 
 class TimeSplit(BaseCrossValidator):
-    """Judge by what happened last, and fit on what was before; entries of one moment stay together.
+    """Splitter that holds out the latest entries; entries of the same time stay together.
 
-    The times of the pairs are the `groups` of `split`; without them rows are in the order of time.
+    The times of the pairs are the `groups` of `split`; without them the rows must be in the order of time.
 
     Parameters
     ----------
     n_splits : int, default=1
-        Number of splits: the last `test_size` of the entries, then the part before, and so on.
+        Number of splits.  The first split holds out the last `test_size` of the entries, the next split the part before
+        that, and so on.
     test_size : float, default=0.2
-        Share of the entries that a split judges by.
+        Share of the entries that a split holds out.
 
     Examples
     --------
@@ -122,7 +125,7 @@ class TimeSplit(BaseCrossValidator):
     get_n_splits = LeaveLastOut.get_n_splits
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-        """Return an iterator over rows to fit on and rows to judge by, as `LeaveLastOut.split`."""
+        """Return an iterator over rows to fit and rows that are held out, as `LeaveLastOut.split`."""
         times = _times_of(X, groups)
         ascending, size = np.sort(times), times.size
         for number in range(self.n_splits):
@@ -135,14 +138,14 @@ class TimeSplit(BaseCrossValidator):
 
 
 class UserShareSplit(BaseCrossValidator):
-    """Judge by a random share of each user's entries, and fit on the others; at least one of each is fitted.
+    """Splitter that holds out a random share of each user's entries; at least one entry of each user is fitted.
 
     Parameters
     ----------
     n_splits : int, default=5
-        Number of splits, each of which draws anew.
+        Number of splits, each with its own random draw.
     test_size : float, default=0.2
-        Share of the entries of each user that a split judges by, in the mean over users.
+        Share of each user's entries that a split holds out, on average over users.
     random_state : int, RandomState instance or None, default=None
         An int gives the same splits every time.
 
@@ -161,7 +164,7 @@ class UserShareSplit(BaseCrossValidator):
     get_n_splits = LeaveLastOut.get_n_splits
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-        """Return an iterator over rows to fit on and rows to judge by, as `LeaveLastOut.split`, without times."""
+        """Return an iterator over rows to fit and rows that are held out, as `LeaveLastOut.split`, without times."""
         users, random = _users_of(X), check_random_state(self.random_state)
         for _ in range(self.n_splits):
             place, sizes = _places(users, random.uniform(size=users.size))

@@ -73,28 +73,28 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
     _counts: tuple[NDArray[np.float32], ...]
 
     def transform(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Any:
-        """Return vectors of users: of new ones by ridge regression on the items, which stay as they are.
+        """Return the vectors of users; those of new users by ridge regression, while the items stay fixed.
 
-        With `unobserved_weight` the items without a rating count, too, as in the fit.  With a `loss` that ranks, users
-        begin at zero and take the steps of as many epochs as the fit did, with the same draws for the same items.
+        With `unobserved_weight`, items without a rating also count, as in the fit.  With a `loss` that ranks, new users
+        start at zero and take the steps of as many epochs as the fit did.
 
         Parameters
         ----------
         X : matrix of shape (n_new_users, n_items), or pairs of shape (n_pairs, 2)
-            Ratings, as in `fit`; the columns are those of `components_`.  Or pairs of ids.
+            Ratings, as in `fit`, with the columns of `components_`; or pairs of ids.
         y : array-like of shape (n_pairs,), default=None
-            The ratings of pairs, from which their users are folded in, whether the fit knew them or not; pairs with
-            unknown items say nothing.  None: of pairs the users' fitted vectors are returned.
+            The ratings of pairs.  Their users are then folded in from these ratings, even if the fit knew them; pairs
+            with unknown items are ignored.  None: for pairs, return the fitted vectors of the users.
         sample_weight : array-like of shape (n_ratings,), default=None
             Weights of the ratings, as in `fit`.
 
         Returns
         -------
         ndarray or dask.array.Array of shape (n_new_users, n_components) or (n_pairs, n_components), float64
-            The minimisers of the objective, jointly with the users' biases: solutions of linear equations in float64
-            (with `positive`, to a relative 1e-9).  Each row of a matrix depends on its own ratings only; one without
-            ratings gives zeros.  Of pairs, the vector of the user of each: zeros if nothing is known of this user.  For
-            a Dask collection the result is lazy.
+            The vectors that minimise the objective, jointly with the users' biases: solutions of linear equations in
+            float64 (with `positive`, to a relative 1e-9).  Each row of a matrix depends on its own ratings only; a row
+            without ratings gives zeros.  For pairs, the vector of the user of each pair; zeros for an unknown user.
+            For a Dask collection the result is lazy.
 
         Raises
         ------
@@ -127,7 +127,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         return without_bias(solve(user_ratings(rows, weights_of(X, rows, sample_weight)), items), items)
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
-        """Fit, then return the vectors of the same users: the same as ``fit(X, y).transform(X)``.
+        """Fit, then return the vectors of the users: the same as ``fit(X, y).transform(X)``.
 
         Parameters
         ----------
@@ -149,19 +149,19 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         return self.transform(X, **weights)
 
     def predict(self, X: Any) -> Any:
-        """Predict ratings, or with a `loss` that ranks the scores of items; their σ is the probability of "logistic".
+        """Predict ratings, or scores with a `loss` that ranks.
 
         Parameters
         ----------
         X : array-like of shape (n_pairs, 2), or of shape (n_new_users, n_items)
-            Two columns: ids of a user and an item.  Unknown users or items get what the mean and the other bias say.
-            Or a dense matrix as in `fit`, with the ratings of new users.
+            Pairs: ids of a user and an item.  If one of them is unknown, the prediction is the mean plus the bias of
+            the other.  Or a dense matrix as in `fit`, with the ratings of new users.
 
         Returns
         -------
         ndarray or dask.array.Array of shape (n_pairs,) or (n_new_users, n_items), float64
-            For a matrix, the predictions of all its entries after folding its users in.  For a Dask collection the
-            result is lazy.
+            For a matrix, the predictions of all its entries after its users have been folded in.  With "logistic",
+            ``scipy.special.expit`` of a score is a probability.  For a Dask collection the result is lazy.
         """
         check_is_fitted(self)
         if self._are_pairs(X):
@@ -180,32 +180,31 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         )
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Return how good predictions are, 1 at best: R², or the NDCG of recommendations.
+        """Return R², or the NDCG of recommendations with `unobserved_weight` or a `loss` that ranks; at most 1.
 
         Parameters
         ----------
         X : array-like of shape (n_pairs, 2), or matrix of shape (n_new_users, n_items)
             Pairs of ids; or a matrix as in `fit`, whose users are folded in.
         y : array-like of shape (n_pairs,), default=None
-            The ratings of the pairs; beside a matrix not used, as in `fit`.
+            The ratings of the pairs; not used if X is a matrix.
 
         Returns
         -------
         float
-            R², the coefficient of determination, over the pairs; or over a tenth of the ratings of a matrix, where the
-            users are folded in from the others.  (Of fewer than a thousand ratings about a hundred are judged, at most
-            half.)  Which ones are judged follows from the numbers of their rows and columns alone.  With
-            `unobserved_weight`, or a `loss` that ranks, it is the NDCG of ten recommendations,
-            `ranking.RankingScorer()`: the right ones are those that the pairs, or this tenth of the matrix, have with a
-            rating above 0.  Items that the user rated in the fit, or that the user of a matrix is folded in from, are
-            left out.  The two do not compare: to choose among losses, or among values of `unobserved_weight` that
-            include 0, pass this scorer as `scoring`.
+            R², the coefficient of determination, over the pairs.  For a matrix it is over a tenth of the ratings, and
+            users are folded in from the others.  With fewer than a thousand ratings about a hundred are judged, at most
+            half of them.  The choice depends only on the numbers of rows and columns.  With `unobserved_weight`, or a
+            `loss` that ranks, the score is the NDCG of ten recommendations, as of `ranking.RankingScorer()`.  Relevant
+            items are those of the judged ratings above 0.  Items that the user rated in the fit, or from which the user
+            is folded in, are not recommended.  R² and NDCG cannot be compared: to choose among losses, or among values
+            of `unobserved_weight` that include 0, pass this scorer as `scoring`.
 
         Raises
         ------
         ValueError
-            As in `fit`; if a matrix has fewer than two ratings; if no rating that is judged is above 0, with
-            `unobserved_weight`.
+            As in `fit`; if a matrix has fewer than two ratings; with `unobserved_weight`, if no judged rating is above
+            0.
         """
         check_is_fitted(self)
         if self._ranks:

@@ -11,24 +11,24 @@ logger = logging.getLogger(__name__)
 class HeldOutPerplexity:
     """Measure the perplexity of held-out documents during a fit, and end the fit when it no longer falls.
 
-    Follows the protocol ``sklearn.callback.FitCallback``.  The perplexity is that of document completion: the topics of
-    a document are found from one half of its tokens, the other half is scored (see `DistributedLDA.perplexity`).
+    It follows the protocol ``sklearn.callback.FitCallback``.  One half of the tokens of a document determines its
+    topics; the other half is scored, as in `DistributedLDA.perplexity`.
 
     Parameters
     ----------
     X : array-like or sparse matrix of shape (n_documents, n_features)
         Word counts of the held-out documents.
     every : int, default=10
-        Measure after every so many sweeps.
+        Number of sweeps between two measurements.
     patience : int or None, default=None
-        End the fit when the best perplexity so far is this many measurements old.  None: never end it.
+        End the fit after this many measurements without an improvement.  None: never end it.
     tol : float, default=0.0
-        Relative fall that counts as an improvement.
+        Relative decrease of the perplexity that counts as an improvement.
 
     Attributes
     ----------
     history_ : list of dict
-        For each measurement the number of ``iterations``, as in the estimator's `history_`, and the ``perplexity``.
+        For each measurement, ``iterations`` as in the estimator's `history_`, and ``perplexity``.
 
     Raises
     ------
@@ -58,7 +58,7 @@ class HeldOutPerplexity:
 
     @property
     def latest(self) -> dict[str, float]:
-        """What was measured last, for progress bars, logs and the dashboard."""
+        """The last measurement, for progress bars, logs and the dashboard."""
         return {"perplexity": self.history_[-1]["perplexity"]} if self.history_ else {}
 
     def setup(self, estimator: Any, context: Any) -> None:
@@ -68,13 +68,13 @@ class HeldOutPerplexity:
         self.history_ = []
 
     def teardown(self, estimator: Any, context: Any) -> None:
-        """Do nothing: there is nothing to give back."""
+        """Do nothing."""
 
     def on_fit_task_begin(self, estimator: Any, context: Any) -> None:
         """Do nothing: measurements are made when a sweep ends."""
 
     def on_fit_task_end(self, estimator: Any, context: Any) -> bool:
-        """Measure, if it is time to, and return whether the fit should end."""
+        """Measure if `every` sweeps have passed, and return whether the fit should end."""
         if context.task_name != "sweep" or estimator.n_iter_ % self.every:
             return False
         perplexity = estimator._as_if_fitted().perplexity(self.X)

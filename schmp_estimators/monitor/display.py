@@ -16,19 +16,19 @@ _AXES = {"iterations": "Sweeps", "seconds": "Seconds", "samples": "Data samples 
 class ConvergenceDisplay:
     """Objective of a fit against sweeps, seconds or data samples operated upon.
 
-    The three views are those by which Kim et al. (EuroSys 2016, section 2.2) compare schedules: progress for each data
-    sample (OvD) and progress in time; the slope between samples and seconds is the throughput (DvT).
+    These are the views by which Kim et al. (EuroSys 2016, section 2.2) compare schedules: objective against data
+    samples (OvD), and objective against time.  Samples against seconds show the throughput (DvT).
 
     Use `from_estimator` to make one.
 
     Parameters
     ----------
     x : list of float
-        Abscissae.
+        Values on the horizontal axis.
     y : list of float
-        Ordinates.
+        Values on the vertical axis.
     x_name, y_name : str
-        What they are.
+        Names of these values.
     estimator_name : str, optional
         Name for the legend.
 
@@ -73,9 +73,9 @@ class ConvergenceDisplay:
         estimator : estimator instance
             Fitted, with an attribute ``history_``.
         x : {"iterations", "seconds", "samples"}, default="iterations"
-            Abscissa: sweeps, seconds since the first sweep began, or data samples operated upon.
+            Horizontal axis: sweeps, seconds since the first sweep began, or data samples operated upon.
         y : str, optional
-            Ordinate: any entry of the records in ``history_``.  By default the estimator's objective.
+            Vertical axis: any entry of the records in ``history_``.  By default the estimator's objective.
         name : str, optional
             Name for the legend; by default that of the class.
         ax : matplotlib Axes, optional

@@ -23,43 +23,43 @@ _MOST_COUNTS, _APART = 9, 0.045
 
 
 class PathDisplay:
-    """Coefficients along a path of penalties, or what cross-validation has found along it.
+    """Coefficients, or errors and scores of a cross-validation, along a path of penalties.
 
     Use `from_path` or `from_estimator` to make one.  Penalties get weaker from left to right.
 
     Parameters
     ----------
     penalties : array-like of shape (n_penalties,)
-        Abscissae: values of alpha or C.
+        Values of alpha or C, on the horizontal axis.
     curves : array-like of shape (n_penalties, n_curves)
-        Ordinates: coefficients, those that are zero everywhere left out, or values of folds.
+        Values on the vertical axis: coefficients, except those that are always zero, or errors or scores of folds.
     name : {"alpha", "C"}
         What the penalties are.
     value_name : str
-        What the curves are.
+        Name of the values, for the vertical axis.
     choices : dict of str to float, optional
-        Penalties to be marked, by their names; then the mean of the curves and its standard error are drawn.
+        Penalties to mark, by name.  The mean of the curves and its standard error are then drawn, too.
     counts : array-like of shape (n_penalties,), optional
-        Number of coefficients that are not zero, to be written on top.
+        Numbers of coefficients other than zero, written above the plot.
     labels : dict of int to str, optional
-        Names of curves, to be written where these end.
+        Names of curves, written at their ends.
 
     Attributes
     ----------
     ax_ : matplotlib Axes
     figure_ : matplotlib Figure
     lines_ : list of matplotlib Line2D
-        One of each curve.
+        One for each curve.
     mean_ : matplotlib Line2D or None
         Mean of the curves, with `choices`.
     errors_ : matplotlib collection or None
         One standard error below and above it.
     choices_ : list of matplotlib Line2D
-        Where `choices` are.
+        Marks of `choices`.
     labels_ : list of matplotlib Text
         Names of curves.
     counts_ : matplotlib axis or None
-        The numbers of coefficients on top.
+        Axis with the numbers of coefficients.
 
     See Also
     --------
@@ -107,7 +107,7 @@ class PathDisplay:
         ax: Axes | None = None,
         **kwargs: Any,
     ) -> PathDisplay:
-        """Plot the coefficients along a path, with the names of the largest, and how many are not zero.
+        """Plot the coefficients along a path, with the names of the largest and the numbers of those that are not zero.
 
         Parameters
         ----------
@@ -120,7 +120,7 @@ class PathDisplay:
         names : array-like of shape (n_features,), optional
             Names of the columns; by default "x0", "x1" and so on.
         n_named : int, default=8
-            Number of coefficients whose names are written: those that are largest in the end.
+            Number of coefficients whose names are written: those that are largest at the end of the path.
         ax : matplotlib Axes, optional
             Where to draw; by default in a new figure.
         **kwargs : dict
@@ -133,7 +133,7 @@ class PathDisplay:
         Raises
         ------
         ValueError
-            If there are not as many penalties as columns of `coefs`, or names as rows, or `name` is unknown.
+            If `coefs` does not have a column for each penalty and a row for each name, or `name` is unknown.
         """
         check_matplotlib_support(f"{cls.__name__}.from_path")
         penalties, coefs = np.asarray(penalties, float), np.asarray(coefs, float)
@@ -172,16 +172,17 @@ class PathDisplay:
         ax: Axes | None = None,
         **kwargs: Any,
     ) -> PathDisplay:
-        """Plot what a cross-validated estimator has found along its path.
+        """Plot the folds or the coefficients of a cross-validated estimator along its path.
 
         Parameters
         ----------
         estimator : PrioritizedLassoCV, SparseLogisticRegressionCV, SparseGLMCV, or a pipeline that ends with one
             Fitted.
         kind : {"cv", "path"}, default="cv"
-            "cv": the value of each fold, their mean, and what is chosen; "path": the coefficients of all samples.
+            "cv": errors or scores of the folds, their mean, and the chosen penalties.  "path": coefficients on all
+            samples.
         names : array-like of shape (n_features,), optional
-            Names of the columns, for "path"; by default those that the pipeline gives them, or those of the frame.
+            Names of the columns, for "path"; by default names from the pipeline or from the data frame.
         n_named : int, default=8
             Number of coefficients whose names are written, for "path".
         ax : matplotlib Axes, optional
@@ -196,9 +197,9 @@ class PathDisplay:
         Raises
         ------
         TypeError
-            If it is another estimator.
+            If the estimator is of another class.
         ValueError
-            If it has several targets or, for "path", several classes, or `kind` is unknown.
+            If there are several targets or, for "path", several classes; if `kind` is unknown.
         """
         check_matplotlib_support(f"{cls.__name__}.from_estimator")
         if kind not in ("cv", "path"):

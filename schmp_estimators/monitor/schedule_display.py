@@ -1,4 +1,4 @@
-"""Plots of who worked on what when."""
+"""Plots of which worker worked on what, and when."""
 
 from __future__ import annotations
 
@@ -36,32 +36,32 @@ class Span(NamedTuple):
 
 
 class ScheduleDisplay:
-    """Who worked on what when: a row for each worker, a bar for each stage of each shard, waiting below.
+    """Which worker worked on what, and when: a row for each worker, with a bar for each stage of each shard.
 
-    The ring, in which blocks go from worker to worker, the exchange and the barriers can be seen.  Ranks on the workers
-    of a cluster tell the scheduler what they do; in one process nobody does.
+    Thin bars below show waiting.  The plot shows rotations of blocks, exchanges and barriers of a fit on a cluster.
+    Fits in one process do not record what they do.
 
     Use `from_client` to make one.
 
     Parameters
     ----------
     spans : list of named tuples
-        What was done: tuples of worker, thread, name, sweep, block, start and stop; times are in seconds.
+        What workers did: tuples of worker, thread, name, sweep, block, start and stop; times are in seconds.
     by : {"stage", "block"}, default="stage"
-        What has a colour: the stages that took most time, or the blocks of the model.
+        Meaning of the colours: the stages that took most time, or the blocks of the model.
 
     Attributes
     ----------
     ax_ : matplotlib Axes
     figure_ : matplotlib Figure
     bars_ : dict of str to list of matplotlib PolyCollection
-        The bars by what the legend calls them.
+        The bars, by their names in the legend.
     workers_ : list of str
-        Addresses of the workers, from the first row, at the top, to the last.
+        Addresses of the workers, from the top row to the bottom row.
 
     See Also
     --------
-    ConvergenceDisplay : How far a fit came.
+    ConvergenceDisplay : Progress of a fit.
 
     Examples
     --------
@@ -89,16 +89,17 @@ class ScheduleDisplay:
         sweeps: tuple[int, int] | None = None,
         ax: Axes | None = None,
     ) -> ScheduleDisplay:
-        """Plot what the workers of a cluster did in the last fit, as far as the scheduler remembers.
+        """Plot what the workers of a cluster did in the last fit, from the messages that the scheduler keeps.
 
         Parameters
         ----------
         client : distributed.Client
-            The scheduler keeps the last 1000 messages, each of 60 spans of time at most.
+            Client of the cluster.  By default the scheduler keeps the last 1000 messages, each with at most 60 spans of
+            time.
         by : {"stage", "block"}, default="stage"
-            What has a colour: the stages that took most time, or the blocks of the model.
+            Meaning of the colours: the stages that took most time, or the blocks of the model.
         sweeps : (int, int), optional
-            Show only stages of these sweeps, from the first, counted from 0, to before the second.
+            Show only sweeps from the first number, counted from 0, up to but not including the second.
         ax : matplotlib Axes, optional
             Where to draw; by default in a new figure.
 
@@ -109,7 +110,7 @@ class ScheduleDisplay:
         Raises
         ------
         ValueError
-            If `by` or `sweeps` is none of these, or the scheduler remembers nothing that is to be shown.
+            If `by` or `sweeps` is invalid, or the scheduler has no messages to show.
         """
         check_matplotlib_support(f"{cls.__name__}.from_client")
         if by not in ("stage", "block"):

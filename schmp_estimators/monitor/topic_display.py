@@ -15,20 +15,20 @@ _BARS, _NAME, _COLUMNS, _ROW = 8, 4, 4, 0.29
 
 
 class TopicDisplay:
-    """Topics as bars of their words, or as a map: how much groups of documents are about each of them.
+    """Topics as bars of their words, or as a map of how much each group of documents is about each topic.
 
     Use `from_estimator` to make one.
 
     Parameters
     ----------
     words : array-like of shape (n_topics, n_words)
-        Words of each topic, the first one first.
+        Words of each topic, the best word first.
     probabilities : array-like of shape (n_topics, n_words)
-        Of the words in their topics: lengths of the bars.
+        Probabilities of the words in their topics: the lengths of the bars.
     topics : array-like of shape (n_topics,)
         Numbers of the topics.
     sizes : array-like of shape (n_topics,)
-        Shares of all tokens that are in the topics.
+        Shares of the topics in all tokens.
     shares : array-like of shape (n_topics, n_groups), default=None
         Mean proportions of the topics in the documents of each group.  None: bars are drawn.
     group_names : array-like of shape (n_groups,), default=None
@@ -38,15 +38,15 @@ class TopicDisplay:
     ----------
     figure_ : matplotlib Figure
     axes_ : ndarray of matplotlib Axes
-        One of each topic, or that of the map.
+        One for each topic, or one for the map.
     ax_ : matplotlib Axes
         The first of them.
     bars_ : list of matplotlib BarContainer
-        One of each topic; empty, if a map is drawn.
+        One for each topic; empty if a map is drawn.
     image_ : matplotlib AxesImage or None
         The map.
     text_ : list of matplotlib Text
-        Shares that are written into the map, those of 5 percent and more.
+        Shares that are written into the map, from 5 percent on.
 
     See Also
     --------
@@ -98,24 +98,24 @@ class TopicDisplay:
         estimator : DistributedLDA, or a Pipeline that ends with one
             Fitted.
         X : input of the estimator's `transform`, default=None
-            Documents, for a map of topics and groups.  What is on Dask is transformed there, and the proportions are
-            brought here.
+            Documents, for a map of topics and groups.  A Dask collection is transformed on the workers; the proportions
+            come to this process.
         groups : array-like of shape (n_documents,), default=None
             The group of each document: numbers or names.
         topics : int or array-like of int, default=12
-            How many topics, the largest ones; or which, in this order.  A map that chooses them begins with those that
-            are most in the first group.
+            Number of topics, of which the largest are drawn; or the numbers of the topics, in their order.  A map with
+            a number of topics starts with those that are largest in the first group.
         n_words : int, default=None
-            Words of each topic; None: 8 in bars, and 4 beside a map.
+            Number of words of each topic.  None: 8 in bars, 4 in a map.
         by, relevance : str, float
-            Which words, and in which order, as in `DistributedLDA.top_words`.  Bars are as long as words are probable,
-            whatever the order.
+            Choice and order of the words, as in `DistributedLDA.top_words`.  The length of a bar is always the
+            probability of the word.
         feature_names : array-like of shape (n_features,), default=None
-            Names of the words; None: those that the estimator, or the steps before it, know.
+            Names of the words.  None: names known to the estimator or to the steps before it in the pipeline.
         display_labels : array-like of shape (n_groups,), default=None
-            Names of the groups, in the order of `groups` when sorted; None: what is in `groups`.
+            Names of the groups, in the order of the sorted values in `groups`.  None: these values.
         ax : matplotlib Axes or array-like of Axes, default=None
-            Where to draw a map, or the bars: one of each topic, or one that is divided among them.  None: a new figure.
+            Where to draw.  Bars need one Axes for each topic, or a single one that is divided.  None: a new figure.
         **kwargs : dict
             Passed to ``Axes.barh`` or, for a map, ``Axes.imshow``.
 
@@ -128,8 +128,8 @@ class TopicDisplay:
         TypeError
             If the estimator has no topics.
         ValueError
-            If only one of `X` and `groups` is given, their lengths differ, groups are of kinds that cannot be sorted,
-            there are not as many names as groups, or there is no such topic.
+            If only one of `X` and `groups` is given; if their lengths differ; if groups cannot be sorted; if the number
+            of names differs from the number of groups; if there is no such topic.
         """
         check_matplotlib_support(f"{cls.__name__}.from_estimator")
         check_is_fitted(estimator)

@@ -45,15 +45,16 @@ def run_rounds(program: Any, model: Any, place: PlaceOfRounds, pipeline_depth: i
 
 
 class Save(NamedTuple):
-    """Yielded where a run may be left: begun with this state, on the pieces of data as they are, it goes on from here.
+    """Yielded to save a state from which the coroutine can continue, on the pieces of data as they are now.
 
     Parameters
     ----------
     state : dict or named tuple
-        All that the coroutine needs to go on: arrays, numbers, tuples, lists and dicts of them.  It is kept as it is
-        now; the program may go on changing it.  `saves` declares its type.
+        All that the coroutine needs to continue: arrays, numbers, and tuples, lists and dicts of them.  It is copied,
+        so the program may change it later.  `saves` declares its type.
     last : bool, default=False
-        Whether the run may end without saving again; then this state is kept, whatever ``checkpoint_every`` says.
+        Whether this may be the last state of the run.  It is then written in any case, whatever ``checkpoint_every``
+        is.
     """
 
     state: Any
@@ -61,7 +62,7 @@ class Save(NamedTuple):
 
 
 class Report(NamedTuple):
-    """Yielded to tell how far the run is; the answer is True if the run's `callback` wants it to end.
+    """Yielded to report progress; the answer is True if the `callback` of the run wants it to end.
 
     Parameters
     ----------
@@ -73,10 +74,10 @@ class Report(NamedTuple):
 
 
 class Sum(NamedTuple):
-    """Yielded with a job whose answers are only added up; the answer is their sum.
+    """Yielded with a job whose answers are to be added up; the answer is their sum.
 
-    On a cluster, partial sums go up a tree of ranks, so that only one reaches the client; the bits are those of
-    `tree_sum`.
+    On a cluster the ranks add them up in a tree, so that only one sum is sent to the client.  The result is bit-for-bit
+    that of `tree_sum`.
 
     Examples
     --------
@@ -95,25 +96,25 @@ class Sum(NamedTuple):
 
 
 class Overlapping(NamedTuple):
-    """Yielded to run rounds of which several are under way at a time, until there is no further job.
+    """Yielded to run several rounds at a time, until there is no further job.
 
-    A job is chosen without the answers to those under way, so a program that has this must bear a model that is some
-    rounds old.  How old is the same in every run.
+    A job is chosen before earlier jobs are answered, so the program must work with a model that is some rounds old.
+    How old it is does not depend on timing.
 
     Parameters
     ----------
     program : object
-        With three methods: ``schedule(model)`` returns the next job, or None if there is none until another one has
-        been answered, or at the end; ``update(piece, job)``, static and pure, returns the piece with its new state, and
-        an answer; ``aggregate(model, job, answers)`` takes the answers of all pieces, in order, into the model.
+        It has three methods.  ``schedule(model)`` returns the next job, or None if there is none before another answer,
+        or at the end.  ``update(piece, job)``, static and pure, returns the changed piece and an answer.
+        ``aggregate(model, job, answers)`` updates the model with the answers of all pieces, in order.
     model : object
-        What the jobs are made of; `aggregate` changes it in place.
+        Argument of these methods; `aggregate` changes it in place.
     pipeline_depth : int, default=1
-        How many jobs are under way at a time.
+        Number of jobs that run at a time.
 
     Examples
     --------
-    Three draws from each piece, two of them under way at a time:
+    Three jobs, two of them at a time; each adds up one number from each piece:
 
     >>> import numpy as np
     >>> from schmp_estimators.schmp import Overlapping, run
@@ -151,7 +152,7 @@ Coroutine = Callable[[Any], Steps]
 
 
 def saves(kind: type) -> Callable[[F], F]:
-    """Declare that a coroutine yields `Save` with states of this type; only such a coroutine can have checkpoints.
+    """Declare that a coroutine yields `Save` with states of this type; checkpoints require it.
 
     Parameters
     ----------
@@ -161,7 +162,7 @@ def saves(kind: type) -> Callable[[F], F]:
     Returns
     -------
     callable
-        A decorator.  Programs that are objects have an attribute `saves` instead.
+        A decorator.  If a program is an object, set its attribute `saves` instead.
 
     Raises
     ------

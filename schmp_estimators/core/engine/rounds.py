@@ -144,18 +144,18 @@ class Piece(NamedTuple):
 
 
 class Keeper(NamedTuple):
-    """How to keep what jobs have changed of the pieces of data, so that the jobs before can be forgotten.
+    """How to save what jobs have changed in the pieces of data.
 
-    On a cluster this is done after every 50 rounds, and for checkpoints.  Without a keeper the whole pieces come to the
-    client then, if a job has changed one, that is, has returned another than it was given.
+    Changes are saved for checkpoints, and on a cluster after every 50 rounds.  Without a keeper the whole pieces are
+    sent to the client if a job has changed one, that is, has returned another object than it got.
 
     Parameters
     ----------
     save : callable
-        ``save(piece)`` returns the part that jobs have changed: arrays, numbers, or tuples, lists and dicts of them.
-        It should be small, as it comes to the client.
+        ``save(piece)`` returns what jobs have changed: arrays, numbers, or tuples, lists and dicts of them.  It is sent
+        to the client, so it should be small.
     restore : callable
-        ``restore(piece, saved)`` returns the piece as it was, made of its first form.
+        ``restore(piece, saved)`` returns the changed piece, given the original piece and what was saved.
     """
 
     save: Callable[[Any], Any]

@@ -16,11 +16,11 @@ from schmp_estimators.core.stages import Order
 
 
 def schedule_rotation(n_shards: int, n_blocks: int | None = None) -> tuple[tuple[int, ...], ...]:
-    """Return the rotation of blocks: in step ``s`` shard ``p`` meets block ``(p + s) % max(n_shards, n_blocks)``.
+    """Return a rotation: in step ``s`` shard ``p`` works on block ``(p + s) % n`` with ``n = max(n_shards, n_blocks)``.
 
-    After so many steps every shard has met every block once, and no two shards ever meet the same block in the same
-    step.  A shard for which there is no block of that number rests.  This is ``scheduleStaticRota`` of Kim et al.
-    (EuroSys 2016, section 3.1).
+    In n steps every shard works once on every block, and no two shards have the same block in the same step.  If there
+    is no block of that number, the shard rests.  This is ``scheduleStaticRota`` of Kim et al. (EuroSys 2016, section
+    3.1).
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def schedule_rotation(n_shards: int, n_blocks: int | None = None) -> tuple[tuple
 
     See Also
     --------
-    schedule_from_costs : If not every shard needs to meet every block.
+    schedule_from_costs : For pairs of which some have no work.
 
     Examples
     --------
@@ -65,40 +65,41 @@ def schedule_rotation(n_shards: int, n_blocks: int | None = None) -> tuple[tuple
 
 
 def schedule_from_costs(cost: Any) -> tuple[tuple[int, ...], ...]:
-    """Return an order in which every shard meets the blocks that it has to, in as few steps as there can be.
+    """Return an order of all pairs of a shard and a block with positive cost, in as few steps as possible.
 
-    These are as many as the largest number of pairs of one shard, or of one block.  Pairs of like cost share steps, so
-    that no shard rests for long while another one works; the dearest step comes first.  The same costs give the same
+    The number of steps is the largest number of pairs of one shard, or of one block.  Pairs of similar cost share a
+    step, so that shards wait little for each other; the most expensive step comes first.  The same costs give the same
     order.
 
     Parameters
     ----------
     cost : array-like or SciPy sparse, of shape (n_shards, n_blocks)
-        What it costs a shard to work on a block, in any unit: seconds, or non-zeros in the cell.  Finite and not
-        negative.  Zero: these two need not meet.
+        Cost of the work of a shard on a block, in any unit: for example seconds, or numbers of entries.  Costs must be
+        finite and not negative.  Zero: there is no work.
 
     Returns
     -------
     tuple of tuple of int
-        ``order[step][shard]``, the number of the block, or -1 if the shard rests in this step.  Each pair of positive
-        cost is there once, and no other pair is.  Empty if all costs are zero.
+        ``order[step][shard]``, the number of the block, or -1 if the shard rests in this step.  It has each pair of
+        positive cost once, and no other pair.  It is empty if all costs are zero.
 
     Raises
     ------
     ValueError
-        If `cost` is not a table, or a cost is negative, infinite or no number.
+        If `cost` does not have two dimensions, or a cost is negative, infinite or NaN.
 
     See Also
     --------
-    schedule_rotation : The order in which all meet all.
+    schedule_rotation : The order of all pairs of a shard and a block.
 
     Notes
     -----
-    An order without clashes is an edge colouring of the bipartite graph of shards and blocks, steps being colours.
-    D. Kőnig (Mathematische Annalen 77, 1916) showed that the largest degree Δ is enough, and how: if shard and block
-    have no free step in common, exchange two steps along the path on which these alternate.  Pairs are placed from the
-    dearest to the cheapest, each in the first step free for both.  The sum of each step's dearest pair is what a run
-    with a barrier after every step waits for.  It is not the least possible one, which is hard to find.
+    Such an order is an edge colouring of the bipartite graph of shards and blocks, in which steps are the colours.  D.
+    Kőnig (Mathematische Annalen 77, 1916) showed that as many colours as the largest degree are enough.  If a shard and
+    a block have no free step in common, two steps are exchanged along the path on which they alternate.  Pairs are
+    placed from the most expensive to the cheapest, each in the first step that is free for both.  With a barrier after
+    every step, a run takes the sum of the largest costs of the steps.  This sum is not always the smallest possible
+    one, which is hard to find.
 
     Examples
     --------

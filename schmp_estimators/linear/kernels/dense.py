@@ -1,7 +1,7 @@
 """Kernels on dense columns: gradients, sums, and descent on the residual.
 
-Notation: columns x_j, coefficients β, residual r, penalty P (in the scaling of ½‖r‖² + P(β)).
-Constant arrays are handed over read-only (see `core.values.freeze`), so that each kernel has one signature.
+Notation: columns x_j, coefficients β, residual r, penalty P (in the scaling of ½‖r‖² + P(β)).  Constant arrays are
+read-only (see `core.values.freeze`), so that each kernel has one signature.
 """
 
 import numpy as np
@@ -10,10 +10,10 @@ from schmp_estimators.core.jit import kernel
 from schmp_estimators.core.lanes import dot
 from schmp_estimators.linear.penalties.base import prox
 
-_HEIGHT = 64  # rows whose lines are in a cache at once
+_HEIGHT = 64  # rows whose cache lines fit in the cache together
 _WIDTH = 4096  # columns of one strip: their sums (32 KB) stay in the first-level cache
-_FEW = 16  # columns of a row for each that is chosen, from which these alone are read
-_LENGTH = 2048  # rows of a piece of a sum of columns (16 KB), which stays there, too
+_FEW = 16  # if less than one in this many columns is chosen, only the chosen ones are read
+_LENGTH = 2048  # rows of a piece of a sum of columns: 16 KB, which stay in that cache, too
 
 
 @kernel
@@ -21,7 +21,7 @@ def column_gradient(columns, chosen, vector, out):
     """Set out[t] = x_jᵀ·vector for j = chosen[t].
 
     `columns` (p, n), one column of X per row, contiguous; any real dtype.  `chosen` (k,) int64, `vector` (n,) float64,
-    `out` (k,) float64 is overwritten.  0.12 ns per int8 element, 0.25 per float64 element (the memory's speed).
+    `out` (k,) float64 is overwritten. 0.12 ns per int8 element, 0.25 per float64 element (the memory's speed).
     """
     for position in range(chosen.shape[0]):
         out[position] = dot(columns[chosen[position]], vector)
@@ -31,7 +31,7 @@ def column_gradient(columns, chosen, vector, out):
 def row_gradient(matrix, vector, out):
     """Set out = Xᵀ·vector for `matrix` X (n, p) stored by rows; any real dtype, `out` (p,) float64 is overwritten.
 
-    Goes through strips of columns, two rows at a time, so that the sums stay in a cache; rows are added in their order.
+    It processes strips of columns, two rows at a time, so that the sums stay in a cache; rows are added in their order.
     """
     n_rows, n_columns = matrix.shape
     out[:] = 0.0
@@ -73,7 +73,7 @@ def column_combine(columns, chosen, factors, out):
 
 @kernel
 def row_combine(matrix, chosen, factors, out):
-    """Do as `column_combine` for a `matrix` X (n, p) stored by rows; all of a row is read unless few are chosen."""
+    """Do the same as `column_combine` for `matrix` X (n, p) stored by rows; reads whole rows unless few are chosen."""
     n_rows, n_columns = matrix.shape
     if chosen.shape[0] * _FEW < n_columns:
         for row in range(n_rows):
@@ -110,7 +110,7 @@ def column_moments(columns, weights, vector, sums, squares, products):
 
 @kernel
 def row_moments(matrix, weights, vector, sums, squares, products):
-    """Set what `column_moments` sets, of a `matrix` (n, p) stored by rows."""
+    """Do the same as `column_moments` for a `matrix` (n, p) stored by rows."""
     n_rows, n_columns = matrix.shape
     sums[:] = 0.0
     squares[:] = 0.0
@@ -152,7 +152,7 @@ def column_passes(columns, norms, coef, residual, penalty, passes):
 
 @kernel
 def proximal_steps(aims, norms, coef, penalty, change):
-    """Set change[j] to the way from β_j to the minimiser of ½‖x_j‖²b² − aim_j b + P_j(b), 0 where x_j is zero."""
+    """Set change[j] to the step from β_j to the minimiser of ½‖x_j‖²b² − aim_j b + P_j(b), or 0 if x_j is zero."""
     for j in range(coef.shape[0]):
         change[j] = prox(penalty, j, aims[j], norms[j]) - coef[j] if norms[j] > 0.0 else 0.0
 
@@ -161,7 +161,7 @@ def proximal_steps(aims, norms, coef, penalty, change):
 def round_columns(matrix, chosen, means, factors, out):
     """Set out[t, i] = (x_ij − means_t)·factors_t, j = chosen[t]; `matrix` (n, p) by rows or columns, `out` (k, n).
 
-    Some rows at a time stay in a cache.
+    It processes some rows at a time, which stay in a cache.
     """
     for start in range(0, matrix.shape[0], _HEIGHT):
         stop = min(start + _HEIGHT, matrix.shape[0])

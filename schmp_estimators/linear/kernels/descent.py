@@ -1,10 +1,10 @@
 """Newton steps on few columns in one kernel, for sparse columns and for dense ones that are rounded.
 
-These differ in how sums are made.  Notation: responses y, row weights s (empty for s = 1), decision values u + b.
+The two differ in how sums are computed.  Notation: responses y, row weights s (empty for s = 1), decision values u + b.
 
-What is rounded are columns and changes, never a point: gradients are known exactly at one point, and elsewhere from
-how slopes differ from there; decision values move by what a model has moved.  So each time that the exact gradient is
-taken anew the steps gain some six digits, to whatever precision is asked for.
+Columns and changes are rounded, but points are not.  The gradient is exact at one point; elsewhere it is computed from
+the difference of slopes.  Decision values are changed by the rounded steps.  So each new exact gradient gives about six
+more digits, and any precision can be reached.
 """
 
 from collections.abc import Callable
@@ -18,32 +18,32 @@ from schmp_estimators.linear.kernels.smooth import FLAT, RISE, derive_rows
 from schmp_estimators.linear.kernels.sparse import Quadratic, add_column, column_sums, descend_shuffled, difference
 from schmp_estimators.linear.penalties.base import prox, value
 
-#: How Newton steps have ended.
+#: Reasons for the end of Newton steps.
 ARRIVED, STOPPED, HARD = 0, 1, 2
-#: Curvature of a row at least: far smaller than a penalty, beside which rows that are all but certain still show.
+#: Smallest curvature of a row: far smaller than a penalty, so that rows with nearly certain labels still matter.
 LEAST_CURVATURE = 1e-12
-#: Part of what it takes to violate its condition from which a column is looked at in the steps that follow, and by how
-#: many times a merit on those of rounded columns may fall before all are looked at again.
+#: Columns whose gradient exceeds this part of the limit are used in the following steps; factor by which the merit on
+#: rounded columns may fall before all are checked again.
 NEAR, _TRUSTED = 0.95, 0.01
-FEW_PASSES = 20  # of descent, after which it is slow
-#: Part of what the first pass of descent has done below which another one is not worth it: the curvature will differ.
+FEW_PASSES = 20  # if descent needs more passes, it is slow
+#: Passes of descent end when one gains less than this part of the first, because the curvature changes anyway.
 PASS_LEFT = 0.1
-#: Part of its first slope that the objective must have at the end of a step for a step of twice its length to be tried,
-#: and the longest and shortest ones.  Where classes are apart the loss falls like an exponential, on which a step of
-#: Newton's moves decision values by one.  Below a part of the objective its slope says nothing of a longer step.
+#: A step is doubled if the slope of the objective at its end is more than this part of the first slope; longest and
+#: shortest steps.  If classes are separated, the loss falls like an exponential, and a Newton step changes decision
+#: values by about one.  If the slope is below a small part of the objective, it says nothing about a longer step.
 _STEEP, _LONGEST, _SHORTEST, _WORTH = 0.1, 8.0, 0.2, 1e-6
 
 
-#: Rows of `Rounded.scratch`: curvatures, slopes less those that are known, and what the model has moved of the slopes.
+#: Rows of `Rounded.scratch`: curvatures, differences of slopes from the exact ones, and changes of slopes by the model.
 _CURVATURE, _TURN, _MOVED = 0, 1, 2
-#: Part of the largest curvature of a row that one has at least, which float32 can hold.
+#: Smallest curvature of a row relative to the largest, so that float32 can represent it.
 _LEAST = 1e-20
 
 
 class Rounded(NamedTuple):
-    """Dense columns x̃_j = length_j·x̂_j, less their means, for kernels that make Newton steps."""
+    """Dense centred columns x̃_j = length_j·x̂_j, for kernels that make Newton steps."""
 
-    #: (k, width) float32 x̂_j, width a multiple of `LANES`, zeros behind the last row
+    #: (k, width) float32 x̂_j; width is a multiple of `LANES`, with zeros after the last row
     values: np.ndarray
     #: (k,)
     lengths: np.ndarray
@@ -56,10 +56,10 @@ class Rounded(NamedTuple):
 
 
 def begin(columns, coef, slope, curvature, penalty, active):
-    """Take in what sums over columns are made of, and raise curvatures that are too small.
+    """Store the arrays from which sums over columns are computed, and raise curvatures that are too small.
 
-    Returns whether the gradient is known here without a look at the columns, and if so sets which are active; and
-    whether all columns are looked at in each step.
+    Returns whether the gradient is known without computing it, and then sets which columns are active; and whether
+    every step uses all columns.
     """
 
 
@@ -68,11 +68,11 @@ def sums_of(columns, j, slope, curvature):
 
 
 def descend(columns, quadratic, coef, slope, push, residual, gradient, penalty):
-    """Descend on the quadratic model, β being at `coef`, the intercept moved by `push`; as `descend_shuffled`."""
+    """Descend on the quadratic model at β = `coef`, with the intercept changed by `push`; as `descend_shuffled`."""
 
 
 def image_of(columns, quadratic, change, shift, image):
-    """Set image = X·change + shift, from what `descend` has left."""
+    """Set image = X·change + shift, from the arrays that `descend` has changed."""
 
 
 def _sparse_begin(block, coef, slope, curvature, penalty, active):
@@ -122,7 +122,7 @@ def _rounded_sums(columns, j, slope, curvature):
 
 
 def _rounded_descent(columns, quadratic, coef, slope, push, residual, gradient, penalty):
-    """Descend in the order of columns, from a model that has moved nothing."""
+    """Descend in the order of columns, starting from no change."""
     values, lengths, scratch = columns.values, columns.lengths, columns.scratch
     norms, means, sums, _, _ = quadratic
     weights, moved, unit = scratch[_CURVATURE], scratch[_MOVED], columns.unit[0]
@@ -165,7 +165,7 @@ def _rounded_descent(columns, quadratic, coef, slope, push, residual, gradient, 
 
 
 def _rounded_image(columns, quadratic, change, shift, image):
-    """Take it from what the change has made of the slopes."""
+    """Compute the image from the changes of the slopes."""
     moved, unit, curvature = columns.scratch[_MOVED], columns.unit[0], quadratic.weights
     for i in range(image.shape[0]):
         image[i] = unit * moved[i] / curvature[i] + shift
@@ -186,12 +186,12 @@ for _place, _stub in enumerate(_STUBS):
 
 @inlined
 def _look(columns, slope, level, coef, penalty, everywhere, active, quadratic, gradient):
-    """Set norms, means, sums and gradient of the active columns; returns their duality gap, about.
+    """Set norms, means, sums and gradient of the active columns; returns an estimate of their duality gap.
 
-    With gradients that are d_j too large for their λ, d of a coefficient that is to shrink being negative, the dual
-    point is to shrink by the part max d/λ, so that the gap is ‖β‖₁·max d − Σ d_j|β_j|, but for squares of d.
-    `level` holds Σ slope and Σ curvature, zeros without an intercept.  With `everywhere` it looks at all columns, and
-    makes those active that are in the support or near it.
+    Let gradients exceed their λ by d_j; d_j is negative for a coefficient that should shrink.  The dual point must
+    shrink by the part max d/λ, so the gap is ‖β‖₁·max d − Σ d_j|β_j|, except for squares of d.  `level` has Σ slope and
+    Σ curvature, zeros without an intercept.  With `everywhere` all columns are computed, and those in the support or
+    near it become active.
     """
     norms, means, sums, curvature, _ = quadratic
     total, weight = level
@@ -220,10 +220,10 @@ def _look(columns, slope, level, coef, penalty, everywhere, active, quadratic, g
 
 @maker
 def _search(loss, columns, target, weights, coef, decision, penalty, best, change, image, slope, curvature, rise):
-    """Go along a change of β and its image in the decision values, by a step that is halved, or doubled while steep.
+    """Make a step along a change of β and of decision values; it is halved, or doubled while the slope is steep.
 
-    `best` is the objective, `rise` what the penalty adds to it with the whole change.  Moves β, decision values, slope
-    and curvature; returns the objective, Σ slope, and the length, 0 where no step was found.
+    `best` is the objective, and `rise` the change of the penalty by the whole step.  Updates β, decision values, slope
+    and curvature; returns the objective, Σ slope, and the length, or 0 if no step lowers the objective.
     """
     count, n_rows = coef.shape[0], decision.shape[0]
     new, moved = np.empty(count), np.empty(n_rows)
@@ -258,11 +258,11 @@ def _search(loss, columns, target, weights, coef, decision, penalty, best, chang
 def newton_steps(loss, columns, target, weights, coef, decision, penalty, centred, goal, part, most):
     """Make up to `most` proximal Newton steps on β and, if `centred`, the intercept, by descent on the residual.
 
-    `columns` are those of X that may move, as `Chosen` or `Rounded`; `coef` (k,) and `decision` (n,), the values
-    u + b, are updated.  Models are those of `shuffled_passes`.  Returns the change of the intercept, the number of
-    columns visited, the gap on these columns, about, when last looked at, and how it ended: ARRIVED, after a step or
-    more, where it is at most `goal` or the part `part` of the first, STOPPED after `most` steps, or HARD, where descent
-    is slow or the model says little of the objective, which never rises.
+    `columns` are the columns of X that may change, as `Chosen` or `Rounded`; `coef` (k,) and `decision` (n,), the
+    values u + b, are updated.  Models are those of `shuffled_passes`.  Returns the change of the intercept, the number
+    of visited columns, the last estimate of the gap on these columns, and the reason for the end.  ARRIVED: after at
+    least one step the gap is at most `goal`, or at most `part` times the first gap.  STOPPED: after `most` steps.
+    HARD: descent is slow, or the model predicts the objective badly.  The objective never rises.
     """
     count, n_rows = coef.shape[0], decision.shape[0]
     slope, curvature, residual, image = np.empty(n_rows), np.empty(n_rows), np.empty(n_rows), np.empty(n_rows)

@@ -1,7 +1,7 @@
-"""Coordinate descent on a Gram matrix, also in blocks: the candidate set solved without touching the data.
+"""Coordinate descent on a Gram matrix, also in blocks: the problem on candidates, solved without access to X.
 
-Notation: G = X̃ᵀWX̃ of the candidates, q = X̃ᵀWr their gradient, coefficients β, penalty P.  A step on β_j moves
-q by −G_jΔ.
+Notation: G = X̃ᵀWX̃ of the candidates, q = X̃ᵀWr their gradient, coefficients β, penalty P. A step Δ on β_j changes q
+by −G_jΔ.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ _SWEEPS = 3  # passes within a block
 
 @kernel
 def gram_take(gram, chosen):
-    """Return the symmetric part gram[chosen, chosen] as a copy; `chosen` (k,) int64, ascending is fastest."""
+    """Return a copy of gram[chosen, chosen]; `chosen` (k,) int64 is fastest in ascending order."""
     count = chosen.shape[0]
     taken = np.empty((count, count))
     for row in range(count):
@@ -39,7 +39,7 @@ def gram_combine(gram, chosen, factors, out):
 
 @inlined
 def _subtract_two(first, second, one, other, out):
-    """Subtract one·first + other·second from `out`: two rows at a time halve the traffic of `out`."""
+    """Subtract one·first + other·second from `out`; two rows at a time halve the memory traffic of `out`."""
     for k in range(out.shape[0]):
         out[k] -= one * first[k] + other * second[k]
 
@@ -72,10 +72,10 @@ def _descend_in_block(block, gradient, coef, penalty, first):
 
 @inlined
 def _descend(gram, gradient, coef, penalty, block, changes, rows):
-    """Make one cyclic pass over blocks of neighbours; only a coordinate that moves costs a row of G.
+    """Make one cyclic pass over blocks of neighbouring columns; only a coordinate that changes needs a row of G.
 
-    Neighbouring columns are often correlated: `_SWEEPS` passes within a block, which stays in the first-level cache,
-    cost little beside the rows and save half of the passes over all.
+    Neighbouring columns are often correlated.  `_SWEEPS` passes within a block, which stays in the first-level cache,
+    cost little relative to the rows, and save half of the passes over all columns.
     """
     count = coef.shape[0]
     for start in range(0, count, _WIDTH):
@@ -107,9 +107,9 @@ def _descend(gram, gradient, coef, penalty, block, changes, rows):
 def gram_passes(gram, gradient, coef, penalty, positive, passes, memory):
     """Run block coordinate descent on −qᵀΔ + ½ΔᵀGΔ + P(β) with Anderson extrapolation; changes `gradient` and `coef`.
 
-    `gram` (k, k), `gradient` q, `coef` β (k,), all float64.  q is linear in β, so the
-    extrapolated q costs nothing; a point is kept only if the objective falls.  k multiply–adds for each that moves.
-    Bertrand and Massias, "Anderson acceleration of coordinate descent", AISTATS 2021, section 3.
+    `gram` (k, k), `gradient` q, `coef` β (k,), all float64. q is linear in β, so the extrapolated q costs nothing; a
+    point is kept only if the objective falls.  A coordinate that changes takes k multiply–adds.  Bertrand and Massias,
+    "Anderson acceleration of coordinate descent", AISTATS 2021, section 3.
     """
     count = coef.shape[0]
     coefs = np.empty((memory + 1, count))
@@ -140,16 +140,16 @@ def gram_passes(gram, gradient, coef, penalty, positive, passes, memory):
         _descend(gram, gradient, coef, penalty, block, moves, rows)
 
 
-#: Newton steps on the length of a block, and its relative error at which they end.
+#: Maximum number of Newton steps on the norm of a block, and its relative error at which they end.
 _MOST_LENGTHS, _EXACT = 60, 1e-15
 
 
 @part
 def _length(aims, curvatures, strength, start, stop):
-    """Return ‖w‖ of the minimiser of Σ ½a w² − c w + λ‖w‖, c being longer than λ > 0 and a > 0.
+    """Return ‖w‖ of the minimiser of Σ ½a w² − c w + λ‖w‖, for ‖c‖ > λ > 0 and a > 0.
 
-    With r = ‖w‖ each w is c r/(a r + λ), so that Σ c²/(a r + λ)² = 1.  The root of the reciprocal of its root is
-    concave in r: Newton steps from zero never pass the solution.
+    With r = ‖w‖ each w is c r/(a r + λ), so that Σ c²/(a r + λ)² = 1.  The reciprocal of the square root of the left
+    side is concave in r, so Newton steps from zero never pass the solution.
     """
     length = 0.0
     for _ in range(_MOST_LENGTHS):
@@ -186,11 +186,11 @@ def _minimise(aims, curvatures, strength, positive, start, stop):
 
 @kernel
 def descend_blocks(gram, slopes, coef, starts, strengths, positive, passes, part_of_first):
-    """Go through all blocks in turn to lower −qᵀΔ + ½ΔᵀHΔ + Σ_b λ_b‖w_b‖; returns how many passes were made.
+    """Make passes over all blocks to lower −qᵀΔ + ½ΔᵀHΔ + Σ_b λ_b‖w_b‖; returns the number of passes.
 
-    `gram` H (m, m), diagonal within a block, `slopes` q and `coef` w (m,), all float64, of which the last two are
-    updated; ``starts[b]`` is where block b begins.  Passes end where one does less than `part_of_first` of what the
-    first has done.  Blocks of zero curvature stay as they are.  m multiply–adds for each coefficient that moves.
+    `gram` H (m, m), diagonal within a block, `slopes` q and `coef` w (m,), all float64; the last two are updated.
+    ``starts[b]`` is the position of block b.  Passes end when one gains less than `part_of_first` times the gain of the
+    first.  Blocks of zero curvature do not change.  A coefficient that changes takes m multiply–adds.
     """
     count = coef.shape[0]
     aims, curvatures, first = np.empty(count), np.empty(count), 0.0

@@ -1,12 +1,13 @@
 """The Lasso and the elastic net for falling penalties in one call: descent and exact steps on a growing working set.
 
-The problem is min ½‖t − X̃β‖² + λ Σ_j (f_j|β_j| + ½ρ_j β_j²) for one λ after the other.  A solution starts from those
-before: between two changes of the support β is linear in λ.  Columns join the working set unless the strong rule
+The problem is min ½‖t − X̃β‖² + λ Σ_j (f_j|β_j| + ½ρ_j β_j²) for one λ after the other.  A solution starts from the
+previous ones: between two changes of the support β is linear in λ.  Columns join the working set unless the strong rule
 discards them (Tibshirani et al., "Strong rules for discarding predictors in lasso-type problems", JRSS-B 2012, section
-2), and where they violate their optimality condition.  On the Gram matrix H of the working set coordinate descent finds
-the support, and Cholesky steps end on it.  The gradient over all columns certifies each point.
+2), or if they violate their optimality condition.  On the Gram matrix H of the working set, coordinate descent finds
+the support, and Cholesky steps solve exactly on it.  The gradient over all columns gives the gap of each point.
 
-A ridge stands for rows that are added to X̃: with c = X̃ᵀt and the gradient q = c − (H + λρ)β, ‖r‖² = ‖t‖² − βᵀ(c + q).
+The squared part of a penalty is like additional rows of X̃: with c = X̃ᵀt and the gradient q = c − (H + λρ)β, ‖r‖² =
+‖t‖² − βᵀ(c + q).
 """
 
 from typing import NamedTuple
@@ -36,18 +37,19 @@ from schmp_estimators.linear.kernels.working_set import (
 
 #: Part of the goal to which the working set is solved.
 _INNER = 0.5
-#: Part of ‖t‖², or of the loss without coefficients, below which gaps are rounding.
+#: Part of ‖t‖², or of the loss without coefficients, below which gaps are rounding errors.
 ROUNDING = 1e-13
-#: Columns that may join at a time, beside twice as many as there are.
+#: Number of columns that may join at a time, in addition to twice the present number.
 JOINING = 10
-#: Part of the room from which members without a coefficient leave before the next penalty: many come back.
+#: If the working set fills more than this part of its arrays, columns without a coefficient leave before the next
+#: penalty; many would come back.
 _CROWDED = 0.75
 #: Columns of a record of `follow_path`.
 GAP, OBJECTIVE, STEPS, WORK, SUPPORT = range(5)
 
 
 class Columns(NamedTuple):
-    """Centred columns, all arrays float64: products of them, or themselves."""
+    """Centred columns or their products, all arrays float64."""
 
     #: (p, p), or (0, 0) if `values` (p, n), `target` t (n,) and room for `residual` r (n,) are given
     gram: np.ndarray
@@ -65,7 +67,7 @@ class Columns(NamedTuple):
 
 @part
 def _begin(room, penalty, count):
-    """Compute the slopes of the working set anew."""
+    """Compute the slopes of the working set from scratch."""
     coef, slopes, aims, ridges = room.vectors[COEF], room.vectors[SLOPE], room.vectors[AIM], room.vectors[RIDGE]
     for a in range(count):
         slopes[a] = aims[a]
@@ -77,7 +79,7 @@ def _begin(room, penalty, count):
 
 @part
 def _look(columns, room, penalty, count):
-    """Take the gradient over all columns; that of members is in their slopes, too."""
+    """Compute the gradient over all columns, and copy that of members into their slopes."""
     coef, slopes, ridges = room.vectors[COEF], room.vectors[SLOPE], room.vectors[RIDGE]
     gradient, residual, products = room.gradient, columns.residual, columns.gram.shape[0] > 0
     if products:
@@ -100,7 +102,7 @@ def _look(columns, room, penalty, count):
 
 @part
 def limit_of(factors, room, bound, most, positive):
-    """Return the gradient above which columns are to join, in units of their factors, so that `most` do, about."""
+    """Return the gradient, in units of the factors, above which columns join, so that about `most` of them do."""
     gradient, places = room.gradient, room.places
     while True:
         found, largest = 0, 0.0
@@ -118,7 +120,7 @@ def limit_of(factors, room, bound, most, positive):
 
 @part
 def _join(columns, room, limit, count):
-    """Let columns with larger gradients join; returns how many there are then, or −1 if there is no room."""
+    """Add columns with gradients above the limit; returns the number of members, or −1 if the arrays are full."""
     gram, matrix, members, vectors = columns.gram, room.matrix, room.members, room.vectors
     for j in range(columns.aims.shape[0]):
         if room.places[j] >= 0 or not size_of(room.gradient[j], columns.positive) > limit * columns.factors[j]:
@@ -140,7 +142,7 @@ def _join(columns, room, limit, count):
 
 @part
 def leave(room, count):
-    """Let members without a coefficient leave; returns how many stay."""
+    """Remove members without a coefficient; returns the number of remaining members."""
     matrix, members, support, places, vectors = room.matrix, room.members, room.support, room.places, room.vectors
     size = find_support(room, count)
     for a in range(count):
@@ -159,7 +161,7 @@ def leave(room, count):
 
 @part
 def _predict(vectors, ahead, count):
-    """Go on along the line through the last two solutions, but no coordinate beyond zero."""
+    """Extrapolate the line through the last two solutions, without changing signs."""
     coef, earlier = vectors[COEF], vectors[EARLIER]
     for a in range(count):
         old = coef[a]
@@ -169,7 +171,7 @@ def _predict(vectors, ahead, count):
 
 @part
 def _solve_for(columns, room, energy, penalty, bound, goal, max_iter, count, record):
-    """Solve for one penalty from a point whose gradient is known, about; returns the number of members, −1 if full."""
+    """Solve for one penalty, given an approximate gradient; returns the number of members, or −1 if arrays are full."""
     record[WORK], record[STEPS] = 0.0, 0.0
     while True:
         before = count
@@ -227,11 +229,11 @@ def _follow(columns, room, energy, asked, part_of_step, most, start, coefs, reco
 
 @kernel
 def follow_path(columns, room, energy, asked, part_of_step, most, start, coefs, records):
-    """Solve for falling penalties λ > 0; returns how many have been solved for: not all if there is no more room.
+    """Solve for falling penalties λ > 0; returns the number of solved penalties, fewer than all if arrays are full.
 
-    `energy` is ‖t‖².  `asked` (2, n_penalties) are λ and goals of the gap; one is to be at most `part_of_step` of what
-    the exact solution before would have at this λ, too; ``most[t]`` limits the gradients that are taken.  `start` (p,)
-    are the first coefficients.  Overwritten are the `room`, ``columns.residual``, rows of `coefs` (n_penalties, p),
-    which are zero before, and of `records`: gap, objective, gradients taken, multiply–adds, size of the support.
+    `energy` is ‖t‖².  `asked` (2, n_penalties) has λ and goals of the gap.  A gap must also be at most `part_of_step`
+    times the gap of the previous exact solution at this λ.  ``most[t]`` limits the number of gradients.  `start` (p,)
+    are the first coefficients.  Overwritten are `room`, ``columns.residual``, rows of `coefs` (n_penalties, p), which
+    are zero before, and of `records`: gap, objective, number of gradients, multiply–adds, size of the support.
     """
     return _follow(handed(columns), handed(room), energy, asked, part_of_step, most, start, coefs, records)

@@ -1,9 +1,9 @@
 """The Newton step on the support of a sparse weighted least-squares problem: conjugate gradients, or the whole matrix.
 
-Notation as in `linear.kernels.sparse`: X̃ = X − 1x̄ᵀ, row weights w, H = X̃ᵀWX̃ plus the ridges on its diagonal.  Nearly
-dependent columns are what makes H ill-conditioned: they are found by their correlations, and the preconditioner solves
-their blocks of H exactly.  STRADS checks candidates for dependency and drops those that depend on each other (Lee et
-al., NIPS 2014, section 3.3); here they are kept, and solved together.
+Notation as in `linear.kernels.sparse`: X̃ = X − 1x̄ᵀ, row weights w, H = X̃ᵀWX̃ plus the ridges on its diagonal.
+Nearly dependent columns make H ill-conditioned.  They are found by their correlations, and the preconditioner solves
+their blocks of H exactly.  STRADS drops candidates that depend on each other (Lee et al., NIPS 2014, section 3.3); here
+they are kept, and solved together.
 """
 
 from typing import NamedTuple
@@ -63,8 +63,8 @@ def conjugate_gradient(columns, quadratic, blocks, free, gradient, max_steps, go
     """Solve H·step = gradient over the free columns by preconditioned conjugate gradients from zero.
 
     `free` (k,) bool; `gradient` (k,); `step` (k,), zero where a column is not free, and `moved` = X̃·step (n,) are
-    overwritten.  Stops when the preconditioned energy of what remains is at most `goal`; returns the number of steps.
-    A step costs two products with the columns, 4 ns per non-zero.
+    overwritten.  Stops when the preconditioned energy of the remaining gradient is at most `goal`; returns the number
+    of steps.  A step costs two products with the columns, 4 ns per non-zero.
     """
     values, rows, starts = columns
     norms, means, _, weights, ridges = quadratic
@@ -108,9 +108,9 @@ def conjugate_gradient(columns, quadratic, blocks, free, gradient, max_steps, go
 
 @kernel
 def weighted_gram(columns, quadratic, n_rows):
-    """Return X̃ᵀWX̃ (k, k) of all columns, of which only the part right of the diagonal, and that itself, is written.
+    """Return X̃ᵀWX̃ (k, k) of all columns; only the upper triangle with the diagonal is written.
 
-    The matrix grows row by row, each of which stays in the first-level cache: 1 ns for each pair of entries in a row.
+    The matrix is computed row by row, each in the first-level cache: 1 ns for each pair of entries in a row.
     """
     values, rows, starts = columns
     norms, means, sums, weights, _ = quadratic
@@ -157,9 +157,9 @@ class Blocks(NamedTuple):
     members: np.ndarray
     #: (n_groups + 1,) int64
     starts: np.ndarray
-    #: their parts of H, one square after the other, each by rows
+    #: their blocks of H, one after the other, each by rows
     grams: np.ndarray
-    #: Cholesky factors of these and what the penalty adds, stored alike
+    #: Cholesky factors of these blocks plus the ridges, stored in the same way
     factors: np.ndarray
 
 
@@ -188,7 +188,7 @@ def _product(values, rows, weights, first, first_stop, second, second_stop):
 
 @inlined
 def _largest_entries(values, rows, start, stop, leaders, heights):
-    """Write the rows of the largest entries of a column, the first of equals, to `leaders`; -1 where there is none."""
+    """Write the rows of the largest entries of a column to `leaders`, and -1 if there are too few."""
     leaders[:] = -1
     heights[:] = 0.0
     last = leaders.shape[0] - 1
@@ -204,7 +204,7 @@ def _largest_entries(values, rows, start, stop, leaders, heights):
 
 @inlined
 def _join(parents, sizes, one, other, largest):
-    """Make one tree of the trees that hold two columns, unless it would have more than `largest` columns."""
+    """Join the trees of two columns, unless the result would have more than `largest` columns."""
     one, other = _root(parents, one), _root(parents, other)
     if one != other and sizes[one] + sizes[other] <= largest:
         parents[other] = one
@@ -213,7 +213,7 @@ def _join(parents, sizes, one, other, largest):
 
 @maker
 def _members(parents, sizes):
-    """Return the columns of the trees of more than one column, tree after tree, and where each starts."""
+    """Return the columns of trees with more than one column, tree after tree, and the start of each."""
     count = parents.shape[0]
     offsets = np.full(count, -1)
     starts = [0]
@@ -232,7 +232,7 @@ def _members(parents, sizes):
 
 @inlined
 def _vote(leaders, remembered, votes, voted):
-    """Count in how many of the rows `leaders` each column is remembered; returns the number of such columns."""
+    """Count in how many of the rows `leaders` each column is remembered; returns the number of counted columns."""
     n_voted = 0
     for i in leaders:
         if i < 0:
@@ -251,9 +251,9 @@ def _vote(leaders, remembered, votes, voted):
 def dependent_groups(columns, quadratic, threshold, largest):
     """Return groups of at most `largest` columns that are linked by correlations above `threshold`.
 
-    The result is their members, group after group, and where each group starts.  Columns are compared if three of their
-    `_LEADERS` largest entries are in the same rows, and if not more than `_REMEMBERED` others came between: enough to
-    find near-copies, in a time that does not depend on how full the rows are, about 1 µs per column.
+    The result is their members, group after group, and the start of each group.  Columns are compared if three of their
+    `_LEADERS` largest entries are in the same rows, with at most `_REMEMBERED` other columns between them.  This finds
+    near-copies, and takes about 1 µs per column, however many entries rows have.
     """
     values, rows, starts = columns
     norms, means, _, weights, _ = quadratic
@@ -284,7 +284,7 @@ def dependent_groups(columns, quadratic, threshold, largest):
 
 @kernel
 def group_grams(columns, quadratic, members, group_starts):
-    """Return the groups' parts of H, one square after the other."""
+    """Return the groups' blocks of H, one after the other."""
     values, rows, starts = columns
     norms, means, _, weights, _ = quadratic
     total, length = weights.sum(), 0
@@ -309,10 +309,10 @@ def group_grams(columns, quadratic, members, group_starts):
 
 @kernel
 def factorise_groups(grams, group_starts, members, ridges):
-    """Return the Cholesky factors of the groups' squares, lower triangles, stored as `grams`.
+    """Return the Cholesky factors of the groups' blocks, lower triangles, stored as `grams`.
 
-    `ridges` (k,), by column, are added to the diagonals.  Those are raised by 1e-9 of themselves, so that
-    exactly dependent columns have a factor too.
+    `ridges` (k,), by column, are added to the diagonals.  Diagonals are multiplied by 1 + 1e-9, so that exactly
+    dependent columns have a factor, too.
     """
     factors = grams.copy()
     offset = 0
@@ -336,7 +336,7 @@ def factorise_groups(grams, group_starts, members, ridges):
 
 @inlined
 def _descend_in_group(gram, gradient, coef, penalty, group):
-    """Minimise over the columns `group`, whose part of H is `gram`; `gradient` and `coef` are updated."""
+    """Minimise over the columns `group`, whose block of H is `gram`; `gradient` and `coef` are updated."""
     for _ in range(_SWEEPS):
         moved = False
         for left in range(coef.shape[0]):
@@ -358,8 +358,8 @@ def _descend_in_group(gram, gradient, coef, penalty, group):
 def group_pass(columns, quadratic, blocks, coef, residual, penalty):
     """Minimise ½ Σ w r² + P(β) over each group in turn; `coef` (k,) and `residual` v (n,) are updated.
 
-    Within a group coordinates descend on its part of H, at most `_SWEEPS` times, before the residual moves: near-copies
-    of a column settle who of them stays, which takes coordinate descent on the residual hundreds of passes.
+    Within a group at most `_SWEEPS` passes are made on its block of H before the residual is updated.  This chooses
+    among near-copies of a column, for which coordinate descent on the residual takes hundreds of passes.
     """
     values, rows, starts = columns
     _, means, sums, weights, _ = quadratic

@@ -1,9 +1,8 @@
 """The rows of a smooth loss: its derivatives, steps along a line, and the quadratic model of a step.
 
-Notation as in `kernels.smooth_path`.  Exponential and logarithm of the logistic loss are polynomials that a compiler
-turns into vector instructions: a loop over rows that calls nothing is vectorised; the functions of C take 5 and 10 ns
-a row instead of 1 and 2.  No sum is reordered by that, and polynomials have the same bits with any instruction set.
-Both are exact but for rounding, to 2 units of the last place.
+Notation as in `kernels.smooth_path`.  The exponential and the logarithm of the logistic loss are polynomials, so that
+the compiler can vectorise loops over rows.  They take 1 and 2 ns per row, the C functions 5 and 10 ns.  Sums are not
+reordered, and polynomials have the same bits with every instruction set.  Both are exact to 2 units of the last place.
 """
 
 from collections.abc import Callable
@@ -16,25 +15,25 @@ from schmp_estimators.core.lanes import dot
 from schmp_estimators.linear.kernels.working_set import AIM, COEF, EARLIER, larger, penalty_of
 from schmp_estimators.linear.penalties.base import method_of
 
-#: Rows of a matrix that are multiplied together: so many stay in a cache.
+#: Number of rows of a matrix that are multiplied at a time, so that they stay in a cache.
 _BLOCK = 8
-#: Change of the curvatures, as a part of their sum, from which a step takes the present ones.
+#: Relative change of the sum of curvatures from which a step uses the present ones.
 _CHANGED = 0.1
-#: Newton steps on the intercept, and halvings of a step.
+#: Maximum numbers of Newton steps on the intercept, and of halvings of a step.
 _MOST_SETTLING, MOST_HALVINGS = 50, 40
-#: Curvature of a row at least, as a part of its slope: a row that is surely on the wrong side has none of its own.
+#: Smallest curvature of a row relative to its slope, because a row that is clearly on the wrong side has none.
 _CURVED = 0.01
-#: Part by which the objective may rise: that is rounding.
+#: Relative rise of the objective that counts as rounding.
 RISE = 1e-13
-#: Part of the squared length of a column that weights leave at least.
+#: Smallest part of the squared norm of a column that remains after weighting.
 FLAT = 1e-12
-#: Rows of an array that `SmoothRows` consists of, and places of `SmoothRows.level`.
+#: Rows of the arrays in `SmoothRows`, and positions in `SmoothRows.level`.
 N_ROWS, N_LEVELS = 8, 2
 LEVEL, SHARE = range(N_LEVELS)
 
 
 class SmoothColumns(NamedTuple):
-    """Columns and responses, and a penalty of strength one; all arrays float64, columns as long as `dot` likes it."""
+    """Columns, responses, and a penalty of strength one; all arrays float64, columns padded for `dot`."""
 
     #: (p, n) X, (n,) y and s
     values: np.ndarray
@@ -50,7 +49,7 @@ class SmoothColumns(NamedTuple):
 
 
 class SmoothRows(NamedTuple):
-    """Room for what belongs to rows."""
+    """Arrays over rows."""
 
     #: (n,) u, s·ℓ, θ and w
     decision: np.ndarray
@@ -129,7 +128,7 @@ def derive_rows(loss, decision, target, weights, intercept, slope, curvature):
 
 @kernel
 def row_derivatives(loss, decision, target, weights, intercept, slope, curvature):
-    """Do as `derive_rows`; all arrays (n,) float64, about 4 ns per row of logistic loss."""
+    """Do the same as `derive_rows`; all arrays (n,) float64, about 4 ns per row with the logistic loss."""
     return derive_rows(loss, decision, target, weights, intercept, slope, curvature)
 
 
@@ -161,10 +160,10 @@ def rest_of(loss, columns, rows, scale):
 
 @part
 def go_along(loss, columns, room, rows, penalty, best, push, count):
-    """Go along the image of a step, or a part of the way, so that loss and penalty do not rise.
+    """Make a step in the decision values, or a part of it, so that loss plus penalty does not rise.
 
-    The step is from EARLIER coefficients of `count` members to AIM, and `push` is that of the intercept.  Returns loss
-    and penalty, and the part of the way, zero if no part does.
+    The step is from EARLIER coefficients of `count` members to AIM; `push` is the step of the intercept.  Returns loss
+    plus penalty, and the part of the step that was made, or zero.
     """
     decision, image, kept, vectors = rows.decision, rows.image, rows.kept, room.vectors
     coef, earlier, aims = vectors[COEF], vectors[EARLIER], vectors[AIM]
@@ -207,7 +206,7 @@ def settle(loss, columns, room, rows, value, goal):
 
 @part
 def multiply_columns(columns, room, rows, first, last):
-    """Scale the columns of some members, and set their products with those before them, and with each other."""
+    """Scale the columns of some members, and compute their products with earlier members and with each other."""
     matrix, scaled, roots, members = room.matrix, rows.scaled, rows.roots, room.members
     for a in range(first, last):
         values, column = columns.values[members[a]], scaled[a]
@@ -227,7 +226,7 @@ def multiply_columns(columns, room, rows, first, last):
 
 @part
 def refresh_model(columns, room, rows, count):
-    """Let the model have the present curvatures."""
+    """Update the model to the present curvatures."""
     roots, curvature = rows.roots, rows.curvature
     copy_to(curvature, rows.lagged)
     for i in range(roots.shape[0]):
@@ -238,7 +237,7 @@ def refresh_model(columns, room, rows, count):
 
 @part
 def look_at_slopes(rows):
-    """Return Σ θ²/w, and whether the curvatures of the model are others than those of the point."""
+    """Return Σ θ²/w, and whether the curvatures of the model differ from those of the point."""
     slope, curvature, lagged, square, apart, total = rows.slope, rows.curvature, rows.lagged, 0.0, 0.0, 0.0
     for i in range(slope.shape[0]):
         if slope[i] != 0.0:
@@ -248,9 +247,9 @@ def look_at_slopes(rows):
     return square, apart > _CHANGED * total
 
 
-#: Where e^x is no longer a normal number; its place is taken by e^−708.
+#: Below this x, e^x is not a normal number, and e^−708 is used instead.
 _LEAST = -708.0
-#: Added to a number below 2⁵¹, this rounds it, and the last bits are those of an integer.
+#: If this is added to a number below 2⁵¹, the sum is rounded, and its last bits are those of an integer.
 _ROUNDER = 6755399441055744.0
 #: 1/ln 2, and ln 2 in two parts, the first with zeros at its end.
 _INVERSE, _HIGH, _LOW = 1.4426950408889634, 6.93147180369123816490e-01, 1.90821492927058770002e-10

@@ -2,11 +2,11 @@
 
 The problem is min Σ s_i ℓ(y_i, u_i) + λ Σ_j (f_j|β_j| + ½ρ_j β_j²), u = b + Xβ, for one λ after the other; the
 intercept b, if there is one, is not penalised.  A step minimises the quadratic model of the loss on a working set, as
-for the squared loss: on the Gram matrix of √w⊙(x − x̄) with the weighted means x̄ (Friedman, Hastie, Tibshirani,
-"Regularization paths for generalized linear models via coordinate descent", J. Stat. Software 2010, section 3).  The
-weights w of a step may be those of an earlier point: the gradient is exact, and the objective never rises.
+for the squared loss, on the Gram matrix of √w⊙(x − x̄) with the weighted means x̄ (Friedman, Hastie, Tibshirani,
+"Regularization paths for generalized linear models via coordinate descent", J. Stat.  Software 2010, section 3).  The
+weights w of a step may be those of an earlier point, because the gradient is exact and the objective never rises.
 
-With θ_i = −s_i ℓ'(y_i, u_i), Σθ = 0 and a factor κ ≤ 1 for which κθ meets all conditions, the duality gap is a sum of
+Let θ_i = −s_i ℓ'(y_i, u_i), Σθ = 0, and let κ ≤ 1 be a factor for which κθ is feasible.  The duality gap is a sum of
 terms that are not negative: Σ_i s_i(ℓ + ℓ* + κθ_iu_i/s_i) over rows, and λf_j|β_j| − κβ_j x_jᵀθ over columns.
 """
 
@@ -55,24 +55,24 @@ from schmp_estimators.linear.kernels.working_set import (
     size_of,
 )
 
-#: Part of the goal to which the working set is solved, or of the gap over all columns while that is large, and of its
-#: goal to which the quadratic model is, and of its gap before.
+#: The working set is solved to this part of the goal, or of the gap over all columns while that is large; the quadratic
+#: model to this part of its goal, or of its previous gap.
 _INNER, _OF_GAP, _MODEL, _ENOUGH = 0.3, 0.01, 0.1, 1e-3
-#: Part of its gap that a step is to leave for the model to be used again, and steps in a row that may gain nothing.
+#: A model is used again if its step leaves at most this part of the gap; number of consecutive steps that may gain
+#: nothing.
 _SLOW, _IDLE = 0.2, 5
-#: Slope of the intercept, as a part of the loss without coefficients, that is rounding, and as one of the goal.
+#: Slope in the intercept that counts as zero, relative to the loss without coefficients, and relative to the goal.
 _SETTLED, _OF_GOAL = 1e-15, 0.01
-#: Further goals of the working set, where its gap does not tell that of all columns, and which part of the one before
-#: each is.
+#: Number of further goals of the working set if its gap is not that of all columns, and ratio of two goals.
 _MOST_CLOSER, _CLOSER = 5, 0.1
-#: Columns of a record of `follow_smooth_path`, of which the last is the intercept.
+#: Columns of a record of `follow_smooth_path`; the last is the intercept.
 N_RECORDS = 6
 INTERCEPT = N_RECORDS - 1
 
 
 @part
 def _join(columns, room, rows, limit, count):
-    """Let columns with larger gradients join; returns how many there are then, or −1 if there is no room."""
+    """Add columns with gradients above the limit; returns the number of members, or −1 if the arrays are full."""
     vectors, gradient, places, factors, before = room.vectors, room.gradient, room.places, columns.factors, count
     for j in range(factors.shape[0]):
         if places[j] >= 0 or not size_of(gradient[j], columns.positive) > limit * factors[j]:
@@ -88,7 +88,7 @@ def _join(columns, room, rows, limit, count):
 
 @part
 def _set_model(room, penalty, square, count):
-    """Set what descent needs of the quadratic model at the coefficients; returns its energy."""
+    """Compute the quadratic model for descent at the coefficients; returns its energy."""
     vectors, energy = room.vectors, square
     coef, aims, slopes, ridges = vectors[COEF], vectors[AIM], vectors[SLOPE], vectors[RIDGE]
     copy_to(coef, vectors[EARLIER])
@@ -104,7 +104,7 @@ def _set_model(room, penalty, square, count):
 
 @part
 def _combine(columns, room, factors, out, count):
-    """Add to `out` what columns of members come to."""
+    """Add the combination of the members' columns to `out`."""
     for a in range(count):
         if factors[a] != 0.0:
             add(factors[a], columns.values[room.members[a]], out, 0, out.shape[0])
@@ -112,9 +112,9 @@ def _combine(columns, room, factors, out, count):
 
 @part
 def _move(loss, columns, room, rows, penalty, best, goal, count):
-    """Go from the coefficients before to those that the model has, or a part of the way.
+    """Make the step from the earlier coefficients to those of the model, or a part of it.
 
-    Returns loss and penalty, and whether they are not higher; the point is that before where no part of the way does.
+    Returns loss plus penalty, and whether it has not risen; if every part raises it, the point does not change.
     """
     image, slope, lagged, vectors, push = rows.image, rows.slope, rows.lagged, room.vectors, 0.0
     coef, earlier, change, aims = vectors[COEF], vectors[EARLIER], vectors[SLOPE], vectors[AIM]
@@ -137,7 +137,7 @@ def _move(loss, columns, room, rows, penalty, best, goal, count):
 
 @part
 def _improve(loss, columns, room, rows, penalty, best, goal, settled, most, count, record):
-    """Make Newton steps on the working set until its gap, about, is at most `goal`, or falls no more."""
+    """Make Newton steps on the working set until its estimated gap is at most `goal`, or does not fall any more."""
     vectors, n_rows = room.vectors, rows.slope.shape[0]
     coef, slopes, ridges = vectors[COEF], vectors[SLOPE], vectors[RIDGE]
     previous, least, idle, fresh = np.inf, np.inf, 0, False
@@ -169,7 +169,7 @@ def _improve(loss, columns, room, rows, penalty, best, goal, settled, most, coun
 
 @part
 def _look(loss, columns, room, rows, penalty, settled, count, record):
-    """Compute decision values and the gradient over all columns, less that of ridges, anew; records the objective."""
+    """Compute decision values and the gradient over all columns, without ridges; record the objective."""
     decision, coef, gradient, ridges = rows.decision, room.vectors[COEF], room.gradient, room.vectors[RIDGE]
     for i in range(decision.shape[0]):
         decision[i] = rows.level[LEVEL]
@@ -185,7 +185,7 @@ def _look(loss, columns, room, rows, penalty, settled, count, record):
 
 @part
 def _certify(loss, columns, room, rows, penalty, count, exactly, record):
-    """Record the gap, from the gradient over all columns; one that need not be exact is of second order."""
+    """Record the gap, from the gradient over all columns; errors of the gradient change it only in second order."""
     vectors, gradient = room.vectors, room.gradient
     coef, slopes, ridges, square = vectors[COEF], vectors[SLOPE], vectors[RIDGE], 0.0
     for a in range(count):
@@ -197,14 +197,14 @@ def _certify(loss, columns, room, rows, penalty, count, exactly, record):
     gap = gap_of(vectors, square, excess, penalty, count)
     if exactly and excess > 1.0:
         gap += rest_of(loss, columns, rows, 1.0 / excess)
-    if columns.fit_intercept:  # a slope that is not zero lowers the bound by its product with b, here or at the best
+    if columns.fit_intercept:  # a nonzero slope lowers the bound by its product with b
         gap += 2.0 * abs(total_of(rows.slope)) * larger(1.0, abs(rows.level[LEVEL]))
     record[GAP] = gap
 
 
 @part
 def _solve_for(loss, columns, room, rows, penalty, bound, goal, settled, most, count, record):
-    """Solve for one penalty from a point that has been looked at; returns the number of members, −1 if full."""
+    """Solve for one penalty from an evaluated point; returns the number of members, or −1 if arrays are full."""
     inner, closer = _INNER * goal, 0
     while True:
         before = count
@@ -228,7 +228,7 @@ def _solve_for(loss, columns, room, rows, penalty, bound, goal, settled, most, c
 
 @part
 def _begin(columns, room, rows, start):
-    """Let columns with a coefficient join; returns how many there are, or −1 if there is no room."""
+    """Add columns with a coefficient; returns the number of members, or −1 if the arrays are full."""
     copy_to(columns.weights, rows.curvature)
     refresh_model(columns, room, rows, 0)
     for j in range(start.shape[0]):
@@ -280,10 +280,10 @@ def _follow(loss, columns, room, rows, energy, asked, part_of_step, most, start,
 
 @kernel
 def follow_smooth_path(loss, columns, room, rows, energy, asked, part_of_step, most, start, coefs, records):
-    """Solve for falling penalties λ > 0; returns how many have been solved for: not all if there is no more room.
+    """Solve for falling penalties λ > 0; returns the number of solved penalties, fewer than all if arrays are full.
 
-    `energy` is the loss without coefficients.  `asked` (2, n_penalties) are λ and goals of the gap; one is to be at
-    most `part_of_step` of what the solution before has at this λ, too; ``most[t]`` limits Newton steps.  `start` (p,)
+    `energy` is the loss without coefficients.  `asked` (2, n_penalties) has λ and goals of the gap.  A gap must also be
+    at most `part_of_step` times the previous solution's gap at this λ.  ``most[t]`` limits Newton steps.  `start` (p,)
     and ``rows.level[0]`` are the first coefficients and intercept.  Overwritten are `room` and `rows`, and rows of
     `coefs` (n_penalties, p), which are zero before, and of `records` (n_penalties, N_RECORDS): gap, objective, Newton
     steps, multiply–adds, size of the support, intercept.

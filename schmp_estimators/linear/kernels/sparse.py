@@ -1,9 +1,9 @@
 """Kernels on sparse columns: gradients and coordinate descent on the residual.
 
-Notation: columns x_j with weighted means x̄_j, row weights w, coefficients β, residual r, penalty P.  All kernels serve
-one problem, ½ Σ_i w_i r_i² + P(β) with r = t − (X − 1x̄ᵀ)β, and keep v = w⊙r.  Centring is implicit: a step on β_j
-changes every residual by the same amount x̄_jΔ, which is kept as one number, `shift`, beside v: w⊙r = v + shift·w.
-An empty `weights` stands for w = 1, an all-zero `means` for a model without intercept.
+Notation: columns x_j with weighted means x̄_j, row weights w, coefficients β, residual r, penalty P. All kernels are
+for the problem ½ Σ_i w_i r_i² + P(β) with r = t − (X − 1x̄ᵀ)β, and store v = w⊙r.  Centring is implicit: a step Δ on
+β_j changes every residual by the same amount x̄_jΔ.  The sum of these is one number, `shift`, stored in addition to v:
+w⊙r = v + shift·w.  An empty `weights` stands for w = 1, an all-zero `means` for a model without intercept.
 """
 
 from typing import NamedTuple
@@ -19,7 +19,7 @@ _ONE, _TWO, _HALF = np.uint64(1), np.uint64(2), np.uint64(32)
 
 
 class Columns(NamedTuple):
-    """Compressed sparse columns: column j holds values[starts[j]:starts[j+1]] in rows[starts[j]:starts[j+1]]."""
+    """Compressed sparse columns: column j has values[starts[j]:starts[j+1]] in rows[starts[j]:starts[j+1]]."""
 
     #: (nnz,) float64 or float32
     values: np.ndarray
@@ -30,7 +30,7 @@ class Columns(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """Some columns where they are: column j holds values[starts[j]:stops[j]] in rows[starts[j]:stops[j]]."""
+    """Some columns without a copy: column j has values[starts[j]:stops[j]] in rows[starts[j]:stops[j]]."""
 
     values: np.ndarray
     rows: np.ndarray
@@ -40,7 +40,7 @@ class Chosen(NamedTuple):
 
 
 class Quadratic(NamedTuple):
-    """The constants of ½ Σ w_i r_i² that belong to columns and rows."""
+    """Constants of ½ Σ w_i r_i² over columns and rows."""
 
     #: (p,) float64, Σ_i w_i (x_ij − x̄_j)²
     norms: np.ndarray
@@ -50,7 +50,7 @@ class Quadratic(NamedTuple):
     sums: np.ndarray
     #: (n,) float64, or (0,) for w = 1
     weights: np.ndarray
-    #: (p,) float64 what the penalty adds to the diagonal of H, or (0,) if that is nothing
+    #: (p,) float64, the ridges that the penalty adds to the diagonal of H, or (0,) if there are none
     ridges: np.ndarray
 
 
@@ -58,7 +58,8 @@ class Quadratic(NamedTuple):
 def column_dot(values, rows, start, stop, vector):
     """Return Σ values·vector[rows] of one column; two partial sums hide the latency of the additions.
 
-    Here and below places are unsigned: nothing counts from the end then, and to see that takes half of the time.
+    Here and below positions are unsigned: so they cannot be negative, and the check for that would take half of the
+    time.
     """
     even = 0.0
     odd = 0.0
@@ -171,7 +172,7 @@ def take_rows(columns, places):
 
 @inlined
 def shuffle(order, count, key):
-    """Bring the first `count` of `order` into an order that follows from the key."""
+    """Shuffle the first `count` entries of `order`, by a key."""
     for last in range(count - 1, 0, -1):
         other = below(mix(key + np.uint64(last)), last + 1)
         order[last], order[other] = order[other], order[last]
@@ -217,7 +218,7 @@ def _descend(columns, quadratic, coef, residual, penalty):
 
 @maker
 def descend_shuffled(columns, quadratic, coef, residual, gradient, penalty, most, part):
-    """Do as `shuffled_passes` on `Chosen` columns."""
+    """Do the same as `shuffled_passes` on `Chosen` columns."""
     values, rows, starts, stops = columns
     norms, means, sums, weights, _ = quadratic
     order = np.empty(coef.shape[0], np.int64)
@@ -259,12 +260,12 @@ def descend_shuffled(columns, quadratic, coef, residual, gradient, penalty, most
 
 @kernel
 def shuffled_passes(columns, quadratic, coef, residual, gradient, penalty, most, part):
-    """Descend as `sparse_passes` does, on the support and what a first step would bring into it, in changing orders.
+    """Descend as `sparse_passes`, on the support and columns that a first step makes nonzero, in random orders.
 
-    `gradient` (k,) is that at the start.  Orders are drawn anew for each pass, always the same ones: where columns
-    have much in common, as counts have that are ≥ 0, that takes a fifth of the passes that one order for all takes.
-    Ends when a pass lowers the objective by at most the part `part` of what the first one did, or after `most`.
-    Returns the number of passes, of columns visited, and whether it ended before `most`.
+    `gradient` (k,) is the gradient at the start.  Every pass has another order, drawn with a fixed seed.  For columns
+    with large correlations, such as counts, this takes a fifth of the passes of a fixed order.  Ends when a pass lowers
+    the objective by at most `part` times the gain of the first, or after `most` passes.  Returns the number of passes,
+    the number of visited columns, and whether it ended before `most`.
     """
     values, rows, starts = columns
     columns = Chosen(values, rows, starts[:-1], starts[1:])
@@ -287,7 +288,7 @@ def anderson_weights(changes):
         return np.zeros(count), False
     for a in range(count):
         products[a, a] += 1e-11 * trace
-    # the matrix is positive definite: `np.linalg.solve`, with all its checks, would take 4 seconds of compilation
+    # the matrix is positive definite; compiling `np.linalg.solve` with its checks would take 4 seconds
     solution = np.ones(count)
     for a in range(count):
         if not products[a, a] > 0.0:
@@ -332,10 +333,10 @@ def allowed(positive, coef):
 def sparse_passes(columns, quadratic, coef, residual, penalty, positive, passes, memory):
     """Run cyclic coordinate descent on ½ Σ w r² + P(β); `coef` (k,) and `residual` v (n,) are updated.
 
-    `columns` and `quadratic` hold the same k columns.  About 2 ns per non-zero of a column that moves.
+    `columns` and `quadratic` have the same k columns.  It takes about 2 ns per non-zero of a column that changes.
 
-    With a `memory`, for w = 1 only, β and r, linear in each other, are extrapolated every `memory` + 1 passes,
-    and kept if the objective falls and the signs allow it.  Bertrand and Massias, "Anderson acceleration of coordinate
+    With `memory`, for w = 1 only, β and r are extrapolated every `memory` + 1 passes.  The result is kept if the
+    objective falls and the penalty allows the signs.  Bertrand and Massias, "Anderson acceleration of coordinate
     descent", AISTATS 2021, section 3.
     """
     count, n_rows = coef.shape[0], residual.shape[0]

@@ -1,6 +1,6 @@
 """The Lasso and the elastic net on a working set, whose Gram matrix is known: descent, and exact steps on the support.
 
-Coordinate descent finds the support, and a step by Cholesky's factorisation is made once passes have cost as much.
+Coordinate descent finds the support; a step by a Cholesky factorisation is made once passes have cost as much.
 """
 
 from typing import NamedTuple
@@ -9,13 +9,15 @@ import numpy as np
 
 from schmp_estimators.core.jit import inlined, part
 
-#: Part of the diagonal that is added to a matrix before it is factorised, as columns may depend on each other.
+#: Part of the diagonal that is added to a matrix before its factorisation, because columns may be dependent.
 LIFT = 1e-10
-#: Steps on the working set between two gradients over all columns, and of these how many in a row may gain nothing.
+#: Maximum number of steps on the working set between two gradients over all columns, and of consecutive steps without
+#: gain.
 _MOST_STEPS, _IDLE = 20_000, 100
-#: Support up to which an exact step that was cut off is followed by another one; on a larger one passes come first.
+#: Largest support on which an exact step that was cut off is followed by another one; on a larger one passes come
+#: first.
 _CHEAP = 200
-#: Part of a coefficient that is but the rounding of a step to zero.
+#: A step to a smaller part of a coefficient than this counts as a step to zero.
 NOTHING = 1e-14
 #: Rows of `Room.vectors`.
 N_VECTORS = 9
@@ -23,25 +25,25 @@ COEF, EARLIER, SLOPE, AIM, FACTOR, RIDGE, _STEP, _MOVE, _TRIAL = range(N_VECTORS
 
 
 class Room(NamedTuple):
-    """Room for a working set of m columns."""
+    """Arrays for a working set of m columns."""
 
-    #: (m, m) H, and a part of it that is factorised
+    #: (m, m) H, and the part of it that is factorised
     matrix: np.ndarray
     upper: np.ndarray
     #: (m,) columns in the order in which they joined, and (m,) positions among them
     members: np.ndarray
     support: np.ndarray
-    #: (p,) places among members, −1 for none
+    #: (p,) positions among members, −1 for other columns
     places: np.ndarray
-    #: (N_VECTORS, m) what belongs to members
+    #: (N_VECTORS, m) arrays over members
     vectors: np.ndarray
-    #: (p,) X̃ᵀr, less the slope of ridges
+    #: (p,) X̃ᵀr minus the slope of ridges
     gradient: np.ndarray
 
 
 @inlined
 def add(factor, row, out, start, stop):
-    """Add factor·row to `out`, from one place to another."""
+    """Add factor·row to `out` between two positions."""
     for k in range(start, stop):
         out[k] += factor * row[k]
 
@@ -54,13 +56,13 @@ def larger(one, other):
 
 @inlined
 def size_of(slope, positive):
-    """Return what the optimality condition compares with a penalty."""
+    """Return the number that the optimality condition compares with a penalty."""
     return slope if positive else abs(slope)
 
 
 @part
 def square_of(vectors, energy, count):
-    """Return ‖r‖² with the rows that stand for ridges."""
+    """Return ‖r‖² with the additional rows for ridges."""
     coef, aims, slopes = vectors[COEF], vectors[AIM], vectors[SLOPE]
     for a in range(count):
         if coef[a] != 0.0:
@@ -70,7 +72,7 @@ def square_of(vectors, energy, count):
 
 @part
 def gap_of(vectors, square, excess, penalty, count):
-    """Return the duality gap at the dual point r/excess: a sum of terms that are not negative but for rounding."""
+    """Return the duality gap at the dual point r/excess: a sum of terms that are not negative, except for rounding."""
     coef, slopes, factors = vectors[COEF], vectors[SLOPE], vectors[FACTOR]
     scale = 1.0 / excess
     gap = 0.5 * (1.0 - scale) * (1.0 - scale) * square
@@ -100,7 +102,7 @@ def penalty_of(vectors, penalty, count):
 
 @inlined
 def excess_of(slopes, factors, penalty, count, positive):
-    """Return how many times as large as allowed the largest slope is, at least 1."""
+    """Return the largest ratio of a slope to its limit, at least 1."""
     largest = 1.0
     for j in range(count):
         size = size_of(slopes[j], positive)
@@ -111,7 +113,7 @@ def excess_of(slopes, factors, penalty, count, positive):
 
 @part
 def _pass(matrix, vectors, penalty, count, positive):
-    """Go through the working set once; returns how many coordinates have moved."""
+    """Make a pass over the working set; returns how many coordinates have changed."""
     coef, slopes, factors, ridges = vectors[COEF], vectors[SLOPE], vectors[FACTOR], vectors[RIDGE]
     moved = 0
     for a in range(count):
@@ -132,7 +134,7 @@ def _pass(matrix, vectors, penalty, count, positive):
 
 @part
 def solve(upper, right, count):
-    """Solve in place with the matrix whose part right of the diagonal is `upper`; returns whether that has a factor."""
+    """Solve in place with the matrix whose upper triangle is `upper`; returns whether it is positive definite."""
     for i in range(count):
         row = upper[i]
         if not row[i] > 0.0:
@@ -155,7 +157,7 @@ def solve(upper, right, count):
 
 @part
 def _newton(room, penalty, count, size):
-    """Set the step to the minimiser over the support for the signs as they are; returns whether there is one."""
+    """Set the step to the minimiser over the support for the present signs; returns whether there is one."""
     matrix, upper, support = room.matrix, room.upper, room.support
     coef, slopes, factors, ridges = (
         room.vectors[COEF], room.vectors[SLOPE], room.vectors[FACTOR], room.vectors[RIDGE],
@@ -173,9 +175,9 @@ def _newton(room, penalty, count, size):
 
 @part
 def _try(room, part_of_step, penalty, count, size):
-    """Set the moves that are a part of the step, but no coordinate beyond zero, and the slopes there.
+    """Compute a part of the step, without changing signs, and the slopes at its end.
 
-    Returns by how much the objective falls.
+    Returns the decrease of the objective.
     """
     matrix, support, vectors = room.matrix, room.support, room.vectors
     coef, slopes, factors, ridges = vectors[COEF], vectors[SLOPE], vectors[FACTOR], vectors[RIDGE]
@@ -198,10 +200,10 @@ def _try(room, part_of_step, penalty, count, size):
 
 @part
 def _exact_step(room, penalty, count, size):
-    """Minimise over the support within its signs.
+    """Minimise over the support with fixed signs.
 
-    Where coordinates would cross zero, either they end there or the first of them ends the step.  Returns whether that
-    is so, and the support smaller.
+    If coordinates would cross zero, either they end at zero, or the first of them ends the step.  Returns whether this
+    happened and the support became smaller.
     """
     if not _newton(room, penalty, count, size):
         return False
@@ -241,7 +243,7 @@ def find_support(room, count):
 def descend(room, energy, penalty, goal, count, positive):
     """Solve on the working set until its gap is at most `goal`; returns multiply–adds.
 
-    An exact step is made once passes have cost as much, or where one on a small support was cut off.
+    An exact step is made once passes have cost as much, or after one on a small support was cut off.
     """
     vectors, work, spent, least, lowest, idle = room.vectors, 0.0, 0.0, np.inf, np.inf, 0
     for _ in range(_MOST_STEPS):

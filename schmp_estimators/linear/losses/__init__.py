@@ -1,1 +1,1 @@
-"""What it costs to predict a response wrongly."""
+"""Losses of predictions."""

@@ -1,4 +1,4 @@
-"""What solvers ask of a loss, for the rows that a partition holds, and in kernels for one row."""
+"""The interface of a loss: for the rows of a partition, and in kernels for one row."""
 
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -9,7 +9,7 @@ Floats = NDArray[np.float64]
 
 
 class Level(NamedTuple):
-    """Σ_i s_i ℓ_i at an intercept b, and how it changes with b."""
+    """The loss Σ_i s_i ℓ_i at an intercept b, and its derivatives in b."""
 
     loss: float
     #: −Σ_i s_i ℓ_i'
@@ -19,28 +19,28 @@ class Level(NamedTuple):
 
 
 class Derivatives(NamedTuple):
-    """The same, and what each row has to do with it."""
+    """The loss, and the derivatives of each row."""
 
     level: Level
-    #: (n,) −s_i ℓ_i': where the prediction should go
+    #: (n,) −s_i ℓ_i'
     slope: Floats
     #: (n,) s_i ℓ_i''
     curvature: Floats
 
 
 class Loss(Protocol):
-    """A convex loss Σ_i s_i ℓ(y_i, u_i + b) ≥ 0 that has two derivatives; u = Xβ, and b is the intercept.
+    """A convex loss Σ_i s_i ℓ(y_i, u_i + b) ≥ 0 with two derivatives, where u = Xβ and b is the intercept.
 
-    Jobs take it to the workers: an instance must be one that pickle knows.
+    It is sent to the workers, so it must be possible to pickle an instance.
     """
 
     @property
     def smoothness(self) -> float:
-        """A bound of ℓ'', ∞ if there is none: then only "resolve" takes it."""
+        """An upper bound on ℓ''; ∞ if there is none, and then only the schedule "resolve" can be used."""
 
     @property
     def certified(self) -> bool:
-        """Whether `dual` is one, so that a duality gap can be given."""
+        """Whether `dual` is defined, so that there is a duality gap."""
 
     def derivatives(self, decision: Floats, target: Floats, weights: Floats, intercept: float) -> Derivatives:
         """Return the loss and its derivatives.
@@ -50,7 +50,7 @@ class Loss(Protocol):
         decision, target : ndarray of shape (n,)
             u and y.
         weights : ndarray of shape (n,) or (0,)
-            s; none stand for ones.
+            s; an empty array stands for ones.
         intercept : float
             b.
         """
@@ -61,10 +61,10 @@ class Loss(Protocol):
 
 @runtime_checkable
 class Rowwise(Loss, Protocol):
-    """A loss that kernels know row by row: what `SmoothProblem` solves for where X is at one place.
+    """A loss that kernels can evaluate row by row, as `SmoothProblem` needs it.
 
-    Such a loss is a named tuple, with numbers as fields if it has any.  numba compiles kernels anew for each type of
-    loss, with its own `row` and `conjugate` inside: these use nothing but numbers and `math`, and make no arrays.
+    It is a named tuple, whose fields are numbers if it has any. numba compiles each kernel once for each type of loss,
+    with the `row` and `conjugate` of that type.  These may use only numbers and `math`, and must not create arrays.
     """
 
     def row(self, target: float, decision: float) -> tuple[float, float, float]:
@@ -75,13 +75,13 @@ class Rowwise(Loss, Protocol):
 
 
 class Steps(NamedTuple):
-    """What Newton steps in a kernel have come to."""
+    """The result of Newton steps in a kernel."""
 
     #: change of the intercept
     level: float
-    #: columns gone through
+    #: number of columns that were visited
     visited: float
-    #: gap on these columns, about, when they were last looked at
+    #: estimate of the gap on these columns, at their last visit
     gap: float
     #: whether the goal has been reached, and whether the problem is too hard for such steps
     arrived: bool
@@ -89,7 +89,7 @@ class Steps(NamedTuple):
 
 
 def steepness(loss: Loss, level: Level, weight: float) -> float:
-    """Return the bound of ℓ'', or where there is none its mean at the present point; `weight` is that of all rows."""
+    """Return the bound on ℓ'', or if there is none its mean at the present point; `weight` is the sum over all rows."""
     return loss.smoothness if loss.smoothness < np.inf else level.curvature / weight
 
 

@@ -1,4 +1,4 @@
-"""The loss of Huber, which large errors enter by their size alone."""
+"""Huber's loss, which grows linearly for large errors."""
 
 from dataclasses import dataclass
 
@@ -16,8 +16,8 @@ class Huber:
     Parameters
     ----------
     epsilon : float, default=1.35
-        ε > 0, in the units of y: rows that are wrong by more are outliers.  1.35 times the standard deviation of the
-        noise costs 5 % of the efficiency of least squares where errors are normal.
+        ε > 0, in the unit of y: rows with larger errors count as outliers.  For normal errors, ε = 1.35 times their
+        standard deviation has 95 % of the efficiency of least squares.
 
     Raises
     ------
@@ -37,7 +37,7 @@ class Huber:
             raise ValueError(f"epsilon of the Huber loss must be a finite number > 0, got {self.epsilon!r}")
 
     def derivatives(self, decision: Floats, target: Floats, weights: Floats, intercept: float) -> Derivatives:
-        """Return the loss, s r cut at ±ε, and s where r is not cut."""
+        """Return the loss, s r with r limited to ±ε, and s where r is not limited."""
         residual = target - decision - intercept
         part = np.clip(residual, -self.epsilon, self.epsilon)
         slope, curvature = weigh(weights, part), weigh(weights, (part == residual).astype(np.float64))
@@ -45,7 +45,7 @@ class Huber:
         return Derivatives(Level(loss, float(slope.sum()), float(curvature.sum())), slope, curvature)
 
     def dual(self, decision: Floats, target: Floats, weights: Floats, intercept: float, scale: float) -> float:
-        """Return Σ s (q (y − b) − ½q²) at q = scale·slope; b cancels, as slopes at the best one add up to zero."""
+        """Return Σ s (q (y − b) − ½q²) at q = scale·slope; b cancels, because at the best b slopes add up to zero."""
         apart = target - intercept
         part = scale * np.clip(apart - decision, -self.epsilon, self.epsilon)
         return float(weigh(weights, part) @ (apart - 0.5 * part))

@@ -18,17 +18,17 @@ class Logistic(NamedTuple):
 
     @property
     def smoothness(self) -> float:
-        """A quarter."""
+        """The upper bound on ℓ'', a quarter."""
         return 0.25
 
     @property
     def certified(self) -> bool:
-        """There is a duality gap."""
+        """Whether there is a duality gap: yes."""
         return True
 
     @property
     def classifies(self) -> bool:
-        """It is one of two classes."""
+        """Whether the loss is for classes: yes."""
         return True
 
     def row(self, target: float, decision: float) -> tuple[float, float, float]:
@@ -55,7 +55,7 @@ class Logistic(NamedTuple):
         return float(row_dual(self, *map(freeze, (decision, target, weights)), intercept, scale))
 
     def at_zero(self, intercept: float) -> tuple[float, float, float]:
-        """Return ℓ at b = 0, and a and c of the slope a·y + c, all at u = 0: no pass over X is needed for them."""
+        """Return ℓ, a and c at u = b = 0, where the slope is a·y + c, so that no pass over X is needed."""
         return math.log(2.0), 0.5, -0.5 * math.tanh(0.5 * intercept)
 
     def descend(
@@ -71,10 +71,10 @@ class Logistic(NamedTuple):
         part: float,
         most: int,
     ) -> Steps:
-        """Make at most so many Newton steps on sparse or rounded columns, which move `coef` and `decision`, u + b.
+        """Make Newton steps on sparse or rounded columns, at most `most`; they change `coef` and `decision`, u + b.
 
-        They end where what descent could gain is at most `goal`, or the part `part` of what it was at first; the
-        objective never rises.  With `centred` b moves, too.
+        The steps end when the possible gain of descent is at most `goal`, or at most `part` times the first gain.  The
+        objective never rises.  With `centred` they also change b.
         """
         given = columns, freeze(target), freeze(weights), coef, decision, freeze(penalty)
         level, visited, gap, end = compiled_for(penalty, newton_steps)(self, *given, centred, goal, part, most)

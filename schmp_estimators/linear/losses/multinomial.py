@@ -10,12 +10,12 @@ from schmp_estimators.linear.losses.base import Floats, weigh
 
 
 class Seen(NamedTuple):
-    """What a loss of K decision values is at these, n rows of them."""
+    """The value and derivatives of a loss of K decision values, for n rows."""
 
     loss: float
-    #: (K, n) where the decision values should go, times s
+    #: (K, n) negative first derivatives, times s
     slope: Floats
-    #: what the loss makes of it: probabilities (K, n), or curvatures of one decision value and their bounds (2, n)
+    #: probabilities (K, n), or for one decision value curvatures and their upper bounds (2, n)
     shape: Floats
 
 
@@ -23,13 +23,13 @@ class Seen(NamedTuple):
 class Multinomial:
     """ln Σ_k e^{v_k} − v_y for classes y = 0 … K − 1, each with its own coefficients and intercept.
 
-    The same number may be added to all classes: the penalty says which (J. Friedman, T. Hastie and R. Tibshirani,
-    "Regularization paths for generalized linear models via coordinate descent", Journal of Statistical Software 2010,
-    section 4).  Curvatures are at most ½ (D. Böhning, "Multinomial logistic regression algorithm", Annals of the
-    Institute of Statistical Mathematics 1992).
+    The loss does not change if the same number is added to all classes; the penalty determines this number (J.
+    Friedman, T. Hastie and R. Tibshirani, "Regularization paths for generalized linear models via coordinate descent",
+    Journal of Statistical Software 2010, section 4).  Curvatures are at most ½ (D.  Böhning, "Multinomial logistic
+    regression algorithm", Annals of the Institute of Statistical Mathematics 1992).
     """
 
-    #: K, or 0 for as many as there are in y
+    #: K, or 0 for the number of classes in y
     n_outputs: int = 0
 
     smoothness = 0.5

@@ -14,8 +14,8 @@ from schmp_estimators.linear.losses.base import Derivatives, Floats, Level, weig
 class Poisson:
     """Half of the deviance, y ln(y/μ) − y + μ with μ = e^{u + b}, y ≥ 0.
 
-    P. McCullagh and J. A. Nelder, "Generalized linear models", 1989, section 6.2.  Its curvature μ has no bound.  The
-    dual point q = y + scale·(μ − y) is ≥ 0, hence feasible, for any scale ≤ 1.
+    P. McCullagh and J. A. Nelder, "Generalized linear models", 1989, section 6.2.  The second derivative μ has no upper
+    bound.  The dual point q = y + scale·(μ − y) is ≥ 0, and so feasible, for any scale ≤ 1.
     """
 
     smoothness = np.inf
@@ -46,12 +46,12 @@ class Poisson:
         return float(weigh(weights, xlogy(target, target) - xlogy(part, part) + part - target).sum())
 
     def mean(self, decision: Floats) -> Floats:
-        """Return μ, what is predicted."""
+        """Return the prediction μ."""
         found: Floats = np.exp(decision)
         return found
 
     def score(self, target: Floats, predicted: Floats, weights: Any) -> float:
-        """Return the part of the deviance that predictions explain."""
+        """Return the share of the deviance that predictions explain."""
         return float(d2_tweedie_score(target, predicted, sample_weight=weights, power=1))
 
 

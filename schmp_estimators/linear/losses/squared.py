@@ -11,7 +11,7 @@ from schmp_estimators.linear.losses.base import Derivatives, Floats, Level, weig
 class Squared:
     """½(y − u − b)².
 
-    Its curvature is the same everywhere, which is what its own solver lives on: one Gram matrix serves all steps.
+    Its second derivative is constant, so its own solver can use one Gram matrix for all steps.
     """
 
     smoothness = 1.0

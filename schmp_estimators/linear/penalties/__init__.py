@@ -1,1 +1,1 @@
-"""What coefficients cost: each penalty is a named tuple, which kernels are compiled for."""
+"""Penalties of coefficients: each is a named tuple, for whose type kernels are compiled."""

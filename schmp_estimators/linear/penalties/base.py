@@ -1,7 +1,7 @@
-"""What a solver asks of a penalty, in Python and in kernels.
+"""The interface of a penalty, in Python and in kernels.
 
-Every penalty here is λ_j|b| + h_j(b) in each coefficient b, with h_j smooth and h_j(0) = h_j'(0) = 0.  It is a named
-tuple: numba compiles kernels anew for each type of penalty, with its own `prox` and `value` inside.
+Every penalty is λ_j|b| + h_j(b) in each coefficient b, with h_j smooth and h_j(0) = h_j'(0) = 0.  It is a named tuple,
+because numba compiles each kernel once for each type of penalty, with the `prox` and `value` of that type.
 """
 
 from collections.abc import Callable
@@ -15,21 +15,21 @@ from schmp_estimators.core.jit import by_types, kernel_of_this_process
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
-#: one number for all columns, or (k,) one for each, read-only
+#: one number for all columns, or (k,) numbers for each column, read-only
 PerColumn = Any
 P = TypeVar("P", bound="Penalty")
 
 
 class Penalty(Protocol):
-    """A penalty that is separable over coefficients.
+    """A penalty that is a sum of λ_j|b_j| + h_j(b_j) over coefficients, with h_j smooth and h_j(0) = h_j'(0) = 0.
 
-    `prox` and `value` are compiled into kernels: they use nothing but numbers, arrays, `at` and `weigh`.
-    `prox` makes no arrays.
+    A penalty is a named tuple.  `prox` and `value` are compiled into kernels, so they may use only numbers, arrays,
+    `at` and `weigh`; `prox` must not create arrays.
     """
 
     @property
     def strengths(self) -> PerColumn:
-        """λ_j: as large as this x_jᵀr may be, in size, while a coefficient stays zero; with 0 there is no penalty."""
+        """λ_j: coefficient j remains zero while x_jᵀr is at most λ_j in size; 0 means no penalty."""
 
     @property
     def positive(self) -> bool:
@@ -37,17 +37,17 @@ class Penalty(Protocol):
 
     @property
     def certified(self) -> bool:
-        """Whether λ|b| + ½ρb² is all that there is: only such a penalty has a duality gap and Newton steps."""
+        """Whether the penalty has the form λ|b| + ½ρb²: only then there are a duality gap and Newton steps."""
 
     @property
     def ridges(self) -> PerColumn:
-        """ρ_j, of a penalty that is `certified`."""
+        """ρ_j, if the penalty is `certified`."""
 
     def prox(self, j: int, aim: float, norm: float) -> float:
-        """Return the minimiser of ½·norm·b² − aim·b plus the penalty of b as coefficient j."""
+        """Return the b that minimises ½·norm·b² − aim·b plus the penalty of coefficient j at b."""
 
     def value(self, coef: Floats) -> float:
-        """Return the penalty of all coefficients."""
+        """Return the sum of the penalty over all coefficients."""
 
     def tilt(self, coef: Floats) -> Floats | float:
         """Return h_j'(b) for all coefficients."""
@@ -101,7 +101,7 @@ def value(penalty: Penalty, coef: Floats) -> float:
 
 
 def method_of(name: str, kind: Any) -> Callable[..., Any] | None:
-    """Return what a method of a named tuple is compiled from, None for other types."""
+    """Return the function from which a method of a named tuple is compiled, or None for other types."""
     return getattr(getattr(kind, "instance_class", None), name, None)
 
 
@@ -116,10 +116,10 @@ def _value(penalty: Any, coef: Any) -> Callable[..., Any] | None:
 
 
 def compiled_for(kind: Any, kernel: Any) -> Any:
-    """Return a kernel as it is to be called with this penalty, or loss.
+    """Return the kernel to call with this penalty or loss.
 
-    Kernels for those that are not of this package are compiled anew in each process: a cache on disk would outlive
-    changes to them, and could not be read where their class is not known.
+    Kernels for classes outside this package are compiled in each process: a cache on disk would not notice changes to
+    the class, and could not be read without it.
     """
     return kernel if type(kind).__module__.startswith("schmp_estimators.") else kernel_of_this_process(kernel)
 
@@ -148,14 +148,14 @@ def read_only(values: Any) -> Any:
 
 
 def sizes(penalty: Penalty, gradient: Floats) -> Floats:
-    """Return what the optimality condition compares with λ: |z|, or z where coefficients are ≥ 0."""
+    """Return the numbers that the optimality condition compares with λ: |z|, or z if coefficients are ≥ 0."""
     return gradient if penalty.positive else np.abs(gradient)
 
 
 def of_strength(penalty: P, strength: float, total: float) -> P:
-    """Return what a penalty of strength one is with λ = `strength` beside the summed loss of rows that weigh `total`.
+    """Return a penalty of strength one with λ = `strength`, for a loss that is summed over rows of weight `total`.
 
-    A penalty whose shape changes with its strength says so by a method of the same name.
+    If the shape of a penalty depends on its strength, the penalty has a method with this name.
     """
     own: Any = getattr(penalty, "of_strength", None)
     found: P = penalty.scaled(strength) if own is None else own(strength, total)
@@ -168,7 +168,7 @@ def has_free(penalty: Penalty) -> bool:
 
 
 def _tilted(penalty: Penalty, coef: Floats, gradient: Floats) -> Floats:
-    """Return the gradient, less that of the smooth part of the penalty, if there is one."""
+    """Return the gradient minus that of the smooth part of the penalty, if there is one."""
     tilt = penalty.tilt(coef)
     return gradient - tilt if differ(tilt) or tilt else gradient
 
@@ -187,7 +187,7 @@ def dual_scale(penalty: Penalty, coef: Floats, gradient: Floats) -> float:
 def duality_gap(penalty: Penalty, coef: Floats, gradient: Floats, energy: float, scale: float) -> float:
     """Return the gap of ½‖r‖² + P(β) at the dual point scale·r; `energy` is ‖r‖², `gradient` X̃ᵀr.
 
-    It is one if r is orthogonal to the columns without penalty.
+    It is a bound if r is orthogonal to the columns without a penalty.
     """
     ridges = penalty.ridges
     ridge = weigh(ridges, coef * coef) if differ(ridges) or ridges else 0.0
@@ -200,7 +200,7 @@ def duality_gap(penalty: Penalty, coef: Floats, gradient: Floats, energy: float,
 
 
 def merit(penalty: Penalty, coef: Floats, gradient: Floats, norms: Floats) -> float:
-    """Return how far the optimality conditions are from holding, in units of the objective."""
+    """Return the violation of the optimality conditions, in units of the objective."""
     descent = _tilted(penalty, coef, gradient)
     outside = np.maximum(sizes(penalty, descent) - penalty.strengths, 0.0)
     distance = np.where(coef != 0.0, np.abs(descent - penalty.strengths * np.sign(coef)), outside)
@@ -210,9 +210,9 @@ def merit(penalty: Penalty, coef: Floats, gradient: Floats, norms: Floats) -> fl
 
 
 def gap_or_merit(penalty: Penalty, coef: Floats, gradient: Floats, energy: float, norms: Floats) -> float:
-    """Return the duality gap of ½‖r‖² + P(β), or if the penalty has none what descent could gain.
+    """Return the duality gap of ½‖r‖² + P(β), or if the penalty has none, the possible gain of descent.
 
-    Columns without penalty, to which r need not be orthogonal here, add what each of them could gain.
+    r need not be orthogonal to columns without a penalty here; the possible gain of each of them is added.
     """
     if not penalty.certified:
         return merit(penalty, coef, gradient, norms)

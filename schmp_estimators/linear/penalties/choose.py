@@ -1,4 +1,4 @@
-"""The penalty that parameters of an estimator stand for, and those of a path or of folds, in the units of the user."""
+"""Penalties for the parameters of an estimator, and those of a path or of folds, in the user's units."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,7 +13,8 @@ from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.linear.penalties.base import Floats, PerColumn, read_only
 from schmp_estimators.linear.penalties.elastic_net import ElasticNet
 
-#: Penalties and their inverses must be numbers that neither vanish nor overflow beside weights of samples.
+#: Smallest and largest penalty: products of penalties, or their inverses, with sample weights must not underflow or
+#: overflow.
 WEAKEST, STRONGEST = 1e-300, 1e300
 
 
@@ -23,7 +24,7 @@ def choose_penalty(strength: float, l1_ratio: float, factors: PerColumn = 1.0, p
     Raises
     ------
     ValueError
-        If a factor makes it vanish or overflow.
+        If a factor makes the penalty underflow or overflow.
     """
     whole = float(strength) * factors
     if np.ndim(factors) or factors != 1.0:
@@ -33,18 +34,18 @@ def choose_penalty(strength: float, l1_ratio: float, factors: PerColumn = 1.0, p
 
 
 def unit_penalty(estimator: Any, l1_ratio: float, penalty_factors: Any, positive: bool = False) -> Any:
-    """Return the penalty of strength one that parameters stand for, for the columns that an estimator knows of."""
+    """Return the penalty of strength one for the values of parameters and the columns of an estimator."""
     return choose_penalty(1.0, l1_ratio, factors_of(estimator, penalty_factors, positive), positive)
 
 
 def factors_of(estimator: Any, given: Any, positive: bool = False) -> PerColumn:
-    """Return `penalty_factors` for the columns that an estimator knows of; see `check_factors`."""
+    """Return `penalty_factors` for the columns of an estimator; see `check_factors`."""
     names = getattr(estimator, "feature_names_in_", None)
     return check_factors(by_name(given, names), estimator.n_features_in_, positive)
 
 
 def by_name(given: Any, names: Any) -> Any:
-    """Return factors in the order of columns, if they are given by name: 1 for columns that are not named.
+    """Return factors in the order of columns, if they are given by name; columns that are not named get 1.
 
     Raises
     ------
@@ -54,7 +55,9 @@ def by_name(given: Any, names: Any) -> Any:
     if not isinstance(given, Mapping) and (names is None or not is_by_name(given)):
         return given
     if names is None:
-        raise ValueError("penalty_factors names columns, but X has no names; give a data frame, or one number a column")
+        raise ValueError(
+            "penalty_factors names columns, but X has no names; give a data frame, or one number for each column"
+        )
     return named_values(given, dict.fromkeys(names, 1.0), "columns that X")
 
 
@@ -65,12 +68,12 @@ def is_by_name(given: Any) -> bool:
 
 
 def named_values(given: Any, others: dict[Any, float], what: str) -> list[float]:
-    """Return the values of a mapping for all names, in their order; `others` has them, and values for those not named.
+    """Return the values of a mapping for the names in `others`, in their order, or else the values of `others`.
 
     Raises
     ------
     ValueError
-        If there are other names.
+        If the mapping has other names.
     """
     named = dict(given.items())
     unknown = [name for name in named if name not in others]
@@ -83,12 +86,12 @@ def named_values(given: Any, others: dict[Any, float], what: str) -> list[float]
 
 
 def check_factors(given: Any, n_columns: int, positive: bool = False) -> PerColumn:
-    """Return `penalty_factors` as kernels take them, one number if all columns are alike.
+    """Return `penalty_factors` for kernels: one number if all are equal.
 
     Raises
     ------
     ValueError
-        If they are not one finite number ≥ 0 for each column, or all are zero, or one is where coefficients are
+        If they are not one finite number ≥ 0 for each column, if all are zero, or if one is zero and coefficients are
         restricted to be ≥ 0.
     """
     if given is None:
@@ -102,20 +105,20 @@ def check_factors(given: Any, n_columns: int, positive: bool = False) -> PerColu
         )
     if positive and not factors.all():
         raise ValueError(
-            "penalty_factors holds zeros, which do not go with positive=True: a column is either free or restricted; "
+            "penalty_factors holds zeros, which cannot be combined with positive=True; "
             "give such columns a small factor, or positive=False"
         )
     return float(factors[0]) if (factors == factors[0]).all() else read_only(factors.copy())
 
 
 def _check_strengths(whole: Floats, factors: Floats, strength: float) -> None:
-    """Raise ValueError if penalties vanish or overflow."""
+    """Raise ValueError if penalties underflow or overflow."""
     found = whole[factors != 0.0]
     if found.min() < WEAKEST or found.max() > STRONGEST:
         raise ValueError(
             f"penalty_factors{_range(factors)} make penalties from {found.min():.3g} to {found.max():.3g} of one of "
             f"{strength:.3g}; each has to be 0 or from {WEAKEST:g} to {STRONGEST:g}: give factors near 1, and 0 for "
-            "columns that are not to be penalised"
+            "columns without a penalty"
         )
 
 
@@ -125,7 +128,7 @@ def _range(factors: Any) -> str:
 
 @dataclass(frozen=True)
 class Grid:
-    """Penalties, the strongest first: falling values of alpha beside the mean loss, or rising ones of C.
+    """Penalties, the strongest first: falling values of alpha for the mean loss, or rising values of C.
 
     Parameters
     ----------
@@ -133,9 +136,9 @@ class Grid:
     given : ndarray of shape (count,) or None
         The penalties, or None, if they depend on the data.
     count : int
-        How many.
+        Number of penalties.
     ratio : float
-        Of the smallest to the largest, where they depend on the data.
+        Ratio of the smallest to the largest, if they depend on the data.
     """
 
     name: str
@@ -145,21 +148,21 @@ class Grid:
 
     @classmethod
     def of(cls, name: str, asked: Any, ratio: float) -> Self:
-        """Return those that a parameter stands for."""
+        """Return the penalties for the value of a parameter."""
         values = positive_values(f"{name}s", asked)
         if values is None:
             return cls(name, None, int(asked), ratio)
         return cls(name, values[::-1] if name == "alpha" else values, len(values), ratio)
 
     def at(self, values: Floats) -> Self:
-        """Return the same penalties, given."""
+        """Return a grid with these values."""
         return replace(self, given=values, count=len(values))
 
     def values(self, largest: float, total: float, unit: float) -> Floats:
-        """Return the penalties, where λ of the summed loss is the smallest for which all coefficients are zero.
+        """Return the penalties; `largest` is the smallest λ of the summed loss for which all coefficients are zero.
 
-        Samples weigh `total` together, or `unit` times that.  Where the largest alpha is but rounding, all are its
-        resolution, as scikit-learn has it: gradients are no smaller.
+        `total` is the sum of weights, and `unit` a factor of C. If the largest alpha is only rounding, all penalties
+        are the resolution of floats, as in scikit-learn.
         """
         if self.given is not None:
             return self.given
@@ -177,12 +180,12 @@ class Grid:
         return value * total if self.name == "alpha" else 1.0 / (value * unit)
 
     def in_units(self, sums: Floats, values: Floats, total: float, unit: float) -> Floats:
-        """Return summed objectives as those of the user: means, or C times the sums."""
+        """Convert summed objectives to the user's units: means, or C times the sums."""
         return sums / total if self.name == "alpha" else values * unit * sums
 
 
 def positive_values(name: str, given: Any) -> Floats | None:
-    """Return the values of a parameter in rising order, or None if it is their number."""
+    """Return the values of a parameter in rising order, or None if it is only their number."""
     if isinstance(given, Integral):
         return None
     given = unmask(given, name)
@@ -191,16 +194,14 @@ def positive_values(name: str, given: Any) -> Floats | None:
     except (TypeError, ValueError):
         values = np.empty(0)
     if values.ndim != 1 or not len(values) or not ((values >= WEAKEST) & (values <= STRONGEST)).all():
-        raise ValueError(
-            f"{name}={given!r}; give numbers from {WEAKEST:g} to {STRONGEST:g}, or how many to space geometrically"
-        )
+        raise ValueError(f"{name}={given!r}; give numbers from {WEAKEST:g} to {STRONGEST:g}, or their number")
     return np.sort(values)
 
 
 def best_of(values: NDArray[np.float64]) -> int:
-    """Return the row with the largest mean, the first of equals; rows with NaN were not tried in every fold.
+    """Return the first row with the largest mean; rows with NaN, which some folds did not try, are never chosen.
 
-    Folds count alike, whatever their weight, as in scikit-learn's `LassoCV` and `LogisticRegressionCV`.
+    The mean over folds is not weighted, as in scikit-learn's `LassoCV` and `LogisticRegressionCV`.
     """
     means = values.mean(axis=1)
     return int(np.argmax(np.where(np.isnan(means), -np.inf, means)))
@@ -219,7 +220,7 @@ def within_one_standard_error(values: NDArray[np.float64]) -> int:
 
 
 def ratios_of(given: Any) -> list[Any]:
-    """Return the L1 ratios to be tried."""
+    """Return the L1 ratios to try."""
     if np.ndim(given) == 0:
         return [given]
     found = np.asarray(unmask(given, "l1_ratio"), np.float64)

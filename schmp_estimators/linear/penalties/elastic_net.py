@@ -10,8 +10,8 @@ from schmp_estimators.linear.penalties.base import Floats, PerColumn, at, read_o
 class ElasticNet(NamedTuple):
     """λ_j|b| + ½ρ_j b²; without ρ it is the L1 penalty (R. Tibshirani, JRSS-B 1996).
 
-    H. Zou, T. Hastie, "Regularization and variable selection via the elastic net", JRSS-B 2005, section 2: it is the
-    L1 penalty on rows that are augmented by √ρ_j, which is how its duality gap comes about.
+    H. Zou, T. Hastie, "Regularization and variable selection via the elastic net", JRSS-B 2005, section 2: it is an L1
+    penalty with additional rows √ρ_j of X, from which its duality gap follows.
     """
 
     strengths: PerColumn
@@ -20,11 +20,11 @@ class ElasticNet(NamedTuple):
 
     @property
     def certified(self) -> bool:
-        """There is a duality gap."""
+        """Whether there is a duality gap: yes."""
         return True
 
     def prox(self, j: int, aim: float, norm: float) -> float:
-        """Return the soft threshold of `aim`, by `norm` and ρ_j."""
+        """Return the minimiser: `aim` is soft-thresholded by λ_j, and divided by `norm` + ρ_j."""
         strength = at(self.strengths, j)
         if aim > strength:
             return (aim - strength) / (norm + at(self.ridges, j))
@@ -61,6 +61,6 @@ def L1(strengths: PerColumn, positive: bool = False) -> ElasticNet:
     Returns
     -------
     ElasticNet
-        With ρ = 0.
+        The penalty, with ρ = 0.
     """
     return ElasticNet(strengths, 0.0, positive)

@@ -1,4 +1,4 @@
-"""The sum of the lengths of groups of coefficients."""
+"""The group penalty: the sum of the norms of groups of coefficients."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
@@ -10,25 +10,25 @@ from schmp_estimators.linear.penalties.choose import is_by_name, named_values
 
 
 class Group(NamedTuple):
-    """Σ_g λ_g‖β_g‖₂, the coefficients of a group of columns taken together, for all classes.
+    """The penalty Σ_g λ_g‖β_g‖₂, where β_g has the coefficients of a group of columns, for all classes.
 
     M. Yuan and Y. Lin, "Model selection and estimation in regression with grouped variables", JRSS-B 2006.
     """
 
     #: (G,) λ; a group with 0 has no penalty
     strengths: PerColumn
-    #: (p,) columns, group after group, and (G + 1,) where each begins
+    #: (p,) columns, group after group, and (G + 1,) positions at which each group begins
     columns: Indices
     starts: Indices
 
     @property
     def positive(self) -> bool:
-        """Coefficients have any sign."""
+        """Whether coefficients are restricted to be ≥ 0: no."""
         return False
 
     @property
     def certified(self) -> bool:
-        """There is a duality gap."""
+        """Whether there is a duality gap: yes."""
         return True
 
     def value(self, coef: Floats) -> float:
@@ -50,14 +50,14 @@ def group_penalty(groups: Sequence[Any], n_columns: int, factors: Any = None) ->
         The columns of each group, or the group of each column.  Each column is in one group.
     n_columns : int
     factors : array-like of shape (n_groups,), dict or Series, default=None
-        λ_g ≥ 0, in the order of `groups`, or of its sorted values, or by these; √(number of columns) for None, and for
-        groups that are not named.
+        λ_g ≥ 0, in the order of `groups`, in the order of its sorted values, or by these values.  None, and groups that
+        are not named, stand for √(number of columns).
 
     Raises
     ------
     ValueError
-        If a column is in no group or in two, or factors are not one finite number ≥ 0 for each group, or name groups
-        that there are not.
+        If a column is in no group or in two; if factors are not one finite number ≥ 0 for each group, or name unknown
+        groups.
     """
     names = []
     if all(np.ndim(group) for group in groups):

@@ -8,12 +8,12 @@ from schmp_estimators.linear.penalties.base import Floats, PerColumn, at, read_o
 
 
 class MCP(NamedTuple):
-    """λ_j|b| − b²/2γ while b is at most γλ_j in size, and a constant beyond.
+    """The penalty λ_j|b| − b²/2γ up to a size of b of γλ_j, and a constant beyond.
 
-    C.-H. Zhang, "Nearly unbiased variable selection under minimax concave penalty", The Annals of Statistics 2010.  It
-    is not convex, so there is no duality gap: a fit ends where no step of a single coefficient lowers the objective.
-    `SparseGLM` takes γ beside the mean loss, where Zhang's is 3 on columns of variance one; solvers, which add up the
-    loss over samples, take γ/n.
+    C.-H.  Zhang, "Nearly unbiased variable selection under minimax concave penalty", The Annals of Statistics 2010.  It
+    is not convex, so there is no duality gap: a fit ends when no update of a single coefficient lowers the objective.
+    In `SparseGLM` γ refers to the mean loss; Zhang's γ is 3 for columns of variance one.  Solvers add up the loss over
+    samples, so they use γ/n.
     """
 
     strengths: PerColumn
@@ -21,21 +21,21 @@ class MCP(NamedTuple):
 
     @property
     def positive(self) -> bool:
-        """Coefficients have any sign."""
+        """Whether coefficients are restricted to be ≥ 0: no."""
         return False
 
     @property
     def certified(self) -> bool:
-        """There is no duality gap, and there are no Newton steps."""
+        """Whether there are a duality gap and Newton steps: no."""
         return False
 
     @property
     def ridges(self) -> float:
-        """There are none."""
+        """The squared part of the penalty: none."""
         return 0.0
 
     def prox(self, j: int, aim: float, norm: float) -> float:
-        """Return the minimiser: of a concave objective, the better end."""
+        """Return the minimiser; if the objective is concave, it is the better one of two ends."""
         strength, size, curved = at(self.strengths, j), abs(aim), self.gamma * norm
         if size > strength * max(curved, np.sqrt(curved)):
             return aim / norm
@@ -49,12 +49,12 @@ class MCP(NamedTuple):
         return weigh(self.strengths, inner) - 0.5 * (inner * inner).sum() / self.gamma
 
     def tilt(self, coef: Floats) -> Floats:
-        """Return −sign(b) times λ_j, or times the size of b divided by γ where that is less."""
+        """Return −sign(b) times λ_j, or times the size of b divided by γ if that is smaller."""
         tilted: Floats = -np.sign(coef) * np.minimum(np.abs(coef) / self.gamma, self.strengths)
         return tilted
 
     def of_strength(self, strength: float, total: float) -> Self:
-        """Return the penalty with λ times `strength` and the same γ for each unit of weight, `total` of them."""
+        """Return the penalty with λ times `strength`, and γ divided by `total`, the weight of all samples."""
         return self._replace(strengths=read_only(strength * self.strengths), gamma=self.gamma / total)
 
     def scaled(self, factor: float) -> Self:

@@ -12,12 +12,12 @@ from schmp_estimators.linear.kernels.working_set import LIFT, NOTHING
 from schmp_estimators.linear.penalties.base import Floats, Indices
 from schmp_estimators.linear.penalties.group import Group
 
-#: Passes of descent on a model between two exact steps, and how many of these.
+#: Passes of descent on a model between two exact steps, and number of exact steps.
 _PASSES, _MOST_ROUNDS = 20, 50
 
 
 class Blocks(NamedTuple):
-    """Blocks of coefficients; that of column j and output k has the number k·p + j."""
+    """Blocks of coefficients.  The coefficient of column j and output k has the number k·p + j."""
 
     #: (m,) numbers, block after block, and (B + 1,) where each begins
     members: Indices
@@ -70,7 +70,7 @@ class BlockModel:
         return turn
 
     def solve(self, goal: float) -> float:
-        """Solve until descent could gain no more than `goal`, about; returns multiply–adds."""
+        """Solve until descent could gain about `goal` at most; returns the number of multiply–adds."""
         work = 0.0
         given = self.gram, self.slopes, self.coef, self.starts, self.strengths, self.positive
         for _ in range(_MOST_ROUNDS):
@@ -83,7 +83,7 @@ class BlockModel:
         return work
 
     def _units(self) -> tuple[Floats, Floats]:
-        """Return ‖w_b‖, and the derivative of the penalty in each coefficient, zero in blocks that are."""
+        """Return ‖w_b‖, and the derivative of the penalty in each coefficient; it is zero in blocks that are zero."""
         lengths = np.sqrt(np.add.reduceat(self.coef * self.coef, self.starts[:-1]))
         each = np.repeat(
             np.divide(self.strengths, lengths, out=np.zeros_like(lengths), where=lengths > 0.0), self.sizes
@@ -91,7 +91,7 @@ class BlockModel:
         return lengths, each * self.coef
 
     def _merit(self) -> float:
-        """Return how far the optimality conditions are from holding, in units of the objective."""
+        """Return the violation of the optimality conditions, in units of the objective."""
         lengths, units = self._units()
         left = self.slopes - units
         left = np.maximum(left, 0.0) if self.positive else left
@@ -102,7 +102,7 @@ class BlockModel:
         return float(distance @ lengths + 0.5 * gains.sum())
 
     def _exact_step(self) -> bool:
-        """Make Newton's step on the blocks that are not zero; returns whether any part of it lowers the model."""
+        """Make a Newton step on the nonzero blocks, or a part of it; returns whether this lowers the model."""
         lengths, units = self._units()
         support = np.flatnonzero(np.repeat(lengths > 0.0, self.sizes))
         old, narrow = self.coef[support], np.repeat(self.sizes == 1, self.sizes)[support]
@@ -128,7 +128,7 @@ class BlockModel:
         return float(self.strengths @ np.sqrt(np.add.reduceat(coef * coef, self.starts[:-1])))
 
     def _curvature(self, support: Indices, lengths: Floats, units: Floats) -> Floats:
-        """Return the second derivatives of the model on its support, raised a little, as columns may be dependent."""
+        """Return the second derivatives on the support, raised a little because columns may be dependent."""
         curvature = self.gram.copy()
         curvature[np.diag_indices(len(curvature))] *= 1.0 + LIFT
         for b in np.flatnonzero((self.sizes > 1) & (lengths > 0.0)):

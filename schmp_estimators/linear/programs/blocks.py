@@ -1,4 +1,4 @@
-"""Coefficients that come in blocks, solved for where all rows are at hand: groups of columns, and several classes.
+"""Problems with blocks of coefficients and all rows in one place: groups of columns, and several classes.
 
 Objective Σ s_i ℓ(y_i, v_i) + λ Σ_b (f_b‖w_b‖ + ½ρ_b‖w_b‖²), where v = Wx̃ + Fz has K values for each row; z is one for
 the intercepts, and columns without a penalty.  One step:
@@ -28,15 +28,16 @@ from schmp_estimators.linear.programs.homotopy import Points, ProblemAtHand, Wan
 from schmp_estimators.linear.programs.model import LAST_BITS, STALLED
 from schmp_estimators.linear.programs.smooth_point import LEVEL_ROUNDING, damped
 
-#: Most steps to the best F.
+#: Maximum number of steps to the best F.
 _MOST_SETTLING = 100
-#: Part of its gap to which a second-order model is solved, and part of the goal below which it is not.
+#: A second-order model is solved to this part of its gap, but not below this part of the goal.
 _INNER, _OF_GOAL = 0.01, 0.1
-#: Part of the gap that steps lower it by at least, unless it stands still.
+#: Steps that lower the gap by less than this part of it make no progress.
 _STANDS = 0.01
-#: Blocks that violate their condition that join at a time, beside as many as are not zero, and coefficients of a model.
+#: Number of violating blocks that join at a time, in addition to the number of nonzero blocks; largest number of
+#: coefficients of a model.
 _JOINING, _MOST = 100, 3000
-#: Columns up to which products that do not change are made once.
+#: Number of columns up to which products that do not change are computed only once.
 _MULTIPLIED = 1000
 
 
@@ -47,7 +48,7 @@ class OneOutput(NamedTuple):
     n_outputs: int = 1
 
     def look(self, decision: Floats, target: Floats, weights: Floats) -> Seen:
-        """Return the loss, its slopes, curvatures and bounds of these, with which no step is too long."""
+        """Return the loss, its slopes, its curvatures, and upper bounds on curvatures."""
         level, slope, curvature = self.loss.derivatives(decision[0], target, weights, 0.0)
         total = float(weights.sum()) if len(weights) else float(len(target))
         bounds = weigh(weights, np.full(len(target), steepness(self.loss, level, total)))
@@ -68,7 +69,7 @@ class OneOutput(NamedTuple):
 
 
 def _centred(rows: Rows, fit_intercept: bool, eps: float) -> tuple[float, Floats, Indices]:
-    """Centre the columns; returns the weight, their means, and the columns dropped as they vary by rounding alone."""
+    """Centre the columns; returns the weight, the means, and the dropped columns, which vary only by rounding."""
     columns = rows.columns
     with np.errstate(over="ignore", invalid="ignore"):
         total, means = take_means(rows, fit_intercept)
@@ -81,7 +82,7 @@ def _centred(rows: Rows, fit_intercept: bool, eps: float) -> tuple[float, Floats
 
 @dataclass
 class Point:
-    """Where a solver stands."""
+    """The current point of a solver."""
 
     #: (K·p,) W without free columns, (K·f,) F, and (K, n) Wx̃
     coef: Floats
@@ -90,12 +91,12 @@ class Point:
     seen: Seen
     #: (K·p,)
     gradient: Floats
-    #: least curvature of a row, as a part of the largest
+    #: smallest curvature of a row, relative to the largest
     damping: float = 0.0
 
 
 class BlockProblem(ProblemAtHand):
-    """Rows at hand, ready to be solved for.
+    """A problem with all rows in one place.
 
     Parameters
     ----------
@@ -134,7 +135,7 @@ class BlockProblem(ProblemAtHand):
     # -- what a surface asks -----------------------------------------------------------------------------------------
 
     def square(self, target: int) -> float:
-        """Return what the tolerance of a gap is a part of."""
+        """Return the number to which tolerances of gaps are relative."""
         return self.null_objective(target) * (2.0 if self._is_squared else 1.0)
 
     def null_objective(self, target: int) -> float:
@@ -153,7 +154,7 @@ class BlockProblem(ProblemAtHand):
         return float(seen.loss) + self._value(np.ravel(coef), penalty)
 
     def follow(self, target: int, wanted: Wanted) -> Points:
-        """Return the solutions that are wanted; intercepts follow from coefficients."""
+        """Return the wanted solutions; intercepts follow from coefficients."""
         penalties, goals, _, most, start, _ = wanted
         point, found = self._start(target), []
         if start.any():
@@ -173,7 +174,7 @@ class BlockProblem(ProblemAtHand):
         return self._starts[target]
 
     def _at(self, target: int, coef: Floats, levels: Floats) -> Point:
-        """Return the point of given coefficients, those of free columns found anew."""
+        """Return the point with given coefficients; those of columns without a penalty are solved for."""
         coef = coef.reshape(self.loss.n_outputs, -1).copy()
         coef[:, self.blocks.free] = 0.0
         image = coef @ self.columns
@@ -187,7 +188,7 @@ class BlockProblem(ProblemAtHand):
         return image
 
     def _settle(self, target: int, image: Floats, levels: Floats) -> tuple[Floats, Seen]:
-        """Return the best F, by Newton steps that are halved while the loss rises, and what the loss is there."""
+        """Return the best F, by Newton steps that are halved while the loss rises, and the loss there."""
         response, weights, n_outputs = self.targets[target], self.weights, self.loss.n_outputs
         values, outputs = np.tile(self.extra, (n_outputs, 1)), np.repeat(np.arange(n_outputs), len(self.extra))
         seen, damping = self.loss.look(image + self._image(levels), response, weights), 0.0
@@ -221,27 +222,27 @@ class BlockProblem(ProblemAtHand):
         return penalty * float(blocks.strengths @ self._sizes(own) + 0.5 * blocks.ridges @ (own * own))
 
     def _sizes(self, values: Floats) -> Floats:
-        """Return the lengths of blocks of values."""
+        """Return the Euclidean norms of blocks of values."""
         if len(self.blocks.members) == len(self.blocks.strengths):
             return np.abs(values)
         lengths: Floats = np.sqrt(np.add.reduceat(values * values, self.blocks.starts[:-1]))
         return lengths
 
     def _slopes(self, point: Point, penalty: float) -> Floats:
-        """Return the gradient less that of the ridges, block by block."""
+        """Return the gradient minus that of the squared penalty, block by block."""
         members = self.blocks.members
         slopes: Floats = point.gradient[members] - penalty * self.blocks.ridges * point.coef[members]
         return slopes
 
     def _excess(self, slopes: Floats) -> float:
-        """Return how many times as large as f the largest slope is."""
+        """Return the largest ratio of the norm of a block's slopes to f."""
         sizes = np.maximum(slopes, 0.0) if self.positive else self._sizes(slopes)
         return float((sizes / self.blocks.strengths).max(initial=0.0))
 
     def _dual(self, target: int, point: Point, penalty: float, slopes: Floats) -> float:
-        """Return a lower bound of the least objective.
+        """Return a lower bound of the minimum.
 
-        What is left of the slopes of F counts as often as F is, or one.
+        Remaining slopes of F are multiplied by the size of F, or by one if that is larger.
         """
         scale, own = 1.0 / max(1.0, self._excess(slopes) / penalty), point.coef[self.blocks.members]
         given = self.targets[target], self.weights, scale
@@ -253,7 +254,7 @@ class BlockProblem(ProblemAtHand):
     # -- steps -------------------------------------------------------------------------------------------------------
 
     def _described(self, point: Point, target: int) -> tuple[Floats, Floats]:
-        """Return coefficients, and intercepts of columns less their means; those of X add up to zero over classes."""
+        """Return coefficients, which add up to zero over classes, and intercepts of centred columns."""
         n_outputs = self.loss.n_outputs
         coef, levels = point.coef.reshape(n_outputs, -1).copy(), point.levels.reshape(n_outputs, -1)
         coef[:, self.blocks.free] = levels[:, int(self.fit_intercept) :] / self.lengths
@@ -263,7 +264,7 @@ class BlockProblem(ProblemAtHand):
         return coef, found - (found - coef @ self.means).mean()
 
     def _solve(self, target: int, point: Point, penalty: float, goal: float, most: int) -> tuple[Point, Any]:
-        """Make up to so many steps until the gap is at most `goal`; returns it, objective, steps and multiply–adds."""
+        """Make steps until the gap is at most `goal`; returns gap, objective, steps and multiply–adds."""
         lowest, least, stalled, work, steps = np.inf, np.inf, 0, 0.0, 0
         while True:
             slopes, objective = self._slopes(point, penalty), self._objective(point, penalty)
@@ -279,7 +280,7 @@ class BlockProblem(ProblemAtHand):
             point, steps = self._moved(target, point, penalty, model), steps + 1
 
     def _model(self, point: Point, penalty: float, slopes: Floats, chosen: Indices) -> BlockModel:
-        """Return the second-order model at a point, on the blocks that are to move."""
+        """Return the second-order model at a point, on the chosen blocks."""
         blocks, own = self.blocks, point.coef[self.blocks.members]
         sizes = np.diff(blocks.starts)[chosen]
         places = np.concatenate([np.arange(blocks.starts[b], blocks.starts[b + 1]) for b in chosen])
@@ -297,7 +298,7 @@ class BlockProblem(ProblemAtHand):
         return BlockModel(part, gram, away, slopes[places].copy(), own[places].copy(), self.positive)
 
     def _chosen(self, own: Floats, slopes: Floats) -> Indices:
-        """Return the blocks that are not zero and those that violate their condition, if they are many the worst."""
+        """Return the nonzero blocks and the blocks that violate their condition most."""
         sizes = np.maximum(slopes, 0.0) if self.positive else self._sizes(slopes)
         lengths, distance = self._sizes(own), sizes / self.blocks.strengths - 1.0
         support = lengths > 0.0
@@ -330,7 +331,7 @@ class BlockProblem(ProblemAtHand):
         return products
 
     def _moved(self, target: int, point: Point, penalty: float, model: BlockModel) -> Point:
-        """Return the point where the model is least, or of its halved steps the first that lowers the objective."""
+        """Return the minimum of the model, or the first of its halved steps that lowers the objective."""
         change, before = np.zeros_like(point.coef), self._objective(point, penalty)
         change[model.members] = model.coef - model.begun
         whole = change.reshape(self.loss.n_outputs, -1)

@@ -1,8 +1,8 @@
-"""What solvers that need no rounds have of X at one place: its columns less their means, or their products.
+"""Data of solvers that need no rounds, in one place: centred columns of X, or products of these columns.
 
-Of few values all are brought; of many rows each partition multiplies its own.  Blocks of rows are centred by their own
-means before they are multiplied, and united by what their means differ (T. F. Chan, G. H. Golub and R. J. LeVeque,
-"Algorithms for computing the sample variance", The American Statistician 1983).
+A small X is brought to one place.  For many rows each partition computes the products of its own rows.  Blocks of rows
+are centred by their own means before they are multiplied, and then combined by the differences of their means (T.  F.
+Chan, G. H. Golub and R. J. LeVeque, "Algorithms for computing the sample variance", The American Statistician 1983).
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from schmp_estimators.linear.programs.offsets import REAL, SPREAD
 
 
 class Rows(NamedTuple):
-    """Rows as they are."""
+    """Rows in dense form."""
 
     #: (p, n) float64
     columns: Floats
@@ -33,18 +33,18 @@ class Rows(NamedTuple):
         return Rows(self.columns[:, chosen], self.responses[:, chosen], weights)
 
     def labelled(self, codes: Sequence[int]) -> "Rows":
-        """Return rows whose responses are 1 for one class and −1 for all others, for some classes, if there are any."""
+        """Return rows with responses of 1 for a class and −1 for all others, for each class in `labels`."""
         if not len(codes):
             return self
         return self._replace(responses=np.where(self.responses[0] == np.array(codes)[:, None], 1.0, -1.0))
 
     def copy(self) -> "Rows":
-        """Return rows of which `columns` may be overwritten."""
+        """Return rows whose `columns` may be overwritten."""
         return self._replace(columns=self.columns.copy())
 
 
 class Fetch(NamedTuple):
-    """Bring the rows of a partition, also those that a fold holds out."""
+    """Fetch all rows of a partition, including those that a fold holds out."""
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, Rows]:
         """Return all of them, dense."""
@@ -53,7 +53,7 @@ class Fetch(NamedTuple):
 
 
 def joined(parts: list[Rows]) -> Rows:
-    """Return the rows of all parts, one below the other."""
+    """Return the rows of all parts, concatenated."""
     if len(parts) == 1:
         return parts[0]
     columns, responses, weights = zip(*parts, strict=True)
@@ -61,7 +61,7 @@ def joined(parts: list[Rows]) -> Rows:
 
 
 class Summary(NamedTuple):
-    """What the squared loss knows of weighted rows: of columns, and after them responses."""
+    """Moments of weighted rows for the squared loss: those of columns, followed by those of responses."""
 
     n_rows: int
     #: Σ s
@@ -70,7 +70,7 @@ class Summary(NamedTuple):
     means: Floats
     #: (k, k) Σ s (x − x̄)(x − x̄)ᵀ
     products: Floats
-    #: (k,) bool, which are not the same in all rows
+    #: (k,) bool, which are not constant
     varied: np.ndarray
 
     def united(self, other: "Summary") -> "Summary":
@@ -83,7 +83,7 @@ class Summary(NamedTuple):
         return Summary(self.n_rows + other.n_rows, total, means, products, varied)
 
     def of_target(self, number: int, n_targets: int) -> "Summary":
-        """Return the summary of the columns and one of several responses."""
+        """Return the summary with only one of several responses."""
         n_columns = len(self.means) - n_targets
         kept = np.append(np.arange(n_columns), n_columns + number)
         products = self.products[np.ix_(kept, kept)]
@@ -97,7 +97,7 @@ def summarise(rows: RowPartition) -> Summary:
 
 def _summary(block: Floats, weights: Floats) -> Summary:
     first = block[0].copy()
-    block -= first  # a column that does not vary is zero now, to the last bit
+    block -= first  # a constant column is exactly zero now
     total = float(weights.sum()) if len(weights) else float(len(block))
     means = weights @ block / total if len(weights) else block.sum(axis=0) / total
     varied: np.ndarray = np.any(block, axis=0)
@@ -108,7 +108,7 @@ def _summary(block: Floats, weights: Floats) -> Summary:
 
 
 def blocks(rows: RowPartition) -> Iterator[tuple[Floats, Floats]]:
-    """Give rows of a dense X and of the responses side by side, a few at a time, and their weights."""
+    """Yield some rows of a dense X at a time, with their responses in the same array, and their weights."""
     assert isinstance(rows.matrix, Dense)
     values, n_columns = rows.matrix.rows, rows.matrix.n_columns
     for start in range(0, len(values), PIECE):
@@ -119,7 +119,7 @@ def blocks(rows: RowPartition) -> Iterator[tuple[Floats, Floats]]:
 
 
 class Summarise(NamedTuple):
-    """Multiply the columns of a partition."""
+    """Compute the products of the columns of a partition."""
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, Summary | None]:
         """Return the summary."""
@@ -136,7 +136,7 @@ class Centred(NamedTuple):
     #: (n_targets,) ȳ, and (p,) x̄
     levels: Floats
     means: Floats
-    #: (p,) ‖x̃_j‖, and the same of columns that are not centred
+    #: (p,) ‖x̃_j‖, and the norms of columns that are not centred
     lengths: Floats
     raw_lengths: Floats
     #: (n_targets, p) products of responses and columns, and (n_targets,) of responses with themselves
@@ -144,16 +144,16 @@ class Centred(NamedTuple):
     squares: Floats
     #: (p, p) products of columns, or (0, 0)
     products: Floats
-    #: (p, n) and (n_targets, n), or none if the products are all that is known
+    #: (p, n) and (n_targets, n), or empty if only the products are known
     columns: Floats
     targets: Floats
 
 
 def centre(rows: Rows, fit_intercept: bool, by_products: bool, eps: float) -> Centred | None:
-    """Return rows less their weighted means; None if columns vary by little more than rounding, or underflow.
+    """Return rows minus their weighted means; None if columns vary by little more than rounding, or underflow.
 
-    The columns of `rows` are overwritten.  A mean is taken of differences from the first row, which are exact where it
-    is large beside the spread.  `eps` is the relative distance of neighbouring numbers in X.
+    The columns of `rows` are overwritten.  Means are computed from differences to the first row, which are exact if the
+    mean is large relative to the spread.  `eps` is the relative distance of neighbouring numbers in X.
 
     Raises
     ------
@@ -195,13 +195,13 @@ def take_means(rows: Rows, fit_intercept: bool) -> tuple[float, Floats]:
 
 
 def are_flat(columns: Floats, squares: Floats, raw: Floats, eps: float) -> bool:
-    """Return whether some columns vary by little more than rounding; raise SumsError if squares are not finite."""
+    """Return whether a column varies by little more than rounding; raise SumsError if squares are not finite."""
     flat = is_flat(squares, raw, eps)
     return bool(flat.any() and columns[flat].any())
 
 
 def centred_products(summary: Summary, n_targets: int, fit_intercept: bool, eps: float) -> Centred | None:
-    """Return what `centre` returns, without columns."""
+    """Return the same as `centre`, without columns."""
     n_columns = len(summary.means) - n_targets
     products, means, levels = summary.products, summary.means[:n_columns], summary.means[n_columns:]
     raw = np.diagonal(products) + summary.total * summary.means**2
@@ -219,14 +219,14 @@ def centred_products(summary: Summary, n_targets: int, fit_intercept: bool, eps:
 
 
 def is_flat(squares: Floats, raw: Floats, eps: float) -> np.ndarray:
-    """Return which squares are but rounding, or too small to be relied upon."""
+    """Return which squares are only rounding errors, or too small to be reliable."""
     check_squares(raw)
     found: np.ndarray = squares < np.maximum((SPREAD * eps) ** 2 * raw, SMALLEST_NORM)
     return found
 
 
 class Free(NamedTuple):
-    """What columns without a penalty explain, by an orthonormal basis of their span."""
+    """An orthonormal basis of the columns without a penalty, and their products with other columns and targets."""
 
     #: (k,) numbers of these columns, and (k, r) coefficients of the directions
     chosen: np.ndarray
@@ -236,13 +236,13 @@ class Free(NamedTuple):
     along: Floats
 
     def coefficients(self, coefs: Floats, target: int) -> Floats:
-        """Return the best coefficients of these columns beside those of the others, (t, p)."""
+        """Return the best coefficients of these columns, given those of the others, (t, p)."""
         found: Floats = (self.along[target] - coefs @ self.across.T) @ self.basis.T
         return found
 
 
 def without_free(data: Centred, free: np.ndarray, eps: float) -> tuple[Centred, Free]:
-    """Return what is left of columns and targets beside the span of the `free` columns, which become zero."""
+    """Return columns and targets after projection off the span of the `free` columns, which become zero."""
     chosen = np.flatnonzero(free & (data.lengths > 0.0))
     vectors, basis = span_of(data.columns[chosen], data.lengths[chosen], data.raw_lengths[chosen], eps)
     across, along = vectors @ data.columns.T, data.targets @ vectors.T
@@ -258,9 +258,9 @@ def without_free(data: Centred, free: np.ndarray, eps: float) -> tuple[Centred, 
 
 
 def span_of(columns: Floats, lengths: Floats, raw_lengths: Floats, eps: float) -> tuple[Floats, Floats]:
-    """Return orthonormal directions (r, n) of some columns, and (k, r) coefficients of the columns that make them.
+    """Return orthonormal directions (r, n) of some columns, and their (k, r) coefficients in these columns.
 
-    What columns tell by less than their rounding is left out.
+    Directions that are smaller than the rounding of the columns are left out.
     """
     vectors, values, directions = np.linalg.svd((columns / lengths[:, None]).T, full_matrices=False)
     rounding = eps * (raw_lengths / lengths)

@@ -1,4 +1,4 @@
-"""Which program and which model a fit takes, by its loss and its schedule; and paths, one penalty after the other."""
+"""The choice of a program and a model for a loss and a schedule; and paths, one penalty after the other."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -22,41 +22,41 @@ from schmp_estimators.linear.programs.smooth import ResolveSmooth, SmoothModel
 from schmp_estimators.linear.programs.smooth_path import smooth_problem
 from schmp_estimators.linear.programs.smooth_point import multiple_of
 
-#: Solvers that have all columns at one place, where no rounds are needed, and entries of X up to which they do.
+#: Solvers that have all columns in one place and need no rounds; largest number of entries of X for them.
 AT_HAND = frozenset({"gram", "columns", "newton", "blocks"})
 _MOST_AT_HAND = 1 << 22
-#: Rows for each column from which their Gram matrix is made, and columns up to which it is: for each fit to the
-#: same rows where X is at one place, and where it is not, and for any number of fits.
+#: Rows per column from which the solver "gram" is chosen, and its largest numbers of columns: per fit if X is in one
+#: place, per fit if it is not, and for any number of fits.
 _ROWS, _MULTIPLIED, _MULTIPLIED_THERE, _MOST_MULTIPLIED = 2, 64, 1000, 4096
 _OF_PENALTY = ("prox", "value", "tilt")
 
 
 def choose_solver(asked: Any, size: Extent, n_fits: int, penalty: Penalty, loss: Loss) -> str:
-    """Return which solver a fit takes: a function of the data's shape and parameters alone.
+    """Return the solver of a fit; it depends only on the shape of the data and on parameters.
 
     Parameters
     ----------
     asked : object
-        Has the parameters `schedule` and `checkpoint`, if it takes any.
+        Its attributes `schedule` and `checkpoint` are used, if it has them.
     size : Extent
         That of X.
     n_fits : int
-        Fits to the same rows.
+        Number of fits to the same rows.
     penalty : Penalty
-        One without a duality gap asks for rounds, and columns without a penalty do of larger X or for other losses.
+        Without a duality gap the solver is "rounds"; so it is for columns without a penalty, if X is large or the loss
+        is not the squared loss.
     loss : Loss
-        One that kernels do not know, either, and of larger X any but the squared one.
+        If kernels do not know it, or if X is large and it is not the squared loss, the solver is "rounds".
 
     Returns
     -------
     {"gram", "columns", "newton", "blocks", "rounds", "scheduled"}
-        Products of columns or columns at one place, see `HomotopyProblem`; columns at one place and another loss, see
-        `SmoothProblem`, or coefficients that come in blocks, see `BlockProblem`; or rounds.
+        For "gram" and "columns" see `HomotopyProblem`, for "newton" `SmoothProblem`, for "blocks" `BlockProblem`.
 
     Raises
     ------
     ValueError
-        If coefficients come in blocks, and X is too large for that.
+        If the solver should be "blocks", but X is too large.
     """
     small, tall = is_small(size), size.n_rows >= _ROWS * size.n_columns
     if is_joint(loss) or isinstance(penalty, Group):
@@ -80,14 +80,14 @@ def choose_solver(asked: Any, size: Extent, n_fits: int, penalty: Penalty, loss:
 
 
 def is_small(size: Extent) -> bool:
-    """Return whether all of X is brought to one place."""
+    """Return whether all of X may be brought to one place."""
     return size.n_rows * size.n_columns <= _MOST_AT_HAND
 
 
 def make_problem(
     solver: str, rows: Rows, loss: Any, penalty: Penalty, fit_intercept: bool, eps: float
 ) -> ProblemAtHand | None:
-    """Return what one of the solvers `AT_HAND` solves, for a penalty of strength one, or None if it should not.
+    """Return the problem for a solver in `AT_HAND`, with a penalty of strength one; None if rounds should solve it.
 
     The columns of `rows` are overwritten.  `eps` is the relative distance of neighbouring numbers in X.
 
@@ -115,7 +115,7 @@ def make_model(
     level: float = 0.0,
     dtype: type = np.float64,
 ) -> Model:
-    """Return the point that a fit starts from."""
+    """Return the starting point of a fit."""
     kind = Model if is_quadratic(loss) else SmoothModel
     return kind(
         penalty=penalty,
@@ -175,7 +175,7 @@ def make_program(asked: Any, loss: Loss, model: Any, size: Extent, random: Any =
 
 
 def is_joint(loss: Any) -> bool:
-    """Return whether a loss is one of all classes at once."""
+    """Return whether a loss fits all classes at once."""
     return hasattr(loss, "n_outputs")
 
 
@@ -184,15 +184,15 @@ def is_quadratic(loss: Loss) -> bool:
     return bool(getattr(loss, "constant_curvature", False))
 
 
-#: Steps after which the goal of a point of a path, beside the tolerance, is given up.
+#: Number of steps after which only the tolerance of a path is required, not the additional goal of its gap.
 _MOST_STEPS = 20
 
 
 class Asked(NamedTuple):
-    """What a path, or each of its points, is asked for."""
+    """The parameters of a path."""
 
     loss: Loss
-    #: that of a strength of one
+    #: of strength one
     penalty: Penalty
     fit_intercept: bool
     tol: float
@@ -201,7 +201,7 @@ class Asked(NamedTuple):
 
 
 def _asking(steps: Steps) -> Steps:
-    """Hand on the jobs of a program, and neither its reports nor what it saves."""
+    """Yield the jobs of a program, but neither its reports nor its states."""
     answer: Any = None
     while True:
         try:
@@ -212,12 +212,12 @@ def _asking(steps: Steps) -> Steps:
 
 
 def is_saturated(loss: float, null: float, most: float) -> bool:
-    """Return whether a part `most` below 1 of a loss is explained."""
+    """Return whether a share `most` of the loss is explained; `most` = 1 is never reached."""
     return most < 1.0 and loss <= (1.0 - most) * null
 
 
 class Path:
-    """A path, as far as it has come.
+    """A path and the solutions found so far.
 
     Parameters
     ----------
@@ -227,9 +227,10 @@ class Path:
     n_partitions : int
         Number of partitions.
     ahead : callable
-        Returns falling penalties for the smallest one whose solution is zero, and the weight of the rows.
+        Returns falling penalties; its arguments are the smallest one whose solution is zero, and the weight of the
+        rows.
     most : float, default=1.0
-        Part of the loss with which it ends.
+        Explained share of the loss at which the path ends.
     """
 
     def __init__(
@@ -244,14 +245,14 @@ class Path:
         self.model = make_model(asked, asked.loss, asked.penalty.scaled(ABOVE_ALL), size, n_partitions)
         self.model.per_column = 0.0
         self._program = make_program(asked, asked.loss, self.model, size)
-        #: penalties, coefficients, the rest of solutions, see `Points`, and the smallest penalty whose solution is zero
+        #: penalties, coefficients, other fields of `Points`, and the smallest penalty whose solution is zero
         self.penalties: Sequence[float] = ()
         self.coefs = np.empty((0, 0))
         self.found = list[tuple[float, ...]]()
         self.largest = 0.0
 
     def __call__(self, state: None = None) -> Steps:
-        """Return the steps; each solution is reported, and True as an answer ends them."""
+        """Return the steps; each solution is reported, and the answer True ends the path."""
         yield from _asking(self._program())
         model = self.model
         assert model.full_gradient is not None
@@ -267,7 +268,7 @@ class Path:
 
     @property
     def means(self) -> Floats:
-        """What has been taken from each column."""
+        """The number that was subtracted from each column."""
         return self.model.shifts if len(self.model.shifts) else np.zeros(self.model.n_columns)
 
     def points(self) -> Points:
@@ -276,7 +277,7 @@ class Path:
         return Points(np.array(self.penalties[:count]), self.coefs[:count], *fields)
 
     def _go_to(self, strength: float) -> Steps:
-        """Solve for a penalty, closer than to the tolerance where the solution before is near it."""
+        """Solve for a penalty, with a smaller tolerance if the previous solution is close to the new one."""
         model = self.model
         penalty = of_strength(self.asked.penalty, strength, model.total_weight)
         tolerance, max_iter, work = model.tolerance, model.max_iter, model.touched

@@ -1,7 +1,7 @@
-"""Folds of a cross-validation on row partitions: while a fold is fitted, a partition has the rows of that fold alone.
+"""Folds of a cross-validation on row partitions: while a fold is fitted, a partition has only the rows of that fold.
 
-Rows are in the same group if each fold takes them as often to be fitted, and as often to be held out.  A partition
-knows the group of each of its rows, so that a fold is told by one number for each group.
+Rows are in the same group if every fold fits them equally often, and holds them out equally often.  A partition knows
+the group of each of its rows, so a fold is described by one number for each group.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,7 +16,7 @@ from schmp_estimators.linear.programs.input import SavedPartition, choose_rows, 
 from schmp_estimators.linear.programs.jobs import RowPartition
 from schmp_estimators.linear.programs.matrix import Dense, Floats, Indices
 
-#: Groups of rows up to which columns are multiplied once for all folds, group by group.
+#: Largest number of groups for which products of columns are computed once for all folds, group by group.
 _MOST_GROUPS = 24
 
 
@@ -26,11 +26,11 @@ class Plan:
     Parameters
     ----------
     folds : iterable of (ndarray of int, ndarray of int)
-        Rows to fit and rows held out, ascending; a row that is there twice counts twice.
+        Rows to fit and rows held out, ascending; a row that occurs twice counts twice.
     n_rows : int
         Number of rows.
     weights : ndarray of shape (n_rows,) or (0,)
-        Those in scores, where they are others than in fits.
+        Weights in scores, if they differ from those in fits.
     """
 
     def __init__(self, folds: Iterable[tuple[Indices, Indices]], n_rows: int, weights: Floats) -> None:
@@ -40,7 +40,7 @@ class Plan:
             counts = np.bincount(part, minlength=n_rows)
             groups = np.unique(groups * (counts.max() + 1) + counts, return_inverse=True)[1]
         self._firsts = np.unique(groups, return_index=True)[1]
-        #: (1 or 2, n_rows) the group of each row, and what it weighs in scores, if that is known
+        #: (1 or 2, n_rows) the group of each row, and its weight in scores, if that is given
         self.beside = np.stack([groups.astype(np.float64), *([weights] if len(weights) else [])])
 
     @property
@@ -49,7 +49,7 @@ class Plan:
         return len(self._firsts)
 
     def take(self, number: int) -> "Take":
-        """Return the job that takes a fold, or after the last one all rows."""
+        """Return the job that selects the rows of a fold; the number after the last fold selects all rows."""
         if number == len(self.folds):
             return Take(np.ones(self.n_groups, np.int64), np.zeros(self.n_groups, np.int64))
         n_rows = self.beside.shape[1]
@@ -58,9 +58,9 @@ class Plan:
 
 
 class Take(NamedTuple):
-    """Have the rows that a fold is fitted to from here on; all are kept for what it holds out."""
+    """Select the rows that a fold is fitted to; the partition keeps all rows for the scores."""
 
-    #: (n_groups,) how often the rows of each group are fitted, and held out
+    #: (n_groups,) how often the rows of each group are fitted, and how often they are held out
     train: Indices
     test: Indices
 
@@ -71,12 +71,12 @@ class Take(NamedTuple):
 
     @property
     def can_be_united(self) -> bool:
-        """Return whether what is known of groups of rows tells what is known of these."""
+        """Return whether the summary of these rows follows from the summaries of groups."""
         return len(self.train) <= _MOST_GROUPS and int(self.train.max()) <= 1
 
 
 def _chosen(rows: RowPartition, counts: Indices) -> RowPartition:
-    """Return the rows of each group so many times."""
+    """Return the rows of each group, repeated `counts` times."""
     times = counts[rows.beside[0].astype(np.int64)]
     return rows if (times == 1).all() else _rows(rows, np.repeat(np.arange(len(times)), times))
 
@@ -89,12 +89,12 @@ def _rows(rows: RowPartition, chosen: Indices) -> RowPartition:
 
 
 class SummariseGroups(NamedTuple):
-    """Multiply the columns of each group of rows."""
+    """Compute the products of columns for each group of rows."""
 
     n_groups: int
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, list[Summary | None]]:
-        """Return a summary for each group that has rows here."""
+        """Return a summary for each group with rows in this partition."""
         whole = rows if rows.whole is None else rows.whole
         found = [np.flatnonzero(whole.beside[0] == number) for number in range(self.n_groups)]
         with np.errstate(over="ignore", invalid="ignore"):
@@ -107,7 +107,7 @@ def save_fold(rows: RowPartition) -> tuple[Take | None, SavedPartition]:
 
 
 def restore_fold(rows: RowPartition, saved: tuple[Take | None, SavedPartition]) -> RowPartition:
-    """Return a partition in its first form as it was when it was saved."""
+    """Return the saved state of a partition, given its first form."""
     fold, own = saved
     return restore_partition(rows if fold is None else Take(*fold)(rows)[0], own)
 
@@ -118,7 +118,7 @@ def restore_fold(rows: RowPartition, saved: tuple[Take | None, SavedPartition]) 
 class Functions(NamedTuple):
     """Linear functions of the columns, k of them for each of t penalties."""
 
-    #: (c,) columns, and what is taken from each
+    #: (c,) columns, and the number that is subtracted from each
     columns: Indices
     means: Floats
     #: (t, k, c) and (t, k)
@@ -132,7 +132,7 @@ class Functions(NamedTuple):
         return found + self.levels[..., None]
 
     def of_rows(self, rows: RowPartition) -> Iterator[tuple[Floats, slice]]:
-        """Give the functions of some rows at a time, and which rows these are."""
+        """Yield the functions of some rows at a time, and the numbers of these rows."""
         if isinstance(rows.matrix, Dense):
             begun = 0
             for block, _ in blocks(rows):
@@ -151,7 +151,7 @@ class Functions(NamedTuple):
         yield found, slice(0, rows.matrix.n_rows)
 
 
-#: Returns of the decisions (t, k, n), responses (n,) and weights (n,) or (0,) of some rows what is added up over rows.
+#: Gets decisions (t, k, n), responses (n,) and weights (n,) or (0,) of some rows, and returns sums over these rows.
 Score = Callable[[Floats, Floats, Floats], Floats]
 
 
@@ -177,7 +177,7 @@ class HeldOut(NamedTuple):
 
 
 class Decide(NamedTuple):
-    """Take functions of the rows that a fold holds out."""
+    """Evaluate functions on the rows that a fold holds out."""
 
     functions: Functions
 
@@ -195,7 +195,7 @@ def _held_out(rows: RowPartition) -> RowPartition | None:
 
 
 class Deviances(NamedTuple):
-    """Twice a loss, of several functions the sum over them, of each for its class against all others."""
+    """Twice a loss.  With several functions, the sum over classes of the loss of each class against all others."""
 
     loss: Any
     labels: Sequence[int]
@@ -216,13 +216,13 @@ class Deviances(NamedTuple):
 
 
 class Right(NamedTuple):
-    """Which rows are predicted to be of their class."""
+    """Rows whose class is predicted correctly."""
 
-    #: numbers of the classes: two of one function, else one for each
+    #: numbers of the classes: two for one function, otherwise one for each
     codes: Sequence[int]
 
     def __call__(self, values: Floats, response: Floats, weights: Floats) -> Floats:
-        """Return their weight."""
+        """Return the sum of their weights."""
         found = (values[:, 0] > 0.0).astype(np.int64) if values.shape[1] == 1 else values.argmax(axis=1)
         right = (response == np.array(self.codes)[found]).astype(np.float64)
         return (right * weights if len(weights) else right).sum(axis=1)

@@ -1,7 +1,7 @@
-"""The candidate set solved exactly on its Gram matrix: coordinate descent, extrapolation, pinned Newton steps.
+"""The problem on the candidates, solved on their Gram matrix: coordinate descent, extrapolation, Newton steps.
 
-The problem is min ½‖t − X̃β‖² + P(β) over the candidates, known through G = X̃ᵀX̃, the gradient q = X̃ᵀr and ‖r‖²:
-neither it nor its certificate needs a pass over the data.
+The problem is min ½‖t − X̃β‖² + P(β) over the candidates.  It is given by G = X̃ᵀX̃, the gradient q = X̃ᵀr and ‖r‖², so
+neither the solution nor the duality gap needs a pass over the data.
 """
 
 from dataclasses import dataclass
@@ -15,30 +15,30 @@ from schmp_estimators.linear.kernels.gram import gram_combine, gram_passes, gram
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for, gap_or_merit, sizes, take
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 
-LARGEST_GRAM = 6000  # candidates whose matrix has 0.3 GB; descent on the residual is faster than to fill a larger one
+LARGEST_GRAM = 6000  # candidates: their matrix has 0.3 GB.  For more, descent on the residual is faster
 MEMORY = 5  # extrapolate from this many passes
 _MAX_ROUNDS = 50  # times that the active candidates are chosen anew
 _MAX_SWEEPS = 60  # groups of passes on one choice
 _POLISHED = 200  # largest support that is polished at the end
 _SETTLED = 0.03  # part of the support that changes in a sweep, below which Newton steps are worth trying
-_WORTHWHILE, _MOST_FUTILE = 0.9, 2  # part of the gap that is left by a round worth its time, and how many are not
-_CROSSING = 0.02  # part of the active candidates that cross zero in a Newton step, above which it came too early
+_WORTHWHILE, _MOST_FUTILE = 0.9, 2  # a futile round leaves more than this part of the gap; the most in succession
+_CROSSING = 0.02  # if a larger part of the candidates crosses zero in a Newton step, the step came too early
 
 
 @dataclass
 class GramProblem:
-    """A candidate set, and the point reached on it; `solve` moves the point."""
+    """A set of candidates and the current point; `solve` changes the point."""
 
     #: (k, k)
     gram: np.ndarray
-    #: (k,) X̃ᵀr, kept equal to that while the point moves
+    #: (k,) X̃ᵀr at the current point
     gradient: Floats
     #: (k,)
     coef: Floats
     #: ‖r‖²
     energy: float
     penalty: Penalty
-    #: order in which to go through the candidates, neighbours next to each other; None for that in which they are
+    #: order of passes over the candidates, with neighbouring columns next to each other; None: their own order
     order: Indices | None = None
     #: multiply–adds made
     work: float = 0.0
@@ -48,12 +48,12 @@ class GramProblem:
         return gap_or_merit(self.penalty, self.coef, self.gradient, self.energy, np.diagonal(self.gram))
 
     def active(self) -> Indices:
-        """Return the candidates that are in the support or violate their optimality condition."""
+        """Return the candidates in the support, and those that violate their optimality condition."""
         active = (sizes(self.penalty, self.gradient) > self.penalty.strengths) | (self.coef != 0.0)
         return np.flatnonzero(active) if self.order is None else self.order[active[self.order]]
 
     def solve(self, target: float, newton: bool = True) -> None:
-        """Move the point until the gap on the candidates is at most `target`."""
+        """Change the point until the gap on the candidates is at most `target`."""
         stubborn, futile, before = False, 0, np.inf
         for _ in range(_MAX_ROUNDS):
             active = self.active()
@@ -83,9 +83,9 @@ class GramProblem:
 
 @dataclass
 class _ActiveSet(GramProblem):
-    """The active candidates of a problem, on their own part of its Gram matrix."""
+    """The active candidates of a problem, with their part of its Gram matrix."""
 
-    #: whether all sweeps have been made without reaching the target
+    #: whether all passes were made without reaching the target
     worn_out: bool = False
 
     @classmethod
@@ -95,10 +95,10 @@ class _ActiveSet(GramProblem):
         return cls(gram, problem.gradient[chosen], problem.coef[chosen], problem.energy, penalty)
 
     def descend(self, target: float, newton: bool, stubborn: bool = False) -> None:
-        """Alternate groups of passes with Newton steps, once the support has settled, until the gap is `target`.
+        """Make passes, and Newton steps once the support has settled, until the gap is `target`.
 
-        Where columns are all but the same, descent does not find out which of them to take: a `stubborn` one makes
-        Newton steps from the beginning, however many coordinates cross zero.
+        If columns are nearly equal, coordinate descent takes long to choose among them.  A `stubborn` call makes Newton
+        steps from the beginning, however many coordinates cross zero.
         """
         previous_gap, previous_support, second_order = np.inf, None, stubborn and self.penalty.certified
         pause, waiting = 1, 0
@@ -129,7 +129,7 @@ class _ActiveSet(GramProblem):
         self.worn_out = True
 
     def _polish(self, gap: float) -> None:
-        """End on the exact minimiser of a small support, which does not depend on the way there."""
+        """Go to the exact minimiser on a small support, which does not depend on earlier steps."""
         if not 0 < np.count_nonzero(self.coef) <= _POLISHED or not self.penalty.certified:
             return
         coef, gradient, energy = self.coef.copy(), self.gradient.copy(), self.energy
@@ -139,7 +139,7 @@ class _ActiveSet(GramProblem):
             self.coef, self.gradient, self.energy = coef, gradient, energy
 
     def _newton_step(self, stubborn: bool = False) -> int:
-        """Minimise over the support within its signs; returns how many coordinates were pinned at zero instead."""
+        """Minimise over the support with fixed signs; returns how many coordinates were set to zero."""
         support = np.flatnonzero(self.coef)
         if not len(support):
             return 0
@@ -170,10 +170,10 @@ class _ActiveSet(GramProblem):
 def pinned_solution(
     hessian: Floats, gradient: Floats, coef: Floats, most: int, rounds: int = 6
 ) -> tuple[Floats | None, Indices]:
-    """Return the Newton step that keeps every sign of `coef`, and the positions, `most` of them, that it sends to zero.
+    """Return the Newton step that keeps the signs of `coef`, and the positions that it sets to zero, at most `most`.
 
-    One Cholesky factor serves all rounds: pinning coordinates F to zero adds multipliers, i.e. |F| right-hand sides.
-    The step is None where `hessian` (k, k), which is overwritten, is not positive definite.
+    One Cholesky factor is enough: setting coordinates F to zero adds Lagrange multipliers, that is, one right-hand side
+    for each.  The step is None if `hessian` (k, k), which is overwritten, is not positive definite.
     """
     count = len(coef)
     nothing = np.empty(0, np.int64)
@@ -191,7 +191,7 @@ def pinned_solution(
         if not len(new):
             break
         pinned = np.concatenate([pinned, new])
-        if attempt == rounds or len(pinned) > most:  # too many: cut the step off, descent goes on from there
+        if attempt == rounds or len(pinned) > most:  # too many: cut the step off; descent continues from there
             step = step.copy()
             step[new] = -coef[new]
             break

@@ -1,9 +1,10 @@
-"""The squared loss solved in one call of a kernel where all columns are at hand: fits, and whole paths.
+"""The squared loss with all columns in one place, solved by one call of a kernel: fits, and whole paths.
 
-Where rows are many more than columns, the kernel is given the Gram matrix of the columns.  What this loses to rounding
-is bounded: each product of columns is a sum over n rows, wrong by at most γ‖x̃_j‖‖x̃_k‖ with γ = n·ε (Higham, "Accuracy
-and stability of numerical algorithms", section 3.1), and so is each entry of the gradient by at most ‖x̃_j‖·δ with δ =
-γ(‖y‖ + Σ_k‖x̃_k‖|β_k|).  A certificate adds what that may hide; if it is too large then, the columns are used instead.
+If there are many more rows than columns, the kernel gets the Gram matrix of the columns.  Its rounding errors are
+bounded: each product of columns is a sum over n rows, with an error of at most γ‖x̃_j‖‖x̃_k‖ with γ = n·ε (Higham,
+"Accuracy and stability of numerical algorithms", section 3.1), and so is each entry of the gradient by at most ‖x̃_j‖·δ
+with δ = γ(‖y‖ + Σ_k‖x̃_k‖|β_k|).  This bound is added to the gap; if the gap is then too large, the columns are used
+instead.
 """
 
 from dataclasses import dataclass
@@ -26,21 +27,21 @@ from schmp_estimators.linear.programs.centred import Centred, without_free
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 
 _NONE: Floats = np.empty((0, 0))
-#: Ratio of neighbouring penalties on the way to that of a fit, and part of their gap that is left there.
+#: A fit solves for larger penalties first: ratio of two of them, and part of their gap that is left.
 _STRIDE, _ON_THE_WAY = 0.3, 0.1
-#: Part of the largest penalty below which gradients are rounding, so that there are no more on the way.
+#: Part of the largest penalty below which gradients are rounding errors, so that no penalties are inserted.
 _FARTHEST = 1e-14
 #: A penalty above which every solution is zero.
 ABOVE_ALL = 1e200
-#: Part of its gap at the penalty before, to which a point of a path is solved: the tolerance alone may be met by the
-#: point before, whose coefficients would then stand for several penalties.
+#: A point of a path is solved to this part of the previous solution's gap at its penalty: otherwise the previous point
+#: might satisfy the tolerance for several penalties.
 OF_STEP = 0.01
-#: Members for which there is room at first, beside twice as many as there are rows; then for twice as many.
+#: Initial size of a working set, in addition to twice the number of rows; it is doubled when it is full.
 _ROOM = 100
 
 
 class Shape(NamedTuple):
-    """A penalty of strength one, column by column."""
+    """A penalty of strength one, with arrays over columns."""
 
     #: (p,) f > 0 and ρ ≥ 0
     factors: Floats
@@ -49,7 +50,7 @@ class Shape(NamedTuple):
 
     @classmethod
     def of(cls, penalty: Penalty, n_columns: int) -> "Shape":
-        """Return the shape of a penalty; factors of zero, whose columns have been taken away, become one."""
+        """Return these arrays; factors of zero become one, because their columns have been projected out."""
         factors = np.full(n_columns, penalty.strengths) if not np.ndim(penalty.strengths) else penalty.strengths.copy()
         free = factors == 0.0
         factors[free] = 1.0
@@ -62,9 +63,9 @@ class Points(NamedTuple):
 
     #: (t,) λ
     penalties: Floats
-    #: (t, p), or of all K classes at once (t, K, p)
+    #: (t, p), or (t, K, p) for all K classes at once
     coefs: Floats
-    #: (t,) or (t, K) intercepts of columns less their means
+    #: (t,) or (t, K) intercepts for centred columns
     levels: Floats
     #: (t,) each
     gaps: Floats
@@ -75,35 +76,35 @@ class Points(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What to solve for: falling penalties λ, each to its goal."""
+    """The wanted solutions: falling penalties λ, each with a goal for its gap."""
 
-    #: (t,) λ, and what gaps are to be at most
+    #: (t,) λ, and the largest allowed gaps
     penalties: Floats
     goals: Floats
-    #: part of the gap that the solution before has at a penalty, which one is to have at most, too
+    #: each gap is also at most this part of the previous solution's gap at the same penalty
     part_of_step: float
-    #: (t,) most steps
+    #: (t,) maximum numbers of steps
     most: np.ndarray
-    #: coefficients, and intercepts of columns less their means, from which to start
+    #: coefficients, and intercepts for centred columns, at the start
     start: Floats
     level: Any = 0.0
 
 
 @dataclass
 class Solution:
-    """The solution for one penalty, and its certificate; of objectives that are sums over samples."""
+    """The solution for one penalty and its duality gap, for an objective that is a sum over samples."""
 
-    #: (p,) and a number, or of all classes at once (K, p) and (K,)
+    #: (p,) and a number, or (K, p) and (K,) for all classes at once
     coef: Floats
     intercept: Any
     objective: float
     gap: float
     tolerance: float
     total_weight: float
-    #: without coefficients
+    #: objective without coefficients
     null_objective: float
     n_iter: int
-    #: of the coefficients as they are, rounded
+    #: gap of the rounded coefficients
     certified_gap: float
 
     @property
@@ -118,7 +119,7 @@ class Solution:
 
 
 def record_of(solution: Solution, work: int, seconds: float) -> dict[str, float]:
-    """Return the record of a certificate."""
+    """Return the record of a solution for `history_`."""
     return {
         "iterations": solution.n_iter,
         "seconds": seconds,
@@ -131,21 +132,21 @@ def record_of(solution: Solution, work: int, seconds: float) -> dict[str, float]
 
 
 class ProblemAtHand:
-    """Columns and targets at hand, ready to be solved for, with a penalty of strength one that has a duality gap."""
+    """A problem with all columns in one place, and a penalty of strength one that has a duality gap."""
 
     penalty: Penalty
     shape: Shape
-    #: whether columns are known, so that nothing is lost that other solvers would see
+    #: whether columns are known, not only their products, so that other solvers could not be more precise
     at_hand = True
     #: (p,) of columns
     means: Floats
-    #: weight of all samples
+    #: sum of the weights of all samples
     total: float
-    #: columns left out, as they vary by less than rounding
+    #: columns that are left out because they vary by less than rounding
     dropped: Indices = np.empty(0, np.int64)
 
     def square(self, target: int) -> float:
-        """Return what the tolerance of a gap is a part of."""
+        """Return the number to which tolerances of gaps are relative."""
         raise NotImplementedError
 
     def null_objective(self, target: int) -> float:
@@ -161,11 +162,11 @@ class ProblemAtHand:
         raise NotImplementedError
 
     def follow(self, target: int, wanted: Wanted) -> Points:
-        """Return the solutions that are wanted."""
+        """Return the wanted solutions."""
         raise NotImplementedError
 
     def fit(self, target: int, penalty: float, goal: float, max_iter: int, start: Floats, level: Any = 0.0) -> Points:
-        """Return the solution for one λ, from given coefficients, or by way of larger penalties if these are zero."""
+        """Return the solution for one λ; if the start is zero, solve for larger penalties first."""
         way, largest, null = np.empty(0), self.largest(target), self.null_objective(target)
         with np.errstate(over="ignore", invalid="ignore"):
             if start.any() and not self.objective(target, penalty, start, level) <= null:
@@ -188,12 +189,12 @@ class ProblemAtHand:
         return self.follow(target, Wanted(penalties, np.full(count, goal), OF_STEP, most, start))
 
     def intercepts(self, points: Points) -> Floats:
-        """Return the intercepts of columns as they are."""
+        """Return the intercepts for columns that are not centred."""
         found: Floats = points.levels - points.coefs @ self.means
         return found
 
     def rounded(self, target: int, points: Points, tolerance: float, dtype: type) -> Solution:
-        """Return the only point with coefficients as a dtype has them, and the gap that they have then."""
+        """Return the single point, with coefficients rounded to a dtype, and the gap of the rounded coefficients."""
         [exact], [level], [intercept] = points.coefs, points.levels, self.intercepts(points)
         gap, objective = float(points.gaps[0]), float(points.objectives[0])
         coef, certified = exact.astype(dtype).astype(np.float64), gap
@@ -206,7 +207,7 @@ class ProblemAtHand:
 
 
 class HomotopyProblem(ProblemAtHand):
-    """Columns and targets at hand, ready to be solved for.
+    """The squared loss with all columns in one place.
 
     Parameters
     ----------
@@ -230,7 +231,7 @@ class HomotopyProblem(ProblemAtHand):
         return float(self.whole.squares[target])
 
     def null_objective(self, target: int) -> float:
-        """Return half of that."""
+        """Return half of `square`."""
         return 0.5 * self.square(target)
 
     def largest(self, target: int) -> float:
@@ -249,7 +250,7 @@ class HomotopyProblem(ProblemAtHand):
         return 0.5 * square + penalty * self.penalty.value(coef)
 
     def follow(self, target: int, wanted: Wanted) -> Points:
-        """Return the solutions that are wanted; intercepts follow from coefficients."""
+        """Return the wanted solutions; intercepts follow from coefficients."""
         products = self.data.products
         points = self._run(target, products, wanted)
         if len(products):
@@ -280,7 +281,7 @@ class HomotopyProblem(ProblemAtHand):
         return Points(penalties, coefs, levels, *fields[[GAP, OBJECTIVE, STEPS, WORK, SUPPORT]])
 
     def _hidden(self, target: int, points: Points) -> Floats:
-        """Return what rounding of the Gram matrix may hide of the gaps.
+        """Return a bound on the error of the gaps from rounding of the Gram matrix.
 
         With η = max_j ‖x̃_j‖δ/(λf_j) a dual point has to be smaller by 1 + η, and terms of the gap are at most 1, 2 and
         η times the objective.
@@ -294,11 +295,11 @@ class HomotopyProblem(ProblemAtHand):
 
 
 def first_room(n_columns: int, n_rows: int, start: Floats) -> int:
-    """Return for how many members there is room at first."""
+    """Return the initial size of a working set."""
     return min(n_columns, 2 * n_rows + _ROOM + int(np.count_nonzero(start)))
 
 
 def make_room(size: int, n_columns: int) -> Room:
-    """Return room for a working set."""
+    """Return arrays for a working set."""
     matrices, numbers, vectors = np.empty((2, size, size)), np.empty((2, size), np.int64), np.empty((N_VECTORS, size))
     return Room._make([*matrices, *numbers, np.empty(n_columns, np.int64), vectors, np.empty(n_columns)])

@@ -1,4 +1,4 @@
-"""From validated arrays to row partitions, and what else is done to a partition between fits."""
+"""Row partitions: how they are made from validated arrays, and what changes between fits."""
 
 import hashlib
 from collections.abc import Sequence
@@ -20,15 +20,15 @@ from schmp_estimators.linear.programs.matrix import (
 )
 from schmp_estimators.linear.programs.offsets import shift
 
-#: A partition holds about this many stored values; smaller problems are one partition.
+#: A partition has about this many stored values; smaller problems have one partition.
 _VALUES_PER_PARTITION = 1 << 28
 
 # nanoseconds per multiply–add, measured: filling a Gram matrix, descending on it, descending on sparse columns
 _FILL, _DESCEND, _SPARSE = 0.05, 0.2, 2.0
 _PASSES = 200
 NOTHING_BESIDE: Floats = np.empty((0, 0))
-#: Entries of X up to which its columns may as well be dense, and stored values of a sparse one up to which what is
-#: around kernels would take most of the time.
+#: Number of entries up to which a sparse X may become dense, and number of stored values up to which overhead around
+#: kernels would take most of the time.
 SMALL = 1 << 18
 
 
@@ -38,10 +38,11 @@ def is_sparse(X: Any) -> bool:
 
 
 def as_matrix(X: Any) -> Matrix:
-    """Return X in the form that kernels read, without a copy where it has that form already.
+    """Return X in the form that kernels read, without a copy if it already has this form.
 
-    Dense X keeps its dtype: integers are converted on the fly.  Sparse X is brought to sorted float64 columns.  Arrays
-    that a journey has left at an odd address are copied: NumPy would copy the whole of them to take a few columns.
+    A dense X keeps its dtype: integers are converted on the fly.  A sparse X becomes CSC in float64 with sorted
+    indices.  Arrays at an unaligned address, as after deserialisation, are copied: NumPy would copy all of them to take
+    a few columns.
     """
     if is_sparse(X):
         columns = sp.csc_array(X, dtype=np.float64)
@@ -65,7 +66,7 @@ def as_matrix(X: Any) -> Matrix:
 
 
 class Extent(NamedTuple):
-    """What is to be known of X, or of a part of it, before work begins."""
+    """The size and dtype of X, or of a part of it."""
 
     n_rows: int
     n_columns: int
@@ -82,25 +83,25 @@ def extent(X: Any) -> Extent:
 
 
 def resolution(dtype: Any) -> float:
-    """Return the machine epsilon of data of a dtype, once they are floats."""
+    """Return the machine epsilon of data of a dtype after conversion to floats."""
     return float(np.finfo(dtype if np.issubdtype(dtype, np.floating) else np.float64).eps)
 
 
 def joint_extent(parts: Sequence[Extent]) -> Extent:
-    """Return the extent of parts one below the other."""
+    """Return the extent of concatenated parts."""
     rows, columns, stored, sparse, dtypes = zip(*parts, strict=True)
     return Extent(sum(rows), columns[0], sum(stored), all(sparse), np.result_type(*dtypes))
 
 
 def default_partitions(size: Extent) -> int:
-    """Return the number of row partitions: a function of the data's size alone, so that bits do not depend on more."""
+    """Return the number of row partitions; it depends only on the size of the data, and so do results."""
     return int(min(size.n_rows, max(1, round(size.stored / _VALUES_PER_PARTITION))))
 
 
 def split_rows(
     X: Any, responses: Floats, weights: Floats, n_partitions: int, beside: Floats = NOTHING_BESIDE
 ) -> list[RowPartition]:
-    """Cut X and what belongs to its rows into consecutive partitions, whose target is the first response.
+    """Divide X, and the arrays over its rows, into consecutive partitions; their target is the first response.
 
     `responses` has shape (n,) or (n_targets, n); `weights` and `beside` may be empty.
     """
@@ -128,19 +129,19 @@ def _partition(matrix: Matrix, responses: Floats, weights: Floats, beside: Float
 
 
 class Part(NamedTuple):
-    """Some rows of X, in the form that kernels read."""
+    """Some rows of X in the form that kernels read."""
 
     matrix: Matrix
     extent: Extent
 
 
 def extent_of_part(part: Part) -> Extent:
-    """Return the extent alone."""
+    """Return the extent of a part."""
     return part.extent
 
 
 class RowValues(NamedTuple):
-    """What belongs to the rows of a partition besides X."""
+    """Arrays over the rows of a partition, except X."""
 
     #: (n_targets, n_p) and (n_p,) or (0,), of used rows
     responses: Floats
@@ -152,7 +153,7 @@ class RowValues(NamedTuple):
 
 
 def join_parts(values: RowValues, *parts: Part) -> RowPartition:
-    """Make one partition of consecutive parts, leaving out rows that are not used."""
+    """Make one partition of consecutive parts, without rows that are not used."""
     matrices = [part.matrix for part in parts]
     if len(parts) > 1 or values.used is not None:
         X = _stack([_rows(matrix) for matrix in matrices])
@@ -166,7 +167,7 @@ def join_parts(values: RowValues, *parts: Part) -> RowPartition:
 
 
 def as_array(matrix: Matrix) -> np.ndarray:
-    """Return the rows as a dense array, not copied where that is how they are stored."""
+    """Return the rows as a dense array, without a copy if they are dense."""
     rows = _rows(matrix)
     return rows.toarray() if is_sparse(rows) else rows
 
@@ -183,7 +184,7 @@ def _rows(matrix: Matrix) -> Any:
 
 
 def choose_rows(matrix: Matrix, chosen: Indices) -> Matrix:
-    """Return some rows as a matrix; those in C order that follow each other are not copied."""
+    """Return some rows as a matrix; consecutive rows in C order are not copied."""
     if isinstance(matrix, SparseByColumns) and (np.diff(chosen) > 0).all():
         places = np.full(matrix.n_rows, -1, matrix.columns.rows.dtype)
         places[chosen] = np.arange(len(chosen))
@@ -204,7 +205,7 @@ def _stack(blocks: Sequence[Any]) -> Any:
 
 
 class Target(NamedTuple):
-    """Fit one of several targets next; what has been gathered of X stays."""
+    """Fit one of several targets next; gathered columns of X are kept."""
 
     number: int
 
@@ -214,7 +215,7 @@ class Target(NamedTuple):
 
 
 class Label(NamedTuple):
-    """Tell one class from all others next; the only response holds the numbers of the classes."""
+    """Fit one class against all others next; the only response has the numbers of the classes."""
 
     code: int
 
@@ -225,14 +226,14 @@ class Label(NamedTuple):
 
 
 class Description(NamedTuple):
-    """What tells a partition from others."""
+    """Identity of a partition."""
 
     n_rows: int
     digest: str
 
 
 class Identify(NamedTuple):
-    """Recognise the data of a fit: all of X, in the order in which it is stored, responses and weights."""
+    """Compute a digest of the data of a fit: X in its stored order, responses and weights."""
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, Description]:
         """Return the description of a partition in its first form."""
@@ -251,7 +252,7 @@ class Identify(NamedTuple):
 
 
 class SavedPartition(NamedTuple):
-    """The part of a partition that rounds change; gathered columns are but numbers."""
+    """The part of a partition that rounds change; of gathered columns only their numbers are saved."""
 
     target: Floats
     state: Floats
@@ -265,7 +266,7 @@ def save_partition(rows: RowPartition) -> SavedPartition:
 
 
 def restore_partition(rows: RowPartition, saved: SavedPartition) -> RowPartition:
-    """Return a fresh partition as it was when it was saved, gathering its columns again."""
+    """Return the saved state of a partition, given its first form; its columns are gathered again."""
     if len(saved.shifts):
         rows = shift(rows, saved.shifts)
     gathered = []
@@ -277,7 +278,7 @@ def restore_partition(rows: RowPartition, saved: SavedPartition) -> RowPartition
 
 
 def prefer_residual(size: Extent) -> bool:
-    """Return whether descent on sparse residuals is predicted to cost less than a Gram matrix of the candidates."""
+    """Return whether descent on the residual of a sparse X should cost less than a Gram matrix of the candidates."""
     n_rows, n_columns = size.n_rows, size.n_columns
     if not size.sparse or n_rows * n_columns <= SMALL:
         return False

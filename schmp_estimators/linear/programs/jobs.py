@@ -1,10 +1,11 @@
-"""What a row partition is asked to do: each job is a value, and a pure function of the partition.
+"""The jobs of row partitions: each job is a value, and a pure function of the partition.
 
 A job returns the partition with its new state and a partial result; partial results are summed over partitions.  The
-columns in play are x̃_j = √s⊙(x_j − x̄_j) with row weights s, means x̄ over all partitions (zeros without intercept).
+columns are x̃_j = √s⊙(x_j − x̄_j) with row weights s and means x̄ over all partitions, which are zero without an
+intercept.
 
-Of squared loss the state of a partition is the residual.  Where the curvature of the loss changes it is u = Xβ; the
-loss and the intercept b travel with the jobs.
+With the squared loss the state of a partition is the residual.  With other losses it is u = Xβ; the loss and the
+intercept b are fields of the jobs.
 """
 
 from collections.abc import Sequence
@@ -19,9 +20,9 @@ from schmp_estimators.linear.losses.base import Derivatives, Level, Loss
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for
 from schmp_estimators.linear.programs.matrix import Dense, Floats, Indices, Matrix, stack_columns, take_sparse
 
-#: Squared norms from which no product that counts is rounded to few digits for being small.
+#: Smallest squared norms for which products do not lose digits to underflow.
 SMALLEST_NORM = float(np.finfo(float).tiny / np.finfo(float).eps)
-#: Rows that are multiplied at a time: a cache holds their copy.
+#: Number of rows that are multiplied at a time, so that their copy fits in a cache.
 PIECE = 1024
 
 
@@ -29,7 +30,7 @@ class RowPartition(NamedTuple):
     """One row partition of a regression problem."""
 
     matrix: Matrix
-    #: (n_p,) response; less its weighted mean once the problem has been started
+    #: (n_p,) response; after the start of the problem minus its weighted mean
     target: Floats
     #: (n_p,) positive row weights, or (0,) for weights of one
     weights: Floats
@@ -37,15 +38,15 @@ class RowPartition(NamedTuple):
     state: Floats
     #: dense candidate columns x̃ in the order in which they joined, each (k, n_p)
     gathered: tuple[Floats, ...] = ()
-    #: numbers and means of the gathered columns, from which they can be made again
+    #: numbers and means of the gathered columns, from which they can be gathered again
     members: tuple[tuple[Indices, Floats], ...] = ()
-    #: (k, n_p) what there is to fit: one target after the other, or the numbers of the classes
+    #: (k, n_p) the targets, or the numbers of the classes
     responses: Floats = np.empty((0, 0))
-    #: (p,) what has been taken from the columns of X, see `regression_offsets`; (0,) if nothing has
+    #: (p,) numbers that were subtracted from the columns of X, see `offsets`; (0,) if there are none
     shifts: Floats = np.empty(0)
-    #: (k, n_p) the fold group of each row, and what it weighs in scores, see `folds`
+    #: (k, n_p) the fold group of each row, and its weight in scores, see `folds`
     beside: Floats = np.empty((0, 0))
-    #: while a fold is fitted: the partition with all rows, and what has taken these
+    #: while a fold is fitted: the partition with all rows, and the job that selected the rows of the fold
     whole: Any = None
     fold: Any = None
 
@@ -64,7 +65,7 @@ class RowPartition(NamedTuple):
 
 
 class SumsError(ValueError):
-    """Raised where the sums over X are not finite, or underflow."""
+    """Raised if sums over X are not finite, or underflow."""
 
 
 class Sums(NamedTuple):
@@ -82,7 +83,7 @@ class Sums(NamedTuple):
     products: Floats
 
     def products_about(self, level: float) -> Floats:
-        """Return Σ s (y − level) x_j; where `level` is near m, nothing is lost to large means."""
+        """Return Σ s (y − level) x_j; if `level` is near m, no digits are lost to large means."""
         mean = self.response / self.total if self.total else 0.0
         return self.products + (mean - level) * self.columns
 
@@ -116,7 +117,7 @@ class Slopes(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Centre the response and compute the residual of given coefficients."""
+    """Centre the response, and compute the residual of given coefficients."""
 
     mean: float
     columns: Indices
@@ -133,7 +134,7 @@ class Start(NamedTuple):
 
 
 class Advance(NamedTuple):
-    """Move the residual along a change of the coefficients, then take the gradient."""
+    """Update the residual for a change of the coefficients, then compute the gradient."""
 
     columns: Indices
     change: Floats
@@ -141,7 +142,7 @@ class Advance(NamedTuple):
     offset: float
     #: columns of the gradient, ascending; None for all
     scope: Indices | None
-    #: whether to compute the residual anew, `change` being the coefficients
+    #: whether to compute the residual from scratch; `change` then has the coefficients
     anew: bool = False
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, Slopes]:
@@ -155,7 +156,7 @@ class Advance(NamedTuple):
 
 
 class Explore(NamedTuple):
-    """Descend over columns outside the candidate set; only where one partition holds all rows."""
+    """Make coordinate descent over columns outside the candidates; only if one partition has all rows."""
 
     columns: Indices
     means: Floats
@@ -176,7 +177,7 @@ class Explore(NamedTuple):
 
 
 class Extend(NamedTuple):
-    """Take new candidates in: their part of the Gram matrix, and the gradient of all candidates."""
+    """Add new candidates: compute their part of the Gram matrix, and the gradient of all candidates."""
 
     new: Indices
     means: Floats
@@ -195,31 +196,31 @@ class Extend(NamedTuple):
 
 
 class Products(NamedTuple):
-    """Make the Gram matrix of all candidates again, in the pieces in which it grew: so its bits are the same."""
+    """Compute the Gram matrix of all candidates again, in the same pieces as before, so that it has the same bits."""
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Floats, ...]]:
-        """Return, for each time that candidates joined, what `Extend` returned of G[:, new]."""
+        """Return for each group of candidates that joined together the same G[:, new] as `Extend`."""
         blocks = range(len(rows.gathered))
         return rows, tuple(_products(rows.gathered[: number + 1]) for number in blocks)
 
 
 def _products(gathered: tuple[Floats, ...]) -> Floats:
-    """Return the products of all candidates with those that joined last."""
+    """Return the products of all candidates with those of the last group."""
     return np.concatenate([block @ gathered[-1].T for block in gathered])
 
 
 class Gather(NamedTuple):
-    """Bring the columns of a working set together."""
+    """Gather the columns of a working set."""
 
     columns: Indices
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Columns, Floats, Floats, Floats]]:
-        """Return the columns of this partition, its state, y and s; these are stacked, not summed."""
+        """Return the columns of this partition, its state, y and s; partial results are concatenated, not summed."""
         return rows, (take_sparse(rows.matrix, self.columns), rows.state, rows.target, rows.weights)
 
 
 def stacked(answers: Sequence[tuple[Columns, Floats, Floats, Floats]]) -> tuple[Columns, Floats, Floats, Floats]:
-    """Return what `Gather` has brought of all partitions, one below the other."""
+    """Return the concatenated results of `Gather`."""
     parts, *vectors = zip(*answers, strict=True)
     offsets = np.cumsum([0, *map(len, vectors[0])]).tolist()
     state, target, weights = (np.concatenate(one) for one in vectors)
@@ -232,13 +233,13 @@ def derive(loss: Loss, rows: RowPartition, intercept: float) -> Derivatives:
 
 
 class Shift(NamedTuple):
-    """Move the decision values along a change of the coefficients, and look at one intercept."""
+    """Update the decision values for a change of the coefficients, and evaluate the loss at an intercept."""
 
     loss: Loss
     columns: Indices
     change: Floats
     intercept: float
-    #: whether to compute decision values anew, `change` being the coefficients
+    #: whether to compute decision values from scratch; `change` then has the coefficients
     anew: bool = False
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, Level]:
@@ -251,7 +252,7 @@ class Shift(NamedTuple):
 
 
 class Slope(NamedTuple):
-    """Take the gradient."""
+    """Compute the gradient."""
 
     loss: Loss
     intercept: float
@@ -270,23 +271,23 @@ class Dual(NamedTuple):
     scale: float
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, float]:
-        """Return the part of this partition in the dual objective at scale·slope."""
+        """Return this partition's part of the dual objective at scale·slope."""
         value = self.loss.dual(rows.state, rows.target, rows.weights, self.intercept, self.scale)
         return rows, value
 
 
 class WeightedGram(NamedTuple):
-    """Take the Gram matrix of the working set, weighted by the curvature at the present point."""
+    """Compute the Gram matrix of the working set, weighted by the curvature at the present point."""
 
     loss: Loss
     columns: Indices
     intercept: float
     means: Floats
-    #: least curvature of a row of weight 1
+    #: smallest curvature of a row of weight 1
     least: float
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Floats, Floats, float, float]]:
-        """Return XᵀWX, Σ w x, Σ w, Σ slope²/w over columns less their means."""
+        """Return XᵀWX, Σ w x, Σ w and Σ slope²/w for centred columns."""
         _, slope, curvature = derive(self.loss, rows, self.intercept)
         curvature = np.maximum(np.maximum(curvature, 1e-12), rows.weigh(np.full(len(slope), self.least)))
         count, matrix = len(self.columns), rows.matrix
@@ -303,7 +304,7 @@ class WeightedGram(NamedTuple):
 
 
 class Curved(NamedTuple):
-    """Partial result of `Free`, of the intercept and then the directions."""
+    """Partial result of `Free`: first for the intercept, then for the directions."""
 
     loss: float
     slope: Floats
@@ -311,7 +312,7 @@ class Curved(NamedTuple):
 
 
 class Free(NamedTuple):
-    """Move the decision values along a change of columns without penalty, and look at what moving these would do."""
+    """Update the decision values for a change of unpenalised columns, and compute derivatives in these columns."""
 
     loss: Loss
     change: Floats

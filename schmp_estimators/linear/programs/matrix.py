@@ -1,6 +1,6 @@
-"""The rows of X that one partition holds: two ways to store them, one set of operations.
+"""The rows of X in one partition, dense or sparse, with the same operations.
 
-Everything is phrased for the centred and weighted columns √s⊙(x_j − x̄_j) or for the raw ones; no method changes X.
+Operations use the centred and weighted columns √s⊙(x_j − x̄_j), or the columns of X; no method changes X.
 """
 
 from typing import NamedTuple, Protocol
@@ -17,7 +17,7 @@ Indices = NDArray[np.int64]
 
 
 class Matrix(Protocol):
-    """What a program asks of the rows of X that a partition holds."""
+    """The operations of programs on the rows of X in a partition."""
 
     @property
     def n_rows(self) -> int:
@@ -141,7 +141,7 @@ class SparseByColumns(NamedTuple):
 
 
 def take_sparse(matrix: Matrix, columns: Indices) -> Columns:
-    """Return the columns in compressed form, side by side."""
+    """Return some columns in compressed form."""
     if isinstance(matrix, SparseByColumns):
         return freeze(Columns(*sparse.take_columns(freeze(matrix.columns), freeze(columns))))
     values = matrix.take_dense(columns)
@@ -151,7 +151,7 @@ def take_sparse(matrix: Matrix, columns: Indices) -> Columns:
 
 
 def stack_columns(parts: list[Columns], row_offsets: list[int]) -> Columns:
-    """Return the compressed columns whose rows are those of all partitions, one below the other."""
+    """Return compressed columns with the rows of all partitions, concatenated."""
     if len(parts) == 1:
         return freeze(parts[0])
     counts = [np.diff(part.starts) for part in parts]

@@ -1,13 +1,14 @@
 """Columns that are centred before rounds begin, and columns without a penalty.
 
-Centring a column whose mean is large beside its spread by sums, Σ x² − n x̄², or afterwards, xᵀr − x̄ Σ r, cancels most
-digits: time stamps, years, identifiers.  So its mean is taken from its values before anything is summed: differences of
-neighbours are exact.  Only these columns pay for it, and only problems with an intercept have any.
+If the mean of a column is large relative to its spread, as with time stamps, years and identifiers, centring loses most
+digits.  This is so for centred sums, Σ x² − n x̄², and for centred products, xᵀr − x̄ Σ r.  So a number near the mean
+is subtracted from the values of such a column before anything is summed; these differences are exact.  Only these
+columns need it, and only problems with an intercept.
 
-Over columns without a penalty the fit is exact at every certificate, as it is over the intercept: a dual point bounds
-the objective only if it is orthogonal to them.  With squared loss the residual is projected off their span, in closed
-form; with another loss Newton steps lead there.  Both go along an orthonormal basis of the span: covariates may be
-powers of a year, which as columns are all but the same.
+A fit is exact over columns without a penalty whenever a gap is computed, as it is over the intercept: a dual point
+gives a bound only if it is orthogonal to them.  With the squared loss the residual is projected off their span, in
+closed form.  With other losses Newton steps are made.  Both use an orthonormal basis of the span, because covariates
+may be nearly dependent, such as powers of a year.
 """
 
 from collections.abc import Generator
@@ -30,20 +31,20 @@ from schmp_estimators.linear.programs.matrix import (
 )
 from schmp_estimators.linear.programs.model import NO_COLUMNS, Model
 
-#: Part of the squared norm that is left after centring, below which a column is looked at anew: mean/sd is 1000 there,
-#: and a gradient has lost three digits.
+#: If centring leaves less than this part of a squared norm, the column is shifted first: mean/sd is then 1000, and a
+#: gradient has lost three digits.
 _OFFSET = 1e-6
-#: Spread in units of the distance of neighbouring numbers, below which a column is nothing but rounding.
+#: Spread, in units of the distance of neighbouring floats, below which a column is only rounding.
 SPREAD = 0.125
-#: Length of a direction in units of the rounding of the values that it is made of, below which it is nothing else.
+#: Length of a direction, in units of the rounding of its values, below which it is only rounding.
 REAL = 8.0
 
 
 class Shifted(NamedTuple):
-    """Dense rows of X, of which some columns are less a number each."""
+    """Dense rows of X, with a number subtracted from some columns."""
 
     matrix: Dense
-    #: (k,) these columns, ascending, and (k, n) what they are now
+    #: (k,) these columns, ascending, and (k, n) their shifted values
     moved: Indices
     values: Floats
 
@@ -83,15 +84,15 @@ class Shifted(NamedTuple):
         return taken
 
     def _among(self, columns: Indices) -> tuple[Indices, Indices]:
-        """Return which of some columns are others than in X, and where their values are."""
+        """Return which of some columns are shifted, and the positions of their values."""
         here = np.flatnonzero(np.isin(columns, self.moved))
         return here, np.searchsorted(self.moved, columns[here])
 
 
 def shift(rows: RowPartition, shifts: Floats) -> RowPartition:
-    """Return the partition with `shifts` (p,) taken from its columns, beside those taken before.
+    """Return the partition with `shifts` (p,) subtracted from its columns, in addition to earlier shifts.
 
-    Sparse columns that are shifted hold no implicit zeros.
+    Sparse columns that are shifted have no implicit zeros.
     """
     both = rows.shifts + shifts if len(rows.shifts) else shifts
     if isinstance(rows.matrix, SparseByColumns):
@@ -105,12 +106,12 @@ def shift(rows: RowPartition, shifts: Floats) -> RowPartition:
 
 
 class Look(NamedTuple):
-    """Look at some columns; the partition stays as it is."""
+    """Find the ranges of some columns; the partition is not changed."""
 
     columns: Indices
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, np.ndarray]:
-        """Return (3, k) whether columns have values for all rows, none an implicit zero, and their ends if they do."""
+        """Return (3, k): whether columns have no implicit zeros, and if so their minimum and negative maximum."""
         complete, matrix = np.ones(len(self.columns)), rows.matrix
         if isinstance(matrix, SparseByColumns):
             complete = (np.diff(matrix.columns.starts)[self.columns] == matrix.n_rows).astype(np.float64)
@@ -122,7 +123,7 @@ class Look(NamedTuple):
 
 
 class Recentre(NamedTuple):
-    """Take a number from each column."""
+    """Subtract a number from each column."""
 
     #: (p,)
     shifts: Floats
@@ -133,7 +134,7 @@ class Recentre(NamedTuple):
 
 
 def centre(model: Model) -> Generator[Any, Any, list[Sums]]:
-    """Ask for the moments, and for what they make necessary; returns the sums of each partition."""
+    """Compute the moments, shift columns if necessary, and return the sums of each partition."""
     sums: list[Sums] = yield Moments()
     whole = tree_sum(sums)
     check_squares(whole.squares)
@@ -161,9 +162,9 @@ def centre(model: Model) -> Generator[Any, Any, list[Sums]]:
 
 
 def check_small(model: Model, smoothness: float = 1.0) -> None:
-    """Raise SumsError if a column that cannot move, as its squares underflow, might have to, or if no column can.
+    """Raise SumsError if a column whose squares underflow might need a coefficient, or if all columns are so.
 
-    Where the objective is no larger than at zero, no gradient is larger than √(2·smoothness·objective) times the norm.
+    If the objective is at most that at zero, no gradient exceeds √(2·smoothness·objective) times the norm.
     """
     most = np.sqrt(SMALLEST_NORM) * np.sqrt(2.0 * smoothness * model.null_objective) if model.norms.any() else np.inf
     lost = model.small[np.broadcast_to(model.penalty.strengths, model.n_columns)[model.small] < most]
@@ -175,7 +176,7 @@ def check_small(model: Model, smoothness: float = 1.0) -> None:
 
 
 class Span(NamedTuple):
-    """An orthonormal basis of some columns less their means."""
+    """An orthonormal basis of some centred columns."""
 
     #: (k,) columns, and their means
     columns: Indices
@@ -195,19 +196,19 @@ class Span(NamedTuple):
 
 
 class Triangle(NamedTuple):
-    """Factorise the directions on the rows of each partition."""
+    """Compute the QR factorisation of the directions on the rows of each partition."""
 
     span: Span
 
     def __call__(self, rows: jobs.RowPartition) -> tuple[jobs.RowPartition, Floats]:
-        """Return the triangle of their QR factorisation, of at most r rows."""
+        """Return the triangular factor, with at most r rows."""
         taken = self.span.take(rows) * np.sqrt(rows.weights) if len(rows.weights) else self.span.take(rows)
         triangle: Any = np.linalg.qr(taken.T, mode="r")
         return rows, triangle
 
 
 class Cross(NamedTuple):
-    """Multiply directions with all of X."""
+    """Multiply directions with all columns of X."""
 
     span: Span
 
@@ -219,11 +220,12 @@ class Cross(NamedTuple):
 
 
 def find_span(model: Model) -> Generator[Any, Any, Span | None]:
-    """Ask for a basis of the columns that vary and are not penalised, if there are any.
+    """Find a basis of the columns that vary and have no penalty, if there are any.
 
-    Triangles of partitions, one below the other, have the singular values of all rows (J. Demmel et al.,
-    "Communication-optimal parallel and sequential QR and LU factorizations", SIAM J. Sci. Comput. 2012).  Directions
-    no longer than the rounding of the columns are left out.  The second time makes orthonormal what the first found.
+    The concatenated triangles of all partitions have the singular values of all rows (J.  Demmel et al.,
+    "Communication-optimal parallel and sequential QR and LU factorizations", SIAM J. Sci.  Comput. 2012).  Directions
+    no longer than the rounding of the columns are left out.  The second pass makes the directions of the first
+    orthonormal.
     """
     columns = unpenalised(model)
     if not len(columns):
@@ -243,7 +245,7 @@ def find_span(model: Model) -> Generator[Any, Any, Span | None]:
 
 @dataclass
 class Unpenalised:
-    """The columns without a penalty, and the products of their directions with all columns, less the means."""
+    """The columns without a penalty, and the products of their directions with all centred columns."""
 
     span: Span
     products: Floats
@@ -255,7 +257,7 @@ class Unpenalised:
 
     @classmethod
     def find(cls, model: Model) -> Generator[Any, Any, "Unpenalised | None"]:
-        """Ask for the columns that are not penalised, if there are any."""
+        """Find the columns without a penalty, if there are any."""
         span = yield from find_span(model)
         if span is None:
             return None
@@ -263,7 +265,7 @@ class Unpenalised:
         return cls(span, raw - np.outer(balances, model.means))
 
     def project(self, model: Model, slopes: jobs.Slopes) -> Generator[Any, Any, jobs.Slopes]:
-        """Fit the residual to the columns, and return the slopes without what they explain."""
+        """Fit the residual to these columns, and return the slopes after this fit."""
         scope = model.scope_columns()
         gradient = slopes.gradient - slopes.balance * model.means[scope]
         along = gradient[np.searchsorted(scope, self.columns)] @ self.span.basis
@@ -275,6 +277,6 @@ class Unpenalised:
 
 
 def unpenalised(model: Model) -> Indices:
-    """Return the columns that vary and are not penalised."""
+    """Return the columns that vary and have no penalty."""
     strengths = model.penalty.strengths
     return np.flatnonzero((strengths == 0.0) & (model.norms > 0.0)) if np.ndim(strengths) else NO_COLUMNS

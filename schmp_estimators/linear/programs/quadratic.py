@@ -1,4 +1,4 @@
-"""The squared loss as a program: rounds that move the residual and take a gradient, and candidates resolved in between.
+"""The squared loss as a program: rounds update the residual and compute a gradient; between them candidates are solved.
 
 Objective ½ Σ s_i (y_i − b − x_iᵀβ)² + P(β) with row weights s; the Lasso has P(β) = λ‖β‖₁, λ = α·Σs.  One outer step:
 
@@ -7,8 +7,8 @@ Objective ½ Σ s_i (y_i − b − x_iᵀβ)² + P(β) with row weights s; the L
     update      partial Gram matrix of the new candidates (dense), or the columns of the working set (sparse)
     aggregate   resolve: solve the candidate set, send the change of its coefficients
 
-Instead of dropping dependent candidates as STRADS does (Lee et al., NIPS 2014, section 3.3), it keeps their
-correlations, which the dependency check computes anyway, and solves for all of them together.
+STRADS drops dependent candidates (Lee et al., NIPS 2014, section 3.3).  This program keeps them: it uses the
+correlations that the dependency check would compute, and solves for all candidates together.
 """
 
 from collections.abc import Generator, Mapping
@@ -29,10 +29,10 @@ from schmp_estimators.linear.programs.offsets import Unpenalised, centre, check_
 from schmp_estimators.linear.programs.residual import ResidualProblem, ridges_of
 from schmp_estimators.linear.programs.resolve import Resolve, ToPoint
 
-#: Columns explored per candidate wanted, and passes over them: descent on the residual leaves most of them at zero.
+#: Number of columns that are explored per wanted candidate, and passes over them: most of them remain zero.
 _EXPLORED, _PASSES = 4, 3
 
-#: Part of the gap at which a guess is verified on all columns.
+#: Part of the gap at which a scope is verified on all columns.
 _CHECKED = 0.02
 #: Steps that end with columns and their new coefficients.
 _Solved = Generator[Any, Any, tuple[Indices, Floats]]
@@ -44,9 +44,9 @@ class ResolveQuadratic(Resolve):
     Parameters
     ----------
     model : Model
-        The point, which moves.
+        The current point.
     sparse : bool
-        Solve candidates on their residual rather than on their Gram matrix; see `prefer_residual`.
+        Whether to solve for candidates on the residual instead of their Gram matrix; see `prefer_residual`.
     """
 
     def __init__(self, model: Model, sparse: bool = False) -> None:
@@ -56,7 +56,7 @@ class ResolveQuadratic(Resolve):
         model.certified = model.penalty.certified
 
     def begin(self) -> ToPoint:
-        """Centre the problem; at zero its gradient is known already, elsewhere it is asked for."""
+        """Centre the problem; the gradient at zero follows from the moments, elsewhere it is computed."""
         model = self.model
         partials = yield from centre(model)
         sums = tree_sum(partials)
@@ -76,11 +76,11 @@ class ResolveQuadratic(Resolve):
         objective = 0.5 * slopes.energy + model.penalty.value(model.coef)
         if objective <= model.null_objective:
             return (yield from self._look(slopes))
-        model.coef[:] = 0.0  # a start that is worse than zero would only leave its rounding in the residual
+        model.coef[:] = 0.0  # a start that is worse than zero would only add rounding errors to the residual
         return (yield from self.refresh())
 
     def begin_again(self, previous: Penalty) -> ToPoint:
-        """Look at the present solution with another penalty."""
+        """Evaluate the present solution with another penalty."""
         model = self.model
         check_small(model)
         if model.full_gradient is None:
@@ -88,29 +88,29 @@ class ResolveQuadratic(Resolve):
         return (yield from self._look(jobs.Slopes(model.energy, 0.0, model.full_gradient)))
 
     def refresh(self) -> ToPoint:
-        """Compute the residual of the present coefficients anew."""
+        """Compute the residual of the present coefficients from scratch."""
         support = np.flatnonzero(self.model.coef)
         coef = self.model.coef[support]
         advance = jobs.Advance(support, coef, float(self.model.means[support] @ coef), None, anew=True)
         return (yield from self._look((yield Sum(advance))))
 
     def verify(self) -> ToPoint:
-        """Look at the present point again, on all columns."""
+        """Evaluate the present point on all columns."""
         return (yield from self._look((yield Sum(jobs.Advance(NO_COLUMNS, NO_CHANGE, 0.0, None)))))
 
     def state(self) -> dict[str, Any]:
-        """Return which columns have joined the candidates, and when; their products follow from X."""
+        """Return which columns have joined the candidates, and in which order; their products follow from X."""
         return {"candidates": list(self.model.candidates.groups)}
 
     def recover(self, state: Mapping[str, Any]) -> Steps:
-        """Make the Gram matrix of the candidates again."""
+        """Compute the Gram matrix of the candidates again."""
         self.unpenalised = yield from Unpenalised.find(self.model)
         if groups := state.get("candidates"):
             for new, gram in zip(groups, (yield Sum(jobs.Products())), strict=True):
                 self.model.candidates.extend(new, gram)
 
     def _look(self, slopes: jobs.Slopes) -> ToPoint:
-        """Certify the present point, once the fit over columns without penalty is exact."""
+        """Compute the gap at the present point, after an exact fit of columns without a penalty."""
         if self.unpenalised is not None and not self.rounded:
             slopes = yield from self.unpenalised.project(self.model, slopes)
         return self._certify(slopes)
@@ -123,12 +123,12 @@ class ResolveQuadratic(Resolve):
         objective = 0.5 * slopes.energy + penalty.value(coef)
         gap = gap_or_merit(penalty, coef, gradient, slopes.energy, model.norms[columns])
         if model.certified and self.rounded and self.unpenalised is not None:
-            gap = np.inf  # the best bound so far holds, but this point gives none
+            gap = np.inf  # the best earlier bound remains valid, but this point gives none
         model.certify(objective, gap)
         return gradient
 
     def step(self, gradient: Floats) -> ToPoint:
-        """Choose candidates, solve for them, and move."""
+        """Choose candidates, solve for them, and update the point."""
         model = self.model
         model.n_iter += 1
         if not self.sparse:
@@ -146,7 +146,7 @@ class ResolveQuadratic(Resolve):
     # -- candidates on their Gram matrix ---------------------------------------------------------------------------
 
     def _solve_on_gram(self, gradient: Floats) -> _Solved:
-        """Let new candidates join, and solve the candidate set, to a part of the gap while it is not complete."""
+        """Add new candidates, and solve for all; while the set is incomplete, only to a part of the gap."""
         model, candidates = self.model, self.model.candidates
         new = yield from self._new_candidates(gradient)
         if new is None:
@@ -170,11 +170,11 @@ class ResolveQuadratic(Resolve):
         return candidates.columns, problem.coef
 
     def _new_candidates(self, gradient: Floats) -> Generator[Any, Any, Indices | None]:
-        """Return the worst violators, of many those that descent moves; None if there is none."""
+        """Return the worst violators, or of many those that descent makes nonzero; None if there is none."""
         model = self.model
         missing = np.setdiff1d(np.flatnonzero(model.coef), model.candidates.columns)
         free = NO_COLUMNS if self.unpenalised is None else self.unpenalised.columns
-        if not np.isin(missing, free).all():  # the support of a warm start, which moves with the others
+        if not np.isin(missing, free).all():  # the support of a warm start
             return missing
         columns = model.scope_columns()
         outside = np.ones(model.n_columns, bool)

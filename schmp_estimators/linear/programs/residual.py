@@ -1,8 +1,8 @@
-"""The working set solved on its residual, for sparse columns: descent to find the support, Newton to finish.
+"""The problem on a working set of sparse columns, solved on the residual by descent and Newton steps.
 
 The problem is min ½ Σ w_i r_i² + P(β) with r = t − (X − 1x̄ᵀ)β over the columns of the working set.  A round is one
-pass over the set and a group of passes over its support; when the support settles, Newton steps by conjugate gradients
-on the support follow, in which coordinates that would cross zero are pinned there and the others re-solved.
+pass over the set, and a group of passes over its support.  When the support has settled, Newton steps by conjugate
+gradients follow; coordinates that would cross zero are set to zero, and the others are solved again.
 """
 
 from collections.abc import Callable
@@ -28,16 +28,16 @@ from schmp_estimators.linear.programs.gram import LARGEST_GRAM, MEMORY, GramProb
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 
 _PINNING_ROUNDS = 3
-_LONG = 100  # steps of conjugate gradients that make it worth to ask what the whole matrix costs
-#: ns for a stored value in such a step, for k³ of a factor, and for a pair of values in a row of its matrix
+_LONG = 100  # steps of conjugate gradients from which on a factorisation may be faster: their times are compared
+#: nanoseconds: per stored value in such a step, per k³ of a factorisation, per pair of values in a row of its matrix
 _STEP, _FACTOR, _PAIR = 2.0, 1 / 120, 1.5
-_CUT_OFF = 4.0  # times as much as its time is what one is worth to replace that has not reached its goal
-#: Part of the support that a whole matrix step may pin at zero, and steps cut off for more, one after the other, after
-#: which the support is far too large: there descent on the Gram matrix of the whole set finds a better one.
+_CUT_OFF = 4.0  # the time of a solve that ended before its goal counts as so many times as long
+#: Part of the support that a step by a factorisation may set to zero.  After this number of consecutive steps with
+#: more, the support is far too large, and descent on the Gram matrix of the whole set finds a better one.
 _MOST_PINNED, _MOST_CUTS = 6, 2
-_GRAM_GOAL = 0.1  # part of its gap that this leaves
-_WHOLE = 0.999  # part of such a step that is but rounding away from the whole one, which leaves zeros
-_COMPACT_BELOW = 0.7  # copy the support when it is a smaller part of the set than this
+_GRAM_GOAL = 0.1  # part of the gap that this descent leaves
+_WHOLE = 0.999  # from this part on a step is made as a whole: the rest is rounding, and exact zeros remain
+_COMPACT_BELOW = 0.7  # the support is copied if it is a smaller part of the set than this
 
 
 _DEPENDENT = 0.5  # correlation above which columns are solved together in the preconditioner
@@ -46,7 +46,7 @@ _LARGEST_GROUP = 16
 
 @dataclass
 class NewtonSystem:
-    """The matrix X̃ᵀWX̃ of a set of columns, and the ridges of their penalty, ready for solving."""
+    """The matrix X̃ᵀWX̃ of a set of columns plus the squared part of their penalty, ready for solving."""
 
     columns: Columns
     quadratic: Quadratic
@@ -54,7 +54,7 @@ class NewtonSystem:
 
     @classmethod
     def of(cls, columns: Columns, quadratic: Quadratic, n_rows: int) -> "NewtonSystem":
-        """Return the system of all `columns`, nearly dependent ones in blocks."""
+        """Return the system of all `columns`, with blocks of nearly dependent columns."""
         weights, ridges = quadratic.weights, quadratic.ridges
         weights = weights if len(weights) else np.ones(n_rows)
         ridges = ridges if len(ridges) else np.zeros(len(quadratic.norms))
@@ -66,11 +66,11 @@ class NewtonSystem:
         return cls(columns, quadratic, freeze(Blocks(members, starts, grams, factors)))
 
     def settle_groups(self, coef: Floats, residual: Floats, penalty: Penalty) -> None:
-        """Solve each group of dependent columns on its own; moves `coef` and `residual`."""
+        """Solve each group of dependent columns separately; updates `coef` and `residual`."""
         newton.group_pass(self.columns, self.quadratic, self.blocks, coef, residual, freeze(penalty))
 
     def solve(self, gradient: Floats, free: np.ndarray, max_steps: int, goal: float) -> tuple[Floats, Floats, int]:
-        """Return the step over the free columns, zero elsewhere, X̃·step, and how many steps of CG it took."""
+        """Return the step over the free columns, zero elsewhere, X̃·step, and the number of CG steps."""
         step, image = np.empty(len(gradient)), np.empty(len(self.quadratic.weights))
         steps = newton.conjugate_gradient(
             self.columns, self.quadratic, self.blocks, freeze(free), freeze(gradient), max_steps, goal, step, image
@@ -80,41 +80,41 @@ class NewtonSystem:
 
 @dataclass
 class Pace:
-    """When to turn from first-order to second-order steps; carried from one working set to the next.
+    """The rule for changing from descent to Newton steps; it is kept from one working set to the next.
 
-    Newton too early is the main waste: it waits until the support has settled and descent has slowed down, and goes
-    back to descent when too many coordinates cross zero.
+    Newton steps that are made too early waste most time.  So they begin when the support has settled and descent has
+    slowed down, and descent returns when too many coordinates cross zero.
     """
 
-    #: passes over the support after the pass over the set
+    #: number of passes over the support after the pass over the set
     passes: int = 11
-    #: support changes per round, as a part of it, below which it counts as settled
+    #: relative change of the support per round, below which it counts as settled
     settled: float = 0.03
-    #: coordinates crossing zero in a Newton step, as a part of the support, above which it came too early
+    #: part of the support that crosses zero in a Newton step, above which the step came too early
     crossing: float = 0.05
-    #: rounds after which the support counts as settled in any case
+    #: number of rounds after which the support counts as settled in any case
     patience: int = 8
     second_order: bool = False
     max_steps: int = 60
     accuracy: float = 0.3
-    #: ns, by calculation, that the longest Newton step by conjugate gradients has taken; zero if none was long
+    #: computed nanoseconds of the longest Newton step by conjugate gradients; zero if none was long
     toil: float = 0.0
-    #: such steps by a factor that were cut off, one after the other
+    #: number of consecutive steps by a factorisation that were cut off
     cuts: int = 0
 
     def relax(self) -> None:
-        """Begin with rough Newton steps again, far from the solution for another penalty."""
+        """Start with rough Newton steps again, because the solution for another penalty is far away."""
         self.max_steps, self.accuracy = 60, 0.3
 
     def after_newton(self, crossed: int, support: int) -> None:
-        """Sharpen the next Newton step if no coordinate crossed zero, go back to descent if many did."""
+        """Make the next Newton step more precise if no coordinate crossed zero; return to descent if many did."""
         if crossed <= 0.002 * support:
             self.max_steps, self.accuracy = min(2 * self.max_steps, 300), max(0.01, 0.3 * self.accuracy)
         self.second_order = self.second_order and bool(crossed <= self.crossing * support)
 
 
 def ridges_of(penalty: Penalty, count: int) -> Floats:
-    """Return what `Quadratic` holds of a penalty."""
+    """Return the squared part of a penalty for `Quadratic`."""
     ridges = penalty.ridges if penalty.certified else 0.0
     some = np.any(ridges) if differ(ridges) else ridges
     return read_only(np.broadcast_to(ridges, count) if some else np.empty(0))
@@ -122,7 +122,7 @@ def ridges_of(penalty: Penalty, count: int) -> Floats:
 
 @dataclass
 class ResidualProblem:
-    """A working set, and the point reached on it; `solve` moves the point."""
+    """A working set and the current point; `solve` changes the point."""
 
     columns: Columns
     quadratic: Quadratic
@@ -131,7 +131,7 @@ class ResidualProblem:
     #: (n,) w⊙r
     residual: Floats
     penalty: Penalty
-    #: columns gone through by passes, gradients and products
+    #: number of columns visited by passes, gradients and products
     visited: float = 0.0
 
     @property
@@ -147,9 +147,9 @@ class ResidualProblem:
         return out
 
     def descend(self, gradient: Floats, part: float) -> bool:
-        """Descend from a point with this gradient, its rows weighted, until a pass does but a part of what one did.
+        """Descend from a point with this gradient and weighted rows, until a pass gains much less than the first.
 
-        Returns whether it has come there in a few passes.
+        Returns whether this took only a few passes.
         """
         point = (self.columns, self.quadratic, self.coef, self.residual, freeze(gradient), freeze(self.penalty))
         _, visited, arrived = compiled_for(self.penalty, shuffled_passes)(*point, FEW_PASSES, part)
@@ -157,10 +157,10 @@ class ResidualProblem:
         return bool(arrived)
 
     def solve(self, merit: Callable[[Floats], float], goal: float, pace: Pace, may_finish: bool, rounds: int) -> None:
-        """Move the point until merit(gradient) ≤ goal, or until only Newton would help and `may_finish` is False.
+        """Change the point until merit(gradient) ≤ goal, or unless `may_finish` until only Newton steps would help.
 
-        `may_finish` tells whether the working set looks complete: while it does not, it is cheaper to ask for a better
-        set than to finish on this one.
+        `may_finish` says whether the working set seems complete.  If it does not, it is cheaper to ask for a better set
+        than to finish on this one.
         """
         previous_merit, previous_support = np.inf, np.zeros(len(self.coef), bool)
         pace.second_order = pace.second_order and may_finish and self.penalty.certified
@@ -186,7 +186,7 @@ class ResidualProblem:
             previous_merit, previous_support = value, support
 
     def _work_on(self, support: Indices, pace: Pace) -> None:
-        """Run a group of passes, and a Newton step if it is time, on the support alone."""
+        """Make a group of passes over the support, and a Newton step if the rule says so."""
         if len(support) >= (1.0 if pace.second_order else _COMPACT_BELOW) * len(self.coef):
             self._group(pace)
             return
@@ -196,7 +196,7 @@ class ResidualProblem:
         self.visited += part.visited
 
     def of(self, chosen: Indices) -> "ResidualProblem":
-        """Return the problem on the chosen columns, which moves the same residual."""
+        """Return the problem on the chosen columns, with the same residual array."""
         quadratic = self.quadratic
         constants = Quadratic(
             quadratic.norms[chosen],
@@ -228,7 +228,7 @@ class ResidualProblem:
         pace.after_newton(crossed, len(support))
 
     def _price(self, support: Indices) -> float:
-        """Return ns by calculation for the matrix of the support and its factor."""
+        """Return the computed nanoseconds for the matrix of the support and its factorisation."""
         count = len(support)
         if count > LARGEST_GRAM:
             return np.inf
@@ -236,7 +236,7 @@ class ResidualProblem:
         return count**3 * _FACTOR + _PAIR * stored**2 / len(self.residual)
 
     def _exact_step(self, support: Indices) -> int | None:
-        """Do as `_newton_step` by a factor of the whole matrix; returns None if it has none."""
+        """Make the same step as `_newton_step` by a factorisation of the matrix; returns None if it has none."""
         part, old = self.of(support), self.coef[support]
         self.visited += len(support) ** 3 / (3.0 * len(self.residual))
         penalty = part.penalty
@@ -251,7 +251,7 @@ class ResidualProblem:
         return len(pinned)
 
     def _solve_on_gram(self) -> None:
-        """Leave most of the gap behind by descent on the Gram matrix of the set."""
+        """Reduce most of the gap by descent on the Gram matrix of the set."""
         whole = np.arange(len(self.coef))
         gram = newton.weighted_gram(self.columns, self.quadratic, len(self.residual))
         gram = np.triu(gram) + np.triu(gram, 1).T
@@ -271,7 +271,7 @@ class ResidualProblem:
         compiled_for(self.penalty, sparse_passes)(*point, bool(self.penalty.positive), passes, memory)
 
     def _newton_step(self, system: NewtonSystem, pace: Pace) -> int:
-        """Minimise over the support within the orthant of its signs; returns how many coordinates crossed zero."""
+        """Minimise over the support with fixed signs; returns how many coordinates would have crossed zero."""
         signs = np.sign(self.coef)
         free = self.coef != 0.0
         new, moved = self.coef.copy(), np.zeros_like(self.residual)
@@ -302,7 +302,7 @@ class ResidualProblem:
         return crossed
 
     def _slope(self, signs: Floats, moved: Floats, coef: Floats) -> Floats:
-        """Return the steepest descent of the objective, within the signs, at the point `coef`, `moved` away."""
+        """Return the steepest descent of the objective with fixed signs, at the point `coef`."""
         residual = self.residual - (self.quadratic.weights * moved if self.weighted else moved)
         slope = np.empty(len(signs))
         sparse_gradient(self.columns, freeze(np.arange(len(signs))), freeze(residual), slope)
@@ -315,7 +315,7 @@ class ResidualProblem:
         return out - float(self.quadratic.means[chosen] @ factors)
 
     def _move_along(self, step: Floats, moved: Floats, signs: Floats, whole: float = 1.0) -> None:
-        """Make the best step on the segment, which stays in the orthant; the whole one from that part of it on."""
+        """Make the best step on the segment, which keeps the signs; the whole step if the best one is nearly whole."""
         weighted_move = self.quadratic.weights * moved if self.weighted else moved
         penalty = self.penalty
         slope = float(moved @ self.residual) - weigh(penalty.strengths, signs * step)

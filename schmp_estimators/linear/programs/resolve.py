@@ -1,4 +1,4 @@
-"""The one outer loop of L1 programs, as a coroutine: certify the point, choose columns, solve for them."""
+"""The outer loop of L1 programs, as a coroutine: compute the gap, choose columns, solve for them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping
@@ -11,42 +11,42 @@ from schmp_estimators.linear.penalties.base import Penalty, sizes
 from schmp_estimators.linear.programs.matrix import Floats
 from schmp_estimators.linear.programs.model import Model, least_with_this_solution
 
-#: Part of the objective at zero below which gaps are rounding.
+#: Part of the objective at zero below which gaps are rounding errors.
 LEAST = 1e-12
 
 
-#: Steps that end at a certified point, with the gradient over the columns in the scope.
+#: Steps that end at a point with a gap, and return the gradient over the columns in the scope.
 ToPoint = Generator[Any, Any, Floats]
 
 
 class Resolve(ABC):
-    """A fit of `model` as a coroutine, begun with None, or with a state that it has saved.
+    """A fit of `model` as a coroutine, started with None or with a saved state.
 
-    Each certificate is reported, and is a place where the fit may be left.
+    Each gap is reported; after it the state may be saved.
     """
 
     saves = dict
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        #: whether coefficients have been rounded to what will be returned, so that nothing may move them any more
+        #: whether coefficients have been rounded to the returned dtype, so that they may not change any more
         self.rounded = False
 
     @abstractmethod
     def begin(self) -> ToPoint:
-        """Centre the problem, and go to the start."""
+        """Centre the problem, and evaluate the starting point."""
 
     @abstractmethod
     def begin_again(self, previous: Penalty) -> ToPoint:
-        """Look at the present solution with another penalty than the `previous` one."""
+        """Evaluate the present solution with a penalty other than the `previous` one."""
 
     @abstractmethod
     def refresh(self) -> ToPoint:
-        """Compute what the partitions hold anew from the present coefficients."""
+        """Compute the state of the partitions from scratch, for the present coefficients."""
 
     @abstractmethod
     def verify(self) -> ToPoint:
-        """Look at the present point again, on all columns."""
+        """Evaluate the present point on all columns."""
 
     @abstractmethod
     def step(self, gradient: Floats) -> ToPoint:
@@ -57,15 +57,15 @@ class Resolve(ABC):
         return self.model.n_iter
 
     def exhausted(self) -> bool:
-        """Return whether there is nothing left to try."""
+        """Return whether no further step is possible."""
         return self.model.exhausted
 
     def state(self) -> dict[str, Any]:
-        """Return what is to be saved besides the model and its gradient."""
+        """Return what must be saved in addition to the model and its gradient."""
         return {}
 
     def recover(self, state: Mapping[str, Any]) -> Steps:
-        """Take the rest of a state in, on partitions that are as they were."""
+        """Restore this part of a state; the partitions have been restored."""
         yield from ()
 
     def __call__(self, state: Mapping[str, Any] | None = None) -> Steps:
@@ -78,10 +78,10 @@ class Resolve(ABC):
             yield from self.go_on_from(state["gradient"], told=True)
 
     def restart(self, penalty: Penalty, part: float | None = None) -> Steps:
-        """Go on from the present solution with another penalty; columns the strong rule discards are left for later.
+        """Continue from the present solution with another penalty; the strong rule skips columns.
 
-        `part`, of the gap that the solution before has now, is a goal beside the tolerance.  Tibshirani et al., "Strong
-        rules for discarding predictors in lasso-type problems", JRSS-B 2012, sections 2 and 5.
+        The gap must also be at most `part` times the present solution's gap for the new penalty.  Tibshirani et al.,
+        "Strong rules for discarding predictors in lasso-type problems", JRSS-B 2012, sections 2 and 5.
         """
         model = self.model
         previous, model.penalty = model.penalty, penalty
@@ -98,11 +98,11 @@ class Resolve(ABC):
         yield from self.go_on_from(gradient)
 
     def go_on_from(self, gradient: Floats, told: bool = False) -> Steps:
-        """Make outer steps from a certified point, until the gap is small enough or there is nothing left to try."""
+        """Make outer steps until the gap is small enough or no further step is possible."""
         model = self.model
         stop = False if told else (yield from self._tell(gradient))
         while True:
-            # what a fit does at its max_iter a longer one does not, and that is to go on from the state before
+            # a longer fit would not end here, so it must continue from the state before these steps
             kept = model.n_iter < model.max_iter
             if not stop and model.must_verify():
                 model.scope = None
@@ -126,7 +126,7 @@ class Resolve(ABC):
         return self.exhausted()
 
     def _tell(self, gradient: Floats, kept: bool = True) -> Generator[Any, Any, bool]:
-        """Report the certificate, and let the fit be left; returns whether it is to end."""
+        """Report the gap, and yield the state for a checkpoint; returns whether the fit should end."""
         model = self.model
         stop: bool = yield Report(model.history[-1])
         if kept and np.isfinite(model.objective) and np.isfinite(gradient).all():

@@ -1,7 +1,7 @@
 """The schedules of the papers as programs: a few coefficients at a time, all from the same residual.
 
 A round updates n_parallel coefficients by their own one-dimensional minimisers (Lee et al., NIPS 2014, section 3.3;
-Bradley et al., ICML 2011).  Now and then a full gradient certifies the point and refreshes the priorities.
+Bradley et al., ICML 2011).  From time to time a full gradient gives the duality gap and updates all priorities.
 """
 
 from abc import abstractmethod
@@ -28,26 +28,26 @@ from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
 from schmp_estimators.linear.programs.resolve import Resolve, ToPoint
 from schmp_estimators.linear.programs.smooth import ResolveSmooth
 
-#: The objective may rise to this multiple of its value at zero before a fit counts as diverging.
+#: A fit counts as diverging if the objective exceeds this multiple of its value at zero.
 _DIVERGED = 1e3
-#: A change that moves the residual by so much, in units of the root of the objective at zero, ends the rounds at once,
-#: before numbers overflow.
+#: A change of the residual by this multiple of the square root of the objective at zero ends the rounds, before numbers
+#: overflow.
 _RUNAWAY = 1e50
-#: Largest correlation of columns that "priority" updates together, unless the user says otherwise.
+#: Default of the largest correlation of columns that "priority" updates together.
 _MAX_CORRELATION = 0.1
 
 
 class Round(NamedTuple):
-    """One round: apply the changes of earlier rounds, take partial gradients, answer a check."""
+    """One round: apply the changes of earlier rounds, compute partial gradients and the products for a check."""
 
     moved: Indices
     change: Floats
-    #: x̄ᵀΔ for a linear model, the intercept for a logistic one
+    #: x̄ᵀΔ for the squared loss, the intercept for other losses
     level: float
     columns: Indices
     check: Check | None
     means: Floats
-    #: None for squared loss, where the state is the residual
+    #: None for the squared loss, with which the state is the residual
     loss: Loss | None
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Floats, float, Any]]:
@@ -66,7 +66,7 @@ class Round(NamedTuple):
 
 
 def _products(rows: RowPartition, check: Check) -> Floats:
-    """Return Σ s x_j x_k of the candidates with themselves and the others."""
+    """Return Σ s x_j x_k of the candidates with each other and with `check.others`."""
     both = np.concatenate([check.candidates, check.others])
     if isinstance(rows.matrix, SparseByColumns):
         values, indices, starts = take_sparse(rows.matrix, both)
@@ -81,7 +81,7 @@ def _products(rows: RowPartition, check: Check) -> Floats:
 
 @dataclass
 class Rounds:
-    """Where a fit stands between certificates."""
+    """The state of a fit between two gaps."""
 
     schedule: DynamicRegressionSchedule
     #: (p,) coefficients that the partitions know
@@ -98,9 +98,9 @@ class Rounds:
 
 
 class _Scheduled(Resolve):
-    """Overlapping rounds between certificates; mixed into the program that certifies."""
+    """Mixin that makes overlapping rounds between two gaps; the other base class computes gaps."""
 
-    #: None for squared loss
+    #: None for the squared loss
     loss: Loss | None = None
 
     def __init__(
@@ -111,18 +111,18 @@ class _Scheduled(Resolve):
         **given: Any,
     ) -> None:
         super().__init__(model, **given)
-        #: bound of the curvature of the loss in units of ‖x_j‖²
+        #: upper bound on the curvature of the loss in units of ‖x_j‖²
         self.curvature = self.loss.smoothness if self.loss is not None else 1.0
         self.make_schedule = make_schedule
         self.pipeline_depth = pipeline_depth
 
     @cached_property
     def rounds(self) -> Rounds:
-        """Where the fit stands, once columns are known."""
+        """The state between two gaps, once columns are known."""
         return Rounds(self.make_schedule(self.model.n_columns), self.model.coef.copy())
 
     def schedule(self, model: Model) -> Round | None:
-        """Return the next round, if there is one before the next certificate."""
+        """Return the next round, or None if it is time for a gap."""
         rounds = self.rounds
         if rounds.left == 0:
             return None
@@ -136,11 +136,11 @@ class _Scheduled(Resolve):
 
     @staticmethod
     def update(rows: RowPartition, job: Round) -> tuple[RowPartition, Any]:
-        """Make a round on one row partition."""
+        """Do a round on one row partition."""
         return job(rows)
 
     def aggregate(self, model: Model, job: Round, partials: Sequence[Any]) -> None:
-        """Take a round into the model."""
+        """Update the model with the results of a round."""
         rounds, (gradient, balance, products) = self.rounds, tree_sum(partials)
         gradient = gradient - balance * model.means[job.columns]
         change = self._steps(model, job.columns, gradient)
@@ -161,9 +161,9 @@ class _Scheduled(Resolve):
         rounds.schedule.answer(job.check, found)
 
     def step(self, gradient: Floats) -> ToPoint:
-        """Make rounds until it is time for a certificate."""
+        """Make rounds until it is time for a gap."""
         model, rounds = self.model, self.rounds
-        rounds.known[:] = model.coef  # columns without penalty have moved with the certificate, here and there
+        rounds.known[:] = model.coef  # columns without a penalty were updated when the gap was computed
         rounds.schedule.sampler.refresh(self._steps(model, np.arange(model.n_columns), gradient))
         rounds.left = max(10, model.n_columns // (2 * rounds.schedule.n_parallel))
         yield Overlapping(self, model, self.pipeline_depth)
@@ -171,7 +171,7 @@ class _Scheduled(Resolve):
 
     @abstractmethod
     def _end_rounds(self, moved: Indices, change: Floats, offset: float) -> ToPoint:
-        """Tell the partitions of the last changes, and certify the point."""
+        """Send the last changes to the partitions, and compute the gap."""
 
     def count(self) -> int:
         """Return the number of passes made over all columns."""
@@ -184,17 +184,17 @@ class _Scheduled(Resolve):
         return diverged or self.count() >= model.max_iter
 
     def state(self) -> dict[str, Any]:
-        """Return where the schedule stands; at a certificate no round is under way, and partitions know all changes."""
+        """Return the state of the schedule; after a gap no round is running, and partitions know all changes."""
         return {"updates": self.rounds.updates, "schedule": self.rounds.schedule.save()}
 
     def recover(self, state: Mapping[str, Any]) -> Steps:
-        """Set the schedule to where it stood."""
+        """Restore the state of the schedule."""
         self.rounds.updates = state["updates"]
         self.rounds.schedule.restore(state["schedule"])
         yield from super().recover(state)
 
     def _steps(self, model: Model, columns: Indices, gradient: Floats) -> Floats:
-        """Return the changes to the one-dimensional minimisers of `columns`."""
+        """Return the steps to the one-dimensional minimisers of `columns`."""
         norms, old = self.curvature * model.norms[columns], model.coef[columns]
         penalty, change = take(model.penalty, columns), np.empty(len(columns))
         take_steps = compiled_for(penalty, proximal_steps)
@@ -203,7 +203,7 @@ class _Scheduled(Resolve):
 
 
 def _correlations(model: Model, check: Check, products: Floats) -> Floats:
-    """Return correlations from raw products; columns without variance correlate with nothing."""
+    """Return correlations from products; constant columns have no correlations."""
     both = np.concatenate([check.candidates, check.others])
     left = check.candidates
     covariance = products - model.total_weight * np.outer(model.means[left], model.means[both])
@@ -212,14 +212,14 @@ def _correlations(model: Model, check: Check, products: Floats) -> Floats:
 
 
 class ScheduledLasso(_Scheduled, ResolveQuadratic):
-    """Squared loss by scheduled coordinate descent."""
+    """Scheduled coordinate descent for the squared loss."""
 
     def _end_rounds(self, moved: Indices, change: Floats, offset: float) -> ToPoint:
         return (yield from self._look(tree_sum((yield Advance(moved, change, offset, None)))))
 
 
 class ScheduledLogistic(_Scheduled, ResolveSmooth):
-    """Any other loss by scheduled coordinate descent."""
+    """Scheduled coordinate descent for other losses."""
 
     loss: Loss
 
@@ -236,10 +236,10 @@ def schedule_maker(
     pipeline_depth: int = 1,
     n_schedulers: int = 1,
 ) -> Callable[[int], DynamicRegressionSchedule]:
-    """Return what makes the schedule of an order, "priority", "random" or "round_robin", of the number of columns.
+    """Return a function that makes the schedule "priority", "random" or "round_robin" for a number of columns.
 
-    With `max_correlation` None, "priority" checks dependencies at 0.1 and the others do not; a number holds for each of
-    them, and 1 means no check.
+    If `max_correlation` is None, "priority" checks correlations with the limit 0.1, and the others do not check. 1
+    means no check.
     """
     if max_correlation is None:
         max_correlation = _MAX_CORRELATION if order == "priority" else 1.0

@@ -1,8 +1,8 @@
-"""A loss whose curvature changes, above all the logistic one, as a program: proximal Newton steps on a working set.
+"""Losses other than the squared loss, above all the logistic one, as a program: proximal Newton steps on a working set.
 
 Objective Σ s_i ℓ(y_i, x_iᵀβ + b) + P(β), for logistic regression with ℓ = ln(1 + e^{−y(u + b)}), y ∈ {−1, 1}.  The
-intercept b is not penalised and is solved to optimality before every certificate, since the dual point, s_i y_i p_i
-there, bounds only if it adds up to zero.  One outer step:
+intercept b is not penalised.  It is optimised before every gap, because the dual point, s_i y_i p_i there, gives a
+bound only if it adds up to zero.  One outer step:
 
     update      move the decision values; loss and its derivatives in b             (repeated until b is optimal)
     update      partial gradient over the likely columns; dual objective
@@ -43,30 +43,30 @@ from schmp_estimators.linear.programs.smooth_point import (
     suits,
 )
 
-#: Slope, as a part of all weights, above which the intercept is not the best one, and nothing is certified.
+#: Slope in the intercept, relative to the sum of weights, above which it is not the best one and no gap is computed.
 _SETTLED = 1e-9
-_RISE = 1e-11  # part by which the objective may rise where no step lowers it: that is but rounding
+_RISE = 1e-11  # the objective may rise by this part if no step lowers it: such a rise is only rounding
 _MOST_STEP_BACKS = 2
-#: Newton steps on the columns without penalty, and the largest of them in units of the decision value
+#: Newton steps on the columns without a penalty, and the longest step in units of the decision value
 _MOST_NEWTON_STEPS, _LONGEST = 50, 5.0
-#: Newton steps on a sparse working set, and the part of the merit to leave: if it holds all violators, and if some
+#: Newton steps on a sparse working set, and the part of the merit to leave: with all violators, and with some
 _ON_ALL, _ON_SOME = (8, 0.03), (2, 0.3)
-_CHECKED = 1e-3  # part of the gap at which a guess is verified on all columns
+_CHECKED = 1e-3  # when the gap has fallen to this part, a guess is checked on all columns
 
-#: Steps that end with the objective at the best intercept, and with the change of coefficients.
+#: Steps that return the objective at the best intercept, and steps that return the change of coefficients.
 _Settled = Generator[Any, Any, float]
 _Solved = Generator[Any, Any, Floats]
 
 
 @dataclass
 class SmoothModel(Model):
-    """The point of a logistic fit; `level` is the intercept b."""
+    """The point of a fit with such a loss; `level` is the intercept b."""
 
     pace: Pace = field(default_factory=lambda: Pace(passes=8, settled=0.03, crossing=0.02))
 
     @property
     def distance(self) -> float:
-        """Size of the intercept of the centred columns, at least 1."""
+        """Size of the intercept for centred columns, at least 1."""
         return max(1.0, abs(self.level + float(self.means @ self.coef)))
 
     @property
@@ -85,12 +85,12 @@ class ResolveSmooth(Resolve):
         self.loss = loss
         model.certified = loss.certified and model.penalty.certified
         self.sparse = sparse
-        #: the columns without penalty, and what is left of the slopes along their directions
+        #: the columns without a penalty, and the remaining slopes along their directions
         self.unpenalised: Span | None = None
         self.unsettled = NO_CHANGE
 
     def begin(self) -> ToPoint:
-        """Take the moments of the columns, and look at the start; the gradient at zero follows from the moments."""
+        """Compute the moments of the columns, and evaluate the start; the gradient at zero follows from the moments."""
         model = self.model
         partials = yield from centre(model)
         sums = tree_sum(partials)
@@ -117,7 +117,7 @@ class ResolveSmooth(Resolve):
         return (yield from self._certify(objective, gradient))
 
     def _at_zero(self) -> _Settled:
-        """Return the objective at zero coefficients, with the best intercept; the partitions are left there."""
+        """Return the objective at zero coefficients with the best intercept, and leave the partitions at this point."""
         model, kept = self.model, (self.model.coef, self.model.level)
         model.coef = np.zeros_like(model.coef)
         objective = yield from self._settle(self._anew())
@@ -125,12 +125,12 @@ class ResolveSmooth(Resolve):
         return objective
 
     def recover(self, state: Mapping[str, Any]) -> Steps:
-        """Find the columns without penalty again."""
+        """Find the columns without a penalty again."""
         self.unpenalised = yield from find_span(self.model)
         yield from super().recover(state)
 
     def begin_again(self, previous: Penalty) -> ToPoint:
-        """Look at the present solution with another penalty."""
+        """Evaluate the present solution with another penalty."""
         model = self.model
         check_small(model, self.loss.smoothness)
         model.step_backs = 0
@@ -141,15 +141,15 @@ class ResolveSmooth(Resolve):
         return (yield from self._certify(objective, model.full_gradient))
 
     def refresh(self) -> ToPoint:
-        """Compute the decision values of the present coefficients anew."""
+        """Compute the decision values of the present coefficients from scratch."""
         return (yield from self._look((yield from self._settle(self._anew()))))
 
     def verify(self) -> ToPoint:
-        """Look at the present point again, on all columns."""
+        """Evaluate the present point on all columns."""
         return (yield from self._look(self.model.objective))
 
     def step(self, gradient: Floats) -> ToPoint:
-        """Choose the working set, solve the quadratic model on it, and move."""
+        """Choose the working set, solve the quadratic model on it, and update the point."""
         model = self.model
         model.n_iter += 1
         if not self.sparse:
@@ -173,7 +173,7 @@ class ResolveSmooth(Resolve):
         return (yield from self._look((yield from self._move(chosen[moved], change[moved], kept))))
 
     def _descend(self, descent: Descend, kept: tuple[Floats, float]) -> ToPoint:
-        """Make steps by descent, for the last time if they are slow or have come to nothing."""
+        """Make steps by descent; do not try again if they are slow or fail."""
         model, gap = self.model, self.model.gap
         [(coef, found)] = yield descent
         model.touched += found.visited * model.n_rows
@@ -181,13 +181,13 @@ class ResolveSmooth(Resolve):
         moved = np.flatnonzero(change)
         objective = yield from self._move(descent.columns[moved], change[moved], kept)
         if model.provisional and found.arrived and descent.goal <= model.tolerance:
-            model.scope = None  # the columns that were guessed need no look of their own
+            model.scope = None  # the columns of the scope need no evaluation of their own
         gradient = yield from self._look(objective)
         model.pace.second_order = found.hard or not model.gap < 0.5 * gap
         return gradient
 
     def exhausted(self) -> bool:
-        """Return whether there is nothing left to try."""
+        """Return whether no further step is possible."""
         return self.model.exhausted or self.model.step_backs > _MOST_STEP_BACKS
 
     def _anew(self) -> jobs.Shift:
@@ -195,10 +195,10 @@ class ResolveSmooth(Resolve):
         return jobs.Shift(self.loss, support, self.model.coef[support], self.model.level, anew=True)
 
     def _move(self, columns: Indices, change: Floats, kept: tuple[Floats, float]) -> _Settled:
-        """Move along a change of the coefficients, halved while the objective rises; returns the objective there.
+        """Change the coefficients, by a step that is halved while the objective rises; returns the objective.
 
-        Where no step lowers it, go back to the point `kept`.  Once or twice this may be the rounding of decision values
-        that were large on the way, which are computed anew.
+        If no step lowers it, return to the point `kept`.  This may happen by rounding after large decision values, so
+        they are then computed from scratch, at most twice.
         """
         model, before = self.model, self.model.objective
         model.coef[columns] += change
@@ -218,13 +218,13 @@ class ResolveSmooth(Resolve):
         return (yield from self._settle(self._anew()))
 
     def _settle(self, shift: jobs.Shift) -> _Settled:
-        """Shift the decision values, and make Newton steps on the intercept until it is optimal."""
+        """Update the decision values, and make Newton steps on the intercept until it is optimal."""
         model, bracket = self.model, Bracket()
         level: Level = yield Sum(shift)
         least = LEVEL_ROUNDING * model.total_weight
         suits = level_tolerance(model.penalty, model.total_weight) if model.fit_intercept else np.inf
         while model.fit_intercept:
-            # what is left of the slope enters the gap times the intercept, large where classes are far from zero
+            # the remaining slope enters the gap times the intercept, which may be large
             if not abs(level.slope) > max(min(suits, 0.01 * model.tolerance / model.distance), least):
                 break
             place = bracket.next(model.level, level)
@@ -240,7 +240,7 @@ class ResolveSmooth(Resolve):
         return loss + model.penalty.value(model.coef)
 
     def _settle_unpenalised(self, span: Span) -> _Settled:
-        """Make Newton steps on the columns without penalty, and the intercept, until the loss, returned, is least.
+        """Make Newton steps on the columns without a penalty and the intercept; returns the smallest loss.
 
         A step that raises it is halved.
         """
@@ -251,7 +251,7 @@ class ResolveSmooth(Resolve):
         for _ in range(_MOST_NEWTON_STEPS):
             if (np.abs(found.slope) <= root * units * LEVEL_TOLERANCE).all():
                 break
-            # along directions of the same length, so that what has no curvature shows
+            # directions have the same length, so that directions without curvature are found
             step = np.linalg.pinv(found.curvature / np.outer(units, units), hermitian=True) @ (found.slope / units)
             step *= min(1.0, _LONGEST * root / max(1e-300, float(np.abs(step).max())))
             for _ in range(MOST_HALVINGS):
@@ -271,13 +271,13 @@ class ResolveSmooth(Resolve):
         return found.loss
 
     def _look(self, objective: float) -> ToPoint:
-        """Take the gradient of the present point, and certify it."""
+        """Compute the gradient at the present point, and the gap."""
         slope = jobs.Slope(self.loss, self.model.level, self.model.scope)
         gradient = self.model.take((yield Sum(slope)), self.model.balance)
         return (yield from self._certify(objective, gradient))
 
     def _certify(self, objective: float, gradient: Floats) -> ToPoint:
-        """Certify the present point, by the dual objective that its gradient allows."""
+        """Compute the gap at the present point, from the dual objective at the scaled slopes."""
         model = self.model
         coef, penalty = model.coef[model.scope_columns()], model.scope_penalty()
         if not model.certified:
@@ -287,7 +287,7 @@ class ResolveSmooth(Resolve):
         scale = dual_scale(penalty, coef, gradient)
         dual = yield Sum(jobs.Dual(self.loss, model.level, scale))
         dual -= 0.5 * scale**2 * weigh(penalty.ridges, coef * coef)
-        # Σ s y p = δ instead of zero lowers the bound by b·δ, and likewise for columns without penalty
+        # if Σ s y p is δ instead of zero, the bound is lower by b·δ; likewise for columns without a penalty
         dual -= 2.0 * abs(model.balance) * model.distance
         settled = abs(model.balance) <= _SETTLED * model.total_weight
         if self.unpenalised is not None:
@@ -299,7 +299,7 @@ class ResolveSmooth(Resolve):
         return gradient
 
     def _solve_on_gram(self, chosen: Indices, scoped: Floats) -> _Solved:
-        """Solve the quadratic model on its Gram matrix, the intercept eliminated."""
+        """Solve the quadratic model on its Gram matrix, with the intercept eliminated."""
         model = self.model
         least = model.damping * model.steepness
         weighted = jobs.WeightedGram(self.loss, chosen, model.level, model.means, least)
@@ -308,7 +308,7 @@ class ResolveSmooth(Resolve):
         if model.fit_intercept:
             raw = np.diagonal(gram).copy()
             gram = gram - np.outer(weighted_sums, means)
-            # a column that is constant where the loss is curved can still go to zero
+            # a column that is constant in rows with curvature may still become zero
             np.fill_diagonal(gram, np.maximum(np.diagonal(gram), FLAT * raw))
         gradient = np.zeros(model.n_columns)
         gradient[model.scope_columns()] = scoped

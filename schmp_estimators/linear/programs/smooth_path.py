@@ -1,4 +1,4 @@
-"""A smooth loss solved in one call of a kernel where all columns are at hand: fits, and whole paths."""
+"""A smooth loss with all columns in one place, solved by one call of a kernel: fits, and whole paths."""
 
 from typing import Any
 
@@ -21,22 +21,22 @@ from schmp_estimators.linear.programs.homotopy import (
 )
 from schmp_estimators.linear.programs.matrix import Floats
 
-#: Rows that `dot` takes at a time.
+#: Number of rows that `dot` processes at a time.
 _STRIDE = LANES * UNROLLED
 
 
 class SmoothProblem(ProblemAtHand):
-    """Columns and targets at hand, ready to be solved for.
+    """A smooth loss with all columns in one place.
 
     Parameters
     ----------
     rows : Rows
-        Columns less their `means`; responses that the loss knows how to compare with predictions, and weights.
+        Columns minus their `means`, responses and weights.
     means : ndarray of shape (p,)
         Zeros without an intercept.
     loss : Rowwise
     penalty : Penalty
-        That of strength one, of all columns; it has a duality gap.
+        The penalty of strength one for all columns; it has a duality gap.
     fit_intercept : bool
     """
 
@@ -45,7 +45,7 @@ class SmoothProblem(ProblemAtHand):
         self.total, self.shape = float(rows.weights.sum()), Shape.of(penalty, len(means))
         squares = np.einsum("i,ji,ji->j", rows.weights, rows.columns, rows.columns)
         self._shape = self.shape.factors, self.shape.ridges, squares, bool(fit_intercept), self.shape.positive
-        #: of each target, the smallest λ for which all coefficients are zero, and the intercept there
+        #: for each target, the smallest λ for which all coefficients are zero, and the intercept there
         self._null: dict[int, tuple[float, float]] = {}
 
     def square(self, target: int) -> float:
@@ -65,7 +65,7 @@ class SmoothProblem(ProblemAtHand):
         return value + penalty * self.penalty.value(coef)
 
     def follow(self, target: int, wanted: Wanted) -> Points:
-        """Return the solutions that are wanted."""
+        """Return the wanted solutions."""
         if not wanted.start.any():
             wanted = wanted._replace(level=self._without(target)[1])
         return self._run(target, wanted)[0]
@@ -117,7 +117,7 @@ def smooth_problem(rows: Rows, loss: Any, penalty: Penalty, fit_intercept: bool,
 
 
 def _padded(rows: Rows) -> Rows:
-    """Return the rows with their weights, and rows without weight below, so that registers hold all of a column."""
+    """Return the rows with their weights, padded by rows of weight zero to a multiple of the vector length."""
     n_columns, n_rows = rows.columns.shape
     missing = -n_rows % _STRIDE
     columns = np.empty((n_columns, n_rows + missing))

@@ -1,4 +1,4 @@
-"""A point of the problem on a working set with all rows at hand, and the search for its best intercept."""
+"""A point of the problem on a working set with all rows in one place, and the search for its best intercept."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,34 +28,35 @@ from schmp_estimators.linear.programs.matrix import (
 from schmp_estimators.linear.programs.model import Model
 from schmp_estimators.linear.programs.residual import Pace, ResidualProblem, ridges_of
 
-#: Slope in the intercept, as a part of all weights, at which it is the best one.
+#: Slope in the intercept, relative to the sum of weights, at which it is the best one.
 LEVEL_TOLERANCE = 1e-10
-#: Part of the smallest penalty that it may be, and what rounding leaves of it.
+#: Largest slope relative to the smallest penalty, and the part of it that rounding leaves.
 _OF_PENALTY = 1e-7
 LEVEL_ROUNDING = 1e-15
 _MOST_LEVELS = 200
-#: Multiple of what a merit may be at which one more such step will do: it leaves the square of what there is.
+#: If the merit is at most this multiple of its goal, one more Newton step is enough, because convergence is quadratic.
 _ONE_MORE = 50.0
 _MANY_HALVINGS = 3
-#: Part of the largest penalty with a solution other than zero that comes first, and of one that is the next.
+#: From zero, larger penalties come first: the first relative to the largest with a nonzero solution, and the ratio of
+#: the following ones.
 _FIRST, _NEXT = 0.1, 0.2
-#: Part of its first size that the gap on columns that are likely to matter has when all are looked at for others, and
-#: how often that is done.
+#: Part of its first size to which the gap on likely columns falls before all columns are checked, and how often that is
+#: done.
 _TRUSTED, _MOST_LOOKS = 0.1, 10
 
 
 @dataclass
 class Bracket:
-    """Where the best intercept lies; Newton steps that leave the interval are replaced by halving it."""
+    """An interval that contains the best intercept; Newton steps that leave it are replaced by bisection."""
 
     low: float = -np.inf
     high: float = np.inf
-    #: longest step, doubled each time: the best intercept may be far away
+    #: longest step; it is doubled each time, because the best intercept may be far away
     reach: float = 5.0
     steps: int = 0
 
     def next(self, present: float, level: Level) -> float | None:
-        """Return the intercept to look at after `present`, where `level` was found; None if there is no better one."""
+        """Return the next intercept after `present`, at which `level` was computed; None if there is no better one."""
         if level.slope > 0.0:
             self.low = present
         else:
@@ -69,10 +70,10 @@ class Bracket:
 
 
 def level_tolerance(penalty: Penalty, weight: float) -> float:
-    """Return the slope in the intercept at which it is the best one, `weight` being that of all rows.
+    """Return the slope in the intercept at which it is the best one; `weight` is the sum of all weights.
 
-    What is left of it is missing from the gradients of columns that are not centred as the curvature would have it,
-    which must not show beside a small penalty.
+    A remaining slope changes the gradients of columns, unless these are centred with the curvatures as weights.  This
+    change must be small relative to the penalty.
     """
     strengths = penalty.strengths
     least = strengths if not np.ndim(strengths) else np.min(strengths, initial=np.inf, where=strengths > 0.0)
@@ -80,10 +81,10 @@ def level_tolerance(penalty: Penalty, weight: float) -> float:
 
 
 def damped(damping: float, halvings: int) -> float:
-    """Return the damping after a step that was halved so many times.
+    """Return the damping after a step that was halved `halvings` times.
 
-    Where the curvature at a point says little of that nearby, as with pieces that are flat, a larger one does: with
-    damping 1, the bound of the curvature, every step lowers the objective.
+    If the curvature at a point differs from that nearby, as for losses with flat pieces, a larger curvature is used.
+    With damping 1, the upper bound on the curvature, every step lowers the objective.
     """
     if halvings >= _MANY_HALVINGS:
         return min(1.0, max(10.0 * damping, 0.01))
@@ -91,16 +92,16 @@ def damped(damping: float, halvings: int) -> float:
 
 
 def multiple_of(penalty: Penalty, gradient: Floats) -> float:
-    """Return the least multiple of the penalty with which a point at zero, with this gradient, is the solution."""
+    """Return the smallest multiple of the penalty for which zero, with this gradient, is the solution."""
     found, strengths = sizes(penalty, gradient), penalty.strengths
     ratios = np.divide(found, strengths, out=np.zeros_like(found), where=np.asarray(strengths) > 0.0)
     return float(ratios.max(initial=0.0))
 
 
 def stages(penalty: Penalty, highest: float, goal: float, most: int) -> Iterator[tuple[Penalty, float, int]]:
-    """Give one penalty after the other, what to leave of it, and the most steps on it.
+    """Yield falling penalties, each with the part of its merit to leave and its maximum number of steps.
 
-    `highest` is the multiple of the penalty with which the start is the solution, zero if it is none of any.
+    `highest` is the multiple of the penalty for which the start is the solution, or zero if there is none.
     """
     part = _FIRST * highest
     while part > 1.0:
@@ -111,7 +112,7 @@ def stages(penalty: Penalty, highest: float, goal: float, most: int) -> Iterator
 
 @dataclass
 class Point:
-    """A point of the problem on a working set, all rows at hand."""
+    """A point of the problem on a working set, with all rows in one place."""
 
     loss: Loss
     columns: Columns
@@ -122,9 +123,9 @@ class Point:
     level: float
     fit_intercept: bool
     penalty: Penalty
-    #: least curvature of a row, as a part of the largest
+    #: smallest curvature of a row, relative to the largest
     damping: float = 0.0
-    #: columns gone through
+    #: number of columns visited
     visited: float = 0.0
 
     def settle(self, decision: Floats, level: float) -> tuple[float, Derivatives]:
@@ -140,9 +141,9 @@ class Point:
             level = place
 
     def solve(self, pace: Pace, part: float, floor: float, may_finish: bool, most: int = 2) -> None:
-        """Make at most so many Newton steps, the next only while more than `part` of the first merit is left.
+        """Make at most `most` Newton steps, while more than `part` of the first merit is left.
 
-        A step by descent alone, which is cheap, is made from there on, too: the point has been looked at already.
+        A last step that descent alone can make is cheap, and is made in any case.
         """
         self.level, found = self.settle(self.decision, self.level)
         goal = np.inf
@@ -170,7 +171,7 @@ class Point:
             found = self._search(problem, found)
 
     def _model(self, found: Derivatives) -> tuple[ResidualProblem, Floats]:
-        """Return the quadratic model at the present point, and the gradient there."""
+        """Return the quadratic model and the gradient at the present point."""
         count, weight = len(self.decision), float(self.weights.sum())
         least = np.full(count, self.damping * steepness(self.loss, found.level, weight or count))
         curvature = np.maximum(np.maximum(found.curvature, LEAST_CURVATURE), weigh(self.weights, least))
@@ -187,7 +188,7 @@ class Point:
         return ResidualProblem(self.columns, quadratic, self.coef.copy(), found.slope.copy(), self.penalty), gradient
 
     def _search(self, problem: ResidualProblem, found: Derivatives) -> Derivatives:
-        """Go to the solution of the model, or to the first of its halved steps that lowers the objective."""
+        """Go to the solution of the model, or make the first of its halved steps that lowers the objective."""
         change = problem.coef - self.coef
         moved = np.flatnonzero(change)
         image = np.zeros_like(self.decision)
@@ -209,22 +210,24 @@ class Point:
         return found
 
 
-#: Columns from which descent is faster, and the most of their entries: copies of more do not stay in a cache.
+#: Smallest number of columns for which descent is faster, and largest number of their entries, whose copy must fit in a
+#: cache.
 _FEWEST, _MOST_ENTRIES = 100, 1 << 23
-#: Columns that are copied at a time where a partition is made of several.
+#: Number of columns that are copied at a time.
 _TOGETHER = 64
-#: Columns of a guess for each that violates its condition or is in the support, up to which all of them are taken.
+#: All columns of a scope are used if they are at most this many times those in the support or violating their
+#: condition.
 _ROOMY = 8
-#: The most steps on one choice of columns, the parts that they are to leave of the tolerance, and of the gap where
-#: there are other violators, and what float32 leaves of a gap.
+#: Maximum number of steps on one choice of columns; the part of the tolerance that they leave, or of the gap if there
+#: are other violators; the part of a gap that float32 leaves.
 _MOST_STEPS, _OF_TOLERANCE, _OF_GAP, _OF_ROUNDING = 20, 0.7, 1e-2, 1e-6
 
 
 class Descend(NamedTuple):
-    """Make Newton steps on some columns; decision values stay as they are.  Only where one partition holds all rows."""
+    """Make Newton steps on some columns without changing decision values; only if one partition has all rows."""
 
     loss: Any
-    #: with their means and lengths, or none if X is sparse; coefficients and exact gradient
+    #: means and lengths of columns, or empty if X is sparse; coefficients; exact gradient
     columns: Indices
     means: Floats
     lengths: Floats
@@ -233,13 +236,13 @@ class Descend(NamedTuple):
     level: float
     penalty: Penalty
     fit_intercept: bool
-    #: what to leave of the gap
+    #: part of the gap to leave
     goal: float
-    #: columns that do not join
+    #: columns that may not join
     still: Indices = np.empty(0, np.int64)
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Floats, Steps]]:
-        """Return the coefficients of these columns, and what the steps have come to, with the intercept."""
+        """Return the coefficients of these columns, and the results of the steps, with the intercept."""
         highest = 0.0 if self.coef.any() else multiple_of(self.penalty, self.gradient)
         return (self._on_rounded if len(self.lengths) else self._on_sparse)(rows, highest)
 
@@ -261,10 +264,10 @@ class Descend(NamedTuple):
         return rows, (coef, end._replace(level=level, visited=visited))
 
     def _on_sparse(self, rows: RowPartition, highest: float) -> tuple[RowPartition, tuple[Floats, Steps]]:
-        """Make steps on the columns that violate their condition or nearly do.
+        """Make steps on the columns that violate their condition, or nearly do.
 
-        All columns are looked at again, for others that are to join, once the gap on those is but a part of what it
-        was.  From zero it goes by way of larger penalties, so that few columns come in that are to go again.
+        When the gap on these columns has fallen to a part of its first size, all columns are checked for further
+        violations.  From zero, larger penalties are solved first, so that few unnecessary columns join.
         """
         whole = rows.matrix
         if not isinstance(whole, SparseByColumns):
@@ -288,7 +291,7 @@ class Descend(NamedTuple):
         return rows, (all_coef, found._replace(level=level, visited=visited, arrived=found.gap <= self.goal))
 
     def _gradient(self, rows: RowPartition, matrix: Matrix, decision: Floats) -> Floats:
-        """Return the gradient at decision values u + b, for the intercept where the quadratic model would have it."""
+        """Return the gradient at decision values u + b, with the intercept of the quadratic model."""
         level, slope, curvature = self.loss.derivatives(decision, rows.target, rows.weights, 0.0)
         if self.fit_intercept and level.curvature > 0.0:
             slope = slope - (level.slope / level.curvature) * curvature
@@ -298,7 +301,7 @@ class Descend(NamedTuple):
 
 
 def _round_into(out: np.ndarray, matrix: Matrix, columns: Indices, means: Floats, factors: Floats) -> None:
-    """Set the columns x_j − x̄_j, times the factors, as rows of `out` (k, n_p or more), float32."""
+    """Write the columns (x_j − x̄_j)·factor_j as rows of `out` (k, n_p or more), float32."""
     if isinstance(matrix, Dense):
         round_columns(freeze(matrix.rows), freeze(columns), freeze(means), freeze(factors), out)
         return
@@ -308,9 +311,9 @@ def _round_into(out: np.ndarray, matrix: Matrix, columns: Indices, means: Floats
 
 
 def sparse_descent_of(model: Model, loss: Loss, gradient: Floats) -> Descend | None:
-    """Return the steps on all columns of a small sparse X, if they are to be made by descent.
+    """Return the job for steps by descent on all columns of a small sparse X, or None.
 
-    On a guessed scope, of a path, steps are on fewer columns.
+    On the scope of a path, steps are on fewer columns.
     """
     alone = model.n_partitions == 1 and model.certified and not model.provisional
     small = model.per_column * model.n_columns <= SMALL and not model.damping
@@ -322,17 +325,16 @@ def sparse_descent_of(model: Model, loss: Loss, gradient: Floats) -> Descend | N
 
 
 def suits(loss: Loss, model: Model, count: int) -> bool:
-    """Return whether steps by descent on so many columns of dense X may be tried."""
+    """Return whether steps by descent may be tried on this number of columns of a dense X."""
     alone = model.n_partitions == 1 and model.per_column == model.n_rows
     fits = count >= _FEWEST and count * model.n_rows <= _MOST_ENTRIES
     return alone and fits and model.certified and hasattr(loss, "descend") and not model.pace.second_order
 
 
 def descent_of(model: Model, loss: Loss, chosen: Indices, gradient: Floats, complete: bool) -> Descend | None:
-    """Return the steps on columns in the scope, the `chosen` ones or all, if they are to be made by descent.
+    """Return the job for steps by descent on columns in the scope, the `chosen` ones or all, or None.
 
-    `gradient` is that of the columns in the scope; no other than the chosen ones violates its condition if they are
-    `complete`.
+    `gradient` is that of the columns in the scope.  If `complete`, only chosen columns violate their condition.
     """
     columns = model.scope_columns()
     if model.provisional and len(columns) <= _ROOMY * len(chosen) and suits(loss, model, len(columns)):

@@ -106,7 +106,9 @@ def test_ratios_that_are_refused(kind, ratio):
 
 
 def test_a_column_is_either_free_or_restricted():
-    with pytest.raises(ValueError, match=r"penalty_factors holds zeros, which do not go with positive=True.*small"):
+    with pytest.raises(
+        ValueError, match=r"penalty_factors holds zeros, which cannot be combined with positive=True.*small"
+    ):
         PrioritizedLasso(penalty_factors=[0, 1, 1, 1, 1, 1], positive=True).fit(X, Y)
 
 

@@ -293,7 +293,7 @@ def test_groups_are_scored_for_each_class_against_all_others(problem):
 WRONG = {
     "loss": ({"loss": "l2"}, ValueError, r"loss='l2'; give one of \['huber', 'logistic'"),
     "penalty": ({"penalty": "tv"}, ValueError, r"penalty='tv'; give one of \['elasticnet', 'group', 'l1', 'mcp'\]"),
-    "groups": ({"groups": [0] * 15}, ValueError, "groups goes with penalty=\"group\"; got penalty='l1'"),
+    "groups": ({"groups": [0] * 15}, ValueError, "groups needs penalty=\"group\"; got penalty='l1'"),
     "no groups": ({"penalty": "group"}, ValueError, 'penalty="group" needs groups'),
     "groups of other columns": ({"penalty": "group", "groups": [0] * 3}, ValueError, "groups must put each of the 15"),
     "groups by name": (
@@ -306,9 +306,9 @@ WRONG = {
         ValueError,
         "penalty_factors names groups, but groups has no names",
     ),
-    "both": ({"penalty": "mcp", "positive": True}, ValueError, "positive=True does not go with penalty='mcp'"),
-    "ratio": ({"l1_ratio": 0.3}, ValueError, "l1_ratio=0.3 goes with penalty=\"elasticnet\"; got penalty='l1'"),
-    "factors": ({"penalty": L1(1.0), "penalty_factors": [1.0] * 15}, ValueError, "go with a penalty given by name"),
+    "both": ({"penalty": "mcp", "positive": True}, ValueError, "positive=True cannot be combined with penalty='mcp'"),
+    "ratio": ({"l1_ratio": 0.3}, ValueError, "l1_ratio=0.3 needs penalty=\"elasticnet\"; got penalty='l1'"),
+    "factors": ({"penalty": L1(1.0), "penalty_factors": [1.0] * 15}, ValueError, "need a penalty given by name"),
     "an object that is no loss": ({"loss": 3}, TypeError, "needs a loss with a method `derivatives`"),
     "columns": ({"penalty": L1(np.ones(3))}, ValueError, r"penalty holds an array of shape \(3,\); .* shape \(15,\)"),
 }

@@ -57,7 +57,7 @@ def test_ratings(here):
     rng = np.random.default_rng(0)
     matrix = scipy.sparse.csr_array(rng.integers(1, 6, (60, 50)) * (rng.random((60, 50)) < 0.4))
     names = {"df": frame, "in_stock": [3, 4, 5], "matrix": matrix}
-    assert run("user_guide/mf", names) == 11
+    assert run("user_guide/mf", names) == 12
     assert names["items"].tolist()[0][-8:] == [-1] * 8  # of three in stock, one is known
     assert set(names["items"].ravel()) == {4, 5, -1}
     assert names["others"].shape == (1, 5)
