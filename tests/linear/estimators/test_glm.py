@@ -53,6 +53,7 @@ def problem():
     return X, y, np.where(y > 1.2, "yes", "no"), rng.integers(1, 4, 80).astype(float)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("form", [np.asarray, sp.csc_array])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(("ratio", "factors"), [(1.0, None), (0.3, None), (1.0, np.linspace(0.5, 2.0, 15))])
@@ -162,6 +163,7 @@ def test_large_coefficients_are_not_shrunk_by_mcp(problem):
     assert SparseGLM(penalty="mcp", alpha=1e6, penalty_factors=factors).fit(X, y).coef_[1] != 0.0
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("form", [np.asarray, sp.csc_array, lambda X: da.from_array(X, chunks=(30, 15))])
 @pytest.mark.parametrize("class_weight", [None, "balanced"])
 @pytest.mark.parametrize("fit_intercept", [False, True])
@@ -231,6 +233,7 @@ def test_paths_and_choices_of_blocks(problem):
         SparseGLMCV("multinomial", alphas=[0.1], cv=KFold(3)).fit(X[np.argsort(y)], np.sort(classes))
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("form", [np.asarray, sp.csc_array])
 @pytest.mark.parametrize("factors", [None, np.where(np.arange(15) == 2, 0.0, 1.0)])
 @pytest.mark.parametrize(
@@ -354,7 +357,7 @@ def test_the_concave_penalty_keeps_its_shape_at_every_strength(loss):
     X, weights = rng.normal(size=(150, 12)), rng.uniform(0.5, 2.0, 150)
     signal = X[:, :3] @ [0.9, -0.7, 0.2]
     y = signal + rng.normal(size=150) if loss == "squared" else rng.poisson(np.exp(signal)).astype(float)
-    steps = np.linspace(-2.0, 2.0, 801)
+    steps = np.linspace(-2.0, 2.0, 81)
 
     def objective(coef, intercept, alpha):
         v, size = X @ coef + intercept, np.minimum(np.abs(coef), 3.0 * alpha)

@@ -11,11 +11,9 @@ from sklearn.linear_model import ElasticNetCV, LassoCV, LogisticRegression, Logi
 from sklearn.metrics import accuracy_score, log_loss, make_scorer
 from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.multiclass import OneVsRestClassifier
-from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.estimator_checks import (
     check_sample_weight_equivalence_on_dense_data,
     check_sample_weight_equivalence_on_sparse_data,
-    parametrize_with_checks,
 )
 
 from schmp_estimators import PrioritizedLasso, PrioritizedLassoCV, SparseLogisticRegression, SparseLogisticRegressionCV
@@ -39,6 +37,7 @@ def problem():
 # -- the Lasso -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("form", [np.asfortranarray, sp.csr_array])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("options", [{}, {"fit_intercept": False}, {"positive": True}, {"alphas": [0.01, 1.0, 0.1]}])
@@ -241,27 +240,6 @@ def test_several_classes_as_one_versus_rest(problem, scoring, weighted):
         np.testing.assert_allclose(ours.predict_proba(X), whole.predict_proba(X), atol=1e-5)
 
 
-def test_class_weights_are_those_of_all_samples(problem):
-    """Balanced weights multiply those of the samples, and are not made anew for each fold; scores know none."""
-    X, y, weights = problem
-    labels = y > 4.5
-    folds = list(KFold(4).split(X))
-    given = {"Cs": CS, "cv": folds, "scoring": "neg_log_loss"}
-    balanced = SparseLogisticRegressionCV(class_weight="balanced", **given).fit(X, labels, sample_weight=weights)
-    total = {label: weights[labels == label].sum() for label in (False, True)}
-    factors = np.array([weights.sum() / (2 * total[label]) for label in labels])
-    for row, C in enumerate(CS):
-        for column, (train, test) in enumerate(folds):
-            model = SparseLogisticRegression(C, tol=1e-10).fit(X[train], labels[train], (weights * factors)[train])
-            odds = model.predict_proba(X[test])[np.arange(len(test)), labels[test].astype(int)]
-            score = np.average(np.log(odds), weights=weights[test])
-            assert balanced.scores_[row, column] == pytest.approx(score, rel=1e-5)
-    whole = SparseLogisticRegression(balanced.C_, tol=1e-10).fit(X, labels, sample_weight=weights * factors)
-    np.testing.assert_allclose(balanced.coef_, whole.coef_, atol=1e-5)
-    named = compute_sample_weight("balanced", labels)
-    assert np.ptp(named / factors) > 1e-3  # the weights of samples matter to those of classes
-
-
 @pytest.mark.covering
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("edges", [[3], [2, 4]])
@@ -276,6 +254,7 @@ def test_accuracy_knows_weights_of_samples_and_none_of_classes(problem, weighted
     np.testing.assert_allclose(counted.scores_, scored.scores_, rtol=1e-12)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("form", [np.asarray, sp.csc_array])
 @pytest.mark.parametrize("scoring", [None, "neg_log_loss"])
 @pytest.mark.parametrize("missing", [1, 2])
@@ -318,28 +297,8 @@ def test_a_class_that_a_fold_lacks_is_impossible_there(problem, form, scoring, m
 )
 def test_weights_are_repetitions_where_c_is_large(options):
     """The classes are separated there, and the objective is so small that the one at zero is no measure for the gap."""
-    for check in (
-        check_sample_weight_equivalence_on_dense_data,
-        check_sample_weight_equivalence_on_sparse_data,
-    ):
+    for check in (check_sample_weight_equivalence_on_dense_data, check_sample_weight_equivalence_on_sparse_data):
         check("SparseLogisticRegressionCV", SparseLogisticRegressionCV(**options))
-
-
-@pytest.mark.slow
-@parametrize_with_checks(
-    [
-        PrioritizedLassoCV(),
-        PrioritizedLassoCV(alphas=3, fit_intercept=False),
-        PrioritizedLassoCV(alphas=[0.01, 0.1], positive=True, n_jobs=2),
-        SparseLogisticRegressionCV(),
-        SparseLogisticRegressionCV(Cs=3),
-        SparseLogisticRegressionCV(Cs=3, cv=3),
-        SparseLogisticRegressionCV(Cs=5, class_weight="balanced", n_jobs=2),
-        SparseLogisticRegressionCV(Cs=[1.0], scoring="neg_log_loss"),
-    ]
-)
-def test_scikit_learn_checks(estimator, check):
-    check(estimator)
 
 
 # -- what the guide promises ---------------------------------------------------------------------------------------

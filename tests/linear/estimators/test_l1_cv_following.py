@@ -173,22 +173,11 @@ def test_verbose_shows_a_progress_bar(case, capfd):
     assert not hasattr(estimator, "_skl_callbacks")
 
 
-def test_a_failed_callback_leaves_no_trace(case):
-    estimator, target = case
-    recorder = Recorder()
-    recorder.on_fit_task_end = lambda estimator, context: 1 / 0
-    with pytest.raises(ZeroDivisionError):
-        estimator.set_callbacks(recorder).fit(X, target)
-    assert recorder.events[-1] == "teardown"
-    assert not [name for name in vars(estimator) if name.endswith("_")]
-
-
 # -- input and errors ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"cv": 1}, {"cv": "five"}, {"tol": -1.0}, {"max_iter": 0}, {"verbose": "much"}, {"n_jobs": 1.5}],
+    "options", [{"cv": 1}, {"cv": "five"}, {"tol": -1.0}, {"max_iter": 0}, {"verbose": "much"}, {"n_jobs": 1.5}]
 )
 def test_bad_parameters_are_named(case, options):
     estimator, target = case

@@ -146,13 +146,6 @@ def test_a_failed_refit_keeps_the_earlier_fit(kind, fault):
     np.testing.assert_array_equal(estimator.predict(X), before)
 
 
-def test_verbose_shows_a_progress_bar(capfd):
-    pytest.importorskip("rich")
-    estimator = PrioritizedLasso(0.01, verbose=1).fit(X, Y)
-    assert "PrioritizedLasso" in capfd.readouterr().out
-    assert not hasattr(estimator, "_skl_callbacks")
-
-
 def test_samples_count_all_work(monkeypatch):
     monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
     monkeypatch.setattr(choose, "_ROWS", 1 << 30)

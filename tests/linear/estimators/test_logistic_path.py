@@ -1,6 +1,5 @@
 """Paths of sparse logistic regression: each point is solved, as a fit of its own would be."""
 
-import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -20,6 +19,7 @@ def problem(request):
     return X, np.where(Z[:, :3].sum(axis=1) - Z[:, :3].sum(axis=1).mean() + rng.normal(size=n) > 0, "yes", "no")
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("form", [np.asarray, np.asfortranarray, sp.csc_array])
 @pytest.mark.parametrize("fit_intercept", [True, False])
 def test_points_are_fits(problem, form, fit_intercept):
@@ -76,20 +76,6 @@ def test_neighbours_differ_whatever_the_tolerance(tol):
     y = X[:, 0] + rng.normal(size=80) > 0
     _, coefs, *_ = sparse_logistic_path(X, y, Cs=40, tol=tol)
     assert (np.abs(np.diff(coefs)).max(axis=0) > 0).all()
-
-
-@pytest.mark.cluster
-def test_the_path_on_dask(client):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(60, 8))
-    y = X[:, 0] + rng.normal(size=60) > 0
-    chunks = da.from_array(X, chunks=(25, 8))
-    here = sparse_logistic_path(chunks, y, Cs=3)
-    with client.as_current():
-        there = sparse_logistic_path(chunks, da.from_array(y, chunks=11), Cs=3)
-    for one, other, plain in zip(here, there, sparse_logistic_path(X, y, Cs=3), strict=True):
-        np.testing.assert_array_equal(one, other)
-        np.testing.assert_allclose(one, plain, atol=1e-2)
 
 
 def test_where_every_solution_is_zero():

@@ -32,12 +32,6 @@ CASES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _close_figures():
-    yield
-    plt.close("all")
-
-
 @pytest.fixture(params=CASES, scope="module")
 def fitted(request):
     """A fitted estimator, its penalties from the strongest, its values, larger ones better, and its two choices."""
