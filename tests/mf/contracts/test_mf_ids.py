@@ -186,6 +186,7 @@ def test_swapped_columns_are_refused():
         fitted.predict(PAIRS)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("width", [2, 3])
 @pytest.mark.parametrize("kind", [np.array, pd.DataFrame, lambda t: pd.DataFrame(t).astype(float), list, "dask"])
 def test_tables_are_not_taken_for_matrices(width, kind):
@@ -319,6 +320,7 @@ NO_PAIRS = [
 ]
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("form", [np.asarray, pd.DataFrame, lambda ids: da.from_array(ids, chunks=(31, 2))])
 @pytest.mark.parametrize(("ids", "message"), NO_PAIRS)
 def test_two_columns_with_y_are_pairs_or_an_error(ids, message, form):
@@ -357,6 +359,7 @@ NOT_PAIRS = {
 }
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("form", NOT_PAIRS)
 @pytest.mark.parametrize("of_y", [list, lambda y: da.from_array(y, chunks=9), lambda y: pd.DataFrame({"y": y})])
 def test_y_beside_a_matrix_is_not_used_and_that_is_said(form, of_y):

@@ -61,6 +61,7 @@ def penalties_of(alpha, per_rating):
     return [alpha * (n if per_rating else np.ones(n.size)) for n in (SEEN.sum(axis=1), SEEN.sum(axis=0))]
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("u", [0.05, 1.0, 3.0])
 @pytest.mark.parametrize(
     ("weighted", "positive", "penalty"),
@@ -109,6 +110,7 @@ def test_alpha_of_clicks_is_a_constant():
     assert model().fit(MATRIX).alpha_ == 0.07
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("n_shards", [1, 3])
 @pytest.mark.parametrize("u", [1e-3, 1.0, 50.0])
 @pytest.mark.parametrize("positive", [False, True])
@@ -244,6 +246,7 @@ FORMS = {
 }
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("u", [0.0, 0.2])
 @pytest.mark.parametrize("form", FORMS)
 def test_weights_of_a_matrix_are_those_of_its_entries(form, u):

@@ -226,6 +226,7 @@ BAD = [
 ]
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize(("given", "message"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
 def test_bad_ratings_are_refused_before_work(here_or_there, given, message):
     estimator = make()

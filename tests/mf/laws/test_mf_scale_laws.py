@@ -38,6 +38,7 @@ def bits(fitted):
     return [array.tobytes() for array in arrays] + [fitted.global_mean_, fitted.rating_scale_]
 
 
+@pytest.mark.covering
 @cases
 @pytest.mark.parametrize("power", [-100, -40, -2, 2, 40, 100])
 def test_ratings_times_a_power_of_four_scale_the_model_to_the_bit(case, power):
@@ -52,6 +53,7 @@ def test_ratings_times_a_power_of_four_scale_the_model_to_the_bit(case, power):
     np.testing.assert_array_equal(errors[1], np.multiply(errors[0], factor))
 
 
+@pytest.mark.covering
 @cases
 @pytest.mark.parametrize("factor", [1e-12, 1e-7, 1 / 5, 5.0, 20.0, 1e6, 1e13, 1e15])
 def test_predictions_scale_with_the_ratings(case, factor):
@@ -59,6 +61,7 @@ def test_predictions_scale_with_the_ratings(case, factor):
     assert np.abs(scaled / factor - base).max() < 1e-3 * RATINGS.std()
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("solver", ["sgd", "ccd"])
 @pytest.mark.parametrize("shift", [-7.0, 1e3, 1e6, 1e8])
 def test_predictions_shift_with_the_ratings(solver, shift):
@@ -91,6 +94,7 @@ def test_sums_of_rows_are_exact(monkeypatch, at_once):
     assert scale.sum_steps(ids, values, grid, 6).tolist() == expected and max(map(abs, steps)) > 1 << 29
 
 
+@pytest.mark.covering
 @pytest.mark.filterwarnings("ignore:all .* ratings are:UserWarning")
 @pytest.mark.parametrize("value", [0.0, 1e-20, -3.0, 1e20])
 @pytest.mark.parametrize("solver", ["sgd", "ccd"])
@@ -118,6 +122,7 @@ def test_order_dtype_and_place_do_not_matter(solver, parameters, place):
         assert bits(fit(given[1], given[0], solver=solver, **parameters)) == expected
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("n", range(2, 9))
 @pytest.mark.parametrize("solver", ["sgd", "ccd"])
 def test_something_is_held_out_and_something_is_left(n, solver):
