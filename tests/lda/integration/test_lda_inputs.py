@@ -268,6 +268,7 @@ def test_bad_input_in_memory(kind):
     assert_refused(error, message, X, methods=("fit", "partial_fit", "fit_transform"))
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("kind", BAD_ON_DASK)
 def test_bad_input_on_dask(kind, place):
     X, error, message = BAD_ON_DASK[kind]

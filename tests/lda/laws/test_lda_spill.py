@@ -64,7 +64,7 @@ SETTINGS = {
 }
 
 
-SLOW = {"three proposals", "topics of four bytes", "one proposal"}
+SLOW = {"three proposals", "topics of four bytes", "one proposal", "seeds"}
 
 
 @pytest.mark.covering
@@ -203,12 +203,7 @@ def interrupted(at, error=KeyboardInterrupt, **parameters):
 @pytest.mark.parametrize("at", [1, 2, 6, 7])
 @pytest.mark.parametrize(
     "parameters",
-    [
-        {},
-        {"init": "tempered"},
-        {"sampler": "frozen", "doc_topic_prior": "learn", "max_iter": 14},
-        {"sampler": "saber"},
-    ],
+    [{}, {"init": "tempered"}, {"sampler": "frozen", "doc_topic_prior": "learn", "max_iter": 14}, {"sampler": "saber"}],
     ids=str,
 )
 def test_an_interrupted_fit_goes_on_in_its_folder(at, parameters, tmp_path):
