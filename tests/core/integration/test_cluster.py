@@ -216,8 +216,7 @@ def test_a_worker_that_is_to_retire_keeps_its_rank():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kind", "n_killed", "snapshots"),
-    [(Ring, 1, False), (Ring, 3, True), (Remade, 3, False), (Exchanging, 1, True)],
+    ("kind", "n_killed", "snapshots"), [(Ring, 1, False), (Ring, 3, True), (Remade, 3, False), (Exchanging, 1, True)]
 )
 @NO_TEARS
 def test_workers_killed_within_a_batch_change_nothing(processes, monkeypatch, kind, n_killed, snapshots):

@@ -240,22 +240,20 @@ def test_diagnostics_are_those_of_mallet(case, n_words):
     ids=["top_documents", "sample_topics", "topic_diagnostics", "coherence"],
 )
 @pytest.mark.parametrize("chunks", [(46,), (0, 40, 1, 5)])
-def test_places_and_chunks_do_not_matter(named, ask, chunks, place):
+def test_places_and_chunks_do_not_matter(named, ask, chunks, in_place):
     X = np.vstack([SMALL, SMALL[::-1]])
     expected = ask(named, X)
     for lazy in lazily(X, chunks):
-        with at(place):
-            found = ask(named, lazy)
+        found = ask(named, lazy)
         assert [*found] == [*expected]
         for name in expected:
             np.testing.assert_array_equal(found[name], expected[name], strict=True)
 
 
-def test_proportions_may_be_on_dask(named, place):
+def test_proportions_may_be_on_dask(named, in_place):
     expected, theta = named.top_documents(SMALL, 4), da.from_array(named.transform(SMALL), chunks=(7, 2))
-    with at(place):
-        for one in (theta, theta[theta[:, 0] > -1]):
-            np.testing.assert_array_equal(named.top_documents(proportions=one, n_documents=4), expected, strict=True)
+    for one in (theta, theta[theta[:, 0] > -1]):
+        np.testing.assert_array_equal(named.top_documents(proportions=one, n_documents=4), expected, strict=True)
 
 
 # Windows.

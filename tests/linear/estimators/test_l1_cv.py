@@ -107,6 +107,19 @@ def test_l1_ratios_as_scikit_learn(problem, given):
         PrioritizedLassoCV(l1_ratio=[0.5, 2.0]).fit(X, y)
 
 
+def test_the_penalty_is_handed_on(problem):
+    X, y, _ = problem
+    shape = {"l1_ratio": 0.7, "penalty_factors": np.where(np.arange(12) == 5, 0.0, np.linspace(0.5, 2.0, 12))}
+    ours = PrioritizedLassoCV(alphas=5, eps=0.05, cv=3, tol=1e-8, **shape).fit(X, y)
+    final = PrioritizedLasso(ours.alpha_, tol=1e-8, **shape).fit(X, y)
+    np.testing.assert_array_equal(ours.coef_, final.coef_)
+    train, test = next(KFold(3).split(X))
+    first = PrioritizedLasso(ours.alphas_[2], tol=1e-8, **shape).fit(X[train], y[train])
+    assert ours.mse_path_[2, 0] == pytest.approx(np.mean((first.predict(X[test]) - y[test]) ** 2), rel=1e-4)
+    logistic = SparseLogisticRegressionCV(Cs=[0.05, 0.5], cv=3, **shape).fit(X, y > 3.0)
+    assert logistic.coef_[0, 5] != 0.0 and logistic.get_params()["l1_ratio"] == 0.7
+
+
 @pytest.mark.parametrize("form", [np.asarray, sp.csc_array])
 @pytest.mark.parametrize("fit_intercept", [False, True])
 def test_the_path_of_all_samples_is_kept(problem, form, fit_intercept):

@@ -106,15 +106,6 @@ def test_trivial_problems():
     assert not zero.coef_.any() and zero.intercept_ == pytest.approx(9.5)
 
 
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [({"alpha": 0.0}, "alpha"), ({"alpha": -1}, "alpha"), ({"schedule": "fast"}, "schedule"), ({"tol": -1}, "tol")],
-)
-def test_bad_parameters(parameters, message):
-    with pytest.raises(ValueError, match=message):
-        PrioritizedLasso(**parameters).fit(np.eye(3), np.arange(3.0))
-
-
 @pytest.mark.parametrize("estimator", [PrioritizedLasso(0.001), SparseLogisticRegression(100.0)])
 def test_falling_short_warns_with_the_gap(problem, estimator):
     X, y, _ = problem

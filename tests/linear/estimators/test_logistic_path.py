@@ -88,11 +88,6 @@ def test_where_every_solution_is_zero():
 def test_what_is_wrong_is_named():
     X = np.random.default_rng(0).normal(size=(9, 3))
     y = X[:, 0] > 0
-    for name, value in (("eps", 2.0), ("Cs", 0), ("tol", -1.0), ("class_weight", "heavy"), ("max_iter", 0)):
-        with pytest.raises(ValueError, match=f"'{name}' parameter of sparse_logistic_path"):
-            sparse_logistic_path(X, y, **{name: value})
-    with pytest.raises(ValueError, match=r"Cs=.*give numbers from 1e-300 to 1e\+300"):
-        sparse_logistic_path(X, y, Cs=[1.0, -1.0])
     with pytest.raises(ValueError, match=r"y holds 3 classes, 0, 1, 2 .* give y == label"):
         sparse_logistic_path(X, np.arange(9) % 3)
     with pytest.raises(ValueError, match="y holds one class only"):

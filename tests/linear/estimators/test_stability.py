@@ -68,19 +68,8 @@ def test_any_estimator_and_any_input():
     assert rising.penalties.tolist() == [0.1, 1.0]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"threshold": 0.5}, "'threshold' parameter of stability_selection"),
-        ({"n_halves": 0}, "'n_halves' parameter of stability_selection"),
-        ({"penalties": [0.1, -1.0]}, r"penalties=.*give numbers from 1e-300"),
-        ({"random_state": "x"}, "'random_state' parameter"),
-    ],
-)
-def test_what_is_wrong_is_named(options, message):
+def test_what_is_wrong_is_named():
     with pytest.raises(ValueError, match="y has 3 samples, too few for halves"):
         stability_selection(PrioritizedLasso(), X[:3], Y[:3])
     with pytest.raises(ValueError, match="LassoCV has no parameter alpha or C"):
         stability_selection(LassoCV(), X, Y)
-    with pytest.raises(ValueError, match=message):
-        stability_selection(PrioritizedLasso(), X, Y, **options)

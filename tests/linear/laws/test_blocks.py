@@ -100,17 +100,6 @@ def rows():
     return X, X[:, :3] @ rng.normal(size=(3, 3)), rng
 
 
-def test_largest_penalty_is_where_coefficients_begin(rows):
-    X, decision, rng = rows
-    for name in (*LOSSES, "multinomial"):
-        loss = LOSSES.get(name, Multinomial(3))
-        for penalty in (L1(1.0), group_penalty(np.arange(30) // 4, 30)):
-            ours = problem_of(X, responses(rng, name, decision), loss, penalty)
-            points = ours.path(0, ours.largest(0) * np.array([1.001, 0.98]), 1e-12 * ours.null_objective(0), 100)
-            assert points.support[0] == 0.0 < points.support[1] and points.gaps[0] <= 1e-12 * ours.null_objective(0)
-            assert points.objectives[0] == pytest.approx(ours.null_objective(0), rel=1e-12)
-
-
 @pytest.mark.parametrize("name", [*LOSSES, "multinomial"])
 def test_large_means_do_not_matter(rows, name):
     X, decision, rng = rows

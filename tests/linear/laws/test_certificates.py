@@ -22,6 +22,37 @@ def wide(seed):
     return X, X[:, :5] @ rng.normal(size=5) + rng.normal(size=n), rng
 
 
+@pytest.mark.covering
+@pytest.mark.parametrize("positive", [False, True])
+@pytest.mark.parametrize("seed", range(30))
+def test_lasso_gap_of_screened_problems(seed, positive):
+    X, y, rng = wide(seed)
+    weights = rng.random(len(y)) + 0.1 if seed % 3 == 0 else None
+    variance = np.average((y - np.average(y, weights=weights)) ** 2, weights=weights)
+    total = len(y) if weights is None else weights.sum()
+    centred = (X - np.average(X, axis=0, weights=weights)) * (1.0 if weights is None else weights[:, None])
+    slopes = centred.T @ (y - np.average(y, weights=weights)) / total
+    largest = slopes.max() if positive else np.abs(slopes).max()
+    for part in (0.9, 0.6, 0.3):
+        ours = PrioritizedLasso(largest * part, tol=1e-8, positive=positive, n_shards=1 + seed % 2)
+        ours.fit(X, y, sample_weight=weights)
+        gap = lasso_gap(X, y, ours.coef_, ours.intercept_, ours.alpha, weights, positive)
+        assert gap <= 1.01e-8 * variance
+        assert gap >= -1e-12 * variance and ours.dual_gap_ >= -1e-12 * variance
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_logistic_gap_of_screened_problems(seed):
+    X, y, _ = wide(seed)
+    sign = np.where(y > np.median(y), 1.0, -1.0)
+    smallest = 2.0 / np.abs((X - X.mean(axis=0)).T @ sign).max()  # at which about the first column enters
+    for part in (1.2, 1.5, 2.0, 5.0):
+        ours = SparseLogisticRegression(smallest * part, tol=1e-8).fit(X, sign)
+        gap = logistic_gap(X, sign, ours.coef_[0], float(ours.intercept_[0]), ours.C)
+        assert gap <= 1.01e-8 * ours.C * len(y) * np.log(2.0)
+        assert ours.dual_gap_[0] >= -1e-10 * ours.C * len(y)
+
+
 def test_where_the_strong_rule_is_wrong_the_column_is_found_again():
     """The third column's gradient grows faster than the penalty falls, which the rule takes for impossible.
 

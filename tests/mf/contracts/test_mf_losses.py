@@ -121,22 +121,6 @@ def test_draws_follow_the_roots_of_counts_among_what_was_not_taken():
 
 @pytest.mark.covering
 @losses
-def test_the_same_bits_anywhere_and_in_any_order(loss, place):
-    expected, order = model(loss).fit(PAIRS, ONES), rng.permutation(len(PAIRS))
-    counts = 1 + rng.integers(0, 9, len(PAIRS)).astype(np.int8)
-    matrices = (ROWS,), (sp.csr_array(np.nan_to_num(ROWS)),)
-    for given in ((PAIRS[order], ONES), (PAIRS.astype(np.uint16), counts), *matrices):
-        assert bits(model(loss, n_jobs=2).fit(*given)) == bits(expected)
-    chunks = da.from_array(PAIRS, chunks=(310, 2)), da.from_array(ONES, chunks=500)
-    if place is None:
-        assert bits(model(loss).fit(*chunks)) == bits(expected)
-        return
-    with place.as_current():
-        assert bits(model(loss).fit(*chunks)) == bits(expected) == bits(model(loss).fit(PAIRS, ONES))
-
-
-@pytest.mark.covering
-@losses
 @pytest.mark.parametrize("parameters", [{}, {"fit_bias": False}, {"positive": True}, {"schedule": "bsp"}], ids=str)
 def test_rankings_beat_popularity(loss, parameters):
     fitted = model(loss, max_iter=40, **parameters).fit(PAIRS, ONES)
