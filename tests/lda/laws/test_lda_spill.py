@@ -126,7 +126,7 @@ def test_any_input_goes_to_disk(form, init, little_memory):
     assert_same_bits(fit_auto("fit", FORMS[form](X), init=init), make(init=init).fit(X))
 
 
-@pytest.mark.parametrize("form", SOME)
+@pytest.mark.parametrize("form", SOME[::3])
 def test_what_fits_stays_in_memory(form, tmp_path):
     with dask.config.set({"temporary-directory": str(tmp_path / "none")}):
         lda = make(spill="auto", n_shards=2).fit(FORMS[form](X))

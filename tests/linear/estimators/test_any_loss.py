@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC
 
 from schmp_estimators import SparseGLM
-from schmp_estimators.penalised import L1, MCP, ElasticNet, Huber, Poisson, Squared
+from schmp_estimators.penalised import L1, MCP, Huber, Poisson, Squared
 
 
 class Minimum(SimpleNamespace):
@@ -53,12 +53,6 @@ def defined(example, name):
 
 TheirMCP = defined("plot_your_own_penalty", "MCP")
 SquaredHinge = defined("plot_your_own_loss", "SquaredHinge")
-
-
-class AnySquared(Squared):
-    """Squared loss to the solver that knows nothing of constant curvature."""
-
-    constant_curvature = False
 
 
 @pytest.fixture(scope="module")
@@ -203,18 +197,3 @@ def test_losses_refuse_what_they_cannot_take(problem):
     for epsilon in (0.0, -1.0, np.inf, np.nan):
         with pytest.raises(ValueError, match="epsilon of the Huber loss must be a finite number > 0"):
             Huber(epsilon)
-
-
-@pytest.mark.covering
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("n_shards", [1, 3])
-def test_the_solver_for_any_loss_agrees_with_that_for_squared_loss(problem, form, n_shards):
-    X, y = form(problem[0]), problem[1]
-    for penalty in (L1(8.0), ElasticNet(8.0, 3.0), L1(8.0, True)):
-        with_own, with_any = (
-            minimise(X, y, loss=loss, penalty=penalty, tol=1e-12, n_shards=n_shards)
-            for loss in (Squared(), AnySquared())
-        )
-        assert with_own.converged and with_any.converged
-        assert with_any.objective == pytest.approx(with_own.objective, rel=1e-11)
-        np.testing.assert_allclose(with_any.coef, with_own.coef, atol=1e-5)

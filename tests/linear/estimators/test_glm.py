@@ -24,7 +24,7 @@ from schmp_estimators import (
     sparse_glm_path,
 )
 from schmp_estimators.linear.programs import choose
-from schmp_estimators.penalised import L1, Huber, Logistic, Squared
+from schmp_estimators.penalised import L1, Huber
 from schmp_estimators.penalised import ElasticNet as ElasticNet_
 
 #: By loss: scikit-learn's deviance, or a multiple, and what it compares with responses.
@@ -97,15 +97,6 @@ def test_it_has_the_bits_of_the_estimators_named_after_a_pair(problem):
             sparse_glm_path(X, y, alphas=alphas), prioritized_lasso_path(X, y, alphas=alphas), strict=True
         ):
             np.testing.assert_array_equal(one, other)
-
-
-def test_objects_stand_for_names(problem):
-    X, y, labels, weights = problem
-    for loss, target, given in (("squared", y, Squared()), ("logistic", labels, Logistic())):
-        named = SparseGLM(loss, alpha=0.05, tol=1e-9).fit(X, target, weights)
-        with_objects = SparseGLM(given, L1(0.5), 0.1, tol=1e-9).fit(X, target, weights)
-        np.testing.assert_allclose(with_objects.coef_, named.coef_, rtol=1e-12)
-        assert is_classifier(with_objects) == (loss == "logistic")
 
 
 def test_deviances_are_those_of_scikit_learn(problem):

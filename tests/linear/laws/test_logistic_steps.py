@@ -38,6 +38,7 @@ def problem(request):
     return FORMS[request.param], X, np.where(score + rng.normal(size=N_ROWS) > 0.0, 1.0, -1.0)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("options", [{}, {"l1_ratio": 0.5}, {"fit_intercept": False}])
 @pytest.mark.parametrize("C", [0.3, 30.0])
 def test_fits_by_these_steps_are_optimal(ends, problem, C, options):

@@ -136,7 +136,7 @@ def test_more_ratings_have_the_same_bits_anywhere(solver, place):
     with at(place):
         found = pickle.loads(pickle.dumps(make(**shape).fit(*given[0]))).partial_fit(*given[1])
         assert bits(found) == bits(expected) == bits(found.partial_fit(*turned))
-        with pytest.raises(ValueError, match="are those of an earlier one|in an earlier call; leave"):
+        with pytest.raises(ValueError, match=r"are those of an earlier one|in an earlier call; leave"):
             found.partial_fit(turned[0], turned[1] + 1)
     assert bits(found) == bits(expected)
 
