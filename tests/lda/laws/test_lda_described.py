@@ -45,9 +45,11 @@ CASES = {
     "huge prior": (make(topic_word_prior=1e9), SMALL),
     "seeds": (make(seed_words=SEEDS), SMALL),
 }
+#: A model with seeds is applied by kernels of its own.
+NAMES_OF_CASES = [name if name != "seeds" else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", NAMES_OF_CASES)
 @pytest.mark.parametrize("n_words", [1, 50])
 def test_words_by_probability_are_sorted_components(case, n_words):
     lda, X = CASES[case]
@@ -59,7 +61,7 @@ def test_words_by_probability_are_sorted_components(case, n_words):
     np.testing.assert_allclose(probabilities, np.take_along_axis(shares, expected, 1), rtol=1e-12)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", NAMES_OF_CASES)
 @pytest.mark.parametrize("lam", [0.0, 0.6])
 def test_words_by_relevance_are_those_of_the_definition(case, lam):
     lda, X = CASES[case]
@@ -170,7 +172,10 @@ def test_topics_of_tokens_have_their_probabilities():
         assert (abs(shares - expected) < 4 * np.sqrt(expected * (1 - expected) / 20_000) + 4 / 20_000).all()
 
 
-@pytest.mark.parametrize("parameters", [{}, {"seed_words": {1: [0, 3]}}, {"n_components": 60}, {"n_components": 1}])
+@pytest.mark.parametrize(
+    "parameters",
+    [{}, pytest.param({"seed_words": {1: [0, 3]}}, marks=pytest.mark.slow), {"n_components": 60}, {"n_components": 1}],
+)
 def test_topics_of_a_document_do_not_depend_on_others(parameters):
     lda = make(**parameters).fit(SMALL)
     whole = lda.sample_topics(SMALL, random_state=5)
@@ -207,7 +212,7 @@ def test_mallet_reads_a_line_for_each_token(named, tmp_path):
 
 
 @pytest.mark.covering
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", NAMES_OF_CASES)
 @pytest.mark.parametrize("n_words", [1, 4, 50])
 def test_diagnostics_are_those_of_mallet(case, n_words):
     lda, X = CASES[case]

@@ -17,7 +17,8 @@ from schmp_estimators.mf.kernels.steps import numbers_of
 from schmp_estimators.mf.losses import RANKING
 from schmp_estimators.ranking import RankingScorer, auc_at_k
 
-losses = pytest.mark.parametrize("loss", ["logistic", "bpr"])
+both_losses = pytest.mark.parametrize("loss", ["logistic", "bpr"])
+losses = pytest.mark.parametrize("loss", [pytest.param("logistic", marks=pytest.mark.slow), "bpr"])
 N_USERS, N_ITEMS = 120, 50
 rng = np.random.default_rng(2)
 POPULAR = 3 / (np.arange(N_ITEMS) + 4.0)
@@ -45,7 +46,7 @@ def pull_each(loss, taken, drawn, out):
         out[n, 0], out[n, 1], out[n, 2] = kernels.pull(loss, taken[n], drawn[n])
 
 
-@losses
+@both_losses
 def test_pulls_are_the_derivatives_of_the_loss(loss):
     scores, ends = rng.normal(size=(2, 500)) * 4, np.array([[0.0, 900.0, -900.0, 40.0], [0.0, -900.0, 900.0, 40.0]])
 
@@ -64,7 +65,7 @@ def test_pulls_are_the_derivatives_of_the_loss(loss):
     assert np.isfinite(value).all() and (value > 0).all()
 
 
-@losses
+@both_losses
 @pytest.mark.parametrize("positive", [False, True])
 @pytest.mark.parametrize("n_components", [5, 40])
 def test_a_block_is_that_of_an_oracle_with_the_same_draws(loss, positive, n_components):
