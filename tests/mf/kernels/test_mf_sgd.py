@@ -61,7 +61,7 @@ def test_sgd_block_equals_the_oracle_bit_for_bit(n_components, bias_rate, penalt
     generator = np.random.default_rng(1)
     few, many = random_ratings(200, 6, 5, generator), random_ratings(200, 40, 30, generator)
     turns = generator.permutation(400)  # users and items of neighbours are alike and not
-    ratings = RatingBlock(*(np.concatenate(arrays)[turns] for arrays in zip(few, many, strict=True)))
+    ratings = freeze(RatingBlock(*(np.concatenate(arrays)[turns] for arrays in zip(few, many, strict=True))))
     users = factor_block(40, n_components, generator, penalty, positive)
     items = factor_block(30, n_components, generator, penalty, positive)
     expected_users, expected_items = copied(users), copied(items)
