@@ -88,7 +88,7 @@ def test_where_every_solution_is_zero():
 def test_what_is_wrong_is_named():
     X = np.random.default_rng(0).normal(size=(9, 3))
     y = X[:, 0] > 0
-    with pytest.raises(ValueError, match=r"y holds 3 classes, 0, 1, 2 .* give y == label"):
+    with pytest.raises(ValueError, match=r"y holds 3 classes, 0, 1, 2 .* pass y == label"):
         sparse_logistic_path(X, np.arange(9) % 3)
     with pytest.raises(ValueError, match="y holds one class only"):
         sparse_logistic_path(X, np.ones(9, int))
