@@ -1,4 +1,4 @@
-"""A callback of tests: what it does after each sweep is a function."""
+"""Callbacks of tests: one notes what it is told, and what another does after each sweep is a function."""
 
 
 class AfterSweeps:
@@ -23,3 +23,22 @@ def dies(at, error=KeyboardInterrupt):
             raise error
 
     return AfterSweeps(act)
+
+
+class Recorder:
+    """Notes what it is told; what it keeps of a task that has ended, and whether the fit ends then, say subclasses."""
+
+    def __init__(self, stop_at=None):
+        self.stop_at, self.events, self.kept = stop_at, [], []
+
+    def setup(self, estimator, context):
+        self.events.append("setup")
+
+    def teardown(self, estimator, context):
+        self.events.append("teardown")
+
+    def on_fit_task_begin(self, estimator, context):
+        self.events.append(f"begin {context.task_name}")
+
+    def on_fit_task_end(self, estimator, context):
+        self.events.append(f"end {context.task_name}")

@@ -67,11 +67,11 @@ def worker_processes(n_workers=2, *, set_as_default=True):
 
 
 @contextmanager
-def own_cluster(n_workers=2, threads_per_worker=1, *, set_as_default=True, **options):
-    """Client of a cluster in this process that a test may destroy."""
+def own_cluster(n_workers=2, threads_per_worker=1, *, set_as_default=True, dashboard_address=None, **options):
+    """Client of a cluster in this process that a test may destroy; it has no dashboard unless one is asked for."""
     sizes = {"n_workers": n_workers, "threads_per_worker": threads_per_worker}
     with (
-        LocalCluster(**sizes, processes=False, dashboard_address=":0", **options) as cluster,
+        LocalCluster(**sizes, processes=False, dashboard_address=dashboard_address, **options) as cluster,
         Client(cluster, set_as_default=set_as_default) as client,
     ):
         yield client

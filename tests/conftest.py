@@ -11,6 +11,7 @@ import kernel_cache
 import pytest
 from clusters import (
     N_PROCESSES,
+    at,
     fork_workers,
     hosts_apart,
     keep_quiet,
@@ -91,7 +92,7 @@ def no_open_figures():
 @pytest.fixture(scope="session")
 def client():
     """A Dask client of a small cluster in this process."""
-    with own_cluster(set_as_default=False) as client:
+    with own_cluster(set_as_default=False, dashboard_address=":0") as client:
         yield client
 
 
@@ -153,3 +154,10 @@ def place(request):
     while set(tasks) - before and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not set(tasks) - before
+
+
+@pytest.fixture
+def in_place(place):
+    """A place in which the test runs."""
+    with at(place):
+        yield place

@@ -28,7 +28,7 @@ class Talk(Communicator):
     def receive(self, source):
         assert source != self.rank
         try:
-            message = self._said[source][self.rank].get(timeout=10)
+            message = self._said[source][self.rank].get(timeout=60)
         except Empty:
             raise WorkLostError("nobody speaks") from None
         if message is _LOST:

@@ -8,7 +8,7 @@ from functools import partial
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from callbacks import AfterSweeps
+from callbacks import AfterSweeps, Recorder
 from clusters import at
 from corpora import SMALL, assert_same_bits, planted
 from numba import njit
@@ -21,39 +21,26 @@ from schmp_estimators.core.progress import in_units
 make = partial(DistributedLDA, n_components=4, max_iter=12, init="uniform", random_state=7)
 
 
-class Recorder:
-    """Notes all that it is told."""
-
-    def __init__(self, stop_at=None):
-        self.stop_at, self.events, self.kept = stop_at, [], []
-
-    def setup(self, estimator, context):
-        self.events.append("setup")
-
-    def teardown(self, estimator, context):
-        self.events.append("teardown")
-
-    def on_fit_task_begin(self, estimator, context):
-        self.events.append(("begin", context.task_name))
+class Sweeps(Recorder):
+    """Ends the fit after sweep `stop_at`."""
 
     def on_fit_task_end(self, estimator, context, *, X, fitted_estimator):
-        self.events.append(("end", context.task_name))
+        super().on_fit_task_end(estimator, context)
         self.kept.append((fitted_estimator, X))
         return context.task_name == "sweep" and estimator.n_iter_ == self.stop_at
 
 
 def test_callbacks_see_a_fit_from_setup_to_teardown():
-    recorder = Recorder()
+    recorder = Sweeps()
     lda = make(max_iter=3).set_callbacks(recorder).fit(SMALL)
-    sweep = [("begin", "sweep"), ("end", "sweep")]
-    assert recorder.events == ["setup", ("begin", "fit"), *sweep * 3, ("end", "fit"), "teardown"]
+    assert recorder.events == ["setup", "begin fit", *["begin sweep", "end sweep"] * 3, "end fit", "teardown"]
     assert all(X is SMALL for _, X in recorder.kept)
     assert_same_bits(lda, make(max_iter=3).fit(SMALL))
 
 
 @pytest.mark.parametrize("n_shards", [1, 3])
 def test_callbacks_get_the_model_as_it_is_after_each_sweep(n_shards, place):
-    recorder = Recorder()
+    recorder = Sweeps()
     with at(place):
         make(max_iter=4, n_shards=n_shards).set_callbacks(recorder).fit(SMALL)
     for sweep, (model, _) in enumerate(recorder.kept[:4], 1):
@@ -65,7 +52,7 @@ def test_callbacks_get_the_model_as_it_is_after_each_sweep(n_shards, place):
 @pytest.mark.parametrize("n_shards", [1, 3])
 def test_a_fit_that_a_callback_ends_is_a_shorter_fit(n_shards, place):
     with at(place):
-        lda = make(n_shards=n_shards).set_callbacks(Recorder(stop_at=5)).fit(SMALL)
+        lda = make(n_shards=n_shards).set_callbacks(Sweeps(stop_at=5)).fit(SMALL)
     assert lda.n_iter_ == len(lda.history_) == 5
     assert_same_bits(lda, make(max_iter=5).fit(SMALL))
 

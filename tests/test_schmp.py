@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import dask
 import numpy as np
 import pytest
-from clusters import at
 from pages import example
 from sklearn.decomposition import non_negative_factorization
 from sklearn.svm import LinearSVC
@@ -17,13 +16,6 @@ from schmp_estimators import schmp
 from schmp_estimators.exceptions import CheckpointMismatchError
 
 svm, rotation = example("plot_your_own_svm"), example("plot_your_own_rotation")
-
-
-@pytest.fixture
-def nothing_left(place):
-    """Run in a place, on which nothing may be left."""
-    with at(place):
-        yield
 
 
 def test_docstrings():
@@ -41,7 +33,7 @@ def by_definition(program, n_shards, sweeps):
 
 
 @pytest.mark.parametrize("program", [Ring(), Remade()], ids=lambda program: program.name)
-def test_run_equals_the_serial_engine(nothing_left, program):
+def test_run_equals_the_serial_engine(in_place, program):
     records, harvest = by_definition(program, 3, sweeps=4)
     found, harvested = schmp.run(program, make_shards(3), sweeps=4)
     assert found == records
@@ -50,7 +42,7 @@ def test_run_equals_the_serial_engine(nothing_left, program):
 
 
 @pytest.mark.parametrize("engine", ["auto", "serial"])
-def test_callback_ends_the_run(nothing_left, engine):
+def test_callback_ends_the_run(in_place, engine):
     seen = []
 
     def stop(record):
@@ -77,7 +69,7 @@ class Unkeepable(Ring):
         return {"seen": {1, 2}}
 
 
-def test_a_state_that_cannot_be_kept_is_refused_before_the_first_sweep(nothing_left, tmp_path):
+def test_a_state_that_cannot_be_kept_is_refused_before_the_first_sweep(in_place, tmp_path):
     seen = []
     with pytest.raises(TypeError, match=r"checkpoint cannot keep shards\[0\]\.seen, of type set"):
         schmp.run(Unkeepable(), make_shards(3), sweeps=2, checkpoint=tmp_path / "run.npz", callback=seen.append)
@@ -140,7 +132,7 @@ def overlapping(state, depth):
 PARTITIONS = [np.arange(3.0), np.arange(4.0)]
 
 
-def test_pieces_keep_their_state_and_may_be_callable(nothing_left):
+def test_pieces_keep_their_state_and_may_be_callable(in_place):
     expected = [9.0, 9.0, 16.0, 30.0]
     records, found = schmp.run(totals, PARTITIONS)
     assert found == expected and records == [{"total": total} for total in expected]
@@ -148,16 +140,16 @@ def test_pieces_keep_their_state_and_may_be_callable(nothing_left):
     assert PARTITIONS[0].tolist() == [0.0, 1.0, 2.0]
 
 
-def test_callback_is_the_answer_to_a_report(nothing_left):
+def test_callback_is_the_answer_to_a_report(in_place):
     assert schmp.run(totals, PARTITIONS, callback=lambda record: record["total"] == 16.0)[1] == [9.0, 9.0, 16.0]
 
 
 @pytest.mark.parametrize("depth", [1, 3])
-def test_rounds_that_overlap(nothing_left, depth):
+def test_rounds_that_overlap(in_place, depth):
     assert schmp.run(partial(overlapping, depth=depth), PARTITIONS)[1] == [9.0, 16.0, 23.0, 30.0]
 
 
-def test_writing_into_a_piece_raises(nothing_left):
+def test_writing_into_a_piece_raises(in_place):
     with pytest.raises(ValueError, match="read-only"):
         schmp.run(partial(totals, job=spoil), PARTITIONS)
 

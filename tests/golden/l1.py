@@ -212,5 +212,5 @@ CASES = {
 
 #: These run at all their places with every change; the others elsewhere than here in the slow lane.
 EVERY_CHANGE = {"lasso, chunks", "logistic, wide, 3 shards"}
-#: These take a second each, and run in the slow lane only.
-SLOW = {"lasso, priority, pipeline"}
+#: These take long, or compile kernels for integers by rows, and run in the slow lane only.
+SLOW = {"lasso, priority, pipeline", "lasso, round robin"}

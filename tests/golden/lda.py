@@ -152,5 +152,5 @@ CASES = {
 #: These run at all their places with every change; the others elsewhere than here in the slow lane.
 EVERY_CHANGE = {"warp, partial_fit"}
 #: These have kernels of their own to compile, and run in the slow lane only.
-OWN_KERNELS = re.compile("seeds|3 proposals|40,000|a prior for each|^(alias|sparse|light)|fplus, learned")
+OWN_KERNELS = re.compile("seeds|[13] proposals?|40,000|a prior for each|^(alias|sparse|light)|fplus, learned")
 SLOW = {name for name in CASES if OWN_KERNELS.search(name)}

@@ -28,7 +28,7 @@ def without(basis, X):
 
 
 def net_least(X, y, alpha, l1_ratio, factors, weights, fit_intercept, positive, start):
-    """Return the least objective that scikit-learn's Lasso finds, from `start` and from zero.
+    """Return the least objective that scikit-learn's Lasso finds from `start`.
 
     Weights are rows times their roots, a factor is a column divided by it, a ridge is a row more, and the intercept
     and columns of factor 0 are projected off.
@@ -47,15 +47,12 @@ def net_least(X, y, alpha, l1_ratio, factors, weights, fit_intercept, positive, 
     solver = Lasso(
         alpha * l1_ratio / n, fit_intercept=False, positive=positive, tol=1e-14, max_iter=2000, warm_start=True
     )
-    found = []
-    for first in (start[~free] * scales, np.zeros(len(scales))):
-        solver.coef_ = first.copy()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # any point bounds the least value
-            solver.fit(design, target)
-        residual = target - design @ solver.coef_
-        found.append(0.5 * residual @ residual + alpha * l1_ratio * np.abs(solver.coef_).sum())
-    return min(found)
+    solver.coef_ = start[~free] * scales
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # any point bounds the least value
+        solver.fit(design, target)
+    residual = target - design @ solver.coef_
+    return 0.5 * residual @ residual + alpha * l1_ratio * np.abs(solver.coef_).sum()
 
 
 def logistic_net_objective(X, sign, coef, intercept, C, l1_ratio, factors, weights):
@@ -64,7 +61,7 @@ def logistic_net_objective(X, sign, coef, intercept, C, l1_ratio, factors, weigh
 
 
 def logistic_net_least(X, sign, C, l1_ratio, factors, weights, fit_intercept, coef, intercept):
-    """Return the least objective that L-BFGS-B finds on positive and negative parts, from a start and from zero."""
+    """Return the least objective that L-BFGS-B finds on positive and negative parts, from a start."""
     p = X.shape[1]
     means = X.mean(axis=0) if fit_intercept else np.zeros(p)
     units = (X - means).std(axis=0)
@@ -87,7 +84,4 @@ def logistic_net_least(X, sign, C, l1_ratio, factors, weights, fit_intercept, co
     bounds = [(0.0, None)] * (2 * p) + [(None, None)]
     options = {"maxiter": 1000, "maxfun": 2000, "ftol": 1e-16, "gtol": 1e-12}
     with np.errstate(over="ignore"):
-        return min(
-            minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).fun
-            for start in (first, np.zeros(2 * p + 1))
-        )
+        return minimize(objective, first, jac=True, method="L-BFGS-B", bounds=bounds, options=options).fun

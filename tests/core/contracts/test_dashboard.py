@@ -217,7 +217,7 @@ def test_messages_about_spans_are_short_and_few(monkeypatch):
 )
 def test_a_scheduler_that_cannot_have_the_page_changes_no_fit_and_says_so_once(caplog, monkeypatch, lacks, reason):
     kwargs = {} if lacks else {"dashboard": False}
-    with own_cluster(1, 2, scheduler_kwargs=kwargs) as client:
+    with own_cluster(1, 2, dashboard_address=":0", scheduler_kwargs=kwargs) as client:
         if lacks:
             monkeypatch.setitem(sys.modules, lacks, None)
         with caplog.at_level(logging.INFO, "schmp_estimators.core.dashboard"):

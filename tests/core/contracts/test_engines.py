@@ -121,10 +121,7 @@ def test_the_input_is_let_go_as_soon_as_there_are_shards(n_threads):
     inputs = make_shards(2)
     watched = [weakref.ref(one) for one in inputs]
     pieces = [Source(np.array, (partial(inputs.__getitem__, p),)) for p in range(2)]
-    with (
-        closing(Place(n_threads)) as place,
-        static_run(Ring(), pieces, place, n_sweeps=2, release=inputs.clear),
-    ):
+    with closing(Place(n_threads)) as place, static_run(Ring(), pieces, place, n_sweeps=2, release=inputs.clear):
         gc.collect()
         assert [one() for one in watched] == [None, None]
 

@@ -143,6 +143,7 @@ def test_answers_are_those_of_a_loop(make_place, count, function, depth, keeper,
     assert bits(list(found)) == bits(list(expected))
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("function", [read, grow, read_or_grow])
 @pytest.mark.parametrize("keeper", [None, KEEPER], ids=["no keeper", "keeper"])
 @pytest.mark.parametrize("depth", [1, 3])

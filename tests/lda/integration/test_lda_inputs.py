@@ -11,7 +11,6 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import at
 from corpora import NAMES, SMALL, assert_same_bits, column_sums
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -50,29 +49,27 @@ def test_every_form_gives_the_same_bits(kind, expected):
 @pytest.mark.covering
 @pytest.mark.parametrize("kind", ON_DASK)
 @pytest.mark.filterwarnings("ignore:X (has|does not have valid) feature names")
-def test_every_kind_of_collection_gives_the_bits_of_memory(kind, place, expected):
+def test_every_kind_of_collection_gives_the_bits_of_memory(kind, in_place, expected):
     X = ON_DASK[kind](SMALL)
-    with at(place):
-        lda = make().fit(X)
-        assert (lda.perplexity(X), lda.score(X)) == (expected.perplexity(SMALL), expected.score(SMALL))
+    lda = make().fit(X)
+    assert lda.perplexity(X) == expected.perplexity(SMALL)
     assert_same_bits(lda, expected)
-    theta = expected.transform(X)
+    theta, dense = expected.transform(X), expected.transform(SMALL)
     if isinstance(X, da.Array):
         assert (theta.dtype, theta.ndim, theta.chunks[1]) == (np.float64, 2, (3,))
         np.testing.assert_array_equal(theta.chunks[0], X.chunks[0])
-        np.testing.assert_array_equal(values(2 * theta[:, 1:], place), 2 * expected.transform(SMALL)[:, 1:])
-    np.testing.assert_array_equal(values(theta, place), expected.transform(SMALL))
+        theta, dense = 2 * theta[:, 1:], 2 * dense[:, 1:]
+    np.testing.assert_array_equal(values(theta, in_place), dense)
 
 
 @settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), form=st.sampled_from([None, sparse.csr_array, sparse.csc_matrix]), n_shards=st.integers(1, 6))
-def test_any_chunks_and_any_shards_give_the_same_bits(place, expected, data, form, n_shards):
+def test_any_chunks_and_any_shards_give_the_same_bits(in_place, expected, data, form, n_shards):
     def cuts(n):
         inner = sorted(data.draw(st.sets(st.integers(1, n - 1), max_size=4)))
         return tuple(np.diff([0, *inner, n]).tolist())
 
-    with at(place):
-        assert_same_bits(make(n_shards=n_shards).fit(chunked(SMALL, cuts(23), cuts(11), form)), expected)
+    assert_same_bits(make(n_shards=n_shards).fit(chunked(SMALL, cuts(23), cuts(11), form)), expected)
 
 
 MADE = []
@@ -83,10 +80,9 @@ def note(chunk):
     return chunk
 
 
-def test_every_chunk_is_made_once(place):
+def test_every_chunk_is_made_once(in_place):
     MADE.clear()
-    with at(place):
-        make().fit(chunked(SMALL).map_blocks(note, **INTEGERS))
+    make().fit(chunked(SMALL).map_blocks(note, **INTEGERS))
     assert sorted(MADE) == [2, 7, 7, 7]
 
 
@@ -145,11 +141,10 @@ def has_no_score(lda, X):
             assert np.isnan(judge(X))
 
 
-def test_documents_of_one_token_have_no_score(expected, place):
+def test_documents_of_one_token_have_no_score(expected, in_place):
     X = np.eye(11, dtype=int)[np.arange(30) % 11]
-    with at(place):
-        for given in (X, sparse.csr_array(X), *(ON_DASK[kind](X) for kind in ("dense", "csr_array", "delayed"))):
-            has_no_score(expected, given)
+    for form in (X, sparse.csr_array(X), *(ON_DASK[kind](X) for kind in ("dense", "csr_array", "delayed"))):
+        has_no_score(expected, form)
 
 
 # What is wrong.
@@ -268,11 +263,11 @@ def test_bad_input_in_memory(kind):
     assert_refused(error, message, X, methods=("fit", "partial_fit", "fit_transform"))
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("kind", BAD_ON_DASK)
-def test_bad_input_on_dask(kind, place):
+def test_bad_input_on_dask(kind, in_place):
     X, error, message = BAD_ON_DASK[kind]
-    with at(place):
-        assert_refused(error, message, X(), methods=["fit"])
+    assert_refused(error, message, X(), methods=["fit"])
 
 
 @pytest.mark.covering
@@ -288,13 +283,12 @@ def test_bad_input_on_dask(kind, place):
         (2.0**31, r"{} is 2147483648.0, more than .*\(2147483647\).*Divide"),
     ],
 )
-def test_the_first_bad_count_is_named_with_its_place_and_the_remedy(value, message, row, place):
+def test_the_first_bad_count_is_named_with_its_place_and_the_remedy(value, message, row, in_place):
     bad = SMALL.astype(float)
     bad[row, 5] = bad[22, 7] = value
     forms = [bad, np.asfortranarray(bad), sparse.csr_array(bad), sparse.csr_matrix(bad)]
-    with at(place):
-        for X in (*forms, chunked(bad, 4, 3), chunked(bad, 4, form=sparse.csr_array)):
-            assert_refused(ValueError, message.format(rf"X\[{row}, 5\]"), X, methods=["fit"])
+    for X in (*forms, chunked(bad, 4, 3), chunked(bad, 4, form=sparse.csr_array)):
+        assert_refused(ValueError, message.format(rf"X\[{row}, 5\]"), X, methods=["fit"])
 
 
 def test_bad_counts_met_lazily_are_placed_in_their_chunk(expected):
@@ -385,9 +379,3 @@ def test_there_are_no_more_shards_than_documents_or_words(sampler):
         assert lda.n_shards_ == most
         assert_same_bits(lda, make(n_shards=most, **parameters).fit(X))
     assert make(n_shards=5, max_iter=1).fit(SMALL).n_shards_ == 5
-
-
-def test_whole_numbers_of_other_types_are_whole_numbers():
-    plain = make(max_iter=3).fit(SMALL)
-    odd = make(n_components=np.int64(3), max_iter=np.uint8(3), random_state=np.int32(7), n_shards=np.int16(2))
-    assert_same_bits(odd.fit(SMALL), plain)

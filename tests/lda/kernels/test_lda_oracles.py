@@ -121,7 +121,7 @@ def assert_equals_oracle(sampler, case, **options):
     if sampler == "hybrid":
         options["long_document"] = min(8, case.n_components - 1)
     mean = float(np.mean(alpha))
-    go = partial(fit, counts, case.n_components, kind=kind, cuts=case.cuts, n_sweeps=4, doc_topic_prior=mean,
+    go = partial(fit, counts, case.n_components, kind=kind, cuts=case.cuts, n_sweeps=3, doc_topic_prior=mean,
                  topic_word_prior=case.beta, evaluate_every=0, **given, **options)  # fmt: skip
     result, bounds, layout = go(), [0, *case.cuts, len(counts)], make_shards(counts, case.cuts)[1]
     oracle = ORACLES[sampler](counts, case.n_components, alpha, case.beta, 5, bounds, layout, **shared, **options)
@@ -200,7 +200,7 @@ def test_fits_record_the_likelihood_of_dense_tables(cuts):
         "doc_topic_prior": float(alphas.mean()),
         "own_alphas": alphas,
     }
-    result = fit(counts, 5, cuts=cuts, **options)
+    result = fit(counts, 5, kind=FrozenLDA, cuts=cuts, **options)
     by_document = table_of(np.repeat(np.arange(len(counts)), counts.sum(1)), result.topics[-1], (len(counts), 5))
     by_word, beta = fixed + table_of(token_words(counts), result.topics[-1], fixed.shape), 0.1 + seeds
     for name, table, prior in (("document", by_document, alphas[None]), ("word", by_word.T, beta.T)):
@@ -208,7 +208,7 @@ def test_fits_record_the_likelihood_of_dense_tables(cuts):
         expected = (gammaln(table + prior) - gammaln(prior)).sum()
         expected += (gammaln(sums) - gammaln(table.sum(1) + sums)).sum()
         assert result.records[-1][f"{name}_log_likelihood"] == pytest.approx(expected, rel=1e-11)
-    assert result.records == fit(counts, 5, **options).records
+    assert result.records == fit(counts, 5, kind=FrozenLDA, **options).records
 
 
 def test_weights_below_all_float32_are_told_apart():

@@ -21,7 +21,6 @@ from schmp_estimators.lda.data.passages import (
     topics_from_passages,
     topics_of_shard,
     topics_of_words,
-    weigh_topics,
 )
 from schmp_estimators.lda.kernels.passages import TOKEN, draw_passages, expect_topics
 from schmp_estimators.lda.programs.first_topics import draw_of_lists
@@ -159,15 +158,6 @@ def some_lists(n_words, seed=0):
     return [rng.permutation(7)[: rng.integers(1, 7)].tolist() for _ in range(n_words - 1)] + [[]]
 
 
-def weighed(counts, lists, cuts=()):
-    """Return the topics of each word, as often as they are repeated."""
-    corpus = open_corpus(counts, DistributedLDA())
-    bounds = np.array([0, *cuts, len(counts)])
-    found = weigh_topics(corpus, corpus.shards(bounds), bounds, as_lists(lists), ALPHA.astype(float), 0.01)
-    corpus.close()
-    return [found.topic[a:b].tolist() for a, b in zip(found.ptr[:-1], found.ptr[1:], strict=True)]
-
-
 @pytest.mark.parametrize(("first", "step"), [(0, 1), (2, 3)])
 def test_documents_expect_what_two_steps_of_em_give(first, step):
     """Document proportions are those of uniform ones first, by whole arrays in double precision."""
@@ -193,9 +183,3 @@ def test_documents_expect_what_two_steps_of_em_give(first, step):
     of_words = [expected[word, topics] for word, topics in enumerate(lists)]
     np.testing.assert_allclose(found / TOKEN, np.concatenate(of_words), rtol=1e-4, atol=1e-4)
     assert found.sum() > 0
-
-
-@pytest.mark.parametrize("cuts", [(31,), (1, 2, 40)])
-def test_weights_do_not_depend_on_the_division(cuts):
-    counts, lists = random_counts(6, n_docs=60, n_words=40), some_lists(40)
-    assert weighed(counts, lists) == weighed(counts, lists, cuts)

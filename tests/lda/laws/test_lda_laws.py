@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from callbacks import AfterSweeps, dies
+from callbacks import dies
 from corpora import SMALL, assert_same_bits, column_sums, completion_perplexity, planted, samplers
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -32,9 +32,9 @@ make = partial(DistributedLDA, n_components=3, max_iter=6, evaluate_every=2, ran
 
 @each_invariant
 @settings(max_examples=5)
-@given(corpora, st.integers(1, 20), st.integers(1, 2), st.integers(0, 2**32 - 1), st.integers(2, 9), st.integers(1, 3))
-def test_some_depend_neither_on_shards_nor_on_threads(sampler, X, n_components, mh_steps, seed, n_shards, n_jobs):
-    parameters = {"n_components": n_components, "mh_steps": mh_steps, "random_state": seed, "max_iter": 3}
+@given(corpora, st.integers(1, 20), st.integers(0, 2**32 - 1), st.integers(2, 9), st.integers(1, 3))
+def test_some_depend_neither_on_shards_nor_on_threads(sampler, X, n_components, seed, n_shards, n_jobs):
+    parameters = {"n_components": n_components, "random_state": seed, "max_iter": 3}
     one = make(**parameters, sampler=sampler).fit(X)
     assert_same_bits(make(**parameters, sampler=sampler, n_shards=n_shards, n_jobs=n_jobs).fit(X), one)
 
@@ -138,17 +138,6 @@ def test_warm_start_changes_nothing_the_first_time_and_refuses_another_shape():
 # Checkpoints.
 
 
-def test_a_finished_fit_is_read_from_its_checkpoint_and_can_be_prolonged(tmp_path):
-    parameters = {"checkpoint": tmp_path / "state"}
-    first, done = make(**parameters).fit(SMALL), []
-    sweeps = AfterSweeps(lambda lda, context: done.append(lda.n_iter_))
-    again = make(**parameters).set_callbacks(sweeps).fit(SMALL)
-    assert done == []
-    assert_same_bits(again, first)
-    make(max_iter=9, **parameters).set_callbacks(sweeps).fit(SMALL)
-    assert done == [7, 8, 9]
-
-
 @pytest.mark.parametrize(
     ("few", "many", "init"), [(6, 9, "uniform"), (60, 64, "tempered"), (6, 9, None)], ids=["uniform", "long", "fplus"]
 )
@@ -211,13 +200,6 @@ def test_transform_is_as_near_the_maximum_as_is_asked(n_topics, alpha, tol):
     np.testing.assert_allclose(theta.sum(axis=1), 1.0, rtol=1e-14)
     assert abs(theta - maximum(X, phi.T, alpha)).sum(axis=1).max() <= tol
     np.testing.assert_allclose(theta[0], prior / prior.sum(), rtol=1e-12)
-
-
-def test_transform_of_many_documents_with_threads():
-    X, _, _ = planted(n_docs=900)
-    lda = make(n_components=4).fit(X[:100])
-    alone = np.vstack([lda.transform(X[i : i + 1]) for i in range(0, 900, 30)])
-    np.testing.assert_array_equal(lda.set_params(n_jobs=3).transform(X)[::30], alone)
 
 
 @settings(max_examples=5)

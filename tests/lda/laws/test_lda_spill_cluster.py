@@ -74,7 +74,7 @@ def spilling(client, monkeypatch):
         slow({}),
         slow({"init": "tempered", "max_iter": 7}),
         slow({"seed_words": {0: [1, 2], 3: [0]}}),
-        {"init": "documents", "sampler": "frozen"},
+        slow({"init": "documents", "sampler": "frozen"}),
         {"doc_topic_prior": "learn", "max_iter": 13, "sampler": "saber"},
     ],
     ids=str,

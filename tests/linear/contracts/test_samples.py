@@ -18,7 +18,7 @@ from schmp_estimators import (
     sparse_logistic_path,
 )
 from schmp_estimators.core.inputs.validation import read_chunk
-from schmp_estimators.linear.samples import check_length, read_samples
+from schmp_estimators.linear.samples import check_length
 from schmp_estimators.penalised import L1, Squared
 
 rng = np.random.default_rng(0)
@@ -27,13 +27,6 @@ Y = X[:, 0] + 0.1 * rng.normal(size=30)
 WEIGHTS = np.where(np.arange(30) % 3 == 1, 0.0, 1.0 + np.arange(30) / 30)
 FORMS = {"dense": np.asarray, "sparse": sp.csc_array, "Dask": lambda X: da.from_array(X, chunks=(7, 5))}
 ESTIMATORS = {"Lasso": (PrioritizedLasso(0.01), Y), "logistic": (SparseLogisticRegression(), Y > 0)}
-
-
-def test_rows_of_chunks_without_weight_are_named():
-    samples = read_samples(PrioritizedLasso(), FORMS["Dask"](X), Y, WEIGHTS, y_numeric=True)
-    np.testing.assert_array_equal(samples.used, WEIGHTS > 0)
-    np.testing.assert_array_equal(samples.y, Y[WEIGHTS > 0])
-    np.testing.assert_array_equal(samples.weights, WEIGHTS[WEIGHTS > 0])
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -46,6 +39,7 @@ def test_a_row_without_weight_has_no_influence(form):
     np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", ESTIMATORS)
@@ -58,6 +52,7 @@ def test_what_is_not_finite_is_refused_with_and_without_weight(name, form, value
             estimator.fit(FORMS[form](broken), y, sample_weight=WEIGHTS)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_lengths_and_weights_that_make_no_sense_are_refused(name, form):
@@ -137,6 +132,7 @@ def with_mask(values):
     return np.ma.masked_array(values, (np.arange(np.size(values)) == 1).reshape(np.shape(values)))
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("name", ["X", "y", "sample_weight"])
 @pytest.mark.parametrize("use", USES, ids=lambda use: use.__name__)
 def test_masks_are_refused_unless_they_are_empty(use, name):

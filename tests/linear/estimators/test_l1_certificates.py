@@ -65,6 +65,7 @@ class Guessing(Model):
         return gradient[half]
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("part", [5, 30])
 def test_every_record_bounds_the_whole_problem_also_on_a_guessed_scope(seed, part):

@@ -11,11 +11,9 @@ from sklearn.linear_model import ElasticNetCV, LassoCV, LogisticRegression, Logi
 from sklearn.metrics import accuracy_score, log_loss, make_scorer
 from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.multiclass import OneVsRestClassifier
-from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.estimator_checks import (
     check_sample_weight_equivalence_on_dense_data,
     check_sample_weight_equivalence_on_sparse_data,
-    parametrize_with_checks,
 )
 
 from schmp_estimators import PrioritizedLasso, PrioritizedLassoCV, SparseLogisticRegression, SparseLogisticRegressionCV
@@ -39,6 +37,7 @@ def problem():
 # -- the Lasso -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("form", [np.asfortranarray, sp.csr_array])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("options", [{}, {"fit_intercept": False}, {"positive": True}, {"alphas": [0.01, 1.0, 0.1]}])
@@ -106,6 +105,19 @@ def test_l1_ratios_as_scikit_learn(problem, given):
     np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
     with pytest.raises(ValueError, match=r"l1_ratio=\[0.5, 2.0\]; give one number from 1e-6 to 1, or a list of them"):
         PrioritizedLassoCV(l1_ratio=[0.5, 2.0]).fit(X, y)
+
+
+def test_the_penalty_is_handed_on(problem):
+    X, y, _ = problem
+    shape = {"l1_ratio": 0.7, "penalty_factors": np.where(np.arange(12) == 5, 0.0, np.linspace(0.5, 2.0, 12))}
+    ours = PrioritizedLassoCV(alphas=5, eps=0.05, cv=3, tol=1e-8, **shape).fit(X, y)
+    final = PrioritizedLasso(ours.alpha_, tol=1e-8, **shape).fit(X, y)
+    np.testing.assert_array_equal(ours.coef_, final.coef_)
+    train, test = next(KFold(3).split(X))
+    first = PrioritizedLasso(ours.alphas_[2], tol=1e-8, **shape).fit(X[train], y[train])
+    assert ours.mse_path_[2, 0] == pytest.approx(np.mean((first.predict(X[test]) - y[test]) ** 2), rel=1e-4)
+    logistic = SparseLogisticRegressionCV(Cs=[0.05, 0.5], cv=3, **shape).fit(X, y > 3.0)
+    assert logistic.coef_[0, 5] != 0.0 and logistic.get_params()["l1_ratio"] == 0.7
 
 
 @pytest.mark.parametrize("form", [np.asarray, sp.csc_array])
@@ -241,27 +253,6 @@ def test_several_classes_as_one_versus_rest(problem, scoring, weighted):
         np.testing.assert_allclose(ours.predict_proba(X), whole.predict_proba(X), atol=1e-5)
 
 
-def test_class_weights_are_those_of_all_samples(problem):
-    """Balanced weights multiply those of the samples, and are not made anew for each fold; scores know none."""
-    X, y, weights = problem
-    labels = y > 4.5
-    folds = list(KFold(4).split(X))
-    given = {"Cs": CS, "cv": folds, "scoring": "neg_log_loss"}
-    balanced = SparseLogisticRegressionCV(class_weight="balanced", **given).fit(X, labels, sample_weight=weights)
-    total = {label: weights[labels == label].sum() for label in (False, True)}
-    factors = np.array([weights.sum() / (2 * total[label]) for label in labels])
-    for row, C in enumerate(CS):
-        for column, (train, test) in enumerate(folds):
-            model = SparseLogisticRegression(C, tol=1e-10).fit(X[train], labels[train], (weights * factors)[train])
-            odds = model.predict_proba(X[test])[np.arange(len(test)), labels[test].astype(int)]
-            score = np.average(np.log(odds), weights=weights[test])
-            assert balanced.scores_[row, column] == pytest.approx(score, rel=1e-5)
-    whole = SparseLogisticRegression(balanced.C_, tol=1e-10).fit(X, labels, sample_weight=weights * factors)
-    np.testing.assert_allclose(balanced.coef_, whole.coef_, atol=1e-5)
-    named = compute_sample_weight("balanced", labels)
-    assert np.ptp(named / factors) > 1e-3  # the weights of samples matter to those of classes
-
-
 @pytest.mark.covering
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("edges", [[3], [2, 4]])
@@ -276,6 +267,7 @@ def test_accuracy_knows_weights_of_samples_and_none_of_classes(problem, weighted
     np.testing.assert_allclose(counted.scores_, scored.scores_, rtol=1e-12)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("form", [np.asarray, sp.csc_array])
 @pytest.mark.parametrize("scoring", [None, "neg_log_loss"])
 @pytest.mark.parametrize("missing", [1, 2])
@@ -318,28 +310,8 @@ def test_a_class_that_a_fold_lacks_is_impossible_there(problem, form, scoring, m
 )
 def test_weights_are_repetitions_where_c_is_large(options):
     """The classes are separated there, and the objective is so small that the one at zero is no measure for the gap."""
-    for check in (
-        check_sample_weight_equivalence_on_dense_data,
-        check_sample_weight_equivalence_on_sparse_data,
-    ):
+    for check in (check_sample_weight_equivalence_on_dense_data, check_sample_weight_equivalence_on_sparse_data):
         check("SparseLogisticRegressionCV", SparseLogisticRegressionCV(**options))
-
-
-@pytest.mark.slow
-@parametrize_with_checks(
-    [
-        PrioritizedLassoCV(),
-        PrioritizedLassoCV(alphas=3, fit_intercept=False),
-        PrioritizedLassoCV(alphas=[0.01, 0.1], positive=True, n_jobs=2),
-        SparseLogisticRegressionCV(),
-        SparseLogisticRegressionCV(Cs=3),
-        SparseLogisticRegressionCV(Cs=3, cv=3),
-        SparseLogisticRegressionCV(Cs=5, class_weight="balanced", n_jobs=2),
-        SparseLogisticRegressionCV(Cs=[1.0], scoring="neg_log_loss"),
-    ]
-)
-def test_scikit_learn_checks(estimator, check):
-    check(estimator)
 
 
 # -- what the guide promises ---------------------------------------------------------------------------------------

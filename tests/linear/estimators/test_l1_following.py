@@ -6,6 +6,7 @@ import pickle
 import matplotlib as mpl
 import numpy as np
 import pytest
+from callbacks import Recorder
 
 from schmp_estimators import (
     ConvergenceDisplay,
@@ -36,37 +37,25 @@ def case(request):
     return type(estimator)(**estimator.get_params()), target
 
 
-class Recorder:
-    """Keeps what happens, and ends the fit after `stop_at` steps."""
-
-    def __init__(self, stop_at=None):
-        self.stop_at, self.events, self.models = stop_at, [], []
-
-    def setup(self, estimator, context):
-        self.events.append("setup")
-
-    def teardown(self, estimator, context):
-        self.events.append("teardown")
-
-    def on_fit_task_begin(self, estimator, context):
-        self.events.append(f"begin {context.task_name}")
+class Steps(Recorder):
+    """Ends the fit after `stop_at` steps."""
 
     def on_fit_task_end(self, estimator, context):
-        self.events.append(f"end {context.task_name}")
+        super().on_fit_task_end(estimator, context)
         if context.task_name == "step":
-            self.models.append(estimator._as_if_fitted())
-        return context.task_name == "step" and len(self.models) == self.stop_at
+            self.kept.append(estimator._as_if_fitted())
+        return context.task_name == "step" and len(self.kept) == self.stop_at
 
 
 def test_callbacks_see_each_certificate(case):
     estimator, target = case
-    recorder = Recorder()
+    recorder = Steps()
     estimator.set_callbacks(recorder).fit(X, target)
     steps = ["begin step", "end step"] * len(estimator.history_)
     assert recorder.events == ["setup", "begin fit", *steps, "end fit", "teardown"]
-    last = recorder.models[-1]
+    last = recorder.kept[-1]
     np.testing.assert_array_equal(last.coef_, estimator.coef_)
-    assert recorder.models[0].predict(X).shape == estimator.predict(X).shape
+    assert recorder.kept[0].predict(X).shape == estimator.predict(X).shape
     pickle.dumps(last.set_callbacks())
     plain = type(estimator)(**estimator.get_params()).fit(X, target)
     np.testing.assert_array_equal(plain.coef_, estimator.coef_)
@@ -75,7 +64,7 @@ def test_callbacks_see_each_certificate(case):
 def test_a_callback_ends_the_fit_without_a_warning(case):
     estimator, target = case
     steps = 1 if estimator.schedule == "resolve" else 2  # each target has one
-    estimator.set_callbacks(Recorder(steps)).fit(X, target)
+    estimator.set_callbacks(Steps(steps)).fit(X, target)
     assert len(estimator.history_) == steps
     assert estimator.predict(X).shape == target.shape
 
@@ -93,7 +82,7 @@ def test_an_early_end_tells_the_gap_of_the_whole_problem(monkeypatch):
         return 0.5 * np.mean((target - wide @ coef) ** 2) + 0.3 * np.abs(coef).sum()
 
     for stop_at in range(1, len(full.history_)):
-        early = PrioritizedLasso(0.3, tol=1e-10, fit_intercept=False).set_callbacks(Recorder(stop_at))
+        early = PrioritizedLasso(0.3, tol=1e-10, fit_intercept=False).set_callbacks(Steps(stop_at))
         early.fit(wide, target)
         assert early.dual_gap_ == pytest.approx(early.history_[-1]["dual_gap"])
         assert early.dual_gap_ >= objective(early.coef_) - objective(full.coef_) - 1e-12
@@ -144,13 +133,6 @@ def test_a_failed_refit_keeps_the_earlier_fit(kind, fault):
         estimator.fit(narrow, target)
     assert estimator.n_features_in_ == X.shape[1]
     np.testing.assert_array_equal(estimator.predict(X), before)
-
-
-def test_verbose_shows_a_progress_bar(capfd):
-    pytest.importorskip("rich")
-    estimator = PrioritizedLasso(0.01, verbose=1).fit(X, Y)
-    assert "PrioritizedLasso" in capfd.readouterr().out
-    assert not hasattr(estimator, "_skl_callbacks")
 
 
 def test_samples_count_all_work(monkeypatch):

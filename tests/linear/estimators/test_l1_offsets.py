@@ -5,7 +5,6 @@ The columns are whole multiples of 1/64, so that adding offsets rounds nothing: 
 
 import warnings
 
-import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -17,11 +16,7 @@ from sklearn.linear_model import Lasso
 from schmp_estimators.linear.lasso import PrioritizedLasso, PrioritizedLassoCV
 from schmp_estimators.linear.logistic import SparseLogisticRegression, SparseLogisticRegressionCV
 from schmp_estimators.linear.programs import choose, jobs
-from schmp_estimators.linear.programs import input as parts
-from schmp_estimators.linear.programs.input import restore_partition, save_partition
-from schmp_estimators.linear.programs.jobs import Extend, Shift
-from schmp_estimators.linear.programs.matrix import take_sparse
-from schmp_estimators.linear.programs.offsets import Recentre
+from schmp_estimators.linear.programs.jobs import Shift
 
 FORMS = {"rows": np.ascontiguousarray, "columns": np.asfortranarray, "sparse": sp.csc_array}
 OFFSETS = [2.0**12, 2.0**20, 2.0**24, 2.0**30, 2.0**44]
@@ -42,6 +37,7 @@ def best_intercept(X, sign, coef, weights):
     return brentq(lambda b: (weights * sign * expit(-sign * (values + b))).sum(), -reach, reach, xtol=1e-14)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("n_shards", [1, 3])
 @pytest.mark.parametrize("offset", OFFSETS)
@@ -59,6 +55,7 @@ def test_lasso(problem, form, n_shards, offset):
         np.testing.assert_allclose(ours.predict(X), Z @ ours.coef_ + b, atol=1e-6 + 1e-14 * offset * 50)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("n_shards", [1, 3])
 @pytest.mark.parametrize("offset", OFFSETS)
@@ -161,39 +158,6 @@ def test_a_column_that_is_nothing_but_rounding_is_named(problem, estimator):
     assert fitted.coef_[..., 4] == 0.0
     with pytest.warns(UserWarning, match="Columns 4 of X"):
         SparseLogisticRegression().fit(X, np.digitize(y, [-1.0, 1.0]))
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_shifted_rows_are_those_of_numpy_and_are_restored(problem, form):
-    Z, y, weights = problem
-    offsets = np.where(np.arange(50) % 3, 2.0**40, 0.0)
-    before = parts.split_rows(FORMS[form](Z + offsets), y, weights, 1)[0]
-    chosen = np.array([1, 2, 3, 48])
-    rows, _ = Recentre(offsets)(before)
-    rows, (gram, _) = Extend(chosen, np.zeros(50))(rows)
-    np.testing.assert_allclose(gram, (Z.T * weights @ Z)[np.ix_(chosen, chosen)], atol=1e-10)
-    for one in (rows, restore_partition(before, save_partition(rows))):
-        matrix = one.matrix
-        np.testing.assert_array_equal(one.gathered[0], rows.gathered[0])
-        np.testing.assert_allclose(matrix.gradient(y, None), Z.T @ y, atol=1e-12)
-        np.testing.assert_allclose(matrix.gradient(y, chosen), Z[:, chosen].T @ y, atol=1e-12)
-        np.testing.assert_allclose(matrix.combine(chosen, y[:4]), Z[:, chosen] @ y[:4], atol=1e-12)
-        sums, squares, products = matrix.moments(weights, y)
-        np.testing.assert_allclose(sums, weights @ Z, atol=1e-12)
-        np.testing.assert_allclose(squares, weights @ Z**2, atol=1e-12)
-        np.testing.assert_allclose(products, Z.T @ y, atol=1e-12)
-        np.testing.assert_array_equal(matrix.take_dense(chosen), Z[:, chosen].T)
-        values, places, starts = take_sparse(matrix, chosen)
-        taken = sp.csc_array((values, places, starts), shape=(120, 4))
-        np.testing.assert_array_equal(taken.toarray(), Z[:, chosen])
-
-
-@pytest.mark.parametrize("estimator", [PrioritizedLasso(0.05, n_shards=3), SparseLogisticRegression(0.5, n_shards=3)])
-def test_chunks_of_dask_have_the_bits_of_partitions_here(problem, estimator):
-    Z, y, _ = problem
-    X, target = Z + 2.0**24, y if isinstance(estimator, PrioritizedLasso) else y > 0
-    here = estimator.fit(X, target).coef_.copy()
-    np.testing.assert_array_equal(estimator.fit(da.from_array(X, chunks=(40, 50)), target).coef_, here)
 
 
 @pytest.fixture

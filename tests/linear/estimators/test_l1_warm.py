@@ -43,14 +43,6 @@ def test_lasso_after_any_other(form, seed, before, now, positive):
     assert gap <= 1.01 * bound + 1e-12 * np.mean(y**2)
 
 
-def test_several_targets_start_from_their_own_coefficients():
-    X, (_, y), _, _ = draw(5)
-    both = np.column_stack([y, np.roll(y, 3)])
-    cold = PrioritizedLasso(0.02, tol=1e-11).fit(X, both)
-    warm = PrioritizedLasso(0.3, tol=1e-11, warm_start=True).fit(X, both[:, ::-1]).set_params(alpha=0.02).fit(X, both)
-    np.testing.assert_allclose(warm.coef_, cold.coef_, atol=1e-6)
-
-
 @pytest.mark.parametrize("n_shards", [1, 2])
 @pytest.mark.parametrize("value", [1e9, -1e200, np.inf])
 def test_a_start_worse_than_zero_leaves_nothing_behind(n_shards, value):

@@ -46,26 +46,6 @@ def test_alphas_in_any_order_and_twice(problem):
     np.testing.assert_array_equal(coefs[:, 2], coefs[:, 3])
 
 
-@pytest.mark.parametrize(
-    "name, value",
-    [
-        ("eps", 0.0),
-        ("eps", 2.0),
-        ("alphas", 0),
-        ("tol", -1.0),
-        ("max_iter", 0),
-        ("positive", 3),
-        ("fit_intercept", "n"),
-    ],
-)
-def test_bad_parameters_are_named(name, value):
-    X = np.random.default_rng(0).normal(size=(9, 3))
-    with pytest.raises(ValueError, match=f"'{name}' parameter of prioritized_lasso_path"):
-        prioritized_lasso_path(X, X[:, 0], **{name: value})
-    with pytest.raises(ValueError, match=r"alphas=.*give numbers from 1e-300 to 1e\+300"):
-        prioritized_lasso_path(X, X[:, 0], alphas=[1.0, -1.0])
-
-
 @pytest.mark.parametrize("fit_intercept", [True, False])
 def test_a_single_column_is_its_soft_threshold(fit_intercept):
     """No rule discards it: each penalty goes on from the one before, with nothing but its own bounds."""

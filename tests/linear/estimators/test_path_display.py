@@ -32,12 +32,6 @@ CASES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _close_figures():
-    yield
-    plt.close("all")
-
-
 @pytest.fixture(params=CASES, scope="module")
 def fitted(request):
     """A fitted estimator, its penalties from the strongest, its values, larger ones better, and its two choices."""
@@ -57,18 +51,6 @@ def test_the_strongest_penalty_within_one_standard_error(fitted):
     within = [place for place, mean in enumerate(means) if mean >= means[top] - (variance / count) ** 0.5]
     assert penalties[min(within)] == simpler
     assert min(within) < top  # the choices differ here
-
-
-def test_penalties_that_were_called_off_are_not_chosen():
-    class Stopper:
-        def setup(self, estimator, context): ...
-        def teardown(self, estimator, context): ...
-        def on_fit_task_begin(self, estimator, context): ...
-        def on_fit_task_end(self, estimator, context):
-            return context.task_name == "penalty" and context.task_id == 3
-
-    stopped = PrioritizedLassoCV(alphas=15, eps=0.02, cv=4).set_callbacks(Stopper()).fit(X, Y)
-    assert {stopped.alpha_, stopped.alpha_1se_} <= set(stopped.alphas_[:4])
 
 
 def test_the_picture_of_a_choice(fitted):

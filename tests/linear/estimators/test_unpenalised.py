@@ -6,13 +6,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from oracles.elastic_net import (
-    logistic_net_least,
-    logistic_net_objective,
-    net_least,
-    net_objective,
-    without,
-)
+from oracles.elastic_net import logistic_net_least, logistic_net_objective, net_least, net_objective, without
 from sklearn.exceptions import ConvergenceWarning
 
 from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
@@ -146,28 +140,6 @@ def test_every_schedule_certifies_what_it_returns(schedule, pipeline_depth, form
     assert fitted.history_[-1]["objective"] * 0.2 * N == pytest.approx(found, rel=1e-12)
 
 
-@pytest.mark.parametrize("kind", [PrioritizedLasso, SparseLogisticRegression])
-@pytest.mark.parametrize("dtype", [np.int8, np.float32])
-def test_types_of_columns(kind, dtype):
-    """The gap is that of the coefficients as they are returned, which are rounded to float32."""
-    X, factors = with_covariates(np.column_stack([YEAR - 2000, np.round(10 * AGE)]))
-    X = np.round(2 * X).astype(dtype)
-    y = Y if kind is PrioritizedLasso else Y > 0
-    ours = kind(0.1, l1_ratio=0.8, penalty_factors=factors, tol=1e-5).fit(X, y)
-    exact = kind(0.1, l1_ratio=0.8, penalty_factors=factors, tol=1e-12).fit(X.astype(float), y)
-    np.testing.assert_allclose(ours.coef_, exact.coef_, atol=0.01)
-    assert ours.coef_.dtype == (np.float32 if dtype == np.float32 else np.float64)
-    coef, intercept = np.ravel(ours.coef_).astype(float), float(np.ravel(ours.intercept_)[0])
-    last = ours.history_[-1]["objective"]
-    if kind is PrioritizedLasso:
-        found = net_objective(X.astype(float), Y, coef, intercept, 0.1, 0.8, factors, np.ones(N))
-    else:
-        sign = np.where(y, 1.0, -1.0)
-        found = logistic_net_objective(X.astype(float), sign, coef, intercept, 0.1, 0.8, factors, np.ones(N))
-        last *= 0.1 * N
-    assert last == pytest.approx(found, rel=1e-13)
-
-
 def test_the_gap_of_rounded_coefficients_of_covariates_is_true():
     """Rounded coefficients of t and t² miss the best fit by far more than they would on other columns."""
     years = YEAR.astype(np.float32)
@@ -177,21 +149,6 @@ def test_the_gap_of_rounded_coefficients_of_covariates_is_true():
     exact = X.astype(float)
     found = net_objective(exact, Y, ours.coef_.astype(float), ours.intercept_, 0.05, 1.0, factors, np.ones(N))
     assert ours.history_[-1]["objective"] == pytest.approx(found, rel=1e-11)
-
-
-def test_targets_and_classes_each_have_their_own_covariates_fitted():
-    X, factors = with_covariates(COVARIATES["powers of a year"])
-    targets = np.column_stack([Y, G[:, 5] - 0.1 * YEAR])
-    both = PrioritizedLasso(0.05, penalty_factors=factors, l1_ratio=0.5, tol=1e-9).fit(X, targets)
-    classes = np.digitize(Y, [-1, 1])
-    each = SparseLogisticRegression(0.3, penalty_factors=factors, l1_ratio=0.5, tol=1e-9).fit(X, classes)
-    for number in range(2):
-        alone = PrioritizedLasso(0.05, penalty_factors=factors, l1_ratio=0.5, tol=1e-9).fit(X, targets[:, number])
-        np.testing.assert_allclose(both.predict(X)[:, number], alone.predict(X), atol=1e-4)
-    for number in range(3):
-        alone = SparseLogisticRegression(0.3, penalty_factors=factors, l1_ratio=0.5, tol=1e-9)
-        alone.fit(X, classes == number)
-        np.testing.assert_allclose(each.coef_[number, 3:], alone.coef_[0, 3:], atol=1e-3)
 
 
 @pytest.mark.parametrize("kind", [PrioritizedLasso, SparseLogisticRegression])

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from clusters import keys_left, kill_workers
 from scipy import sparse
-from sklearn import config_context
-from sklearn.metrics import accuracy_score, make_scorer
 from sklearn.model_selection import GroupKFold, KFold, RepeatedKFold, ShuffleSplit
 from untouchable import make_untouchable
 
@@ -109,23 +107,6 @@ def test_any_folds(cut, splitter):
         np.testing.assert_allclose(found.mse_path_[:, number], errors, rtol=2e-4)  # √tol of the first penalty
 
 
-@pytest.mark.slow
-def test_metadata_of_a_scorer_on_dask(client):
-    seen = []
-
-    def metric(y_true, y_pred, sample_weight=None, costs=None):
-        seen.append((len(y_true), len(costs)))
-        return accuracy_score(y_true, y_pred, sample_weight=sample_weight)
-
-    with config_context(enable_metadata_routing=True), client.as_current():
-        scorer = make_scorer(metric).set_score_request(sample_weight=True, costs=True)
-        routed = logistic(Cs=[1.0], cv=KFold(4), scoring=scorer).set_fit_request(sample_weight=True)
-        routed.fit(chunked(), Y > 2, sample_weight=WEIGHTS + 1, costs=da.from_array(GROUPS, chunks=9))
-    plain = logistic(Cs=[1.0], cv=KFold(4)).fit(X, Y > 2, sample_weight=WEIGHTS + 1)
-    np.testing.assert_allclose(routed.scores_, plain.scores_, rtol=1e-12)
-    assert seen == [(20, 20)] * 4
-
-
 @pytest.mark.parametrize("form", [None, pytest.param(sparse.csr_array, marks=pytest.mark.slow)])
 def test_the_path_on_dask(client, form):
     given, options = chunked(form=form), {"alphas": 6, "eps": 0.02, "tol": 1e-9}
@@ -140,42 +121,6 @@ def test_the_path_on_dask(client, form):
 
 
 # -- callbacks -----------------------------------------------------------------------------------------------------
-
-
-class Recorder:
-    def __init__(self, stop_at=None):
-        self.stop_at, self.events, self.models = stop_at, [], []
-
-    def setup(self, estimator, context): ...
-    def teardown(self, estimator, context): ...
-
-    def on_fit_task_begin(self, estimator, context):
-        self.events.append(f"begin {context.task_name}")
-
-    def on_fit_task_end(self, estimator, context, *, X, y, fitted_estimator):
-        self.events.append(f"end {context.task_name}")
-        if context.task_name == "penalty":
-            assert isinstance(X, da.Array) and X.shape == (80, 10) and len(y) == 80
-            self.models.append(fitted_estimator.coef_)
-        return context.task_name == "penalty" and context.task_id + 1 == self.stop_at
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("make", "target"), [(lasso, Y), pytest.param(logistic, LABELS, marks=pytest.mark.slow)], ids=["lasso", "logistic"]
-)
-def test_callbacks_on_dask(client, make, target):
-    plain, recorder, stopper = make().fit(chunked(), target), Recorder(), Recorder(stop_at=1)
-    with client.as_current():
-        followed = make().set_callbacks(recorder).fit(chunked(), target)
-        stopped = make().set_callbacks(stopper).fit(chunked(), target)
-    assert_same_bits(followed, plain)
-    count = len(values(plain))
-    assert recorder.events.count("end penalty") == recorder.events.count("begin penalty") == 3 * count
-    assert recorder.events.count("end fold") == 3 and recorder.events[-1] == "end fit"
-    assert len({coef.tobytes() for coef in recorder.models}) > count
-    np.testing.assert_array_equal(values(stopped)[0], values(plain)[0])
-    assert np.isnan(values(stopped)[1:]).all() and stopper.events.count("end penalty") == 3
 
 
 # -- X stays there -------------------------------------------------------------------------------------------------

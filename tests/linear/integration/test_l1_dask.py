@@ -105,34 +105,6 @@ def with_local_runtime(estimator, *arguments):
         return estimator.fit(*arguments)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("make", "y"),
-    [
-        (lasso, Y),
-        pytest.param(
-            lambda: lasso(schedule="priority", random_state=0, n_parallel=4, tol=0.05), Y, marks=pytest.mark.slow
-        ),
-        (lambda: lasso(schedule="round_robin", n_parallel=2, pipeline_depth=2, tol=0.05), Y),
-        pytest.param(lasso, np.column_stack([Y, X[:, 3] - Y]), marks=pytest.mark.slow),
-        pytest.param(logistic, LABELS, marks=pytest.mark.slow),
-        pytest.param(lambda: logistic(class_weight="balanced", tol=1e-2), LABELS == "up", marks=pytest.mark.slow),
-    ],
-    ids=["lasso", "priority", "pipeline", "targets", "classes", "balanced"],
-)
-def test_same_bits_on_worker_processes(processes, make, y):
-    collection, weights = chunked(), np.maximum(WEIGHTS, 0.5)
-    weights[20:40] = 0.0
-    plain, weighted = make().fit(collection, y), make().fit(collection, y, weights)
-    shards = make().set_params(n_shards=3).fit(X, y)
-    with processes.as_current():
-        lazy = da.from_array(y, chunks=17 if y.ndim == 1 else (17, 1))
-        assert_same_bits(make().fit(collection, lazy), plain)
-        assert_same_bits(make().fit(collection, y, da.from_array(weights, chunks=31)), weighted)
-        assert_same_bits(make().set_params(n_shards=3).fit(X, lazy), shards)
-    assert keys_left(processes) == []
-
-
 def test_chunks_are_put_together(client, monkeypatch):
     monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)  # so that there are rounds
     monkeypatch.setattr(choose, "_ROWS", 1 << 30)
@@ -143,7 +115,7 @@ def test_chunks_are_put_together(client, monkeypatch):
 
 
 def test_other_dtypes(client):
-    small = (4 * X).astype(np.int8)
+    small = np.asfortranarray((4 * X).astype(np.int8))
     with client.as_current():
         found = lasso().fit(chunked(values=small), Y)
         assert lasso().fit(chunked(values=X.astype(np.float32)), Y).coef_.dtype == np.float32
@@ -188,25 +160,12 @@ BAD = {
 }
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("kind", BAD)
-def test_bad_input_is_named_before_work(place, kind):
+def test_bad_input_is_named_before_work(in_place, kind):
     arguments, message = BAD[kind]
-    given = arguments()
     with pytest.raises(ValueError, match=message):
-        if place is None:
-            lasso().fit(*given)
-        else:
-            with place.as_current():
-                lasso().fit(*given)
-
-
-def test_one_class_and_continuous_labels(client):
-    with client.as_current():
-        with pytest.raises(ValueError, match="one class only"):
-            logistic().fit(chunked(), da.zeros(90, chunks=9))
-        with pytest.raises(ValueError, match="Unknown label type"):
-            logistic().fit(chunked(), da.from_array(Y, chunks=9))
-    assert keys_left(client) == []
+        lasso().fit(*arguments())
 
 
 def test_many_column_chunks_come_with_the_remedy():

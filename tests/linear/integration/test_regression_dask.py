@@ -10,7 +10,6 @@ import scipy.sparse as sp
 from schmp_estimators.core.engine import rounds as rounds_module
 from schmp_estimators.core.engine.dynamic import run_coroutine
 from schmp_estimators.core.engine.rounds import Keeper, Rounds
-from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.threads import one_blas_thread
@@ -56,12 +55,6 @@ def assert_same_bits(found, expected):
     assert found.level == expected.level
 
 
-@pytest.fixture
-def keep_often(monkeypatch):
-    """Partitions are kept, and rounds forgotten, several times in each run."""
-    monkeypatch.setattr(rounds_module, "KEEP_EVERY", 3)
-
-
 @pytest.mark.covering
 @ON_A_CLUSTER
 @pytest.mark.parametrize("keep_every", [50, 3])
@@ -90,43 +83,6 @@ def test_few_rounds(client):
     assert model.gap <= model.tolerance
     assert model.n_iter <= 12
     assert rounds.n_rounds <= 45
-
-
-class Forgetful(DaskPlace):
-    """A place that loses its ranks when some commands have been sent."""
-
-    def __init__(self, client, lost):
-        super().__init__(client)
-        self.lost, self.sent = set(lost), 0
-
-    def serve(self, name, pieces):
-        served = super().serve(name, pieces)
-        ask = served.ask
-
-        def forget(command):
-            self.sent += 1
-            pending = ask(command)
-            if self.sent in self.lost:
-                raise WorkLostError("lost on purpose")
-            return pending
-
-        served.ask = forget
-        return served
-
-
-@pytest.mark.slow
-@pytest.mark.covering
-@ON_A_CLUSTER
-@pytest.mark.parametrize(
-    "lost", [*(pytest.param({*some}, marks=pytest.mark.slow) for some in ([1], [9], range(2, 60, 7))), {5, 6, 7}]
-)
-@pytest.mark.parametrize("name", ["Gram", "logistic residual", "priority"])
-def test_lost_work_does_not_change_a_bit(place, name, lost, keep_often):
-    make, logistic = PROGRAMS[name]
-    parts, tolerance = problem(logistic=logistic), 1e-2 if name == "priority" else 1e-7
-    expected = solve(make, logistic, Rounds(Place(), parts), tolerance)
-    rounds = Rounds(Forgetful(place, lost), parts, keeper=KEEPER)
-    assert_same_bits(solve(make, logistic, rounds, tolerance), expected)
 
 
 def test_blas_keeps_to_one_thread_until_the_last_has_left():

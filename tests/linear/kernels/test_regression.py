@@ -48,7 +48,10 @@ def test_dot_adds_in_the_order_that_is_written_down():
 
 
 @pytest.fixture(
-    params=["by columns", "by rows", "int8 by columns", "int8 by rows", "float32", "csc", "csr", "int64 indices"]
+    params=[
+        *("by columns", "by rows", "int8 by columns", "float32", "csc", "csr", "int64 indices"),
+        pytest.param("int8 by rows", marks=pytest.mark.slow),
+    ]
 )
 def stored(request):
     rng = np.random.default_rng(1)

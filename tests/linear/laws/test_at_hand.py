@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LassoCV
 
-from schmp_estimators import PrioritizedLasso, PrioritizedLassoCV, prioritized_lasso_path
+from schmp_estimators import PrioritizedLasso, prioritized_lasso_path
 from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.losses.squared import Squared
 from schmp_estimators.linear.penalties.choose import unit_penalty
@@ -48,8 +47,7 @@ def problem(seed):
     return X, y, (rng.random(n) + 0.1 if seed % 2 else np.ones(n)), rng
 
 
-@pytest.mark.parametrize("at_hand", [1 << 22, 0])
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize(("seed", "at_hand"), [(seed, 1 << 22 if seed < 20 else 0) for seed in range(40)])
 def test_every_certificate_is_true(monkeypatch, at_hand, seed):
     monkeypatch.setattr(choose, "_MOST_AT_HAND", at_hand)
     X, y, weights, rng = problem(seed)
@@ -92,18 +90,6 @@ def test_same_bits_on_chunks_as_on_shards(monkeypatch, many):
     assert here.solver_ == there.solver_ == "gram"
     np.testing.assert_array_equal(here.coef_, there.coef_)
     assert here.intercept_ == there.intercept_
-
-
-@pytest.mark.parametrize("many", [False, True])
-def test_errors_of_folds_are_those_of_scikit_learn(monkeypatch, many):
-    if many:
-        monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
-    rng = np.random.default_rng(2)
-    X, weights = rng.normal(size=(90, 12)), rng.random(90) + 0.2
-    y = X[:, 0] + rng.normal(size=90)
-    ours = PrioritizedLassoCV(cv=3, alphas=15, tol=1e-10).fit(X, y, sample_weight=weights)
-    theirs = LassoCV(cv=3, alphas=ours.alphas_, tol=1e-12, max_iter=100_000).fit(X, y, sample_weight=weights)
-    np.testing.assert_allclose(ours.mse_path_, theirs.mse_path_, rtol=1e-6)
 
 
 def test_products_that_cancel_are_not_relied_upon():

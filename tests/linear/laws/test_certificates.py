@@ -22,6 +22,7 @@ def wide(seed):
     return X, X[:, :5] @ rng.normal(size=5) + rng.normal(size=n), rng
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("positive", [False, True])
 @pytest.mark.parametrize("seed", range(30))
 def test_lasso_gap_of_screened_problems(seed, positive):

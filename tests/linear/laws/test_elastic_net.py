@@ -157,8 +157,7 @@ def test_a_column_and_its_factor_may_be_scaled_together(problem, kind):
 @pytest.mark.parametrize("form", [np.asarray, sp.csc_array])
 @pytest.mark.parametrize("l1_ratio", [1.0, 0.5])
 @pytest.mark.parametrize(
-    ("kind", "strength", "times"),
-    [(PrioritizedLasso, 0.1, 3.0 * 0.1), (SparseLogisticRegression, 0.25, 0.125)],
+    ("kind", "strength", "times"), [(PrioritizedLasso, 0.1, 3.0 * 0.1), (SparseLogisticRegression, 0.25, 0.125)]
 )
 def test_factors_that_are_all_alike_multiply_alpha_to_the_bit(problem, kind, strength, times, l1_ratio, form):
     X, y, _ = problem

@@ -31,7 +31,6 @@ def by_rounds(monkeypatch):
 LASSO = {"alpha": 0.01, "tol": 1e-10}
 LOGISTIC = {"C": 2.0, "tol": 1e-9}
 NET = {"l1_ratio": 0.6, "penalty_factors": np.where(np.arange(140) % 45 == 3, 0.0, 1.0 + np.arange(140) % 3)}
-FEW_FREE = {"l1_ratio": 0.6, "penalty_factors": NET["penalty_factors"][:35]}
 SLOW = {"n_parallel": 6, "tol": 1e-2, "n_shards": 2, "pipeline_depth": 2, "random_state": 3}
 
 #: estimator, its parameters, X, y, weights, whether descent is on the residual
@@ -54,7 +53,7 @@ CASES = {
     "logistic, offset": (SparseLogisticRegression, {**LOGISTIC, "n_shards": 2}, OFFSET, Y > 2, None, False),
     "logistic residual": (SparseLogisticRegression, {**LOGISTIC, "n_shards": 3}, SPARSE, Y > 0, None, True),
     "three classes": (
-        SparseLogisticRegression, LOGISTIC, DENSE.astype(np.float32), np.digitize(Y, [-3, 3]), None, True,
+        SparseLogisticRegression, LOGISTIC, DENSE, np.digitize(Y, [-3, 3]), None, True,
     ),
     "priority": (PrioritizedLasso, {"alpha": 0.2, "schedule": "priority", **SLOW}, FEW, Y, None, False),
     "random, three targets": (
@@ -117,25 +116,6 @@ def test_a_fit_that_dies_at_every_place_where_it_can_be_left(case, tmp_path, mon
         break
     assert left_by(resumed) == expected
     assert 3 <= deaths.n <= len(expected[1])
-
-
-@pytest.mark.slow
-def test_each_step_in_another_place(case, tmp_path, monkeypatch, client):
-    """In this process, and on a cluster, in turn."""
-    expected = left_by(case())
-    deaths, path = dying(monkeypatch), tmp_path / "fit"
-    for number in range(1000):
-        try:
-            if number % 2:
-                resumed = case(checkpoint=path, checkpoint_every=1)
-            else:
-                with client.as_current():
-                    resumed = case(checkpoint=path, checkpoint_every=1)
-        except Dies:
-            continue
-        break
-    assert left_by(resumed) == expected
-    assert deaths.n >= 3
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -38,6 +38,7 @@ def problem(request):
     return FORMS[request.param], X, np.where(score + rng.normal(size=N_ROWS) > 0.0, 1.0, -1.0)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("options", [{}, {"l1_ratio": 0.5}, {"fit_intercept": False}])
 @pytest.mark.parametrize("C", [0.3, 30.0])
 def test_fits_by_these_steps_are_optimal(ends, problem, C, options):
@@ -57,6 +58,7 @@ def test_fits_by_these_steps_are_optimal(ends, problem, C, options):
     assert 0.0 <= fit.dual_gap_[0] <= 1e-9 * C * weights.sum() * np.log(2)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("scale", [1e-5, 1e40])
 def test_units_of_columns_and_weights_do_not_matter(ends, problem, scale):
     form, X, y = problem

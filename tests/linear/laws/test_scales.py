@@ -25,6 +25,7 @@ SCHEDULES = [{"schedule": name, "n_parallel": 4, "random_state": 0} for name in 
 OPTIONS = [{}, {"penalty_factors": np.arange(30) % 3}, {"n_shards": 2}, {"fit_intercept": False}, *SCHEDULES]
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda options: str(next(iter(options.values()), "plain"))[:11])
 @pytest.mark.parametrize("form", FORMS)
 def test_a_power_of_two_changes_no_bit_of_a_lasso(form, options):

@@ -9,8 +9,6 @@ import scipy.sparse as sp
 from estimator_contract import EstimatorContract
 from oracles import mf as oracle
 from sklearn.base import clone
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import Normalizer
 
 from schmp_estimators import ModelParallelMF
 from schmp_estimators.core.lanes import LANES
@@ -55,14 +53,6 @@ class TestBpr(TestSgd):
     @staticmethod
     def make(**parameters):
         return TestSgd.make(loss="bpr", n_shards=2, **parameters)
-
-
-@pytest.mark.slow
-class TestOnACluster(TestSgd):
-    @pytest.fixture(autouse=True)
-    def _cluster(self, client):
-        with client.as_current():
-            yield
 
 
 @pytest.fixture(scope="module")
@@ -285,6 +275,7 @@ def test_only_candidates_are_recommended(ratings):
         fitted.recommend([0], items=3)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("form", ["pairs", "wide", "csr", "dense", "dask", "dask csr"])
 @pytest.mark.parametrize("parameters", KINDS)
 def test_only_what_occurs_is_recommended(parameters, form):
@@ -387,13 +378,6 @@ def test_partial_fit_refuses_another_rank(ratings):
     fitted = model().fit(ratings[2])
     with pytest.raises(ValueError, match="n_components=7, but the earlier fit had 4"):
         fitted.set_params(n_components=7).partial_fit(ratings[2])
-
-
-def test_pipeline_and_pickle(ratings):
-    steps = make_pipeline(Normalizer(), model()).fit(ratings[2])
-    again = pickle.loads(pickle.dumps(steps))
-    np.testing.assert_array_equal(steps.transform(ratings[2]), again.transform(ratings[2]))
-    assert list(steps[-1].get_feature_names_out()) == [f"modelparallelmf{k}" for k in range(4)]
 
 
 @pytest.mark.parametrize(

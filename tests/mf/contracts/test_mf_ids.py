@@ -149,15 +149,7 @@ DASK = {
 @pytest.mark.covering
 @pytest.mark.parametrize("form", DASK)
 @pytest.mark.parametrize("solver", ["sgd", "ccd"])
-def test_ids_on_dask_give_the_same_bits_and_predictions_are_lazy(form, solver, place):
-    if place is None:
-        _check_dask(form, solver)
-        return
-    with place.as_current():
-        _check_dask(form, solver)
-
-
-def _check_dask(form, solver):
+def test_ids_on_dask_give_the_same_bits_and_predictions_are_lazy(form, solver, in_place):
     given = DASK[form]()
     values = dd.from_pandas(pd.Series(VALUES), npartitions=3) if form == "names" else VALUES
     fitted = make(solver=solver).fit(given, values)
@@ -186,6 +178,7 @@ def test_swapped_columns_are_refused():
         fitted.predict(PAIRS)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("width", [2, 3])
 @pytest.mark.parametrize("kind", [np.array, pd.DataFrame, lambda t: pd.DataFrame(t).astype(float), list, "dask"])
 def test_tables_are_not_taken_for_matrices(width, kind):
@@ -263,17 +256,13 @@ def test_partial_fit_puts_new_numbers_behind(first):
         fitted.partial_fit(more)
 
 
-def test_duplicates_are_named_by_their_ids(place):
+def test_duplicates_are_named_by_their_ids(in_place):
     frame = pd.concat([NAMED, NAMED.iloc[:1]], ignore_index=True)
     values = np.append(VALUES, 1.0)
-    given = (frame, values) if place is None else (dd.from_pandas(frame, 3), dd.from_pandas(pd.Series(values), 3))
+    given = (frame, values) if in_place is None else (dd.from_pandas(frame, 3), dd.from_pandas(pd.Series(values), 3))
     message = f"user {frame.user[0]} rated item {frame.item[0]} more than once"
     with pytest.raises(ValueError, match=message):
-        if place is None:
-            make().fit(*given)
-        else:
-            with place.as_current():
-                make().fit(*given)
+        make().fit(*given)
 
 
 BAD = [
@@ -319,6 +308,7 @@ NO_PAIRS = [
 ]
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("form", [np.asarray, pd.DataFrame, lambda ids: da.from_array(ids, chunks=(31, 2))])
 @pytest.mark.parametrize(("ids", "message"), NO_PAIRS)
 def test_two_columns_with_y_are_pairs_or_an_error(ids, message, form):
@@ -357,6 +347,7 @@ NOT_PAIRS = {
 }
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("form", NOT_PAIRS)
 @pytest.mark.parametrize("of_y", [list, lambda y: da.from_array(y, chunks=9), lambda y: pd.DataFrame({"y": y})])
 def test_y_beside_a_matrix_is_not_used_and_that_is_said(form, of_y):

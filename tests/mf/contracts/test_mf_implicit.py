@@ -1,11 +1,11 @@
 """Implicit feedback: what `unobserved_weight` and confidences promise."""
 
 import dask.array as da
-import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from clusters import at
 from oracles import mf as oracle
 from sklearn import config_context
 from sklearn.model_selection import GridSearchCV, KFold
@@ -61,6 +61,7 @@ def penalties_of(alpha, per_rating):
     return [alpha * (n if per_rating else np.ones(n.size)) for n in (SEEN.sum(axis=1), SEEN.sum(axis=0))]
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("u", [0.05, 1.0, 3.0])
 @pytest.mark.parametrize(
     ("weighted", "positive", "penalty"),
@@ -109,6 +110,7 @@ def test_alpha_of_clicks_is_a_constant():
     assert model().fit(MATRIX).alpha_ == 0.07
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("n_shards", [1, 3])
 @pytest.mark.parametrize("u", [1e-3, 1.0, 50.0])
 @pytest.mark.parametrize("positive", [False, True])
@@ -125,22 +127,6 @@ def test_a_weight_like_that_of_clicks_is_a_decomposition_of_the_whole_matrix():
     fitted = model(n_components=5, unobserved_weight=1.0, alpha=0.0, max_iter=300).fit(MATRIX)
     values = np.linalg.svd(dense(1.0, 0.0), compute_uv=False)
     assert fitted.history_[-1]["objective"] == pytest.approx(np.sum(values[5:] ** 2), rel=1e-3)
-
-
-def test_every_form_of_input_gives_the_same_bits(place):
-    frame = pd.DataFrame({"user": PAIRS[:, 0], "item": PAIRS[:, 1], "y": TARGETS, "c": CONFIDENCES})
-    expected = model(n_shards=2).fit(PAIRS, TARGETS, sample_weight=CONFIDENCES)
-    shuffled = frame.sample(frac=1, random_state=0)
-    for table in (frame, shuffled, dd.from_pandas(shuffled, npartitions=3)):
-        same_bits(
-            model(n_shards=2, n_jobs=2).fit(table[["user", "item"]], table["y"], sample_weight=table["c"]), expected
-        )
-    chunked = da.from_array(PAIRS, chunks=(17, 2)), da.from_array(TARGETS, chunks=23)
-    same_bits(model(n_shards=2).fit(*chunked, sample_weight=CONFIDENCES.tolist()), expected)
-    same_bits(model(n_shards=2).fit(PAIRS, TARGETS, sample_weight=da.from_array(CONFIDENCES, chunks=40)), expected)
-    plain = model(n_shards=2).fit(PAIRS, ONES, sample_weight=ONES)
-    same_bits(model(n_shards=2).fit(MATRIX), plain)
-    same_bits(model(n_shards=2).fit(da.from_array(np.where(SEEN, 1.0, np.nan), chunks=(15, N_ITEMS))), plain)
 
 
 def test_ids_come_back_as_they_were_given():
@@ -244,6 +230,7 @@ FORMS = {
 }
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("u", [0.0, 0.2])
 @pytest.mark.parametrize("form", FORMS)
 def test_weights_of_a_matrix_are_those_of_its_entries(form, u):
@@ -304,16 +291,12 @@ def test_weights_are_the_same_for_any_chunks_and_hold_out(place):
     weights = np.exp(3 * generator.normal(size=len(PAIRS)))
     expected = model(**given).fit(PAIRS, ratings, sample_weight=weights)
     chunked = da.from_array(PAIRS, chunks=(17, 2)), da.from_array(ratings, chunks=23)
-    if place is None:
+    with at(place):
         fitted = model(**given, n_jobs=2).fit(*chunked, sample_weight=da.from_array(weights, chunks=40))
-    else:
-        with place.as_current():
-            fitted = model(**given).fit(*chunked, sample_weight=weights)
     same_bits(fitted, expected)
     assert (fitted.global_mean_, fitted.rating_scale_) == (expected.global_mean_, expected.rating_scale_)
-    assert fitted.global_mean_ == pytest.approx(
-        np.average(ratings, weights=weights), rel=0.1
-    )  # held-out ones are not in it
+    mean = np.average(ratings, weights=weights)  # held-out ones are not in it
+    assert fitted.global_mean_ == pytest.approx(mean, rel=0.1)
     assert [one["validation_rmse"] for one in fitted.history_] == [one["validation_rmse"] for one in expected.history_]
 
 

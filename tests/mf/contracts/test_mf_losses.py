@@ -17,7 +17,8 @@ from schmp_estimators.mf.kernels.steps import numbers_of
 from schmp_estimators.mf.losses import RANKING
 from schmp_estimators.ranking import RankingScorer, auc_at_k
 
-losses = pytest.mark.parametrize("loss", ["logistic", "bpr"])
+both_losses = pytest.mark.parametrize("loss", ["logistic", "bpr"])
+losses = pytest.mark.parametrize("loss", [pytest.param("logistic", marks=pytest.mark.slow), "bpr"])
 N_USERS, N_ITEMS = 120, 50
 rng = np.random.default_rng(2)
 POPULAR = 3 / (np.arange(N_ITEMS) + 4.0)
@@ -45,7 +46,7 @@ def pull_each(loss, taken, drawn, out):
         out[n, 0], out[n, 1], out[n, 2] = kernels.pull(loss, taken[n], drawn[n])
 
 
-@losses
+@both_losses
 def test_pulls_are_the_derivatives_of_the_loss(loss):
     scores, ends = rng.normal(size=(2, 500)) * 4, np.array([[0.0, 900.0, -900.0, 40.0], [0.0, -900.0, 900.0, 40.0]])
 
@@ -64,7 +65,7 @@ def test_pulls_are_the_derivatives_of_the_loss(loss):
     assert np.isfinite(value).all() and (value > 0).all()
 
 
-@losses
+@both_losses
 @pytest.mark.parametrize("positive", [False, True])
 @pytest.mark.parametrize("n_components", [5, 40])
 def test_a_block_is_that_of_an_oracle_with_the_same_draws(loss, positive, n_components):
@@ -119,21 +120,7 @@ def test_draws_follow_the_roots_of_counts_among_what_was_not_taken():
     assert (np.abs(kept - expected) <= 5 * np.sqrt(expected)).all()
 
 
-@losses
-def test_the_same_bits_anywhere_and_in_any_order(loss, place):
-    expected, order = model(loss).fit(PAIRS, ONES), rng.permutation(len(PAIRS))
-    counts = 1 + rng.integers(0, 9, len(PAIRS)).astype(np.int8)
-    matrices = (ROWS,), (sp.csr_array(np.nan_to_num(ROWS)),)
-    for given in ((PAIRS[order], ONES), (PAIRS.astype(np.uint16), counts), *matrices):
-        assert bits(model(loss, n_jobs=2).fit(*given)) == bits(expected)
-    chunks = da.from_array(PAIRS, chunks=(31, 2)), da.from_array(ONES, chunks=50)
-    if place is None:
-        assert bits(model(loss).fit(*chunks)) == bits(expected)
-        return
-    with place.as_current():
-        assert bits(model(loss).fit(*chunks)) == bits(expected) == bits(model(loss).fit(PAIRS, ONES))
-
-
+@pytest.mark.covering
 @losses
 @pytest.mark.parametrize("parameters", [{}, {"fit_bias": False}, {"positive": True}, {"schedule": "bsp"}], ids=str)
 def test_rankings_beat_popularity(loss, parameters):

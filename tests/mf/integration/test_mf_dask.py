@@ -1,11 +1,9 @@
 """Matrix factorisation on clusters of real processes."""
 
 import dask.array as da
-import joblib
 import numpy as np
 import pytest
 from clusters import Killer, keys_left
-from sklearn.model_selection import GridSearchCV, KFold
 
 from schmp_estimators import ModelParallelMF
 from schmp_estimators.core.engine.static import GroupRun
@@ -52,17 +50,6 @@ def test_a_killed_worker_does_not_change_a_bit(processes, ratings, parameters):
         found = make(**parameters).set_callbacks(killer).fit(pairs, values)
     assert killer.killed
     assert_same_bits(found, expected)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(120)
-def test_grid_search_in_worker_processes_gives_the_same_scores(processes, ratings):
-    grid, options = {"alpha": [0.01, 1.0]}, {"cv": KFold(2, shuffle=True, random_state=0)}
-    expected = GridSearchCV(make(), grid, **options).fit(*ratings)
-    with processes.as_current(), joblib.parallel_config("dask", client=processes):
-        found = GridSearchCV(make(), grid, **options).fit(*ratings)
-    np.testing.assert_array_equal(found.cv_results_["mean_test_score"], expected.cv_results_["mean_test_score"])
-    assert_same_bits(found.best_estimator_, expected.best_estimator_)
 
 
 @pytest.mark.slow

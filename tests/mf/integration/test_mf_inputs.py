@@ -60,8 +60,8 @@ MATRICES = {
     "delayed": lambda: ([dask.delayed(stored)(DENSE[:20]), dask.delayed(np.copy)(DENSE[20:])],),
 }
 LISTS = {
-    "in memory, in another order": lambda: (PAIRS[::-1], VALUES[::-1]),
-    "frame in memory": lambda: (LONG[["user", "item"]], LONG["rating"]),
+    "frame in memory": lambda: (LONG[PAIR_NAMES], LONG["rating"]),
+    "small integers in another order": lambda: (PAIRS[::-1].astype(np.uint16), VALUES[::-1].astype(np.int8)),
     "arrays": lambda: (da.from_array(PAIRS, chunks=(50, 2)), da.from_array(VALUES, chunks=50)),
     "arrays, chunked apart": lambda: (da.from_array(PAIRS, chunks=(50, 1)), da.from_array(VALUES, chunks=33)),
     "arrays, ratings as a column": lambda: (
@@ -71,16 +71,25 @@ LISTS = {
     "arrays, 32 bits": lambda: (da.from_array(PAIRS.astype(np.int32), chunks=60), da.from_array(VALUES, chunks=60)),
     "ratings in memory": lambda: (da.from_array(PAIRS, chunks=(50, 2)), VALUES),
     "pairs in memory": lambda: (PAIRS, da.from_array(VALUES, chunks=50)),
-    "frame and series": lambda: (long_frame()[["user", "item"]], long_frame()["rating"]),
-    "frame and frame": lambda: (long_frame()[["user", "item"]], long_frame()[["rating"]]),
-    "frame with lengths": lambda: (long_frame()[["user", "item"]].to_dask_array(lengths=True), VALUES),
-    "a frame with an empty partition": lambda: (with_empty()[["user", "item"]], with_empty()["rating"]),
+    "frame and series": lambda: (long_frame()[PAIR_NAMES], long_frame()["rating"]),
+    "frame and frame": lambda: (long_frame()[PAIR_NAMES], long_frame()[["rating"]]),
+    "frame with lengths": lambda: (long_frame()[PAIR_NAMES].to_dask_array(lengths=True), VALUES),
+    "a frame with an empty partition": lambda: (with_empty()[PAIR_NAMES], with_empty()["rating"]),
 }
 
 
 def with_empty():
     parts = [LONG.iloc[:0], LONG.iloc[:60], LONG.iloc[60:60], LONG.iloc[60:]]
     return dd.from_map(lambda part: part, parts, meta=LONG.iloc[:0])
+
+
+KINDS = [
+    {"solver": "sgd"},
+    {"solver": "ccd", "early_stopping": True},
+    {"solver": "ccd", "unobserved_weight": 0.2},
+    {"loss": "logistic"},
+    {"loss": "bpr"},
+]
 
 
 def make(**parameters):
@@ -93,15 +102,6 @@ def bits(fitted):
     return [array.tobytes() for array in arrays]
 
 
-@pytest.fixture
-def here_or_there(place):
-    if place is None:
-        yield None
-        return
-    with place.as_current():
-        yield place
-
-
 @pytest.mark.covering
 # Every other one with each change, all of them in the slow lane.
 @pytest.mark.parametrize(
@@ -112,12 +112,13 @@ def here_or_there(place):
         for n, form in enumerate(forms)
     ],
 )
-@pytest.mark.parametrize("solver", ["sgd", pytest.param("ccd", marks=pytest.mark.slow)])
-def test_every_form_gives_the_same_bits(here_or_there, form, solver):
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_every_form_gives_the_same_bits(in_place, form, kind):
     given = {**MATRICES, **LISTS}[form]()
     sizes = {"n_users": N_USERS} if form in LISTS else {}  # one has no ratings
-    fitted = make(solver=solver, **sizes).fit(*given)
-    assert bits(fitted) == bits(make(solver=solver).fit(sp.csr_array(stored(DENSE))))
+    fitted = make(**kind, **sizes, n_jobs=2).fit(*given)
+    with dask.config.set({"schmp-estimators.runtime": "local"}):
+        assert bits(fitted) == bits(make(**kind).fit(sp.csr_array(stored(DENSE))))
     assert fitted.n_features_in_ == (2 if form in LISTS else N_ITEMS)
     framed = "frame in memory", "frame and series", "frame and frame", "a frame with an empty partition"
     of_frames = dict.fromkeys(framed, PAIR_NAMES)
@@ -127,7 +128,7 @@ def test_every_form_gives_the_same_bits(here_or_there, form, solver):
 
 @pytest.mark.covering
 @pytest.mark.parametrize("form", MATRICES)
-def test_every_matrix_is_folded_in(here_or_there, form):
+def test_every_matrix_is_folded_in(in_place, form):
     if form == "wide frame":  # names of items must match
         fitted = make().fit(WIDE)
     else:
@@ -169,66 +170,44 @@ def arrays_in(value):
             yield from arrays_in(part)
 
 
-BAD = [
-    ("infinite", lambda: (da.from_array(np.where(OBSERVED, np.inf, np.nan), chunks=(9, 12)),), "rating inf"),
-    (
-        "not a number",
-        lambda: (da.from_array(PAIRS, chunks=(50, 2)), da.from_array(np.where(VALUES > 4, np.nan, VALUES), chunks=50)),
-        "y holds the rating nan",
+def chunked(pairs=PAIRS, values=VALUES):
+    return da.from_array(pairs, chunks=(50, 2)), da.from_array(values, chunks=50)
+
+
+NAMED = pd.DataFrame({"a": ["x", "y"], "b": ["u", "v"]})
+BAD = {
+    "infinite": (lambda: (da.from_array(np.where(OBSERVED, np.inf, np.nan), chunks=(9, 12)),), "rating inf"),
+    "not a number": (lambda: chunked(values=np.where(VALUES > 4, np.nan, VALUES)), "y holds the rating nan"),
+    "masked ids": (
+        lambda: chunked(np.ma.masked_equal(PAIRS, 3)),
+        "the (user|item) nan in row .* missing. Drop these",
     ),
-    (
-        "masked ids",
-        lambda: (da.from_array(np.ma.masked_equal(PAIRS, 3), chunks=(50, 2)), da.from_array(VALUES, chunks=50)),
-        "the (user|item) nan in row .*, which is missing. Drop these rows",
+    "masked ids in memory": (lambda: (np.ma.masked_equal(PAIRS, 3), VALUES), "is missing. Drop these rows"),
+    "masked ratings": (
+        lambda: chunked(values=np.ma.masked_equal(VALUES, 4)),
+        "^y has masked entries, the first .*row",
     ),
-    ("masked ids in memory", lambda: (np.ma.masked_equal(PAIRS, 3), VALUES), "is missing. Drop these rows"),
-    (
-        "masked ratings",
-        lambda: (da.from_array(PAIRS, chunks=(50, 2)), da.from_array(np.ma.masked_equal(VALUES, 4), chunks=50)),
-        "^y has masked entries, the first of them in row",
-    ),
-    (
-        "masked ratings in memory",
-        lambda: (da.from_array(PAIRS, chunks=(50, 2)), np.ma.masked_equal(VALUES, 4)),
-        "^y has masked entries",
-    ),
-    (
-        "negative",
-        lambda: (da.from_array(PAIRS - [0, 1], chunks=(50, 2)), da.from_array(VALUES, chunks=50)),
-        "the item -1 in row .*, which is negative; ids count from 0",
-    ),
-    (
-        "too short",
-        lambda: (da.from_array(PAIRS, chunks=(50, 2)), da.from_array(VALUES[:-1], chunks=50)),
-        r"inconsistent numbers of samples: \[",
-    ),
-    (
-        "frames of other partitions",
-        lambda: (long_frame(4)[["user", "item"]], long_frame(3)["rating"]),
+    "masked ratings in memory": (lambda: (chunked()[0], np.ma.masked_equal(VALUES, 4)), "^y has masked entries"),
+    "negative": (lambda: chunked(PAIRS - [0, 1]), "the item -1 in row .*, which is negative; ids count from 0"),
+    "too short": (lambda: chunked(values=VALUES[:-1]), r"inconsistent numbers of samples: \["),
+    "frames of other partitions": (
+        lambda: (long_frame(4)[PAIR_NAMES], long_frame(3)["rating"]),
         "X has 4 partitions and y 3, of unknown lengths; take both from one",
     ),
-    (
-        "frames of other lengths",
-        lambda: (long_frame(4)[["user", "item"]], dd.from_pandas(LONG.iloc[:-9], npartitions=4)["rating"]),
+    "frames of other lengths": (
+        lambda: (long_frame(4)[PAIR_NAMES], dd.from_pandas(LONG.iloc[:-9], npartitions=4)["rating"]),
         "the same partitions if their lengths are not known",
     ),
-    (
-        "twice",
-        lambda: (da.from_array(PAIRS[[0, 1, 0]], chunks=(2, 2)), da.from_array(VALUES[:3], chunks=2)),
-        "user 0 rated item .* more than once",
-    ),
-    ("nothing", lambda: (da.full((9, 3), np.nan, chunks=(4, 3)),), "no ratings to fit"),
-    (
-        "text",
-        lambda: (dd.from_pandas(pd.DataFrame({"a": ["x", "y"], "b": ["u", "v"]}), npartitions=1),),
-        "the first two hold ids rather than ratings",
-    ),
-]
+    "twice": (lambda: chunked(PAIRS[[0, 1, 0]], VALUES[:3]), "user 0 rated item .* more than once"),
+    "nothing": (lambda: (da.full((9, 3), np.nan, chunks=(4, 3)),), "no ratings to fit"),
+    "text": (lambda: (dd.from_pandas(NAMED, npartitions=1),), "the first two hold ids rather than ratings"),
+}
 
 
-@pytest.mark.parametrize(("given", "message"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
-def test_bad_ratings_are_refused_before_work(here_or_there, given, message):
-    estimator = make()
+@pytest.mark.covering
+@pytest.mark.parametrize("kind", BAD)
+def test_bad_ratings_are_refused_before_work(in_place, kind):
+    (given, message), estimator = BAD[kind], make()
     with pytest.raises(ValueError, match=message):
         estimator.fit(*given())
     assert not hasattr(estimator, "components_") and not hasattr(estimator, "history_")

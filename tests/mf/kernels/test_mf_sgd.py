@@ -4,6 +4,7 @@ from oracles import mf as oracle
 
 from schmp_estimators.core.jit import kernel
 from schmp_estimators.core.lanes import pad_rows, padded_width, row_dot, zero_rows
+from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.kernels.sgd import FactorBlock, RatingBlock, StepSizes, sgd_block
 from schmp_estimators.mf.kernels.steps import NORM, numbers_of
 
@@ -20,7 +21,7 @@ def factor_block(n_rows, n_components, generator, penalty=0.05, positive=False):
 def random_ratings(n_ratings, n_users, n_items, generator):
     users = np.sort(generator.integers(0, n_users, n_ratings)).astype(np.int32)
     items = generator.integers(0, n_items, n_ratings).astype(np.int32)
-    return RatingBlock(users, items, generator.normal(size=n_ratings).astype(np.float32))
+    return freeze(RatingBlock(users, items, generator.normal(size=n_ratings).astype(np.float32)))
 
 
 def steps(n_components, rate=0.1, bias_rate=0.1):
@@ -60,7 +61,7 @@ def test_sgd_block_equals_the_oracle_bit_for_bit(n_components, bias_rate, penalt
     generator = np.random.default_rng(1)
     few, many = random_ratings(200, 6, 5, generator), random_ratings(200, 40, 30, generator)
     turns = generator.permutation(400)  # users and items of neighbours are alike and not
-    ratings = RatingBlock(*(np.concatenate(arrays)[turns] for arrays in zip(few, many, strict=True)))
+    ratings = freeze(RatingBlock(*(np.concatenate(arrays)[turns] for arrays in zip(few, many, strict=True))))
     users = factor_block(40, n_components, generator, penalty, positive)
     items = factor_block(30, n_components, generator, penalty, positive)
     expected_users, expected_items = copied(users), copied(items)

@@ -11,10 +11,7 @@ from sklearn.model_selection import GridSearchCV, KFold
 
 from schmp_estimators import ModelParallelMF
 from schmp_estimators.core.rng import stream_key
-from schmp_estimators.mf.data.ratings import (
-    HoldOut,
-    held_out_mask,
-)
+from schmp_estimators.mf.data.ratings import HoldOut, held_out_mask
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 from schmp_estimators.mf.programs.sgd import SgdFactorization
 

@@ -38,6 +38,7 @@ def bits(fitted):
     return [array.tobytes() for array in arrays] + [fitted.global_mean_, fitted.rating_scale_]
 
 
+@pytest.mark.covering
 @cases
 @pytest.mark.parametrize("power", [-100, -40, -2, 2, 40, 100])
 def test_ratings_times_a_power_of_four_scale_the_model_to_the_bit(case, power):
@@ -52,6 +53,7 @@ def test_ratings_times_a_power_of_four_scale_the_model_to_the_bit(case, power):
     np.testing.assert_array_equal(errors[1], np.multiply(errors[0], factor))
 
 
+@pytest.mark.covering
 @cases
 @pytest.mark.parametrize("factor", [1e-12, 1e-7, 1 / 5, 5.0, 20.0, 1e6, 1e13, 1e15])
 def test_predictions_scale_with_the_ratings(case, factor):
@@ -59,6 +61,7 @@ def test_predictions_scale_with_the_ratings(case, factor):
     assert np.abs(scaled / factor - base).max() < 1e-3 * RATINGS.std()
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("solver", ["sgd", "ccd"])
 @pytest.mark.parametrize("shift", [-7.0, 1e3, 1e6, 1e8])
 def test_predictions_shift_with_the_ratings(solver, shift):
@@ -91,6 +94,7 @@ def test_sums_of_rows_are_exact(monkeypatch, at_once):
     assert scale.sum_steps(ids, values, grid, 6).tolist() == expected and max(map(abs, steps)) > 1 << 29
 
 
+@pytest.mark.covering
 @pytest.mark.filterwarnings("ignore:all .* ratings are:UserWarning")
 @pytest.mark.parametrize("value", [0.0, 1e-20, -3.0, 1e20])
 @pytest.mark.parametrize("solver", ["sgd", "ccd"])
@@ -101,23 +105,6 @@ def test_equal_ratings_are_predicted(value, solver):
 
 
 @pytest.mark.covering
-@pytest.mark.parametrize("solver", ["sgd", "ccd"])
-@pytest.mark.parametrize("parameters", [{}, {"early_stopping": True}], ids=["all", "held out"])
-def test_order_dtype_and_place_do_not_matter(solver, parameters, place):
-    ratings = np.rint(2 * RATINGS)
-    expected = bits(fit(ratings, solver=solver, **parameters))
-    order = np.random.default_rng(5).permutation(len(ratings))
-    assert bits(fit(ratings[order], PAIRS[order], solver=solver, n_jobs=2, **parameters)) == expected
-    for dtype in (np.int8, np.int64, np.float16, np.float32):
-        assert bits(fit(ratings.astype(dtype), PAIRS.astype(np.uint16), solver=solver, **parameters)) == expected
-    given = da.from_array(PAIRS, chunks=(101, 2)), da.from_array(ratings, chunks=77)
-    if place is None:
-        assert bits(fit(given[1], given[0], solver=solver, **parameters)) == expected
-        return
-    with place.as_current():
-        assert bits(fit(given[1], given[0], solver=solver, **parameters)) == expected
-
-
 @pytest.mark.parametrize("n", range(2, 9))
 @pytest.mark.parametrize("solver", ["sgd", "ccd"])
 def test_something_is_held_out_and_something_is_left(n, solver):
@@ -130,15 +117,11 @@ def test_something_is_held_out_and_something_is_left(n, solver):
 
 
 @pytest.mark.parametrize("solver", ["sgd", "ccd"])
-def test_one_rating_cannot_be_held_out(solver, place):
+def test_one_rating_cannot_be_held_out(solver, in_place):
     estimator = ModelParallelMF(solver=solver, early_stopping=True, random_state=0)
-    given = PAIRS[:1], RATINGS[:1]
+    given = [PAIRS[:1], RATINGS[:1]] if in_place is None else [da.from_array(PAIRS[:1]), da.from_array(RATINGS[:1])]
     with pytest.raises(ValueError, match="there is one rating only; pass more, or set early_stopping=False"):
-        if place is None:
-            estimator.fit(*given)
-        else:
-            with place.as_current():
-                estimator.fit(*(da.from_array(part) for part in given))
+        estimator.fit(*given)
     assert not [name for name in vars(estimator) if name.endswith("_")]
 
 

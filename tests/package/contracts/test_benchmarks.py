@@ -18,7 +18,7 @@ WINGS = {"lda": 8, "mf": 3, "linear": 3}
 LONG = {"AliasCell"}
 
 
-@pytest.fixture(params=["mf", "linear", *(pytest.param(name, marks=pytest.mark.slow) for name in ("lda", "lda, long"))])
+@pytest.fixture(params=["linear", *(pytest.param(name, marks=pytest.mark.slow) for name in ("mf", "lda", "lda, long"))])
 def timings(request, monkeypatch):
     """The timings of a wing, found as asv finds them: classes that are not abstract."""
     monkeypatch.syspath_prepend(ROOT / "benchmarks")

@@ -36,7 +36,6 @@ ONE_OF_EACH = [
     PrioritizedLasso(alpha=0.1),
     PrioritizedLassoCV(alphas=3, cv=2),
     SparseGLM(alpha=0.1),
-    SparseGLM("multinomial", alpha=0.01),
     SparseGLMCV(alphas=3, cv=2),
     SparseLogisticRegression(),
     SparseLogisticRegressionCV(Cs=[1.0], cv=2),
@@ -60,6 +59,7 @@ MANY = [
     SparseGLM("logistic", alpha=0.01),
     SparseGLM("poisson", alpha=0.01),
     SparseGLM("huber", "mcp", alpha=0.01),
+    SparseGLM("multinomial", alpha=0.01),
     SparseGLM("multinomial", "group", alpha=0.01),
     SparseGLMCV("logistic", alphas=[0.01], cv=2),
     SparseGLMCV("multinomial", "elasticnet", alphas=[0.01], cv=2),
@@ -75,9 +75,9 @@ def test_one_setting_of_each(estimator, check):
 
 
 @pytest.mark.slow
-@parametrize_with_checks(MANY)
-def test_many_settings(estimator, check):
-    check(estimator)
+@pytest.mark.parametrize("estimator", MANY, ids=str)
+def test_many_settings(estimator):
+    check_estimator(estimator)
 
 
 @pytest.mark.slow
