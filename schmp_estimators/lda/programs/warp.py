@@ -116,7 +116,7 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
     def sample_documents(self, at: At, state: WarpState, answers: Sequence[WarpAnswer]) -> WarpState:
         """Take what owners have sampled, do the word pass of the other words with their rows, and the document pass."""
         for met, answer in zip(_met_tokens(at.shard), answers, strict=True):
-            if answer.tokens.ctypes.data != state.tokens[met].ctypes.data:  # else they are there, in a file
+            if answer.tokens.ctypes.data != state.tokens[met].ctypes.data:  # else they are there
                 state.tokens[met] = answer.tokens
         shard, seeds, jobs = at.shard, self.seeds_of(at.shard), []
         address = shard.word_first + shard.word_rank

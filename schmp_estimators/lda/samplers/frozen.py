@@ -159,7 +159,7 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
         word, alpha = freeze(state.word), self.alphas(at.sweep, at.model)
         frozen = freeze(frozen_of(rows, alpha, at.model.topic_total, beta, self.beta_sums(beta)))
         of_shard = at.shard.doc_ptr, at.shard.place, at.shard.first_token
-        seeds = self._seeds_of_rows(at, np.flatnonzero(np.diff(at.shard.word_ptr)))
+        seeds = None if self.seeds is None else self._seeds_of_rows(at, np.flatnonzero(np.diff(at.shard.word_ptr)))
 
         def work(job: tuple[int, int]) -> tuple[NDArray[np.int64], int]:
             slots = make_slots(np.diff(at.shard.doc_ptr[job[0] : job[1] + 1]), self.n_components, state.topic.dtype)
