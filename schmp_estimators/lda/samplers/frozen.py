@@ -75,6 +75,23 @@ def total_of(pieces: Sequence[NDArray[np.int64]], size: int) -> NDArray[np.int64
     return np.sum(pieces, axis=0) if pieces else np.zeros(size, np.int64)
 
 
+class Table:
+    """Room for the weights of words, for the next sweep, too: a state that is written to a file, or sent, has none."""
+
+    def __init__(self) -> None:
+        self._rows: NDArray[np.float32] | None = None
+
+    def __reduce__(self) -> Any:
+        """Leave the room behind."""
+        return Table, ()
+
+    def rows(self, n_rows: int, n_topics: int) -> NDArray[np.float32]:
+        """Return room that begins with a line of the cache, (n_rows, padded K), with what has been written to it."""
+        if self._rows is None:
+            self._rows = aligned(n_rows * padded(n_topics)).reshape(n_rows, padded(n_topics))
+        return self._rows
+
+
 class FrozenState(NamedTuple):
     """What changes of a shard, with `word`, which is too dear to make again for every sweep."""
 
@@ -82,8 +99,8 @@ class FrozenState(NamedTuple):
     topic: NDArray[np.signedinteger]
     #: (n_tokens,) number of each token's word among those of the shard, in document order.
     word: NDArray[np.uint32]
-    #: (n_rows, padded K) weights of the words that the shard has, while blocks bring them; else none.
-    rows: NDArray[np.float32]
+    #: For the weights of the words that the shard has.
+    table: Table
     #: (K,) tokens of each topic; nothing in the pieces of a divided state.
     totals: NDArray[np.int64]
     #: Tokens that moved to another topic in the last sweep.
@@ -117,29 +134,22 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
         lengths = np.diff(shard.word_ptr)
         sizes = lengths[lengths > 0]
         word = np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes)[shard.place]
-        state = FrozenState(topic, word, self._table(0), totals)
+        state = FrozenState(topic, word, Table(), totals)
         return state, self.parts(at, state) if at.n_blocks else {}
 
     def sample(self, at: At, state: FrozenState) -> FrozenState:
         """Make the rows of a single shard, and sample its documents."""
-        n_words = len(at.shard.word_ptr) - 1
-        rows = self._table(int(np.count_nonzero(np.diff(at.shard.word_ptr))))
-        self._take_rows(at, self.own_block(at, state), 0, n_words, rows)
-        return self._sample_documents(at, state, rows)
+        self._take_rows(at, state, self.own_block(at, state), 0, len(at.shard.word_ptr) - 1)
+        return self._sample_documents(at, state)
 
     def sample_documents(self, at: At, state: FrozenState, block: WordBlock) -> FrozenState:
         """Take the rows of the words that the shard has from a block, and sample its documents after the last one."""
-        if not len(state.rows):
-            state = state._replace(rows=self._table(int(np.count_nonzero(np.diff(at.shard.word_ptr)))))
-        begin, end = at.shard.block_ptr[at.block : at.block + 2]
-        first = np.count_nonzero(np.diff(at.shard.word_ptr[: begin + 1]))
-        self._take_rows(at, freeze(block), begin, end, state.rows[first:])
-        if not at.is_last:
-            return state
-        return self._sample_documents(at, state, state.rows)._replace(rows=self._table(0))
+        self._take_rows(at, state, freeze(block), *at.shard.block_ptr[at.block : at.block + 2])
+        return self._sample_documents(at, state) if at.is_last else state
 
-    def _take_rows(self, at: At, block: WordBlock, begin: int, end: int, rows: NDArray[np.float32]) -> None:
+    def _take_rows(self, at: At, state: FrozenState, block: WordBlock, begin: int, end: int) -> None:
         """Write the weights of the words from `begin` to `end` of the layout, those of a block, that the shard has."""
+        rows = self._rows(at, state)[np.count_nonzero(np.diff(at.shard.word_ptr[: begin + 1])) :]
         ptr, beta = at.shard.word_ptr[begin : end + 1], self.priors(at.sweep, at.model)[1]
         words = freeze(np.flatnonzero(np.diff(ptr)))
         inverse, seeds = 1.0 / (at.model.topic_total + self.beta_sums(beta)), self._seeds_of_rows(at, begin + words)
@@ -154,10 +164,14 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
         """Return what the words of a shard contribute to all blocks."""
         return state, self.parts(at, state)
 
-    def _sample_documents(self, at: At, state: FrozenState, rows: NDArray[np.float32]) -> FrozenState:
+    def _rows(self, at: At, state: FrozenState) -> NDArray[np.float32]:
+        """Return the rows of the words that the shard has."""
+        return state.table.rows(np.count_nonzero(np.diff(at.shard.word_ptr)), self.n_components)
+
+    def _sample_documents(self, at: At, state: FrozenState) -> FrozenState:
         beta, key = self.priors(at.sweep, at.model)[1], stream_key(self.seed, at.sweep, SWEEP)
         word, alpha = freeze(state.word), self.alphas(at.sweep, at.model)
-        frozen = freeze(frozen_of(rows, alpha, at.model.topic_total, beta, self.beta_sums(beta)))
+        frozen = freeze(frozen_of(self._rows(at, state), alpha, at.model.topic_total, beta, self.beta_sums(beta)))
         of_shard = at.shard.doc_ptr, at.shard.place, at.shard.first_token
         seeds = None if self.seeds is None else self._seeds_of_rows(at, np.flatnonzero(np.diff(at.shard.word_ptr)))
 
@@ -178,11 +192,6 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
     def row_bytes(self) -> int:
         """Return how many bytes a shard needs for each word that it has."""
         return 4 * padded(self.n_components)
-
-    def _table(self, n_rows: int) -> NDArray[np.float32]:
-        """Return a table for weights of words, which begins with a line of the cache."""
-        width = padded(self.n_components)
-        return aligned(n_rows * width).reshape(n_rows, width)
 
     def _seeds_of_rows(self, at: At, words: NDArray[np.integer]) -> SeedRows | None:
         """Return the seeds of words of the layout that have rows, if there are."""
