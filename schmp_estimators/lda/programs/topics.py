@@ -225,9 +225,9 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         """Return how many bytes a shard needs for each word that it has, beside what there is for each token."""
         return 0
 
-    def words_at_home(self, word_totals: NDArray[np.int64], layout: Layout) -> NDArray[np.int64] | None:
-        """Return how many words of each block are sampled where their tokens are; None: all, tokens do not travel."""
-        return None
+    def words_at_home(self, word_totals: NDArray[np.int64], layout: Layout) -> NDArray[np.int64]:
+        """Return how many words of each block are sampled where their tokens are: all, where no tokens travel."""
+        return np.diff(layout.block_ptr)
 
     def init(self, at: At) -> tuple[State, Mapping[int, Any]]:
         """Return the first topics: uniform ones, if words do not restrict them."""

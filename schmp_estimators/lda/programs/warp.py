@@ -73,10 +73,10 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         words = exchanges(self.sample_words, split=self.split)
         return [words, documents, *looking]
 
-    def words_at_home(self, word_totals: NDArray[np.int64], layout: Layout) -> NDArray[np.int64] | None:
+    def words_at_home(self, word_totals: NDArray[np.int64], layout: Layout) -> NDArray[np.int64]:
         """Return how many words of each block have rows that travel, rather than tokens."""
         if len(layout.block_ptr) == 2:
-            return None
+            return super().words_at_home(word_totals, layout)
         n_bytes = np.min_scalar_type(self.n_components - 1).itemsize  # on their way
         return words_at_home(
             word_totals, layout, self.n_components, n_bytes, (1 + self.mh_steps) * n_bytes, far=self.far

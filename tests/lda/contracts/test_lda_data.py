@@ -15,12 +15,13 @@ from schmp_estimators.lda.data.met_shards import (
     LARGEST_SHARE,
     ROW_BYTES,
     WORK_BYTES,
-    MetPlan,
-    make_met_shard,
+    Plan,
+    home_columns,
+    make_shard,
     words_at_home,
 )
 from schmp_estimators.lda.data.partition import TOKENS_PER_CELL, cut_documents, default_shards
-from schmp_estimators.lda.data.tokens import Plan, make_layout, make_shard, shard_offsets
+from schmp_estimators.lda.data.tokens import make_layout
 
 
 def assert_canonical(counts: Counts, expected):
@@ -99,7 +100,7 @@ def test_a_shard_of_too_many_tokens_is_refused():
     words = count_words([counts], 3)
     layout = make_layout(words, 1)
     with pytest.raises(ValueError, match="raise n_shards"):
-        make_shard([counts], Plan(words, layout, shard_offsets([words], layout)[0], no_rows(len(words))))
+        make_shard([counts], np.zeros(3, np.int64), words, Plan(0, layout, words, np.array([3]), 0, no_rows(3)))
 
 
 def bytes_of_a_word(n, n_shards, n_topics, *, home):
@@ -136,12 +137,12 @@ def test_what_a_shard_holds_follows_its_tokens_and_not_the_vocabulary():
     pieces, total = [canonical_counts(counts[:12])], counts.sum(axis=0).astype(np.int64)
     layout = make_layout(total, n_shards)
     home = words_at_home(total, layout, n_topics, 2, 6, far=True)
-    before = np.zeros(int(home.sum()), np.int64)
-    plan = MetPlan(0, layout, narrow(total), home, 0, no_rows(int(layout.block_ptr[1])))
-    make_met_shard(pieces, before, plan)  # compiles
+    before, own = np.zeros(int(home.sum()), np.int64), count_words(pieces, n_words)[home_columns(layout, home)]
+    plan = Plan(0, layout, narrow(total), home, 0, no_rows(int(layout.block_ptr[1])))
+    make_shard(pieces, before, own, plan)  # compiles
     tracemalloc.start()
     try:
-        shard = make_met_shard(pieces, before, plan)
+        shard = make_shard(pieces, before, own, plan)
         held, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
