@@ -113,14 +113,23 @@ def add_rows(counts: NDArray[np.int32], rows: TopicRows) -> NDArray[np.int32]:
     return summed
 
 
+def add_sparse(rows: TopicRows, others: TopicRows, n_topics: int) -> NDArray[np.int32]:
+    """Return the sums of two rows of each word, as far as there are any."""
+    summed: NDArray[np.int32] = (_table(rows, n_topics) + _table(others, n_topics)).data
+    return summed
+
+
+def _table(rows: TopicRows, n_topics: int) -> sparse.csr_array:
+    return sparse.csr_array((rows.tokens, rows.topic, rows.ptr), shape=(len(rows.ptr) - 1, n_topics))
+
+
 def order_rows(rows: TopicRows, word: NDArray[Any], n_topics: int) -> TopicRows:
     """Return the rows of the given words, in the given order.
 
     With rows in layout order, ``order_rows(rows, np.argsort(layout.column), K)`` are those of the columns; with rows by
     column, ``order_rows(rows, layout.column[first:last], K)`` are those of some words of the layout.
     """
-    table = sparse.csr_array((rows.tokens, rows.topic, rows.ptr), shape=(len(rows.ptr) - 1, n_topics))
-    taken = table[word]
+    taken = _table(rows, n_topics)[word]
     return TopicRows(taken.indptr.astype(np.int64), taken.indices.astype(np.int32), taken.data)
 
 
