@@ -31,7 +31,7 @@ from schmp_estimators.lda.programs.coherence import (
     n_pairs,
     top_words,
 )
-from schmp_estimators.lda.use import TopicMethods, dense_limit, where_it_is
+from schmp_estimators.lda.use import TopicMethods, check_room, where_it_is
 
 dask: Any = Later("dask")
 
@@ -277,13 +277,8 @@ class DescribedTopics(TopicMethods):
     def _check_pairs(self, n_words: int) -> None:
         """Raise if the numbers of documents of all pairs of words would be too large an array."""
         n_topics, n_features = self.topic_word_counts_.shape
-        needed = 8 * n_topics * n_pairs(min(n_words, n_features))
-        if needed > dense_limit():
-            raise MemoryError(
-                f"n_words={n_words} of {n_topics} topics need {needed / 2**30:.3g} GiB for the numbers of documents of "
-                "all pairs; take fewer words, or raise the limit with "
-                f"dask.config.set({{'schmp-estimators.dense-limit': {needed}}})"
-            )
+        needed, what = 8 * n_topics * n_pairs(min(n_words, n_features)), f"n_words={n_words} of {n_topics} topics need"
+        check_room(needed, what, " for the numbers of documents of all pairs", "take fewer words, or ")
 
 
 def _count_windows(texts: Any, given: tuple[Any, ...], place: Place) -> WindowCounts:

@@ -34,7 +34,7 @@ from schmp_estimators.lda.programs.diagnostics import (
     write_state,
 )
 from schmp_estimators.lda.programs.foldin import draw_topics
-from schmp_estimators.lda.use import dense_limit, where_it_is
+from schmp_estimators.lda.use import check_room, where_it_is
 
 dask: Any = Later("dask")
 
@@ -151,11 +151,8 @@ class TopicsOfDocuments(DescribedTopics):
         """
 
         def sample(corpus: Corpus, arguments: list[tuple[Any, ...]]) -> dict[str, NDArray[np.integer]]:
-            if (needed := _TOKEN * int(corpus.lengths.sum())) > dense_limit():
-                raise MemoryError(
-                    f"the tokens of X need {needed / 2**30:.3g} GiB in this process; take some documents at a time, or "
-                    f"raise the limit with dask.config.set({{'schmp-estimators.dense-limit': {needed}}})"
-                )
+            needed, remedy = _TOKEN * int(corpus.lengths.sum()), "take some documents at a time, or "
+            check_room(needed, "the tokens of X need", " in this process", remedy)
             found = corpus.rows.here(corpus.rows.tasks(_draw, arguments, "lda-draw-topics"))
             words, topics = (np.concatenate(part) for part in zip(*found, strict=True))
             return {

@@ -15,7 +15,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from schmp_estimators.lda.describe import DescribedTopics
-from schmp_estimators.lda.use import dense_limit
+from schmp_estimators.lda.use import check_room
 
 
 class MatchedTopics(DescribedTopics):
@@ -72,11 +72,8 @@ class MatchedTopics(DescribedTopics):
         n_ours, n_words = ours[0].shape
         n_theirs = theirs[0].shape[0]
         _check_words(self, other, n_words, theirs[0].shape[1])
-        if (needed := 8 * n_ours * n_theirs) > dense_limit():
-            raise MemoryError(
-                f"{n_ours} and {n_theirs} topics need {needed / 2**30:.3g} GiB for the similarities of all pairs; "
-                f"raise the limit with dask.config.set({{'schmp-estimators.dense-limit': {needed}}})"
-            )
+        both = f"{n_ours} and {n_theirs} topics need"
+        check_room(8 * n_ours * n_theirs, both, " for the similarities of all pairs")
         cosines = _cosines(*ours, *theirs)
         matched, similarity = np.full(n_ours, -1, np.int64), np.full(n_ours, np.nan)
         rows, columns = linear_sum_assignment(cosines, maximize=True)

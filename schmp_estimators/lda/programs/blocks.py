@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import HEAD, TokenShard, TopicRows, WordBlock, no_rows
-from schmp_estimators.lda.data.topic_rows import cut_rows, rows_of_counts, rows_of_lists, stack_rows
+from schmp_estimators.lda.data.topic_rows import cut_rows, rows_of_counts, rows_of_lists, spans, stack_rows
 from schmp_estimators.lda.kernels.rows import pack_rows, unpack_rows
 
 _NO_ROWS = freeze(no_rows())
@@ -41,9 +41,14 @@ def make_parts(
     `topic` are the topics of its tokens in word-major order; of other blocks no words are asked.
     """
     sizes = np.diff(shard.block_ptr) if n_words is None else n_words
-    packed = pack_rows(shard.word_ptr, shard.block_ptr[:-1], freeze(sizes), freeze(topic), n_components)
-    lengths, lists, dense = freeze(packed[:3])
-    parts, ends = {}, [[0, 0, 0], *packed[3].tolist()]
+    words = spans(shard.block_ptr[:-1], sizes)
+    lengths = np.diff(shard.word_ptr)[words].astype(np.int32)
+    is_dense = lengths >= HEAD * n_components
+    counted = np.cumsum([np.ones_like(words), np.where(is_dense, 0, lengths), is_dense], axis=1, dtype=np.int64)
+    ends = np.insert(counted, 0, 0, axis=1)[:, np.append(0, np.cumsum(sizes))].T.tolist()
+    lists, dense = np.empty(ends[-1][1], topic.dtype), np.zeros((ends[-1][2], n_components), np.int32)
+    pack_rows(shard.word_ptr, freeze(words), freeze(topic), lists, dense)
+    lengths, lists, dense, parts = *freeze((lengths, lists, dense)), dict[int, WordPart]()
     for block in range(len(sizes)) if blocks is None else blocks:
         (word, listed, row), (word_end, list_end, row_end) = ends[block], ends[block + 1]
         fixed = freeze(cut_rows(shard.fixed, 0, word_end - word)) if block == shard.number else _NO_ROWS

@@ -227,12 +227,6 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         """Return how many tokens moved in each pass."""
         return {"moved_by_words": model.moved[0], "moved_by_documents": model.moved[1]}
 
-    def harvest(self, at: At, state: WarpState) -> TopicRows | None:
-        """Return the word rows, without the fixed ones, in layout order, if there is one shard."""
-        if at.n_shards > 1:
-            return None
-        return rows_of_lists(at.shard.word_ptr, self.by_word(at, state), self.n_components)
-
     def state_bytes(self) -> int:
         """Return how many bytes of a shard's state there are for each token: its topic and its proposals."""
         return (1 + self.mh_steps) * np.dtype(topic_dtype(self.n_components)).itemsize

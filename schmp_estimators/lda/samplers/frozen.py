@@ -27,8 +27,7 @@ from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, each, reads
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.blocks import TopicRows, WordBlock
-from schmp_estimators.lda.data.topic_rows import rows_of_lists
+from schmp_estimators.lda.blocks import WordBlock
 from schmp_estimators.lda.kernels.draw import padded
 from schmp_estimators.lda.kernels.frozen import aligned, frozen_of, make_slots, sample_documents, take_rows
 from schmp_estimators.lda.kernels.word_priors import SeedRows
@@ -64,10 +63,6 @@ class FrozenWordsLDA(FrozenCountsLDA[S]):
     def own_block(self, at: At, state: S) -> WordBlock:
         """Return the rows of all words of a single shard: its own tokens."""
         return freeze(blocks.rows_of_tokens(at.shard.word_ptr, state.topic, at.shard.fixed, self.n_components))
-
-    def harvest(self, at: At, state: S) -> TopicRows | None:
-        """Return the word rows, without the fixed ones, in layout order, if there are no blocks."""
-        return None if at.n_blocks else rows_of_lists(at.shard.word_ptr, state.topic, self.n_components)
 
 
 def total_of(pieces: Sequence[NDArray[np.int64]], size: int) -> NDArray[np.int64]:
