@@ -35,19 +35,22 @@ from schmp_estimators.lda.use import TopicMethods, check_room, where_it_is
 
 dask: Any = Later("dask")
 
+#: What numbers of words and documents, and names of words, may be.
+SOME = [Interval(Integral, 1, None, closed="left")]
+NAMES = [None, "array-like", HasMethods("get_feature_names_out")]
 #: What the parameters of `top_words` and of `coherence` may be.
 _WORDS: dict[str, list[Any]] = {
-    "n_words": [Interval(Integral, 1, None, closed="left")],
+    "n_words": SOME,
     "by": [StrOptions({"relevance", "probability"})],
     "relevance": [Interval(Real, 0, 1, closed="both")],
-    "feature_names": [None, "array-like", HasMethods("get_feature_names_out")],
+    "feature_names": NAMES,
     "return_probability": ["boolean"],
 }
 _COHERENCE: dict[str, list[Any]] = {
     "measure": [StrOptions({*MEASURES})],
     "n_words": [Interval(Integral, 2, None, closed="left")],
-    "window_size": [None, Interval(Integral, 1, None, closed="left")],
-    "feature_names": _WORDS["feature_names"],
+    "window_size": [None, *SOME],
+    "feature_names": NAMES,
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -11,10 +10,9 @@ from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 from sklearn.base import clone
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
-from schmp_estimators.lda.describe import DescribedTopics
+from schmp_estimators.lda.describe import SOME, DescribedTopics
 from schmp_estimators.lda.use import check_room
 
 
@@ -118,7 +116,7 @@ class MatchedTopics(DescribedTopics):
         True
         """
         check_is_fitted(self)
-        self._check("topic_stability", {"n_fits": [Interval(Integral, 1, None, closed="left")]}, n_fits=n_fits)
+        self._check("topic_stability", {"n_fits": SOME}, n_fits=n_fits)
         found = []
         for seed in check_random_state(random_state).randint(np.iinfo(np.int32).max, size=n_fits).tolist():
             spill = None if self.spill is None else "auto"  # a folder belongs to one fit

@@ -105,14 +105,6 @@ def cut_rows(rows: TopicRows, first: int, last: int) -> TopicRows:
     return TopicRows(ptr - ptr[0], rows.topic[entries], rows.tokens[entries])
 
 
-def add_rows(counts: NDArray[np.int32], rows: TopicRows) -> NDArray[np.int32]:
-    """Return dense rows with the sparse ones of the same words added."""
-    word = np.repeat(np.arange(len(counts)), np.diff(rows.ptr))
-    summed = counts.copy()
-    summed[word, rows.topic] += rows.tokens
-    return summed
-
-
 def add_sparse(rows: TopicRows, others: TopicRows, n_topics: int) -> NDArray[np.int32]:
     """Return the sums of two rows of each word, as far as there are any."""
     summed: NDArray[np.int32] = (_table(rows, n_topics) + _table(others, n_topics)).data

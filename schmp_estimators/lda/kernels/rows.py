@@ -141,22 +141,23 @@ def cell_of(start, mask, topic):
 
 
 @inlined
+def _find(cells, start, mask, topic):
+    """Return the place of a topic in a row by open addressing, or the free one where the search for it ends."""
+    base, wrap = np.uint64(start), np.uint64(mask)
+    place = _home(topic, wrap)
+    while cells[base + (place << _ONE)] >= 0 and np.uint32(cells[base + (place << _ONE)]) != np.uint32(topic):
+        place = (place + _ONE) & wrap
+    return place
+
+
+@inlined
 def count_of(cells, start, mask, topic):
     """Return the count of a topic in a row."""
     if mask < 0:
         found = cells[np.uint64(start + np.int64(topic))]
     else:
-        base, wrap = np.uint64(start), np.uint64(mask)
-        place = _home(topic, wrap)
-        while True:
-            at = base + (place << _ONE)
-            if np.uint32(cells[at]) == np.uint32(topic):
-                found = cells[at + _ONE]
-                break
-            if cells[at] < 0:
-                found = np.int32(0)
-                break
-            place = (place + _ONE) & wrap
+        at = np.uint64(start) + (_find(cells, start, mask, topic) << _ONE)
+        found = cells[at + _ONE] if cells[at] >= 0 else np.int32(0)
     return found
 
 
@@ -166,11 +167,7 @@ def add_to(cells, start, mask, topic, n):
     if mask < 0:
         cells[np.uint64(start + np.int64(topic))] += n
     else:
-        base, wrap = np.uint64(start), np.uint64(mask)
-        place = _home(topic, wrap)
-        while cells[base + (place << _ONE)] >= 0 and np.uint32(cells[base + (place << _ONE)]) != np.uint32(topic):
-            place = (place + _ONE) & wrap
-        at = base + (place << _ONE)
+        at = np.uint64(start) + (_find(cells, start, mask, topic) << _ONE)
         if cells[at] < 0:
             cells[at] = topic
             cells[at + _ONE] = 0
@@ -183,10 +180,7 @@ def take_one(cells, start, mask, topic):
     if mask < 0:
         cells[np.uint64(start + np.int64(topic))] -= 1
     else:
-        base, wrap = np.uint64(start), np.uint64(mask)
-        place = _home(topic, wrap)
-        while np.uint32(cells[base + (place << _ONE)]) != np.uint32(topic):
-            place = (place + _ONE) & wrap
+        base, wrap, place = np.uint64(start), np.uint64(mask), _find(cells, start, mask, topic)
         at = base + (place << _ONE)
         cells[at + _ONE] -= 1
         if cells[at + _ONE] == 0:

@@ -16,6 +16,7 @@ live in the order of the blocks, and so depend on the division.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -52,6 +53,27 @@ class FrozenWordsLDA(FrozenCountsLDA[S]):
         As in `TopicProgram`.
     """
 
+    def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
+        """Return how rows go round and tokens are sampled, in one stage where there is one shard."""
+        looking = self.looking(sweep, n_shards)
+        if n_shards == 1:
+            return [each(self.sample), *looking]
+        words = reads(self.sample_words, order=schedule_rotation(n_shards))
+        return [words, each(self.end_sweep, parts=True, merge=self.merge), *looking]
+
+    def sample(self, at: At, state: S) -> S:
+        """Sample the tokens of a single shard, which are its rows."""
+        own = blocks.rows_of_tokens(at.shard.word_ptr, state.topic, at.shard.fixed, self.n_components)
+        return self.sample_words(at._replace(block=0), state, freeze(own))
+
+    @abstractmethod
+    def sample_words(self, at: At, state: S, block: WordBlock) -> S:
+        """Meet the rows of the words in a block."""
+
+    def end_sweep(self, at: At, state: S) -> tuple[S, dict[int, WordPart]]:
+        """Return what the words of a shard contribute to all blocks."""
+        return state, self.parts(at, state)
+
     def n_blocks(self, n_shards: int) -> int:
         """Return how many groups of words have rows that travel; a single shard has them in its own tokens."""
         return n_shards if n_shards > 1 else 0
@@ -59,10 +81,6 @@ class FrozenWordsLDA(FrozenCountsLDA[S]):
     def moves(self, model: FrozenModel) -> dict[str, int]:
         """Return how many tokens moved."""
         return {"moved": model.moved}
-
-    def own_block(self, at: At, state: S) -> WordBlock:
-        """Return the rows of all words of a single shard: its own tokens."""
-        return freeze(blocks.rows_of_tokens(at.shard.word_ptr, state.topic, at.shard.fixed, self.n_components))
 
 
 def total_of(pieces: Sequence[NDArray[np.int64]], size: int) -> NDArray[np.int64]:
@@ -115,14 +133,6 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
 
     sampler: ClassVar[str] = "frozen"
 
-    def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
-        """Return how rows come to the shards and documents are sampled, in one stage where there is one shard."""
-        looking = self.looking(sweep, n_shards)
-        if n_shards == 1:
-            return [each(self.sample), *looking]
-        documents = reads(self.sample_documents, order=schedule_rotation(n_shards))
-        return [documents, each(self.give_parts, parts=True, merge=self.merge), *looking]
-
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[FrozenState, dict[int, WordPart]]:
         """Return topics that were saved in document order."""
         shard, (_, topic, totals) = at.shard, self.begun(at, saved)
@@ -132,12 +142,7 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
         state = FrozenState(topic, word, Table(), totals)
         return state, self.parts(at, state) if at.n_blocks else {}
 
-    def sample(self, at: At, state: FrozenState) -> FrozenState:
-        """Make the rows of a single shard, and sample its documents."""
-        self._take_rows(at, state, self.own_block(at, state), 0, len(at.shard.word_ptr) - 1)
-        return self._sample_documents(at, state)
-
-    def sample_documents(self, at: At, state: FrozenState, block: WordBlock) -> FrozenState:
+    def sample_words(self, at: At, state: FrozenState, block: WordBlock) -> FrozenState:
         """Take the rows of the words that the shard has from a block, and sample its documents after the last one."""
         self._take_rows(at, state, freeze(block), *at.shard.block_ptr[at.block : at.block + 2])
         return self._sample_documents(at, state) if at.is_last else state
@@ -154,10 +159,6 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
             take_rows(*job, words, block, inverse, beta, row, rows, seeds)
 
         at.each(work, self.jobs(np.append(ptr[words], ptr[-1])))
-
-    def give_parts(self, at: At, state: FrozenState) -> tuple[FrozenState, dict[int, WordPart]]:
-        """Return what the words of a shard contribute to all blocks."""
-        return state, self.parts(at, state)
 
     def _rows(self, at: At, state: FrozenState) -> NDArray[np.float32]:
         """Return the rows of the words that the shard has."""
