@@ -44,9 +44,7 @@ def home_columns(layout: Layout, home: NDArray[np.int64]) -> NDArray[np.int32]:
     return layout.column[_is_home(layout, home)]
 
 
-def make_shard(
-    pieces: Sequence[Counts], before: NDArray[np.int64], own: NDArray[np.int64], plan: Plan
-) -> TokenShard:
+def make_shard(pieces: Sequence[Counts], before: NDArray[np.int64], own: NDArray[np.int64], plan: Plan) -> TokenShard:
     """Lay out the tokens of consecutive documents: 8 bytes a document, 4 a token, 8 to 32 for each word met here.
 
     Parameters

@@ -29,7 +29,12 @@ from schmp_estimators.lda.kernels.likelihood import (
 from schmp_estimators.lda.kernels.passages import draw_known_topics
 from schmp_estimators.lda.kernels.word_priors import SeedRows
 from schmp_estimators.lda.programs import blocks, learning
-from schmp_estimators.lda.programs.first_topics import draw_of_seeds, draw_of_words, draw_uniform_topics, words_of_places
+from schmp_estimators.lda.programs.first_topics import (
+    draw_of_seeds,
+    draw_of_words,
+    draw_uniform_topics,
+    words_of_places,
+)
 from schmp_estimators.lda.programs.learning import Exposure
 from schmp_estimators.lda.programs.seeds import (
     SeedCounts,
