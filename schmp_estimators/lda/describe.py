@@ -288,12 +288,8 @@ def _count_windows(texts: Any, given: tuple[Any, ...], place: Place) -> WindowCo
     """Return ``count_windows(texts, *given)`` of texts here or on Dask."""
     if not is_dask(texts):
         return count_windows(texts, *given)
-    shared = dask.delayed(given, traverse=False)
+    shared = [dask.delayed(one, traverse=False) for one in given]
     chunks = texts if isinstance(texts, list | tuple) else texts.to_delayed()
-    with open_tasks(_count_chunk, [(chunk, shared) for chunk in chunks], place=place) as rows:
+    with open_tasks(count_windows, [(chunk, *shared) for chunk in chunks], place=place) as rows:
         found: WindowCounts = rows.merged(rows.partitions, tree_sum, "lda-coherence")
         return found
-
-
-def _count_chunk(texts: Any, given: tuple[Any, ...]) -> WindowCounts:
-    return count_windows(texts, *given)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,15 +30,11 @@ class WordPart(NamedTuple):
 
 
 def make_parts(
-    shard: TokenShard,
-    topic: NDArray[Any],
-    n_components: int,
-    n_words: NDArray[np.int64] | None = None,
-    blocks: Iterable[int] | None = None,
+    shard: TokenShard, topic: NDArray[Any], n_components: int, n_words: NDArray[np.int64] | None = None
 ) -> dict[int, WordPart]:
-    """Return what the shard contributes to the first so many words, or all, of each of `blocks`, or of all.
+    """Return what the shard contributes to the first so many words, or all, of each block.
 
-    `topic` are the topics of its tokens in word-major order; of other blocks no words are asked.
+    `topic` are the topics of its tokens in word-major order.
     """
     sizes = np.diff(shard.block_ptr) if n_words is None else n_words
     words = spans(shard.block_ptr[:-1], sizes)
@@ -49,7 +45,7 @@ def make_parts(
     lists, dense = np.empty(ends[-1][1], topic.dtype), np.zeros((ends[-1][2], n_components), np.int32)
     pack_rows(shard.word_ptr, freeze(words), freeze(topic), lists, dense)
     lengths, lists, dense, parts = *freeze((lengths, lists, dense)), dict[int, WordPart]()
-    for block in range(len(sizes)) if blocks is None else blocks:
+    for block in range(len(sizes)):
         (word, listed, row), (word_end, list_end, row_end) = ends[block], ends[block + 1]
         fixed = freeze(cut_rows(shard.fixed, 0, word_end - word)) if block == shard.number else _NO_ROWS
         parts[block] = WordPart(lengths[word:word_end], lists[listed:list_end], dense[row:row_end], fixed)

@@ -25,7 +25,7 @@ from schmp_estimators.lda.data.topic_rows import rows_of_lists, stack_rows
 from schmp_estimators.lda.kernels import warp_documents
 from schmp_estimators.lda.kernels.document_priors import TopicPriors, topic_priors
 from schmp_estimators.lda.kernels.warp import pieces_of, sample_words
-from schmp_estimators.lda.programs.blocks import WordPart, combine_parts, make_parts, rows_of_tokens
+from schmp_estimators.lda.programs.blocks import combine_parts, make_parts, rows_of_tokens
 from schmp_estimators.lda.programs.frozen_counts import FrozenCountsLDA, FrozenModel
 from schmp_estimators.lda.programs.seeds import seeds_of_words
 from schmp_estimators.lda.programs.topics import Measured, topic_dtype
@@ -203,9 +203,7 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
 
         There may be none to stay at home; `tokens` can be the topics themselves.
         """
-        at_home, parts = np.flatnonzero(shard.home).tolist(), dict[int, WordPart]()
-        if at_home:
-            parts = make_parts(shard, topic, self.n_components, shard.home, at_home)
+        parts = make_parts(shard, topic, self.n_components, shard.home) if shard.home.any() else {}
         found, lengths, ends = [], np.diff(shard.word_ptr), shard.block_ptr[1:].tolist()
         for block, met in enumerate(_met_tokens(shard)):
             begin = int(shard.block_ptr[block] + shard.home[block])

@@ -162,7 +162,7 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
 
     def _rows(self, at: At, state: FrozenState) -> NDArray[np.float32]:
         """Return the rows of the words that the shard has."""
-        return state.table.rows(np.count_nonzero(np.diff(at.shard.word_ptr)), self.n_components)
+        return state.table.rows(int(np.count_nonzero(np.diff(at.shard.word_ptr))), self.n_components)
 
     def _sample_documents(self, at: At, state: FrozenState) -> FrozenState:
         beta, key = self.priors(at.sweep, at.model)[1], stream_key(self.seed, at.sweep, SWEEP)
