@@ -40,11 +40,11 @@ def make_parts(
     words = spans(shard.block_ptr[:-1], sizes)
     lengths = np.diff(shard.word_ptr)[words].astype(np.int32)
     is_dense = lengths >= HEAD * n_components
-    counted = np.cumsum([np.ones_like(words), np.where(is_dense, 0, lengths), is_dense], axis=1, dtype=np.int64)
-    ends = np.insert(counted, 0, 0, axis=1)[:, np.append(0, np.cumsum(sizes))].T.tolist()
-    lists, dense = np.empty(ends[-1][1], topic.dtype), np.zeros((ends[-1][2], n_components), np.int32)
-    pack_rows(shard.word_ptr, freeze(words), freeze(topic), lists, dense)
-    lengths, lists, dense, parts = *freeze((lengths, lists, dense)), dict[int, WordPart]()
+    last, in_lists = np.append(0, np.cumsum(sizes)), np.where(is_dense, 0, lengths)
+    counted = [np.append(0, np.cumsum(one, dtype=np.int64))[last] for one in (in_lists, is_dense)]
+    ends = np.column_stack([last, *counted]).tolist()
+    packed = pack_rows(shard.word_ptr, freeze(words), freeze(topic), *ends[-1][1:], n_components)
+    lengths, lists, dense, parts = *freeze((lengths, *packed)), dict[int, WordPart]()
     for block in range(len(sizes)):
         (word, listed, row), (word_end, list_end, row_end) = ends[block], ends[block + 1]
         fixed = freeze(cut_rows(shard.fixed, 0, word_end - word)) if block == shard.number else _NO_ROWS
