@@ -84,7 +84,7 @@ class MetWords(NamedTuple):
         ValueError
             If they do not have as many tokens as they had when shards were made.
         """
-        owner, tokens = _owner(at.shard), [_writable(piece.tokens) for piece in given]
+        owner, tokens = _owner(at.shard), [writable(piece.tokens) for piece in given]
         n, word = np.concatenate([piece.n_tokens for piece in given]), np.concatenate([piece.word for piece in given])
         size = int(np.prod(tokens[0].shape[1:])) * tokens[0].itemsize  # strides do not tell it where there is no token
         ends = [one.ctypes.data + size * np.cumsum(piece.n_tokens) for one, piece in zip(tokens, given, strict=True)]
@@ -101,7 +101,7 @@ class MetWords(NamedTuple):
         return found
 
 
-def _writable(tokens: NDArray[Any]) -> NDArray[Any]:
+def writable(tokens: NDArray[Any]) -> NDArray[Any]:
     """Return tokens that have come, and can be written to: in the shard that they are from, if that is in this process.
 
     Until it has the answer, nobody reads them there.

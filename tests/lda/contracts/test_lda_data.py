@@ -1,5 +1,6 @@
 """Documents as numbers: counts that are sound, shards that are even, and words that travel at the least cost."""
 
+import pickle
 import tracemalloc
 
 import numpy as np
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
+from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import HEAD, no_rows
 from schmp_estimators.lda.data.corpus import narrow
 from schmp_estimators.lda.data.counts import Counts, canonical_counts, count_words
@@ -22,6 +24,8 @@ from schmp_estimators.lda.data.met_shards import (
 )
 from schmp_estimators.lda.data.partition import TOKENS_PER_CELL, cut_documents, default_shards
 from schmp_estimators.lda.data.tokens import make_layout
+from schmp_estimators.lda.programs.warp_values import writable
+from schmp_estimators.lda.samplers.frozen import Table
 
 
 def assert_canonical(counts: Counts, expected):
@@ -150,3 +154,26 @@ def test_what_a_shard_holds_follows_its_tokens_and_not_the_vocabulary():
     assert len(shard.word_ptr) - 1 <= n_met < n_words // 20
     assert held < 60 * n_met + 20_000
     assert peak < 13 * n_words  # and while it is made there are eight bytes for a word at most, and some bits
+
+
+def test_tokens_are_sampled_where_they_are_if_that_memory_may_be_written_to():
+    whole = np.arange(24, dtype=np.int16).reshape(8, 3)
+    of_bytes = np.frombuffer(whole.tobytes(), np.int16).reshape(8, 3)
+    sent = freeze(whole.copy())
+    for tokens, stays in ((freeze(whole[2:6]), True), (sent, True), (of_bytes, False), (freeze(whole[:, 0]), False)):
+        found = writable(tokens)
+        assert found.flags.writeable
+        assert found.flags.c_contiguous
+        assert np.shares_memory(found, tokens) == stays
+        np.testing.assert_array_equal(found, tokens)
+
+
+def test_room_for_weights_stays_with_its_state_and_not_with_copies_of_it():
+    table = Table()
+    room = table.rows(3, 20)
+    assert room.shape == (3, 32)
+    assert room.ctypes.data % 64 == 0
+    room[:] = 1.0
+    assert table.rows(3, 20) is room
+    assert pickle.loads(pickle.dumps(table)).rows(3, 20) is not room
+    assert Table().rows(0, 20).shape == (0, 32)
