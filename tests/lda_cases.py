@@ -10,8 +10,8 @@ from definition import run_serial
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import no_rows
 from schmp_estimators.lda.data.counts import canonical_counts, count_words
-from schmp_estimators.lda.data.met_shards import MetPlan, home_columns, make_met_shard
-from schmp_estimators.lda.data.tokens import Plan, make_layout, make_shard, shard_offsets
+from schmp_estimators.lda.data.met_shards import Plan, home_columns, make_shard
+from schmp_estimators.lda.data.tokens import make_layout
 from schmp_estimators.lda.data.topic_rows import order_rows, rows_of_counts, stack_rows
 from schmp_estimators.lda.programs.warp import WarpLDA
 
@@ -39,19 +39,16 @@ def make_shards(counts, cuts=(), fixed=None, exchanged=False):
     pieces = [[canonical_counts(counts[a:b])] for a, b in pairwise([0, *cuts, len(counts)])]
     word_counts = [count_words(piece, counts.shape[1]) for piece in pieces]
     layout = make_layout(np.sum(word_counts, axis=0), len(pieces))
-    offsets = shard_offsets(word_counts, layout)
     sizes = np.diff(layout.block_ptr)
-    home = (3 * np.arange(len(sizes)) + 2) % (sizes + 1)
-    shards = []
-    for index, (piece, words, offset) in enumerate(zip(pieces, word_counts, offsets, strict=True)):
+    home = (3 * np.arange(len(sizes)) + 2) % (sizes + 1) if exchanged and len(pieces) > 1 else sizes
+    columns, first_token, shards = home_columns(layout, home), 0, []
+    for index, (piece, words) in enumerate(zip(pieces, word_counts, strict=True)):
         mine = layout.column[layout.block_ptr[index] : layout.block_ptr[index + 1]]
         rows = no_rows(len(mine)) if fixed is None else rows_of_counts(fixed[mine].astype(np.int32))
-        if exchanged and len(pieces) > 1:
-            before = np.sum([np.zeros_like(words), *word_counts[:index]], axis=0)[home_columns(layout, home)]
-            given = index, layout, np.sum(word_counts, axis=0), home, offset.first_token, rows
-            shards.append(make_met_shard(piece, before, MetPlan(*given)))
-        else:
-            shards.append(make_shard(piece, Plan(words, layout, offset, rows)))
+        before = np.sum([np.zeros_like(words), *word_counts[:index]], axis=0)[columns]
+        plan = Plan(index, layout, np.sum(word_counts, axis=0), home, first_token, rows)
+        shards.append(make_shard(piece, before, words[columns], plan))
+        first_token += int(words.sum())
     return freeze(shards), layout
 
 

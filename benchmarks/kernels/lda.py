@@ -9,7 +9,8 @@ from schmp_estimators.core.stages import At
 from schmp_estimators.core.values import freeze, own
 from schmp_estimators.lda.blocks import HEAD, WordBlock, no_rows
 from schmp_estimators.lda.data.counts import canonical_counts, count_words
-from schmp_estimators.lda.data.tokens import Plan, make_layout, make_shard, shard_offsets
+from schmp_estimators.lda.data.met_shards import Plan, make_shard
+from schmp_estimators.lda.data.tokens import make_layout
 from schmp_estimators.lda.data.topic_rows import order_rows, rows_of_lists
 from schmp_estimators.lda.kernels.draw import padded
 from schmp_estimators.lda.kernels.foldin import fold_in, make_scratch, rows_of_words, topic_model
@@ -51,8 +52,9 @@ def one_shard():
     counts, _ = corpus()
     words = count_words([counts], N_WORDS)
     layout = make_layout(words, 1)
-    plan = Plan(words, layout, shard_offsets([words], layout)[0], no_rows(N_WORDS))
-    return freeze(make_shard([counts], plan)), layout
+    plan = Plan(0, layout, words, np.array([N_WORDS]), 0, no_rows(N_WORDS))
+    before, own = np.zeros(N_WORDS, np.int64), words[layout.column]
+    return freeze(make_shard([counts], before, own, plan)), layout
 
 
 @cache
@@ -188,4 +190,4 @@ class FoldIn(OneKernel):
         counts, _ = corpus()
         ptr, words, tokens = freeze((counts[0][:101], *counts[1:3]))
         rows = rows_of_words(fitted().rows, words)
-        return ptr, tokens, rows, fitted()[1:5], make_scratch(ptr, rows, N_TOPICS), np.zeros((100, N_TOPICS))
+        return ptr, tokens, rows, fitted()[1:6], make_scratch(ptr, rows, N_TOPICS), np.zeros((100, N_TOPICS))

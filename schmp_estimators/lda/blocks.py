@@ -66,8 +66,7 @@ class TokenShard(NamedTuple):
     #: (n_blocks,) how many words of each block are sampled where their tokens are, where shards exchange tokens: the
     #: first ones, so the heaviest.  Shard b samples the other words of block b, for all.
     home: NDArray[np.int64]
-    #: (n_words,) number of each word among these other words of its block; without a single one where no tokens are
-    #: exchanged.
+    #: (n_words,) number of each word among these other words of its block; below 0 for those at home.
     word_number: NDArray[np.int32]
 
 

@@ -31,23 +31,26 @@ from schmp_estimators.lda.programs.coherence import (
     n_pairs,
     top_words,
 )
-from schmp_estimators.lda.use import TopicMethods, dense_limit, where_it_is
+from schmp_estimators.lda.use import TopicMethods, check_room, where_it_is
 
 dask: Any = Later("dask")
 
+#: What numbers of words and documents, and names of words, may be.
+SOME = [Interval(Integral, 1, None, closed="left")]
+NAMES = [None, "array-like", HasMethods("get_feature_names_out")]
 #: What the parameters of `top_words` and of `coherence` may be.
 _WORDS: dict[str, list[Any]] = {
-    "n_words": [Interval(Integral, 1, None, closed="left")],
+    "n_words": SOME,
     "by": [StrOptions({"relevance", "probability"})],
     "relevance": [Interval(Real, 0, 1, closed="both")],
-    "feature_names": [None, "array-like", HasMethods("get_feature_names_out")],
+    "feature_names": NAMES,
     "return_probability": ["boolean"],
 }
 _COHERENCE: dict[str, list[Any]] = {
     "measure": [StrOptions({*MEASURES})],
     "n_words": [Interval(Integral, 2, None, closed="left")],
-    "window_size": [None, Interval(Integral, 1, None, closed="left")],
-    "feature_names": _WORDS["feature_names"],
+    "window_size": [None, *SOME],
+    "feature_names": NAMES,
 }
 
 
@@ -277,25 +280,16 @@ class DescribedTopics(TopicMethods):
     def _check_pairs(self, n_words: int) -> None:
         """Raise if the numbers of documents of all pairs of words would be too large an array."""
         n_topics, n_features = self.topic_word_counts_.shape
-        needed = 8 * n_topics * n_pairs(min(n_words, n_features))
-        if needed > dense_limit():
-            raise MemoryError(
-                f"n_words={n_words} of {n_topics} topics need {needed / 2**30:.3g} GiB for the numbers of documents of "
-                "all pairs; take fewer words, or raise the limit with "
-                f"dask.config.set({{'schmp-estimators.dense-limit': {needed}}})"
-            )
+        needed, what = 8 * n_topics * n_pairs(min(n_words, n_features)), f"n_words={n_words} of {n_topics} topics need"
+        check_room(needed, what, " for the numbers of documents of all pairs", "take fewer words, or ")
 
 
 def _count_windows(texts: Any, given: tuple[Any, ...], place: Place) -> WindowCounts:
     """Return ``count_windows(texts, *given)`` of texts here or on Dask."""
     if not is_dask(texts):
         return count_windows(texts, *given)
-    shared = dask.delayed(given, traverse=False)
+    shared = [dask.delayed(one, traverse=False) for one in given]
     chunks = texts if isinstance(texts, list | tuple) else texts.to_delayed()
-    with open_tasks(_count_chunk, [(chunk, shared) for chunk in chunks], place=place) as rows:
+    with open_tasks(count_windows, [(chunk, *shared) for chunk in chunks], place=place) as rows:
         found: WindowCounts = rows.merged(rows.partitions, tree_sum, "lda-coherence")
         return found
-
-
-def _count_chunk(texts: Any, given: tuple[Any, ...]) -> WindowCounts:
-    return count_windows(texts, *given)

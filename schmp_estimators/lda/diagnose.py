@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from contextlib import closing
 from functools import partial
-from numbers import Integral
 from os import PathLike
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils._param_validation import HasMethods, Interval
 from sklearn.utils.validation import check_is_fitted
 
 from schmp_estimators.core.following import make_seed
@@ -23,7 +21,7 @@ from schmp_estimators.core.stages import Each
 from schmp_estimators.lda.data.corpus import Corpus, open_corpus
 from schmp_estimators.lda.data.counts import Counts
 from schmp_estimators.lda.data.topic_rows import rows_of_counts_array
-from schmp_estimators.lda.describe import DescribedTopics
+from schmp_estimators.lda.describe import NAMES, SOME, DescribedTopics
 from schmp_estimators.lda.kernels.foldin import TopicModel
 from schmp_estimators.lda.programs.diagnostics import (
     DocumentCounts,
@@ -34,12 +32,10 @@ from schmp_estimators.lda.programs.diagnostics import (
     write_state,
 )
 from schmp_estimators.lda.programs.foldin import draw_topics
-from schmp_estimators.lda.use import dense_limit, where_it_is
+from schmp_estimators.lda.use import check_room, where_it_is
 
 dask: Any = Later("dask")
 
-_SOME = [Interval(Integral, 1, None, closed="left")]
-_NAMES = [None, "array-like", HasMethods("get_feature_names_out")]
 #: Bytes of a token in what `sample_topics` returns.
 _TOKEN = 16
 
@@ -86,7 +82,7 @@ class TopicsOfDocuments(DescribedTopics):
         [[0, 1, 2], [50, 51, 52]]
         """
         check_is_fitted(self)
-        self._check("top_documents", {"n_documents": _SOME}, n_documents=n_documents)
+        self._check("top_documents", {"n_documents": SOME}, n_documents=n_documents)
         if (X is None) == (proportions is None):
             raise ValueError("top_documents needs X, word counts, or proportions, what transform returns: give one")
         theta = self.transform(X) if proportions is None else proportions
@@ -151,11 +147,8 @@ class TopicsOfDocuments(DescribedTopics):
         """
 
         def sample(corpus: Corpus, arguments: list[tuple[Any, ...]]) -> dict[str, NDArray[np.integer]]:
-            if (needed := _TOKEN * int(corpus.lengths.sum())) > dense_limit():
-                raise MemoryError(
-                    f"the tokens of X need {needed / 2**30:.3g} GiB in this process; take some documents at a time, or "
-                    f"raise the limit with dask.config.set({{'schmp-estimators.dense-limit': {needed}}})"
-                )
+            needed, remedy = _TOKEN * int(corpus.lengths.sum()), "take some documents at a time, or "
+            check_room(needed, "the tokens of X need", " in this process", remedy)
             found = corpus.rows.here(corpus.rows.tasks(_draw, arguments, "lda-draw-topics"))
             words, topics = (np.concatenate(part) for part in zip(*found, strict=True))
             return {
@@ -204,7 +197,7 @@ class TopicsOfDocuments(DescribedTopics):
         >>> lda.write_mallet_state("state.gz", X, random_state=0)  # doctest: +SKIP
         """
         check_is_fitted(self)
-        self._check("write_mallet_state", {"feature_names": _NAMES}, feature_names=feature_names)
+        self._check("write_mallet_state", {"feature_names": NAMES}, feature_names=feature_names)
         names = self._names(feature_names)
         names = np.arange(self.n_features_in_) if names is None else names
         tokens = self.sample_topics(X, random_state=random_state)
@@ -286,7 +279,7 @@ class TopicsOfDocuments(DescribedTopics):
         """
         check_is_fitted(self)
         given = {"n_words": n_words, "feature_names": feature_names}
-        self._check("topic_diagnostics", {"n_words": _SOME, "feature_names": _NAMES}, **given)
+        self._check("topic_diagnostics", {"n_words": SOME, "feature_names": NAMES}, **given)
         self._check_pairs(int(n_words))
         names, sizes = self._names(feature_names), self.topic_sizes_
         best, weights = self._best_words(int(n_words))

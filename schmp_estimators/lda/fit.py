@@ -20,12 +20,12 @@ from schmp_estimators.core.io.files import CHECKPOINT
 from schmp_estimators.core.io.slices import Slices, memory_left
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Harvest, Saved, identity
-from schmp_estimators.lda.blocks import TopicRows, WordTopics, no_rows, no_topics
+from schmp_estimators.lda.blocks import WordTopics, no_rows, no_topics
 from schmp_estimators.lda.data.corpus import Corpus, documents_as_counted, made_again, narrow
-from schmp_estimators.lda.data.met_shards import MetPlan, home_columns, make_met_shard
+from schmp_estimators.lda.data.met_shards import Plan, home_columns, make_shard
 from schmp_estimators.lda.data.partition import cut_documents, default_shards
-from schmp_estimators.lda.data.passages import MANY_CHOICES, topics_from_passages, topics_of_shard, weigh_topics
-from schmp_estimators.lda.data.tokens import Plan, layout_by_column, make_layout, make_shard, shard_offsets
+from schmp_estimators.lda.data.passages import MANY_CHOICES, topics_from_passages, weigh_topics
+from schmp_estimators.lda.data.tokens import layout_by_column, make_layout
 from schmp_estimators.lda.data.topic_rows import counts_of_rows, rows_of_block
 from schmp_estimators.lda.parameters import (
     TOPICS_OF_WORD,
@@ -169,14 +169,7 @@ class LDAFit:
             self._layout = layout_by_column(self._corpus.n_features)
         self._program = replace(self._program, far=self._place.n_processes > 1)
         self._home = self._program.words_at_home(self._corpus.word_totals, self._layout)
-        if self._home is not None:
-            columns = home_columns(self._layout, self._home)
-            self._before = [np.zeros(0, np.int64)] * self._n_parts
-            if len(columns):
-                self._before = self._corpus.count_before(self._documents, columns)
-            return
-        self._counts = self._corpus.count_words(self._documents)
-        self._offsets = shard_offsets(self._counts, self._layout)
+        self._counted = self._corpus.count_some(self._documents, home_columns(self._layout, self._home))
 
     def _started(
         self, program: TopicProgram[Any, Any], earlier: sparse.csc_array | None, **options: Any
@@ -302,32 +295,16 @@ class LDAFit:
             # Documents that are here are let go of by the list that holds them; futures are taken as they are.
             piece = partial(self._documents.__getitem__, p) if isinstance(documents, list) else documents
             # A plan is made when it is sent, so that there are not as many of them here as shards.
-            make: Any = make_shard if self._home is None else make_met_shard
-            how = self._plan if self._home is None else self._met_plan
-            before = () if self._home is None else (self._before[p],)
-            if self._spilling:
-                make, piece = partial(made_again, make), [documents]
-            sources.append(Source(make, (piece, *before, partial(how, earlier, p))))
+            what = (partial(made_again, make_shard), [documents]) if self._spilling else (make_shard, piece)
+            sources.append(Source(what[0], (what[1], *self._counted[p], partial(self._plan, earlier, p))))
         return sources
 
     def _plan(self, earlier: sparse.csc_array | None, p: int) -> Plan:
-        """Return what a shard that keeps all of its tokens must know."""
-        first = topics_of_shard(self._first, self._layout.column, self._counts[p]) if self._first else no_topics()
-        return Plan(self._counts[p], self._layout, self._offsets[p], self._fixed_rows(earlier, p), first)
-
-    def _met_plan(self, earlier: sparse.csc_array | None, p: int) -> MetPlan:
-        """Return what a shard that exchanges tokens must know."""
-        assert self._home is not None
-        first_token = int(self._corpus.lengths[: self._bounds[p]].sum())
-        return MetPlan(
-            p, self._layout, narrow(self._corpus.word_totals), self._home, first_token, self._fixed_rows(earlier, p),
-            self._first or no_topics(),
-        )  # fmt: skip
-
-    def _fixed_rows(self, earlier: sparse.csc_array | None, p: int) -> TopicRows:
-        if earlier is None:
-            return no_rows(int(np.diff(self._layout.block_ptr)[p]))
-        return rows_of_block(earlier, self._layout, p)
+        """Return what a shard must know of the others."""
+        layout, first_token = self._layout, int(self._corpus.lengths[: self._bounds[p]].sum())
+        fixed = no_rows(int(np.diff(layout.block_ptr)[p])) if earlier is None else rows_of_block(earlier, layout, p)
+        totals = narrow(self._corpus.word_totals)
+        return Plan(p, layout, totals, self._home, first_token, fixed, self._first or no_topics())
 
     def _resume(self) -> tuple[int, Saved | None, list[dict[str, Any]]]:
         """Return the first sweep to do, what it starts from, and the history so far."""

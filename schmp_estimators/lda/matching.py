@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -11,11 +10,10 @@ from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 from sklearn.base import clone
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
-from schmp_estimators.lda.describe import DescribedTopics
-from schmp_estimators.lda.use import dense_limit
+from schmp_estimators.lda.describe import SOME, DescribedTopics
+from schmp_estimators.lda.use import check_room
 
 
 class MatchedTopics(DescribedTopics):
@@ -72,11 +70,8 @@ class MatchedTopics(DescribedTopics):
         n_ours, n_words = ours[0].shape
         n_theirs = theirs[0].shape[0]
         _check_words(self, other, n_words, theirs[0].shape[1])
-        if (needed := 8 * n_ours * n_theirs) > dense_limit():
-            raise MemoryError(
-                f"{n_ours} and {n_theirs} topics need {needed / 2**30:.3g} GiB for the similarities of all pairs; "
-                f"raise the limit with dask.config.set({{'schmp-estimators.dense-limit': {needed}}})"
-            )
+        both = f"{n_ours} and {n_theirs} topics need"
+        check_room(8 * n_ours * n_theirs, both, " for the similarities of all pairs")
         cosines = _cosines(*ours, *theirs)
         matched, similarity = np.full(n_ours, -1, np.int64), np.full(n_ours, np.nan)
         rows, columns = linear_sum_assignment(cosines, maximize=True)
@@ -121,7 +116,7 @@ class MatchedTopics(DescribedTopics):
         True
         """
         check_is_fitted(self)
-        self._check("topic_stability", {"n_fits": [Interval(Integral, 1, None, closed="left")]}, n_fits=n_fits)
+        self._check("topic_stability", {"n_fits": SOME}, n_fits=n_fits)
         found = []
         for seed in check_random_state(random_state).randint(np.iinfo(np.int32).max, size=n_fits).tolist():
             spill = None if self.spill is None else "auto"  # a folder belongs to one fit

@@ -8,7 +8,6 @@ Measured in docs/measurements/lda.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -19,7 +18,7 @@ from scipy import sparse
 from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.lda.programs.learning import mean_alpha, memory_of_counts
 from schmp_estimators.lda.samplers import check_steps
-from schmp_estimators.lda.use import dense_limit
+from schmp_estimators.lda.use import check_room
 
 #: Kernels have 32 bits: beyond these bounds, sums and ratios of priors leave their range.
 LEAST, MOST = 1e-30, 1e30
@@ -106,13 +105,8 @@ def _check_array(name: str, values: Any, n_topics: int) -> NDArray[np.float64]:
 
 def check_learning(n_tokens: int, n_topics: int) -> None:
     """Raise MemoryError if what learning document-topic priors needs on the client could be too large."""
-    needed, limit = memory_of_counts(n_tokens, n_topics), dense_limit()
-    if needed > limit:
-        raise MemoryError(
-            f"doc_topic_prior='learn' may need {needed / 2**30:.3g} GiB for the counts of {n_topics} topics in "
-            f"{n_tokens} tokens; give an array or a number as doc_topic_prior, or raise the limit with "
-            f"dask.config.set({{'schmp-estimators.dense-limit': {math.ceil(needed)}}})"
-        )
+    use, remedy = f" for the counts of {n_topics} topics in {n_tokens} tokens", "give an array or a number, or "
+    check_room(memory_of_counts(n_tokens, n_topics), "doc_topic_prior='learn' may need", use, remedy)
 
 
 #: Larger priors of a tempered start, in units of those asked for.

@@ -33,9 +33,17 @@ DENSE_LIMIT = 2 << 30
 R = TypeVar("R")
 
 
-def dense_limit() -> int:
-    """Return how many bytes an array may have at most that is made in this process alone."""
-    return int(setting("schmp-estimators.dense-limit", DENSE_LIMIT))
+def check_room(needed: float, what: str, use: str, remedy: str = "") -> None:
+    """Raise MemoryError if arrays of so many bytes are more than this process alone shall make.
+
+    The error says ``what``, how much it is, its ``use``, and what to do in place of raising the limit, if there is
+    anything.
+    """
+    if needed > int(setting("schmp-estimators.dense-limit", DENSE_LIMIT)):
+        raise MemoryError(
+            f"{what} {needed / 2**30:.3g} GiB{use}; {remedy}raise the limit with "
+            f"dask.config.set({{'schmp-estimators.dense-limit': {math.ceil(needed)}}})"
+        )
 
 
 class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
@@ -53,13 +61,8 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     def components_(self) -> NDArray[np.float64]:
         """Pseudo-counts of the words in each topic, shape (n_components, n_features): counts plus prior and seeds."""
         check_is_fitted(self)
-        n_bytes = 8 * math.prod(self.topic_word_counts_.shape)
-        if n_bytes > dense_limit():
-            raise MemoryError(
-                f"components_ would be a dense array of {n_bytes / 2**30:.3g} GiB; use the sparse topic_word_counts_, "
-                "to which components_ adds topic_word_prior_, or raise the limit with "
-                f"dask.config.set({{'schmp-estimators.dense-limit': {n_bytes}}})"
-            )
+        sparsely = "use the sparse topic_word_counts_, to which components_ adds topic_word_prior_, or "
+        check_room(8 * math.prod(self.topic_word_counts_.shape), "components_ would be a dense array of", "", sparsely)
         dense = self.topic_word_counts_.toarray() + self.topic_word_prior_
         return dense if self.seed_counts_ is None else dense + self.seed_counts_.toarray()
 

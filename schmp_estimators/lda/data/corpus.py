@@ -19,7 +19,6 @@ from schmp_estimators.lda.data.counts import (
     Fault,
     changed,
     copy_rows,
-    count_words,
     hash_documents,
     raise_fault,
     read_counts,
@@ -62,18 +61,15 @@ class Corpus:
         documents = self.rows.here(self.rows.each(hash_documents, "hash-documents"))
         return hashlib.sha256(np.concatenate(documents).tobytes()).hexdigest()
 
-    def count_words(self, shards: list[Any]) -> list[NDArray[np.signedinteger]]:
-        """Return how many tokens of each word the shards have, as `shards` has returned them."""
-        if len(shards) == 1:
-            return [self.word_totals]
-        return self.rows.here(self.rows.tasks(count_words, [(one, self.n_features) for one in shards], "count-words"))
-
-    def count_before(self, shards: list[Any], columns: NDArray[np.int32]) -> list[NDArray[np.int64]]:
-        """Return for each shard how many tokens of some words earlier shards have."""
-        shared = self.rows.place.share(columns)
-        counts = self.rows.tasks(count_some_words, [(one, shared, self.n_features) for one in shards], "count-words")
-        found = np.array(self.rows.here(counts))
-        return list(np.cumsum(found, axis=0) - found)
+    def count_some(self, shards: list[Any], columns: NDArray[np.int32]) -> list[tuple[NDArray[np.int64], ...]]:
+        """Return for each shard how many tokens of some words earlier shards have, and how many it has itself."""
+        found = self.word_totals[columns][None]
+        if len(shards) > 1:
+            shared = self.rows.place.share(columns)
+            given = [(one, shared, self.n_features) for one in shards] if len(columns) else []
+            counts = self.rows.here(self.rows.tasks(count_some_words, given, "count-words"))
+            found = np.array(counts, np.int64).reshape(len(shards), -1)
+        return list(zip(np.cumsum(found, axis=0) - found, found, strict=True))
 
     def held(self) -> Corpus:
         """Return the same corpus with its counts in memory; else they would be computed again each time."""

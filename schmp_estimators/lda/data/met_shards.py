@@ -1,8 +1,7 @@
-"""Shards that exchange tokens: each knows the words that it has to do with, and no more.
+"""Shards: each knows the words that it has to do with, and no more; where no tokens are exchanged, these are all.
 
-What such a shard must know of the others is how many tokens earlier shards have of words that all sample at home: sums
-of counts along the shards, made by a tree of tasks where the documents are.  All else follows from its documents, and
-from the layout and the tokens of each column in all shards.
+What a shard must know of the others is how many tokens earlier shards have of words that are sampled where their tokens
+are, at home.  All else follows from its documents, and from the layout and the tokens of each column in all shards.
 
 A word's tokens may go to the shard that owns the word, be sampled there with the word's true row, and come back; or
 its counts go to the owner, who adds them up and sends the row to all: counts of all topics, if it is a head word, else
@@ -23,14 +22,14 @@ from schmp_estimators.lda.data.passages import topics_of_shard
 from schmp_estimators.lda.data.tokens import Layout, lay_out
 
 
-class MetPlan(NamedTuple):
-    """What it takes beside documents, and the sums of earlier ones, to make a shard."""
+class Plan(NamedTuple):
+    """What it takes beside documents, and numbers of tokens at home, to make a shard."""
 
     number: int
     layout: Layout
     #: (n_words,) by column: tokens in all shards; in as few bits as suffice, as it is sent to every shard.
     word_totals: NDArray[np.integer]
-    #: From `words_at_home`.
+    #: (n_blocks,) words of each block that are sampled at home, the first ones: from `words_at_home`, or all.
     home: NDArray[np.int64]
     #: Tokens in earlier shards.
     first_token: int
@@ -45,20 +44,21 @@ def home_columns(layout: Layout, home: NDArray[np.int64]) -> NDArray[np.int32]:
     return layout.column[_is_home(layout, home)]
 
 
-def make_met_shard(pieces: Sequence[Counts], before: NDArray[np.int64], plan: MetPlan) -> TokenShard:
+def make_shard(pieces: Sequence[Counts], before: NDArray[np.int64], own: NDArray[np.int64], plan: Plan) -> TokenShard:
     """Lay out the tokens of consecutive documents: 8 bytes a document, 4 a token, 8 to 32 for each word met here.
 
     Parameters
     ----------
     pieces : sequence of Counts
         The documents.
-    before : (n_home,) int64
-        Tokens in earlier shards of the words that all sample at home, in layout order.
-    plan : MetPlan
+    before, own : (n_home,) int64
+        Tokens of the words at home, in layout order, in earlier shards and in this one.
+    plan : Plan
     """
     layout, home, number = plan.layout, plan.home, plan.number
-    n_words = len(plan.word_totals)
-    counts, is_home = count_words(pieces, n_words), _is_home(layout, home)
+    n_words, is_home = len(plan.word_totals), _is_home(layout, home)
+    counts = np.zeros(n_words, np.int64) if is_home.all() else count_words(pieces, n_words)
+    counts[layout.column[is_home]] = own  # what was counted before: if it is no longer so, `lay_out` raises
     is_met = is_home | (counts > 0)[layout.column]
     is_met[layout.block_ptr[number] : layout.block_ptr[number + 1]] = True
     met = np.flatnonzero(is_met)

@@ -1,7 +1,7 @@
 """From counted documents to the blocks of the topic samplers: the layout of the vocabulary, and the shards.
 
-A shard is made in three steps, so that the pieces of the input never have to meet in one place: count the words of each
-shard, make the layout and the offsets from all the counts, then place the tokens of each shard.
+The pieces of the input never have to meet in one place: words are counted where documents are, the layout is made from
+all the counts, and then the tokens of each shard are placed (`met_shards`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordTopics, no_topics
 from schmp_estimators.lda.data.counts import Counts, changed, count_words
 from schmp_estimators.lda.kernels.tokens import assign_blocks, place_tokens
 
@@ -28,21 +27,6 @@ class Layout(NamedTuple):
     column: NDArray[np.int32]
     #: (n_blocks + 1,) offsets of the blocks.
     block_ptr: NDArray[np.int64]
-
-
-class ShardOffsets(NamedTuple):
-    """What a shard must know of the others; arrays over words are in layout order."""
-
-    #: (n_words,) tokens of the word in earlier shards.
-    word_rank: NDArray[np.int64]
-    #: (n_words,) tokens of all words with a lower column number, in all shards.
-    word_first: NDArray[np.int64]
-    #: (n_words,) tokens of the word in all shards.
-    word_total: NDArray[np.int64]
-    #: Tokens in earlier shards.
-    first_token: int
-    #: Number of the shard.
-    number: int
 
 
 def count_some_words(pieces: Sequence[Counts], columns: NDArray[np.int32], n_words: int) -> NDArray[np.int64]:
@@ -69,47 +53,6 @@ def layout_by_column(n_words: int) -> Layout:
 def is_by_column(layout: Layout) -> bool:
     """Return whether words are in the order of the columns."""
     return bool((layout.column == np.arange(len(layout.column), dtype=np.int32)).all())
-
-
-def shard_offsets(shard_counts: Sequence[NDArray[np.signedinteger]], layout: Layout) -> list[ShardOffsets]:
-    """Return what every shard must know of the others, given the word counts of all shards by column."""
-    total: NDArray[np.int64] = np.sum(shard_counts, axis=0, dtype=np.int64)
-    word_first = (np.cumsum(total) - total)[layout.column]
-    word_total = total[layout.column]
-    rank, first_token, offsets = np.zeros_like(total), 0, []
-    for number, counts in enumerate(shard_counts):
-        before = rank[layout.column] if number else np.zeros_like(word_total)  # which takes no memory
-        offsets.append(ShardOffsets(before, word_first, word_total, first_token, number))
-        rank = rank + counts
-        first_token += int(counts.sum())
-    return offsets
-
-
-class Plan(NamedTuple):
-    """What it takes beside documents to make a shard."""
-
-    #: (n_words,) what `count_words` has returned for the documents.
-    counts: NDArray[np.signedinteger]
-    layout: Layout
-    #: What `shard_offsets` has returned for this shard.
-    offsets: ShardOffsets
-    #: Counts of earlier batches for the words of the block with this shard's number, in layout order.
-    fixed: TopicRows
-    #: Topics in which the tokens of words may begin, in layout order.
-    first: WordTopics = no_topics()
-
-
-def make_shard(pieces: Sequence[Counts], plan: Plan) -> TokenShard:
-    """Lay out the tokens of consecutive documents: 8 bytes a document, 4 a token, beside offsets over all words."""
-    counts, layout, offsets, fixed, first = plan
-    layout_of = np.empty(len(counts), np.int32)
-    layout_of[layout.column] = np.arange(len(counts), dtype=np.int32)
-    doc_ptr, place, word_ptr = lay_out(pieces, layout_of, counts[layout.column])
-    return TokenShard(
-        doc_ptr, place, word_ptr, offsets.word_rank, offsets.word_first, offsets.word_total,
-        layout.block_ptr, offsets.first_token, offsets.number, fixed, first,
-        np.diff(layout.block_ptr), np.zeros(0, np.int32),
-    )  # fmt: skip
 
 
 def lay_out(

@@ -105,12 +105,14 @@ def cut_rows(rows: TopicRows, first: int, last: int) -> TopicRows:
     return TopicRows(ptr - ptr[0], rows.topic[entries], rows.tokens[entries])
 
 
-def add_rows(counts: NDArray[np.int32], rows: TopicRows) -> NDArray[np.int32]:
-    """Return dense rows with the sparse ones of the same words added."""
-    word = np.repeat(np.arange(len(counts)), np.diff(rows.ptr))
-    summed = counts.copy()
-    summed[word, rows.topic] += rows.tokens
+def add_sparse(rows: TopicRows, others: TopicRows, n_topics: int) -> NDArray[np.int32]:
+    """Return the sums of two rows of each word, as far as there are any."""
+    summed: NDArray[np.int32] = (_table(rows, n_topics) + _table(others, n_topics)).data
     return summed
+
+
+def _table(rows: TopicRows, n_topics: int) -> sparse.csr_array:
+    return sparse.csr_array((rows.tokens, rows.topic, rows.ptr), shape=(len(rows.ptr) - 1, n_topics))
 
 
 def order_rows(rows: TopicRows, word: NDArray[Any], n_topics: int) -> TopicRows:
@@ -119,8 +121,7 @@ def order_rows(rows: TopicRows, word: NDArray[Any], n_topics: int) -> TopicRows:
     With rows in layout order, ``order_rows(rows, np.argsort(layout.column), K)`` are those of the columns; with rows by
     column, ``order_rows(rows, layout.column[first:last], K)`` are those of some words of the layout.
     """
-    table = sparse.csr_array((rows.tokens, rows.topic, rows.ptr), shape=(len(rows.ptr) - 1, n_topics))
-    taken = table[word]
+    taken = _table(rows, n_topics)[word]
     return TopicRows(taken.indptr.astype(np.int64), taken.indices.astype(np.int32), taken.data)
 
 

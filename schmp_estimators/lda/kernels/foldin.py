@@ -25,10 +25,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import inlined, kernel, part
+from schmp_estimators.core.jit import kernel, part
 from schmp_estimators.core.rng import GAMMA, mix, unit
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TopicRows
+from schmp_estimators.lda.kernels.lists import sum_list
 
 #: Full steps before topics are held still: their order of size settles in the first two.
 FIRST_STEPS = 2
@@ -117,22 +118,6 @@ def make_scratch(ptr: NDArray[np.int64], rows: Rows, n_topics: int) -> Scratch:
     return Scratch(compact, freeze(compact), np.empty(n), active, slot, *of_topics)
 
 
-@inlined
-def _dot(topic, tokens, values, first, last):
-    """Return the sum of ``tokens[i] * values[topic[i]]``, in four lanes, so that the additions overlap."""
-    a, b, c, d = 0.0, 0.0, 0.0, 0.0
-    whole = last - (last - first) % 4
-    for i in range(first, whole, 4):
-        j = np.uint64(i)
-        a += tokens[j] * values[np.uint32(topic[j])]
-        b += tokens[j + np.uint64(1)] * values[np.uint32(topic[j + np.uint64(1)])]
-        c += tokens[j + np.uint64(2)] * values[np.uint32(topic[j + np.uint64(2)])]
-        d += tokens[j + np.uint64(3)] * values[np.uint32(topic[j + np.uint64(3)])]
-    for i in range(whole, last):
-        a += tokens[np.uint64(i)] * values[np.uint32(topic[np.uint64(i)])]
-    return (a + b) + (c + d)
-
-
 @part
 def _gather(start, stop, rows, priors, least, scratch, weight):
     """List the topics of at least `least` tokens, copy their entries from the rows, and sum up what others contribute.
@@ -206,7 +191,7 @@ def _step(start, stop, counts, rows, active, held, priors, share, gain, weight):
     common *= beta
     for i in range(start, stop):
         first, last = rows.bounds[2 * i], rows.bounds[2 * i + 1]
-        ratio = counts[i] / (held[i] + common + _dot(rows.topic, rows.tokens, share, first, last))
+        ratio = counts[i] / (held[i] + common + sum_list(rows.topic, rows.tokens, first, last - first, share))
         ratios += ratio
         for j in range(first, last):
             gain[np.uint32(rows.topic[np.uint64(j)])] += ratio * rows.tokens[np.uint64(j)]
@@ -309,7 +294,8 @@ def score(ptr, counts, before, rows, priors, theta, scores):
         for i in range(ptr[doc], ptr[doc + 1]):
             scored = ((before[i] + counts[i]) >> 1) - (before[i] >> 1)
             if scored > 0:
-                sparse = _dot(rows.topic, rows.tokens, weight, rows.bounds[2 * i], rows.bounds[2 * i + 1])
+                first, last = rows.bounds[2 * i], rows.bounds[2 * i + 1]
+                sparse = sum_list(rows.topic, rows.tokens, first, last - first, weight)
                 scores[doc] += scored * np.log(beta * common + sparse)
 
 
@@ -343,7 +329,7 @@ def draw(ptr, counts, keys, rows, priors, theta, common, topics):
             common[k] = total
         for i in range(ptr[doc], ptr[doc + 1]):
             first, last = rows.bounds[2 * i], rows.bounds[2 * i + 1]
-            sparse = _dot(rows.topic, rows.tokens, weight, first, last)
+            sparse = sum_list(rows.topic, rows.tokens, first, last - first, weight)
             for _ in range(counts[i]):
                 address += GAMMA
                 left = unit(mix(address)) * (sparse + total)

@@ -121,8 +121,8 @@ def make_slots(
 
 
 def aligned(size: int) -> NDArray[np.float32]:
-    """Return zeros that begin with a line of the cache."""
-    whole = np.zeros(size + LANES, np.float32)
+    """Return room for numbers that begins with a line of the cache."""
+    whole = np.empty(size + LANES, np.float32)
     start = -(whole.ctypes.data // whole.itemsize) % LANES
     return whole[start : start + size]
 

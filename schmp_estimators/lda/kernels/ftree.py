@@ -60,15 +60,11 @@ def find(weights, level_ptr, sums, point):
     A point beyond the total, which rounding can make, finds the last topic.  8 ns per level.
     """
     node = 0
-    for level in range(len(level_ptr) - 2, -1, -1):
-        nodes = sums[level_ptr[level] : level_ptr[level + 1]]
+    for level in range(len(level_ptr) - 2, -2, -1):
+        nodes = weights if level < 0 else sums[level_ptr[level] : level_ptr[level + 1]]
         last = min(node + (1 << BITS), len(nodes)) - 1
         while node < last and point >= nodes[node]:
             point -= nodes[node]
             node += 1
         node <<= BITS
-    last = min(node + (1 << BITS), len(weights)) - 1
-    while node < last and point >= weights[node]:
-        point -= weights[node]
-        node += 1
-    return node
+    return node >> BITS

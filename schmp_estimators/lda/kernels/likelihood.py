@@ -23,8 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from schmp_estimators.core.jit import inlined, kernel
-from schmp_estimators.lda.blocks import TopicRows
+from schmp_estimators.core.jit import kernel
 
 #: Counts from here on are listed one by one: at most one for every `LIMIT` tokens.
 LIMIT = 4096
@@ -63,33 +62,12 @@ def merge(histograms: list[Histogram]) -> Histogram:
 def count_histogram(counts: NDArray[Any]) -> Histogram:
     """Return the histogram of an integer array of any shape.
 
-    Serves lengths of documents, topic totals, the counts of sparse word rows (`TopicRows.tokens`) and dense word rows.
+    Serves lengths of documents, topic totals, and the counts of word rows, sparse or dense.
     """
     dense = np.bincount(counts[counts < LIMIT], minlength=LIMIT)
     dense[0] = 0
     large = counts[counts >= LIMIT]
     return Histogram(dense, np.sort(large.astype(np.int64)))
-
-
-def word_histogram(word_ptr: NDArray[np.int64], topic: NDArray[Any], n_topics: int, fixed: TopicRows) -> Histogram:
-    """Return the histogram of the counts n_wk of words, each given by the list of the topics of all its tokens.
-
-    Parameters
-    ----------
-    word_ptr : (n_words + 1,) int64
-        Offsets of the words in `topic`.
-    topic : (n_tokens,) int16 or int32
-        Topics, perhaps a strided view.
-    n_topics : int
-        Number of topics.
-    fixed : TopicRows of n_words words, or without any entry
-        Counts of the same words that are added to those of the list.
-    """
-    dense = np.zeros(LIMIT, np.int64)
-    n_tokens = word_ptr[-1] - word_ptr[0] + fixed.tokens.sum(dtype=np.int64)
-    overflow = np.empty(n_tokens // LIMIT, np.int64)
-    n = _tally_words(word_ptr, topic, fixed, np.zeros(n_topics, np.int64), dense, overflow)
-    return Histogram(dense, np.sort(overflow[:n]))
 
 
 def document_log_likelihood(
@@ -120,45 +98,6 @@ def _log_rising(histogram: Histogram, start: float) -> float:
     """Return the sum over the cells of ``ln(start (start + 1) ... (start + count - 1))``, correctly rounded."""
     count, weight = histogram.cells
     return math.fsum(weight * (gammaln(start + count) - gammaln(start)))
-
-
-@inlined
-def _record(count, dense, overflow, n):
-    """Add one positive count to the histogram under construction, and return the length of its overflow."""
-    if count < LIMIT:
-        dense[count] += 1
-    else:
-        overflow[n] = count
-        n += 1
-    return n
-
-
-@kernel
-def _tally_words(word_ptr, topic, fixed, counts, dense, overflow):
-    """Tally the n_wk of words into `dense` (LIMIT,) and `overflow` int64, and return how many overflowed.
-
-    Parameters are those of `word_histogram`; `counts` (n_topics,) int64 is scratch, zero before and after; 3 ns per
-    token.
-    """
-    n = 0
-    for w in range(word_ptr.shape[0] - 1):
-        start, stop = word_ptr[w], word_ptr[w + 1]
-        fixed_start, fixed_stop = (fixed.ptr[w], fixed.ptr[w + 1]) if fixed.topic.shape[0] > 0 else (0, 0)
-        for i in range(fixed_start, fixed_stop):
-            counts[fixed.topic[i]] += fixed.tokens[i]
-        for i in range(start, stop):
-            counts[topic[i]] += 1
-        for i in range(start, stop):
-            t = topic[i]
-            if counts[t] > 0:
-                n = _record(counts[t], dense, overflow, n)
-                counts[t] = 0
-        for i in range(fixed_start, fixed_stop):
-            t = fixed.topic[i]
-            if counts[t] > 0:
-                n = _record(counts[t], dense, overflow, n)
-                counts[t] = 0
-    return n
 
 
 #: Counts that are tallied in a table, of no more than so many cells; others are listed one by one.
@@ -195,7 +134,7 @@ class TopicCounts(NamedTuple):
 def topic_counts(
     doc_ptr: NDArray[np.int64], place: NDArray[np.uint32], topic: NDArray[Any], n_topics: int, shortest: int = 0
 ) -> TopicCounts:
-    """Count the documents between ``doc_ptr[0]`` and ``doc_ptr[-1]``.
+    """Count the documents between ``doc_ptr[0]`` and ``doc_ptr[-1]``, or words, whose tokens are in their order.
 
     Parameters
     ----------

@@ -62,16 +62,16 @@ def order_lists(lists):
 def sum_list(topics, tokens, start, n, q):
     """Return the sum of ``tokens * q[topic]`` over the n entries from `start`, in four lanes that overlap."""
     a, b, c, d = 0.0, 0.0, 0.0, 0.0
-    at = np.uint64(start)
-    for _ in range(n >> 2):
+    end = start + n
+    whole = end - n % 4
+    for i in range(start, whole, 4):
+        at = np.uint64(i)
         a += tokens[at] * q[np.uint32(topics[at])]
         b += tokens[at + np.uint64(1)] * q[np.uint32(topics[at + np.uint64(1)])]
         c += tokens[at + np.uint64(2)] * q[np.uint32(topics[at + np.uint64(2)])]
         d += tokens[at + np.uint64(3)] * q[np.uint32(topics[at + np.uint64(3)])]
-        at += np.uint64(4)
-    for _ in range(n & 3):
-        a += tokens[at] * q[np.uint32(topics[at])]
-        at += np.uint64(1)
+    for i in range(whole, end):
+        a += tokens[np.uint64(i)] * q[np.uint32(topics[np.uint64(i)])]
     return (a + b) + (c + d)
 
 

@@ -40,78 +40,57 @@ def look_up(block, words, ptr, topics, n_topics, out):
 
 
 @kernel
-def pack_rows(word_ptr, begins, n_words, topic, n_topics):
+def pack_rows(word_ptr, words, topic, n_listed, n_dense, n_topics):
     """Pack the topics of a shard's tokens of some words: a dense row where that is shorter, else a list.
 
     Parameters
     ----------
     word_ptr : (n_words + 1,) int64
         Offsets of the words in `topic`.
-    begins, n_words : (n_blocks,) int64
-        Of each block, the number of its first word and how many words are packed from there on.
+    words : (n_packed,) int64
+        The words that are packed.
     topic : (n_tokens,) int16 or int32
         Topics in word-major order, perhaps a strided view.
-    n_topics : int
-        K.
+    n_listed, n_dense, n_topics : int
+        Tokens of the words with fewer than ``HEAD * K`` of them, how many others there are, and K.
 
     Returns
     -------
-    lengths : (n_packed,) int32
-        Tokens of each word, block after block.
-    lists : int16 or int32
-        Topics of the words with fewer than ``HEAD * K`` tokens, one after the other.
+    lists : (n_listed,) int16 or int32
+        Topics of the words with fewer tokens, one after the other.
     dense : (n_dense, K) int32
         Counts of the others.
-    ends : (n_blocks, 3) int64
-        Where each block ends in the three of them.
 
     Notes
     -----
-    1 ns per token.
+    1 ns per token: the kernel makes the arrays, so that LLVM knows that they are nowhere else.
     """
-    limit = HEAD * n_topics
-    ends = np.empty((len(begins), 3), np.int64)
-    n_packed = n_listed = n_dense = 0
-    for block in range(len(begins)):
-        for word in range(begins[block], begins[block] + n_words[block]):
-            n = word_ptr[word + 1] - word_ptr[word]
-            if n >= limit:
-                n_dense += 1
-            else:
-                n_listed += n
-        n_packed += n_words[block]
-        ends[block, 0] = n_packed
-        ends[block, 1] = n_listed
-        ends[block, 2] = n_dense
-    lengths = np.empty(n_packed, np.int32)
-    lists = np.empty(n_listed, topic.dtype)
-    dense = np.zeros((n_dense, n_topics), np.int32)
-    n_packed = n_listed = n_dense = 0
-    for block in range(len(begins)):
-        for word in range(begins[block], begins[block] + n_words[block]):
-            first, last = word_ptr[word], word_ptr[word + 1]
-            lengths[n_packed] = last - first
-            n_packed += 1
-            if last - first >= limit:
-                row = dense[n_dense]
-                n_dense += 1
-                for i in range(first, last):
-                    row[np.uint32(topic[np.uint64(i)])] += 1
-            else:
-                for i in range(first, last):
-                    lists[np.uint64(n_listed)] = topic[np.uint64(i)]
-                    n_listed += 1
-    return lengths, lists, dense, ends
+    lists, dense = np.empty(n_listed, topic.dtype), np.zeros((n_dense, n_topics), np.int32)
+    n_listed = n_dense = 0
+    for word in words:
+        first, last = word_ptr[word], word_ptr[word + 1]
+        if last - first >= HEAD * n_topics:
+            row = dense[n_dense]
+            n_dense += 1
+            for i in range(first, last):
+                row[np.uint32(topic[np.uint64(i)])] += 1
+        else:
+            for i in range(first, last):
+                lists[np.uint64(n_listed)] = topic[np.uint64(i)]
+                n_listed += 1
+    return lists, dense
 
 
 @kernel
 def unpack_rows(lengths, lists, dense, heads, tails, cursor):
-    """Add the packed rows of a shard to a block, or those of several shards, one after the other.
+    """Add the packed rows of a shard to a block.
 
     Parameters
     ----------
-    lengths, lists, dense
-        From `pack_rows`; of several shards, each stacked.
+    lengths : (n_words,) int32
+        Tokens of each word.
+    lists, dense
+        From `pack_rows`.
     heads : (n_heads, K) int32
         Mutated: counts of the first words.
     tails : int16 or int32
@@ -123,14 +102,10 @@ def unpack_rows(lengths, lists, dense, heads, tails, cursor):
     -----
     1 ns per token of a list, 0.2 ns per entry of a dense row.
     """
-    n_heads = len(heads)
-    n_words = n_heads + len(cursor)
-    limit = HEAD * heads.shape[1]
+    n_heads, limit = len(heads), HEAD * heads.shape[1]
     at = row = 0
-    word = -1
-    for entry in range(len(lengths)):
-        word = word + 1 if word + 1 < n_words else 0
-        n = int(lengths[entry])
+    for word in range(len(lengths)):
+        n = int(lengths[word])
         if n >= limit:
             heads[word] += dense[row]
             row += 1
@@ -173,22 +148,23 @@ def cell_of(start, mask, topic):
 
 
 @inlined
+def _find(cells, start, mask, topic):
+    """Return the place of a topic in a row by open addressing, or the free one where the search for it ends."""
+    base, wrap = np.uint64(start), np.uint64(mask)
+    place = _home(topic, wrap)
+    while cells[base + (place << _ONE)] >= 0 and np.uint32(cells[base + (place << _ONE)]) != np.uint32(topic):
+        place = (place + _ONE) & wrap
+    return place
+
+
+@inlined
 def count_of(cells, start, mask, topic):
     """Return the count of a topic in a row."""
     if mask < 0:
         found = cells[np.uint64(start + np.int64(topic))]
     else:
-        base, wrap = np.uint64(start), np.uint64(mask)
-        place = _home(topic, wrap)
-        while True:
-            at = base + (place << _ONE)
-            if np.uint32(cells[at]) == np.uint32(topic):
-                found = cells[at + _ONE]
-                break
-            if cells[at] < 0:
-                found = np.int32(0)
-                break
-            place = (place + _ONE) & wrap
+        at = np.uint64(start) + (_find(cells, start, mask, topic) << _ONE)
+        found = cells[at + _ONE] if cells[at] >= 0 else np.int32(0)
     return found
 
 
@@ -198,11 +174,7 @@ def add_to(cells, start, mask, topic, n):
     if mask < 0:
         cells[np.uint64(start + np.int64(topic))] += n
     else:
-        base, wrap = np.uint64(start), np.uint64(mask)
-        place = _home(topic, wrap)
-        while cells[base + (place << _ONE)] >= 0 and np.uint32(cells[base + (place << _ONE)]) != np.uint32(topic):
-            place = (place + _ONE) & wrap
-        at = base + (place << _ONE)
+        at = np.uint64(start) + (_find(cells, start, mask, topic) << _ONE)
         if cells[at] < 0:
             cells[at] = topic
             cells[at + _ONE] = 0
@@ -215,10 +187,7 @@ def take_one(cells, start, mask, topic):
     if mask < 0:
         cells[np.uint64(start + np.int64(topic))] -= 1
     else:
-        base, wrap = np.uint64(start), np.uint64(mask)
-        place = _home(topic, wrap)
-        while np.uint32(cells[base + (place << _ONE)]) != np.uint32(topic):
-            place = (place + _ONE) & wrap
+        base, wrap, place = np.uint64(start), np.uint64(mask), _find(cells, start, mask, topic)
         at = base + (place << _ONE)
         cells[at + _ONE] -= 1
         if cells[at + _ONE] == 0:

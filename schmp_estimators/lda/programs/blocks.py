@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import HEAD, TokenShard, TopicRows, WordBlock, no_rows
-from schmp_estimators.lda.data.topic_rows import cut_rows, rows_of_counts, rows_of_lists, stack_rows
+from schmp_estimators.lda.data.topic_rows import cut_rows, rows_of_counts, rows_of_lists, spans, stack_rows
 from schmp_estimators.lda.kernels.rows import pack_rows, unpack_rows
 
 _NO_ROWS = freeze(no_rows())
@@ -30,21 +30,22 @@ class WordPart(NamedTuple):
 
 
 def make_parts(
-    shard: TokenShard,
-    topic: NDArray[Any],
-    n_components: int,
-    n_words: NDArray[np.int64] | None = None,
-    blocks: Iterable[int] | None = None,
+    shard: TokenShard, topic: NDArray[Any], n_components: int, n_words: NDArray[np.int64] | None = None
 ) -> dict[int, WordPart]:
-    """Return what the shard contributes to the first so many words, or all, of each of `blocks`, or of all.
+    """Return what the shard contributes to the first so many words, or all, of each block.
 
-    `topic` are the topics of its tokens in word-major order; of other blocks no words are asked.
+    `topic` are the topics of its tokens in word-major order.
     """
     sizes = np.diff(shard.block_ptr) if n_words is None else n_words
-    packed = pack_rows(shard.word_ptr, shard.block_ptr[:-1], freeze(sizes), freeze(topic), n_components)
-    lengths, lists, dense = freeze(packed[:3])
-    parts, ends = {}, [[0, 0, 0], *packed[3].tolist()]
-    for block in range(len(sizes)) if blocks is None else blocks:
+    words = spans(shard.block_ptr[:-1], sizes)
+    lengths = np.diff(shard.word_ptr)[words].astype(np.int32)
+    is_dense = lengths >= HEAD * n_components
+    last, in_lists = np.append(0, np.cumsum(sizes)), np.where(is_dense, 0, lengths)
+    counted = [np.append(0, np.cumsum(one, dtype=np.int64))[last] for one in (in_lists, is_dense)]
+    ends = np.column_stack([last, *counted]).tolist()
+    packed = pack_rows(shard.word_ptr, freeze(words), freeze(topic), *ends[-1][1:], n_components)
+    lengths, lists, dense, parts = *freeze((lengths, *packed)), dict[int, WordPart]()
+    for block in range(len(sizes)):
         (word, listed, row), (word_end, list_end, row_end) = ends[block], ends[block + 1]
         fixed = freeze(cut_rows(shard.fixed, 0, word_end - word)) if block == shard.number else _NO_ROWS
         parts[block] = WordPart(lengths[word:word_end], lists[listed:list_end], dense[row:row_end], fixed)

@@ -8,37 +8,28 @@ kernel would take longer to compile than most corpora take here.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.rng import GAMMA, below, mix, unit
 from schmp_estimators.lda.blocks import TokenShard
-from schmp_estimators.lda.kernels.passages import draw_known_topics
 from schmp_estimators.lda.kernels.word_priors import SeedRows
 
 #: Tokens whose topics are drawn at a time: what is made for them stays in the cache.
 _AT_ONCE = 1 << 14
 
 
-class _Tokens(NamedTuple):
-    """Some tokens of a shard, in document order."""
-
-    #: Which of the shard's tokens they are.
-    span: slice
-    #: (n,) random bits of each.
-    bits: NDArray[np.uint64]
-
-
-def _some_tokens(n_tokens: int, first_token: int, key: np.uint64) -> Iterator[_Tokens]:
+def _some_tokens(n_tokens: int, first_token: int, key: np.uint64) -> Iterator[tuple[slice, NDArray[np.uint64]]]:
+    """Give tokens of a shard, in document order: which they are, and random bits of each."""
     for begin in range(0, n_tokens, _AT_ONCE):
         end = min(n_tokens, begin + _AT_ONCE)
         address = np.arange(first_token + begin, first_token + end, dtype=np.uint64)
-        yield _Tokens(slice(begin, end), mix.py_func(key + address * GAMMA))
+        yield slice(begin, end), mix.py_func(key + address * GAMMA)
 
 
-def _words_of_places(shard: TokenShard) -> NDArray[np.int32]:
+def words_of_places(shard: TokenShard) -> NDArray[np.int32]:
     """Return the word of each place in word-major order: 4 bytes for a token."""
     return np.repeat(np.arange(len(shard.word_ptr) - 1, dtype=np.int32), np.diff(shard.word_ptr))
 
@@ -65,33 +56,11 @@ def draw_of_words(
     out : (n_tokens,) int16 or int32
         Mutated: topics in document order.
     """
-    word_of, addresses = _words_of_places(shard), shard.word_first.astype(np.uint64)
+    word_of, addresses = words_of_places(shard), shard.word_first.astype(np.uint64)
     for span, bits in _some_tokens(len(out), shard.first_token, tokens):
         choice, address = below.py_func(bits, n_choices), addresses[word_of[shard.place[span]]]
         drawn = mix.py_func(words + (address * np.uint64(n_choices) + choice) * GAMMA)
         out[span] = below.py_func(drawn, n_topics)
-
-
-def draw_of_lists(shard: TokenShard, n_topics: int, tokens: np.uint64, out: NDArray[Any]) -> None:
-    """Draw a topic for each token from those that its word may begin in, ``shard.first``, with equal chances.
-
-    See `draw_known_topics`, also for words that have none.
-
-    Parameters
-    ----------
-    shard : TokenShard
-        Any.
-    n_topics : int
-        At least 1.
-    tokens : uint64
-        Stream of what tokens take.
-    out : (n_tokens,) int16 or int32
-        Mutated: topics in document order.
-    """
-    ptr, topic = shard.first
-    draw_known_topics(
-        shard.place, shard.doc_ptr, _words_of_places(shard), ptr, topic, shard.first_token, tokens, n_topics, out
-    )
 
 
 def draw_of_seeds(shard: TokenShard, seeds: SeedRows, key: np.uint64, out: NDArray[Any]) -> None:
@@ -108,7 +77,7 @@ def draw_of_seeds(shard: TokenShard, seeds: SeedRows, key: np.uint64, out: NDArr
     out : (n_tokens,) int16 or int32
         Mutated: topics in document order.
     """
-    number_of = seeds.number[_words_of_places(shard)]
+    number_of = seeds.number[words_of_places(shard)]
     ends = np.append(0.0, np.cumsum(seeds.weight))
     for span, bits in _some_tokens(len(out), shard.first_token, key):
         number = number_of[shard.place[span]]

@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.stages import At
+from schmp_estimators.lda.blocks import TopicRows
 from schmp_estimators.lda.data.partition import cut_jobs
+from schmp_estimators.lda.data.topic_rows import rows_of_lists
 from schmp_estimators.lda.programs.learning import Learned
 from schmp_estimators.lda.programs.topics import TopicProgram
 
@@ -73,6 +75,12 @@ class FrozenCountsLDA(TopicProgram[S, FrozenModel]):
     def merge(self, report: FrozenReport, other: FrozenReport) -> FrozenReport:
         """Add up what two shards report."""
         return tree_sum((report, other))
+
+    def harvest(self, at: At, state: S) -> TopicRows | None:
+        """Return the word rows, without the fixed ones, in layout order, if there is one shard."""
+        if at.n_shards > 1:
+            return None
+        return rows_of_lists(at.shard.word_ptr, self.by_word(at, state), self.n_components)
 
     def summed(self, model: FrozenModel | None, reports: Sequence[Any]) -> FrozenModel:
         """Add up the topic totals, which all tokens of the next sweep read."""

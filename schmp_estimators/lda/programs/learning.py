@@ -39,7 +39,7 @@ from scipy.special import psi
 
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TokenShard, WordBlock
-from schmp_estimators.lda.data.topic_rows import add_rows, cut_rows
+from schmp_estimators.lda.data.topic_rows import add_sparse
 from schmp_estimators.lda.kernels.likelihood import (
     Histogram,
     TopicCounts,
@@ -48,9 +48,9 @@ from schmp_estimators.lda.kernels.likelihood import (
     merge,
     merge_counts,
     topic_counts,
-    word_histogram,
     word_log_likelihood,
 )
+from schmp_estimators.lda.programs.blocks import harvest_rows
 from schmp_estimators.lda.programs.seeds import SeedCounts, WordSeeds
 
 #: Documents with fewer tokens say nothing of what goes together.
@@ -191,10 +191,10 @@ LIKELIHOODS = ("log_likelihood", "document_log_likelihood", "word_log_likelihood
 
 def measure_block(block: WordBlock, n_components: int) -> Histogram:
     """Return the histogram of the counts of topics in the words of a block, earlier batches included."""
-    n_heads, n_words = len(block.heads), len(block.fixed.ptr) - 1
-    heads = add_rows(block.heads, cut_rows(block.fixed, 0, n_heads))
-    fixed = cut_rows(block.fixed, n_heads, n_words)
-    return merge([count_histogram(heads), word_histogram(block.tail_ptr, block.tails, n_components, freeze(fixed))])
+    if len(block.fixed.topic):
+        return count_histogram(add_sparse(harvest_rows(block, n_components), block.fixed, n_components))
+    ptr, in_order, tails = freeze((block.tail_ptr, np.arange(len(block.tails), dtype=np.uint32), block.tails))
+    return merge([count_histogram(block.heads), topic_counts(ptr, in_order, tails, n_components).histogram])
 
 
 def joint_log_likelihood(

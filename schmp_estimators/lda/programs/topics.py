@@ -26,9 +26,15 @@ from schmp_estimators.lda.kernels.likelihood import (
     merge_counts,
     topic_counts,
 )
+from schmp_estimators.lda.kernels.passages import draw_known_topics
 from schmp_estimators.lda.kernels.word_priors import SeedRows
 from schmp_estimators.lda.programs import blocks, learning
-from schmp_estimators.lda.programs.first_topics import draw_of_lists, draw_of_seeds, draw_of_words, draw_uniform_topics
+from schmp_estimators.lda.programs.first_topics import (
+    draw_of_seeds,
+    draw_of_words,
+    draw_uniform_topics,
+    words_of_places,
+)
 from schmp_estimators.lda.programs.learning import Exposure
 from schmp_estimators.lda.programs.seeds import (
     SeedCounts,
@@ -225,16 +231,17 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         """Return how many bytes a shard needs for each word that it has, beside what there is for each token."""
         return 0
 
-    def words_at_home(self, word_totals: NDArray[np.int64], layout: Layout) -> NDArray[np.int64] | None:
-        """Return how many words of each block are sampled where their tokens are; None: all, tokens do not travel."""
-        return None
+    def words_at_home(self, word_totals: NDArray[np.int64], layout: Layout) -> NDArray[np.int64]:
+        """Return how many words of each block are sampled where their tokens are: all, where no tokens travel."""
+        return np.diff(layout.block_ptr)
 
     def init(self, at: At) -> tuple[State, Mapping[int, Any]]:
         """Return the first topics: uniform ones, if words do not restrict them."""
         topics = np.empty(len(at.shard.place), topic_dtype(self.n_components))
         words, tokens, origin = (stream_key(self.seed, 0, stream) for stream in (_OF_WORDS, _OF_TOKENS, _ORIGIN))
         if self.from_passages:
-            draw_of_lists(at.shard, self.n_components, tokens, topics)
+            of_words = at.shard.place, at.shard.doc_ptr, words_of_places(at.shard), *at.shard.first
+            draw_known_topics(*of_words, at.shard.first_token, tokens, self.n_components, topics)
         elif self.topics_of_word:
             draw_of_words(at.shard, self.n_components, self.topics_of_word, words, tokens, topics)
         else:

@@ -25,7 +25,7 @@ from schmp_estimators.lda.data.topic_rows import rows_of_lists, stack_rows
 from schmp_estimators.lda.kernels import warp_documents
 from schmp_estimators.lda.kernels.document_priors import TopicPriors, topic_priors
 from schmp_estimators.lda.kernels.warp import pieces_of, sample_words
-from schmp_estimators.lda.programs.blocks import WordPart, combine_parts, make_parts, rows_of_tokens
+from schmp_estimators.lda.programs.blocks import combine_parts, make_parts, rows_of_tokens
 from schmp_estimators.lda.programs.frozen_counts import FrozenCountsLDA, FrozenModel
 from schmp_estimators.lda.programs.seeds import seeds_of_words
 from schmp_estimators.lda.programs.topics import Measured, topic_dtype
@@ -73,10 +73,10 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         words = exchanges(self.sample_words, split=self.split)
         return [words, documents, *looking]
 
-    def words_at_home(self, word_totals: NDArray[np.int64], layout: Layout) -> NDArray[np.int64] | None:
+    def words_at_home(self, word_totals: NDArray[np.int64], layout: Layout) -> NDArray[np.int64]:
         """Return how many words of each block have rows that travel, rather than tokens."""
         if len(layout.block_ptr) == 2:
-            return None
+            return super().words_at_home(word_totals, layout)
         n_bytes = np.min_scalar_type(self.n_components - 1).itemsize  # on their way
         return words_at_home(
             word_totals, layout, self.n_components, n_bytes, (1 + self.mh_steps) * n_bytes, far=self.far
@@ -116,7 +116,7 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
     def sample_documents(self, at: At, state: WarpState, answers: Sequence[WarpAnswer]) -> WarpState:
         """Take what owners have sampled, do the word pass of the other words with their rows, and the document pass."""
         for met, answer in zip(_met_tokens(at.shard), answers, strict=True):
-            if answer.tokens.ctypes.data != state.tokens[met].ctypes.data:  # else they are there, in a file
+            if answer.tokens.ctypes.data != state.tokens[met].ctypes.data:  # else they are there
                 state.tokens[met] = answer.tokens
         shard, seeds, jobs = at.shard, self.seeds_of(at.shard), []
         address = shard.word_first + shard.word_rank
@@ -203,9 +203,7 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
 
         There may be none to stay at home; `tokens` can be the topics themselves.
         """
-        at_home, parts = np.flatnonzero(shard.home).tolist(), dict[int, WordPart]()
-        if at_home:
-            parts = make_parts(shard, topic, self.n_components, shard.home, at_home)
+        parts = make_parts(shard, topic, self.n_components, shard.home) if shard.home.any() else {}
         found, lengths, ends = [], np.diff(shard.word_ptr), shard.block_ptr[1:].tolist()
         for block, met in enumerate(_met_tokens(shard)):
             begin = int(shard.block_ptr[block] + shard.home[block])
@@ -226,12 +224,6 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
     def moves(self, model: FrozenModel) -> dict[str, int]:
         """Return how many tokens moved in each pass."""
         return {"moved_by_words": model.moved[0], "moved_by_documents": model.moved[1]}
-
-    def harvest(self, at: At, state: WarpState) -> TopicRows | None:
-        """Return the word rows, without the fixed ones, in layout order, if there is one shard."""
-        if at.n_shards > 1:
-            return None
-        return rows_of_lists(at.shard.word_ptr, self.by_word(at, state), self.n_components)
 
     def state_bytes(self) -> int:
         """Return how many bytes of a shard's state there are for each token: its topic and its proposals."""

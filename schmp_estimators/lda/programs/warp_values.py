@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,8 +13,8 @@ from schmp_estimators.core.stages import At
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordBlock, no_topics
 from schmp_estimators.lda.data.counts import changed
-from schmp_estimators.lda.data.topic_rows import cut_rows, spans
-from schmp_estimators.lda.kernels.warp import Pieces
+from schmp_estimators.lda.data.topic_rows import cut_rows
+from schmp_estimators.lda.kernels.warp import Pieces, join_pieces, order_pieces
 from schmp_estimators.lda.kernels.word_priors import SeedRows
 from schmp_estimators.lda.programs.blocks import WordPart
 
@@ -71,8 +72,6 @@ class MetWords(NamedTuple):
     pieces: Pieces
     #: (n_words + 1,) offsets of the words where all tokens of a word are together.
     ptr: NDArray[np.int64]
-    #: Of each shard, where these tokens then are: where those of each of its words begin, and how many there are.
-    places: list[tuple[NDArray[np.int64], NDArray[np.int64]]]
     #: The shard that owns the words, as if it had no others, and no tokens.
     owner: TokenShard
 
@@ -85,28 +84,32 @@ class MetWords(NamedTuple):
         ValueError
             If they do not have as many tokens as they had when shards were made.
         """
-        owner, counts = _owner(at.shard), [piece.n_tokens for piece in given]
-        tokens = [np.require(piece.tokens, requirements=["C", "A", "W"]) for piece in given]
-        n, word = np.concatenate(counts), np.concatenate([piece.word for piece in given])
-        ptr = np.append(0, np.cumsum(owner.word_total))
-        if not np.array_equal(np.bincount(word, n, len(ptr) - 1), np.diff(ptr)):
-            raise changed()
+        owner, tokens = _owner(at.shard), [writable(piece.tokens) for piece in given]
+        n, word = np.concatenate([piece.n_tokens for piece in given]), np.concatenate([piece.word for piece in given])
         size = int(np.prod(tokens[0].shape[1:])) * tokens[0].itemsize  # strides do not tell it where there is no token
-        begin = [one.ctypes.data + size * (np.cumsum(n) - n) for one, n in zip(tokens, counts, strict=True)]
-        order = np.argsort(word, kind="stable")
-        place = np.empty(len(n), np.int64)
-        place[order] = np.cumsum(n[order]) - n[order]
-        of_word = np.append(0, np.cumsum(np.bincount(word, minlength=len(ptr) - 1)))
-        pieces = freeze(Pieces(of_word, np.concatenate(begin)[order], n[order].astype(np.uint32)))
-        cuts = np.cumsum([len(n) for n in counts])[:-1]
-        return cls(tokens, pieces, ptr, list(zip(np.split(place, cuts), counts, strict=True)), owner)
+        ends = [one.ctypes.data + size * np.cumsum(piece.n_tokens) for one, piece in zip(tokens, given, strict=True)]
+        pieces, left = Pieces.empty(len(owner.word_total), len(n)), owner.word_total.copy()
+        order_pieces(word, np.concatenate(ends) - size * n, n, left, pieces)
+        if left.any():
+            raise changed()
+        return cls(tokens, freeze(pieces), np.append(0, np.cumsum(owner.word_total)), owner)
 
     def together(self) -> NDArray[Any]:
         """Return the topics of all tokens, word after word; `tokens` are topics."""
         found = np.empty(self.ptr[-1], self.tokens[0].dtype)
-        for topics, places in zip(self.tokens, self.places, strict=True):
-            found[spans(*places)] = topics
+        join_pieces(self.pieces, found)
         return found
+
+
+def writable(tokens: NDArray[Any]) -> NDArray[Any]:
+    """Return tokens that have come, and can be written to: in the shard that they are from, if that is in this process.
+
+    Until it has the answer, nobody reads them there.
+    """
+    found = tokens if tokens.flags.owndata else tokens.view()  # a view, unless they have come from another process
+    with suppress(ValueError):  # of memory that is read-only
+        found.flags.writeable = True
+    return np.require(found, requirements=["C", "A", "W"])
 
 
 def _owner(shard: TokenShard) -> TokenShard:

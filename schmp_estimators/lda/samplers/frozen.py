@@ -16,6 +16,7 @@ live in the order of the blocks, and so depend on the division.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -27,8 +28,7 @@ from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, each, reads
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.blocks import TopicRows, WordBlock
-from schmp_estimators.lda.data.topic_rows import rows_of_lists
+from schmp_estimators.lda.blocks import WordBlock
 from schmp_estimators.lda.kernels.draw import padded
 from schmp_estimators.lda.kernels.frozen import aligned, frozen_of, make_slots, sample_documents, take_rows
 from schmp_estimators.lda.kernels.word_priors import SeedRows
@@ -53,6 +53,27 @@ class FrozenWordsLDA(FrozenCountsLDA[S]):
         As in `TopicProgram`.
     """
 
+    def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
+        """Return how rows go round and tokens are sampled, in one stage where there is one shard."""
+        looking = self.looking(sweep, n_shards)
+        if n_shards == 1:
+            return [each(self.sample), *looking]
+        words = reads(self.sample_words, order=schedule_rotation(n_shards))
+        return [words, each(self.end_sweep, parts=True, merge=self.merge), *looking]
+
+    def sample(self, at: At, state: S) -> S:
+        """Sample the tokens of a single shard, which are its rows."""
+        own = blocks.rows_of_tokens(at.shard.word_ptr, state.topic, at.shard.fixed, self.n_components)
+        return self.sample_words(at._replace(block=0), state, freeze(own))
+
+    @abstractmethod
+    def sample_words(self, at: At, state: S, block: WordBlock) -> S:
+        """Meet the rows of the words in a block."""
+
+    def end_sweep(self, at: At, state: S) -> tuple[S, dict[int, WordPart]]:
+        """Return what the words of a shard contribute to all blocks."""
+        return state, self.parts(at, state)
+
     def n_blocks(self, n_shards: int) -> int:
         """Return how many groups of words have rows that travel; a single shard has them in its own tokens."""
         return n_shards if n_shards > 1 else 0
@@ -61,18 +82,27 @@ class FrozenWordsLDA(FrozenCountsLDA[S]):
         """Return how many tokens moved."""
         return {"moved": model.moved}
 
-    def own_block(self, at: At, state: S) -> WordBlock:
-        """Return the rows of all words of a single shard: its own tokens."""
-        return freeze(blocks.rows_of_tokens(at.shard.word_ptr, state.topic, at.shard.fixed, self.n_components))
-
-    def harvest(self, at: At, state: S) -> TopicRows | None:
-        """Return the word rows, without the fixed ones, in layout order, if there are no blocks."""
-        return None if at.n_blocks else rows_of_lists(at.shard.word_ptr, state.topic, self.n_components)
-
 
 def total_of(pieces: Sequence[NDArray[np.int64]], size: int) -> NDArray[np.int64]:
     """Return the sum of counts (size,) of some jobs or shards, of which there may be none."""
     return np.sum(pieces, axis=0) if pieces else np.zeros(size, np.int64)
+
+
+class Table:
+    """Room for the weights of words, for the next sweep, too: a state that is written to a file, or sent, has none."""
+
+    def __init__(self) -> None:
+        self._rows: NDArray[np.float32] | None = None
+
+    def __reduce__(self) -> Any:
+        """Leave the room behind."""
+        return Table, ()
+
+    def rows(self, n_rows: int, n_topics: int) -> NDArray[np.float32]:
+        """Return room that begins with a line of the cache, (n_rows, padded K), with what has been written to it."""
+        if self._rows is None:
+            self._rows = aligned(n_rows * padded(n_topics)).reshape(n_rows, padded(n_topics))
+        return self._rows
 
 
 class FrozenState(NamedTuple):
@@ -82,8 +112,8 @@ class FrozenState(NamedTuple):
     topic: NDArray[np.signedinteger]
     #: (n_tokens,) number of each token's word among those of the shard, in document order.
     word: NDArray[np.uint32]
-    #: (n_rows, padded K) weights of the words that the shard has, while blocks bring them; else none.
-    rows: NDArray[np.float32]
+    #: For the weights of the words that the shard has.
+    table: Table
     #: (K,) tokens of each topic; nothing in the pieces of a divided state.
     totals: NDArray[np.int64]
     #: Tokens that moved to another topic in the last sweep.
@@ -103,43 +133,23 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
 
     sampler: ClassVar[str] = "frozen"
 
-    def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
-        """Return how rows come to the shards and documents are sampled, in one stage where there is one shard."""
-        looking = self.looking(sweep, n_shards)
-        if n_shards == 1:
-            return [each(self.sample), *looking]
-        documents = reads(self.sample_documents, order=schedule_rotation(n_shards))
-        return [documents, each(self.give_parts, parts=True, merge=self.merge), *looking]
-
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[FrozenState, dict[int, WordPart]]:
         """Return topics that were saved in document order."""
         shard, (_, topic, totals) = at.shard, self.begun(at, saved)
         lengths = np.diff(shard.word_ptr)
         sizes = lengths[lengths > 0]
         word = np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes)[shard.place]
-        state = FrozenState(topic, word, self._table(0), totals)
+        state = FrozenState(topic, word, Table(), totals)
         return state, self.parts(at, state) if at.n_blocks else {}
 
-    def sample(self, at: At, state: FrozenState) -> FrozenState:
-        """Make the rows of a single shard, and sample its documents."""
-        n_words = len(at.shard.word_ptr) - 1
-        rows = self._table(int(np.count_nonzero(np.diff(at.shard.word_ptr))))
-        self._take_rows(at, self.own_block(at, state), 0, n_words, rows)
-        return self._sample_documents(at, state, rows)
-
-    def sample_documents(self, at: At, state: FrozenState, block: WordBlock) -> FrozenState:
+    def sample_words(self, at: At, state: FrozenState, block: WordBlock) -> FrozenState:
         """Take the rows of the words that the shard has from a block, and sample its documents after the last one."""
-        if not len(state.rows):
-            state = state._replace(rows=self._table(int(np.count_nonzero(np.diff(at.shard.word_ptr)))))
-        begin, end = at.shard.block_ptr[at.block : at.block + 2]
-        first = np.count_nonzero(np.diff(at.shard.word_ptr[: begin + 1]))
-        self._take_rows(at, freeze(block), begin, end, state.rows[first:])
-        if not at.is_last:
-            return state
-        return self._sample_documents(at, state, state.rows)._replace(rows=self._table(0))
+        self._take_rows(at, state, freeze(block), *at.shard.block_ptr[at.block : at.block + 2])
+        return self._sample_documents(at, state) if at.is_last else state
 
-    def _take_rows(self, at: At, block: WordBlock, begin: int, end: int, rows: NDArray[np.float32]) -> None:
+    def _take_rows(self, at: At, state: FrozenState, block: WordBlock, begin: int, end: int) -> None:
         """Write the weights of the words from `begin` to `end` of the layout, those of a block, that the shard has."""
+        rows = self._rows(at, state)[np.count_nonzero(np.diff(at.shard.word_ptr[: begin + 1])) :]
         ptr, beta = at.shard.word_ptr[begin : end + 1], self.priors(at.sweep, at.model)[1]
         words = freeze(np.flatnonzero(np.diff(ptr)))
         inverse, seeds = 1.0 / (at.model.topic_total + self.beta_sums(beta)), self._seeds_of_rows(at, begin + words)
@@ -150,16 +160,16 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
 
         at.each(work, self.jobs(np.append(ptr[words], ptr[-1])))
 
-    def give_parts(self, at: At, state: FrozenState) -> tuple[FrozenState, dict[int, WordPart]]:
-        """Return what the words of a shard contribute to all blocks."""
-        return state, self.parts(at, state)
+    def _rows(self, at: At, state: FrozenState) -> NDArray[np.float32]:
+        """Return the rows of the words that the shard has."""
+        return state.table.rows(int(np.count_nonzero(np.diff(at.shard.word_ptr))), self.n_components)
 
-    def _sample_documents(self, at: At, state: FrozenState, rows: NDArray[np.float32]) -> FrozenState:
+    def _sample_documents(self, at: At, state: FrozenState) -> FrozenState:
         beta, key = self.priors(at.sweep, at.model)[1], stream_key(self.seed, at.sweep, SWEEP)
         word, alpha = freeze(state.word), self.alphas(at.sweep, at.model)
-        frozen = freeze(frozen_of(rows, alpha, at.model.topic_total, beta, self.beta_sums(beta)))
+        frozen = freeze(frozen_of(self._rows(at, state), alpha, at.model.topic_total, beta, self.beta_sums(beta)))
         of_shard = at.shard.doc_ptr, at.shard.place, at.shard.first_token
-        seeds = self._seeds_of_rows(at, np.flatnonzero(np.diff(at.shard.word_ptr)))
+        seeds = None if self.seeds is None else self._seeds_of_rows(at, np.flatnonzero(np.diff(at.shard.word_ptr)))
 
         def work(job: tuple[int, int]) -> tuple[NDArray[np.int64], int]:
             slots = make_slots(np.diff(at.shard.doc_ptr[job[0] : job[1] + 1]), self.n_components, state.topic.dtype)
@@ -178,11 +188,6 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
     def row_bytes(self) -> int:
         """Return how many bytes a shard needs for each word that it has."""
         return 4 * padded(self.n_components)
-
-    def _table(self, n_rows: int) -> NDArray[np.float32]:
-        """Return a table for weights of words, which begins with a line of the cache."""
-        width = padded(self.n_components)
-        return aligned(n_rows * width).reshape(n_rows, width)
 
     def _seeds_of_rows(self, at: At, words: NDArray[np.integer]) -> SeedRows | None:
         """Return the seeds of words of the layout that have rows, if there are."""

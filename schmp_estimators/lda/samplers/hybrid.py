@@ -30,7 +30,6 @@ from schmp_estimators.lda.kernels import ftree
 from schmp_estimators.lda.kernels.draw import first_above, uniform24
 from schmp_estimators.lda.kernels.lists import place_of
 from schmp_estimators.lda.samplers import fplus
-from schmp_estimators.lda.samplers.sequential import Cell
 from schmp_estimators.lda.samplers.words import word_loop
 
 #: Stream of random numbers of proposals.
@@ -141,17 +140,10 @@ class HybridLDA(fplus.FPlusLDA):
 
     sampler: ClassVar[str] = "hybrid"
     options: ClassVar[tuple[str, ...]] = ("mh_steps",)
+    kernel = staticmethod(sample_hybrid)
 
     mh_steps: int = 2
     long_document: int = 600
-
-    @staticmethod
-    def kernel(cell: Cell) -> int:
-        """Sample the tokens of a cell in place, as "fplus" does where no document is long; return how many moved."""
-        level_ptr, long_document = cell.extra[:2]
-        is_short = np.diff(cell.shard.doc_ptr).max(initial=0) <= long_document
-        moved: int = fplus.sample_fplus(cell._replace(extra=(level_ptr,))) if is_short else sample_hybrid(cell)
-        return moved
 
     def extra(self, at: At) -> Proposing:
         """Return the levels of the tree, and how long documents make proposals."""

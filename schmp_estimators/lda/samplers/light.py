@@ -23,16 +23,15 @@ from numpy.typing import NDArray
 
 from schmp_estimators.core.jit import copy_to, inlined, kernel, maker, part
 from schmp_estimators.core.prefetch import prefetch
-from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, SHIFT_ACCEPT, mix
+from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
 from schmp_estimators.core.stages import At
 from schmp_estimators.lda.kernels.document_priors import build_alias, draw_alias
-from schmp_estimators.lda.kernels.draw import first_above
+from schmp_estimators.lda.kernels.draw import first_above, uniform24
 from schmp_estimators.lda.kernels.rows import add_to, cell_of, count_of, make_rows, take_one
 from schmp_estimators.lda.kernels.word_priors import beta_of, draw_of_prior, prior_mass
 from schmp_estimators.lda.samplers.documents import DocumentLDA, document_loop
 from schmp_estimators.lda.samplers.sequential import nothing
 
-_SCALE_ACCEPT = 2.0**-24
 #: The rows and the list of the word that comes so many tokens later are fetched into the cache, their bounds before.
 _AHEAD, _FAR_AHEAD = 8, 16
 
@@ -118,12 +117,6 @@ def _begin(cell):
     share, other, alpha_sum = np.empty(n_topics), np.empty(n_topics, np.int32), np.empty(1)
     alpha_sum[0] = build_alias(cell.alpha, share, other, np.empty(n_topics, np.int32))
     return Light(rows, cells, _fill_slots(cell), share, other, alpha_sum)
-
-
-@inlined
-def _uniform(bits):
-    """Return the number of the acceptance test."""
-    return np.float64(np.int64(bits >> SHIFT_ACCEPT)) * _SCALE_ACCEPT
 
 
 @inlined
@@ -213,7 +206,7 @@ def _answer(by_word, own, cell, document, token, bits, s, s_factor, s_weight):
     if by_word:
         t = _propose_by_word(own, cell, token, _point(bits, token.word_mass))
         t_factor = token.factor if t == token.old else document.factor[t]
-        if t != s and _uniform(bits) * s_factor < t_factor:
+        if t != s and np.float64(uniform24(bits)) * s_factor < t_factor:
             s, s_factor, s_weight = t, t_factor, -1.0
         return s, s_factor, s_weight
     t = _propose_by_document(own, cell, document, token, _point(bits, token.n_others + own.alpha_sum[0]))
@@ -221,7 +214,7 @@ def _answer(by_word, own, cell, document, token, bits, s, s_factor, s_weight):
         if s_weight < 0.0:
             s_weight = token.weight if s == token.old else weigh(own, cell, document, token.word, s, 0)
         t_weight = token.weight if t == token.old else weigh(own, cell, document, token.word, t, 0)
-        if _uniform(bits) * s_weight < t_weight:
+        if np.float64(uniform24(bits)) * s_weight < t_weight:
             s, s_weight = t, t_weight
             s_factor = token.factor if t == token.old else document.factor[t]
     return s, s_factor, s_weight

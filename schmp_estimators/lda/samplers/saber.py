@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.rng import stream_key
-from schmp_estimators.core.schedules.rotation import schedule_rotation
-from schmp_estimators.core.stages import At, Stage, each, reads
+from schmp_estimators.core.stages import At
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import WordBlock
 from schmp_estimators.lda.kernels.saber import (
@@ -62,14 +61,6 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
     sampler: ClassVar[str] = "saber"
     weighs_passages: ClassVar[bool] = True
 
-    def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
-        """Return how rows go round and documents are listed, in one stage where there is one shard."""
-        looking = self.looking(sweep, n_shards)
-        if n_shards == 1:
-            return [each(self.sample), *looking]
-        words = reads(self.sample_words, order=schedule_rotation(n_shards))
-        return [words, each(self.list_documents, parts=True, merge=self.merge), *looking]
-
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[SaberState, dict[int, WordPart]]:
         """Return topics that were saved in document order."""
         shard, (_, topic, total) = at.shard, self.begun(at, saved)
@@ -79,18 +70,15 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
 
     def sample(self, at: At, state: SaberState) -> SaberState:
         """Sample the words of a single shard, whose tokens are their lists, and list the topics of its documents."""
-        return self._listed(at, self._sample(at, state, 0, self.own_block(at, state)))
+        return self._listed(at, super().sample(at, state))
+
+    def end_sweep(self, at: At, state: SaberState) -> tuple[SaberState, dict[int, WordPart]]:
+        """List the topics of the documents of one shard, and return what its words contribute to all blocks."""
+        return super().end_sweep(at, self._listed(at, state))
 
     def sample_words(self, at: At, state: SaberState, block: WordBlock) -> SaberState:
         """Sample the tokens whose words are in the block."""
-        return self._sample(at, state, int(at.shard.block_ptr[at.block]), freeze(block))
-
-    def list_documents(self, at: At, state: SaberState) -> tuple[SaberState, dict[int, WordPart]]:
-        """List the topics of the documents of one shard, and return what its words contribute to all blocks."""
-        state = self._listed(at, state)
-        return state, self.parts(at, state)
-
-    def _sample(self, at: At, state: SaberState, begin: int, block: WordBlock) -> SaberState:
+        block, begin = freeze(block), int(at.shard.block_ptr[at.block])
         beta, alphas = self.priors(at.sweep, at.model)[1], self.alphas(at.sweep, at.model)
         smooth = freeze(smoothing(at.model.topic_total, self.beta_sums(beta), alphas, beta))
         key, lists, seeds = stream_key(self.seed, at.sweep, SWEEP), freeze(state.documents), self.seeds_of(at.shard)

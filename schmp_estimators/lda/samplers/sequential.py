@@ -200,15 +200,9 @@ class SequentialProgram(TopicProgram[State, SequentialModel]):
         """Bring the topic totals up to date, and measure how far the shards' copies of them were off."""
         if isinstance(reports[0], SweepReport):
             total, n_tokens = _sum([report.topic_total for report in reports]), sum(one.n_tokens for one in reports)
-            begun = SequentialModel(total, n_tokens)
-            if model is None:
-                return begun
-            return begun._replace(
-                s_error=model.s_error_now,
-                moved=model.moved_now,
-                learned=model.learned,
-                learned_before=model.learned,
-            )
+            before, learned = model or SequentialModel(total, n_tokens), model.learned if model else Learned()
+            moved = before.s_error_now, before.moved_now
+            return SequentialModel(total, n_tokens, *moved, learned=learned, learned_before=learned)
         assert model is not None  # the run began with reports
         change = _sum([step.change for step in reports])
         off = sum(int(np.abs(change - step.change).sum()) for step in reports)

@@ -1,5 +1,6 @@
 """Documents as numbers: counts that are sound, shards that are even, and words that travel at the least cost."""
 
+import pickle
 import tracemalloc
 
 import numpy as np
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
+from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import HEAD, no_rows
 from schmp_estimators.lda.data.corpus import narrow
 from schmp_estimators.lda.data.counts import Counts, canonical_counts, count_words
@@ -15,12 +17,15 @@ from schmp_estimators.lda.data.met_shards import (
     LARGEST_SHARE,
     ROW_BYTES,
     WORK_BYTES,
-    MetPlan,
-    make_met_shard,
+    Plan,
+    home_columns,
+    make_shard,
     words_at_home,
 )
 from schmp_estimators.lda.data.partition import TOKENS_PER_CELL, cut_documents, default_shards
-from schmp_estimators.lda.data.tokens import Plan, make_layout, make_shard, shard_offsets
+from schmp_estimators.lda.data.tokens import make_layout
+from schmp_estimators.lda.programs.warp_values import writable
+from schmp_estimators.lda.samplers.frozen import Table
 
 
 def assert_canonical(counts: Counts, expected):
@@ -99,7 +104,7 @@ def test_a_shard_of_too_many_tokens_is_refused():
     words = count_words([counts], 3)
     layout = make_layout(words, 1)
     with pytest.raises(ValueError, match="raise n_shards"):
-        make_shard([counts], Plan(words, layout, shard_offsets([words], layout)[0], no_rows(len(words))))
+        make_shard([counts], np.zeros(3, np.int64), words, Plan(0, layout, words, np.array([3]), 0, no_rows(3)))
 
 
 def bytes_of_a_word(n, n_shards, n_topics, *, home):
@@ -136,12 +141,12 @@ def test_what_a_shard_holds_follows_its_tokens_and_not_the_vocabulary():
     pieces, total = [canonical_counts(counts[:12])], counts.sum(axis=0).astype(np.int64)
     layout = make_layout(total, n_shards)
     home = words_at_home(total, layout, n_topics, 2, 6, far=True)
-    before = np.zeros(int(home.sum()), np.int64)
-    plan = MetPlan(0, layout, narrow(total), home, 0, no_rows(int(layout.block_ptr[1])))
-    make_met_shard(pieces, before, plan)  # compiles
+    before, own = np.zeros(int(home.sum()), np.int64), count_words(pieces, n_words)[home_columns(layout, home)]
+    plan = Plan(0, layout, narrow(total), home, 0, no_rows(int(layout.block_ptr[1])))
+    make_shard(pieces, before, own, plan)  # compiles
     tracemalloc.start()
     try:
-        shard = make_met_shard(pieces, before, plan)
+        shard = make_shard(pieces, before, own, plan)
         held, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -149,3 +154,26 @@ def test_what_a_shard_holds_follows_its_tokens_and_not_the_vocabulary():
     assert len(shard.word_ptr) - 1 <= n_met < n_words // 20
     assert held < 60 * n_met + 20_000
     assert peak < 13 * n_words  # and while it is made there are eight bytes for a word at most, and some bits
+
+
+def test_tokens_are_sampled_where_they_are_if_that_memory_may_be_written_to():
+    whole = np.arange(24, dtype=np.int16).reshape(8, 3)
+    of_bytes = np.frombuffer(whole.tobytes(), np.int16).reshape(8, 3)
+    sent = freeze(whole.copy())
+    for tokens, stays in ((freeze(whole[2:6]), True), (sent, True), (of_bytes, False), (freeze(whole[:, 0]), False)):
+        found = writable(tokens)
+        assert found.flags.writeable
+        assert found.flags.c_contiguous
+        assert np.shares_memory(found, tokens) == stays
+        np.testing.assert_array_equal(found, tokens)
+
+
+def test_room_for_weights_stays_with_its_state_and_not_with_copies_of_it():
+    table = Table()
+    room = table.rows(3, 20)
+    assert room.shape == (3, 32)
+    assert room.ctypes.data % 64 == 0
+    room[:] = 1.0
+    assert table.rows(3, 20) is room
+    assert pickle.loads(pickle.dumps(table)).rows(3, 20) is not room
+    assert Table().rows(0, 20).shape == (0, 32)

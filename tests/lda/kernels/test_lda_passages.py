@@ -22,8 +22,8 @@ from schmp_estimators.lda.data.passages import (
     topics_of_shard,
     topics_of_words,
 )
-from schmp_estimators.lda.kernels.passages import TOKEN, draw_passages, expect_topics
-from schmp_estimators.lda.programs.first_topics import draw_of_lists
+from schmp_estimators.lda.kernels.passages import TOKEN, draw_known_topics, draw_passages, expect_topics
+from schmp_estimators.lda.programs.first_topics import words_of_places
 
 KEY = stream_key(11)
 
@@ -123,7 +123,8 @@ def first_topics(counts, lists, n_topics, cuts=()):
         mine = np.bincount(layout.column, np.diff(shard.word_ptr), len(lists)).astype(np.int64)
         topics.append(np.full(len(shard.place), -1, np.int16))
         first = topics_of_shard(as_lists(lists), layout.column, mine)
-        draw_of_lists(freeze(shard._replace(first=first)), n_topics, KEY, topics[-1])
+        given = shard.place, shard.doc_ptr, words_of_places(shard), *freeze(first), shard.first_token
+        draw_known_topics(*given, KEY, n_topics, topics[-1])
     return np.concatenate(topics)
 
 

@@ -325,7 +325,7 @@ def test_documents_that_change_are_noticed(sampler, tmp_path):
     for number, read in enumerate(
         (
             lambda: rng.poisson(1, (10, 5)),
-            lambda: np.eye(9, dtype=int)[[rng.integers(9)]],  # documents are as long as before
+            lambda: np.eye(99, dtype=int)[[rng.integers(99)]],  # documents are as long as before
             lambda: rng.permutation([[3, 1], [1, 0]]),  # of the same words
         )
     ):

@@ -5,7 +5,8 @@ from functools import partial
 import numpy as np
 import pytest
 from callbacks import AfterSweeps
-from corpora import assert_same_bits, planted
+from corpora import SMALL, assert_same_bits, planted
+from sklearn.base import clone
 
 from schmp_estimators import DistributedLDA
 from schmp_estimators.lda.parameters import suits_passages
@@ -176,3 +177,8 @@ def test_a_fit_has_converged_when_the_last_two_evaluations_hardly_differ(size):
         assert not estimator._has_converged()
     estimator.set_params(tol=0.0).history_ = [{"log_likelihood": -2.0, **priors}] * 2
     assert not estimator._has_converged()
+
+
+def test_tokens_begin_in_the_topics_of_passages_alike_for_any_shards():
+    lda = DistributedLDA(5, init="documents", sampler="warp", max_iter=1, random_state=0)
+    assert_same_bits(clone(lda).set_params(n_shards=3).fit(SMALL), lda.fit(SMALL))
