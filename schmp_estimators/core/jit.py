@@ -25,6 +25,7 @@ from numba.core import typed_passes, untyped_passes
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.codegen import CPUCodeLibrary, JITCodeLibrary
 from numba.core.compiler import Compiler
+from numba.core.runtime import rtsys
 from numba.core.types import unliteral
 from numba.core.types.functions import BaseFunction
 from numba.extending import overload
@@ -76,9 +77,14 @@ class KernelCache(FunctionCache):
         )  # type: ignore[no-untyped-call]
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return a compiled kernel, or None if there is none that can be used."""
+        """Return a compiled kernel, or None if there is none that can be used.
+
+        numba would first load all that a compilation needs, which takes a third of a second.
+        """
         try:
-            return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+            rtsys.initialize(target_context)
+            with self._guard_against_spurious_io_errors():
+                return self._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
         except Exception as error:  # whatever unpickling, or LLVM, says to bytes that are not what they were
             logger.warning(
                 "the compiled kernel %s in %s is damaged (%s); it is compiled anew",
