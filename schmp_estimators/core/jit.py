@@ -31,7 +31,7 @@ from numba.extending import overload
 
 logger = logging.getLogger(__name__)
 
-#: Mark near the end of a file, after which the checksum of all bytes before it follows, and the size of the checksum.
+#: A file ends with this mark and the checksum of all bytes before the mark; size of the checksum in bytes.
 _MARK, _SIZE = b"crc:", 4
 
 

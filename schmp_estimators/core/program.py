@@ -8,7 +8,8 @@ update     works on one shard and perhaps one block: the functions that `schedul
 aggregate  computes the new shared part of the model from the reports of all shards
 =========  ==========================================================================================
 
-The values that a program works on are of four kinds, each a NumPy array, a number or a (nested) tuple of them:
+A shard *meets* a block when an update is called with both.  The values that a program works on are of four kinds, each
+a NumPy array, a number or a (nested) tuple of them:
 
 =========  ==========================================================================================
 shard      the data of one worker; never changes

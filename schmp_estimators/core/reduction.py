@@ -53,7 +53,7 @@ def add_up(nodes: Nodes, count: int, merge: Callable[[Any, Any], Any] = add, lea
     merge : callable, optional
         ``merge(left, right)`` joins two children; by default it adds them up.
     least : int, default=1
-        Merging stops at the first level of the tree that has at most so many nodes.
+        Merging stops at the first level of the tree that has at most this many nodes.
 
     >>> add_up({(0, 0): 1, (0, 1): 2, (0, 4): 3}, 5)
     {(2, 1): 3, (1, 0): 3}

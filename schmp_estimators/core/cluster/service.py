@@ -29,7 +29,7 @@ _lock = Lock()
 
 
 class _Request(NamedTuple):
-    #: Commands are executed in this order, in which they may not arrive.
+    #: Commands are executed in the order of these numbers, but may arrive in another order.
     number: int
     command: Any
     #: Called with the answer, or with None if there will be none.

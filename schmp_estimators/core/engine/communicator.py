@@ -83,7 +83,7 @@ class Communicator(ABC):
         return [received[rank] for rank in range(self.size)]
 
     def _relay(self, values: dict[int, Any]) -> dict[int, Any]:
-        """Exchange values by way of other ranks; return those for this rank, by their senders.
+        """Exchange values through other ranks; return those for this rank, by their senders.
 
         Ranks form a square.  A rank sends values for other columns along its row, and their receivers send them on.
         """

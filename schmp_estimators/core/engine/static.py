@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 #: Seconds that a batch should take at most, so that the client gets records that often.
 LONGEST_BATCH = 2.0
-#: Time between two snapshots: at least these seconds, and at least so many times what the last snapshot took.
+#: Smallest time between two snapshots: in seconds, and as a multiple of the time that the last snapshot took.
 SNAPSHOT_EVERY, SNAPSHOT_SHARE = 5.0, 50.0
 
 

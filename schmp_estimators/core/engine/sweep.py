@@ -1,7 +1,7 @@
 """The interpreter: it defines what the stages of a program do.
 
 All runs use it.  A run has one or more ranks (see the glossary), and each rank interprets the stages for its shards.
-It gets what it needs of other ranks through its communicator.  A run in one process has one rank, which holds all
+It gets what it needs from other ranks through its communicator.  A run in one process has one rank, which holds all
 shards and exchanges nothing.  A shard *meets* a block when the function of a stage is called with both.
 """
 

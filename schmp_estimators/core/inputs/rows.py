@@ -224,7 +224,7 @@ def open_rows(
     ----------
     prepare : callable
         ``prepare(rows)`` gets a CSR array or matrix or an ndarray, and returns the content of a partition.  On Dask it
-        runs in the task that makes the chunk, so that each thread holds no more than one chunk as it was.
+        runs in the task that makes the chunk, so that each thread holds at most one chunk before it is prepared.
     X : input of any kind
         In memory it makes one partition; on Dask every chunk of rows makes one.
     estimator : estimator
@@ -274,7 +274,7 @@ def open_again(
         return Rows(here.partitions([partial(_compute, holder, lazy, n) for n in range(n_chunks)]), here)
     there = Rereading(place)
     blocks = [lazy[n] if isinstance(lazy, list) else lazy.blocks[n] for n in range(n_chunks)]
-    if not distributed.futures_of(lazy):  # which optimised blocks would lose
+    if not distributed.futures_of(lazy):  # optimised blocks would lose these
         blocks = [dask.optimize(block)[0] for block in blocks]
     return Rows(there.partitions([partial(_compute_there, block) for block in blocks]), there)
 

@@ -79,7 +79,7 @@ def validate_in_memory(X: Any, estimator: Any, *, reset: bool, name: str = "X", 
     X = unmask(X, name, missing=may_miss(estimator))
     if _is_text(X):
         raise ValueError(_TEXT)
-    if hasattr(X, "columns") and getattr(X, "shape", ())[1:] == (0,):  # scikit-learn looks for a dtype of all columns
+    if hasattr(X, "columns") and getattr(X, "shape", ())[1:] == (0,):  # scikit-learn would look for their dtype
         check_width(0, estimator)
     try:
         found = validate_data(estimator, X=check_sparse(X, name), reset=reset, **{"accept_sparse": "csr", **check})

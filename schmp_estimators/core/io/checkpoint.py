@@ -135,7 +135,7 @@ def _digest(value: Any) -> str:
         found: str = joblib.hash(_bare(value))
     except PicklingError as error:
         raise TypeError(
-            f"checkpoint cannot know {value!r} again in another process ({error}); give values, functions that stand "
+            f"checkpoint cannot recognise {value!r} in another process ({error}); give values, functions that stand "
             "in a module, or functools.partial of these"
         ) from error
     return found

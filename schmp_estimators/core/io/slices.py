@@ -241,8 +241,8 @@ def telling(folder: str) -> Iterator[None]:
             ) from error
         if error.errno == errno.ENOMEM:
             raise SpillError(
-                "spill maps files into the addresses of this process, which has not enough of them: raise or drop the "
-                "limit of these (ulimit -v)"
+                "spill maps files into the address space of this process, which is too small: raise or remove its "
+                "limit (ulimit -v)"
             ) from error
         if error.errno == errno.EMFILE:
             raise SpillError(
@@ -266,7 +266,7 @@ def memory_left() -> int:
         return max(0, int(min(distributed.system.memory_limit() - held, of_addresses - space, of_data - data)))
     found = int(dask.utils.parse_bytes(asked))
     if found < 1:
-        raise ValueError(f"dask.config schmp-estimators.memory-limit is {asked!r}; it must be more than nothing")
+        raise ValueError(f"dask.config schmp-estimators.memory-limit is {asked!r}; it must be at least one byte")
     return max(0, found - held)
 
 

@@ -151,21 +151,21 @@ def scheduler_lost(client: Client) -> SchedulerLostError:
     return SchedulerLostError(
         f"the scheduler of {client!r} cannot be reached: it has ended, the network has failed, or the client was "
         "closed. Connect to a new one and fit again; with a checkpoint (parameter checkpoint of LDA and MF) the fit "
-        "then goes on from where it was"
+        "then continues from there"
     )
 
 
 def no_workers(
     client: Client, workers: Sequence[Worker], annotations: Mapping[str, Any] = MappingProxyType({})
 ) -> NoWorkersError:
-    """Return the error for a cluster of which no worker can run tasks with these annotations; `workers` are all."""
+    """Return the error for a cluster on which no worker can run tasks with these annotations; it has `workers`."""
     timeout = f"{worker_timeout():g} s"
     running = [worker for worker in workers if worker.status == "running"]
     if running and not any(worker.may_take(annotations) for worker in running):
         asked = {key: annotations[key] for key in ("workers", "resources") if key in annotations}
         return NoWorkersError(
-            f"for {timeout} none of the {len(workers)} workers of the Dask cluster at {_address(client)} has been one "
-            f"that dask.annotate({asked}) lets work: start such workers, or fit outside of dask.annotate"
+            f"for {timeout} none of the {len(workers)} workers of the Dask cluster at {_address(client)} could work, "
+            f"because dask.annotate({asked}) excludes them: start others, or fit outside of dask.annotate"
         )
     if not workers:
         return NoWorkersError(
@@ -180,8 +180,8 @@ def no_workers(
     )
     return NoWorkersError(
         f"no worker of the Dask cluster at {_address(client)} has been able to work for {timeout}: {states}. "
-        "A worker pauses when it uses most of its memory limit: raise the limit (memory_limit), use more workers, let "
-        "go of other data on the cluster, or take smaller chunks"
+        "A worker pauses when it uses most of its memory limit: raise the limit (memory_limit), use more workers, "
+        "release other data on the cluster, or take smaller chunks"
     )
 
 

@@ -46,7 +46,7 @@ PAUSE, LONGER = 0.5, 2.0
 
 
 class Place:
-    """This process as a place.
+    """The current process as a place.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ class Place:
         """
 
     def deal(self) -> bool:
-        """Return whether shards should be distributed anew because workers have joined; they must be loaded again."""
+        """Return whether shards should be distributed anew because workers have joined, and so be loaded again."""
         return False
 
     def reset(self) -> None:
@@ -276,8 +276,8 @@ class Restores:
         if self._n == MAX_RESTORES:
             raise WorkerLostError(
                 f"work was lost {MAX_RESTORES + 1} times without {self._progress} in between (last: {error}); look at "
-                "the logs and the memory of the workers, use more or larger workers, and give a checkpoint, where "
-                "there is one, so that a later fit can go on from there"
+                "the logs and the memory of the workers, use more or larger workers, and set the parameter checkpoint, "
+                "if there is one, so that a later fit can continue from there"
             ) from error
         if self._n:
             time.sleep(PAUSE * LONGER ** (self._n - 1))

@@ -304,7 +304,7 @@ class SlicedSampler(Sampler):
     Parameters
     ----------
     slices : sequence of Sampler
-        The sampler of each scheduler s; its parameter i is parameter s + S·i of all.
+        The sampler of each scheduler s; its parameter number i is parameter s + S·i of the problem.
     """
 
     def __init__(self, slices: Sequence[Sampler]) -> None:
