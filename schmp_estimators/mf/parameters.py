@@ -88,9 +88,7 @@ def check_together(estimator: Any, weights: Any, *, anew: bool) -> None:
             "one schedule"
         )
     if u and estimator.solver == "sgd":
-        raise ValueError(
-            f'unobserved_weight={u:g} needs solver="auto" or "ccd"; solver="sgd" visits no missing pair'
-        )
+        raise ValueError(f'unobserved_weight={u:g} needs solver="auto" or "ccd"; solver="sgd" visits no missing pair')
     if u and estimator.early_stopping:
         raise ValueError(
             f"early_stopping=True measures errors of ratings, which say little of clicks; with unobserved_weight={u:g} "

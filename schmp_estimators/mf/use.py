@@ -106,9 +106,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         if is_dask(X) and (y is not None or sample_weight is not None):
             raise ValueError("transform takes y and sample_weight with X in memory only; call X.compute() first")
         if sample_weight is not None and cast(Any, self).confidence is not None:
-            raise ValueError(
-                "confidence computes the confidences of clicks; give no sample_weight beside it"
-            )
+            raise ValueError("confidence computes the confidences of clicks; give no sample_weight beside it")
         if sample_weight is not None and self._loss in RANKING:
             raise ValueError(f"sample_weight needs loss='squared'; with loss={self._loss!r} all pairs count alike")
         if are_pairs(X, y):
@@ -282,7 +280,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         }
 
     def _are_pairs(self, X: Any, among_two: str = "integers") -> bool:
-        """Return whether X is pairs, with two columns; after a fit of two items only if integers, or never."""
+        """Return whether X is pairs.  For a model of two items, two columns are pairs only if integers, or never."""
         columns = pair_columns(X)
         ambiguous = not self._fitted_on_pairs and len(self.item_bias_) == 2
         return columns is not None and not (ambiguous and (among_two == "never" or hold_floats(columns)))

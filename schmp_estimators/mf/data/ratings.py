@@ -4,6 +4,7 @@ Ratings of any input come in *pieces*, in any order: numbers of users and items 
 takes the ratings of its users from all pieces and sorts them, so it does not depend on the pieces.  Until then a rating
 with a weight is one complex number, ``value + 1j * weight``, so that both are moved together.
 """
+
 from __future__ import annotations
 
 from hashlib import sha256
@@ -37,7 +38,7 @@ UNDIVIDED = 200_000
 RATINGS_PER_BLOCK = 400_000
 #: Ratings per shard for partial sums: each shard needs memory for its sums, and sends them in every round.
 RATINGS_PER_SUM = 1_000_000
-#: Work on the sums of an item takes as long as three to four ratings; with so many ratings of an item in a shard, 5 %.
+#: The work on the sums of an item is that of three to four ratings: 5 % if a shard has this many ratings of the item.
 RATINGS_OF_A_SUMMED_ITEM = 64
 #: Up to this number, further shards for partial sums gain more than that costs.
 SHARDS_FOR_SUMS = 8

@@ -219,7 +219,7 @@ def _check_size(n_users: int, n_items: int, n_ratings: int, n_components: int) -
 
 
 def _side_by_side(pairs: Any, columns: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """Return chunks of pairs with the chunks of their ratings, and of what else each has, as Delayed objects."""
+    """Return chunks of pairs, each with its number and the same rows of `columns`, as Delayed objects."""
     columns = {name: _as_column(column) for name, column in columns.items()}
     if not is_dask(pairs):
         values = columns["y"]

@@ -44,7 +44,7 @@ class Scale(NamedTuple):
 
 #: Ratings are rounded to whole multiples of a step: at most 2**_STEP_BITS of them from the middle to either end.
 _STEP_BITS = 30
-#: Sums are made of two parts of each step, of which the lower one has this many bits, and of so many steps at a time
+#: Each step is split in two parts, and the lower one has this many bits; this many steps are added up at a time, so
 #: that 64 bits hold the sums.
 _LOW_BITS, _AT_ONCE = 15, 1 << 17
 #: Number of steps that add up in float64 without rounding.
@@ -138,7 +138,7 @@ def left_by_biases(moments: Moments, counts: Sequence[NDArray[np.int64]], sums: 
     known, factor = variance, 1.0
     for rows, rows_sums, which in zip(counts, sums, rated, strict=True):
         between = float(np.sum((rows_sums[which] - rows[which] * mean) ** 2 / rows[which]))
-        others = size - which.size * (1 - share)  # so often the variance of the other side's parts is left within rows
+        others = size - which.size * (1 - share)  # how many times the other side's variance counts within rows
         known -= (variance * size - between) / others
         factor -= (size - which.size) / others
     if not variance or factor > _LEAST_KNOWN:

@@ -112,7 +112,7 @@ def _improve_columns(typing_context, turned, weights, chunk, first, stop, positi
                 after = builder.and_(builder.add(k, _constant(distance)), ring)
                 before = builder.and_(builder.add(k, _constant(LANES - distance)), ring)
                 terms = [(row_of(distance, k), after), (row_of(distance, before), before)]
-                for product, other in terms if distance < PRODUCTS - 1 else terms[:1]:  # at LANES / 2 both are one
+                for product, other in terms if distance < PRODUCTS - 1 else terms[:1]:  # at LANES / 2 both are equal
                     for across in range(_ACROSS):
                         term = builder.fmul(load(0, product, across), load(2, other, across))
                         fresh[across] = builder.fsub(fresh[across], term)

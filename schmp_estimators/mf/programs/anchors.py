@@ -57,7 +57,7 @@ class Earlier(NamedTuple):
     """One side of an earlier fit."""
 
     rows: Chunks  #: (n_chunks, n, LANES)
-    #: (n, 2) number of ratings of each row, and the sum of their confidences.
+    #: (n, 2) as in `MFFit.counts`: of each row the clicks and their confidences, or the ratings twice.
     counts: NDArray[np.float32]
 
     def pick(self, ids: NDArray[np.int64]) -> Earlier:

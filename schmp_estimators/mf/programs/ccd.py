@@ -224,7 +224,7 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         sides : tuple of Side
             Users and items of the earlier fit.
         counts : sequence of (n, 2) float32
-            Number of ratings of each of them, and the sums of their confidences.
+            Of each of them, as in `MFFit.counts`.
         members : sequence of int64
             The users of each shard.
         item_ids, item_counts : (n_items,) int64

@@ -245,7 +245,7 @@ class ImplicitFactorization(CcdFactorization):
         return freeze((cross, diagonal))
 
     def _with_diagonal(self, model: CcdModel, chunk: int) -> CcdModel:
-        """Return the model with the products of a chunk of the items, which is the next one, with itself."""
+        """Return the model with the products of its next chunk of the items with itself."""
         item_gram, products = np.array(model.item_gram), np.empty((LANES, LANES))
         of_chunk = slice(chunk * LANES, (chunk + 1) * LANES)
         now, items = freeze((np.array(model.items[None, :, LANES:], order="C"), model.items))
