@@ -75,7 +75,7 @@ class MFFit:
     on_pairs : bool
         Whether the first fit of the estimator was one of pairs.
     counts : tuple of two ndarrays of shape (n, 2), float32
-        For users and items so far, once `run` has begun: clicks and sums of confidences; for ratings sums of weights, twice.
+        For users and items, once `run` has begun: clicks and sums of confidences; for ratings sums of weights, twice.
     told : tuple of two ints
         Hashes of the pairs and of the ratings, which do not depend on their order, once `run` has begun.
     solver : str
