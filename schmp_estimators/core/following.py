@@ -287,7 +287,7 @@ class SweepingEstimator(FollowedEstimator):
         return partial(has_settled, self._objective, self.tol)
 
     def _ends(self) -> Ending | None:
-        """Return the same for records after those of `history_`, if all are comparable; None if `tol` is 0."""
+        """Return `_ending` for records after those of `history_`, if all are comparable; None if `tol` is 0."""
         return partial(after, list(self.history_), self._ending()) if self.tol else None
 
     def _is_comparable(self, record: dict[str, Any]) -> bool:

@@ -64,7 +64,7 @@ class Rows:
         return self.place.map(function, arguments, name)
 
     def cut(self, function: Callable[..., Any], arguments: list[tuple[Any, ...]], name: str) -> list[Any]:
-        """Do the same for the `arguments` of each shard, in the place where the shard will stay.
+        """Do as `tasks` for the `arguments` of each shard, in the place where the shard will stay.
 
         That is where the middle one of its partitions is, unless one place would get too many shards.
         """

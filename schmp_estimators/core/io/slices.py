@@ -271,7 +271,7 @@ def memory_left() -> int:
 
 
 def memory_left_of_worker(dask_worker: Worker) -> tuple[int, int]:
-    """Return the same for a worker of a cluster: first by its own memory limit, then without it.
+    """Return `memory_left` for a worker of a cluster: first by its own memory limit, then without it.
 
     Dask counts all resident memory, including files.  A worker writes results to disk, and then pauses, long before it
     reaches its limit; the first number is what is left until then.
