@@ -1,1 +1,1 @@
-"""What every algorithm stands on: the programming model, its engines, and the places where they work."""
+"""The base of all algorithms: the programming model, its engines, and the places where they run."""

@@ -1,4 +1,4 @@
-"""Arrays of kernels where their elements are: many arrays without a copy, whose number no type need tell."""
+"""Arrays at given addresses in kernels: many arrays without copies, and their number is part of no type."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ from numba.np.arrayobj import make_array, populate_array
 
 @intrinsic
 def array_at(typing: Any, address: Any, size: Any, like: Any) -> Any:
-    """Return the contiguous array of `size` elements at an address, of the type of those of the array `like`.
+    """Return the contiguous array of `size` elements at an address, with the dtype of the array `like`.
 
-    Kernels call it.  Whoever calls the kernel keeps the memory, and sees to it that others do not write to it.
+    Kernels call it.  The caller of the kernel must keep the memory, and let nobody else write to it.
     """
     kind = types.Array(like.dtype, 1, "C")
 

@@ -6,7 +6,7 @@ class SchMPError(RuntimeError):
 
 
 class WorkLostError(SchMPError):
-    """Results were lost beyond what Dask computes again; work begins anew at the last snapshot, or with the input."""
+    """Results were lost that Dask cannot compute again; the work restarts from the last snapshot or from the input."""
 
 
 class WorkerLostError(SchMPError):

@@ -1,4 +1,4 @@
-"""What all estimators share: callbacks, progress, news of compiling, the undoing of failed fits; following a run."""
+"""The base of all estimators: callbacks, progress, messages about compiling, and the restoring of failed fits."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from schmp_estimators.core.progress import FitBar, Progress
 
 logger = logging.getLogger(__name__)
 
-#: Says of the records of a fit whether it ends with the last one.
+#: Gets the records of a fit, and says whether the fit ends with the last one.
 Ending = Callable[[Sequence[dict[str, Any]]], bool]
 
-#: After how many sweeps the log gets another line.
+#: Number of sweeps between two lines of the log.
 LINE_EVERY = 10
 
 
 def make_seed(random_state: Any) -> int:
-    """Return a seed for addressed random numbers; a generator is advanced, an int gives the same seed every time."""
+    """Return a seed for addressed random numbers; a generator is advanced, an int always gives the same seed."""
     if isinstance(random_state, numbers.Integral):
         return int(random_state)
     return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
 
 
 def has_settled(name: str, tol: float, records: Sequence[dict[str, Any]]) -> bool:
-    """Return whether a value has changed by no more than `tol`, relatively, between the last two records that have it.
+    """Return whether a value has changed by at most `tol`, relatively, between the last two records that have it.
 
-    The last record must be one of them.
+    If the last record does not have it, the result is False.
     """
     if name not in records[-1]:
         return False
@@ -49,18 +49,18 @@ def has_settled(name: str, tol: float, records: Sequence[dict[str, Any]]) -> boo
 
 
 def after(known: Sequence[dict[str, Any]], ends: Ending, records: Sequence[dict[str, Any]]) -> bool:
-    """Return whether a fit ends with the last of the records that follow those that are known."""
+    """Return whether a fit ends with the last of some records, which follow those that are known."""
     return ends([*known, *records])
 
 
 def without_itself(snapshot: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
-    """Let copies made during a fit not reference that fit: they may be kept, or pickled."""
+    """Let copies that are made during a fit not refer to it, because they may be kept or pickled."""
     return lambda: {**snapshot(), "_snapshot": None}
 
 
 @contextmanager
 def undone_on_error(estimator: Any) -> Iterator[None]:
-    """Leave all fitted attributes as they were, or none if there were none, when a fit fails or is interrupted."""
+    """If a fit fails or is interrupted, restore all fitted attributes as they were, or remove them if new."""
     before = {name: value for name, value in vars(estimator).items() if name.endswith("_")}
     try:
         yield
@@ -73,26 +73,26 @@ def undone_on_error(estimator: Any) -> Iterator[None]:
         estimator.__dict__.pop("_snapshot", None)
 
 
-#: Seconds of compiling after which a fit says why nothing seems to happen.
+#: Seconds of compiling after which a fit reports that it compiles.
 PATIENCE = 1.0
 TOLD = "compiling, once on this machine"
 
 
 class _Stopwatch(event.Listener):
-    """Calls a function once, when the kernels of a fit have been compiled for some time."""
+    """Calls a function once, when a fit has compiled kernels for some time."""
 
     def __init__(self, tell: Callable[[], None]) -> None:
         self._tell, self._depth, self._began, self._taken, self._told = tell, 0, 0.0, 0.0, False
 
     def on_start(self, event: Any) -> None:
-        """Begin to count, or look whether it is time: kernels are compiled inside of others."""
+        """Start the clock unless it runs, because kernels are compiled inside of others; check the time."""
         if not self._depth:
             self._began = perf_counter()
         self._depth += 1
         self._look()
 
     def on_end(self, event: Any) -> None:
-        """Look whether it is time."""
+        """Check the time, and stop the clock at the end of the outermost kernel."""
         self._look()
         self._depth -= 1
         if not self._depth:
@@ -106,7 +106,7 @@ class _Stopwatch(event.Listener):
 
 @contextmanager
 def told_of_compiling(name: str, show: Callable[[str], None] | None = None) -> Iterator[None]:
-    """Say in the log, and where `show` shows it, that a fit of the estimator `name` compiles, if that takes long."""
+    """If a fit of the estimator `name` compiles for long, report this in the log, and by `show`."""
 
     def tell() -> None:
         logger.info("%s: %s", name, TOLD)
@@ -120,8 +120,8 @@ def told_of_compiling(name: str, show: Callable[[str], None] | None = None) -> I
 class FollowedEstimator(CallbackSupportMixin):  # type: ignore[misc]  # scikit-learn has no types
     """Base of estimators whose fits can be followed: by callbacks, a progress bar, and the records in `history_`.
 
-    Subclasses have the parameter `verbose`, name the entry of the records that their fit improves in `_objective`, and
-    set `_snapshot`, which returns the fitted attributes as they are now, while they fit.
+    Subclasses have the parameter `verbose`.  `_objective` is the name of their objective in the records.  During a fit
+    they set `_snapshot`, a function that returns the fitted attributes as they are now.
     """
 
     _objective: str
@@ -137,8 +137,8 @@ class FollowedEstimator(CallbackSupportMixin):  # type: ignore[misc]  # scikit-l
     def _as_if_fitted(self) -> Any:
         """Return a copy of this estimator as if the fit ended now.
 
-        It is what scikit-learn hands to callbacks that ask for a ``fitted_estimator``, but made on demand: it takes
-        time, and some callbacks need one only now and then.
+        Scikit-learn passes such a copy to callbacks that ask for a ``fitted_estimator``.  Here it is made on demand,
+        because it takes time, and some callbacks need it only now and then.
         """
         fitted = copy.copy(self)
         for name, value in self._snapshot().items():
@@ -146,23 +146,23 @@ class FollowedEstimator(CallbackSupportMixin):  # type: ignore[misc]  # scikit-l
         return fitted
 
     def _check_checkpoint(self, earlier: Any, without: str, *, draws: bool = True) -> None:
-        """Raise ValueError if a checkpoint could not know this fit again, which `draws` random numbers or does not.
+        """Raise ValueError if a checkpoint could not recognise this fit; `draws`: whether it draws random numbers.
 
-        `without` names what the checkpoint does not go with.
+        `without` names what a checkpoint cannot be combined with.
         """
         if self.checkpoint is None:
             return
-        located(self.checkpoint)  # raises if it is nowhere
+        located(self.checkpoint)  # raises if it is no path or URL
         if draws and not isinstance(self.random_state, numbers.Integral):
             raise ValueError(
                 f"checkpoint needs an int as random_state, to recognise its own fit; got {self.random_state!r}"
             )
         if earlier is not None:
-            raise ValueError(f"checkpoint goes with a fit that starts anew; set checkpoint=None for {without}")
+            raise ValueError(f"checkpoint needs a fit that starts anew; set checkpoint=None for {without}")
 
     @contextmanager
     def _progress_bar(self) -> Iterator[None]:
-        """Show a progress bar during a fit, if `verbose` asks for it and nobody else shows one; tell of compiling."""
+        """Show a progress bar during a fit, if `verbose` asks for it and no other bar is shown; report compiling."""
         with self._bar_shown() as bar, told_of_compiling(type(self).__name__, getattr(bar, "say", None)):
             yield
 
@@ -210,16 +210,16 @@ class SweepingEstimator(FollowedEstimator):
         seconds: float = 0.0,
         took: Callable[[], float | None] = lambda: None,
     ) -> Iterator[int]:
-        """Run sweep after sweep, write `history_`, call callbacks, and stop when one of them or `tol` says so.
+        """Do the sweeps of a run, write `history_`, call callbacks, and stop when a callback or `tol` ends the fit.
 
         Parameters
         ----------
         run : iterable of dict
-            The run, before its sweep `first`: the records of its sweeps, each made when it is asked for.
+            The records of sweeps from `first` on, each made when it is asked for.
         X, y : array-like
             The input, for callbacks.
         place : Place
-            Where the run is: whoever watches it there is told.
+            The place of the run, which gets events for the dashboard.
         first : int
             Number of the first sweep.
         n_samples : int
@@ -227,9 +227,9 @@ class SweepingEstimator(FollowedEstimator):
         snapshot : callable
             Returns the fitted attributes as they are after the current sweep.
         seconds : float
-            What sweeps took whose records are there already.
+            If `history_` is empty: what those sweeps took whose records are ready when `run` begins.
         took : callable
-            Returns what the current sweep took, if it is not what was waited for its record.
+            Returns the seconds of the current sweep, or None if they are those that the fit waited for its record.
 
         Yields
         ------
@@ -242,7 +242,7 @@ class SweepingEstimator(FollowedEstimator):
         records, seconds = iter(run), self.history_[-1]["seconds"] if self.history_ else seconds
         self._snapshot = snapshot = without_itself(snapshot)
         progress = Progress(self, place, step="sweep", every=LINE_EVERY, total=self.max_iter)
-        # A checkpoint may be that of a fit which `tol` had ended.
+        # A checkpoint may belong to a fit that `tol` had ended.
         last = first if self.history_ and self._has_converged() else self.max_iter
         for done in range(first + 1, last + 1):
             task = context.subcontext(task_name="sweep").call_on_fit_task_begin(**data)
@@ -262,14 +262,14 @@ class SweepingEstimator(FollowedEstimator):
         context.call_on_fit_task_end(**data, reconstruction_attributes=snapshot)
 
     def _may_ask(self, sweep: int, kept: bool) -> bool:
-        """Return whether a fit may look at more than the record of a sweep, or end for other reasons than `tol`.
+        """Return whether the fit may need more than the record of a sweep, or may end for other reasons than `tol`.
 
         Parameters
         ----------
         sweep : int
-            Its number.
+            Number of the sweep.
         kept : bool
-            Whether a checkpoint would be kept of it.
+            Whether a checkpoint would be written after it.
         """
         followed = hasattr(self, "_parent_callback_ctx") or any(
             not isinstance(callback, ProgressBar) for callback in getattr(self, "_skl_callbacks", [])
@@ -277,17 +277,17 @@ class SweepingEstimator(FollowedEstimator):
         return followed or sweep + 1 == self.max_iter or (self.checkpoint is not None and kept)
 
     def _has_converged(self) -> bool:
-        """Return whether the objective has changed by less than `tol`, relatively, between the last two evaluations."""
+        """Return whether the objective has changed by at most `tol`, relatively, between the last two evaluations."""
         if not self.tol or not self._is_comparable(self.history_[-1]):
             return False
         return self._ending()([one for one in self.history_ if self._is_comparable(one)])
 
     def _ending(self) -> Ending:
-        """Return what says of records whether `tol` ends the fit with the last one; it can be pickled."""
+        """Return a function that gets records and says whether `tol` ends the fit there; it can be pickled."""
         return partial(has_settled, self._objective, self.tol)
 
     def _ends(self) -> Ending | None:
-        """Return what says so of records that follow, if all of them are comparable; None if `tol` ends nothing."""
+        """Return `_ending` for records after those of `history_`, if all are comparable; None if `tol` is 0."""
         return partial(after, list(self.history_), self._ending()) if self.tol else None
 
     def _is_comparable(self, record: dict[str, Any]) -> bool:

@@ -1,8 +1,8 @@
-"""Named tuples that parts of kernels take by address.
+"""Named tuples that kernels pass to their parts by address.
 
-numba hands a tuple over number by number: seven for an array, two hundred for some tuples of arrays, in every call and
-once more in each function, which takes most of the time of compilation.  By its address a tuple is one argument, and a
-part loads what it uses.
+numba passes a tuple number by number, in every call and again in every function: seven numbers for an array, two
+hundred for some tuples of arrays.  This takes most of the compilation time.  A tuple that is passed by its address is
+one argument, and a part loads only what it uses.
 """
 
 from typing import Any
@@ -13,12 +13,12 @@ from numba.core import cgutils
 from numba.core.typing.templates import AttributeTemplate
 from numba.extending import infer_getattr, intrinsic, lower_getattr_generic, models, register_model
 
-#: Members of an array, as LLVM has them.
+#: Positions of an array's members in LLVM's struct.
 _MEMINFO, _PARENT, _NITEMS, _ITEMSIZE, _DATA, _SHAPE, _STRIDES = range(7)
 
 
 class Handed(types.Type):
-    """A named tuple of numbers and C-contiguous arrays that is known by its address."""
+    """A named tuple of numbers and C-contiguous arrays that is passed by its address."""
 
     def __init__(self, kind: types.NamedTuple) -> None:
         self.kind = kind
@@ -44,9 +44,9 @@ def _suits(kind: types.Type) -> bool:
 
 @intrinsic
 def handed(typing_context: Any, values: Any) -> Any:
-    """Return the address of a named tuple, for as long as the kernel runs that calls this.
+    """Return the address of a named tuple, which is valid while the calling kernel runs.
 
-    What it consists of is stored once: loads from there may go before any other store.
+    The members are stored only once, so loads of them may be moved before any other store.
     """
     if not all(_suits(kind) for kind in values.types):
         return None
@@ -55,7 +55,7 @@ def handed(typing_context: Any, values: Any) -> Any:
         place = cgutils.alloca_once(builder, arguments[0].type)
         builder.store(arguments[0], place)
         address = builder.bitcast(place, cgutils.voidptr_t)
-        # no load goes before this, as none knows another address
+        # no load can be moved before this, because only this returns the address
         same = ir.InlineAsm(ir.FunctionType(cgutils.voidptr_t, [cgutils.voidptr_t]), "", "=r,0,~{memory}", True)
         return builder.call(same, [address])
 
@@ -63,7 +63,7 @@ def handed(typing_context: Any, values: Any) -> Any:
 
 
 def _array_of(context: Any, builder: Any, kind: Any, data: Any, shape: list[Any]) -> Any:
-    """Return an array whose numbers are neighbours in memory; nobody owns it, and no references are counted."""
+    """Return a C-contiguous array that nobody owns, and whose references are not counted."""
     struct = context.get_value_type(kind)
     size = context.get_abi_sizeof(context.get_data_type(kind.dtype))
     strides = [ir.Constant(shape[0].type, size)]

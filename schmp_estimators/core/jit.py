@@ -1,11 +1,11 @@
-"""The one place that declares how kernels, and their parts, are compiled.
+"""Compilation of kernels and their parts: the only module that declares how.
 
-Every kernel releases the GIL, so that threads of this process run several at once, and is cached on disk, so that a
-second process starts in milliseconds.  No kernel is compiled with ``parallel=True``: numba's default threading layer
-aborts the process when two Python threads enter such kernels together.  No kernel whose result is kept may be compiled
-with reassociation or contraction: the bits would depend on the instruction set.
+Every kernel releases the GIL, so that several threads can run kernels at the same time.  Every kernel is cached on
+disk, so that a second process starts in milliseconds.  No kernel is compiled with ``parallel=True``: numba's default
+threading layer aborts the process if two Python threads enter such kernels together.  No kernel whose result is kept
+may be compiled with reassociation or contraction: the bits would depend on the instruction set.
 
-A compiled kernel that is damaged on disk is named in the log, and compiled anew; a fit never fails of it.
+A compiled kernel that is damaged on disk is named in the log and compiled again; a fit never fails because of it.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from numba.extending import overload
 
 logger = logging.getLogger(__name__)
 
-#: What the last bytes of a file begin with, which the checksum of all before them follows.
+#: A file ends with this mark and the checksum of all bytes before the mark; size of the checksum in bytes.
 _MARK, _SIZE = b"crc:", 4
 
 
 class _CheckedFiles(IndexDataCacheFile):
-    """The files of a kernel, with checksums: numba would run machine code that is damaged."""
+    """The cache files of a kernel, with checksums: numba would run damaged machine code."""
 
     def _dump(self, value: Any) -> bytes:
         data: bytes = super()._dump(value)  # type: ignore[no-untyped-call]
-        return data + _MARK + zlib.crc32(data).to_bytes(_SIZE, "little")  # which pickle, having ended, does not read
+        return data + _MARK + zlib.crc32(data).to_bytes(_SIZE, "little")  # pickle does not read beyond its own end
 
     def _load_index(self) -> Any:
         with suppress(FileNotFoundError), open(self._index_path, "rb") as file:
@@ -55,20 +55,20 @@ class _CheckedFiles(IndexDataCacheFile):
         return super()._load_data(name)  # type: ignore[no-untyped-call]
 
     def forget(self) -> None:
-        """Remove the index, so that all that it knows is compiled anew."""
+        """Remove the index, so that all its kernels are compiled again."""
         with suppress(FileNotFoundError):
             os.unlink(self._index_path)
 
 
 def _check(data: bytes) -> None:
-    """Raise ValueError if the checksum is another one; what numba alone has written has none, and is as it is."""
+    """Raise ValueError if the checksum is wrong; a file that numba alone has written has none, and is accepted."""
     body, end = data[: -len(_MARK) - _SIZE], data[-len(_MARK) - _SIZE :]
     if end.startswith(_MARK) and zlib.crc32(body) != int.from_bytes(end[len(_MARK) :], "little"):
-        raise ValueError("its checksum is another one")
+        raise ValueError("its checksum is wrong")
 
 
 class KernelCache(FunctionCache):
-    """What `numba.njit` would use as the cache of a function; raises RuntimeError if no folder is writable."""
+    """The cache of a kernel, in place of that of `numba.njit`; raises RuntimeError if no folder is writable."""
 
     def __init__(self, function: Any) -> None:
         super().__init__(function)  # type: ignore[no-untyped-call]
@@ -77,15 +77,15 @@ class KernelCache(FunctionCache):
         )  # type: ignore[no-untyped-call]
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return a compiled kernel, or None if there is none that can be used.
+        """Return a compiled kernel from the cache, or None if there is none that can be used.
 
-        numba would first load all that a compilation needs, which takes a third of a second.
+        numba's own method would first load what compilation needs, which takes about a quarter of a second.
         """
         try:
             rtsys.initialize(target_context)
             with self._guard_against_spurious_io_errors():
                 return self._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
-        except Exception as error:  # whatever unpickling, or LLVM, says to bytes that are not what they were
+        except Exception as error:  # damaged bytes raise all kinds of errors of pickle and LLVM
             logger.warning(
                 "the compiled kernel %s in %s is damaged (%s); it is compiled anew",
                 self._py_func.__qualname__, self._cache_path, error,
@@ -95,7 +95,7 @@ class KernelCache(FunctionCache):
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep a compiled kernel, if its folder takes it."""
+        """Write a compiled kernel to the cache, if its folder is writable."""
         try:
             super().save_overload(sig, data)  # type: ignore[no-untyped-call]
         except OSError as error:
@@ -103,10 +103,10 @@ class KernelCache(FunctionCache):
 
 
 class _KernelLibrary(JITCodeLibrary):
-    """The code of a kernel, with that of all its parts."""
+    """The machine code of a kernel and of all its parts."""
 
     def finalize(self) -> None:
-        """Link in all parts, each once, before what it calls: LLVM leaves out what nobody calls so far."""
+        """Link each part once, before those that it calls: LLVM drops functions that nothing calls so far."""
         found: dict[Any, None] = {}
         _add_with_called(self._linking_libraries, found)
         self._linking_libraries = list(reversed(found))
@@ -114,7 +114,7 @@ class _KernelLibrary(JITCodeLibrary):
 
 
 def _add_with_called(libraries: list[Any], found: dict[Any, None]) -> None:
-    """Add libraries, each after those that it calls."""
+    """Add libraries to those found, each after those that it calls."""
     for library in libraries:
         if library not in found:
             _add_with_called(getattr(library, "called", []), found)
@@ -122,18 +122,18 @@ def _add_with_called(libraries: list[Any], found: dict[Any, None]) -> None:
 
 
 class _PartLibrary(_KernelLibrary):
-    """The code of a part: optimised and made machine code in the kernels that call it, and not by itself before."""
+    """The code of a part, which is optimised and becomes machine code only within the kernels that call it."""
 
-    #: libraries of what it calls
+    #: libraries of the functions that it calls
     called: list[Any]
 
     def finalize(self) -> None:
-        """Leave what it calls to the kernels, too."""
+        """Leave the functions that it calls to the kernels, too."""
         self.called, self._linking_libraries = self._linking_libraries, []
         CPUCodeLibrary.finalize(self)
 
     def _optimize_functions(self, ll_module: Any) -> None:
-        """Leave that, too: what is done here would be done again where all parts are together."""
+        """Do nothing: the code will be optimised where all parts are together."""
         ll_module.data_layout = self._codegen._data_layout
 
     def _optimize_final_module(self) -> None:
@@ -144,26 +144,26 @@ class _PartLibrary(_KernelLibrary):
         self._finalized = True
 
     def get_pointer_to_function(self, name: str) -> int:
-        """Return that there is no machine code."""
+        """Return 0: there is no machine code."""
         self._ensure_finalized()  # type: ignore[no-untyped-call]
         return 0
 
     @property
     def codegen(self) -> Any:
-        """Return who is told where the constants of Python are that machine code refers to."""
+        """The object whose `set_env` gets the addresses of Python constants that machine code refers to."""
         return self
 
     def set_env(self, name: str, env: Any) -> None:
-        """Keep nothing: there is no machine code."""
+        """Do nothing: there is no machine code."""
 
 
 class _Compiler(Compiler):
-    """numba's compiler without passes for what our functions do not have: closures, array expressions, and others."""
+    """numba's compiler without passes for features that our functions do not use: closures, array expressions, …."""
 
     library: type[_KernelLibrary] = _PartLibrary
 
     def define_pipelines(self) -> Any:
-        """Return numba's pipeline with fewer passes, for another library."""
+        """Return numba's pipeline with fewer passes, and use another class of library."""
         codegen, name = self.state.targetctx.codegen(), self.state.func_id.func_qualname
         self.state.library = self.library(codegen, name)
         self.state.library.enable_object_caching()
@@ -172,7 +172,7 @@ class _Compiler(Compiler):
         return [passes]
 
 
-#: Passes of numba's that would take a fifth of the time; each analyses the function anew.
+#: numba's passes that would take a fifth of the time, because each analyses the function again.
 _UNUSED = (
     untyped_passes.WithLifting,
     untyped_passes.InlineClosureLikes,
@@ -187,13 +187,13 @@ _UNUSED = (
 )
 
 
-#: What an operator or a function returns for the types of some arguments.
+#: The signatures of operators and functions for the types of some arguments.
 _signatures: dict[Any, Any] = {}
 _signature_of: Any = BaseFunction.get_call_type
 
 
 def _known_signature(function: Any, context: Any, args: Any, kws: Any) -> Any:
-    """Return what numba finds out, but only once: it asks all that ``+`` or ``len`` could mean, for each call again."""
+    """Return a signature that numba finds only once: for each call, it would try all meanings of ``+`` or ``len``."""
     key = function, tuple(args), tuple(kws.items())
     if key not in _signatures:
         _signatures[key] = _signature_of(function, context, args, kws)
@@ -206,7 +206,7 @@ class _KernelCompiler(_Compiler):
     library = _KernelLibrary
 
     def compile_extra(self, func: Any) -> Any:
-        """Compile a kernel and its parts; nobody else compiles meanwhile, as numba has a lock."""
+        """Compile a kernel and its parts; numba's lock makes sure that no other thread compiles meanwhile."""
         enabled = gc.isenabled()
         gc.disable()
         BaseFunction.get_call_type = _known_signature  # type: ignore[method-assign, assignment]
@@ -218,17 +218,17 @@ class _KernelCompiler(_Compiler):
                 gc.enable()
 
 
-#: What the machine code of a kernel depends on.
+#: Options that change the machine code.
 _ARITHMETIC: dict[str, Any] = {"error_model": "numpy", "fastmath": False}
-#: Of kernels: nobody asks for their addresses in C.  They may make arrays, whoever calls them.
+#: Options of kernels: they need no wrapper for C, and they may make arrays.
 _OPTIONS: dict[str, Any] = {
     **_ARITHMETIC, "nogil": True, "no_cfunc_wrapper": True, "_nrt": True, "pipeline_class": _KernelCompiler,
 }  # fmt: skip
-#: Of their parts, which count no references.
+#: Options of parts, which do not count references.
 _PART: dict[str, Any] = {
     **_ARITHMETIC, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False, "pipeline_class": _Compiler,
 }  # fmt: skip
-#: Of parts that make arrays.
+#: Options of parts that make arrays.
 _MAKER: dict[str, Any] = {**_PART, "_nrt": True}
 
 
@@ -247,17 +247,17 @@ def kernel_of_this_process(kernel: Any) -> Any:
 
 
 def part(function: Callable[..., Any]) -> Any:
-    """Compile `function` as a part of kernels, which call it; Python does not, and it makes no arrays but views.
+    """Compile `function` as a part: kernels call it, Python does not, and it makes no arrays except views.
 
-    It counts no references: an array that is handed over would cost two atomic instructions otherwise, and the code to
-    count it a third of the time of compilation.  numba refuses a part that returns an array that it was not given.
+    A part does not count references.  Otherwise each array argument would cost two atomic instructions, and code for
+    counting would take a third of the compilation time.  numba refuses a part that returns a new array.
     """
     return _by_kinds(njit(**_PART)(function))
 
 
 def _by_kinds(compiled: Any) -> Any:
-    """Have a part compiled for the types of its arguments alone, not for each constant that is handed over."""
-    template_of = getattr(compiled, "get_call_template", None)  # which a function has not where numba is switched off
+    """Compile a part only for the types of its arguments, not for each constant argument."""
+    template_of = getattr(compiled, "get_call_template", None)  # missing if numba is switched off
     if template_of is not None:
         compiled.get_call_template = lambda args, kws: template_of(
             tuple(map(unliteral, args)), {name: unliteral(kind) for name, kind in kws.items()}
@@ -266,7 +266,7 @@ def _by_kinds(compiled: Any) -> Any:
 
 
 def maker(function: Callable[..., Any]) -> Any:
-    """Compile `function` as a part of kernels, which call it, that makes arrays."""
+    """Compile `function` as a part of kernels that makes arrays."""
     return njit(**_MAKER)(function)
 
 
@@ -276,9 +276,9 @@ def inlined(function: Callable[..., Any]) -> Any:
 
 
 def pasted(function: Callable[..., Any]) -> Any:
-    """Have `function` copied into each of its callers by numba, before it infers types.
+    """Let numba copy `function` into each of its callers before it infers types.
 
-    That is slow, as the types of each copy are inferred by themselves; for where it was measured to make faster code.
+    This is slow, because the types of each copy are inferred separately; use it where measurements show faster code.
     """
     return njit(inline="always", **_ARITHMETIC)(function)
 
@@ -287,17 +287,17 @@ def pasted(function: Callable[..., Any]) -> Any:
 def copy_to(values, out):
     """Set out[k] = values[k] for all k of `out`, both of one axis.
 
-    ``out[:] = values`` would compile the text of an error about their shapes, too, which takes 2 seconds.
+    ``out[:] = values`` would also compile the text of an error about their shapes, which takes 2 seconds.
     """
     for k in range(out.shape[0]):
         out[k] = values[k]
 
 
 def by_types(function: Callable[..., Any], *, copied: bool = False, strict: bool = True) -> Any:
-    """Let kernels that call `function` get what the decorated function returns for the types of the arguments.
+    """Let calls of `function` in kernels use what the decorated function returns for the types of the arguments.
 
-    Only what is called is compiled, so a further type costs nobody anything who does not use it.  `copied` makes a part
-    of it that is `inlined`; unless `strict`, arguments may have other names and annotations.
+    Only calls that occur are compiled, so a further type costs nothing where it is not used.  With `copied` the result
+    is `inlined`; unless `strict`, arguments may have other names and annotations.
     """
     options: Any = {**_PART, "forceinline": True} if copied else _MAKER
     return overload(function, jit_options=options, strict=strict)

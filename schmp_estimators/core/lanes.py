@@ -1,13 +1,13 @@
 """Sums and products whose order is fixed by construction, at the speed of vector instructions.
 
-A compiler may only vectorise a sum if it is allowed to reorder it, and then the bits depend on the instruction set.
-Here the order is written down: registers of `LANES` numbers, `UNROLLED` of them side by side, folded as a binary tree.
-LLVM maps them onto whatever registers the processor has; the additions, and so the bits, are the same everywhere.
+A compiler may vectorise a sum only if it may reorder it, and then the bits depend on the instruction set.  Here the
+order is fixed: `UNROLLED` registers of `LANES` numbers side by side, added up as a binary tree.  LLVM maps them onto
+the registers of the processor; the additions, and so the bits, are the same on all processors.
 
-`dot` sums in float64 over vectors of any length and dtype: on 463 × 50,000 float64 4.1 G multiply–adds per second
-beside 2.4 of OpenBLAS's matrix–vector product, and 8.2 on int8 columns, converted on the fly.  `row_dot` and the
-functions after it are for float32 rows that are padded to whole registers.  (A loop with eight scalar accumulators is
-the same sum, but the compiler leaves it scalar: 12 against 37 million ratings per second at rank 128.)
+`dot` sums in float64 over vectors of any length and dtype.  On 463 × 50,000 float64 it does 4.1 G multiply–adds per
+second, where OpenBLAS's matrix–vector product does 2.4; on int8 columns, which it converts, it does 8.2.  `row_dot` and
+the functions after it are for float32 rows that are padded to whole registers.  (A loop with eight scalar accumulators
+is the same sum, but the compiler does not vectorise it: 12 against 37 million ratings per second at rank 128.)
 """
 
 from collections.abc import Callable
@@ -21,15 +21,15 @@ from numba.extending import intrinsic
 
 from schmp_estimators.core.jit import inlined
 
-#: Numbers of a register; float32 rows are padded with zeros to a multiple of it (one AVX register).
+#: Numbers in a register; float32 rows are padded with zeros to a multiple of it (one AVX register).
 LANES = 8
 #: Registers of partial sums; four hide the latency of an addition.
 UNROLLED = 4
-#: Registers that hold all products of two numbers of one register.
+#: Registers that hold the products of all pairs of numbers of one register.
 PRODUCTS = LANES // 2 + 1
 
 _STRIDE = LANES * UNROLLED
-#: Numbers of a cache line.
+#: float32 numbers in a cache line.
 _LINE = 16
 VECTOR = ir.VectorType(ir.FloatType(), LANES)
 INDEX = ir.IntType(64)
@@ -43,14 +43,14 @@ def _fold_pairs(builder: Any, values: list[Any]) -> Any:
 
 
 def _folded(builder: Any, sums: list[Any]) -> Any:
-    """Emit the sum of all numbers of registers."""
+    """Emit the sum of all numbers in some registers."""
     folded = _fold_pairs(builder, [builder.load(total) for total in sums])
     lanes = [builder.extract_element(folded, ir.Constant(ir.IntType(32), lane)) for lane in range(LANES)]
     return _fold_pairs(builder, lanes)
 
 
 def _load_lanes(context: Any, builder: Any, array: Any, dtype: Any, index: Any) -> Any:
-    """Emit the load of `LANES` neighbours, converted to doubles."""
+    """Emit the load of `LANES` consecutive numbers, converted to doubles."""
     element = context.get_data_type(dtype)
     pointer = builder.bitcast(builder.gep(array.data, [index]), ir.VectorType(element, LANES).as_pointer())
     loaded = builder.load(pointer, align=context.get_abi_alignment(element))
@@ -119,8 +119,8 @@ def pad_rows(factors: np.ndarray) -> np.ndarray:
 def empty_rows(n_rows: int, n_components: int) -> np.ndarray:
     """Return C-contiguous float32 of shape (n_rows, padded_width(n_components)), at the start of a cache line.
 
-    Elsewhere, which is where NumPy puts large arrays, every second register of a row would be in two lines.  Only the
-    added columns are set, to zero.
+    NumPy puts large arrays at other addresses, where every second register of a row would be in two cache lines.  Only
+    the added columns are set, to zero.
     """
     width = padded_width(n_components)
     room = np.empty(n_rows * width + _LINE, np.float32)
@@ -145,12 +145,12 @@ def row_pointer(context: Any, builder: Any, array_type: Any, array: Any, row: An
 
 
 def load_register(builder: Any, row: Any, offset: Any) -> Any:
-    """Emit the load of the `LANES` float32 that begin `offset` numbers behind a pointer."""
+    """Emit the load of `LANES` float32 numbers that begin `offset` numbers after a pointer."""
     return builder.load(builder.bitcast(builder.gep(row, [offset]), VECTOR.as_pointer()), align=4)
 
 
 def over_registers(builder: Any, width: Any, together: int, accumulate: Callable[[Any, int], None]) -> None:
-    """Emit ``accumulate(start, register)`` for all registers of a row, so many `together` as long as there are."""
+    """Emit ``accumulate(start, register)`` for all registers of a row, in groups of `together`, then one by one."""
     whole = builder.and_(width, ir.Constant(INDEX, -LANES * together))
     stride = ir.Constant(INDEX, LANES * together)
     with cgutils.for_range_slice(builder, ir.Constant(INDEX, 0), whole, stride) as (start, _):
@@ -173,7 +173,7 @@ def fold_register(builder: Any, vector: Any) -> Any:
 
 
 def fold_sums(builder: Any, sums: list[Any]) -> Any:
-    """Add `UNROLLED` registers of partial sums, and then the numbers of what comes of it."""
+    """Add `UNROLLED` registers of partial sums, and then the numbers of the resulting register."""
     a, b, c, d = sums
     return fold_register(builder, builder.fadd(builder.fadd(a, c), builder.fadd(b, d)))
 

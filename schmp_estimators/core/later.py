@@ -1,7 +1,7 @@
-"""Dask where it is needed only: to import it takes longer than many a fit, and most fits know nothing of it.
+"""Dask, imported only where it is needed: the import takes longer than many fits, and most fits do not use Dask.
 
-No input can be a collection while ``dask`` has not been imported, and no client can be active, nor can this be a task,
-while ``distributed`` has not.
+While ``dask`` has not been imported, no input can be a Dask collection.  While ``distributed`` has not been imported,
+no client can be active, and the code cannot run in a Dask task.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 
 
 class Later:
-    """A module that is imported when something of it is first asked for.
+    """A module that is imported when one of its attributes is first used.
 
     Parameters
     ----------
     name : str
-        Its full name.
+        Full name of the module.
     """
 
     def __init__(self, name: str) -> None:
@@ -29,7 +29,7 @@ class Later:
 
     def __getattr__(self, attribute: str) -> Any:
         found = getattr(import_module(self._name), attribute)
-        setattr(self, attribute, found)  # whoever asks again gets it at once
+        setattr(self, attribute, found)  # the next access finds it at once
         return found
 
 
@@ -37,7 +37,7 @@ _dask: Any = Later("dask")
 
 
 def setting(key: str, default: Any = None) -> Any:
-    """Return what ``dask.config`` has under a key.  Dask is imported for it only if it may have been configured."""
+    """Return the value of a key of ``dask.config``.  Dask is imported for it only if it may have been configured."""
     if "dask" not in sys.modules and not _may_be_configured():
         return default
     return _dask.config.get(key, default)
@@ -45,7 +45,7 @@ def setting(key: str, default: Any = None) -> Any:
 
 @cache
 def _may_be_configured() -> bool:
-    """Return whether there are Dask's variables in the environment, or files of its configuration that say anything."""
+    """Return whether the environment has variables of Dask, or there are configuration files with any content."""
     if any(name.startswith("DASK_") for name in os.environ):
         return True
     prefixes = {"/", sys.prefix, *site.PREFIXES}
@@ -55,7 +55,7 @@ def _may_be_configured() -> bool:
 
 
 def _says_something(path: Path) -> bool:
-    """Return whether not all lines of a file are empty, or comments, as in the files that Dask writes by itself."""
+    """Return whether a file has lines that are neither empty nor comments; files that Dask itself writes have none."""
     try:
         lines = path.read_text(errors="replace").splitlines()
     except OSError:

@@ -5,10 +5,11 @@ A program is scheduled model parallelism in three functions, after Kim et al. (E
 =========  ==========================================================================================
 schedule   says in which order the shards of the data meet the blocks of the model in one sweep
 update     works on one shard and perhaps one block: the functions that `schedule` names
-aggregate  turns what all the shards report into the new shared part of the model
+aggregate  computes the new shared part of the model from the reports of all shards
 =========  ==========================================================================================
 
-What a program handles comes in four kinds, each a NumPy array, a number or a (nested) tuple of them:
+A shard *meets* a block when an update is called with both.  The values that a program works on are of four kinds, each
+a NumPy array, a number or a (nested) tuple of them:
 
 =========  ==========================================================================================
 shard      the data of one worker; never changes
@@ -38,29 +39,29 @@ Report = TypeVar("Report")
 
 
 class Source(NamedTuple):
-    """Where a shard comes from: ``function(*pieces)``, on the worker that will hold the shard.
+    """The source of a shard: ``function(*pieces)``, called on the worker that will hold the shard.
 
-    A piece is a callable that returns a value, or something that the place holds already.
+    A piece is a callable that returns a value, or something that the place already holds.
     """
 
     function: Callable[..., Any]
     pieces: tuple[Any, ...] = ()
-    #: Whether the function returns the shard and, beside it, what the run can be asked for by `told_by_sources`.
+    #: Whether the function returns the shard and a second value, which `told_by_sources` of the run returns.
     tells: bool = False
 
 
 class Saved(NamedTuple):
-    """All that a run needs to go on from the end of a sweep."""
+    """All that a run needs to continue from the end of a sweep."""
 
-    #: None: make it of the reports of all shards.
+    #: None: it is made from the reports of all shards.
     model: Any
     shards: Sequence[Any]
-    #: Empty where `Program.restore` makes the blocks' parts anew.
+    #: Empty if `Program.restore` returns the parts from which blocks are made again.
     blocks: Sequence[Any]
 
 
 class Harvest(NamedTuple):
-    """What is left of a run: the model, and what the program harvests of shards and blocks."""
+    """The result of a run: the model, and what the program returns for shards and blocks."""
 
     model: Any
     shards: list[Any]
@@ -94,7 +95,7 @@ class Program(ABC, Generic[State, Block, Model, Report]):
 
     #: The algorithm in a word or two; tasks on the dashboard are called ``<name>-<stage>``.
     name: ClassVar[str]
-    #: Whether a checkpoint holds the blocks; else `restore` returns parts of which they are made again.
+    #: Whether a checkpoint holds the blocks; otherwise `restore` returns parts from which they are made again.
     saves_blocks: ClassVar[bool] = True
     #: Whether functions that meet blocks read ``at.model``; if not, it is None there.
     meets_model: ClassVar[bool] = True
@@ -166,7 +167,7 @@ AnyProgram = Program[Any, Any, Any, Any]
 def identity(program: AnyProgram, names: Mapping[str, str]) -> dict[str, Any]:
     """Return the name and the parameters of a program that is a dataclass, as far as results depend on them.
 
-    `names` has what the user calls those of them that the program calls otherwise.
+    `names` has the user's names of those parameters that are called otherwise in the program.
     """
     shown = {one.name: getattr(program, one.name) for one in fields(program) if one.repr}  # type: ignore[arg-type]
     found = {"program": type(program).__name__, **{key: shown[key] for key in shown if key != "evaluate_every"}}

@@ -1,4 +1,4 @@
-"""What a fit says of itself while it runs: lines in the log, a progress bar, events for who watches the place."""
+"""Reports of a running fit: lines in the log, a progress bar, and events for the dashboard."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ logger = logging.getLogger(__name__)
 
 
 class Progress:
-    """Says how far a fit is.
+    """Reports how far a fit is.
 
     Parameters
     ----------
     estimator : FollowedEstimator
-        With the records of the fit in `history_`.
+        The estimator, with the records of the fit in `history_`.
     place : Place
     step : str
         What makes a record: "sweep" or "step".
     every : int
-        A line of the log after every so many of them.
+        Number of records between two lines of the log.
     total : int, default=0
-        How many there will be at most; 0 if that says nothing.
+        Largest number of records that there will be; 0 if it is not known.
     """
 
     def __init__(self, estimator: Any, place: Place, *, step: str, every: int, total: int = 0) -> None:
         self._estimator, self._place = estimator, place
         self._step, self._every, self._total = step, every, total
         self._name = type(estimator).__name__
-        #: how many records there were when the last line was written
+        #: number of records when the last line was written
         self._written = len(estimator.history_)
         place.tell("begin", {"estimator": self._name, "objective": estimator._objective, "total": total})
 
     def record(self) -> None:
-        """Say what the last record says, and what callbacks have measured since."""
+        """Report the last record, and the latest measurements of callbacks."""
         history = self._estimator.history_
         self._place.tell("record", history[-1])
         if measured := measured_by_callbacks(self._estimator):
@@ -46,7 +46,7 @@ class Progress:
             self._write()
 
     def end(self) -> None:
-        """Say how the fit stands at its end, if no line has said so."""
+        """Write a last line to the log, if there are records after the last one."""
         if self._written < len(self._estimator.history_):
             self._write()
 
@@ -63,7 +63,7 @@ class Progress:
 
 
 def in_units(value: float, digits: int = 2) -> str:
-    """Return a number in thousands, millions or billions, rounded to some digits.
+    """Return a number in thousands, millions or billions, rounded to some significant digits.
 
     >>> in_units(5.71e6), in_units(999_999), in_units(72_400), in_units(7240)
     ('5.7 M', '1 M', '72 k', '7200')
@@ -76,17 +76,17 @@ def in_units(value: float, digits: int = 2) -> str:
 
 
 def measured_by_callbacks(estimator: Any) -> dict[str, float]:
-    """Return what callbacks that have an attribute `latest`, numbers by their names, have measured last."""
+    """Return the latest measurements of callbacks: of those with a mapping `latest` from names to numbers."""
     measured: dict[str, float] = {}
     for callback in getattr(estimator, "_skl_callbacks", ()):
-        latest = getattr(callback, "latest", None)  # of callbacks of others it may be anything
+        latest = getattr(callback, "latest", None)  # in callbacks of other packages it may be anything
         if isinstance(latest, Mapping):
             measured.update({str(name): float(value) for name, value in latest.items() if isinstance(value, Real)})
     return measured
 
 
 def noteworthy(estimator: Any) -> dict[str, float]:
-    """Return the objective as last evaluated, and values on held-out samples, by their names."""
+    """Return the last known objective, values on held-out samples and measurements of callbacks, by name."""
     found: dict[str, float] = {}
     for record in reversed(estimator.history_[-1000:]):
         for name in (estimator._objective, "validation_rmse"):
@@ -98,9 +98,9 @@ def noteworthy(estimator: Any) -> dict[str, float]:
 
 
 class FitBar:
-    """A callback, as scikit-learn has them, that shows a bar for one fit; it needs the package rich.
+    """A callback for scikit-learn that shows a progress bar for one fit; it needs the package rich.
 
-    Scikit-learn's own bar knows nothing of what a fit has reached.
+    Scikit-learn's own bar does not show what a fit has reached.
     """
 
     def __init__(self) -> None:
@@ -115,14 +115,14 @@ class FitBar:
 
         columns = "{task.description}", "{task.completed:.0f}{task.fields[of_all]}", "{task.fields[reached]}"
         name, count, reached = map(TextColumn, columns)
-        # a console of its own: of one console rich lets only one fit at a time be shown
+        # a console of its own, because rich shows only one bar at a time on each console
         self._progress = Progress(
             name, BarColumn(30), count, reached, TimeElapsedColumn(), TimeRemainingColumn(), console=Console()
         )
         self._progress.start()
 
     def on_fit_task_begin(self, estimator: Any, context: Any) -> None:
-        """Begin at zero."""
+        """Start the bar at zero."""
         if context.parent is None:
             total = context.max_subtasks
             of_all = f" of {total}" if total else ""
@@ -131,13 +131,13 @@ class FitBar:
             )
 
     def say(self, words: str) -> None:
-        """Show some words until the next sweep or step, the first one at the latest."""
+        """Show a text until the next sweep or step ends."""
         self._words = words
         if self._task is not None:
             self._progress.update(self._task, reached=words)
 
     def on_fit_task_end(self, estimator: Any, context: Any) -> None:
-        """Go on by a sweep or a step; at the end show all that there was as done."""
+        """Advance by a sweep or a step; at the end of the fit, show the bar as complete."""
         if context.parent is None:
             done = self._progress.tasks[self._task].completed
             self._progress.update(self._task, total=done, completed=done)
@@ -145,13 +145,13 @@ class FitBar:
             self._progress.update(self._task, advance=1, reached=reached(estimator))
 
     def teardown(self, estimator: Any, context: Any) -> None:
-        """Leave the bar as it is."""
+        """Leave the bar on the screen as it is."""
         self._progress.stop()
         self._progress = None
 
 
 def reached(estimator: Any) -> str:
-    """Return the objective, values on held-out samples, and the rate of the last few records, in words."""
+    """Return the objective, values on held-out samples, and the rate of the last few records, as text."""
     words = [f"{name.replace('_', ' ')} {value:.6g}" for name, value in noteworthy(estimator).items()]
     first, last = estimator.history_[-min(6, len(estimator.history_))], estimator.history_[-1]
     if (seconds := last["seconds"] - first["seconds"]) > 0:

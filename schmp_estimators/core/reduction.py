@@ -1,4 +1,4 @@
-"""Sums over partitions in a fixed order: a binary tree over the partition numbers."""
+"""Sums over partitions in a fixed order: along a binary tree over the numbers of the partitions."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
@@ -26,7 +26,7 @@ def tree_sum(parts: Sequence[Any]) -> Any:
 
 
 def tree_merge(parts: Iterable[T], merge: Callable[[T, T], T]) -> T:
-    """Return what `merge` makes of parts, two neighbours at a time; few of what it makes are there together."""
+    """Merge parts, two neighbours at a time; only a few intermediate results exist at the same time."""
     waiting: list[T] = []
     for n, part in enumerate(parts, 1):
         made, ends = part, n
@@ -39,21 +39,21 @@ def tree_merge(parts: Iterable[T], merge: Callable[[T, T], T]) -> T:
     return made
 
 
-#: Values on their way up the tree of `tree_merge`: by level and place in it.
+#: Intermediate results of `tree_merge`, by level in its tree and place in the level.
 Nodes = dict[tuple[int, int], Any]
 
 
 def add_up(nodes: Nodes, count: int, merge: Callable[[Any, Any], Any] = add, least: int = 1) -> Nodes:
-    """Merge what is there of the tree over `count` parts, as far as both sides are there.
+    """Merge nodes of the tree over `count` parts, as far as both children of a node are there.
 
     Parameters
     ----------
     nodes : dict
     count : int
     merge : callable, optional
-        ``merge(left, right)`` is what two sides make; by default their sum.
+        ``merge(left, right)`` joins two children; by default it adds them up.
     least : int, default=1
-        Up to the level of the tree with so many nodes.
+        Merging stops at the first level of the tree that has at most this many nodes.
 
     >>> add_up({(0, 0): 1, (0, 1): 2, (0, 4): 3}, 5)
     {(2, 1): 3, (1, 0): 3}
@@ -64,7 +64,7 @@ def add_up(nodes: Nodes, count: int, merge: Callable[[Any, Any], Any] = add, lea
     while size > least:
         for place in range(-(-size // 2)):
             left, right = (level, 2 * place), (level, 2 * place + 1)
-            if right[1] == size and left in nodes:  # the odd one out goes up as it is
+            if right[1] == size and left in nodes:  # without a sibling: it moves up unchanged
                 nodes[level + 1, place] = nodes.pop(left)
             elif left in nodes and right in nodes:
                 nodes[level + 1, place] = merge(nodes.pop(left), nodes.pop(right))

@@ -1,6 +1,6 @@
-"""Addressed random numbers: a value is a hash of where it is used, never the next one of a stream.
+"""Addressed random numbers: a value is a hash of the place where it is used, not the next number of a stream.
 
-Whoever needs the bits of (seed, sweep, pass, token, draw) computes them on the spot, so the bits depend neither on the
+A kernel computes the bits for (seed, sweep, pass, token, draw) where it needs them, so the bits depend neither on the
 order in which tokens are visited nor on how they are divided between workers.  The hash is the finaliser of SplitMix64
 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
 """
@@ -27,7 +27,7 @@ _WORD = (1 << 64) - 1
 
 @inlined
 def mix(x):
-    """Return the SplitMix64 finaliser of the uint64 `x`: a bijection that scatters every input bit; 0.5 ns."""
+    """Return the SplitMix64 finaliser of the uint64 `x`: a bijection that mixes all input bits; 0.5 ns."""
     x = (x ^ (x >> _S30)) * _FIRST
     x = (x ^ (x >> _S27)) * _SECOND
     return x ^ (x >> _S31)
@@ -35,20 +35,20 @@ def mix(x):
 
 @inlined
 def unit(bits):
-    """Return the number in [0, 1) that the upper 53 of 64 random bits make."""
+    """Return a number in [0, 1), made of the upper 53 of 64 random bits."""
     return np.float64(np.int64(bits >> _S11)) * _SCALE_UNIT
 
 
 @inlined
 def below(bits, n):
-    """Return a number from 0 to n - 1, as uint64, that follows from the upper 32 of 64 random bits."""
+    """Return a number from 0 to n - 1, as uint64, made of the upper 32 of 64 random bits."""
     return (bits >> _HALF) * np.uint64(n) >> _HALF
 
 
 def stream_key(*words: int) -> np.uint64:
     """Hash integers, for example (seed, sweep, pass), into the uint64 key under which a kernel addresses its draws.
 
-    Every word is finalised on its own, so that keys of different passes are unrelated.
+    Every word is mixed in separately, so that keys of different passes are unrelated.
     """
     key = 0x243F6A8885A308D3
     for word in words:

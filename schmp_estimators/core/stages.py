@@ -34,15 +34,15 @@ class At(NamedTuple):
     """Where a function of a program is called, and what it may read there."""
 
     shard: Any
-    #: None before the first `Program.aggregate`, and for what cuts states for an exchange; the saved one, if there is
-    #: one, for `Program.restore`.
+    #: None before the first `Program.aggregate` and in a `split` function; in `Program.restore`, the saved model, if
+    #: there is one.
     model: Any
-    #: Before the first sweep of a run, the number of the sweep before it.
+    #: In `Program.init` and `Program.restore`, the number of the sweep before the first one.
     sweep: int
     #: Number of the shard.
     number: int
     n_shards: int
-    #: Number of the block that the shard meets, -1 where it meets none.
+    #: Number of the block that the shard meets, or -1 if it meets none.
     block: int = -1
     n_blocks: int = 0
     #: Whether the shard meets no further block in this stage.
@@ -60,20 +60,20 @@ class Stage(NamedTuple):
     function: Callable[..., Any]
     args: tuple[Any, ...] = ()
     order: Order | None = None
-    #: Whether every step ends in `Program.aggregate`.
+    #: Whether every step ends with `Program.aggregate`.
     synced: bool = False
-    #: Whether the function returns parts, of which `Program.combine` makes all blocks anew.
+    #: Whether the function returns parts, from which `Program.combine` makes all blocks again.
     parts: bool = False
     #: Whether the function returns the report itself, instead of `Program.report`.
     reports: bool = False
-    #: What makes one report of two of neighbouring shards.
+    #: Joins the reports of two neighbouring shards to one.
     merge: Callable[[Any, Any], Any] | None = None
-    #: What cuts a state into a piece for each shard, where these meet.
+    #: Cuts a state into a piece for each shard.
     split: Callable[[At, Any], Sequence[Any]] | None = None
 
     @property
     def name(self) -> str:
-        """What the dashboard calls it."""
+        """Name of the stage on the dashboard."""
         return self.function.__name__.strip("_").replace("_", "-")
 
 
@@ -233,12 +233,12 @@ def _as_order(order: Iterable[Sequence[int]]) -> Order:
 
 
 def for_all(function: Callable[..., Sequence[Any]], at: At, *args: Any) -> Sequence[Any]:
-    """Return what a method of a program, of a stage made by `exchanges`, has for every shard, frozen.
+    """Call a method of a program that returns a value for each shard, and return these values, frozen.
 
     Raises
     ------
     ValueError
-        If it is not one thing for each.
+        If there is not one value for each shard.
     """
     found = freeze(list(function(at, *args)))
     if len(found) != at.n_shards:
@@ -249,7 +249,7 @@ def for_all(function: Callable[..., Sequence[Any]], at: At, *args: Any) -> Seque
 
 
 class Returned(NamedTuple):
-    """What the function of a stage has returned, by name; None is what it does not return."""
+    """What the function of a stage has returned, by name; None for what it does not return."""
 
     state: Any = None
     parts: Any = None
@@ -263,7 +263,7 @@ def unpack(stage: Stage, made: Any) -> Returned:
     Raises
     ------
     TypeError
-        If that is not what such a stage returns.
+        If it has returned something else.
     """
     named = ["state"]
     if stage.parts:
@@ -285,7 +285,7 @@ def unpack(stage: Stage, made: Any) -> Returned:
 
 
 def described(made: Any) -> str:
-    """Return what a function has returned, in words, where it should have been something else."""
+    """Describe in words what a function has returned, for an error."""
     if made is None:
         return "None"
     if type(made) in (tuple, list):
@@ -294,12 +294,12 @@ def described(made: Any) -> str:
 
 
 def checked(made: Any, function: Callable[..., Any], job: Any) -> tuple[Any, Any]:
-    """Return what a function has returned of a partition and a job, which may be a function itself.
+    """Return what a function has returned for a partition and a job; the job may be a function itself.
 
     Raises
     ------
     TypeError
-        If that is not a partition and an answer.
+        If this is not a partition and an answer.
     """
     if isinstance(made, (tuple, list)) and len(made) == 2:
         return made[0], made[1]
@@ -308,19 +308,19 @@ def checked(made: Any, function: Callable[..., Any], job: Any) -> tuple[Any, Any
 
 
 def name_of(call: Any) -> str:
-    """Return the name of a function, which may be a partial one, or else of the type of an object."""
+    """Return the name of a function, or of the function in a `partial`; for other objects the name of their type."""
     call = getattr(call, "func", call)
     name: str = getattr(call, "__name__", type(call).__name__)
     return name
 
 
 def check_stages(program: Any, stages: Any, n_shards: int, n_blocks: int) -> tuple[Stage, ...]:
-    """Return the stages of one sweep as a tuple.
+    """Check the stages of one sweep, and return them as a tuple.
 
     Raises
     ------
     TypeError, ValueError
-        If they are none; the message says which stage is wrong, and why.
+        If one of them is no stage or is wrong; the message says which, and why.
     """
     found = (stages,) if isinstance(stages, Stage) else tuple(stages)
     for stage in found:

@@ -1,4 +1,4 @@
-"""Who may write: values handed on are frozen, values to be changed are owned."""
+"""Write access to arrays: values that are passed on are frozen, values that will be changed are copied."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ T = TypeVar("T")
 _CONTAINERS = (tuple, list, dict)
 
 
-#: Bits of NumPy's flags of an array.
+#: Bits of the flags of a NumPy array.
 _ALIGNED, _ALIGNED_OR_WRITEABLE = 0x100, 0x500
 
 
 def freeze(value: T, known: set[int] | None = None) -> T:
-    """Return `value` with all its arrays as read-only views, so that writing into what others read raises.
+    """Return `value` with read-only views of all its arrays, so that nobody can change what others read.
 
-    Kernels meet frozen arrays in every place, and so are compiled for one signature only.  That is why arrays that a
-    journey has left at an odd address are copied.  A tuple whose arrays are frozen stays what it is.
+    Kernels always get frozen arrays, and so are compiled for one signature only.  For the same reason arrays at
+    unaligned addresses, where messages may leave them, are copied.  A tuple whose arrays are frozen is returned itself.
 
     Parameters
     ----------
     value : object
     known : set of int, optional
-        Ids of such tuples that have been met before: one block may be part of what many are told; mutated.
+        Ids of such tuples that were found before, because one block may be part of many values; mutated.
     """
     if isinstance(value, np.ndarray):
         return cast(T, value if value.flags.num & _ALIGNED_OR_WRITEABLE == _ALIGNED else freeze([value])[0])
@@ -44,31 +44,31 @@ def freeze(value: T, known: set[int] | None = None) -> T:
         elif isinstance(part, _CONTAINERS) and id(part) not in known:
             parts[at] = freeze(part, known)
             if parts[at] is part:
-                known.add(id(part))  # an id for as long as `value` is there
+                known.add(id(part))  # the id is valid as long as `value` exists
             else:
                 is_new = True
     return cast(T, like(value, parts)) if is_new else value
 
 
 def own(value: T, copy: Callable[[NDArray[Any]], NDArray[Any]] | None = None) -> T:
-    """Return `value` with all its arrays copied, contiguous and writable; `copy` copies them, by default NumPy."""
+    """Return `value` with contiguous, writable copies of all its arrays; `copy` makes them, by default NumPy."""
     return cast(T, replace_leaves(value, np.ndarray, copy or _copied))
 
 
 def own_views(value: T) -> T:
-    """Return `value` with those of its arrays copied that are read-only or views: what others read, or may write to."""
+    """Return `value` with copies of those of its arrays that are read-only or views, which others may use."""
     return cast(T, replace_leaves(value, np.ndarray, _copied_view))
 
 
 def claim(value: T) -> T:
-    """Return `value`, which nobody else uses any more, with those of its arrays copied that cannot be written to."""
+    """Return `value`, which nobody else uses any more, with copies of those of its arrays that are not writable."""
     return cast(T, replace_leaves(value, np.ndarray, _writable))
 
 
 def align(value: T) -> T:
-    """Return `value` with those of its arrays copied that a journey has left at an odd address.
+    """Return `value` with copies of those of its arrays that are at unaligned addresses, as after sending.
 
-    NumPy adds the elements of such an array in another order, some thousands at a time: sums have other bits.
+    NumPy adds the elements of such an array in another order, some thousands at a time, so sums have other bits.
     """
     return cast(T, replace_leaves(value, np.ndarray, _aligned))
 
@@ -86,7 +86,7 @@ def nbytes(value: Any) -> int:
 
 
 def replace_leaves(value: Any, kind: type, function: Callable[[Any], Any]) -> Any:
-    """Return `value` with what `function` makes of those of its leaves that are of one kind."""
+    """Return `value` with its leaves of one type replaced by the results of `function`."""
     if isinstance(value, kind):
         return function(value)
     if not isinstance(value, _CONTAINERS):
@@ -116,13 +116,13 @@ def _copied(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _copied_view(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a copy, unless the array is its own, contiguous and writable."""
+    """Return a copy, unless the array owns its memory and is contiguous and writable."""
     flags = array.flags
     return array if flags.owndata and flags.writeable and flags.c_contiguous else _copied(array)
 
 
 def _writable(array: NDArray[Any]) -> NDArray[Any]:
-    """Return the array, or a copy if it is read-only or at an odd address."""
+    """Return the array, or a copy if it is read-only or at an unaligned address."""
     return array if array.flags.behaved else _copied(array)
 
 

@@ -200,7 +200,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     _objective = "objective"
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = CONSTRAINTS
-    #: So that weights can be routed to `fit`, which takes them by name.
+    #: scikit-learn needs this to route weights to `fit`, which takes them by name.
     __metadata_request__fit: ClassVar[dict[str, None]] = {"sample_weight": None}
     __metadata_request__partial_fit: ClassVar[dict[str, None]] = {"sample_weight": None}
 
@@ -337,7 +337,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
             return self
 
     def _factorise(self, X: Any, y: Any, weights: Any, earlier: Factors | None) -> ModelParallelMF:
-        self._validate_params()  # scikit-learn does not in `partial_fit` after a fit
+        self._validate_params()  # scikit-learn skips this in `partial_fit` after a fit
         check_earlier(self, earlier)
         self._check_checkpoint(earlier, "partial_fit")
         check_together(self, weights, anew=earlier is None)
@@ -358,7 +358,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
 
             fit, factors = begun_anew(place, factorise)
         seen = () if earlier is None else self._seen
-        # Ratings of a Dask input stay where they are: then nothing is known about who has rated what.
+        # Ratings of a Dask input are not kept, so it is not known who has rated what.
         self._seen = None if fit.seen is None or seen is None else (*seen, fit.seen)
         self._told = (*(self._told if earlier is not None else ()), fit.told)
         for name, value in self._as_attributes(factors, fit).items():
@@ -383,7 +383,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         return self.components_.shape[0]
 
     def __sklearn_tags__(self) -> Any:
-        """Say that inputs may be sparse, and that NaN means missing."""
+        """Declare that inputs may be sparse, and that NaN means missing."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.input_tags.allow_nan = True

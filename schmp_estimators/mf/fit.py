@@ -1,4 +1,4 @@
-"""One fit of `ModelParallelMF`: how ratings become shards, which program runs, and what is kept of it."""
+"""One fit of `ModelParallelMF`: the shards of its ratings, the program that runs, and the result."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ from schmp_estimators.mf.programs.sgd import SgdFactorization
 
 logger = logging.getLogger(__name__)
 
-#: Which stream of random numbers decides about held-out ratings; 0 and 1 are those of the factors.
+#: Number of the stream of random numbers that decides about held-out ratings; 0 and 1 are those of the factors.
 _HOLD_OUT = 2
-#: Ratings this many deviations from those of an earlier fit are on another scale.
+#: Ratings that differ by this many deviations from those of an earlier fit are on another scale.
 _OTHER_SCALE = 100
 
 
@@ -53,35 +53,35 @@ class MFFit:
     Parameters
     ----------
     estimator : ModelParallelMF
-        Gets `history_` and `n_iter_` while the fit runs.
+        Its `history_` and `n_iter_` are set while the fit runs.
     ratings : RatingRows
-        The ratings; their partitions are let go as soon as there are shards.
+        The ratings; their partitions are released as soon as there are shards.
     place : Place
-        Where to work.
+        Where the fit runs.
     seed : int
     earlier, scale, counts : Factors, Scale, and sequence of ndarray of shape (n, 2), optional
-        Of the earlier fit: where to start, the scale, and what is `counts` here.
+        From the earlier fit: its factors, from which this one starts, its scale, and its `counts`.
 
     Attributes
     ----------
     scale : Scale
-        What is taken off the ratings, and what they are divided by, once `run` has begun.
+        The mean that is subtracted from the ratings, and the unit that divides them, once `run` has begun.
     alpha : float
         The weight of the penalty, once `run` has begun.
     known : Known
-        What rows are called.
+        The ids of the rows.
     occur : tuple of two ndarray of bool
         Which rows of users and of items have ratings, here or in earlier fits, once `run` has begun.
     on_pairs : bool
-        Whether the columns that the estimator has seen first are those of pairs.
+        Whether the first fit of the estimator was one of pairs.
     counts : tuple of two ndarrays of shape (n, 2), float32
-        Ratings of the users, and of the items, so far, and the sums of their confidences, once `run` has begun.
+        For users and items, once `run` has begun: clicks and sums of confidences; for ratings sums of weights, twice.
     told : tuple of two ints
-        Hashes of the pairs and of the ratings, whatever their order, once `run` has begun.
+        Hashes of the pairs and of the ratings, which do not depend on their order, once `run` has begun.
     solver : str
         The solver: "sgd" or "ccd".
     range : tuple of two floats
-        The least and the greatest rating; with implicit feedback those of all pairs, missing ones included.
+        The smallest and the largest rating; with implicit feedback including the zeros of missing pairs.
     """
 
     def __init__(
@@ -101,24 +101,24 @@ class MFFit:
         self.on_pairs = ratings.are_pairs if earlier is None else estimator._fitted_on_pairs
         self._shape = len(self.known.users), len(self.known.items)
         self._hold_out = data.NOTHING
-        # More ratings are fitted by sums, which take up what earlier ones said.
+        # After an earlier fit ratings are fitted by sums, to which the influence of earlier ratings is added.
         self.solver = choose_solver(estimator, ratings.are_weighted)
         self._gradients = self.solver == "sgd" and earlier is None
         self._unobserved, self._ranks = float(estimator.unobserved_weight), estimator.loss in RANKING
-        #: What `alpha` is of clicks; None of ratings, as it follows from these.
+        #: Automatic `alpha` for clicks and for losses that rank; None for ratings, from which it is computed.
         self._alpha_of_clicks = ALPHA_OF_CLICKS if self._unobserved else ALPHA_OF_RANKING if self._ranks else None
         ranges = [ratings.range, (0.0, 0.0)] if self._unobserved else [ratings.range]
         ranges += [estimator.rating_range_] if earlier is not None else []
         self.range = min(low for low, _ in ranges), max(high for _, high in ranges)
         self._rotating = self._gradients and estimator.schedule == "rotation"
         self._checkpoint: Checkpoint | None = None
-        #: What the shards say of which items each user has rated; None as long as they have not.
+        #: The items that each user has rated, shard by shard; None until the shards have been made.
         self._seen: list[Any] | None = None
-        #: The best factors so far, where early stopping looks for them.
+        #: The best factors so far, if early stopping keeps them.
         self._best: Factors | None = None
 
     def run(self, X: Any, y: Any) -> Factors:
-        """Factorise, and return the factors: the last, or with early stopping the best."""
+        """Factorise, and return the last factors, or with early stopping the best."""
         estimator = self._estimator
         if estimator.early_stopping:
             share = np.uint64(float(estimator.validation_fraction) * 2.0**64)
@@ -149,7 +149,7 @@ class MFFit:
         options: dict[str, Any] = {"n_sweeps": estimator.max_iter, "saved": saved, "first": first}
         options |= {"may_ask": self._may_ask, "ends": estimator._ends}
         with static_run(self._program, sources, self._place, **options) as run:
-            self._seen = self._seen or run.told_by_sources()  # which is when all shards have been made
+            self._seen = self._seen or run.told_by_sources()  # all shards have been made by then
             if self._earlier is not None and self.seen is not None:
                 check_not_seen(self.seen, estimator._seen or ())
             told: dict[str, Any] = {"place": self._place, "first": first, "n_samples": self._n_ratings}
@@ -164,7 +164,7 @@ class MFFit:
             return self._best or self._factors(run.harvest())
 
     def _may_ask(self, sweep: int) -> bool:
-        """Return whether the fit may look at more than the record of a sweep, or end with it, but by `tol`."""
+        """Return whether the fit may need more than the record of a sweep, or may end there for reasons but `tol`."""
         estimator, after = self._estimator, sweep + 1
         return bool(estimator.early_stopping or estimator._may_ask(sweep, after % estimator.checkpoint_every == 0))
 
@@ -187,13 +187,13 @@ class MFFit:
         raise ValueError(f"{what}: learning_rate={rate:g} is too large{copies}; lower it, or raise alpha")
 
     def _keep_best(self, run: AnyRun) -> None:
-        """Keep the factors, if they have the least error on held-out ratings so far."""
+        """Keep the factors if they have the smallest error on held-out ratings so far."""
         errors = [record["validation_rmse"] for record in self._estimator.history_ if "validation_rmse" in record]
         if errors and errors[-1] < min(errors[:-1], default=np.inf):
             self._best = self._factors(run.harvest())
 
     def _resume(self, made: Sequence[Any]) -> tuple[int, Saved | None, list[dict[str, Any]]]:
-        """Return the first sweep to do, what it starts from, and the history so far."""
+        """Return the first sweep to do, the state to start from, and the history so far."""
         estimator, pieces = self._estimator, self._pieces
         shards = pieces.here(pieces.tasks(data.hash_shard, list(zip(made, strict=True)), "mf-hash-shard"))
         told = [*shards, repr((self.scale, *map(_digest, self.known)))]
@@ -203,7 +203,7 @@ class MFFit:
             return 0, None, []
         done, self._best = len(found["history"]), found["best"]
         check_sweeps(self._checkpoint.url, done, estimator.max_iter)
-        logger.info("going on after epoch %d from %s", done, self._checkpoint.url)
+        logger.info("continuing after epoch %d from %s", done, self._checkpoint.url)
         return done, found["saved"], found["history"]
 
     def _write(self, run: AnyRun, done: int) -> None:
@@ -212,7 +212,7 @@ class MFFit:
         run.keep(self._checkpoint, done, lambda saved: {**values, "saved": saved})
 
     def _choose(self) -> None:
-        """Count and measure the ratings, and choose the number of shards, what they are to hold, and the program."""
+        """Count and measure the ratings; choose the number of shards, what they contain, and the program."""
         pieces, (n_users, n_items) = self._pieces, self._shape
         alpha = self._given_alpha()
         how: dict[str, Any] = {"hold_out": self._hold_out, "grid": self._grid, "sums_rows": alpha is None}
@@ -239,7 +239,7 @@ class MFFit:
         self._choose_program()
 
     def _check_against_earlier(self, keep_seen: bool) -> None:
-        """Raise if ratings are on another scale than earlier ones, or are those of an earlier call."""
+        """Raise an error if ratings are on another scale than earlier ones, or are those of an earlier call."""
         estimator, (mean, spread), (earlier, unit) = self._estimator, self._measured, self._earlier_scale or AS_THEY_ARE
         if not self._unobserved and max(spread, abs(mean - earlier)) > _OTHER_SCALE * unit:
             raise ValueError(
@@ -255,13 +255,13 @@ class MFFit:
             )
 
     def _deal(self, user_counts: NDArray[np.int64], item_counts: NDArray[np.int64]) -> tuple[Placement, Placement]:
-        """Deal users and items to shards; of those of an earlier fit the ones that more is said of now."""
+        """Assign users and items to shards; after an earlier fit, only those with new ratings or missing pairs."""
         masks = [np.ones(counts.size, np.bool_) for counts in (user_counts, item_counts)]
         if self._earlier is not None:
             masks[0] = user_counts > 0
-            masks[1] = masks[1] if self._unobserved else item_counts > 0  # missing pairs are those of all items
+            masks[1] = masks[1] if self._unobserved else item_counts > 0  # missing pairs concern all items
         self._moved = masks
-        # Rows that are only in held-out ratings have to be somewhere, too.
+        # Rows that have only held-out ratings need a place, too.
         taking_part = [mask | bool(self._hold_out.threshold) for mask in masks]
         n_users, n_items = (int(mask.sum()) for mask in taking_part)
         n_items = int(np.count_nonzero(item_counts)) if self._ranks else n_items
@@ -270,7 +270,7 @@ class MFFit:
         return deal(user_counts, self.n_shards, taking_part[0]), deal(item_counts, n_blocks, taking_part[1])
 
     def _shards_made_there(self) -> list[Source]:
-        """Deal the ratings, which are here, to shards that workers make of them."""
+        """Divide the ratings of this process among shards, which workers make from them."""
         [ratings], plan, users = self._pieces.partitions, self._place.lasting(self._plan), self._plan.users
         self._pieces.partitions = []
         split = zip(data.split_ratings(ratings, users, self.scale), users.members, strict=True)
@@ -278,19 +278,19 @@ class MFFit:
         return [Source(partial(data.make_lone_shard, p), (plan, part), tells=True) for p, part in enumerate(parts)]
 
     def _make_shards(self) -> list[Any]:
-        """Deal the ratings to shards, and return these: values, or futures of them."""
+        """Make the shards, and return them: values, or futures of them."""
         pieces, keep_seen = self._pieces, self._plan.keep_seen
         split = pieces.each(partial(data.split_ratings, users=self._plan.users, scale=self.scale), "mf-split-ratings")
-        pieces.partitions = []  # what the shards are made of is all that is needed from now on
+        pieces.partitions = []  # from now on only the parts for shards are needed
         made = []
         for p in range(self.n_shards):
             parts = pieces.place.take(split, p, "mf-take-part")
             made += pieces.tasks(data.make_shard, [(p, self._plan, parts)], "mf-make-shard")
         self._seen = pieces.here(pieces.tasks(attrgetter("seen"), list(zip(made, strict=True)), "mf-seen"))
-        return [one._replace(seen=None) for one in made] if keep_seen else made  # else it would travel
+        return [one._replace(seen=None) for one in made] if keep_seen else made  # `seen` need not be sent again
 
     def _choose_shards(self, n_users: int, n_items: int) -> int:
-        """Return the number of shards; of as many as asked for, those that would be empty are left out."""
+        """Return the number of shards; of the number asked for, shards that would be empty are left out."""
         most = min(n_users, n_items if self._rotating else n_users)
         if self._rotating and self._ranks:
             most = min(most, n_items // data.ITEMS_TO_DRAW_FROM)
@@ -304,7 +304,7 @@ class MFFit:
         return chosen
 
     def _add_counts(self, counted: data.Counted) -> tuple[NDArray[np.float32], ...]:
-        """Return (n, 2) for users, and for items: clicks so far, and sums of weights; of ratings the sums twice."""
+        """Return (n, 2) for users and items: clicks so far, and sums of weights; for ratings the sums twice."""
         weights, n_users = counted.confidences, self._shape[0]
         counts = counted.counts if self._unobserved else weights
         both = np.stack([counts, weights], axis=1).astype(np.float32)
@@ -315,18 +315,18 @@ class MFFit:
 
     @property
     def seen(self) -> SeenItems | None:
-        """Which items each user has rated, where that is kept."""
+        """The items that each user has rated, if they are kept."""
         plan = self._plan
         return SeenItems(tuple(self._seen or ()), plan.users, plan.item_ids) if plan.keep_seen else None
 
     def _given_alpha(self) -> float | None:
-        """Return the weight of the penalty, if it does not follow from these ratings."""
+        """Return the weight of the penalty, or None if it must be computed from these ratings."""
         if self._estimator.alpha != "auto":
             return float(self._estimator.alpha)
         return float(self._estimator.alpha_) if self._earlier is not None else self._alpha_of_clicks
 
     def _choose_alpha(self, counted: data.Counted) -> float:
-        """Return the weight of the penalty that follows from these ratings."""
+        """Compute the weight of the penalty from these ratings."""
         sides = slice(None, self._shape[0]), slice(self._shape[0], None)
         counts, sums = ([array[side] for side in sides] for array in (counted.counts, counted.sums))
         return choose_alpha(self._estimator.penalty, counts, left_by_biases(counted.moments, counts, sums))
@@ -355,7 +355,7 @@ class MFFit:
         self._program = kind(**common)
 
     def _begin_from(self, earlier: Factors) -> Saved:
-        """Return what the run starts from if that is an earlier fit."""
+        """Return the state from which the run starts after an earlier fit."""
         plan, sides = self._plan, tuple(rescaled(side, 1 / self.scale.unit) for side in earlier[:2])
         counts = self._earlier_counts, plan.users.members, plan.item_ids, plan.item_counts[plan.item_ids]
         saved: Saved = self._program.begin_from(sides, *counts)

@@ -1,4 +1,4 @@
-"""Folding in: vectors of users from their ratings, with the items as they are."""
+"""Folding in: vectors of users from their ratings, while the items stay as they are."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.foldin import fold_in
 from schmp_estimators.mf.kernels.ranking import fold_in_drawn
 
-#: Which items are drawn follows from this, the epoch and the item: the same for every call.
+#: Key of the draws of items, which depend only on this, the epoch and the item, and so are the same for every call.
 _KEY = np.uint64(0)
 
 
 class Items(NamedTuple):
-    """What it takes to fold in a user, for ratings that are standardised."""
+    """All that is needed to fold in a user, for standardised ratings."""
 
     features: NDArray[np.float64]
     bias: NDArray[np.float64]
@@ -30,20 +30,20 @@ class Items(NamedTuple):
     per_rating: bool
     positive: bool
     fit_bias: bool
-    #: Weight of the pairs without a rating.
+    #: Weight of missing pairs.
     unobserved: float
     #: (n_features, n_features) products of the features times that weight.
     gram: NDArray[np.float64]
     limits: tuple[float, float]
     confidence: Any
-    #: A loss that ranks, the items that may be drawn, the first step and the number of epochs; else None.
+    #: For a loss that ranks: the loss, the items that may be drawn, the first step and the number of epochs; else None.
     drawing: tuple[Any, NDArray[np.int64], float, int] | None
 
 
 def features_of(
     unit: float, fit_bias: bool, components: NDArray[np.float32]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return what items are for standardised ratings, ones for the users' biases behind them, and all products."""
+    """Return features of items for standardised ratings, with ones for the users' biases, and all their products."""
     features = np.ascontiguousarray(components.T, np.float64) / np.sqrt(unit)
     if fit_bias:
         features = np.hstack([features, np.ones((len(features), 1))])
@@ -65,7 +65,7 @@ def find_vectors(rows: Any, items: Items) -> NDArray[np.float64]:
 
 
 def without_bias(solved: NDArray[np.float64], items: Items) -> NDArray[np.float64]:
-    """Return solutions as vectors of users, in the units of ratings."""
+    """Return solutions as vectors of users, without biases, in the units of ratings."""
     return np.ascontiguousarray(solved[:, : items.features.shape[1] - items.fit_bias]) * np.sqrt(items.unit)
 
 
@@ -92,7 +92,7 @@ def solve(ratings: UserRatings, items: Items) -> NDArray[np.float64]:
 
 
 def _by_steps(ratings: UserRatings, items: Any) -> NDArray[np.float64]:
-    """Return where the steps of the fit take users from zero, with a loss that ranks."""
+    """Return the vectors to which the steps of the fit take users from zero, for a loss that ranks."""
     check_taken(float(ratings.values.min(initial=1.0)))
     (loss, candidates, rate, n_epochs), n_users = items.drawing, ratings.indptr.size - 1
     out, given = np.zeros((n_users, items.features.shape[1])), freeze((ratings, candidates, items.features, items.bias))

@@ -1,4 +1,4 @@
-"""How good recommendations are: measures of ranked lists against what was held out, and scorers of them."""
+"""Measures of recommended lists against held-out items, and scorers that use them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from scipy import sparse
 
 from schmp_estimators.mf.data.ids import at_least_one, distinct, is_text, look_up, read_ids
 
-#: What is relevant to each user: the entries above 0 of a matrix with a row for each, or ids of items for each.
+#: The relevant items of each user: the entries above 0 of a matrix with a row for each user, or their ids.
 Relevant = Any
 
 
 class Hits(NamedTuple):
-    """What is right in ranked lists, and what could have been, of users to whom something is relevant."""
+    """Which items of ranked lists are relevant, and how many could have been, for users with relevant items."""
 
-    #: (m, k) whether the item in this place is relevant, and whether there is none.
+    #: (m, k) whether the item in this place is relevant, and whether the place is empty.
     right: NDArray[np.bool_]
     empty: NDArray[np.bool_]
-    #: (m,) how many items are relevant, and how many are not but could have been recommended.
+    #: (m,) number of relevant items, and of other items that could have been recommended.
     relevant: NDArray[np.int64]
     others: NDArray[np.int64]
 
@@ -129,7 +129,7 @@ def _auc(hits: Hits) -> NDArray[np.float64]:
         return np.where(hits.others > 0, ahead / (hits.relevant * hits.others), 1.0)
 
 
-#: By name, values of each user.
+#: By name, functions that return the value of each user.
 METRICS: dict[str, Callable[[Hits], NDArray[np.float64]]] = {
     "precision": _precision, "recall": _recall, "average_precision": _average_precision, "ndcg": _ndcg, "auc": _auc,
 }  # fmt: skip
@@ -187,16 +187,16 @@ class RankingScorer:
 def find_hits(
     found: NDArray[np.int64], rows: NDArray[np.int64], wanted: NDArray[np.int64], n_candidates: Any, n_items: int
 ) -> Hits:
-    """Return what is right in lists of item numbers, of users to whom something is relevant.
+    """Find the relevant items in lists of item numbers, for users with relevant items.
 
     Parameters
     ----------
     found : (m, k) int64
-        Numbers of items, -1 where there is none.
+        Numbers of items, -1 for an empty place.
     rows, wanted : (n,) int64
-        To whom, and which: numbers of `n_items` or beyond are those of items that nobody could recommend.
+        Users and their relevant items; items with numbers from `n_items` on could not be recommended.
     n_candidates : int or (m,) int64
-        Items that could be recommended to each.
+        Number of items that could be recommended to each user.
     n_items : int
     """
     width, known = n_items + 1, wanted < n_items
@@ -232,7 +232,7 @@ def _mean(metric: str, items: ArrayLike, relevant: Relevant, k: int, n_candidate
         raise ValueError("items and relevant must both hold whole numbers, or both strings; convert one of them")
     nothing = ranked == np.array(None, object) if is_text(ranked) else ranked == np.array(-1).astype(ranked.dtype)
     row_of = look_up(table)
-    # items that are relevant to nobody have a number of their own
+    # all items that are relevant to nobody get one further number
     found = np.where(nothing, -1, np.minimum(row_of(ranked.ravel()).reshape(ranked.shape), table.size))
     hits = find_hits(found[:, :k], rows, row_of(wanted), 0 if n_candidates is None else n_candidates, table.size)
     return float(METRICS[metric](hits).mean())

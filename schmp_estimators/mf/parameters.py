@@ -1,4 +1,4 @@
-"""What the parameters of `ModelParallelMF` may be, alone and together."""
+"""What values the parameters of `ModelParallelMF` may have, alone and in combination."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from schmp_estimators.mf.losses import RANKING
 
-#: What float32 still has room for, times the ratings of a row.
+#: Largest number that float32 can hold after a multiplication by the ratings of a row.
 _MOST = 1e30
 
 CONSTRAINTS: dict[str, list[Any]] = {
@@ -47,18 +47,18 @@ CONSTRAINTS: dict[str, list[Any]] = {
     "random_state": ["random_state"],
 }
 
-#: What users call the parameters of programs.
+#: The user's names of those parameters of programs that are called otherwise.
 NAMES = {
     "program": "solver, schedule", "seed": "random_state", "penalty": "alpha", "per_rating": "penalty='per_rating'",
     "unobserved": "unobserved_weight", "validates": "early_stopping",
 }  # fmt: skip
-#: What "auto" is of the weight that would leave nothing of ratings without any structure; see docs/measurements/mf.
+#: "auto" is this part of the weight that would leave nothing of ratings without structure; see docs/measurements/mf.
 _SHARE_OF_EDGE = 0.55
-#: What "auto" is where missing pairs count.
+#: The value of "auto" if missing pairs count.
 ALPHA_OF_CLICKS = 0.07
-#: What "auto" is with losses that rank; see "Losses that rank" in docs/measurements/mf.
+#: The value of "auto" with losses that rank; see "Losses that rank" in docs/measurements/mf.
 ALPHA_OF_RANKING = 0.05
-#: What goes with losses that rank, and why nothing else does.
+#: The values of other parameters that losses that rank allow, and the reason why no other value is allowed.
 _RANKS = {
     "solver": (("auto", "sgd"), "coordinate descent knows squared errors only"),
     "unobserved_weight": ((0,), "what is missing counts by the items that are drawn"),
@@ -71,26 +71,24 @@ _RANKS = {
 
 
 def choose_solver(estimator: Any, weighted: bool) -> str:
-    """Return the solver of a fit: where missing pairs count, or ratings have weights, "auto" is the one that can."""
+    """Return the solver of a fit; "auto" is "ccd" if missing pairs count or ratings have weights, else "sgd"."""
     if estimator.solver != "auto":
         return str(estimator.solver)
     return "ccd" if estimator.unobserved_weight or weighted else "sgd"
 
 
 def check_together(estimator: Any, weights: Any, *, anew: bool) -> None:
-    """Raise ValueError if parameters, or weights of ratings, do not go together; whether a fit begins anew counts."""
+    """Raise ValueError if parameters, or weights of ratings, cannot be combined; `anew`: whether it is a first fit."""
     u, weighted = estimator.unobserved_weight, weights is not None
     if estimator.loss in RANKING:
         _check_ranking(estimator, weighted, anew)
     if choose_solver(estimator, weighted) == "ccd" and estimator.schedule == "bsp":
         raise ValueError(
-            'schedule="bsp" goes with solver="sgd", without unobserved_weight and sample_weight; the sums of "ccd" '
-            "need no other one"
+            'schedule="bsp" needs solver="sgd", without unobserved_weight and sample_weight; "ccd" has only '
+            "one schedule"
         )
     if u and estimator.solver == "sgd":
-        raise ValueError(
-            f'unobserved_weight={u:g} goes with solver="auto" or "ccd"; solver="sgd" visits no missing pair'
-        )
+        raise ValueError(f'unobserved_weight={u:g} needs solver="auto" or "ccd"; solver="sgd" visits no missing pair')
     if u and estimator.early_stopping:
         raise ValueError(
             f"early_stopping=True measures errors of ratings, which say little of clicks; with unobserved_weight={u:g} "
@@ -98,15 +96,15 @@ def check_together(estimator: Any, weights: Any, *, anew: bool) -> None:
         )
     if estimator.confidence is not None and (weighted or not u):
         raise ValueError(
-            "confidence makes confidences of clicks from their values; set unobserved_weight above 0, and give no "
+            "confidence computes the confidences of clicks; set unobserved_weight above 0, and give no "
             "sample_weight beside it"
         )
     if weighted and anew and estimator.solver == "sgd":
-        raise ValueError('sample_weight goes with solver="auto" or "ccd"; solver="sgd" takes all ratings alike')
+        raise ValueError('sample_weight needs solver="auto" or "ccd"; solver="sgd" takes all ratings alike')
 
 
 def _check_ranking(estimator: Any, weighted: bool, anew: bool) -> None:
-    goes = f"goes with loss='squared'; with loss={estimator.loss!r}"
+    goes = f"needs loss='squared'; with loss={estimator.loss!r}"
     for name, (allowed, reason) in _RANKS.items():
         if (value := getattr(estimator, name)) not in allowed:
             raise ValueError(f"{name}={value!r} {goes} leave it {allowed[0]!r}: {reason}")
@@ -119,7 +117,7 @@ def _check_ranking(estimator: Any, weighted: bool, anew: bool) -> None:
 
 
 def check_earlier(estimator: Any, earlier: Any) -> None:
-    """Raise ValueError if parameters are not those of the earlier fit, if there is one, whose factors are given."""
+    """Raise ValueError if parameters differ from those of the earlier fit, whose factors are given, if there is one."""
     if earlier is None:
         return
     if estimator.loss != estimator._loss:
@@ -137,25 +135,25 @@ def check_earlier(estimator: Any, earlier: Any) -> None:
 
 
 def choose_alpha(penalty: str, counts: Sequence[NDArray[np.int64]], noise: float) -> float:
-    """Return the weight of the penalty that follows from ratings, see "How much to regularise" in the user guide.
+    """Compute the weight of the penalty from ratings; see "How much to regularise" in the user guide.
 
     Parameters
     ----------
     penalty : {"per_rating", "per_row"}
     counts : ndarray of int64
-        Ratings of each user, and of each item.
+        Numbers of ratings of each user, and of each item.
     noise : float
-        Standard deviation of what biases leave of standardised ratings.
+        Standard deviation that biases leave of standardised ratings.
     """
     users, items = (sqrt(int(side.sum()) / int(np.count_nonzero(side))) for side in counts)
-    edge = noise * (users + items)  # about the largest singular value of noise, where there are ratings
+    edge = noise * (users + items)  # about the largest singular value of noise in the places of the ratings
     return _SHARE_OF_EDGE * (edge / (users * items) if penalty == "per_rating" else edge)
 
 
 def read_fit_params(fit_params: dict[str, Any]) -> Any:
-    """Return `sample_weight`, which is all there may be, or None.
+    """Return `sample_weight`, or None; nothing else is allowed.
 
-    It is no parameter by name, because scikit-learn's checks would take it for weights of the rows of a matrix.
+    It is no named parameter, because scikit-learn's checks would take it for weights of the rows of a matrix.
     """
     others = sorted(set(fit_params) - {"sample_weight"})
     if others:
@@ -164,7 +162,7 @@ def read_fit_params(fit_params: dict[str, Any]) -> Any:
 
 
 def warn_of_equal_ratings(value: float, n_ratings: int) -> None:
-    """Warn that ratings have nothing to tell, and say what may have been meant."""
+    """Warn that equal ratings contain no information, and say what may have been meant."""
     warnings.warn(
         f"all {n_ratings} ratings are {value:g}, so that predictions will be, too. If they say that something happened "
         "(clicks, purchases), missing pairs count: set unobserved_weight, for example to 0.1",

@@ -1,4 +1,4 @@
-"""What a fitted factorisation recommends: the best items of users, similar items and users."""
+"""Recommendations of a fitted factorisation: the best items for users, similar items and similar users."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from schmp_estimators.mf.kernels.foldin import top_items
 from schmp_estimators.mf.kernels.layout import repeated
 from schmp_estimators.mf.losses import RANKING
 
-#: Offsets and items of lists of items.
+#: Lists of items, one for each of some users: offsets and items.
 _Lists = tuple[NDArray[np.int64], NDArray[np.int32]]
 
 
@@ -38,17 +38,17 @@ class Recommender:
     item_ids_: NDArray[Any]
     n_features_in_: int
     _fitted_on_pairs: bool
-    #: Who has rated what, for each fit; None if that is not known.
+    #: For each fit, the items that each user has rated; None if that is not known.
     _seen: tuple[SeenItems, ...] | None
-    #: What `unobserved_weight` was in the fit.
+    #: `unobserved_weight` of the fit.
     _unobserved: float
-    #: What `loss` was.
+    #: `loss` of the fit.
     _loss: str
-    #: Which rows of users and of items have had ratings.
+    #: Which users and which items have had ratings.
     _occur: tuple[NDArray[np.bool_], NDArray[np.bool_]]
-    #: Makes an estimator of the same items, fitted on a matrix like the one given.
+    #: Returns an estimator of the same items, as if fitted on a matrix like the given one.
     _for_matrices: Any
-    #: Returns the ratings of new users, their vectors, and the predictions to which products of these are added.
+    #: Returns the ratings of new users, their vectors, and the levels to which products of vectors are added.
     _folded: Callable[[Any], tuple[UserRatings, NDArray[np.float32], NDArray[np.float64]]]
 
     def recommend(
@@ -215,7 +215,7 @@ class Recommender:
         return _named(found, self._ids_of(kind)), scores
 
     def _told_by(self, X: Any, y: Any, weights: Any) -> tuple[NDArray[Any], NDArray[np.intp], UserRatings]:
-        """Return users of pairs, which of them each pair has, and their ratings of known items, sorted."""
+        """Return the users of pairs, the position of each pair among them, and their ratings of known items, sorted."""
         self._check_columns(X)
         users, items, values = read_ratings(X, y, weights, clicks=True)
         who, rows = np.unique(users, return_inverse=True)
@@ -229,12 +229,12 @@ class Recommender:
         return who, rows, UserRatings(indptr, of_items.astype(np.int32), values[order])
 
     def _check_columns(self, X: Any) -> None:
-        """Compare the names of the columns of pairs with those of the fit, if this was one of pairs."""
+        """Compare the names of the columns of pairs with those of the fit, if the fit was one of pairs."""
         if self._fitted_on_pairs:
             check_pair_columns(X, self, reset=False)
 
     def _lists(self, ids: NDArray[Any], exclude: Any) -> _Lists:
-        """Return offsets and items of the lists of items not to recommend to each of `ids`."""
+        """Return lists of the items that are not to be recommended to each of `ids`."""
         if exclude is None:
             return np.zeros(ids.size + 1, np.int64), np.empty(0, np.int32)
         if not isinstance(exclude, str):
@@ -254,12 +254,12 @@ class Recommender:
         return offsets.astype(np.int64), np.concatenate([*lists, []]).astype(np.int32)
 
     def _matrix(self, given: Any, name: str, remedy: str) -> Any:
-        """Return a matrix of ratings, checked.
+        """Validate a matrix of ratings, and return it.
 
         Raises
         ------
         ValueError
-            If it has not the columns of `components_`.
+            If it does not have the columns of `components_`.
         """
         if np.shape(given)[1:] != (n_items := len(self.item_bias_),):
             raise ValueError(
@@ -270,7 +270,7 @@ class Recommender:
         return validate_in_memory(given, owner, reset=False, name=name, ensure_all_finite=False)
 
     def _vectors_of(self, users: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return what stands for users where items are ranked."""
+        """Return the vectors of users for ranking items; zeros for unknown users."""
         known = users < len(self.user_bias_)
         vectors = np.zeros((users.size, self.components_.shape[0]), np.float32)
         vectors[known] = self.user_factors_[users[known]]
@@ -278,11 +278,11 @@ class Recommender:
 
     @property
     def _ranks(self) -> bool:
-        """Whether items are ranked, and not ratings predicted."""
+        """Whether the model ranks items instead of predicting ratings."""
         return bool(self._unobserved or self._loss in RANKING)
 
     def _or_mean(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return vectors of users; of clicks those that are zero become the mean over all users.  Mutates them."""
+        """Return vectors of users; if the model ranks, zero vectors become the mean over all users.  Mutates them."""
         if self._ranks:  # users have no biases
             mean = self._once("mean", lambda users: users.mean(axis=0, dtype=np.float64), self.user_factors_)
             vectors[~vectors.any(axis=1)] = mean
@@ -291,7 +291,7 @@ class Recommender:
     def _best_items(
         self, rows: NDArray[np.float32], lists: _Lists, n: int, candidates: ArrayLike | None = None
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return which items that occur, less those in the lists, have the highest predictions, and these."""
+        """Return the items with the highest predictions that occur and are not in the lists, and the predictions."""
         may_be = self._occur[1]
         if candidates is not None:
             wanted = self._rows_of(candidates, "item")
@@ -304,9 +304,9 @@ class Recommender:
         return padded
 
     def _once(self, name: str, make: Callable[..., Any], *arrays: Any) -> Any:
-        """Return what is made of fitted arrays: once, for as long as they are those of the model.
+        """Return what `make` returns for fitted arrays; it is called once, as long as the model has these arrays.
 
-        They become read-only, so that nobody changes them behind its back.
+        The arrays become read-only, so that the result stays valid.
         """
         tables: dict[str, Any] = self.__dict__.setdefault("_tables", {})
         found = tables.get(name)
@@ -317,12 +317,12 @@ class Recommender:
         return found[1]
 
     def __getstate__(self) -> Any:
-        """Return what is pickled: what `_once` has made is made again."""
+        """Return the state to pickle; results of `_once` are left out, because they can be made again."""
         state: Any = super().__getstate__()
         return {name: value for name, value in state.items() if name != "_tables"}
 
     def _rows_of(self, ids: Any, kind: str) -> NDArray[np.int64]:
-        """Return the rows of users or items."""
+        """Return the rows of users or items, given their ids."""
         if np.ndim(ids) != 1:
             raise ValueError(f"{kind}s must be a list or array of ids; got {ids!r}. Pass [{ids!r}] for one {kind}.")
         return number(read_ids(ids, kind, f"{kind}s"), self._ids_of(kind), kind, f"{kind}s", self._looked_up(kind))
@@ -335,14 +335,14 @@ class Recommender:
 
 
 def _is_fitted(exclude: Any) -> bool:
-    """Return whether the items are excluded that users have rated."""
+    """Return whether to exclude the items that users have rated."""
     return isinstance(exclude, str) and exclude == "fitted"
 
 
 def _best(
     rows: NDArray[np.float32], others: NDArray[np.float32], bias: NDArray[np.float32], lists: _Lists, n: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return which of `others`, which are padded, less those in the lists, have the largest products with each row."""
+    """Return the rows of `others`, except those in the lists, with the largest products with each row; and these."""
     shape = len(rows), min(int(n), len(others))
     found, scores = np.full((len(rows), n), -1), np.full((len(rows), n), -np.inf)
     best, values = np.empty(shape, np.int64), np.empty(shape, np.float32)
@@ -355,7 +355,7 @@ def _best(
 def _directions(
     factors: NDArray[np.float32], occur: NDArray[np.bool_]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return the directions of vectors, padded, and −inf for those that have none, or do not occur, else 0."""
+    """Return padded directions of vectors, and 0, or −inf for vectors that are zero or do not occur."""
     lengths = np.sqrt(np.einsum("nk,nk->n", factors, factors, dtype=np.float64)) * occur
     with np.errstate(divide="ignore", invalid="ignore"):
         directions = np.where(lengths[:, None] > 0, factors / lengths[:, None], 0.0).astype(np.float32)
@@ -363,7 +363,7 @@ def _directions(
 
 
 def _named(rows: NDArray[np.int64], table: NDArray[Any]) -> NDArray[Any]:
-    """Return the ids of rows; what is none stays -1, or becomes None."""
+    """Return the ids of rows; for negative rows -1, in the dtype of the ids, or None."""
     nothing = None if is_text(table) else np.array(-1).astype(table.dtype)
     named = table[rows]
     named[rows < 0] = nothing

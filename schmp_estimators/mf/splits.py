@@ -180,7 +180,7 @@ def _share(share: Any) -> float:
 
 
 def _users_of(X: Any) -> NDArray[np.intp]:
-    """Return numbers of the users of pairs."""
+    """Return numbers for the users of pairs."""
     return np.unique(read_pairs(X, "X")[0], return_inverse=True)[1]
 
 
@@ -198,7 +198,7 @@ def _times_of(X: Any, times: Any) -> NDArray[Any]:
 
 
 def _places(users: NDArray[np.intp], order: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the place of each entry among those of its user, in an order where equal ones keep theirs, and sizes."""
+    """Return the place of each entry among those of its user, sorted by `order` (stable), and the users' sizes."""
     by_order = np.argsort(order, kind="stable")
     by_user = by_order[np.argsort(users[by_order], kind="stable")]
     sizes = np.bincount(users)

@@ -1,4 +1,4 @@
-"""What a fitted factorisation is used for beside recommending: to fold in new users, to predict, to be scored."""
+"""Uses of a fitted factorisation besides recommending: folding in new users, predicting, scoring."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ from schmp_estimators.mf.programs.factors import Factors, Side
 from schmp_estimators.mf.recommend import Recommender
 
 dask: Any = Later("dask")
-#: Share of the ratings of a matrix that `score` judges, without telling them to the fold-in.
+#: Share of the ratings of a matrix that `score` judges; users are folded in without them.
 _HELD_BACK = 0.1
-#: Where that would be fewer ratings than this, it judges more of them, up to half.
+#: If that would be fewer ratings than this, more are judged, up to half of them.
 _FEWEST_JUDGED = 100
-#: Which of them follows from this, the row and the item: the same for every call.
+#: Key of the hashes that choose them: the choice depends only on row and column, and is the same for every call.
 _KEY = np.uint64(0)
 
 
 class _Pairs(NamedTuple):
-    """What it takes to predict ratings of pairs."""
+    """All that is needed to predict ratings of pairs."""
 
     known: Known
-    #: By what their numbers are found, or None.
+    #: Functions that find the rows of their ids, or None.
     looked_up: tuple[Any, Any]
     #: Padded factors and the biases of users and items, as `predict_pairs` takes them.
     sides: tuple[NDArray[np.float32], ...]
@@ -106,11 +106,9 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         if is_dask(X) and (y is not None or sample_weight is not None):
             raise ValueError("transform takes y and sample_weight with X in memory only; call X.compute() first")
         if sample_weight is not None and cast(Any, self).confidence is not None:
-            raise ValueError(
-                "confidence makes confidences of clicks from their values; give no sample_weight beside it"
-            )
+            raise ValueError("confidence computes the confidences of clicks; give no sample_weight beside it")
         if sample_weight is not None and self._loss in RANKING:
-            raise ValueError(f"sample_weight goes with loss='squared'; with loss={self._loss!r} all pairs count alike")
+            raise ValueError(f"sample_weight needs loss='squared'; with loss={self._loss!r} all pairs count alike")
         if are_pairs(X, y):
             return self._fold_in_pairs(X, y, sample_weight)
         rank = self.components_.shape[0]
@@ -219,7 +217,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         return float(r2_score(judged.values, predicted))
 
     def _hits(self, X: Any, y: Any, k: int, threshold: float) -> Hits:
-        """Return what is right among k recommendations for the users that are judged by pairs, or by a matrix."""
+        """Return what is right among k recommendations for the users of judged pairs, or of a judged matrix."""
         check_is_fitted(self)
         if are_pairs(X, y):
             users, items, values = self._judged_pairs(X, y)
@@ -239,12 +237,12 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         return find_hits(found, rows[right], wanted[right], n_candidates, len(self.item_bias_))
 
     def _judged_pairs(self, X: Any, y: Any) -> PairRatings:
-        """Return pairs that are judged, in memory."""
+        """Return the judged pairs, in memory."""
         self._check_columns(X)
         return read_ratings(*(dask.compute(X, y) if is_dask(X) or is_dask(y) else (X, y)))
 
     def _divided(self, X: Any, y: Any) -> tuple[UserRatings, RatingBlock]:
-        """Return the ratings of a matrix that its users are folded in from, and those that are judged."""
+        """Divide the ratings of a matrix: return those from which users are folded in, and those that are judged."""
         if y is None and self._are_pairs(X):
             raise ValueError("X holds pairs of ids: pass their ratings, as score(pairs, ratings)")
         rows = validate_in_memory(X, self._for_matrices(X), reset=False, ensure_all_finite=False)
@@ -253,12 +251,12 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         return _divided(user_ratings(rows))
 
     def _as_factors(self) -> Factors:
-        """Return the fitted attributes as a fit returns them."""
+        """Return the fitted attributes as `Factors`."""
         users, items = Side(self.user_factors_, self.user_bias_), Side(self.components_.T, self.item_bias_)
         return Factors(users, items, self.global_mean_)
 
     def _as_attributes(self, factors: Factors, fit: Any) -> dict[str, Any]:
-        """Return what a fit returns as fitted attributes."""
+        """Return the results of a fit as fitted attributes."""
         (users, items, mean), parameters = factors, cast(Any, self)
         return {
             "components_": items.factors.T,
@@ -282,30 +280,30 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         }
 
     def _are_pairs(self, X: Any, among_two: str = "integers") -> bool:
-        """Return whether X is pairs: two columns; where the fit was one of a matrix of two items, integers or never."""
+        """Return whether X is pairs.  For a model of two items, two columns are pairs only if integers, or never."""
         columns = pair_columns(X)
         ambiguous = not self._fitted_on_pairs and len(self.item_bias_) == 2
         return columns is not None and not (ambiguous and (among_two == "never" or hold_floats(columns)))
 
     def _fold_in_pairs(self, X: Any, y: Any, weights: Any) -> NDArray[np.float64]:
-        """Return the vector of the user of each pair, found from the ratings of these pairs."""
+        """Return the vector of the user of each pair, folded in from the ratings of these pairs."""
         (_, rows, ratings), model = self._told_by(X, y, weights), self._items()
         return without_bias(solve(ratings, model), model)[rows]
 
     def _for_matrices(self, X: Any) -> Any:
-        """Return this estimator as it would be if it had been fitted on a matrix like X of the same users and items."""
+        """Return this estimator as if it had been fitted on a matrix like X, with the same users and items."""
         if not self._fitted_on_pairs:
             return self
         twin: Any = copy(self)
         twin.n_features_in_ = len(self.item_bias_)
         twin.__dict__.pop("feature_names_in_", None)
-        # only frames have names: of others nobody has to be warned that they have none
+        # only frames have names: other inputs need no warning that names are missing
         if hasattr(X, "columns") and is_text(self.item_ids_):
             twin.feature_names_in_ = self.item_ids_
         return twin
 
     def _pair_model(self, is_here: bool = True) -> _Pairs:
-        """Return what it takes to predict; what ids are found by does not travel."""
+        """Return what is needed to predict; the functions that find ids stay in this process."""
         users = self._once("users", lambda users: freeze(pad_rows(users)), self.user_factors_)
         sides = users, self._padded_items(), freeze(self.user_bias_), freeze(self.item_bias_)
         looked_up = (self._looked_up("user"), self._looked_up("item")) if is_here else (None, None)
@@ -314,7 +312,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
     def _items(self) -> Items:
         parameters: Any = self
         unit = float(self.rating_scale_)
-        fit_bias = bool(parameters.fit_bias) and not self._ranks  # of users
+        fit_bias = bool(parameters.fit_bias) and not self._ranks  # whether users have biases
         features, gram = self._once(f"features, {fit_bias}", partial(features_of, unit, fit_bias), self.components_)
         per_rating = parameters.penalty == "per_rating"
         flags = per_rating, bool(parameters.positive), fit_bias
@@ -326,7 +324,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         return Items(features, bias, *numbers, *flags, weight, weight * gram, *rest)
 
     def _drawing(self) -> Any:
-        """Return what steps with items that are drawn need, if the loss asks for such."""
+        """Return what steps with drawn items need, or None if the loss does not draw items."""
         if (loss := RANKING.get(self._loss)) is None:
             return None
         candidates = self._once("candidates", lambda counts: candidates_of(counts[:, 0]), self._counts[1])
@@ -341,18 +339,18 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         return told, (solved[:, :rank] * np.sqrt(items.unit)).astype(np.float32), level
 
     def _limits(self) -> tuple[float, float]:
-        """Return between which numbers predictions lie."""
+        """Return the range of predictions."""
         parameters: Any = self
         return self.rating_range_ if parameters.clip else (-np.inf, np.inf)
 
 
 def _divided(ratings: UserRatings) -> tuple[UserRatings, RatingBlock]:
-    """Return the ratings of a matrix that its users are folded in from, and those that are judged.
+    """Divide the ratings of a matrix: return those from which users are folded in, and those that are judged.
 
     Raises
     ------
     ValueError
-        If there are fewer than two.
+        If there are fewer than two ratings.
     """
     if ratings.values.size < 2:
         raise ValueError(
@@ -382,7 +380,7 @@ def _predict_ids(pairs: Any, model: _Pairs) -> NDArray[np.float64]:
 
 
 def _known_vectors(pairs: Any, model: tuple[NDArray[Any], NDArray[np.float32]]) -> NDArray[np.float64]:
-    """Return the vectors of the users of pairs, zeros for those who are not known."""
+    """Return the vectors of the users of pairs; zeros for unknown users."""
     (ids, factors), (users, _) = model, read_pairs(pairs)
     rows = number(users, ids, "user")
     known = rows < len(factors)

@@ -1,8 +1,8 @@
 """Ranks on the workers of a Dask cluster: tasks that run at the same time, and send each other messages.
 
-Messages go by the connections of the workers, so with the cluster's own ports and encryption.  A connection is opened
-when it is first needed.  A rank that waits for another one asks its worker, now and then, whether that rank is still
-there: so a worker that is busy is waited for, and one that has gone, or cannot be reached, is not.
+Messages use the connections between workers, so they use the ports and the encryption of the cluster.  A connection is
+opened when it is first needed.  A rank that waits for another rank regularly asks that rank's worker whether the rank
+is still there.  So it waits for a busy worker, but not for one that has died or cannot be reached.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from schmp_estimators.core.engine.communicator import Communicator
 from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.places.threads import share
 
-#: Seconds between two looks whether anybody wants the result still.
+#: Seconds between two checks whether the client still waits for the result.
 LOOK = 1.0
-#: Seconds without a message after which the worker of the other rank is asked, and those it has to answer.
+#: Seconds without a message after which the worker of the other rank is asked, and seconds that it has to answer.
 SILENCE, ANSWER = 5.0, 10.0
-#: Seconds for which messages to a rank are kept that does not begin.
+#: Seconds for which messages are kept for a rank that does not begin.
 KEPT = 60.0
 
-#: What Dask calls tasks that are over.
+#: States of tasks that have ended, in Dask's words.
 _ENDED = ("memory", "error", "cancelled", "released", "forgotten")
-#: Spans of time that go into one message about what a rank did, and messages of a rank in a second, at most.
+#: Largest number of time spans in a message about the work of a rank, and of such messages in a second.
 SPANS_OF_A_MESSAGE, MESSAGES_A_SECOND = 60, 8
-#: Seconds of waiting below which nobody is told of it.
+#: Seconds; shorter waits are not recorded.
 SHORT_WAIT = 1e-3
 
 _SEND, _ASK = "schmp-send", "schmp-ask"
-#: The last message of a connection, which may then be used for something else.
+#: The last message of a group on a connection, which may then be used for something else.
 _END = {"end": True}
 
 _boxes: dict[tuple[str, str, int], SimpleQueue[Any]] = {}
@@ -50,26 +50,26 @@ _lock = Lock()
 
 
 class RankLostError(RuntimeError):
-    """Raised where a rank has lost another one, or nobody waits for it any more."""
+    """Raised by a rank that has lost another one, or that the client no longer waits for."""
 
 
 class Ranks(NamedTuple):
-    """The ranks of a group of tasks, and which of them is told so."""
+    """The ranks of a group, and the number of the rank that gets this."""
 
-    #: Of the workers.
+    #: Addresses of the workers.
     addresses: tuple[str, ...]
-    #: Of the tasks.
+    #: Keys of the tasks.
     keys: tuple[Any, ...]
     rank: int
-    #: What tells this group from others; it begins with the name of the run.
+    #: Identifies the group; it begins with the name of the run.
     token: str
 
 
 class InPlace(NamedTuple):
-    """An argument of a rank: what is in the memory of its worker under a key of Dask.
+    """An argument of a rank: what its worker holds in memory under a key of Dask.
 
-    To Dask the task does not depend on it: else it would remember all tasks of a run that each take what the one before
-    has left.  Whoever asks must hold the future.
+    For Dask the task does not depend on that key.  Otherwise Dask would remember all tasks of a run, because each takes
+    the result of the one before.  Whoever passes this must hold the future.
     """
 
     key: Any
@@ -86,18 +86,18 @@ def _forget(address: str, token: str, rank: int) -> None:
 
 
 def prepare(dask_worker: Any) -> None:
-    """Let a worker take messages for its ranks; `Client.run` gives it."""
+    """Let a worker accept messages for its ranks; `Client.run` passes the worker."""
     worker, address = dask_worker, dask_worker.address
 
     async def take(comm: Any, token: str, rank: int) -> str:
-        """Take what rank `rank` of a group sends to the one on this worker, until it ends."""
+        """Receive what rank `rank` of a group sends to the rank on this worker, until the last message."""
         box = _box(address, token, rank)
         try:
             while (message := await comm.read()) != _END:
                 box.put(message)
         except OSError:
             box.put(None)
-        # whoever begins later than that has no group any more
+        # a rank that begins after that time has lost its group
         asyncio.get_running_loop().call_later(KEPT, _forget, address, token, rank)
         return "dont_reply"
 
@@ -111,7 +111,7 @@ def prepare(dask_worker: Any) -> None:
 
 
 class Group(Communicator):
-    """A group of ranks, as one of them sees it; use it as a context manager.
+    """A group of ranks on workers, seen from one of them; use it as a context manager.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ class Group(Communicator):
     Raises
     ------
     RankLostError
-        In any method, if a rank has gone, cannot be reached, or nobody waits for this one any more.
+        By any method, if a rank is lost or cannot be reached, or if the client no longer waits for this one.
     """
 
     def __init__(self, ranks: Ranks) -> None:
@@ -128,20 +128,20 @@ class Group(Communicator):
         self.token, self._ranks, self._worker = ranks.token, ranks, get_worker()
         self._loop = self._worker.loop.asyncio_loop  # type: ignore[attr-defined]
         self._comms: dict[int, Any] = {}
-        #: What has come from other ranks.
+        #: Messages from other ranks.
         self._boxes: dict[int, SimpleQueue[Any]] = {}
-        #: What is on its way to other ranks.
+        #: The last message that is on its way to each other rank.
         self._leaving: dict[int, Any] = {}
         self._here = ranks.addresses[ranks.rank]
         self._spans: list[tuple[Any, ...]] = []
         self._threads: dict[int, int] = {}
-        #: Threads of a rank take notes at the same time.
+        #: Threads of a rank may record spans at the same time.
         self._noting = Lock()
-        #: The second in which messages about spans were sent last, and how many.
+        #: The second in which messages about spans were sent last, and their number.
         self._told = 0, 0
 
     def each(self, function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
-        """Apply a function to every job, with this thread and those of the worker that have nothing to do."""
+        """Apply a function to every job, with this thread and idle threads of the worker."""
         return share(self._worker.executors["default"], self._worker.state.nthreads, function, jobs)
 
     def send(self, to: int, value: Any) -> None:
@@ -173,7 +173,7 @@ class Group(Communicator):
                 break
             except Empty:
                 self.check_wanted()
-                self._check_sent()  # rank `source` may wait for what could not leave
+                self._check_sent()  # rank `source` may be waiting for a message that could not be sent
                 if time.monotonic() > heard + SILENCE:
                     known = self._check_there(source, known)
                     heard = time.monotonic()
@@ -184,7 +184,7 @@ class Group(Communicator):
         return widen(message["value"])
 
     def note(self, what: str, began: float, sweep: int = -1, block: int = -1) -> None:
-        """Take note of what was done: for Dask's metrics of the task, and for who looks at the dashboard."""
+        """Record what was done, for Dask's metrics of the task and for the dashboard."""
         now = time.time()
         context_meter.digest_metric(what, now - began, "seconds")
         with self._noting:
@@ -194,7 +194,7 @@ class Group(Communicator):
                 self._tell_spans()
 
     def _tell_spans(self) -> None:
-        """Send what the rank did to the scheduler, which forgets it soon; what is too much is not sent."""
+        """Send the recorded spans to the scheduler, which keeps them only for a while; drop them if they are many."""
         spans, self._spans = self._spans, []
         second, count = int(time.monotonic()), self._told[1] + 1
         self._told = second, count if second == self._told[0] else 1
@@ -203,7 +203,7 @@ class Group(Communicator):
             self._worker.log_event(SPANS, {"run": run, "worker": self._here, "spans": spans})
 
     def flush(self) -> None:
-        """Wait until everything that was sent has left."""
+        """Wait until all messages have been sent."""
         while wait(list(self._leaving.values()), LOOK).not_done:
             self.check_wanted()
             self._check_sent()
@@ -211,7 +211,7 @@ class Group(Communicator):
         self._leaving.clear()
 
     def _check_sent(self) -> None:
-        """Raise RankLostError if something that was sent could not leave, or a connection has closed since."""
+        """Raise RankLostError if a message could not be sent, or a connection has closed since."""
         for to, pending in self._leaving.items():
             try:
                 if pending.done():
@@ -223,14 +223,14 @@ class Group(Communicator):
                 raise RankLostError(f"the connection to rank {to} has closed")
 
     def check_wanted(self) -> None:
-        """Raise RankLostError if the client has turned away from the task of this rank."""
+        """Raise RankLostError if the client no longer waits for the task of this rank."""
         task = self._worker.state.tasks.get(self._ranks.keys[self.rank])
         is_closing = self._worker.status not in (Status.running, Status.paused, Status.closing_gracefully)
         if task is None or task.state not in ("executing", "long-running") or is_closing:
             raise RankLostError("nobody waits for this rank any more")
 
     def _check_there(self, other: int, known: bool) -> bool:
-        """Ask the worker of another rank for its task; return whether it knows of it."""
+        """Ask the worker of another rank for the state of its task; return whether that worker knows the task."""
         address, key = self._ranks.addresses[other], self._ranks.keys[other]
 
         async def ask() -> Any:
@@ -238,26 +238,26 @@ class Group(Communicator):
 
         try:
             state = asyncio.run_coroutine_threadsafe(ask(), self._loop).result(2 * ANSWER)
-        except Exception as error:  # a worker that was restarted does not even know the question
+        except Exception as error:  # a worker that was restarted does not know this request
             raise RankLostError(f"rank {other} on {address} cannot be reached: {error}") from error
         if state in _ENDED or (state == "unknown" and not known):
             raise RankLostError(f"rank {other} on {address} has ended")
         return bool(state != "unknown")
 
     def __enter__(self) -> Group:
-        """Give the thread back to the worker: ranks that wait for each other must not hold what others need."""
+        """Secede from the threads of the worker: ranks that wait for each other must not block other tasks."""
         secede()
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        """Close the connections; after an error at once, so that other ranks notice."""
+        """Close the connections; after an error do so at once, so that other ranks notice."""
 
         async def end(other: int) -> None:
             comms, is_well = self._comms, error is None
             if not is_well and other in comms:
                 comms[other].abort()
             try:
-                if other in self._leaving:  # what was sent arrives, and a connection that is being made is there then
+                if other in self._leaving:  # then all messages have arrived, and the connection is open
                     await asyncio.wrap_future(self._leaving[other])
                 if is_well:
                     await comms[other].write(_END)
@@ -266,7 +266,7 @@ class Group(Communicator):
             if other in comms:
                 if not is_well:
                     comms[other].abort()
-                self._worker.rpc.reuse(self._ranks.addresses[other], comms[other])  # a closed one is not used again
+                self._worker.rpc.reuse(self._ranks.addresses[other], comms[other])  # closed ones are not used again
 
         def end_all() -> None:
             for other in {*self._comms, *self._leaving}:
@@ -282,12 +282,12 @@ class Group(Communicator):
 
 
 def as_rank(ranks: Ranks, function: Callable[..., Any], *args: Any) -> Any:
-    """Return ``function(group, *args)`` of a rank.
+    """Call ``function(group, *args)`` as one rank of a group, and return its result.
 
     Raises
     ------
     WorkLostError
-        If a rank was lost, or what it needs is not on its worker any more.
+        If a rank was lost, or the worker no longer has what an `InPlace` stands for.
     """
     try:
         data = get_worker().data
@@ -297,6 +297,6 @@ def as_rank(ranks: Ranks, function: Callable[..., Any], *args: Any) -> Any:
     except KeyError as error:
         if not any(isinstance(one, InPlace) and one.key == error.args[0] for one in args):
             raise
-        raise WorkLostError("a rank is not where it was") from error
+        raise WorkLostError("the worker no longer has the result of its rank") from error
     except RankLostError as error:
         raise WorkLostError(f"ranks lost each other: {error}") from error

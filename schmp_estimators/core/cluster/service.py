@@ -1,4 +1,4 @@
-"""Ranks that wait for commands of the client, who talks to the first of them past the scheduler."""
+"""Ranks that wait for commands of the client, which talks to rank 0 directly if it can, else through the scheduler."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from schmp_estimators.core.engine.rounds import Answers, serve
 from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.places.watch import AFTER_ERROR, look_until, outcomes
 
-#: Seconds within which a worker has to be reached by the client itself; else the scheduler carries messages.
+#: Seconds in which the client itself has to reach a worker; otherwise the scheduler relays messages.
 REACH = 3.0
 
 _COMMAND = "schmp-command"
@@ -29,10 +29,10 @@ _lock = Lock()
 
 
 class _Request(NamedTuple):
-    #: Requests may overtake each other on their way.
+    #: Commands are executed in the order of these numbers, but may arrive in another order.
     number: int
     command: Any
-    #: Called with the answer; with an exception, if there will be none.
+    #: Called with the answer, or with None if there will be none.
     answer: Callable[[Any], object]
 
 
@@ -42,7 +42,7 @@ def _desk(address: str, token: str) -> SimpleQueue[Any]:
 
 
 def listen(dask_worker: Any) -> None:
-    """Let a worker take messages for its ranks, and commands of clients."""
+    """Let a worker accept messages for its ranks, and commands of clients."""
     prepare(dask_worker)
     address = dask_worker.address
 
@@ -53,7 +53,7 @@ def listen(dask_worker: Any) -> None:
 
 
 async def _taken(address: str, token: str, number: int, command: Any) -> Any:
-    """Hand a command to the rank on this worker, and return its answer."""
+    """Pass a command to the rank on this worker, and return its answer."""
     loop = asyncio.get_running_loop()
     answered = loop.create_future()
 
@@ -66,12 +66,12 @@ async def _taken(address: str, token: str, number: int, command: Any) -> Any:
 
 
 async def relay(token: str, number: int, command: Any, dask_worker: Any = None) -> Any:
-    """Hand a command to the rank on this worker, which the scheduler has brought."""
+    """Pass a command that the scheduler has relayed to the rank on this worker, and return its answer."""
     return {"answers": await _taken(dask_worker.address, token, number, command)}
 
 
 def as_server(group: Group, groups: Any, *held: Any) -> None:
-    """Let a rank work as it is told, until there is no more to do."""
+    """Let a rank execute commands of the client until it is told to end."""
     address, token = get_worker().address, group.token
     waiting, current = dict[int, _Request](), list[_Request]()
 
@@ -92,24 +92,24 @@ def as_server(group: Group, groups: Any, *held: Any) -> None:
     try:
         serve(group, receive, answer, groups, *held)
     finally:
-        with _lock:  # before the client hears that this is over
+        with _lock:  # before the client learns that the rank has ended
             _desks.pop((address, token), None)
-        for request in (*current, *waiting.values()):  # one that has been answered is not answered again
+        for request in (*current, *waiting.values()):  # this has no effect on a request that has been answered
             request.answer(None)
 
 
 class GroupService:
-    """Ranks on workers, as the client sees them.
+    """Ranks on workers that execute commands, as the client sees them.
 
     Parameters
     ----------
     client : distributed.Client
     addresses : sequence of str
-        Workers of the ranks.
+        Addresses of the ranks' workers.
     token : str
-        Of the group.
+        Identifies the group.
     ranks, held : sequence of Future
-        The tasks of ranks, and what they work on.
+        The tasks of the ranks, and the partitions that they work on.
     """
 
     def __init__(
@@ -118,21 +118,21 @@ class GroupService:
         self._client, self._addresses, self._token = client, addresses, token
         self._ranks, self._held = list(ranks), list(held)
         self._number = 0
-        #: Whether the client can reach the worker of rank 0 itself; None until it has tried.
+        #: Whether the client can reach the worker of rank 0 directly; None until it has tried.
         self._direct: bool | None = None
 
     async def _reaches(self) -> bool:
-        """Return whether the client can reach the worker of rank 0 itself."""
+        """Return whether the client can reach the worker of rank 0 directly."""
         pool, address = self._client.rpc, self._addresses[0]
         try:
             comm = await asyncio.wait_for(pool.connect(address), REACH)
-        except Exception:  # whatever it is: the scheduler can, or it will be noticed
+        except Exception:  # of any kind: the scheduler relays messages then, or fails visibly
             return False
         pool.reuse(address, comm)
         return True
 
     def ask(self, command: Any) -> Callable[[], Answers]:
-        """Send a command.  Return what waits for the answers; it raises what a rank has raised, or WorkLostError."""
+        """Send a command; return a function that waits for the answers, and raises a rank's error or WorkLostError."""
         return partial(self._wait_for, self._send(command))
 
     def _send(self, command: Any) -> concurrent.futures.Future[Any]:
@@ -154,7 +154,7 @@ class GroupService:
         return asyncio.run_coroutine_threadsafe(send(), loop.asyncio_loop)  # type: ignore[attr-defined]
 
     def _wait_for(self, sent: concurrent.futures.Future[Any]) -> Answers:
-        """Return the answers to a command that was sent."""
+        """Wait for the answers to a command that was sent, and return them."""
         try:
             look_until(self._client, sent, self._ranks, set(self._addresses), are_ranks=True, are_needed=True)
             answers: Answers | None = sent.result()["answers"]
@@ -165,7 +165,7 @@ class GroupService:
         return answers
 
     def _raise(self, error: BaseException) -> NoReturn:
-        """Raise what a rank has raised, if one has, or that work was lost."""
+        """Raise the error of a rank, if there is one, and else WorkLostError."""
         deadline = time.monotonic() + AFTER_ERROR
         while all(future.status == "pending" for future in self._ranks):
             if time.monotonic() > deadline:
@@ -176,8 +176,8 @@ class GroupService:
         raise failed[0] if failed else WorkLostError(f"ranks were lost: {error}") from None
 
     def close(self) -> None:
-        """Let ranks end, and let go of all that they work on."""
-        with suppress(Exception):  # they end when nobody wants them, too
+        """Let the ranks end, and release all that they work on."""
+        with suppress(Exception):  # ranks also end when nobody waits for them
             if all(future.status == "pending" for future in self._ranks):
                 look_until(
                     self._client, self._send(None), self._ranks, set(self._addresses), are_ranks=True, are_needed=True

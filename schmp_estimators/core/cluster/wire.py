@@ -1,4 +1,4 @@
-"""Arrays between ranks: whole numbers travel in as few bytes as the largest number of an array needs."""
+"""Arrays between ranks: integers are sent in as few bytes as the largest number of an array needs."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 
 from schmp_estimators.core.values import replace_leaves
 
-#: Bytes of an array that is small enough to travel as it is.
+#: Largest array, in bytes, that is sent as it is.
 SMALL = 1 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class Narrow:
-    """An array of whole numbers on its way."""
+    """An array of integers as it is sent."""
 
     array: NDArray[Any]
-    #: What it is for who receives it.
+    #: The dtype that the receiver gets.
     dtype: np.dtype[Any]
     is_writeable: bool
 
@@ -28,12 +28,12 @@ class Narrow:
 
 
 def narrow(value: Any) -> Any:
-    """Return `value` as it travels: its arrays of whole numbers are `Narrow`, if that saves bytes."""
+    """Return `value` as it is sent: its arrays of integers become `Narrow` if that saves bytes."""
     return replace_leaves(value, np.ndarray, _narrowed)
 
 
 def widen(value: Any) -> Any:
-    """Return what `narrow` was given."""
+    """Return the value that `narrow` was given."""
     return replace_leaves(value, Narrow, _widened)
 
 

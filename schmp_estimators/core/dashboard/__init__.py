@@ -1,1 +1,1 @@
-"""The page of running fits on the dashboard of Dask: what is told of a fit, who listens, and what is shown."""
+"""The page of running fits on Dask's dashboard: the events of fits, who receives them, and how they are shown."""

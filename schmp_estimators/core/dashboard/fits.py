@@ -1,9 +1,9 @@
-"""What a fit tells of itself, and who hears it.
+"""The events of fits, and who receives them.
 
-A fit tells of events in a topic of the scheduler.  Telling is an aside.  The thread of the fit puts an event on a list;
-the event loop of the client sends what has come together, a few times a second at most.  Whatever goes wrong there ends
-the telling, never the fit.  The scheduler opens the page, keeps what fits tell, and what workers do while somebody
-looks.
+A fit sends events to a topic of the scheduler, and must not be disturbed by this.  The thread of the fit appends an
+event to a list; the event loop of the client sends all events of the list, a few times a second at most.  An error
+there stops the sending, never the fit.  The scheduler serves the page.  It keeps the events of fits, and the work of
+ranks while somebody views the page.
 """
 
 from __future__ import annotations
@@ -27,41 +27,41 @@ from tornado.ioloop import IOLoop
 
 logger = logging.getLogger(__name__)
 
-#: The topic of what fits tell of themselves.
+#: The topic of events of fits.
 TOPIC = "schmp"
-#: The topic of what ranks did when: messages with the name of the run, the address of the worker, and `spans`, lists of
-#: a name, the numbers of the sweep and of the block (-1 where there is none) and of the thread, start and stop in
-#: seconds since the epoch.
+#: The topic of the work of ranks: messages with the name of the run, the address of the worker, and `spans`, lists of
+#: a name, the numbers of the sweep and of the block (-1 if there is none) and of the thread, start and stop in seconds
+#: since the epoch.
 SPANS = "schmp-spans"
 
 #: Seconds between two messages of a fit.
 EVERY = 0.25
-#: Seconds that the end of a fit waits for its last message to be sent.
+#: Seconds that the end of a fit waits until its last message is sent.
 PATIENCE = 1.0
 
 #: Whether the scheduler of a client has the page.
 _pages: WeakKeyDictionary[Client, bool] = WeakKeyDictionary()
 
-#: Points of a curve; of more than that every second one is left out.
+#: Largest number of points of a curve; beyond it every second point is dropped.
 POINTS = 2000
-#: How many fits that have ended are still shown, and for how many seconds.
+#: Number of ended fits that are still shown, and seconds for which they are.
 ENDED, FOR_SECONDS = 8, 900.0
-#: Spans that are kept while somebody looks, and for how many seconds they are shown.
+#: Number of spans that are kept while somebody views the page, and seconds for which they are shown.
 KEPT_SPANS, WINDOW = 5000, 30.0
 
-#: What stands in every record, whatever the model.
+#: Entries of records that are no objectives.
 _COUNTED = {"event", "time", "iterations", "seconds", "samples", "sweep"}
 
 
 @dataclass
 class Fit:
-    """A fit as it has told of itself."""
+    """A fit as its events describe it."""
 
     name: str
     client: str
     label: str
     estimator: str = ""
-    #: what the records call what the fit improves
+    #: name of the objective in the records
     objective: str = ""
     shards: int = 0
     total: int = 0
@@ -69,20 +69,20 @@ class Fit:
     ended: float = 0.0
     state: str = "runs"
     restarts: int = 0
-    #: the last known values of records, and of what callbacks have measured
+    #: last values of records, and of measurements by callbacks
     last: dict[str, Any] = field(default_factory=dict)
     measured: dict[str, Any] = field(default_factory=dict)
     n_records: int = 0
-    #: rows of sweeps, seconds, samples, objective; NaN where there is none
+    #: rows of sweeps, seconds, samples, objective; NaN for a value that is missing
     points: list[tuple[float, float, float, float]] = field(default_factory=list)
 
     @property
     def runs(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the fit has not ended."""
         return not self.ended
 
     def add(self, record: dict[str, Any]) -> None:
-        """Take a record."""
+        """Add a record."""
         numbers = {key: float(value) for key, value in record.items() if isinstance(value, (int, float))}
         if not self.objective:
             self.objective = next((key for key in numbers if key not in _COUNTED), "")
@@ -96,14 +96,14 @@ class Fit:
             del self.points[1:-1:2]
 
     def rate(self) -> float:
-        """Return samples per second over the last few records; NaN if it counts none."""
+        """Return samples per second over the last few records; NaN if this is not known."""
         if len(self.points) < 2:
             return math.nan
         before, now = self.points[-min(6, len(self.points))], self.points[-1]
         return (now[2] - before[2]) / max(now[1] - before[1], 1e-9)
 
 
-#: What ranks call it when they wait for each other.
+#: Name of the spans in which a rank waits for another one.
 WAIT = "wait"
 
 
@@ -118,7 +118,7 @@ class Span(NamedTuple):
 
 
 class Fits(SchedulerPlugin):
-    """Hears what fits tell, and keeps what the page shows of it.
+    """Receives the events of fits, and keeps what the page shows.
 
     Parameters
     ----------
@@ -130,12 +130,12 @@ class Fits(SchedulerPlugin):
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
         self.fits: dict[str, Fit] = {}
-        #: what ranks did lately, while somebody looks
+        #: the latest work of ranks, while somebody views the page
         self.spans: deque[Span] = deque(maxlen=KEPT_SPANS)
         self.watchers: set[object] = set()
 
     def log_event(self, topic: str, msg: Any) -> None:
-        """Take events of a fit, and, if somebody looks, what ranks did."""
+        """Process the events of a fit, and the work of ranks if somebody views the page."""
         if topic == SPANS and self.watchers:
             for what, _, _, thread, start, stop in msg["spans"]:
                 self.spans.append(Span(msg["worker"], thread, what, start, stop))
@@ -148,7 +148,7 @@ class Fits(SchedulerPlugin):
 
     def _take(self, fit: Fit, event: dict[str, Any]) -> None:
         match event["event"]:
-            case "begin":  # of the whole, of a part of it, or once more
+            case "begin":  # the fit begins, or a part of it, or the fit begins again
                 if not fit.began:
                     fit.began = event["time"]
                 for name in ("estimator", "objective", "shards", "total"):
@@ -175,25 +175,25 @@ class Fits(SchedulerPlugin):
                 self._end(fit, "client gone", time.time())
 
     def tidy(self) -> None:
-        """Forget fits that ended long ago, and all but the last few of the others that have ended."""
+        """Forget fits that ended long ago, and all ended fits but the last few."""
         ended = sorted((fit for fit in self.fits.values() if not fit.runs), key=lambda fit: fit.ended)
         for place, fit in enumerate(reversed(ended)):
             if place >= ENDED or fit.ended < time.time() - FOR_SECONDS:
                 del self.fits[fit.name]
 
     def watch(self, watcher: object) -> None:
-        """Somebody looks: note what ranks do."""
+        """Add a viewer; while there are viewers, the work of ranks is kept."""
         self.watchers.add(watcher)
 
     def leave(self, watcher: object) -> None:
-        """Somebody looks no longer; with the last one the noting ends."""
+        """Remove a viewer; after the last one, the work of ranks is no longer kept."""
         self.watchers.discard(watcher)
         if not self.watchers:
             self.spans.clear()
 
 
 async def open_page(scheduler: Scheduler) -> str:
-    """Open the page, unless it is open; returns why that is impossible, nothing if it is open."""
+    """Open the page, unless it is open; return why that is impossible, or an empty string."""
     if Fits.name in scheduler.plugins:
         return ""
     try:
@@ -218,13 +218,13 @@ async def open_page(scheduler: Scheduler) -> str:
 
 
 class Teller:
-    """Tells of one fit, if the scheduler has the page.
+    """Sends the events of one fit, if the scheduler has the page.
 
     Parameters
     ----------
     client : distributed.Client
     label : str
-        What the fit is called on the dashboard.
+        Name of the fit on the dashboard.
     """
 
     def __init__(self, client: Client, label: str) -> None:
@@ -234,20 +234,20 @@ class Teller:
         self._begun = self._ended = False
         self._unsent: list[dict[str, Any]] = []
         self._lock = threading.Lock()
-        #: messages arrive in their order
+        #: sends messages in their order
         self._turn = asyncio.Lock()
         #: whether a message will be sent soon, and when the next one may be
         self._is_due, self._next = False, 0.0
         self._has_page: bool | None = None
 
     def tell(self, event: str, details: Mapping[str, Any]) -> None:
-        """Tell of an event, with the plain values among the details; nothing is told before the first "begin"."""
+        """Send an event with the plain values among the details; nothing is sent before the first "begin"."""
         self._begun = self._begun or event == "begin"
         if not self._begun or self._ended or self._has_page is False:
             return
         try:
             plain = {str(key): value for key, given in details.items() if (value := _plain(given)) is not None}
-        except Exception:  # a program may call anything a record
+        except Exception:  # the record of a user's program may be anything
             plain = {}
         with self._lock:
             self._unsent.append({**plain, "event": event, "time": time.time()})
@@ -258,7 +258,7 @@ class Teller:
                 self._loop.add_callback(self._loop.call_later, wait, self._send)
 
     def close(self) -> None:
-        """Tell that the fit has ended, and wait until that is sent."""
+        """Send the event that the fit has ended, and wait until it is sent."""
         self.tell("end", {})
         if not self._begun or self._ended or self._has_page is False or self._client.status != "running":
             return
@@ -278,19 +278,19 @@ class Teller:
                 if events and self._has_page:
                     message = {"fit": self._fit, "client": self._client.id, "label": self._label, "events": events}
                     await self._client.scheduler.log_event(topic=TOPIC, msg=message)  # type: ignore[union-attr]
-            except Exception as error:  # nobody shall lose a fit because of who watches it
-                logger.debug("telling has ended: %r", error)
+            except Exception as error:  # an error of the dashboard must not end the fit
+                logger.debug("events of the fit are no longer sent: %r", error)
                 self._has_page = False
 
 
 def _plain(value: Any) -> Any:
-    """Return a number or a text that any scheduler can read; None for all else."""
+    """Return a number or a text that any scheduler can read; None for all other values."""
     value = value.item() if isinstance(value, np.generic) else value
     return value if isinstance(value, (bool, int, float, str)) else None
 
 
 async def has_page(client: Client) -> bool:
-    """Let the scheduler open the page, the first time; returns whether it is there."""
+    """Let the scheduler open the page when first asked; return whether the page is there."""
     if client not in _pages:
         try:
             reason: str = await client.run_on_scheduler(_asking(), asynchronous=True)
@@ -303,7 +303,7 @@ async def has_page(client: Client) -> bool:
 
 
 def _asking() -> Callable[..., Any]:
-    """Return a function that travels as its code: a scheduler with another version, or without bokeh, can run it."""
+    """Return a function that is pickled by its code: a scheduler with another version, or without Bokeh, can run it."""
 
     async def ask(dask_scheduler: Any) -> str:
         try:

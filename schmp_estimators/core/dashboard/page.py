@@ -1,6 +1,6 @@
-"""The page of running fits: what each has reached, and what workers did for them.
+"""The page of running fits: the progress of each, and the work that workers did for them.
 
-It is a document of bokeh on the scheduler's own server, made anew for everyone who looks.
+It is a document of Bokeh on the scheduler's own server; every viewer gets a new one.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from schmp_estimators.core.dashboard.tables import COLOURS, WAITING, legend, of_
 
 logger = logging.getLogger(__name__)
 
-#: The last word of the page's address.
+#: Last part of the page's URL.
 PAGE = "schmp"
-#: Milliseconds between two looks.
+#: Milliseconds between two updates.
 EVERY = 500
 
-#: Ticks: 1234567 is 1.2346 M.
+#: Text of ticks: 1234567 is 1.2346 M.
 _SHORT = """
     const size = Math.abs(tick), [unit, word] = size >= 1e9 ? [1e9, " G"] : size >= 1e6 ? [1e6, " M"] :
         size >= 1e4 ? [1e3, " k"] : [1, ""]
@@ -39,7 +39,7 @@ _STRIPS = ("left", "right", "bottom", "top", "colour", "name", "took")
 
 
 def show(scheduler: Scheduler, extra: dict[str, Any], doc: Any) -> None:
-    """Fill a document for somebody who has begun to look."""
+    """Fill the document of a new viewer."""
     view = View(scheduler)
     view.fits.watch(view)
     doc.on_session_destroyed(lambda context: view.fits.leave(view))
@@ -53,7 +53,7 @@ def show(scheduler: Scheduler, extra: dict[str, Any], doc: Any) -> None:
 
 
 class View:
-    """What one who looks sees.
+    """The document of one viewer.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ class View:
         )
         self._colours: dict[str, str] = {}
         self._stages: dict[str, str] = {}
-        #: what the curves were drawn of
+        #: what the curves were last drawn from
         self._drawn: Any = None
         by_sweeps = _curve("Objective by sweeps", "sweeps", "objective", self.curves, self.heads, "Sweeps")
         by_seconds = _curve("Objective by seconds", "seconds", "objective", self.curves, self.heads, "Seconds")
@@ -87,7 +87,7 @@ class View:
         self.root = column(self._table, row(by_sweeps, by_seconds, rates, **wide), self._gantt, self._legend, **wide)
 
     def update(self) -> None:
-        """Look again.  What goes wrong here is noted, and does not end the page."""
+        """Update the document.  An error is logged, and does not end the page."""
         try:
             self._update()
         except Exception:
@@ -105,7 +105,7 @@ class View:
         _show(self._legend, legend(self._stages))
 
     def _draw(self, fits: list[Fit]) -> None:
-        """Draw the curves of the newest fit, and of all that improve the same."""
+        """Draw the curves of the newest fit, if possible a running one, and of all fits with the same objective."""
         shown = next((fit.objective for fit in sorted(fits, key=lambda fit: not fit.runs) if fit.objective), "")
         alike = [fit for fit in fits if fit.objective == shown and fit.points]
         drawn = [(fit.name, fit.points[-1], fit.state) for fit in alike]
@@ -128,7 +128,7 @@ class View:
             one.title.text = f"{words(shown).capitalize() or 'Objective'} by {what}"
 
     def _look_at_workers(self, now: float) -> None:
-        """Draw what workers have done."""
+        """Draw what workers have done recently."""
         spans = [one for one in self.fits.spans if one.stop > now - WINDOW]
         for span in spans:
             if span.name != WAIT:
@@ -152,7 +152,7 @@ def _show(div: Div, text: str) -> None:
 
 
 def _rates(points: list[tuple[float, float, float, float]]) -> tuple[list[float], list[float]]:
-    """Return seconds, and samples a second in the four sweeps before."""
+    """Return for each point its seconds, and the samples per second since the point four places before."""
     points = [(0.0, 0.0, 0.0, 0.0), *points]
     width = min(4, len(points) - 1)
     pairs = list(zip(points[:-width], points[width:], strict=True))
@@ -160,7 +160,7 @@ def _rates(points: list[tuple[float, float, float, float]]) -> tuple[list[float]
 
 
 def _strips(spans: list[Span], threads: dict[str, int], colours: dict[str, str], now: float) -> dict[str, list[Any]]:
-    """Return bars of work, thread by thread in the row of their worker, and thinner ones, below, of waiting."""
+    """Return bars of work, by thread in the row of their worker, and thinner bars of waiting below them."""
     found: dict[str, list[Any]] = {name: [] for name in _STRIPS}
     rows = {address: len(threads) - 1 - place for place, address in enumerate(threads)}
     lanes: dict[str, dict[int, int]] = {address: {} for address in threads}
@@ -195,7 +195,7 @@ def _plain(title: str, **options: Any) -> Any:
 
 
 def _curve(title: str, x: str, y: str, source: ColumnDataSource, heads: ColumnDataSource, label: str) -> Any:
-    """Return a figure of curves, each with a dot at its end: a curve of one point is that dot."""
+    """Return a figure of curves, each with a dot at its end, so that a curve of one point is visible."""
     made = _plain(title, height=250, x_axis_label=label)
     made.multi_line(x, y, source=source, line_color="colour", line_alpha="alpha", line_width=2.2)
     made.scatter(x, y, source=heads, color="colour", alpha="alpha", size=6)

@@ -1,4 +1,4 @@
-"""The words and numbers of the page, as HTML: who runs, how far, how fast, and what colours mean."""
+"""The tables of the page, as HTML: the fits with their progress and speed, and the meaning of colours."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from dask.utils import format_time
 from schmp_estimators.core.dashboard.fits import Fit
 from schmp_estimators.core.progress import in_units
 
-#: Of fits and of what workers do, in the order of their coming.
+#: Colours of fits and of the work of workers, in the order in which these appear.
 COLOURS = ("#2f7ea6", "#e08e45", "#6a9a4b", "#a05195", "#8c6d31", "#3d9d9b", "#c9748f", "#5a6f9c")
-#: Of waiting for other workers.
+#: Colour of waiting for other workers.
 WAITING = "#c44e52"
 
 STYLE = """
@@ -35,12 +35,12 @@ STYLE = """
 
 
 def number(value: float) -> str:
-    """Return a number short enough for a cell; a dash where there is none."""
+    """Return a number as text for a cell; a dash for NaN."""
     return "–" if math.isnan(value) else in_units(value, 4 if abs(value) < 1e4 else 3).replace("-", "−")
 
 
 def objective(value: float) -> str:
-    """Return an objective, whose last digits are what changes."""
+    """Return an objective as text, with the last digits, which change; a dash if there is none."""
     if not isinstance(value, (int, float)) or math.isnan(value):
         return "–"
     text = f"{value:,.0f}" if abs(value) >= 1e6 else f"{value:.6g}"
@@ -48,12 +48,12 @@ def objective(value: float) -> str:
 
 
 def words(name: str) -> str:
-    """Return a name as words, safe to show."""
+    """Return a name as words, escaped for HTML."""
     return escape(name.replace("_", " "))
 
 
 def of_fits(fits: Sequence[Fit], colours: Mapping[str, str], now: float) -> str:
-    """Return a table with a row for each fit, the last one first; what is over is grey."""
+    """Return a table with a row for each fit, in their order; fits that have ended are grey."""
     head = ("Fit", "Sweeps", "Objective", "Held out", "Samples/s", "Time", "Restarts", "State")
     right = {"Objective", "Held out", "Samples/s", "Time", "Restarts"}
     rows = [_row(fit, colours[fit.name], now) for fit in fits]
@@ -91,7 +91,7 @@ def _named(name: str, value: float) -> str:
 
 
 def legend(colours: Mapping[str, str]) -> str:
-    """Return the meaning of the colours of what workers did."""
+    """Return the meaning of the colours of workers' work."""
     keys = [*colours.items(), ("waiting for other workers", WAITING)]
     named = "".join(
         f"<span class='key'><span class='dot' style='background:{colour}'></span>{escape(name)}</span>"

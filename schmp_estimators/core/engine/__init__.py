@@ -1,1 +1,1 @@
-"""What runs programs: one interpreter of their sweeps, for one rank or for many."""
+"""Engines, which run programs: one interpreter of their sweeps, for one rank or for many."""

@@ -1,4 +1,4 @@
-"""What the tasks of a run on a cluster do: a rank begins, does some sweeps, and says what it has."""
+"""The tasks of a run on a cluster: a rank begins, does a batch of sweeps, and returns its results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.program import AnyProgram, Saved
 from schmp_estimators.core.values import claim, freeze, nbytes
 
-#: Says of the records of a batch so far whether the run ends there; all ranks have the same ones.
+#: Gets the records of a batch so far, and says whether the run ends there; all ranks get the same records.
 Ends = Callable[[Sequence[dict[str, Any]]], bool] | None
 
 
@@ -26,23 +26,23 @@ class Batch(NamedTuple):
     first: int
     n_sweeps: int
     ends: Ends = None
-    #: Whether it is known that the state after the last sweep will be saved.
+    #: Whether the state after the last sweep will be saved, as far as that is known.
     saves: bool = False
 
 
 class Told(NamedTuple):
-    """What the client hears of a batch."""
+    """What the client learns from a batch."""
 
     records: list[dict[str, Any]]
-    #: That each sweep took.
+    #: Seconds of each sweep.
     seconds: list[float]
-    #: That it took to begin.
+    #: Seconds that it took to begin.
     to_begin: float
 
 
 @dataclass(frozen=True, eq=False)
 class Beginning:
-    """What a rank begins with in the first batch, after a sweep."""
+    """What a rank begins with in its first batch, at the end of sweep `sweep`."""
 
     program: AnyProgram
     #: The shards of each rank.
@@ -51,7 +51,7 @@ class Beginning:
     slices: Slices | None
 
     def start(self, communicator: Communicator, saved: tuple[Any, Any, Any] | None, shards: Sequence[Any]) -> Rank:
-        """Return the rank; `saved` is what it needs of a snapshot."""
+        """Return the rank; `saved` is the part of a snapshot that it needs."""
         given = freeze(list(map(read_back, shards)))
         rank = Rank(self.program, communicator, self.groups, given, slices=self.slices)
         rank.begin(self.sweep, None if saved is None else Saved(*saved))
@@ -59,10 +59,10 @@ class Beginning:
 
 
 class Held:
-    """A rank between two tasks: the next batch takes the rank over, and changes its states where they are.
+    """A rank between two tasks.  The next batch takes the rank out, and changes its states in place.
 
-    Dask may put it on disk meanwhile, and bring it back; states are then copies that can be written to.  What a batch
-    has taken the rank from stays empty, so Dask never puts states on disk while they change.
+    Dask may move the object to disk and back; the states are then writable copies.  Once a batch has taken the rank,
+    the object is empty, so Dask never writes states to disk while they change.
     """
 
     def __init__(self, rank: Rank, sweep: int, told: Told | None = None) -> None:
@@ -84,7 +84,7 @@ class Held:
         return object.__sizeof__(self) + nbytes(held)
 
     def take(self, sweep: int) -> Rank:
-        """Return the rank as it is after a sweep; nobody else can take it."""
+        """Return the rank at the end of `sweep`; it can be taken only once."""
         rank, self.rank = self.rank, None
         if rank is None or self.sweep != sweep:
             raise WorkLostError("a rank has gone on already")
@@ -92,7 +92,7 @@ class Held:
 
     @contextmanager
     def at_work(self, communicator: Communicator, shards: Sequence[Any]) -> Iterator[Rank]:
-        """Give the rank, with what it needs for as long as it is asked."""
+        """Lend the rank, with a communicator and its shards, to a caller who does not change it."""
         if self.rank is None:
             raise WorkLostError("a rank has gone on already")
         self.rank.join(communicator, shards)
@@ -104,12 +104,12 @@ class Held:
 
 @one_blas_thread()
 def load(function: Callable[..., Any], slices: Slices | None, *pieces: Any) -> Any:
-    """Return what a source makes of its pieces."""
+    """Call the function of a source with its pieces, and return the result; see `filed`."""
     return filed(slices, freeze(function(*freeze(list(pieces)))))
 
 
 def filed(slices: Slices | None, value: Any) -> Any:
-    """Return a result of a task, with its arrays in files if there are any; `read_back` gives it."""
+    """Return a result of a task; with `slices`, its arrays are moved to files, and `read_back` returns the result."""
     return value if slices is None else Filed(slices.keep(value))
 
 
@@ -121,10 +121,10 @@ def advance(communicator: Communicator, held: Held | Beginning, batch: Batch, sa
     ----------
     communicator : Communicator
     held : Held or Beginning
-        The rank as the last batch has left it, or what it begins with.
+        The rank after its last batch, or what it begins with.
     batch : Batch
     saved : object
-        What a rank that begins needs of a snapshot; of one that goes on, what only has to be there first.
+        For a rank that begins, its part of a snapshot; otherwise something that has to be computed before this task.
     *shards : object
         The data of its shards.
     """
@@ -148,21 +148,21 @@ def advance(communicator: Communicator, held: Held | Beginning, batch: Batch, sa
 
 @one_blas_thread()
 def observe(communicator: Communicator, held: Held, stages: Sequence[Any], *shards: Any) -> dict[str, Any]:
-    """Return the record that the last sweep would have if these stages were its last ones."""
+    """Return the record that the last sweep would have if it ended with these stages."""
     with held.at_work(communicator, shards) as rank:
         return rank.observe(stages)
 
 
 @one_blas_thread()
 def harvest(communicator: Communicator, held: Held, *shards: Any) -> tuple[Any, tuple[list[Any], dict[int, Any]]]:
-    """Return the model, on rank 0, and what the program harvests of a rank."""
+    """Return the model, on rank 0, and the results of this rank's shards and blocks."""
     with held.at_work(communicator, shards) as rank:
         return None if communicator.rank else rank.model, rank.harvest()
 
 
 @one_blas_thread()
 def save(is_first: bool, held: Held, *shards: Any) -> Any:
-    """Return the model, of the first rank, and what a run needs to go on, of a rank; `read_back` gives it."""
+    """Return the model, on the first rank, and this rank's part of a snapshot; `read_back` gives both."""
     with held.at_work(Alone(), shards) as rank:
         return filed(rank.slices, (rank.model if is_first else None, rank.save()))
 
@@ -170,7 +170,7 @@ def save(is_first: bool, held: Held, *shards: Any) -> Any:
 def in_order(
     model: Any, groups: Sequence[Sequence[int]], of_ranks: Sequence[tuple[list[Any], dict[int, Any]]]
 ) -> tuple[Any, list[Any], list[Any]]:
-    """Return the model, what ranks have of their shards, and what they have of blocks, in the order of the numbers."""
+    """Return the model, the values of all shards and those of all blocks, in the order of their numbers."""
     shards: dict[int, Any] = {}
     blocks: dict[int, Any] = {}
     for group, (of_shards, of_blocks) in zip(groups, of_ranks, strict=True):

@@ -1,6 +1,6 @@
-"""Ranks that work on one program, and how they talk: in the words of MPI.
+"""Communication between the ranks that work on one program; operations have the names of MPI.
 
-A communicator only has to send and to receive; all else that ranks say to each other is made of these two here.
+A subclass defines `send` and `receive`; all other operations are made of these two.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from schmp_estimators.core.reduction import Nodes, add, add_up
 from schmp_estimators.core.stages import Each, in_turn
 from schmp_estimators.core.values import nbytes
 
-#: Ranks from which values for all others go by way of some of them, and bytes up to which a value does.
+#: Number of ranks from which small values are relayed by other ranks, and the largest size of such a value in bytes.
 MANY, SMALL = 8, 1 << 16
 
 
 class Communicator(ABC):
-    """A group of ranks, as one of them sees it.
+    """A group of ranks, seen from one of them.
 
-    All ranks call the same methods in the same order.  A value that has been sent belongs to whoever receives it.
+    All ranks call the same methods in the same order.  A value that has been sent belongs to its receiver.
 
     Attributes
     ----------
@@ -35,7 +35,7 @@ class Communicator(ABC):
     size: int
 
     def __reduce__(self) -> Any:
-        """Let a rank go without when Dask puts it on disk while it is asked: it gets another one before it works."""
+        """Pickle as `Alone`: a rank that Dask moves to disk gets another communicator before it works again."""
         return Alone, ()
 
     @abstractmethod
@@ -43,7 +43,7 @@ class Communicator(ABC):
         """Apply a function to every job, with the threads of this rank."""
 
     def send(self, to: int, value: Any) -> None:
-        """Send a value to another rank, without waiting until it has arrived; nobody calls it where there is none."""
+        """Send a value to another rank, without waiting until it has arrived; never called if there is only one."""
         raise NotImplementedError
 
     def receive(self, source: int) -> Any:
@@ -51,22 +51,22 @@ class Communicator(ABC):
         raise NotImplementedError
 
     def flush(self) -> None:
-        """Wait until everything that was sent has left, so that its memory may be written to; by default it has."""
+        """Wait until all sent values have left, so that their memory may be written to; by default they have."""
         return
 
     def note(self, what: str, began: float, sweep: int = -1, block: int = -1) -> None:
-        """Take note that something was done from a moment, by `time.time`, until now; by default nobody cares."""
+        """Record that something was done from `began`, by `time.time`, until now; by default do nothing."""
         return
 
     def check_wanted(self) -> None:
-        """Raise an error if nobody waits for this rank any more; by default somebody does."""
+        """Raise an error if the run no longer waits for this rank; by default do nothing."""
         return
 
     def alltoall(self, values: list[Any]) -> list[Any]:
         """Send ``values[r]`` to rank r, and return what all ranks have sent to this one, by rank; empties `values`.
 
-        Between many ranks small values go by way of others, so that a rank sends few messages.  Else pairs of ranks
-        take turns, so that few values are under way at a time.
+        If there are many ranks, other ranks relay small values, so that a rank sends few messages.  For all other
+        values pairs of ranks take turns, so that few values are under way at the same time.
         """
         direct = {to: value for to, value in enumerate(values) if self.size < MANY or nbytes(value) > SMALL}
         received = {self.rank: values[self.rank]}
@@ -83,9 +83,9 @@ class Communicator(ABC):
         return [received[rank] for rank in range(self.size)]
 
     def _relay(self, values: dict[int, Any]) -> dict[int, Any]:
-        """Send values to some ranks, and return what has come to this one, by rank.
+        """Exchange values through other ranks; return those for this rank, by their senders.
 
-        Ranks stand in a square.  Each sends to those of its row what is for their columns, and they send it on.
+        Ranks form a square.  A rank sends values for other columns along its row, and their receivers send them on.
         """
         width = isqrt(self.size - 1) + 1
 
@@ -114,7 +114,7 @@ class Communicator(ABC):
         return held[self.rank]
 
     def broadcast(self, value: Any = None) -> Any:
-        """Return the value of rank 0 on all ranks; it goes down a binary tree."""
+        """Return the value of rank 0 on all ranks; it is sent along a binary tree."""
         step = 1
         while step < self.size:
             step *= 2
@@ -135,12 +135,12 @@ class Communicator(ABC):
         return [value, *map(self.receive, range(1, self.size))]
 
     def reduce(self, nodes: Nodes, count: int, merge: Callable[[Any, Any], Any] = add, least: int = 1) -> Nodes | None:
-        """Merge the nodes of all ranks up the tree over `count` parts: return them on rank 0, None on the others.
+        """Merge the nodes of all ranks in a tree with `count` leaves; return them on rank 0, None on other ranks.
 
         Parameters
         ----------
         nodes : dict
-            Those of this rank, see `add_up`, where the other parameters are explained.
+            Those of this rank; `add_up` explains them and the other parameters.
         """
         step = 1
         while step < self.size:
@@ -159,7 +159,7 @@ class Alone(Communicator):
     Parameters
     ----------
     each : callable, optional
-        Applies a function to every job; by default one after the other.
+        Applies a function to every job; by default to one after the other.
     """
 
     rank, size = 0, 1

@@ -1,9 +1,9 @@
-"""The dynamic engine: a program decides from the present model what comes next.  It knows no statistics.
+"""The dynamic engine: a program chooses its next job from the present model.  The engine knows no statistics.
 
-There are two forms (Kim et al., EuroSys 2016, section 3.3.2).  A *coroutine* is a generator of jobs, which gets their
-partial results; its local variables are the state of the algorithm.  Where rounds are to overlap, schedule, update and
-aggregate are written apart: with `pipeline_depth` d up to d jobs are under way, each scheduled on a model that does not
-know the results of the others; a program that allows this guards new jobs against those in flight.
+A program has one of two forms (Kim et al., EuroSys 2016, section 3.3.2).  A *coroutine* is a generator that yields jobs
+and gets their partial results; its local variables are the state of the algorithm.  For rounds that overlap, schedule,
+update and aggregate are separate methods (`Overlapping`).  With `pipeline_depth` d up to d jobs are under way, and each
+is chosen without the results of the others, so such a program checks new jobs against those in flight.
 """
 
 from collections import deque
@@ -20,9 +20,9 @@ class PlaceOfRounds(Protocol):
     """What the dynamic engine asks of the place where partitions live."""
 
     def submit(self, function: Callable[..., Any], job: Any, *, is_sum: bool = False) -> Any:
-        """Apply function(partition, job) to every partition, keep the new partitions, return a ticket.
+        """Apply function(partition, job) to every partition, keep the new partitions, and return a ticket.
 
-        Partial results of which only the sum is wanted may be added up on their way.
+        With `is_sum` only the sum of the partial results is needed, so they may be added up on their way.
         """
 
     def collect(self, ticket: Any) -> list[Any]:
@@ -30,7 +30,7 @@ class PlaceOfRounds(Protocol):
 
 
 def run_rounds(program: Any, model: Any, place: PlaceOfRounds, pipeline_depth: int = 1) -> None:
-    """Run the program of `Overlapping` rounds until it has no further job."""
+    """Run a program of `Overlapping` rounds until it has no further job."""
     in_flight: deque[tuple[Any, Any]] = deque()
     while True:
         while len(in_flight) < pipeline_depth:
@@ -194,13 +194,13 @@ def saves(kind: type) -> Callable[[F], F]:
 
 
 def saved_type(program: Coroutine) -> type | None:
-    """Return the type of the states that a coroutine, or a partial one, says it saves; None if it saves none."""
+    """Return the type of state that a coroutine, or a `partial` of one, has declared with `saves`, or None."""
     kind: type | None = getattr(getattr(program, "func", program), "saves", None)
     return kind
 
 
 def check_saves(program: Coroutine) -> None:
-    """Raise ValueError if the program cannot be left and taken up again."""
+    """Raise ValueError if the program does not declare that it saves its state."""
     if saved_type(program) is None:
         raise ValueError(
             f"checkpoint needs a program that saves its state, which {name_of(program)} does not: let it yield "
@@ -216,16 +216,16 @@ def run_coroutine(
     report: Callable[[dict[str, Any]], bool | None] | None = None,
     save: Callable[[Save], None] | None = None,
 ) -> Any:
-    """Run a coroutine to its end, and return what it returns.
+    """Run a coroutine to its end, and return its result.
 
     Parameters
     ----------
     program : callable
         Returns the steps of the run.
     place : PlaceOfRounds
-        Where the partitions are; those of a run that goes on are as they were when `state` was saved.
+        Where the partitions are.  If the run continues, they are as they were when `state` was saved.
     state : object, optional
-        From which to go on.
+        State from which to continue.
     report : callable, optional
         Called with each record; True ends the run.
     save : callable, optional
@@ -234,7 +234,7 @@ def run_coroutine(
     Raises
     ------
     TypeError
-        If the program yields something else, or saves what it has not declared.
+        If the program yields something else, or saves a state of a type that it has not declared.
     """
     steps, kind = program(state), saved_type(program)
     if not isinstance(steps, Generator):
@@ -277,5 +277,5 @@ def _answer(program: Coroutine, place: PlaceOfRounds, step: Any) -> Any:
 
 
 def apply_job(partition: Any, job: Callable[[Any], tuple[Any, Any]]) -> tuple[Any, Any]:
-    """Return what the job makes of the partition."""
+    """Call the job with the partition: the simplest function of a round."""
     return job(partition)

@@ -1,9 +1,9 @@
-"""The partitions of a dynamic program, wherever they live: functions go to them, and answers come back.
+"""Rounds of a dynamic program: a job is applied to all partitions, and their answers come back.
 
-A coroutine runs with the caller, who may be called back at any step.  Partitions live in this process, or with ranks on
-the workers of a cluster, who wait for what they are to do next: a round is a message to rank 0, from there down a tree
-of ranks, and the way back.  If a worker is lost, partitions are made anew, brought to where they were last saved, and
-the rounds since then are done again: jobs are pure.
+The coroutine runs in the caller's process.  Partitions are in this process, or with ranks on the workers of a cluster.
+These ranks wait for commands: the client sends a command to rank 0, ranks pass it on along a tree, and the answers take
+the way back.  If a worker is lost, partitions are loaded again and restored to what was saved last; then the rounds
+since that moment are repeated, which is possible because jobs are pure.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from schmp_estimators.core.values import align, itself, own
 
 T = TypeVar("T")
 
-#: After how many rounds the client keeps what has changed of the partitions, so that the rounds can be forgotten.
+#: Number of rounds after which the client saves what has changed in partitions, and forgets these rounds.
 KEEP_EVERY = 50
 
 
 class Answers(NamedTuple):
-    """What partitions answer in a round."""
+    """The answers of partitions in a round."""
 
-    #: In partition order, or their sum as the only one.
+    #: In partition order; if their sum was asked for, only the sum.
     partials: list[Any]
-    #: Whether a partition is another one now.
+    #: Whether a job has replaced a partition by another object.
     changed: bool
 
 
 class Do(NamedTuple):
-    """Apply ``function(partition, job)``, which returns the partition with its new state, and an answer."""
+    """Command: apply ``function(partition, job)``, which returns the partition with its new state, and an answer."""
 
     function: Callable[..., Any]
     job: Any
@@ -46,14 +46,14 @@ class Do(NamedTuple):
 
 
 class Restore(NamedTuple):
-    """Bring partitions in their first form to where they were when ``saved[number]`` was saved of them."""
+    """Command: restore partitions, as they were loaded, from what was saved of each: ``saved[number]``."""
 
     restore: Callable[[Any, Any], Any]
     saved: Mapping[int, Any]
 
 
 class Partitions:
-    """Some of the partitions of a problem, those of one rank.
+    """The partitions of one rank.
 
     Parameters
     ----------
@@ -61,17 +61,17 @@ class Partitions:
     groups : sequence of sequences of int
         The partitions of each rank.
     partitions : sequence
-        Those of this rank.
+        The partitions of this rank.
     """
 
     def __init__(self, communicator: Communicator, groups: Sequence[Sequence[int]], partitions: Sequence[Any]) -> None:
         self._communicator, self._groups, self._partitions = communicator, groups, list(partitions)
         self._numbers, self._count = groups[communicator.rank], sum(map(len, groups))
-        #: Of the tree of a sum.
+        #: The leaves of the tree in which answers are added up.
         self._leaves = [(0, number) for number in self._numbers]
 
     def work(self, command: Do | Restore) -> Answers | None:
-        """Do what is asked for; return the answers of all partitions on rank 0, and None on the others."""
+        """Execute a command; return the answers of all partitions on rank 0, and None on other ranks."""
         with one_blas_thread():
             if isinstance(command, Restore):
                 restored = zip(self._partitions, self._numbers, strict=True)
@@ -80,7 +80,7 @@ class Partitions:
             return self._do(command)
 
     def ask(self, command: Do | Restore) -> Callable[[], Answers | None]:
-        """Do what is asked for, and return what gives the answers."""
+        """Execute a command, and return a function that returns the answers."""
         answers = self.work(command)
         return lambda: answers
 
@@ -112,17 +112,17 @@ class Partitions:
 def serve(
     communicator: Communicator, receive: Callable[[], Any], answer: Callable[[Any], None], groups: Any, *held: Any
 ) -> None:
-    """Let a rank work on its partitions, as commands come, until there is a None.
+    """Let a rank execute commands on its partitions until it gets None.
 
     Parameters
     ----------
     communicator : Communicator
     receive, answer : callable
-        Give rank 0 the next command, and take its answers.
+        Functions for rank 0: one returns the next command, the other takes the answers.
     groups : sequence of sequences of int
         The partitions of each rank.
     *held : object
-        Those of this rank.
+        The partitions of this rank.
     """
     partitions = Partitions(communicator, groups, [align(one) for one in held])
     while True:
@@ -137,7 +137,7 @@ def serve(
 
 
 class Piece(NamedTuple):
-    """A partition that is made where it will live: ``function(*parts)``, where parts are values or futures."""
+    """A partition that is made where it will be used: ``function(*parts)``, where parts are values or futures."""
 
     function: Callable[..., Any]
     parts: tuple[Any, ...] = ()
@@ -164,31 +164,31 @@ class Keeper(NamedTuple):
 
 @dataclass(eq=False)
 class Round:
-    """A round since partitions were kept: what it takes to do it again, and its answers."""
+    """A round since partitions were last saved: its command, so that it can be repeated, and its answers."""
 
     command: Do
-    #: Waits for the answers; and these, until they have been collected.
+    #: A function that waits for the answers; both are None after the answers have been collected.
     pending: Any = None
     answers: Answers | None = None
     collected: bool = False
 
 
 class Rounds:
-    """Holds row partitions, and applies functions to them where they are.
+    """Holds the partitions of a run, and applies functions to them where they are.
 
     Parameters
     ----------
     place : Place
-        Where partitions live.
+        Where the partitions are.
     partitions : sequence
-        The partitions in their order: futures, pieces that are made where they will live, or values, which stay with
-        the client too, if there they can be lost.
+        The partitions in their order: futures, objects of class `Piece`, or values.  On a cluster the client keeps
+        the values, too, in case they are lost.
     name : str
-        What the tasks are called on the dashboard.
+        Name of the tasks on the dashboard.
     keeper : Keeper, optional
-        How to keep what has changed.  Without one the client gathers the partitions, if they have changed.
+        How to save what has changed.  Without one the client gathers all partitions if any has changed.
     around : callable, optional
-        ``around(function, partition, job)`` is what is called instead of ``function(partition, job)``.
+        Called as ``around(function, partition, job)`` instead of ``function(partition, job)``.
     """
 
     def __init__(
@@ -205,16 +205,16 @@ class Rounds:
         self._around = around
         self._saved: list[Any] | None = None
         self._log: list[Round] = []
-        #: Partitions in this process, or who works on them elsewhere.
+        #: The partitions in this process, or a service of ranks elsewhere.
         self._served: Any = None
-        #: Whether a round since partitions were kept has changed any.
+        #: Whether a round since partitions were last saved has changed any.
         self._have_changed = False
         self._restores = Restores(place, "a round being finished")
 
     def submit(self, function: Callable[..., Any], job: Any, *, is_sum: bool = False) -> Any:
-        """Apply function(partition, job) to every partition, keep the new partitions, return a ticket.
+        """Apply function(partition, job) to every partition, keep the new partitions, and return a ticket.
 
-        If `is_sum`, partial results are added up on their way.
+        With `is_sum` partial results are added up on their way.
         """
         if self._around is not None:
             function = partial(self._around, function)
@@ -225,7 +225,7 @@ class Rounds:
         return own(self._answers(ticket))
 
     def save(self) -> list[Any]:
-        """Return what the keeper saves of each partition, after all rounds so far."""
+        """Return what the keeper saves of each partition after all rounds so far."""
         assert self._keeper is not None
         saved = self._asked(_saving, self._keeper.save)
         self._forget(saved)
@@ -238,9 +238,9 @@ class Rounds:
         self._forget(list(saved))
 
     def _service(self) -> Any:
-        """Return the partitions, or who works on them; if there are none, they are made and brought to where they were.
+        """Return the partitions, or the service of ranks that work on them.
 
-        That is where they were kept last, and then the rounds since then are done again.
+        If there are none, they are made and restored to what was saved last, and the rounds since then are repeated.
         """
         if self._served is None:
             self._served = self._made_here() if self._place.is_local else self._place.serve(self._name, self._pieces)
@@ -254,7 +254,7 @@ class Rounds:
         return self._served
 
     def _made_here(self) -> Partitions:
-        """Make the partitions in this process; pieces are let go of one by one."""
+        """Make the partitions in this process; each piece is dropped as soon as it has been used."""
         made = []
         for number, piece in enumerate(self._pieces):
             self._pieces[number] = None
@@ -262,17 +262,17 @@ class Rounds:
         return Partitions(Alone(self._place.each), [range(len(made))], made)
 
     def _send(self, command: Do) -> Round:
-        """Let workers begin a round."""
+        """Start a round."""
         self.n_rounds += 1
         if len(self._log) >= KEEP_EVERY:
             self._keep()
         ticket = Round(command, self._surviving(lambda: self._service().ask(command)))
-        if not self._place.is_local:  # here nothing is lost
+        if not self._place.is_local:  # nothing is lost in this process
             self._log.append(ticket)
         return ticket
 
     def _answers(self, ticket: Round) -> list[Any]:
-        """Return the answers to a round, once."""
+        """Return the answers to a round, which can be asked for only once."""
         answers = self._result(ticket)
         ticket.pending, ticket.answers, ticket.collected = None, None, True
         self._restores.forget()
@@ -292,40 +292,40 @@ class Rounds:
         return ticket.answers
 
     def _surviving(self, action: Callable[[], T]) -> T:
-        """Return what `action` returns; if work is lost on the way, begin anew."""
+        """Return what `action` returns; if work is lost, make the partitions again and try again."""
         while True:
             try:
                 return action()
             except WorkLostError as error:
                 self._end()
-                self._restores.prepare(error, f"doing {len(self._log)} rounds again")
+                self._restores.prepare(error, f"repeating {len(self._log)} rounds")
 
     def _asked(self, function: Callable[..., Any], job: Any) -> list[Any]:
-        """Return the answers of all partitions, once those to all rounds so far are here."""
+        """Apply a function to all partitions after all rounds so far, and return the answers."""
         for ticket in self._log:
             if not ticket.collected:
                 self._result(ticket)
         return own(self._surviving(partial(self._done, Do(function, job))).partials)
 
     def _done(self, command: Do | Restore) -> Answers:
-        """Return the answers to what is asked beside the rounds."""
+        """Execute a command that is not a round, and return the answers."""
         found: Answers = self._service().ask(command)()
         return found
 
     def _keep(self) -> None:
-        """Keep what the keeper saves, or else partitions that have changed, and forget the rounds that led there."""
+        """Save what the keeper saves, or without one all partitions if any has changed; forget all rounds so far."""
         if self._keeper is not None:
             self.save()
             return
-        self._asked(_saving, _nothing)  # only then is it known whether rounds have changed anything
+        self._asked(_saving, _nothing)  # this waits for all rounds, so that it is known whether they changed anything
         if self._have_changed:
             self._pieces = self._asked(_saving, itself)
         self._forget(None)
 
     def _forget(self, saved: list[Any] | None) -> None:
-        """Go on from what has been saved, whatever has been done before."""
+        """Forget all rounds so far; after a loss, the run continues from `saved`."""
         self._saved, self._log, self._have_changed = saved, [], False
-        if self._place.deal():  # workers have come: partitions go where they belong now
+        if self._place.deal():  # workers have joined: partitions are distributed anew
             self._end()
 
     def _end(self) -> None:
@@ -334,7 +334,7 @@ class Rounds:
             served.close()
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Release everything."""
         self._end()
         self._log, self._saved, self._pieces = [], None, []
 

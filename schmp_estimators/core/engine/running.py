@@ -1,6 +1,6 @@
-"""A program from its data to its result: where it runs, what is kept on the way, and how it goes on.
+"""Runs of programs from the data to the result: where they run, their checkpoints, and how they continue.
 
-A run in this process has one rank with all shards, which share its threads.
+A run in this process has one rank with all shards; the threads of the process work on them.
 """
 
 from __future__ import annotations
@@ -31,21 +31,23 @@ Records = list[dict[str, Any]]
 
 
 class LocalRun:
-    """A run of a program, which has begun: iterate over it to get the record of each sweep.
+    """A run of a program in this process: iterate over it to get the record of each sweep.
 
-    Between two steps of the iteration the run can be asked for its harvest, or for what a restart needs.
+    Between two steps of the iteration the caller can ask the run for its result or for a snapshot.
 
     Parameters
     ----------
-    program, sources, n_sweeps, saved, first, release, saves
-        As in `GroupRun`; `release` is called when all shards have been loaded.
+    program, sources, n_sweeps, saved, first, saves
+        As in `GroupRun`.
+    release : callable
+        Called when all shards have been loaded.
     each : callable
         Applies a function to every job, perhaps with several threads.
     slices : Slices, optional
-        Files of what does not fit into memory: shards, and all that a `Rank` keeps there.
+        Files for what does not fit into memory: shards, and all that `Rank` keeps in files.
     """
 
-    #: Sweeps come one by one.
+    #: Seconds of a sweep are not measured here, because each sweep is reported as soon as it ends.
     took: ClassVar[None] = None
 
     def __init__(
@@ -80,25 +82,25 @@ class LocalRun:
             yield self._rank.sweep(sweep, saves=self._saves(sweep))
 
     def told_by_sources(self) -> list[Any]:
-        """Return, once, what each source has told beside its shard; None, if it does not."""
+        """Return, once, what each source has returned beside its shard, or None for a source that returns a shard."""
         told, self._told = self._told, [None] * len(self._told)
         return told
 
     def harvest(self) -> Harvest:
-        """Return the model and what the program harvests of shards and blocks after the current sweep."""
+        """Return the model and the results of shards and blocks after the current sweep."""
         return Harvest(*in_order(self._rank.model, [range(self._n_shards)], [self._rank.harvest()]))
 
     def save(self) -> Saved:
-        """Return all that a run needs to go on after the current sweep."""
+        """Return a snapshot of the end of the current sweep."""
         return Saved(*in_order(self._rank.model, [range(self._n_shards)], [self._rank.save()]))
 
     def keep(self, checkpoint: Checkpoint, done: int, values: Callable[[Saved], Any]) -> None:
-        """Let a checkpoint of the current sweep be written; the arguments are those of `GroupRun.keep`."""
+        """Request a checkpoint of the current sweep; arguments as in `GroupRun.keep`."""
         self._kept = checkpoint
         checkpoint.write_behind(done, values(self.save()))
 
     def observe(self, stages: Any) -> dict[str, Any]:
-        """Return the record that the current sweep would have if these stages, which observe, were its last ones."""
+        """Return the record that the current sweep would have if it ended with these stages, made by `observes`."""
         return self._rank.observe(self._rank.checked(stages))
 
     def __enter__(self) -> LocalRun:
@@ -122,19 +124,21 @@ def static_run(
     release: Callable[[], None] = lambda: None,
     **options: Any,
 ) -> AnyRun:
-    """Return a run of a static program, in this process or on a cluster, which begins on entering it.
+    """Return a run of a static program, in this process or on a cluster.
 
     Parameters
     ----------
-    program, sources, place, may_ask, ends, release
-        As in `GroupRun`; a run in this process can be asked, and ended, at any time.
+    program, sources, place, may_ask, ends
+        As in `GroupRun`; a run in this process does not need the last two.
+    release : callable
+        As in `LocalRun`; not called by a run on a cluster.
     **options
-        Its other parameters.
+        Other parameters of both.
 
     Returns
     -------
     LocalRun or GroupRun
-        A context manager.  Both have the same results, and nothing is left of them in the place.
+        A context manager.  Both have the same results, and leave nothing in the place.
     """
     if place.is_local:
         return LocalRun(program, sources, each=place.each, release=release, **options)
@@ -152,7 +156,7 @@ def run_static(
     n_jobs: int | None,
     engine: str,
 ) -> tuple[Records, Harvest]:
-    """Run a static program, going on from its checkpoint if there is one."""
+    """Run a static program; continue from its checkpoint if there is one."""
     check_stages(program, program.schedule(0, len(pieces)), len(pieces), program.n_blocks(len(pieces)))
     records: Records = []
     kept, saved = None, None
@@ -177,7 +181,7 @@ def run_static(
         ) as static,
     ):
         if kept and not records:
-            pack({}, static.save())  # raises if it cannot be kept
+            pack({}, static.save())  # raises if a checkpoint cannot hold it
         written = len(records)
         place.tell("begin", {"estimator": program.name, "total": sweeps})
         for record in static:
@@ -204,7 +208,7 @@ def run_dynamic(
     keeper: Keeper | None,
     n_jobs: int | None,
 ) -> tuple[Records, Any]:
-    """Run a coroutine by the dynamic engine, going on from its checkpoint if there is one."""
+    """Run a coroutine with the dynamic engine; continue from its checkpoint if there is one."""
     call, name = getattr(program, "func", program), name_of(program)
     records: Records = []
     kept, found = None, dict[str, Any]()
@@ -243,7 +247,7 @@ def run_dynamic(
 
 
 def _guarded(unchanged: bool, function: Callable[..., Any], partition: Any, job: Any) -> tuple[Any, Any]:
-    """Return what a job makes of a partition, into neither of which it can write."""
+    """Apply a function to a partition and a job, both read-only, and return its results."""
     given = freeze(partition)
     after, partial_result = checked(function(given, freeze(job)), function, job)
     if unchanged and after is not given:

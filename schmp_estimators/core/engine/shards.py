@@ -1,6 +1,6 @@
-"""What a rank has: its shards, how they are worked upon, and what they report.
+"""The shards of a rank: their states, the calls of functions on them, and their reports.
 
-Shards are worked upon together, or one by one where they are in files.
+Threads of the rank work on all shards together.  If data are in files, the rank works on one shard after the other.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ T = TypeVar("T")
 
 
 def made_anew(rank_of: Sequence[int], n_blocks: int) -> tuple[int, ...]:
-    """Return the rank that has each block when all blocks have been made of parts."""
+    """Return the rank that holds each block after all blocks have been made from parts."""
     return tuple([rank_of[block % len(rank_of)] for block in range(n_blocks)])
 
 
 class Reports:
-    """What the shards of a rank report to `Program.aggregate`, merged as soon as that can be: it may be large."""
+    """Reports of a rank's shards to `Program.aggregate`.  They may be large, so they are merged early if allowed."""
 
     def __init__(self, n_shards: int, merge: Callable[[Any, Any], Any] | None, *, are_lists: bool = False) -> None:
         self.nodes: Nodes = {}
         self.merge = None if merge is None else partial(_merged, merge)
-        #: Whether each shard has a list of them.
+        #: Whether each shard has a list of reports.
         self.are_lists = are_lists
         self._n_shards, self._lock = n_shards, Lock()
 
@@ -51,7 +51,7 @@ def _merged(merge: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
 
 
 class Shards:
-    """The shards of a rank, with their states, the blocks that are here, and the model.
+    """The shards of a rank, with their states, the blocks that the rank holds, and the model.
 
     Parameters
     ----------
@@ -62,19 +62,19 @@ class Shards:
     shards : sequence
         The data of this rank's shards.
     slices : Slices, optional
-        Files of what does not fit into memory: states, blocks, and what shards exchange.  Shards are then worked upon
-        one after the other.
+        Files for what does not fit into memory: states, blocks, and what shards exchange.  The rank then works on one
+        shard after the other.
 
     Attributes
     ----------
     states : list
-        One for each shard of this rank; they are changed in place.
+        The state of each shard of this rank; functions change it in place.
     blocks : dict of int
-        The blocks that are here, by number.
+        The blocks that this rank holds, by number.
     holders : tuple of int
-        The rank that has each block.
+        The rank that holds each block.
     model : object
-        What `aggregate` has returned last; the same on all ranks.
+        The last result of `Program.aggregate`; the same on all ranks.
     """
 
     def __init__(
@@ -100,27 +100,27 @@ class Shards:
         self.model: Any = None
 
     def ask(self, method: Callable[[At, Any], Any]) -> list[Any]:
-        """Return what a method of the program makes of each shard."""
+        """Call a method of the program on each shard, and return the results."""
         return self._for_each(lambda i, at: self.kept(own_views(method(at, freeze(self.states[i])))), self.model)
 
     def join(self, communicator: Communicator, shards: Sequence[Any]) -> None:
-        """Go on with another communicator of the same ranks, and with the data of this rank's shards."""
+        """Continue with another communicator of the same ranks, and with the data of this rank's shards."""
         self._communicator = communicator
-        found = self.kept(list(map(read_back, shards)))  # Dask may have put them on its disk, and brought them back
+        found = self.kept(list(map(read_back, shards)))  # Dask may have moved them to its disk and back
         given = zip(self._ats, freeze(found), strict=True)
         self._ats = [at._replace(each=communicator.each, shard=shard) for at, shard in given]
 
     def leave(self) -> None:
-        """Stop, without a communicator and data, so that the rank can be kept, or travel."""
+        """Drop the communicator and the data, so that the rank can be kept or pickled."""
         self._communicator = Alone()
         self._ats = [at._replace(each=in_turn, shard=None) for at in self._ats]
 
     def kept(self, value: T) -> T:
-        """Return a value with its arrays where there is room for them."""
+        """Return a value; if there are `slices`, its arrays are moved to files."""
         return value if self.slices is None else self.slices.keep(value)
 
     def _for_each(self, function: Callable[[int, At], T], model: Any, some: Sequence[int] | None = None) -> list[T]:
-        """Return what a function makes of the shards of this rank, or of `some` of them, with its threads."""
+        """Call a function on the shards of this rank, or on `some` of them, with the rank's threads; return results."""
         ats = [at._replace(model=model) for at in self._ats]
         which = range(len(ats)) if some is None else some
         if self.slices is None:
@@ -135,7 +135,7 @@ class Shards:
 
     @contextmanager
     def _named(self, stage: Stage, at: At) -> Iterator[None]:
-        """Take note of a call of a stage's function, and let an error say where it was."""
+        """Record the time of a call of a stage's function, and say in an error where it was raised."""
         began = time()
         try:
             yield
@@ -146,6 +146,6 @@ class Shards:
             raise
 
     def _turns(self) -> list[range]:
-        """Return positions of shards in their ranks that are told of all other shards at a time: all, or one by one."""
+        """Return positions of the shards that exchange at a time: all, or one of each rank if data are in files."""
         most = max(map(len, self._groups))
         return [range(most)] if self.slices is None else [range(j, j + 1) for j in range(most)]

@@ -1,8 +1,8 @@
-"""Runs of static programs on a cluster: ranks do batches of sweeps, and the client hears of each batch.
+"""Runs of static programs on a cluster: ranks do batches of sweeps, and the client gets the records of each batch.
 
-It implements the static engine of STRADS (Kim et al., EuroSys 2016, section 3.3).  Shards stay with their rank, blocks
-of the model go round, and ranks send each other what they need; the client only says for how many sweeps they may go
-on.  Now and then it keeps a snapshot of the state, from which the run goes on if a worker is lost.
+It implements the static engine of STRADS (Kim et al., EuroSys 2016, section 3.3).  Each shard stays with its rank, and
+ranks send blocks and messages to each other.  The client only decides how many sweeps they do next.  From time to time
+it keeps a snapshot; if a worker is lost, the run continues from the last one.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from schmp_estimators.core.stages import check_stages
 
 T = TypeVar("T")
 
-#: Seconds after which a batch should end, so that the client hears of it.
+#: Seconds that a batch should take at most, so that the client gets records that often.
 LONGEST_BATCH = 2.0
-#: Seconds between two snapshots, at least, and how many times longer than the last one took.
+#: Smallest time between two snapshots: in seconds, and as a multiple of the time that the last snapshot took.
 SNAPSHOT_EVERY, SNAPSHOT_SHARE = 5.0, 50.0
 
 
-#: A checkpoint that somebody has asked for: see `GroupRun.keep`.
+#: A requested checkpoint: the arguments of `GroupRun.keep`.
 _Asked = tuple[Checkpoint, int, Callable[[Saved], Any]]
 
 
 class _Pending(NamedTuple):
-    """A state on its way to the client while the next sweeps run."""
+    """A snapshot that is on its way to the client while the next sweeps run."""
 
     sweep: int
-    #: Of each rank, what `batch.save` returns.
+    #: The result of `batch.save` on each rank.
     saved: list[Any]
     began: float
     asked: _Asked | None = None
@@ -49,8 +49,8 @@ class _Pending(NamedTuple):
 class GroupRun:
     """A run of a program on a cluster: iterate over it to get the record of each sweep.
 
-    Between two steps of the iteration the run can be asked for its harvest, or for what a restart needs.  Use it as a
-    context manager: whatever happens, nothing is left on the cluster.
+    Between two steps of the iteration the caller can ask the run for its result or for a snapshot.  Use it as a context
+    manager: it leaves nothing on the cluster, even after an error.
 
     Parameters
     ----------
@@ -59,27 +59,27 @@ class GroupRun:
         One for each shard.
     place : DaskPlace
     n_sweeps : int
-        Number of the sweep before which to stop.
+        The run stops before the sweep with this number.
     saved : Saved, optional
-        What `save` returned after sweep ``first - 1``; if its model is None, it is made of the shards' reports.
+        What `save` returned after sweep ``first - 1``.  If its model is None, it is made from the shards' reports.
     first : int, default=0
         Number of the first sweep.
     may_ask : callable, optional
-        ``may_ask(sweep)`` says whether the caller may ask for anything but the record after a sweep, or end the run
-        there; by default it may after each.  Where it does not, the sweep may be in the middle of a batch.
+        ``may_ask(sweep)`` says whether after this sweep the caller may end the run, or ask for more than the record; by
+        default it may after each sweep.  If it may not, the sweep may be in the middle of a batch.
     saves : callable, optional
-        ``saves(sweep)`` says whether the caller will ask for what a restart needs after a sweep, so that the program
-        can be told; by default that is not known.
+        ``saves(sweep)`` says whether the caller will ask for a snapshot after this sweep, so that the program can
+        prepare it; by default this is not known.
     slices : Slices, optional
-        Files of what does not fit into memory, of the client; workers have theirs.
+        Files of the client for what does not fit into memory; workers have their own.
     ends : callable, optional
-        Called before each batch.  Returns a function that says of the records of the batch so far whether the caller
-        will end the run there, and that can be pickled; None if it will not.
+        Called before each batch.  Returns a function that can be pickled, or None.  The function gets the records of
+        the batch so far, and says whether the run ends there.
 
     Attributes
     ----------
     took : float or None
-        Seconds of the current sweep, where several came at the same time.
+        Seconds of the current sweep; None before the first one.
 
     Raises
     ------
@@ -105,26 +105,26 @@ class GroupRun:
         self._sweeps, self._may_ask, self._will_save, self._ends = range(first, n_sweeps), may_ask, saves, ends
         self._restores = Restores(place, "a sweep being done")
         self.took: float | None = None
-        #: Records of sweeps that are done, among them all that the caller has not got to, and their seconds.
+        #: Records and seconds of sweeps that are done: of all that the caller has not reached, and perhaps of others.
         self._told: dict[int, tuple[dict[str, Any], float]] = {}
-        #: Number of the sweep that the caller has got to.
+        #: Number of the sweep that the caller has reached.
         self._current = first - 1
-        #: The last snapshot, the sweep after which it was taken, and when the next one is due.
+        #: The last snapshot, the sweep after which it was taken, and the time at which the next one is due.
         self._saved, self._cut, self._due = saved, first - 1, monotonic() + SNAPSHOT_EVERY
         self._pending: _Pending | None = None
         self._kept: Checkpoint | None = None
-        #: Whether the last snapshot has come since somebody looked who has come to the cluster.
+        #: Whether a snapshot has come since the run last looked for new workers.
         self._has_news = False
-        #: A checkpoint that was asked for after a sweep, and was not made when work was lost.
+        #: A requested checkpoint that was lost before it was made, and the sweep that it belongs to.
         self._unmade: tuple[int, _Asked] | None = None
         self._groups: list[list[int]] = []
         self._shards: list[Any] = []
-        #: What sources tell beside their shards, until somebody has asked for it.
+        #: What sources return beside their shards, until the caller has asked for it.
         self._telling: dict[int, Any] = {}
         self._was_asked = not any(source.tells for source in sources)
-        #: Each rank as it is after sweep `_done`, or what it begins with; nothing, if the run has lost its ranks.
+        #: Each rank after sweep `_done`, or what it begins with; empty if the run has lost its ranks.
         self._ranks: list[Any] = []
-        #: What each rank needs of the snapshot, if it has still to begin.
+        #: What each rank needs of the snapshot, until it has begun.
         self._given: list[Any] = []
         self._done = first - 1
         self._pace: float | None = None
@@ -138,21 +138,21 @@ class GroupRun:
             yield record
 
     def told_by_sources(self) -> list[Any]:
-        """Return, once, what each source has told beside its shard; None, if it does not."""
+        """Return, once, what each source has returned beside its shard, or None for a source that returns a shard."""
         told = self._surviving(
             lambda: {p: self._place.results([one])[0] for p, one in sorted(self._telling.items())}
-        )  # one by one: the first is brought while others are made
+        )  # one by one: the client gets the first while others are computed
         self._place.release(list(self._telling.values()))
         self._telling, self._was_asked = {}, True
         return [told.get(p) for p in range(len(self._sources))]
 
     def harvest(self) -> Harvest:
-        """Return the model and what the program harvests of shards and blocks after the current sweep."""
+        """Return the model and the results of shards and blocks after the current sweep."""
         found = self._at_current(lambda: self._call("harvest", batch.harvest, self._args()))
         return Harvest(*batch.in_order(found[0][0], self._groups, [of_rank for _, of_rank in found]))
 
     def save(self) -> Saved:
-        """Return all that a run needs to go on after the current sweep."""
+        """Return a snapshot of the end of the current sweep."""
         if self._cut == self._current and self._saved and self._saved.model is not None:
             return self._saved
 
@@ -166,7 +166,7 @@ class GroupRun:
         return self._at_current(action)
 
     def keep(self, checkpoint: Checkpoint, done: int, values: Callable[[Saved], Any]) -> None:
-        """Let a checkpoint of the current sweep be written while the next sweeps run.
+        """Request a checkpoint of the current sweep; it is written while the next sweeps run.
 
         Parameters
         ----------
@@ -184,7 +184,7 @@ class GroupRun:
         self._at_current(action)
 
     def observe(self, stages: Any) -> dict[str, Any]:
-        """Return the record that the current sweep would have if these stages, which observe, were its last ones."""
+        """Return the record that the current sweep would have if it ended with these stages, made by `observes`."""
         n = len(self._sources)
         checked = check_stages(self._program, stages, n, self._program.n_blocks(n))
         records = self._at_current(lambda: self._call("observe", batch.observe, self._args(checked)))
@@ -200,19 +200,19 @@ class GroupRun:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        """Finish a checkpoint that is being written, and let go of everything."""
+        """Finish a checkpoint that is being written, and release everything."""
         try:
             if error is None and self._pending:
                 self._surviving(self._settle)
             elif self._pending and self._pending.asked:
-                with suppress(Exception):  # what the run ends with is the error that counts
+                with suppress(Exception):  # the caller gets the error that ended the run
                     self._settle()
         finally:
             self._forget()
             settle(self._kept, error)
 
     def _surviving(self, action: Callable[[], T]) -> T:
-        """Return what `action` returns; if work is lost on the way, go on from the last snapshot and try again."""
+        """Return what `action` returns; if work is lost, restart from the last snapshot and try again."""
         while True:
             try:
                 if not self._ranks:
@@ -221,11 +221,11 @@ class GroupRun:
             except WorkLostError as error:
                 self._forget()
                 if self._place.are_gone(piece for source in self._sources for piece in source.pieces):
-                    raise  # only who has brought the input can bring it again
+                    raise  # only the caller, who supplied the input, can supply it again
                 self._restores.prepare(error, f"going on from the end of sweep {self._cut}")
 
     def _at_current(self, action: Callable[[], T]) -> T:
-        """Return what `action` returns when ranks are at the end of the current sweep; after a loss, again."""
+        """Return what `action` returns when the ranks are at the end of the current sweep; repeat it after a loss."""
 
         def reached() -> T:
             self._reach(self._current)
@@ -234,7 +234,7 @@ class GroupRun:
         return self._surviving(reached)
 
     def _forget(self) -> None:
-        """Let go of all that is on the cluster; a checkpoint that was asked for will have to be made again."""
+        """Release everything on the cluster; a requested checkpoint will have to be made again."""
         pending, self._pending = self._pending, None
         if pending and pending.asked:
             self._unmade = pending.sweep, pending.asked
@@ -243,12 +243,12 @@ class GroupRun:
         self._ranks, self._given, self._shards, self._telling = [], [], [], {}
 
     def _begin(self) -> None:
-        """Load the shards, and say what ranks begin with in their first batch: the last snapshot, if there is one."""
+        """Load the shards, and set what ranks begin with in their first batch: the last snapshot, if there is one."""
         self._groups = self._place.groups(len(self._sources))
         self._load()
         for group in self._groups:
             self._given.append(self._place.bring(self._needed(group), group[0]) if self._saved else None)
-        self._place.wait(self._shards)  # ranks wait for each other: what they need has to be there
+        self._place.wait(self._shards)  # ranks wait for each other, so all shards have to be there first
         beginning = batch.Beginning(self._program, self._groups, self._cut, self._slices)
         self._ranks = [beginning] * len(self._groups)
         self._done = self._cut
@@ -257,7 +257,7 @@ class GroupRun:
             self._pending, self._unmade = self._send_saved(self._unmade[1]), None
 
     def _needed(self, group: Sequence[int]) -> tuple[Any, Any, Any]:
-        """Return what the rank with these shards needs of the last snapshot."""
+        """Return the part of the last snapshot that the rank with these shards needs."""
         assert self._saved is not None
         n, blocks = len(self._sources), dict[int, Any]()
         if self._program.saves_blocks:
@@ -266,8 +266,8 @@ class GroupRun:
         return self._saved.model, {p: self._saved.shards[p] for p in group}, blocks
 
     def _load(self) -> None:
-        """Let the shards be loaded, those of each rank in turn: workers begin while the client sends others."""
-        shards = self._shards = [None] * len(self._sources)  # whatever happens, what is there is let go of
+        """Start loading the shards, in turn for each rank: workers begin while the client sends other shards."""
+        shards = self._shards = [None] * len(self._sources)  # set first, so that an error releases what is there
         for p in [p for some in zip_longest(*self._groups) for p in some if p is not None]:
             function, pieces, tells = self._sources[p]
             shards[p] = self._place.load(self._word("load"), batch.load, pieces, p, function, self._slices)
@@ -285,26 +285,26 @@ class GroupRun:
     def _call(
         self, what: str, function: Callable[..., Any], args: Sequence[tuple[Any, ...]], *, keep: bool = False
     ) -> Any:
-        """Let all ranks call a function together; return the results, or what `keep` keeps there and what it tells."""
+        """Let all ranks call a function together; return the results, or with `keep` futures and their `told`."""
         told = attrgetter("told") if keep else None
         return self._place.call_ranks(self._word(what), function, args, self._groups, told)
 
     def _args(self, *more: Any) -> list[tuple[Any, ...]]:
-        """Return the arguments of each rank: where it is, what else all need, and its shards."""
+        """Return the arguments of each rank: the rank itself, further arguments common to all, and its shards."""
         return [
             (self._place.in_place(rank), *more, *[self._shards[p] for p in group])
             for rank, group in zip(self._ranks, self._groups, strict=True)
         ]
 
     def _reach(self, sweep: int) -> None:
-        """Let ranks have begun, and after a loss be at the end of a sweep that the caller has got to."""
+        """Start the ranks if they have not begun, and after a loss repeat the sweeps up to `sweep`."""
         while self._done < sweep or self._given:
             self._work(min(sweep - self._done, self._length(self._done + 1)))
 
     def _advance(self, sweep: int) -> None:
-        """Let ranks go on until the record of a sweep is there."""
+        """Let ranks do batches until the record of a sweep is there."""
         while sweep not in self._told:
-            if self._has_news and self._place.deal():  # workers have come: shards go where they belong now
+            if self._has_news and self._place.deal():  # workers have joined: shards are distributed anew
                 self._forget()
                 self._begin()
             self._has_news = False
@@ -315,7 +315,7 @@ class GroupRun:
             self._work(self._length(self._done + 1))
 
     def _length(self, first: int) -> int:
-        """Return how many sweeps to do in a batch that begins with sweep `first`."""
+        """Return the number of sweeps in a batch that begins with sweep `first`."""
         most = 1 if self._pace is None else max(1, int(LONGEST_BATCH / self._pace))
         for sweep in range(first, min(first + most, self._sweeps.stop)):
             if self._may_ask(sweep) or self._will_save(sweep):
@@ -323,7 +323,7 @@ class GroupRun:
         return min(most, self._sweeps.stop - first)
 
     def _work(self, n_sweeps: int) -> None:
-        """Let ranks do a batch of sweeps; of none, if they shall only begin."""
+        """Let ranks do a batch of `n_sweeps` sweeps; if there are none, ranks only begin."""
         first, began = self._done + 1, perf_counter()
         saves = self._will_save(first + n_sweeps - 1) or monotonic() + LONGEST_BATCH > self._due
         job = batch.Batch(first, n_sweeps, self._ends() if n_sweeps else None, saves)
@@ -346,7 +346,7 @@ class GroupRun:
         self._settle()
 
     def _send_saved(self, asked: Any = None) -> _Pending:
-        """Let ranks make what a restart needs; a checkpoint that is asked for is made of it, too."""
+        """Let ranks make a snapshot; if a checkpoint is requested, it is written from this snapshot."""
         saved = []
         for rank, (held, group) in enumerate(zip(self._ranks, self._groups, strict=True)):
             args = not rank, held, *(self._shards[p] for p in group)
@@ -354,7 +354,7 @@ class GroupRun:
         return _Pending(self._done, saved, monotonic(), asked)
 
     def _settle(self) -> None:
-        """Bring a snapshot to the client, and finish a checkpoint, if one is under way."""
+        """If a snapshot is pending, bring it to the client, and write the checkpoint that was requested with it."""
         pending = self._pending
         if pending is None:
             return
@@ -372,6 +372,6 @@ class GroupRun:
     def _collected(self, pending: _Pending) -> Saved:
         if self._slices is None:
             found = self._place.results(pending.saved)
-        else:  # one by one, as they are large
+        else:  # one by one, because they are large
             found = [self._slices.keep(read_back(self._place.results([one])[0])) for one in pending.saved]
         return Saved(*batch.in_order(found[0][0], self._groups, [of_rank for _, of_rank in found]))

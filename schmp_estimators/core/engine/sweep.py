@@ -1,7 +1,8 @@
-"""The interpreter: what the stages of a program mean, for the shards of one rank.
+"""The interpreter: it defines what the stages of a program do.
 
-A run has one rank or many.  Each has some of the shards, and what it needs of other ranks comes by a communicator; the
-only rank of a run in one process has all shards, and nobody to talk to.  Nothing else interprets a stage.
+All runs use it.  A run has one or more ranks (see the glossary), and each rank interprets the stages for its shards.
+It gets what it needs from other ranks through its communicator.  A run in one process has one rank, which holds all
+shards and exchanges nothing.  A shard *meets* a block when the function of a stage is called with both.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ T = TypeVar("T")
 
 
 class Rank(Shards):
-    """The shards of a rank, with their states, the blocks that are here, and the model; parameters as in `Shards`."""
+    """The shards of a rank, with their states, the blocks that it holds, and the model; parameters as in `Shards`."""
 
     def begin(self, sweep: int, saved: Saved | None = None) -> None:
-        """Make the first states, blocks and model, or take up those that were saved after a sweep."""
+        """Set states, blocks and model: the first ones, or those that were saved at the end of sweep `sweep`."""
         self._ats = [at._replace(sweep=sweep) for at in self._ats]
         given, reports = list[Mapping[int, Any]]([{}] * len(self._ats)), Reports(self._n_shards, None)
 
@@ -49,18 +50,18 @@ class Rank(Shards):
             self._aggregate(reports)
 
     def sweep(self, number: int, *, saves: bool = False) -> dict[str, Any]:
-        """Do all stages of a sweep, and return its record."""
+        """Do all stages of a sweep, and return the record of the sweep."""
         self._ats = [at._replace(sweep=number, saves=saves) for at in self._ats]
         return self._work(self.checked(self._program.schedule(number, self._n_shards)))
 
     def checked(self, stages: Any) -> tuple[Stage, ...]:
-        """Return stages of this rank's program as `check_stages` does."""
+        """Check stages with `check_stages`, and return them as a tuple."""
         return check_stages(self._program, stages, self._n_shards, self._n_blocks)
 
     def observe(self, stages: Sequence[Stage]) -> dict[str, Any]:
-        """Return the record that the last sweep would have if these stages, which observe, were its last ones.
+        """Return the record that the last sweep would have if it ended with these stages, made by `observes`.
 
-        They have been checked, and may be those of an equal program: the one that the client has.
+        They have been checked.  They may belong to the client's copy of the program, which is equal to this one.
         """
         before = self.model
         record = self._work(stages)
@@ -68,9 +69,10 @@ class Rank(Shards):
         return record
 
     def harvest(self) -> tuple[list[Any], dict[int, Any]]:
-        """Return what the program harvests of the shards of this rank, and of blocks, by number.
+        """Return the results of this rank's shards, and results of blocks by the numbers of the blocks.
 
-        These are the blocks of this rank; or, on rank 0, the reports of the stage that `Program.harvesting` returns.
+        The latter are those of this rank's blocks.  If the program has a stage `Program.harvesting`, they are the
+        reports of this stage, on rank 0.
         """
         stage = self._program.harvesting(self._n_shards)
         if stage is None:
@@ -80,7 +82,7 @@ class Rank(Shards):
         return self.ask(self._program.harvest), own_views(blocks) if self.slices is None else blocks
 
     def save(self) -> tuple[list[Any], dict[int, Any]]:
-        """Return what a run needs to go on, of the shards and of the blocks of this rank."""
+        """Return what a restart needs of this rank: of its shards, and its blocks if the program saves blocks."""
         return self.ask(self._program.save), own(self.blocks) if self._program.saves_blocks else {}
 
     def _work(self, stages: Sequence[Stage]) -> dict[str, Any]:
@@ -98,14 +100,14 @@ class Rank(Shards):
         return self._program.record(self._ats[0].sweep, self.model)
 
     def _split(self, stage: Stage) -> list[list[Any]]:
-        """Return what the shards of this rank have for all shards."""
+        """Return for each shard of this rank its pieces for all shards, as the `split` of the stage returns them."""
         split = stage.split
         assert split is not None
-        # no model: a piece must not depend on when it is cut
+        # without a model: a piece must not depend on the moment at which it is made
         return self._for_each(lambda i, at: list(self.kept(for_all(split, at, freeze(self.states[i])))), None)
 
     def _exchange(self, stage: Stage) -> list[list[Any]]:
-        """Return for each shard of this rank what all shards answer to the pieces that they get of all."""
+        """Send pieces to all shards; return for each shard of this rank the answers of all shards to its pieces."""
         made, answers = self._split(stage), [[None] * self._n_shards for _ in self.states]
         for turn in self._turns():
             found = self._answer(stage, self._swap(made, None, turn), turn)
@@ -115,7 +117,7 @@ class Rank(Shards):
         return answers
 
     def _answer(self, stage: Stage, pieces: list[dict[int, Any]], turn: range) -> list[list[Any]]:
-        """Return what some shards answer to all; pieces go as they are used."""
+        """Return the answers of the shards at the positions `turn` to all shards; drop pieces that have been used."""
         here = [i for i in turn if i < len(self.states)]
 
         def answer(i: int, at: At) -> list[Any]:
@@ -126,7 +128,7 @@ class Rank(Shards):
         return self._for_each(answer, self.model, here)
 
     def _each(self, stage: Stage, answers: list[list[Any]]) -> None:
-        """Update the shards, and let their reports make the new model; answers go as they are used."""
+        """Call the function of the stage on each shard, then aggregate and combine; drop answers that were used."""
         reports = Reports(self._n_shards, stage.merge)
         given = list[Mapping[int, Any]]([{}] * len(self._ats))
 
@@ -145,7 +147,7 @@ class Rank(Shards):
             self._combine(given)
 
     def _combine(self, given: list[Mapping[int, Any]]) -> None:
-        """Make all blocks anew of what shards have given for them, each on the rank that will hold it."""
+        """Make all blocks from the parts that the shards have given, each block on the rank that will hold it."""
         self.holders, self.blocks = made_anew(self._rank_of, self._n_blocks), {}
         if not self._n_blocks:
             return
@@ -167,7 +169,7 @@ class Rank(Shards):
         self.blocks = dict(zip(mine, self._communicator.each(combine, mine), strict=True))
 
     def _observe(self, stage: Stage) -> Reports:
-        """Return the reports of shards that see themselves, and perhaps pieces of all states, or blocks."""
+        """Return reports of a stage made by `observes`; its function may get blocks, or pieces of all states."""
         if stage.order is not None:
             return self._meet(stage, Counter())
         reports = Reports(self._n_shards, stage.merge)
@@ -186,7 +188,7 @@ class Rank(Shards):
         return reports
 
     def _rotate(self, stage: Stage) -> None:
-        """Let the shards meet blocks."""
+        """Let the shards meet blocks in the order of the stage; aggregate after each step if the stage is synced."""
         assert stage.order is not None
         left = Counter(p for line in stage.order for p, b in enumerate(line) if b >= 0)
         if not stage.synced:
@@ -196,15 +198,15 @@ class Rank(Shards):
             self._aggregate(self._meet(stage._replace(order=(line,)), left))
 
     def _meet(self, stage: Stage, left: Counter[int]) -> Reports:
-        """Let the shards of this rank meet blocks, as these come by; return a list of what each shard reports.
+        """Let the shards of this rank meet blocks in the order of the stage; return a list of reports for each shard.
 
-        Visits of one step share neither shard nor block, so the threads of this rank do them at the same time.
+        In one step each shard and each block occur at most once, so threads can do all visits of a step together.
 
         Parameters
         ----------
         stage : Stage
         left : Counter
-            How many blocks each shard has still to meet; mutated.
+            Number of blocks that each shard still has to meet; updated.
         """
         assert stage.order is not None
         reports: dict[int, list[Any]] = {at.number: [] for at in self._ats}
@@ -225,7 +227,7 @@ class Rank(Shards):
         return found
 
     def _meet_by_shard(self, stage: Stage, legs: Sequence[Leg], reports: dict[int, list[Any]]) -> None:
-        """Let all blocks come by, which are only read; then let one shard after the other meet them."""
+        """Receive all blocks, which are only read, and then let one shard after the other meet them."""
         seen: dict[int, Any] = {}
         visits: dict[int, list[int]] = {at.number: [] for at in self._ats}
         arrived: dict[int, Any] = {}
@@ -247,11 +249,11 @@ class Rank(Shards):
 
         self._for_each(meet, self._model_for(stage))
         self.blocks = here
-        # in one process ranks share files: nobody may change a block that another one still looks at
+        # wait for all ranks: those in one process share files, and none may change a block that another still reads
         self._communicator.alltoall([None] * len(self._groups))
 
     def _model_for(self, stage: Stage) -> Any:
-        """Return what shards are told of the model as they meet blocks."""
+        """Return the model that functions may read when shards meet blocks in this stage, or None."""
         return self.model if self._program.meets_model or stage.kind == "observes" else None
 
     def _visit(
@@ -263,7 +265,7 @@ class Rank(Shards):
         left: Counter[int],
         reports: dict[int, list[Any]],
     ) -> None:
-        """Let shards meet blocks in one step, and pass the blocks on that other ranks wait for."""
+        """Let shards meet blocks in one step, and send each block on after its last visit if the route says so."""
         model = self._model_for(stage)
 
         def meet(visit: Visit) -> None:
@@ -279,11 +281,11 @@ class Rank(Shards):
             self._await({visit.block for visit in some}, leg, arrived)
             self._communicator.each(meet, some)
             for visit in some:
-                if visit.block in leg.goes and visit is last[visit.block]:  # it travels while others are worked on
+                if visit.block in leg.goes and visit is last[visit.block]:  # it travels while other shards work
                     self._pass_on(visit.block, leg.goes[visit.block])
 
     def _await(self, wanted: Iterable[int], leg: Leg, arrived: dict[int, Any]) -> None:
-        """Wait for the blocks that other ranks send; those that come before they are wanted are kept in `arrived`."""
+        """Wait until the wanted blocks are here; other blocks that arrive before them are kept in `arrived`."""
         for b in wanted:
             while b not in self.blocks and b not in arrived:
                 arrived.update([self._communicator.receive(leg.comes[b])])
@@ -291,7 +293,7 @@ class Rank(Shards):
                 self.blocks[b] = self.kept(arrived.pop(b))
 
     def _met(self, stage: Stage, i: int, at: At) -> list[Any]:
-        """Let a shard meet a block; return what it reports, if it does."""
+        """Let the shard at position `i` meet a block; return a list with its report, or an empty list."""
         b = at.block
         if stage.kind == "observes":
             return [stage.function(at, freeze(self.states[i]), freeze(self.blocks[b]), *stage.args)]
@@ -309,19 +311,19 @@ class Rank(Shards):
         self._communicator.send(to, (block, self.blocks.pop(block)))
 
     def _swap(self, made: list[list[Any]], givers: range | None, takers: range | None) -> list[dict[int, Any]]:
-        """Return for each taker of this rank what all givers have for it, by their numbers.
+        """Send values from shards to shards; return for each taker of this rank the values of all givers, by number.
 
         Parameters
         ----------
         made : list of lists
-            What each giver of this rank has for all shards; what is taken goes.
+            The values of each giver of this rank for all shards; those that are sent are removed.
         givers, takers : range, optional
-            Their positions in their ranks; by default all.
+            Positions of these shards in their ranks; by default all.
         """
         sent = [[[_taken(of_shard, p) for p in _some(group, takers)] for of_shard in made] for group in self._groups]
         found: list[dict[int, Any]] = [{} for _ in _some(self._ats, takers)]
         for rank, received in enumerate(self._communicator.alltoall(sent)):
-            # what comes for one shard is there only for as long as it is worked upon
+            # values for a single shard stay in memory, because they are needed only while it works
             come = received if rank == self._communicator.rank or takers else self.kept(received)
             for p, of_shard in zip(_some(self._groups[rank], givers), come, strict=True):
                 for mine, one in zip(found, of_shard, strict=True):
@@ -329,16 +331,16 @@ class Rank(Shards):
         return freeze(found)
 
     def _aggregate(self, reports: Reports) -> None:
-        """Let rank 0 make the new model for all."""
+        """Let rank 0 make the new model, and give it to all ranks."""
         brought = self._brought(reports)
         model = None if brought is None else self._program.aggregate(self.model, freeze(brought))
         self.model = freeze(self._communicator.broadcast(freeze(model)))
 
     def _brought(self, reports: Reports) -> list[Any] | None:
-        """Return the reports of all shards on rank 0, merged if they may be, and None on the others."""
+        """Return the reports of all shards on rank 0, merged if the stage allows it, and None on other ranks."""
         if reports.merge:
             nodes = self._communicator.reduce(reports.nodes, self._n_shards, reports.merge, least=2)
-            # two of one level of the tree: `aggregate` adds them up as it would add up all leaves
+            # at most two nodes, of one level: `tree_sum` of these has the bits of `tree_sum` of all reports
             return None if nodes is None else [nodes[place] for place in sorted(nodes)]
         gathered = self._communicator.gather([reports.nodes[0, at.number] for at in self._ats])
         if gathered is None:
@@ -351,7 +353,7 @@ class Rank(Shards):
 
 
 def _taken(values: list[Any], at: int) -> Any:
-    """Return an element of a list, which has it no longer."""
+    """Return an element of a list, and replace it with None."""
     value, values[at] = values[at], None
     return value
 
@@ -361,5 +363,5 @@ def _some(values: Sequence[T], positions: range | None) -> Sequence[T]:
 
 
 def _in_order(found: Mapping[int, Any]) -> list[Any]:
-    """Return what is there of all shards in the order of their numbers."""
+    """Return the values of all shards in the order of their numbers."""
     return [found[p] for p in range(len(found))]

@@ -1,8 +1,8 @@
 """Rows in files that workers can read: memory-mapped arrays where they are, and copies of all others.
 
-A path alone says little: another host may have another file there, or a folder of its own.  So whoever reads a piece of
-a file compares its checksum with that of what the client has.  A folder is the client's if a file is seen in it whose
-name the client has just made up.
+A path alone is not enough: another host may have another file or folder there.  So whoever reads a piece of a file
+compares its checksum with that of the client's data.  A folder is the client's if it contains a file whose name the
+client has just invented.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from schmp_estimators.core.places.place import Place
 
 if TYPE_CHECKING:
     from schmp_estimators.core.places.dask import DaskPlace
-#: Hosts that an error names; it counts the others.
+#: Number of hosts that an error names; it counts the others.
 _NAMED = 5
 _REMEDY = (
     "Put the same files there on all hosts (after X.flush(), if X was written to), map X from a path that all hosts "
@@ -44,7 +44,7 @@ _OTHER_FOLDER = "give one that this process and all workers reach, or 'auto', so
 
 
 class Piece(NamedTuple):
-    """An array in a file, element after element, as the client has it."""
+    """A contiguous array in a file, as the client has it."""
 
     path: str
     #: Bytes before its first element.
@@ -60,7 +60,7 @@ class Piece(NamedTuple):
         Raises
         ------
         NotSharedError
-            If other bytes are there, or none; in the latter case it has a cause.
+            If the file has other bytes, or cannot be read; in the latter case the error has a cause.
         """
         try:
             found = np.fromfile(self.path, self.dtype, math.prod(self.shape), offset=self.offset)
@@ -82,18 +82,18 @@ def checksum_of(array: NDArray[Any]) -> int:
 
 
 def who_is_denied(place: Place, path: str, mode: int) -> list[str]:
-    """Return the hosts of workers that do not reach a file or folder, or may not use it in a mode of `os.access`."""
+    """Return the hosts whose workers may not use a file or folder in a mode of `os.access`."""
     return list(_ask(place, _is_denied, path, mode))
 
 
 @contextmanager
 def marked(place: Place, folder: str) -> Iterator[None]:
-    """Let a file be in a folder by which workers know that it is the client's.
+    """Put a file into a folder, by which workers recognise the folder as the client's; remove it in the end.
 
     Raises
     ------
     NotSharedError
-        If workers do not see it, or may not write into the folder.
+        If workers do not see the file, or may not write into the folder.
     """
     mark = Path(folder, f"{MARK}{uuid4().hex}")
     try:
@@ -108,13 +108,13 @@ def marked(place: Place, folder: str) -> Iterator[None]:
 
 
 def listed(found: Sequence[str]) -> str:
-    """Return what an error says of so many hosts."""
+    """Return a list of hosts for an error."""
     more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
     return ", ".join(found[:_NAMED]) + more
 
 
 def _ask(place: Place, question: Callable[..., Any], *args: Any) -> dict[str, Any]:
-    """Return for each host whose workers do not all answer with nothing one of these workers, and its answer."""
+    """Call a function on all workers; return its results that are not empty, one for each host and named by it."""
     place = cast("DaskPlace", place)
     found = place.client.run(_answer, question, args, on_error="ignore")
     by_host = {host: (address, answer) for address, (host, answer) in sorted(found.items(), reverse=True) if answer}
@@ -122,7 +122,7 @@ def _ask(place: Place, question: Callable[..., Any], *args: Any) -> dict[str, An
 
 
 async def _answer(question: Callable[..., Any], args: tuple[Any, ...]) -> tuple[str, Any]:
-    return socket.gethostname(), await asyncio.to_thread(question, *args)  # the worker answers others meanwhile
+    return socket.gethostname(), await asyncio.to_thread(question, *args)  # meanwhile the worker answers others
 
 
 def _is_denied(path: str, mode: int) -> bool:
@@ -130,7 +130,7 @@ def _is_denied(path: str, mode: int) -> bool:
 
 
 def memory_of_workers(place: Place) -> list[int]:
-    """Return how many bytes each worker may still take; those on one machine share what is left there."""
+    """Return the bytes that each worker may still use; workers on one machine share what is left there."""
     client = cast("DaskPlace", place).client
     found: dict[str, tuple[int, int]] = client.run(memory_left_of_worker, on_error="ignore")
     neighbours = Counter(address.rsplit(":", 1)[0] for address in found)
@@ -138,9 +138,9 @@ def memory_of_workers(place: Place) -> list[int]:
 
 
 def origin_of(array: Any) -> tuple[str, int] | None:
-    """Return the file of a memory-mapped array, and the bytes before its first element there.
+    """Return the file of a memory-mapped array, and the bytes before its first element in the file.
 
-    It is None for all other arrays, and if the elements do not lie one after the other.
+    For other arrays, and for those that are not contiguous, it returns None.
     """
     root: Any = array
     while isinstance(root, np.ndarray) and not (isinstance(root, np.memmap) and isinstance(root.base, mmap.mmap)):
@@ -172,9 +172,9 @@ class SparsePieces(NamedTuple):
 def loads_of_workers(
     prepare: Callable[[Any], Any], matrix: Any, bounds: list[int], place: Place, folder: str | None
 ) -> Iterator[list[Callable[[], Any]]]:
-    """Give functions that make the partitions of a matrix, between bounds, on workers, who read its files.
+    """Give functions that make the partitions of a matrix on workers, which read its files.
 
-    If an array is in memory, or in a file that a worker does not reach, copies are in a folder until this ends.
+    If an array is in memory, or in a file that a worker cannot read, a copy is kept in a folder until the end.
 
     Parameters
     ----------
@@ -187,12 +187,12 @@ def loads_of_workers(
     place : Place
         The cluster.
     folder : str, optional
-        For copies, made if it is not there; by default a temporary one.
+        Folder of the copies, made if it does not exist; by default a temporary one.
 
     Raises
     ------
     NotSharedError
-        If workers do not reach that.  The functions raise it if they find other bytes in a file than the client.
+        If workers cannot read the folder.  The functions raise it if a file has other bytes than the client's data.
     """
     is_sparse = sparse.issparse(matrix)
     arrays = [matrix.data, matrix.indices] if is_sparse else [matrix]
@@ -211,7 +211,7 @@ def loads_of_workers(
 
 
 def _pieces(array: NDArray[Any], origin: tuple[str, int], bounds: Iterable[tuple[int, int]]) -> list[Piece]:
-    """Return pieces of an array, each between two of its elements, or rows, in the file that has it."""
+    """Return pieces of an array in its file, each between two of its elements or rows."""
     (path, offset), of_row = origin, math.prod(array.shape[1:]) * array.itemsize
     found = [(first, array[first:last]) for first, last in bounds]
     return [Piece(path, offset + first * of_row, one.dtype.str, one.shape, checksum_of(one)) for first, one in found]
@@ -219,7 +219,7 @@ def _pieces(array: NDArray[Any], origin: tuple[str, int], bounds: Iterable[tuple
 
 @contextmanager
 def _copies(arrays: list[Any], place: Place, folder: str | None) -> Iterator[list[str]]:
-    """Give the paths of copies of arrays, which are in a folder until this ends."""
+    """Give the paths of copies of arrays, which stay in a folder until the end."""
     with ExitStack() as stack:
         if folder is None:
             folder = stack.enter_context(temporary_folder())

@@ -1,4 +1,4 @@
-"""Masked arrays of NumPy, whose masks most functions of NumPy and scikit-learn drop: what is masked would count."""
+"""Masked arrays.  Most functions of NumPy and scikit-learn drop masks, so that masked entries would count."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ def unmask(values: Any, name: str, *, missing: bool = False) -> Any:
     Parameters
     ----------
     values : object
-        Input of any kind in memory; masked arrays, and lists or tuples of them, are looked at.
+        Input of any kind in memory; masked arrays, and lists or tuples of them, are checked.
     name : str
-        What the user calls it.
+        Its name for the user.
     missing : bool, default=False
-        Whether masked entries become NaN, which stands for missing ones; integers become float64 then.
+        Whether masked entries become NaN, which stands for missing ones; integers then become float64.
 
     Returns
     -------
     object
-        A plain array for a masked one, all else as it is.
+        A plain array for a masked one; any other input as it is.
 
     Raises
     ------
     ValueError
-        If something is masked that may not be missing.
+        If an entry is masked, and entries may not be missing.
     """
     row = _first_masked(values)
     if row is None:

@@ -1,6 +1,6 @@
-"""The rows of an input where they are worked upon: held here, or by workers, or made again each time they are read.
+"""The rows of an input as partitions: held in this process or by workers, or made again each time they are read.
 
-What is in memory makes one partition, on Dask every chunk of rows makes one.
+An input in memory makes one partition, or several if they are made again; on Dask every chunk of rows makes one.
 """
 
 from __future__ import annotations
@@ -32,15 +32,14 @@ from schmp_estimators.core.places.place import Place
 dask: Any = Later("dask")
 distributed: Any = Later("distributed")
 _delayed: Any = Later("dask.delayed")
-#: Entries of a sparse matrix in memory, or bytes of a dense one, that are prepared at a time where rows are read again
-#: and again.
+#: Entries of a sparse matrix in memory, or bytes of a dense one, that are prepared at a time if rows are made again.
 _ENTRIES_AT_ONCE, _BYTES_AT_ONCE = 1 << 22, 1 << 25
-#: How many partial results one task merges.
+#: Number of partial results that one task merges.
 _FAN_IN = 16
 
 
 class Rows:
-    """Consecutive partitions of rows, each as some function has prepared it.
+    """Consecutive partitions of rows, each prepared by a function.
 
     Use it as a context manager: on a cluster the partitions are futures.
 
@@ -61,13 +60,13 @@ class Rows:
         return self.place.map(function, list(zip(self.partitions, strict=True)), name)
 
     def tasks(self, function: Callable[..., Any], arguments: list[tuple[Any, ...]], name: str) -> list[Any]:
-        """Return ``function(*a)`` for all `arguments`, which may hold partitions: values, or what stands for them."""
+        """Return ``function(*a)`` for all `arguments`, which may contain partitions: values, or futures of them."""
         return self.place.map(function, arguments, name)
 
     def cut(self, function: Callable[..., Any], arguments: list[tuple[Any, ...]], name: str) -> list[Any]:
-        """Return the same of `arguments` for each shard, made where it will be worked upon.
+        """Do as `tasks` for the `arguments` of each shard, in the place where the shard will stay.
 
-        That is where the partition is which is in the middle of them, unless one place would get too many shards.
+        That is where the middle one of its partitions is, unless one place would get too many shards.
         """
         self.place.settle([row[len(row) // 2 : len(row) // 2 + 1] for row in arguments])
         return self.place.map(function, arguments, name, by_shard=True)
@@ -77,15 +76,15 @@ class Rows:
         return self.place.gather(results)
 
     def reduce(self, function: Callable[..., Any], merge: Callable[[list[Any]], Any], name: str) -> Any:
-        """Return all ``function(partition)`` merged into one, by a tree of tasks: only the result comes here."""
+        """Return all ``function(partition)``, merged by a tree of tasks; only the result comes to this process."""
         return self.merged(self.each(function, name), merge, name)
 
     def merged(self, results: list[Any], merge: Callable[[list[Any]], Any], name: str) -> Any:
-        """Return what `each` or `tasks` returned, merged into one by a tree of tasks: only the result comes here."""
+        """Return what `each` or `tasks` returned, merged by a tree of tasks; only the result comes to this process."""
         return merged(*self.place.made(results, name), merge, name)
 
     def held(self) -> Rows:
-        """Return rows that are held, where these are made again each time, and now are let go of."""
+        """Return rows that are held, from rows that are made again each time; the latter are released."""
         place, found = self.place.made(self.partitions, "read-rows")
         if place is self.place:
             rows = Rows(self.here(found))
@@ -95,7 +94,7 @@ class Rows:
         return Rows(found, place)
 
     def close(self) -> None:
-        """Let go of the partitions and of all that `tasks` has returned.  Closing twice does no harm."""
+        """Release the partitions and all that `tasks` has returned.  A second call does nothing."""
         self.place.let_go()
         self.partitions = []
 
@@ -107,7 +106,7 @@ class Rows:
 
 
 def merged(place: Place, found: list[Any], merge: Callable[[list[Any]], Any], name: str) -> Any:
-    """Return what a tree of tasks makes of results that a place holds."""
+    """Return results that a place holds, merged by a tree of tasks."""
     while len(found) > 1:
         groups = [(found[first : first + _FAN_IN],) for first in range(0, len(found), _FAN_IN)]
         found = place.map(merge, groups, f"{name}-merge")
@@ -115,20 +114,20 @@ def merged(place: Place, found: list[Any], merge: Callable[[list[Any]], Any], na
 
 
 class Again:
-    """A call that is made whenever its result is asked for; arguments that are such calls are made first.
+    """A call that is made each time its result is needed; arguments that are such calls are made first.
 
     Parameters
     ----------
     function : callable
     arguments : tuple
-        Of the function: values, calls of this kind, or lists of these.
+        Of the function: values, objects of this class, or lists of these.
     """
 
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         self._function, self._arguments = function, arguments
 
     def __call__(self) -> Any:
-        """Make the call."""
+        """Make the call, and return its result."""
         return self._function(*map(_now, self._arguments))
 
 
@@ -139,15 +138,15 @@ def _now(value: Any) -> Any:
 
 
 class Rereading(Place):
-    """A place that keeps nothing: what it holds is made again each time somebody reads it.
+    """A place that keeps nothing: its results are made again each time they are read.
 
-    It is for rows that do not fit into memory together.  Only one partition is there at a time for each thread, and the
-    one read last is kept, since neighbours in turn ask for the same.
+    It is for rows that do not fit into memory together.  Each thread has only one partition at a time, the one that it
+    has read last, because the next calls often need the same one.
 
     Parameters
     ----------
     cluster : Place, optional
-        Whose workers make what is asked for; by default this process does.
+        The place whose workers make the results; by default this process does.
     """
 
     def __init__(self, cluster: Place | None = None) -> None:
@@ -155,14 +154,14 @@ class Rereading(Place):
         self._cluster = cluster
 
     def partitions(self, loads: Sequence[Callable[[], Any]]) -> list[Any]:
-        """Return what stands for partitions, given what makes each; it goes to workers with what it stands for."""
+        """Return objects that stand for partitions, given functions that make them; they can be sent to workers."""
         token = uuid4().hex
         return [Again(_load_once, ((token, number), load)) for number, load in enumerate(loads)]
 
     def map(
         self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], name: str, *, by_shard: bool = False
     ) -> list[Any]:
-        """Return what stands for the results."""
+        """Return objects that stand for the results."""
         return [Again(function, given) for given in arguments]
 
     def made(self, held: list[Any], name: str) -> tuple[Place, list[Any]]:
@@ -172,24 +171,24 @@ class Rereading(Place):
         return self._cluster, self._cluster.map(make, [(one,) for one in held], name)
 
     def gather(self, held: Sequence[Any]) -> list[Any]:
-        """Make the results, one after the other, or let workers make them, and bring them here."""
+        """Make the results one after the other, or let workers make them; return them."""
         if self._cluster is None:
             return list(map(_now, held))
         return self._cluster.gather(self.made(list(held), "read-again")[1])
 
     def let_go(self) -> None:
-        """Forget the partition that was read last, and let go of what is on the cluster."""
+        """Forget the partition that was read last, and release what is on the cluster."""
         forget_last()
         if self._cluster is not None:
             self._cluster.let_go()
 
 
-#: The partition that a thread has loaded last.
+#: The last partition that a thread has loaded.
 _last = threading.local()
 
 
 def make(again: Again) -> Any:
-    """Make something again in a task; what it was made of is let go of."""
+    """Make a result in a task, and forget the partition that was read for it."""
     try:
         return again()
     finally:
@@ -197,7 +196,7 @@ def make(again: Again) -> Any:
 
 
 def _load_once(key: tuple[str, int], load: Callable[[], Any]) -> Any:
-    """Return a partition, which is still there if this thread has just loaded it."""
+    """Return a partition; it is not loaded again if it is the last one that this thread has loaded."""
     if getattr(_last, "key", None) != key:
         forget_last()
         _last.value = load()
@@ -206,7 +205,7 @@ def _load_once(key: tuple[str, int], load: Callable[[], Any]) -> Any:
 
 
 def forget_last() -> None:
-    """Let go of the partition that this thread has loaded last."""
+    """Forget the last partition that this thread has loaded."""
     _last.key = _last.value = None
 
 
@@ -219,19 +218,19 @@ def open_rows(
     reset: bool = True,
     **check: Any,
 ) -> Rows:
-    """Let an input of any kind in.
+    """Read an input of any kind, and hold its rows.
 
     Parameters
     ----------
     prepare : callable
-        ``prepare(rows)`` gets a CSR array or matrix or an ndarray, and returns what a partition shall hold.  On Dask it
-        runs in the task that makes the chunk, so that no more than one chunk a thread is held as it was.
+        ``prepare(rows)`` gets a CSR array or matrix or an ndarray, and returns the content of a partition.  On Dask it
+        runs in the task that makes the chunk, so that each thread holds at most one chunk before it is prepared.
     X : input of any kind
         In memory it makes one partition; on Dask every chunk of rows makes one.
     estimator : estimator
-        Gets the number and names of the features, or is asked for them.
+        Its number and names of features are set by a fit, and else compared with those of X.
     place : Place, optional
-        Where a Dask input shall be held; by default in this process.
+        Where to hold a Dask input; by default in this process.
     reset : bool, default=True
         Whether this is a fit.
     **check
@@ -254,10 +253,10 @@ def open_again(
     reset: bool = True,
     **check: Any,
 ) -> Rows:
-    """Let an input of any kind in without keeping it: its partitions are made again each time that they are read.
+    """Read an input of any kind without holding it: its partitions are made again each time they are read.
 
-    What is in memory, or in memory-mapped files, is prepared some rows at a time in this process; see `elsewhere`.  On
-    Dask a chunk is computed each time, in a task of a worker, or in this process.
+    In memory, or in memory-mapped files, some rows are prepared at a time in this process; see `RowsAgain.elsewhere`.
+    On Dask a chunk is computed each time, in a task of a worker or in this process.
 
     Parameters
     ----------
@@ -275,13 +274,13 @@ def open_again(
         return Rows(here.partitions([partial(_compute, holder, lazy, n) for n in range(n_chunks)]), here)
     there = Rereading(place)
     blocks = [lazy[n] if isinstance(lazy, list) else lazy.blocks[n] for n in range(n_chunks)]
-    if not distributed.futures_of(lazy):  # else each would lose them
+    if not distributed.futures_of(lazy):  # optimised blocks would lose these
         blocks = [dask.optimize(block)[0] for block in blocks]
     return Rows(there.partitions([partial(_compute_there, block) for block in blocks]), there)
 
 
 class RowsAgain(Rows):
-    """Rows of a matrix in this process, or in its files, that are prepared again each time.
+    """Rows of a matrix, in memory or in mapped files, that are prepared again each time they are read.
 
     Parameters
     ----------
@@ -290,7 +289,7 @@ class RowsAgain(Rows):
     matrix : CSR array or matrix, or ndarray
         Validated.
     bounds : list of int
-        Where to cut it.
+        Where each partition begins, and where the last one ends.
     """
 
     def __init__(self, prepare: Callable[[Any], Any], matrix: Any, bounds: list[int]) -> None:
@@ -301,7 +300,7 @@ class RowsAgain(Rows):
 
     @contextmanager
     def elsewhere(self, place: Place, folder: str | None) -> Iterator[Rows]:
-        """Give the same rows, prepared by workers; the parameters are those of `loads_of_workers`."""
+        """Give the same rows, prepared by workers; parameters as in `loads_of_workers`."""
         there = Rereading(place)
         with loads_of_workers(self._prepare, self._matrix, self._bounds, place, folder) as loads:
             yield Rows(there.partitions(loads), there)
@@ -312,7 +311,7 @@ def _compute(place: Place, lazy: Any, number: int) -> Any:
 
 
 def _compute_there(block: Any) -> Any:
-    """Compute a chunk in this task; if the cluster holds some of what it is made of, with the cluster."""
+    """Compute a chunk in this task; if it needs futures of the cluster, compute it with the cluster."""
     lazy = [block] if isinstance(block, _delayed.Delayed) else block
     if not distributed.futures_of(block):
         return Place().hold(lazy)[0]
@@ -321,7 +320,7 @@ def _compute_there(block: Any) -> Any:
 
 
 def _bounds(matrix: Any) -> list[int]:
-    """Return where to cut the rows of a matrix, so that each piece can be prepared at a time."""
+    """Return the bounds of partitions of a matrix that are small enough to be prepared at a time."""
     n_rows, n_columns = matrix.shape
     if sparse.issparse(matrix):
         goals = np.arange(_ENTRIES_AT_ONCE, matrix.indptr[-1], _ENTRIES_AT_ONCE)
@@ -335,13 +334,13 @@ def _prepare_some(prepare: Callable[[Any], Any], matrix: Any, first: int, last: 
     if not sparse.issparse(matrix):
         return prepare(matrix[first:last])
     ptr = matrix.indptr[first : last + 1]
-    entries = slice(int(ptr[0]), int(ptr[-1]))  # views: slicing a sparse matrix copies
+    entries = slice(int(ptr[0]), int(ptr[-1]))  # the parts are views: slicing a sparse matrix copies
     parts = matrix.data[entries], matrix.indices[entries], ptr - ptr[0]
     return prepare(type(matrix)(parts, shape=(last - first, matrix.shape[1]), copy=False))
 
 
 def open_tasks(prepare: Callable[..., Any], arguments: list[tuple[Any, ...]], *, place: Place | None = None) -> Rows:
-    """Return the rows whose partitions are ``prepare(*a)`` for all `arguments`, which may be Delayed objects."""
+    """Return rows whose partitions are ``prepare(*a)`` for all `arguments`, which may contain Delayed objects."""
     task, name = dask.delayed(prepare, pure=False), f"read-rows-{uuid4().hex}"
     lazy = [task(*given, dask_key_name=(name, i)) for i, given in enumerate(arguments)]
     place = place or Place()

@@ -1,7 +1,7 @@
-"""How Dask weighs sparse data: left alone, it takes a gigabyte of sparse counts for a few dozen bytes.
+"""Sizes of sparse data for Dask, which by itself takes a gigabyte of sparse counts for a few dozen bytes.
 
-Dask loads this module through its ``dask.sizeof`` entry point while it is itself being imported.  So nothing here, nor
-in the ``__init__`` modules above, may import Dask or anything heavy.
+Dask loads this module through its ``dask.sizeof`` entry point while Dask itself is being imported.  So neither this
+module nor the ``__init__`` modules above it may import Dask or anything that takes long.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-#: Bytes of one entry of the formats that keep Python objects: at least a number, a column and two pointers.
+#: Bytes of one entry in the formats that store Python objects, at least: a number, a column and two pointers.
 _BYTES_OF_AN_OBJECT_ENTRY = 100
 
 
 def sizeof_sparse(matrix: Any) -> int:
-    """Return the bytes of a SciPy sparse array or matrix: those of the arrays that it holds, and its own."""
+    """Return the bytes of a SciPy sparse array or matrix: of the object, and of the arrays in it."""
     if matrix.format in ("lil", "dok"):
         return sys.getsizeof(matrix) + int(matrix.nnz) * _BYTES_OF_AN_OBJECT_ENTRY
     held = vars(matrix).values()
@@ -23,12 +23,12 @@ def sizeof_sparse(matrix: Any) -> int:
 
 
 def register_sizeof(sizeof: Any) -> None:
-    """Teach `sizeof` the bytes of SciPy's sparse arrays and matrices, as soon as one of them is weighed.
+    """Register `sizeof_sparse` for SciPy's sparse arrays and matrices when the size of one of them is first needed.
 
     Parameters
     ----------
     sizeof : dask.utils.Dispatch
-        The dispatcher ``dask.sizeof.sizeof``.  Registering twice does no harm.
+        The dispatcher ``dask.sizeof.sizeof``.  A second registration does no harm.
     """
 
     @sizeof.register_lazy("scipy")  # type: ignore[untyped-decorator]  # takes the place of Dask's own rule, which knows matrices only

@@ -1,7 +1,7 @@
-"""Sparse input before anything converts it: its arrays must fit its shape, and sums of its entries their dtype.
+"""Checks of sparse input before it is converted: its arrays must fit its shape, and sums of its entries their dtype.
 
-SciPy's conversions and products, and the kernels, follow index arrays wherever they point: an index beyond the shape
-ends the process, or changes memory that belongs to others.  Whatever comes in is looked at here, once.
+SciPy's conversions and products, and our kernels, do not check index arrays: an index beyond the shape ends the
+process, or changes other memory.  So all sparse input is checked here, once.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ _LARGEST_OFFSET = np.iinfo(np.int32).max
 
 
 def check_sparse(X: Any, name: str = "X") -> Any:
-    """Return an X that is not sparse as it is, and a sparse one so that SciPy converts it safely and exactly.
+    """Return a sparse X so that SciPy converts it safely and exactly, and any other X as it is.
 
-    The cost is one pass over the indices of the formats CSR, CSC, BSR and COO.  LIL and DOK, made of Python's objects,
-    come back in another format; COO integers come back wider; room for entries that are not there is cut off.
+    The cost is one pass over the indices of the formats CSR, CSC, BSR and COO.  LIL and DOK, which consist of Python
+    objects, are converted to another format, COO integers are widened, and unused space for entries is cut off.
 
     Parameters
     ----------
     X : object
-        Input of any kind; sparse arrays and matrices of all formats are looked at.
+        Input of any kind; sparse arrays and matrices of all formats are checked.
     name : str, default="X"
-        What the user calls it.
+        Its name for the user.
 
     Returns
     -------
@@ -38,7 +38,7 @@ def check_sparse(X: Any, name: str = "X") -> Any:
     Raises
     ------
     ValueError
-        If arrays do not fit the shape or each other.
+        If its arrays do not fit its shape or each other.
     """
     if not sparse.issparse(X):
         return X
@@ -66,7 +66,7 @@ def check_sparse(X: Any, name: str = "X") -> Any:
 
 
 def _fits_compressed(X: Any) -> bool:
-    """Return whether the arrays of CSR, CSC or BSR fit: the lengths, the offsets, then every index."""
+    """Return whether the arrays of CSR, CSC or BSR fit: their lengths, the offsets, then every index."""
     if np.ndim(X.data) != (3 if X.format == "bsr" else 1) or not _are_integers(X.indptr, X.indices):
         return False
     block = X.data.shape[1:] or (1, 1)
@@ -80,7 +80,7 @@ def _fits_compressed(X: Any) -> bool:
 
 
 def _prune(X: Any) -> Any:
-    """Return X without values after the last that `indptr` knows: not all code expects them."""
+    """Return X without values beyond the last offset of `indptr`, which not all code expects."""
     used = X.indptr[-1]
     if used == X.indices.size:
         return X
@@ -125,13 +125,13 @@ def _are_integers(*arrays: Any) -> bool:
 
 
 def _are_below(index: NDArray[Any], limit: int) -> bool:
-    """Return whether all are from 0 to `limit` - 1."""
-    positive = index.view(index.dtype.str.replace("i", "u"))  # what is below zero becomes larger than any limit
+    """Return whether all indices are from 0 to `limit` - 1."""
+    positive = index.view(index.dtype.str.replace("i", "u"))  # a negative index becomes larger than any limit
     return not index.size or bool(positive.max() < limit)
 
 
 def _widen(X: Any) -> Any:
-    """Let integers not wrap round where SciPy's conversion from COO sums duplicates, in the dtype of the data."""
+    """Widen integers that could overflow when SciPy's conversion from COO adds up duplicates in their own dtype."""
     if X.dtype.kind not in "iu" or not X.data.size:
         return X
     if X.dtype.itemsize < 8:

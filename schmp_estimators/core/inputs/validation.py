@@ -1,8 +1,8 @@
-"""Inputs: the one place that looks at types.
+"""Validation of inputs: the only module that looks at their types.
 
 In memory, an input is an array, a list of lists, a sparse array or matrix, or a data frame; scikit-learn validates it.
 On Dask, it is a Dask array with dense or sparse chunks, a Dask data frame, or a list of Delayed objects, each a chunk
-of rows; every chunk is then validated in its own task, and the client sees nothing but its shape and sums.
+of rows.  Every chunk is then validated in its own task, and the client gets only its shape and sums.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
 dask: Any = Later("dask")
 da: Any = Later("dask.array")
 _delayed: Any = Later("dask.delayed")
-#: What a Dask input becomes: its columns undivided, one task a chunk of rows.
+#: A Dask input with undivided columns, and one task for each chunk of rows.
 Chunked = Union["Array", "list[Delayed]"]
 
 _TEXT = (
     "X holds text. Count the words first, for example with sklearn.feature_extraction.text.CountVectorizer, "
     "alone or as the first step of a Pipeline."
 )
-#: What is said where documents are lists of words, or of pairs as in gensim.
+#: Hint for documents that are lists of words, or of pairs as in gensim.
 _LISTS = (
     " If X holds documents as lists of words, count these first, with "
     "sklearn.feature_extraction.text.CountVectorizer(analyzer=list); pairs of words and counts become a matrix by "
     "gensim.matutils.corpus2csc(X).T."
 )
-#: How NumPy begins.
+#: Beginnings of NumPy's errors about entries that are no numbers.
 _NO_NUMBER = re.compile(
     r"^(float\(\) argument|setting an array element|could not convert|must be real|int too large|The DType)"
 )
@@ -62,24 +62,24 @@ def is_dask(X: Any) -> bool:
 
 
 def validate_in_memory(X: Any, estimator: Any, *, reset: bool, name: str = "X", **check: Any) -> Any:
-    """Return X as a CSR array or matrix or as an ndarray, checked the way scikit-learn does, its indices besides.
+    """Return X as a CSR array or matrix or as an ndarray, validated by scikit-learn; sparse indices are checked, too.
 
     Parameters
     ----------
     X : array-like, sparse array or matrix of any format, or data frame
     estimator : estimator
-        Gets `n_features_in_` and `feature_names_in_`, or is asked for them.
+        Its `n_features_in_` and `feature_names_in_` are set by a fit, and else compared with those of X.
     reset : bool
         Whether this is a fit.
     name : str, default="X"
-        What the user calls it.
+        Its name for the user.
     **check
         Further arguments of `sklearn.utils.validation.validate_data`.
     """
     X = unmask(X, name, missing=may_miss(estimator))
     if _is_text(X):
         raise ValueError(_TEXT)
-    if hasattr(X, "columns") and getattr(X, "shape", ())[1:] == (0,):  # scikit-learn looks for a dtype of all columns
+    if hasattr(X, "columns") and getattr(X, "shape", ())[1:] == (0,):  # scikit-learn would look for their dtype
         check_width(0, estimator)
     try:
         found = validate_data(estimator, X=check_sparse(X, name), reset=reset, **{"accept_sparse": "csr", **check})
@@ -90,12 +90,12 @@ def validate_in_memory(X: Any, estimator: Any, *, reset: bool, name: str = "X", 
 
 
 def may_miss(estimator: Any) -> bool:
-    """Return whether an entry of X may be missing, as it is where it is NaN or masked."""
+    """Return whether entries of X may be missing, that is, NaN or masked."""
     return bool(get_tags(estimator).input_tags.allow_nan)
 
 
 def refuse_dates(values: Any, name: str = "X") -> Any:
-    """Return `values`, unless they are dates or times, which NumPy has no numbers for until they are given a unit."""
+    """Return `values`, unless they are dates or times, which NumPy cannot convert to numbers without a unit."""
     first = next(values.flat, None) if values.dtype.kind == "O" else None
     if values.dtype.kind in "mM" or isinstance(first, date | timedelta):
         kind = values.dtype if first is None else type(first).__name__
@@ -108,7 +108,7 @@ def refuse_dates(values: Any, name: str = "X") -> Any:
 
 @contextmanager
 def name_input(X: Any, name: str = "X") -> Iterator[None]:
-    """Let what NumPy raises at an entry that is no number say that it is one of X."""
+    """Add the name of X to NumPy's errors about an entry that is no number."""
     try:
         yield
     except (TypeError, ValueError, OverflowError) as error:
@@ -123,7 +123,7 @@ def name_input(X: Any, name: str = "X") -> Iterator[None]:
 
 
 def check_features(X: Any, estimator: Any, *, reset: bool) -> None:
-    """Set or compare the number and names of the features of a Dask input, as far as known without computing."""
+    """Set or compare number and names of the features of a Dask input, as far as they are known without computing."""
     meta = _meta(X)
     if meta is not None:
         validate_data(estimator, X=meta, reset=reset, skip_check_array=True)
@@ -161,12 +161,12 @@ def as_chunks(X: Any) -> Chunked:
 def read_chunk(chunk: Any, *, missing: bool = False) -> Any:
     """Return one chunk of rows as a CSR array or matrix or as an ndarray.
 
-    Values are not looked at, but indices and masks; `missing` is as in `unmask`.
+    Values are not checked, but indices and masks are; `missing` is as in `unmask`.
     """
     if _is_text(chunk):
         raise ValueError(_TEXT)
     chunk = _check_chunk(chunk, missing)
-    # The order of a frame's values depends on whether it has travelled, and the bits of a fit on that order.
+    # The order of a frame's values in memory depends on whether it was sent, and the bits of a fit on that order.
     order = "F" if hasattr(chunk, "columns") else None
     with name_input(chunk):
         found = check_array(
@@ -192,24 +192,24 @@ def refuse_container(estimator: Any, X: Any) -> None:
 def map_rows(
     function: Callable[[Any, Any], Any], X: Any, estimator: Any, model: Any, *, n_outputs: int, dtype: Any, name: str
 ) -> Any:
-    """Apply a fitted estimator row by row: now, if X is in memory, and lazily, if it is on Dask.
+    """Apply a fitted estimator row by row: at once if X is in memory, lazily if it is on Dask.
 
     Parameters
     ----------
     function : callable
         ``function(rows, model)`` gets a CSR array or matrix, or an ndarray, and returns an array of shape
-        (n_rows, n_outputs); it must allow for no rows.
+        (n_rows, n_outputs).  It must accept an array without rows.
     X : input of any kind
     estimator : estimator
-        Is asked for the number and the names of the features.
+        Its number and names of features are compared with those of X.
     model : object
-        What the function needs of the estimator.  It travels once, not with every chunk.
+        What the function needs of the estimator.  It is sent once, not with every chunk.
     n_outputs : int
         Columns of the result.
     dtype : dtype
         The dtype of the result.
     name : str
-        What the tasks are called on the dashboard.
+        Name of the tasks on the dashboard.
 
     Returns
     -------
@@ -230,7 +230,7 @@ def map_rows(
             return found
         blocks = [da.from_delayed(one, (np.nan, n_outputs), meta=meta) for one in found]
         return da.concatenate(blocks, allow_unknown_chunksizes=True)
-    boxed = da.from_array(box(model), chunks=1, name=f"model-{run}")  # one block that meets all others
+    boxed = da.from_array(box(model), chunks=1, name=f"model-{run}")  # one block, combined with all others
     shape = (chunks.chunks[0], (n_outputs,))
     return da.map_blocks(
         _apply_boxed, chunks, boxed, apply=apply, chunks=shape, dtype=meta.dtype, meta=meta, name=f"{name}-{run}"
@@ -326,5 +326,5 @@ def _one_column_chunk(X: Any) -> Any:
 
 
 def _to_csr(block: Any) -> Any:
-    """Return sparse blocks in the one format that Dask is sure to put side by side."""
+    """Convert sparse blocks to CSR, which Dask is sure to join side by side; return others as they are."""
     return sparse.csr_array(_check_chunk(block, missing=False)) if _is_sparse(block) else block

@@ -1,1 +1,1 @@
-"""What goes to files and comes from them."""
+"""Reading and writing of files."""

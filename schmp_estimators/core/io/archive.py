@@ -1,8 +1,8 @@
 """Archives of nested values: a ``.npz`` file of arrays, and a JSON header that says how they nest.
 
-The header has the type, shape and checksum of each array.  There is no pickle in it.  What is read is the tree that was
-written: numbers, arrays, tuples, lists and dicts of the same types.  A named tuple comes back in its type, which must
-be defined and have the same fields.
+The header has the type, shape and checksum of each array.  An archive contains no pickle.  Reading gives the tree that
+was written: numbers, arrays, tuples, lists and dicts of the same types.  A named tuple keeps its type, which must be
+defined and have the same fields.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from zipfile import ZipFile
 
 import numpy as np
 
-#: Types that JSON keeps to the bit.
+#: Types that JSON stores exactly.
 _PLAIN = {int, float, str, bool, type(None)}
 _HEADER = "header.json"
 
@@ -29,7 +29,7 @@ def pack(head: Mapping[str, Any], values: Any) -> Callable[[IO[bytes]], None]:
     Raises
     ------
     TypeError
-        If there is something in `values` that an archive cannot keep.
+        If there is something in `values` that an archive cannot store.
     """
     arrays: list[np.ndarray[Any, Any]] = []
     tree = _strip(values, "", arrays)
@@ -37,7 +37,7 @@ def pack(head: Mapping[str, Any], values: Any) -> Callable[[IO[bytes]], None]:
 
 
 def read_head(archive: ZipFile) -> dict[str, Any]:
-    """Return the head of an archive, and with it what `unpack` needs."""
+    """Return the head of an archive, including what `unpack` needs."""
     head, arrays = json.loads(archive.read(_HEADER))
     return {**head, "arrays": arrays}
 
@@ -48,7 +48,7 @@ def unpack(archive: ZipFile, head: Mapping[str, Any]) -> Any:
     Raises
     ------
     Exception
-        If they are not what was written; the message names the array.
+        If they differ from what was written; the message names the array.
     """
     return _fill(head["tree"], "", archive, head["arrays"])
 
@@ -70,12 +70,12 @@ def _save(head: str, arrays: Sequence[np.ndarray[Any, Any]], file: IO[bytes]) ->
 
 
 def _describe(array: np.ndarray[Any, Any], checksum: int) -> list[Any]:
-    dtype = np.lib.format.descr_to_dtype(np.lib.format.dtype_to_descr(array.dtype))  # as it is read
+    dtype = np.lib.format.descr_to_dtype(np.lib.format.dtype_to_descr(array.dtype))  # as `read_array` returns it
     return [str(dtype), list(array.shape), checksum]
 
 
 def _strip(value: Any, name: str, arrays: list[np.ndarray[Any, Any]]) -> dict[str, Any]:
-    """Return a tree as JSON knows it, each node a dict of one entry; its arrays are added to the list."""
+    """Return a tree for JSON, in which each node is a dict of one entry; arrays are appended to the list."""
     node: dict[str, Any] | None = None
     if type(value) in _PLAIN:
         node = {"plain": value}
@@ -88,17 +88,17 @@ def _strip(value: Any, name: str, arrays: list[np.ndarray[Any, Any]]) -> dict[st
 
 
 def _strip_inner(value: Any, name: str, strip: Callable[[Any, str], Any]) -> dict[str, Any]:
-    """Return an inner node of a tree; `strip` returns those below it."""
+    """Return an inner node of a tree; `strip` returns its children."""
     kind = type(value)
     if kind is dict:
-        if all(type(key) is str and type(one) in _PLAIN for key, one in value.items()):  # as many records are
+        if all(type(key) is str and type(one) in _PLAIN for key, one in value.items()):  # as in many records
             return {"plain": value}
         return {"dict": [[strip(key, f".{key}"), strip(one, f".{key}")] for key, one in value.items()]}
     if isinstance(value, (tuple, list)) and not hasattr(kind, "_fields"):
         return {"tuple" if isinstance(value, tuple) else "list": [strip(one, f"[{i}]") for i, one in enumerate(value)]}
     if isinstance(value, tuple) and "<locals>" not in kind.__qualname__:
         items = [strip(one, f".{field}") for field, one in zip(kind._fields, value, strict=True)]
-        module = kind.__module__.replace("__mp_main__", "__main__")  # of a script, in its processes
+        module = kind.__module__.replace("__mp_main__", "__main__")  # the name of a script in its child processes
         return {"named": [f"{module}:{kind.__qualname__}", kind._fields, items]}
     raise TypeError(
         f"checkpoint cannot keep {_shown(name)}, of type {kind.__qualname__}; use numbers, strings, arrays without "
@@ -107,7 +107,7 @@ def _strip_inner(value: Any, name: str, strip: Callable[[Any, str], Any]) -> dic
 
 
 def _fill(node: Mapping[str, Any], name: str, archive: ZipFile, described: Sequence[Any]) -> Any:
-    """Return the tree that `_strip` has stripped."""
+    """Return the value of a node that `_strip` has made."""
 
     def fill(node: Mapping[str, Any], where: str = "") -> Any:
         return _fill(node, f"{name}{where}", archive, described)
@@ -150,7 +150,7 @@ def _naming(what: str) -> Iterator[None]:
 
 def _read_array(archive: ZipFile, number: int, expected: Sequence[Any]) -> np.ndarray[Any, Any]:
     info = archive.getinfo(f"array{number}.npy")
-    with archive.open(info) as member:  # which compares its checksum with that in the archive
+    with archive.open(info) as member:  # reading compares its checksum with that in the archive
         array: np.ndarray[Any, Any] = np.lib.format.read_array(member, allow_pickle=False)
     if (found := _describe(array, info.CRC)) != expected:
         raise ValueError(f"type, shape and checksum are {found} instead of {expected}")

@@ -1,10 +1,10 @@
-"""Checkpoints: what a run needs to go on, in a file that any later process can read.
+"""Checkpoints: files from which a run can continue in any later process.
 
-A checkpoint is one archive of nested values (`archive`), with what it belongs to: estimator, data, parameters, version.
-It may be at any place that fsspec knows, and is replaced in one step.
+A checkpoint is an archive of nested values (`archive`) with its identity: estimator, data, parameters, version.  It may
+be at any place that fsspec knows, and is replaced in one step.
 
-Any damage is an error that names the file and the array.  A file that somebody has forged, header and all, is not
-recognised: only those who are trusted should be able to write it.
+Any damage raises an error that names the file and the array.  A forged file whose header is forged, too, is not
+recognised: only trusted users should be able to write the file.
 """
 
 from __future__ import annotations
@@ -43,41 +43,41 @@ class Checkpoint:
     Parameters
     ----------
     url : str or path-like
-        Where it is; see `located`.
+        Its path or URL; see `located`.
     identity : mapping of str to JSON values
-        What it belongs to: estimator, data, parameters.
+        The fit that it belongs to: estimator, data, parameters.
     """
 
     def __init__(self, url: PathLike, identity: Mapping[str, Any]) -> None:
         self.url, self._identity = located(url), identity
         self._failed = False
-        #: What a thread writes, and after how many iterations.
+        #: The number of iterations done, and the write that a thread does.
         self._behind: tuple[int, Future[None]] | None = None
 
     def read(self) -> Any:
-        """Return what was written, or None if there is no checkpoint; see `read_checkpoint`."""
+        """Return the values that were written, or None if there is no checkpoint; see `read_checkpoint`."""
         return read_checkpoint(self.url, self._identity)
 
     def write(self, done: int, values: Any) -> None:
-        """Write `values`; if that cannot be done, say so once, and leave the last checkpoint as it is.
+        """Write `values`; if that fails, warn once, and leave the last checkpoint as it is.
 
         Parameters
         ----------
         done : int
             Iterations done, for the warning.
         values : nested tuples, lists and dicts
-            What to keep, as in `write_checkpoint`.
+            What to save, as in `write_checkpoint`.
 
         Warns
         -----
         CheckpointWarning
-            If it could not be written, and the one before could.
+            If it could not be written, but the one before could.
         """
         self.settle()
         self._finish(done, partial(replace_file, self.url, _packed(self._identity, values)))
 
     def write_behind(self, done: int, values: Any) -> None:
-        """Let a thread do so; arrays in `values` may not be changed any more.  Who comes next waits, and warns."""
+        """Write in a thread; arrays in `values` may not be changed any more.  The next call waits, and may warn."""
         self.settle()
         pool = ThreadPoolExecutor(1, "schmp-checkpoint")
         self._behind = done, pool.submit(replace_file, self.url, _packed(self._identity, values))
@@ -109,15 +109,15 @@ class Checkpoint:
 
 
 def identity_of(estimator: Any, data: Iterable[str], **more: Any) -> dict[str, Any]:
-    """Return what a fit is known by: its estimator, a hash of the hashes of its data, and more."""
+    """Return the identity of a fit: its estimator, a hash of the hashes of its data, and more."""
     digest = hashlib.sha256("".join(data).encode()).hexdigest()
     return {"estimator": type(estimator).__name__, "data": digest, **more}
 
 
 def identity_of_run(name: str, parameters: dict[str, Any], pieces: Sequence[Any]) -> dict[str, Any]:
-    """Return what must be alike for a checkpoint to be a run's own.
+    """Return the identity of a run, which must be equal for a checkpoint to be its own.
 
-    Pieces that are made elsewhere are known by the functions that make them.
+    Pieces that are made elsewhere are compared by the functions that make them.
     """
     return {
         "program": name,
@@ -135,42 +135,42 @@ def _digest(value: Any) -> str:
         found: str = joblib.hash(_bare(value))
     except PicklingError as error:
         raise TypeError(
-            f"checkpoint cannot know {value!r} again in another process ({error}); give values, functions that stand "
+            f"checkpoint cannot recognise {value!r} in another process ({error}); give values, functions that stand "
             "in a module, or functools.partial of these"
         ) from error
     return found
 
 
 def _bare(value: Any) -> Any:
-    """Return tuples without their names: the values alone matter, wherever the class was defined."""
+    """Return tuples and lists as plain tuples: only the values matter, not where a class was defined."""
     return tuple(map(_bare, value)) if isinstance(value, (tuple, list)) else value
 
 
 def settle(checkpoint: Checkpoint | None, error: BaseException | None) -> None:
-    """Wait until a run's checkpoint is written, if it has one; if the run ends with an error, that is what counts."""
+    """Wait until a run's checkpoint is written, if it has one; if the run ends with an error, ignore further ones."""
     if checkpoint is not None:
         with suppress(Exception) if error is not None else nullcontext():
             checkpoint.settle()
 
 
 def write_checkpoint(url: PathLike, identity: Mapping[str, Any], values: Any) -> None:
-    """Write `values` under `url`.
+    """Write `values` to `url`.
 
     Arrays are streamed: no copy of them is made.
 
     Parameters
     ----------
     url : str or path-like
-        Where to write; see `located`.
+        Path or URL to write to; see `located`.
     identity : mapping of str to JSON values
-        What the checkpoint belongs to: estimator, data, parameters.
+        The fit that the checkpoint belongs to: estimator, data, parameters.
     values : nested tuples, named tuples, lists and dicts of ndarray, int, float, str, bool, None and NumPy's numbers
-        What to keep.
+        What to save.
 
     Raises
     ------
     TypeError
-        If something else is in `values`.
+        If there is anything else in `values`.
     """
     replace_file(located(url), _packed(identity, values))
 
@@ -181,14 +181,14 @@ def read_checkpoint(url: PathLike, identity: Mapping[str, Any]) -> Any:
     Parameters
     ----------
     url : str or path-like
-        Where to look; see `located`.
+        Path or URL to read; see `located`.
     identity : mapping of str to JSON values
-        What the checkpoint must belong to.
+        The fit that the checkpoint must belong to.
 
     Raises
     ------
     CheckpointMismatchError
-        If it was written for other data, parameters or versions, or if the file is damaged or no checkpoint at all.
+        If it belongs to other data, parameters or versions, or if the file is damaged or no checkpoint at all.
     """
     name = located(url)
     system, path = fsspec.core.url_to_fs(name)
@@ -205,7 +205,7 @@ def read_checkpoint(url: PathLike, identity: Mapping[str, Any]) -> Any:
 
 
 def check_sweeps(url: str, done: int, limit: int, name: str = "max_iter") -> None:
-    """Raise CheckpointMismatchError if a checkpoint is further than a fit may go, by the parameter with this name."""
+    """Raise CheckpointMismatchError if a checkpoint has more iterations than the parameter `name` allows."""
     if done > limit:
         raise CheckpointMismatchError(
             f"checkpoint={url!r} has {done} iterations behind it, and {name}={limit}; raise {name}, {_REMEDY}"
@@ -214,12 +214,12 @@ def check_sweeps(url: str, done: int, limit: int, name: str = "max_iter") -> Non
 
 @contextmanager
 def _refusing_damage(name: str) -> Iterator[None]:
-    """Turn whatever a damaged file leads to into a CheckpointMismatchError."""
+    """Turn any error that a damaged file causes into a CheckpointMismatchError."""
     try:
         yield
     except CheckpointMismatchError:
         raise
-    except Exception as error:  # zipfile, NumPy, json and fsspec have a dozen of them
+    except Exception as error:  # zipfile, NumPy, json and fsspec raise many kinds of errors
         what = "cannot be read" if isinstance(error, OSError) else "is no checkpoint, or a damaged one"
         raise CheckpointMismatchError(
             f"checkpoint={name!r} {what} ({type(error).__name__}: {error}); {_REMEDY}"
@@ -231,7 +231,7 @@ def _packed(identity: Mapping[str, Any], values: Any) -> Callable[[IO[bytes]], N
 
 
 def _check_identity(name: str, head: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
-    """Raise CheckpointMismatchError if a checkpoint belongs to something else, and say what differs."""
+    """Raise CheckpointMismatchError if a checkpoint belongs to another fit, and say what differs."""
     found = {"format": head["format"], "version": head["version"], **head["identity"]}
     expected = {"format": FORMAT, "version": __version__, **json.loads(json.dumps(dict(identity)))}
     differing = [one for one in {**expected, **found} if expected.get(one) != found.get(one)]

@@ -1,12 +1,12 @@
-"""Files that are replaced in one step: whoever looks sees the old one or the new one, whole.
+"""Files that are replaced in one step, so that readers see the old or the new one, complete; and folders for fits.
 
 On a local disk the new file is written beside the old one, as ``<name>.<16 hex digits>.part``, and renamed.  A writer
-holds a lock on its part; a part that nobody holds was left by a process that died, and is removed by the next writer.
-Elsewhere it is written in a transaction of fsspec, so that an object store shows it when it is complete, or never.
+locks its part.  A part without a lock was left by a process that died, and the next writer removes it.  Elsewhere the
+file is written in a transaction of fsspec, so that an object store shows it only when it is complete.
 
-And folders on disks of this machine: those that users name for a fit, and temporary ones.  A folder that the user names
-has the fit's checkpoint, and a lock while a fit works there.  A temporary one is removed, whatever happens, but for a
-process that is killed: the next one removes what that has left.
+Folders are on disks of this machine.  A folder that the user names has the fit's checkpoint, and a lock while a fit
+uses it.  A temporary folder is removed in the end, even after an error.  If its process was killed, the next process
+that makes a temporary folder removes it.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from schmp_estimators.core.errors import CheckpointMismatchError, SpillInUseErro
 from schmp_estimators.core.io.slices import telling
 from schmp_estimators.core.later import setting
 
-if sys.platform != "win32":  # Windows removes no file that is open: the lock is not missed there
+if sys.platform != "win32":  # Windows does not remove open files, so no lock is needed there
     import fcntl
 
-#: The checkpoint in a folder, copies of the input, and how marks and temporary folders begin.
+#: Names of the checkpoint and of copies of the input, and prefixes of marks (see `marked`) and temporary folders.
 CHECKPOINT, INPUT, MARK, PREFIX = "checkpoint", "input", "mark-", "schmp-spill-"
 _LOCK = "lock"
-#: What a fit puts there, and what it leaves if it is killed; names that begin with a dot are those of the system.
+#: Names that a fit makes in a folder, or leaves if it is killed; names that begin with a dot are those of the system.
 _OURS = re.compile(r"lock|checkpoint(\.[0-9a-f]{16}\.part)?|input|mark-[0-9a-f]+|\..*")
-#: What a user may give as a path.
+#: A path as a user may give it.
 PathLike = str | os.PathLike[str]
 
 
 def located(path: PathLike) -> str:
-    """Return a path or URL with the home folder for ``~``, and environment variables; what is on a disk is absolute.
+    """Return a path or URL with ``~`` and environment variables expanded; a path on a disk becomes absolute.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def located(path: PathLike) -> str:
             raise ValueError("it is empty")
         name = name if "://" in name else os.path.abspath(os.path.expanduser(name))
         fsspec.core.url_to_fs(name)
-    except Exception as error:  # of packages for file systems
+    except Exception as error:  # packages for file systems have errors of their own
         raise ValueError(
             f"checkpoint={path!r} is no path, and no URL that fsspec can open ({error}); give another one, or None"
         ) from error
@@ -62,12 +62,12 @@ def located(path: PathLike) -> str:
 
 
 def local_folder(path: PathLike) -> str:
-    """Return the folder on a disk of this machine that is given as `spill`, a path or URL as `located` reads it.
+    """Return the folder on a disk of this machine that `spill` names, as a path or URL that `located` reads.
 
     Raises
     ------
     ValueError
-        If it is elsewhere.
+        If it is not on a disk of this machine.
     """
     with suppress(ValueError):
         system, folder = fsspec.core.url_to_fs(located(path))
@@ -77,23 +77,23 @@ def local_folder(path: PathLike) -> str:
 
 
 def replace_file(url: PathLike, write: Callable[[Any], Any], *, outlives_power: bool = True) -> None:
-    """Let `write` fill a new file, and put it at the place of the one at `url`.
+    """Let `write` fill a new file, and replace the file at `url` by it.
 
     Parameters
     ----------
     url : str or path-like
         A path, or a URL known to fsspec.  Missing folders on a local disk are made.
     write : callable
-        Gets a binary file to which it can write, and no more.
+        Gets a binary file; it may only write to it.
     outlives_power : bool, default=True
-        Whether to wait until a local disk has it, so that it is there after a failure of the machine.
+        Whether to wait until a local disk has the file, so that it survives a failure of the machine.
 
     Raises
     ------
     Exception
-        Whatever `write` or the file system raises; what was at `url` is still there then.
+        Any error of `write` or of the file system; the old file at `url` is then still there.
     """
-    # A transaction belongs to an instance: those that fsspec keeps are shared with all other threads.
+    # A transaction belongs to an instance, and the instances that fsspec caches are shared with other threads.
     system, path = fsspec.core.url_to_fs(os.fspath(url), skip_instance_cache=True)
     if isinstance(system, LocalFileSystem):
         _replace_local(path, write, outlives_power)
@@ -113,8 +113,8 @@ def _replace_local(path: str, write: Callable[[Any], Any], outlives_power: bool)
             if outlives_power:
                 os.fsync(file.fileno())
             if sys.platform != "win32":
-                os.replace(file.name, path)  # under the lock, so that nobody takes the part for stale
-        if sys.platform == "win32":  # which renames no file that is open
+                os.replace(file.name, path)  # while it is locked, so that no other writer removes the part as stale
+        if sys.platform == "win32":  # Windows does not rename open files
             os.replace(file.name, path)
     except BaseException:
         with suppress(OSError):
@@ -129,7 +129,7 @@ def _open_part(path: str) -> IO[bytes]:
         lock(file, wait=True)
         if os.path.exists(file.name):
             return file
-        file.close()  # another writer took it for stale before it was locked
+        file.close()  # another writer removed it as stale before it was locked
 
 
 def _remove_stale_parts(path: str) -> None:
@@ -143,23 +143,23 @@ def _remove_stale_parts(path: str) -> None:
 
 
 def lock(file: IO[bytes], *, wait: bool) -> bool:
-    """Lock a file until it is closed, and return whether that could be done."""
+    """Lock a file until it is closed, and return whether that was possible."""
     if sys.platform == "win32":
         return True
     try:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError:  # held by its writer, or a file system without locks, where stale parts have to stay
+    except OSError:  # its writer holds the lock, or the file system has no locks; there stale parts have to stay
         return False
     return True
 
 
 def missing_folders(path: str) -> list[str]:
-    """Return a folder, and those that it is in, from the innermost on, as far as they are not there."""
+    """Return those of a folder and its parents that do not exist, the folder itself first."""
     return [one for one in (path, *map(str, Path(path).parents)) if not os.path.exists(one)]
 
 
 def leave_folder(folder: str, lock_name: str, made: Sequence[str]) -> None:
-    """Remove the lock in a folder that holds nothing else, and then the folders that have been made for it."""
+    """If a folder holds nothing but the lock, remove the lock, and then the folders that were made for the fit."""
     with suppress(OSError):
         if os.listdir(folder) == [lock_name]:
             os.remove(os.path.join(folder, lock_name))
@@ -169,16 +169,16 @@ def leave_folder(folder: str, lock_name: str, made: Sequence[str]) -> None:
 
 @contextmanager
 def named_folder(folder: str | os.PathLike[str]) -> Iterator[str]:
-    """Give the path of a folder for one fit alone, which is removed on leaving if it was made here and is empty.
+    """Give the path of a folder that only one fit uses; if it was made here and is empty in the end, it is removed.
 
     Raises
     ------
     SpillInUseError
-        If another fit works there.
+        If another fit uses the folder.
     CheckpointMismatchError
-        If something else is there.
+        If it holds files that are not a fit's, or those of an older version.
     SpillError
-        If it cannot be used.
+        If the system does not let the fit use it.
     """
     path = local_folder(folder)
     made = missing_folders(path)
@@ -195,9 +195,9 @@ def named_folder(folder: str | os.PathLike[str]) -> Iterator[str]:
             f"spill={path!r} holds {foreign[0]!r}, which no fit has put there; give a new or empty folder"
         )
     with telling(path), open(os.path.join(path, _LOCK), "ab") as file:
-        if not lock(file, wait=False) or not os.path.exists(file.name):  # else another fit has just left
+        if not lock(file, wait=False) or not os.path.exists(file.name):  # it is gone if another fit has just ended
             raise SpillInUseError(f"another fit works in spill={path!r}; wait for it, or give another folder")
-        for name in names:  # what a client that was killed has left
+        for name in names:  # left by a client that was killed
             if name.startswith(MARK):
                 os.remove(os.path.join(path, name))
         shutil.rmtree(os.path.join(path, INPUT), ignore_errors=True)
@@ -209,7 +209,7 @@ def named_folder(folder: str | os.PathLike[str]) -> Iterator[str]:
 
 @contextmanager
 def temporary_folder() -> Iterator[str]:
-    """Give a new folder in Dask's temporary directory, which is removed on leaving; raises as `named_folder`."""
+    """Give a new folder in Dask's temporary directory, which is removed in the end; raises SpillError."""
     parent = temporary_directory()
     with telling(parent):
         for name in os.listdir(parent):
@@ -217,10 +217,10 @@ def temporary_folder() -> Iterator[str]:
                 _remove_stale(os.path.join(parent, name))
         path = tempfile.mkdtemp(prefix=PREFIX, dir=parent)
     try:
-        # Locked before it has its name, so that nobody takes it for one that was left.
+        # It is locked before it gets its name, so that no other process removes it as stale.
         with open(os.path.join(path, f"{_LOCK}.new"), "ab") as file:
             lock(file, wait=False)
-            if sys.platform != "win32":  # which renames no file that is open
+            if sys.platform != "win32":  # Windows does not rename open files
                 os.rename(file.name, os.path.join(path, _LOCK))
             yield path
     finally:
@@ -228,7 +228,7 @@ def temporary_folder() -> Iterator[str]:
 
 
 def temporary_directory() -> str:
-    """Return Dask's temporary directory, or that of the system; it is made if it is not there."""
+    """Return Dask's temporary directory, or that of the system; make it if it does not exist."""
     parent = str(setting("temporary-directory") or tempfile.gettempdir())
     with telling(parent):
         os.makedirs(parent, exist_ok=True)
@@ -236,8 +236,8 @@ def temporary_directory() -> str:
 
 
 def _remove_stale(folder: str) -> None:
-    """Remove a temporary folder if it has a lock that nobody holds: its process has died."""
-    if sys.platform == "win32":  # where there are no such locks
+    """Remove a temporary folder if nobody holds its lock: its process has died."""
+    if sys.platform == "win32":  # which has no such locks
         return
     with suppress(OSError), open(os.path.join(folder, _LOCK), "r+b") as file:
         if lock(file, wait=False):

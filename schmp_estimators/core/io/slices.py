@@ -1,13 +1,13 @@
-"""What does not fit into memory: how much is left for this process, and values whose arrays are in files.
+"""Data that do not fit into memory: values with arrays in files, and the memory that this process may still use.
 
 `Slices.keep` writes the large arrays of a value to a file, and returns the value with arrays that are mapped from it.
-The system reads them as they are looked at, and writes what has changed of them when memory is needed: so a shard is
-worked upon where it is.  What is in a file already is not written again.
+The system reads pages of the file when they are used, and writes changed pages when it needs memory, so functions work
+on a shard where it is.  Arrays that are in a file already are not written again.
 
-Files have no names: the system removes them with the last array that shows them, whatever ends the process.
+Files have no names: the system removes a file with the last array that uses it, however the process ends.
 
-`zict`, which has buffers over files, too, reads and writes values as a whole: a sweep would copy all tokens into
-memory of this process and back, twice, and an exchange could not look at its piece of a shard alone.
+The package `zict` also has buffers over files, but it reads and writes whole values: a sweep would copy all tokens into
+memory and back twice, and an exchange could not read its piece of a shard alone.
 """
 
 from __future__ import annotations
@@ -43,62 +43,62 @@ dask: Any = Later("dask")
 distributed: Any = Later("distributed")
 
 T = TypeVar("T")
-#: A file, and where something begins there.
+#: A file, and the position where something begins in it.
 _Place = tuple[mmap.mmap, int]
 
-#: Bytes below which an array stays in memory: a file of its own would take more.
+#: Bytes below which an array stays in memory, because a file would take more.
 LEAST_BYTES = 1 << 16
-#: Bytes at whose multiples arrays begin in a file: those of a line of the cache.
+#: Arrays begin in a file at multiples of this number of bytes, which is that of a cache line.
 _LINE = 64
-#: Bytes that the system is told at a time to read ahead: it ignores what is beyond the least that it is set up for.
+#: Bytes of a request to read ahead: of a longer one the system may ignore the rest.
 _AHEAD = 1 << 17
 _FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
 
 
 class Filed(Generic[T]):
-    """A value that `Slices` has kept, as a result of a task: Dask takes it for small, and leaves it where it is."""
+    """The result of a task, a value with arrays in files: Dask takes it for small, and does not move it."""
 
     def __init__(self, value: T) -> None:
         self.value = value
 
 
 def read_back(value: Any) -> Any:
-    """Return the value of a result of a task, which may be `Filed`."""
+    """Return the value of a task's result, which may be `Filed`."""
     return value.value if isinstance(value, Filed) else value
 
 
-#: What is mapped in this process, by any thread.
+#: All files that are mapped in this process, by any thread.
 _maps: WeakSet[mmap.mmap] = WeakSet()
 _lock = Lock()
 
 
 class Slices:
-    """Files of arrays in a folder; on a worker of a cluster, those in its own one, or in one that all reach.
+    """Files of arrays in a folder; on a worker of a cluster, in its own folder or in one that all workers share.
 
     Parameters
     ----------
     folder : str, optional
-        Where they are, without names; by default, on a worker, in its folder.
+        Where the files are, which have no names; by default, on a worker, in its own folder.
     is_named : bool, default=False
-        Whether the user has named it: then workers put theirs there, too; else into their ``local_directory``.
+        Whether the user has named the folder: then workers use it, too; else they use their ``local_directory``.
     """
 
     def __init__(self, folder: str | None, *, is_named: bool = False) -> None:
         self._folder, self.is_named = folder, is_named
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Arrive as what keeps files there."""
+        """Pickle as the files of the receiver: in its own folder, or in one that the user has named."""
         return _there, (self._folder if self.is_named else None, self.is_named)
 
     @property
     def folder(self) -> str:
-        """Where files are."""
+        """Folder of the files."""
         return distributed.get_worker().local_directory if self._folder is None else self._folder
 
     def keep(self, value: T) -> T:
         """Return `value` with its large arrays in a file.
 
-        Arrays that are in one already share its bytes: who writes into them changes `value`, too.
+        Arrays that are in a file already share its bytes: a change to the result changes `value`, too.
 
         Raises
         ------
@@ -118,7 +118,7 @@ class Slices:
         return kept
 
     def read_ahead(self, value: Any) -> None:
-        """Let the system read what is in files of a value, while others are worked upon."""
+        """Let the system read the files of a value ahead, while the process works on other values."""
         taking = _Taking(io.BytesIO())
         taking.dump(value)
         for array in taking.arrays if hasattr(mmap, "MADV_WILLNEED") else ():
@@ -134,7 +134,7 @@ class Slices:
         size, folder = n * np.dtype(dtype).itemsize, self.folder
         with telling(folder), tempfile.TemporaryFile(dir=folder, buffering=0) as file:
             os.truncate(file.fileno(), size)
-            if hasattr(os, "posix_fallocate"):  # so that a disk that is too small is known now
+            if hasattr(os, "posix_fallocate"):  # so that a full disk raises an error now
                 os.posix_fallocate(file.fileno(), 0, size)
             memory = _map(file, size)
         return np.ndarray(n, dtype, memory)
@@ -147,7 +147,7 @@ class Slices:
             memory.madvise(mmap.MADV_DONTNEED)
 
     def _write(self, arrays: list[NDArray[Any]]) -> list[_Place]:
-        """Write arrays to a new file, and return where they are."""
+        """Write arrays to a new file, and return their places."""
         if not arrays:
             return []
         sizes = [-(-array.nbytes // _LINE) * _LINE for array in arrays]
@@ -171,7 +171,7 @@ def _map(file: Any, size: int) -> mmap.mmap:
 
 
 class _Taking(pickle.Pickler):
-    """Takes those arrays out of a value that are in files, or are to be."""
+    """Takes arrays out of a value: those that are in files, and those that will be."""
 
     def __init__(self, text: io.BytesIO) -> None:
         super().__init__(text, protocol=5)
@@ -191,7 +191,7 @@ class _Taking(pickle.Pickler):
 
 
 class _Giving(pickle.Unpickler):
-    """Puts arrays back that `_Taking` has taken."""
+    """Puts back the arrays that `_Taking` has taken out."""
 
     def __init__(self, text: io.BytesIO, arrays: list[NDArray[Any]]) -> None:
         text.seek(0)
@@ -199,7 +199,7 @@ class _Giving(pickle.Unpickler):
         self._arrays = arrays
 
     def persistent_load(self, number: int) -> NDArray[Any]:
-        """Return an array."""
+        """Return the array with this index."""
         return self._arrays[number]
 
 
@@ -208,7 +208,7 @@ def _address(array: NDArray[Any]) -> int:
 
 
 def _place_of(array: NDArray[Any]) -> _Place | None:
-    """Return the file in which an array is, and where it begins there."""
+    """Return the file of an array and its position there, or None if it is not in a file."""
     base: Any = array.base
     while isinstance(base, np.ndarray):
         base = base.base
@@ -219,7 +219,7 @@ def _place_of(array: NDArray[Any]) -> _Place | None:
 
 
 def _array_at(like: NDArray[Any], place: _Place) -> NDArray[Any]:
-    """Return an array like another one, which can be written to, in a file."""
+    """Return a writable array in a file, of the shape and dtype of another array."""
     memory, begin = place
     strides = like.strides if _place_of(like) else None
     return np.ndarray(like.shape, like.dtype, memory, begin, strides)
@@ -231,7 +231,7 @@ def _there(folder: str | None, is_named: bool) -> Slices:
 
 @contextmanager
 def telling(folder: str) -> Iterator[None]:
-    """Let the errors of the system say what they mean for a fit."""
+    """Turn errors of the system into errors that say what they mean for a fit."""
     try:
         yield
     except OSError as error:
@@ -241,8 +241,8 @@ def telling(folder: str) -> Iterator[None]:
             ) from error
         if error.errno == errno.ENOMEM:
             raise SpillError(
-                "spill maps files into the addresses of this process, which has not enough of them: raise or drop the "
-                "limit of these (ulimit -v)"
+                "spill maps files into the address space of this process, which is too small: raise or remove its "
+                "limit (ulimit -v)"
             ) from error
         if error.errno == errno.EMFILE:
             raise SpillError(
@@ -253,11 +253,11 @@ def telling(folder: str) -> Iterator[None]:
 
 
 def memory_left() -> int:
-    """Return how many bytes this process may still take, beside its arrays, libraries, and what it runs in.
+    """Return the bytes that this process may still use, beside its arrays, its libraries, and what it runs in.
 
-    The limit is the ``dask.config`` key ``schmp-estimators.memory-limit``, a number or a text such as "4 GiB"; without
-    one, the least is taken that is left of the memory of the machine or of its container, as Dask knows it, and of the
-    limits of this process.
+    The limit is the ``dask.config`` key ``schmp-estimators.memory-limit``, a number or a text such as "4 GiB".  Without
+    it, the result is the least that is left of three limits: the memory of the machine or its container, as Dask knows
+    it, and the limits of this process on addresses and on data.
     """
     space, data, held = _taken()
     asked = setting("schmp-estimators.memory-limit")
@@ -266,15 +266,15 @@ def memory_left() -> int:
         return max(0, int(min(distributed.system.memory_limit() - held, of_addresses - space, of_data - data)))
     found = int(dask.utils.parse_bytes(asked))
     if found < 1:
-        raise ValueError(f"dask.config schmp-estimators.memory-limit is {asked!r}; it must be more than nothing")
+        raise ValueError(f"dask.config schmp-estimators.memory-limit is {asked!r}; it must be at least one byte")
     return max(0, found - held)
 
 
 def memory_left_of_worker(dask_worker: Worker) -> tuple[int, int]:
-    """Return the same for a worker of a cluster, first by its own memory limit, then without it.
+    """Return `memory_left` for a worker of a cluster: first by its own memory limit, then without it.
 
-    Dask counts all that is resident, files in memory, too; and it lets a worker write results to disk, then pause, long
-    before its limit.  What is left is what is left until then.
+    Dask counts all resident memory, including files.  A worker writes results to disk, and then pauses, long before it
+    reaches its limit; the first number is what is left until then.
     """
     manager, here = dask_worker.memory_manager, memory_left()
     if not manager.memory_limit or setting("schmp-estimators.memory-limit") is not None:
@@ -284,9 +284,9 @@ def memory_left_of_worker(dask_worker: Worker) -> tuple[int, int]:
 
 
 def _taken() -> tuple[int, int, int]:
-    """Return the bytes of this process's addresses, of what it may write to, and of what is there without a file.
+    """Return the bytes of this process's addresses, of its writable memory, and of its memory that is not in files.
 
-    Where the system does not tell, they are 0.
+    They are 0 if the system does not say.
     """
     try:
         size, resident, shared, _, _, data, *_ = map(int, Path("/proc/self/statm").read_text().split())
@@ -297,7 +297,7 @@ def _taken() -> tuple[int, int, int]:
 
 
 def _process_limits() -> tuple[float, float]:
-    """Return the limits of addresses, and of memory that may be written to."""
+    """Return the limits on the bytes of addresses and of writable memory."""
     if sys.platform == "win32":
         return math.inf, math.inf
     limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]

@@ -1,4 +1,4 @@
-"""What the client knows of a Dask cluster: who is there, who gets which shards, and what can never run."""
+"""What the client knows of a Dask cluster: its workers, the shards of each, and tasks that no worker can run."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ T = TypeVar("T")
 
 #: Packages whose version can change the bits of a result.
 _PACKAGES = ("schmp-estimators", "numpy", "numba", "scipy")
-#: What a client raises that is closed, or where nobody can make the results of futures any more.
+#: Errors of a client that is closed, or of futures whose results cannot be computed any more.
 _BROKEN = (OSError, ClosedClientError, FutureCancelledError, FuturesCancelledError)
 
 
 class Worker(NamedTuple):
-    """A worker as far as placing shards is concerned."""
+    """What matters of a worker for placing shards."""
 
     address: str
     n_threads: int
     #: In bytes; 0 = unlimited.
     memory_limit: int
-    #: Dask's word for what it is doing: "running", "paused", "closing_gracefully", ….
+    #: Its state in Dask's words: "running", "paused", "closing_gracefully", ….
     status: str = "running"
     #: Bytes that its process uses.
     memory: int = 0
     name: Any = None
-    #: How much it has of what tasks may ask for by name.
+    #: Amounts of the resources that tasks may ask for by name.
     resources: Mapping[str, float] = MappingProxyType({})
 
     def may_take(self, annotations: Mapping[str, Any]) -> bool:
-        """Return whether tasks with these annotations may run here, as far as `workers` and `resources` say."""
+        """Return whether the annotations `workers` and `resources` of tasks let them run on this worker."""
         named, wanted = annotations.get("workers"), annotations.get("resources") or {}
         known = [named] if isinstance(named, str) else named
         here = not known or bool({self.address, self.name, str(self.name)} & set(known))
@@ -58,11 +58,11 @@ class Worker(NamedTuple):
 
 
 def reach(client: Client, request: Callable[..., T], *args: Any, **options: Any) -> T:
-    """Return what a request of a client returns; raise what a broken connection makes of it as WorkLostError."""
+    """Return what a request of a client returns; turn errors of a broken connection into WorkLostError."""
     try:
         return request(*args, **options)
     except _BROKEN as error:
-        raise WorkLostError(f"the cluster did not do what it was asked ({type(error).__name__}: {error})") from error
+        raise WorkLostError(f"a request to the cluster failed ({type(error).__name__}: {error})") from error
     except RuntimeError as error:  # a closed client has closed its event loop and its connections
         if isinstance(error, SchMPError) or client.status == "running":
             raise
@@ -70,10 +70,10 @@ def reach(client: Client, request: Callable[..., T], *args: Any, **options: Any)
 
 
 def live_workers(client: Client) -> list[Worker]:
-    """Return the workers that are there now, in the order of their names, whether they can work or not.
+    """Return the workers of the cluster in the order of their names, whether they can work or not.
 
-    The scheduler is asked: what `Client.scheduler_info` returns may have been overwritten, meanwhile, by the client's
-    own regular look, which leaves the workers out.
+    It asks the scheduler.  `Client.scheduler_info` would not do: the client's own regular update may have overwritten
+    it without the workers.
 
     Raises
     ------
@@ -99,7 +99,7 @@ def live_workers(client: Client) -> list[Worker]:
 
 
 def worker_timeout() -> float:
-    """Return for how many seconds to wait for workers, or for a scheduler that cannot be reached."""
+    """Return the seconds to wait for workers, or for a scheduler that cannot be reached."""
     return float(dask.config.get("schmp-estimators.worker-timeout", 60.0))
 
 
@@ -108,21 +108,21 @@ def responsive_workers(
     annotations: Mapping[str, Any] = MappingProxyType({}),
     enrol: Callable[[], dict[str, str]] | None = None,
 ) -> list[Worker]:
-    """Return the workers that answer, and can do tasks with these annotations; if there are none, wait for the first.
+    """Return the workers that answer and can run tasks with these annotations; if there are none, wait for the first.
 
     Parameters
     ----------
     client : distributed.Client
     annotations : mapping, optional
     enrol : callable, optional
-        What each worker is asked, see `check_alike`.
+        Called on each worker; see `check_alike`.
 
     Raises
     ------
     NoWorkersError
         If none came within ``dask.config`` key ``schmp-estimators.worker-timeout`` (default 60 s).
     SchedulerLostError
-        If the scheduler could not be reached for as long, or the client is closed.
+        If the scheduler could not be reached for that time, or the client is closed.
     MixedClusterError
         As `check_alike`.
     """
@@ -147,25 +147,25 @@ def responsive_workers(
 
 
 def scheduler_lost(client: Client) -> SchedulerLostError:
-    """Return what to raise where the scheduler is gone."""
+    """Return the error for a scheduler that cannot be reached."""
     return SchedulerLostError(
         f"the scheduler of {client!r} cannot be reached: it has ended, the network has failed, or the client was "
         "closed. Connect to a new one and fit again; with a checkpoint (parameter checkpoint of LDA and MF) the fit "
-        "then goes on from where it was"
+        "then continues from there"
     )
 
 
 def no_workers(
     client: Client, workers: Sequence[Worker], annotations: Mapping[str, Any] = MappingProxyType({})
 ) -> NoWorkersError:
-    """Return what to raise where nobody can do tasks with some annotations: `workers` are there nevertheless."""
+    """Return the error for a cluster on which no worker can run tasks with these annotations; it has `workers`."""
     timeout = f"{worker_timeout():g} s"
     running = [worker for worker in workers if worker.status == "running"]
     if running and not any(worker.may_take(annotations) for worker in running):
         asked = {key: annotations[key] for key in ("workers", "resources") if key in annotations}
         return NoWorkersError(
-            f"for {timeout} none of the {len(workers)} workers of the Dask cluster at {_address(client)} has been one "
-            f"that dask.annotate({asked}) lets work: start such workers, or fit outside of dask.annotate"
+            f"for {timeout} none of the {len(workers)} workers of the Dask cluster at {_address(client)} could work, "
+            f"because dask.annotate({asked}) excludes them: start others, or fit outside of dask.annotate"
         )
     if not workers:
         return NoWorkersError(
@@ -180,8 +180,8 @@ def no_workers(
     )
     return NoWorkersError(
         f"no worker of the Dask cluster at {_address(client)} has been able to work for {timeout}: {states}. "
-        "A worker pauses when it uses most of its memory limit: raise the limit (memory_limit), use more workers, let "
-        "go of other data on the cluster, or take smaller chunks"
+        "A worker pauses when it uses most of its memory limit: raise the limit (memory_limit), use more workers, "
+        "release other data on the cluster, or take smaller chunks"
     )
 
 
@@ -189,9 +189,9 @@ def _address(client: Client) -> str:
     return str(client.scheduler.address) if client.scheduler else "an unknown address"
 
 
-@cache  # reading versions from the disk takes longer than all else a worker is asked before a fit
+@cache  # reading versions from disk takes longer than all other requests to a worker before a fit
 def fingerprint() -> dict[str, str]:
-    """Return what must be alike on all workers for results to have the same bits."""
+    """Return what must be equal on all workers for results to be bit-for-bit the same."""
     cpu = [getattr(numba.config, name, None) for name in ("CPU_NAME", "CPU_FEATURES")]
     found = {package: _version(package) for package in _PACKAGES}
     found["CPU"] = " ".join(filter(None, cpu)) or _host_cpu()
@@ -207,14 +207,14 @@ def check_alike(
     ----------
     client : distributed.Client
     workers : list of str, optional
-        Addresses of those to ask; by default all.
+        Addresses of the workers to ask; by default all.
     enrol : callable, optional
-        What each is asked; returns what `fingerprint` does, which it is by default.
+        Called on each worker; returns what `fingerprint` does, which is the default.
 
     Returns
     -------
     set of str
-        Who answered: a worker that has just died may still be listed.
+        Addresses of the workers that answered: a worker that has just died may still be listed.
     """
     asked = enrol or fingerprint
     prints: dict[str, dict[str, str]] = reach(client, client.run, asked, workers=workers, on_error="ignore")
@@ -232,7 +232,7 @@ def check_alike(
 
 
 def unrunnable(client: Client, futures: Sequence[Future[Any]]) -> list[str]:
-    """Return keys that no worker can run, as the scheduler sees it, among the futures and all that they wait for."""
+    """Return keys of tasks that no worker can run, among the futures and all tasks that they wait for."""
     keys = [future.key for future in futures]
     found: list[str] = reach(client, client.run_on_scheduler, _unrunnable, keys=keys)
     return found
@@ -265,36 +265,36 @@ def _host_cpu() -> str:
 
 
 class Dealt:
-    """The shards of a run as they are dealt to workers.
+    """The workers of the shards of a run.
 
     Parameters
     ----------
     workers : list of Worker
-        Those that are there.
+        All workers of the cluster.
     """
 
     def __init__(self, workers: list[Worker]) -> None:
-        #: Shards of the run, where they are known.
+        #: Number of shards of the run; 0 if it is not known.
         self.n_places = 0
         self._places: dict[int, str] = {}
         self.update(workers)
 
     def update(self, workers: list[Worker]) -> None:
-        """Take note of who is there now."""
+        """Set the workers of the cluster as they are now."""
         self.workers, self._alive = workers, {worker.address for worker in workers}
         #: Threads of all workers together.
         self.n_threads = sum([worker.n_threads for worker in workers])
 
     @property
     def addresses(self) -> set[str]:
-        """Workers that have shards."""
+        """Addresses of the workers that have shards."""
         return set(self._places.values())
 
     def address(self, place: int) -> str:
-        """Return the worker of a shard: always the same while it lives.
+        """Return the worker of a shard; it stays the same while the worker lives.
 
-        Neighbours in the ring share a worker if there are more shards than threads, so that fewer blocks travel when
-        they go on.  A shard whose worker has its share, or has died, goes to the one with most threads to spare.
+        If there are more shards than threads, neighbours in the ring share a worker, so that fewer blocks are sent.  If
+        that worker has its share already, or has died, the shard goes to the one with the fewest shards per thread.
         """
         if self._places.get(place) not in self._alive:
             self._places[place] = self._choose(place)
@@ -311,7 +311,7 @@ class Dealt:
         return min(spare or self.workers, key=lambda w: (taken[w.address] + 1) / w.n_threads).address
 
     def members(self, n_places: int) -> dict[str, list[int]]:
-        """Return the shards of each worker that has some of so many."""
+        """Return the shards of each worker that has some, of `n_places` shards in all."""
         self.n_places = n_places
         groups: dict[str, list[int]] = {}
         for place in range(n_places):
@@ -319,7 +319,7 @@ class Dealt:
         return groups
 
     def settle(self, wishes: Sequence[Collection[str]]) -> None:
-        """Let each shard have one of the workers it wishes for, as long as no worker gets more than its share."""
+        """Give each shard one of the workers that it wishes for, as long as no worker gets more than its share."""
         self.n_places = len(wishes)
         shares = self._shares(self.n_places)
         for place, found in enumerate(wishes):
@@ -330,7 +330,7 @@ class Dealt:
                     break
 
     def is_even(self) -> bool:
-        """Return whether no worker has more than its share, as workers are now."""
+        """Return whether no worker has more than its share of the shards, as the workers are now."""
         shares = self._shares(len(self._places))
         return not any(n > shares.get(address, 0) for address, n in Counter(self._places.values()).items())
 
@@ -339,5 +339,5 @@ class Dealt:
         self._places.clear()
 
     def _shares(self, n_places: int) -> dict[str, int]:
-        """Return how many of so many shards each worker should have at most."""
+        """Return the largest number of shards that each worker should have, of `n_places` shards in all."""
         return {worker.address: -(-n_places * worker.n_threads // self.n_threads) for worker in self.workers}

@@ -1,7 +1,7 @@
 """The Dask place: tasks on the workers of a cluster, and ranks, which are tasks that send each other messages.
 
-Tasks are pinned loosely to the worker of their shard, so that Dask may move them when that worker dies; ranks are
-pinned to it.  Nothing large passes the scheduler.
+A task prefers the worker of its shard, but Dask may run it elsewhere if that worker dies.  A rank runs only on its
+worker.  Nothing large passes through the scheduler.
 """
 
 from __future__ import annotations
@@ -37,29 +37,29 @@ from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.watch import await_all, gather, outcomes, scatter
 from schmp_estimators.core.values import itself
 
-#: Bytes of an argument up to which it travels inside a task; a larger one is sent to the worker.
+#: Largest argument, in bytes, that is part of a task; a larger one is sent to the worker.
 _INLINE = 1 << 20
-#: Bytes of a value up to which a task of its own has it; of larger ones Dask warns, as they pass the scheduler.
+#: Largest value, in bytes, that `share` puts into a task: tasks pass through the scheduler, and Dask warns of more.
 _IN_A_TASK = 8 << 20
-#: Of futures whose results nobody can make again.
+#: States of futures whose results cannot be computed again.
 _GONE = ("cancelled", "lost")
 
 
 def _enrol(dask_worker: Any = None) -> dict[str, str]:
-    """Let a worker take messages for its ranks, and say what it is."""
+    """Let a worker accept messages for its ranks, and return its `fingerprint`."""
     listen(dask_worker)
     return fingerprint()
 
 
 class DaskPlace(Place):
-    """Execute tasks on a Dask cluster; `client` stays the caller's.
+    """A Dask cluster as a place; `client` stays the caller's.
 
     Parameters
     ----------
     client : distributed.Client
         A synchronous client.
     label : str, default="schmp"
-        Name of the span under which the dashboard gathers the tasks.
+        Name of the span that groups the tasks on the dashboard.
 
     Raises
     ------
@@ -76,7 +76,7 @@ class DaskPlace(Place):
     def __init__(self, client: Client, label: str = "schmp") -> None:
         super().__init__()
         self.client = client
-        #: What has been made on the cluster, as far as anybody still has it.
+        #: All futures of this place that are still in use.
         self._let_in: WeakSet[Future[Any]] = WeakSet()
         self._teller = Teller(client, label)
         self._run = uuid4().hex[:12]
@@ -86,7 +86,7 @@ class DaskPlace(Place):
 
     @property
     def n_processes(self) -> int:
-        """The workers."""
+        """Number of workers."""
         return len(self._dealt.workers)
 
     @property
@@ -105,13 +105,13 @@ class DaskPlace(Place):
         return list(self._dealt.members(n_shards).values())
 
     def bring(self, value: Any, p: int) -> Any:
-        """Return `value` as a task near shard `p` takes it: as it is, or a future of it, sent there, if it is large."""
+        """Return an argument for a task near shard `p`: `value`, or if it is large a future of it, sent there."""
         if isinstance(value, Future) or sizeof(value) <= _INLINE:
             return value
         return scatter(self.client, f"sent-{uuid4().hex}", value, self._dealt.address(p))
 
     def load(self, word: str, function: Callable[..., Any], pieces: Sequence[Any], p: int, *first: Any) -> Future[Any]:
-        """Return a future of ``function(*first, *pieces)``, made near shard `p`; pieces are as those of a `Source`."""
+        """Submit ``function(*first, *pieces)`` near shard `p`, and return its future; pieces as in `Source`."""
         brought = [self.bring(piece() if callable(piece) else piece, p) for piece in pieces]
         made = self.call(word, function, (*first, *brought), p)
         sent = [one for one, piece in zip(brought, pieces, strict=True) if one is not piece]
@@ -121,7 +121,7 @@ class DaskPlace(Place):
     def call(
         self, word: str, function: Callable[..., Any], args: Sequence[Any], p: int, *, pinned: bool = False
     ) -> Future[Any]:
-        """Submit a call near shard `p`, and return its future; with `pinned` it runs there and nowhere else."""
+        """Submit a call near shard `p`, and return its future; with `pinned` it runs only on the shard's worker."""
         return self._submit((f"{word}-{uuid4().hex}", p), function, args, self._dealt.address(p), pinned)
 
     def _submit(
@@ -130,7 +130,7 @@ class DaskPlace(Place):
         options: dict[str, Any] = {"key": key, "pure": False}
         if address is not None:
             options |= {"workers": [address], "allow_other_workers": not pinned}
-        with dask.annotate(span=self._annotations["span"]):  # by which the dashboard knows tasks
+        with dask.annotate(span=self._annotations["span"]):  # the dashboard knows tasks by their span
             made: Future[Any] = reach(self.client, self.client.submit, function, *args, **options)
         self._let_in.add(made)
         return made
@@ -143,7 +143,7 @@ class DaskPlace(Place):
         groups: Sequence[Sequence[int]],
         take: Callable[[Any], Any] | None = None,
     ) -> Any:
-        """Let all ranks of a run call a function at the same time, each in a task that runs nowhere else.
+        """Let all ranks of a run call a function at the same time, each in a task that runs only on its worker.
 
         Parameters
         ----------
@@ -152,23 +152,23 @@ class DaskPlace(Place):
         function : callable
             ``function(communicator, *args)``.
         args : sequence of sequences
-            Of each rank; futures stand for what they are of.
+            Arguments of each rank; futures stand for their results.
         groups : sequence of sequences of int
             The shards of each rank.
         take : callable, optional
-            Says what comes here of a result, which then stays where it is.
+            Returns what the client gets of a result; the result itself stays on its worker.
 
         Returns
         -------
         list, or two lists
-            The results; with `take` their futures, and what it takes.
+            The results; with `take` their futures, and what `take` has returned.
 
         Raises
         ------
         WorkLostError
             If a rank was lost.
         Exception
-            What a rank has raised.
+            The error of a rank.
         """
         addresses = tuple([self._dealt.address(group[0]) for group in groups])
         made, asked, _ = self._send_ranks(word, function, args, addresses, take)
@@ -183,7 +183,7 @@ class DaskPlace(Place):
             self.release(asked if kept else [*made, *asked])
 
     def serve(self, name: str, pieces: Sequence[Any]) -> GroupService:
-        """Let workers make partitions of pieces, and return who works on them."""
+        """Let workers make partitions from pieces, and return the service of the ranks that work on them."""
         self.settle([piece.parts if isinstance(piece, Piece) else [piece] for piece in pieces])
         members = self._dealt.members(len(pieces))
         addresses, groups = tuple(members), list(members.values())
@@ -204,7 +204,7 @@ class DaskPlace(Place):
         addresses: tuple[str, ...],
         take: Callable[[Any], Any] | None,
     ) -> tuple[list[Future[Any]], list[Future[Any]], str]:
-        """Send the tasks of ranks as one graph, so that those of two runs come to all workers in the same order."""
+        """Send the tasks of ranks as one graph, so that those of two runs reach all workers in the same order."""
         run = uuid4().hex
         token = f"{self._run}-{run}"
         keys = tuple([(f"{word}-{run}", rank) for rank in range(len(addresses))])
@@ -223,7 +223,7 @@ class DaskPlace(Place):
         return futures[: len(keys)], futures[-len(keys) :], token
 
     def results(self, futures: Sequence[Future[Any]]) -> list[Any]:
-        """Gather results while watching the cluster."""
+        """Return the results of futures, and watch the cluster meanwhile."""
         return gather(self.client, futures, self._dealt.addresses)
 
     def wait(self, futures: Sequence[Future[Any]]) -> None:
@@ -231,19 +231,19 @@ class DaskPlace(Place):
         await_all(self.client, futures, self._dealt.addresses)
 
     def in_place(self, one: Any) -> Any:
-        """Return what stands for a result of a rank among the arguments of the next one, which changes it."""
+        """Return an argument that stands for the result of a rank, which the next task changes in place."""
         return InPlace(one.key) if isinstance(one, Future) else one
 
     def release(self, held: Iterable[Any]) -> None:
-        """Let go of futures, of which there may be none among what is held."""
+        """Release the futures among `held`."""
         for one in held:
             if isinstance(one, Future):
                 one.release()
 
     def _welcome(self, workers: list[Worker]) -> None:
-        """Take note of who is there; whoever came since the last look must be like the others.
+        """Record which workers there are; those that have come since the last look must be like the others.
 
-        Who is paused keeps its shards, as that may be over soon; who is about to leave does not.
+        A paused worker keeps its shards, because it may soon continue; a worker that is about to leave does not.
         """
         workers = [one for one in workers if one.status in ("running", "paused") and one.may_take(self._annotations)]
         known = {worker.address for worker in self._dealt.workers}
@@ -254,14 +254,14 @@ class DaskPlace(Place):
         self._dealt.update(workers or self._dealt.workers)
 
     def settle(self, pieces: Sequence[Sequence[Future[Any]]]) -> None:
-        """Let each shard be worked upon where its first piece is, as long as no worker gets more than its share."""
+        """Place each shard on a worker that has its first piece, as long as no worker gets more than its share."""
         held = [[part for part in parts if isinstance(part, Future)][:1] for parts in pieces]
         if futures := [one for some in held for one in some]:
             holders = reach(self.client, self.client.who_has, futures)
             self._dealt.settle([holders.get(some[0].key, ()) if some else () for some in held])
 
     def hold(self, lazy: Any) -> list[Any]:
-        """Let the workers compute and keep them; return the futures."""
+        """Let the workers compute and keep the results; return their futures."""
         held = reach(self.client, self.client.persist, lazy)
         if isinstance(lazy, list):
             return self._noted([futures_of(one)[0] for one in held])
@@ -277,18 +277,18 @@ class DaskPlace(Place):
         return [self._submit((run, i), function, row, own[i]) for i, row in enumerate(arguments)]
 
     def gather(self, held: Sequence[Any]) -> list[Any]:
-        """Gather values while watching the cluster."""
+        """Return the values, and watch the cluster meanwhile."""
         return gather(self.client, held)
 
     def share(self, value: Any) -> Any:
-        """Return a task that has the value, and so is done again if it is lost; send a large one to two workers."""
+        """Return a future of a value: of a task, which Dask can repeat; a large value is sent to two workers."""
         if sizeof(value) <= _IN_A_TASK:
             return self.map(itself, [(value,)], "shared")[0]
         addresses = [worker.address for worker in self._dealt.workers[:2]]
         return self._noted([scatter(self.client, f"shared-{uuid4().hex}", value, *addresses)])[0]
 
     def lasting(self, value: Any) -> Callable[[], Any]:
-        """Return a function that gives a future of a value for many tasks, and makes a new one if that was lost."""
+        """Return a function that gives a future of a value for many tasks, and makes a new one if it was lost."""
         held: list[Future[Any]] = []
 
         def give() -> Future[Any]:
@@ -299,11 +299,11 @@ class DaskPlace(Place):
         return give
 
     def are_gone(self, held: Iterable[Any]) -> bool:
-        """Return whether futures are among what is held whose results nobody can make again."""
+        """Return whether some futures among `held` have results that cannot be computed again."""
         return any(isinstance(one, Future) and one.status in _GONE for one in held)
 
     def take(self, held: list[Any], position: int, name: str) -> list[Any]:
-        """Let the workers take the elements."""
+        """Submit tasks that take the elements."""
         return self.map(getitem, [(one, position) for one in held], name)
 
     def let_go(self) -> None:
@@ -316,23 +316,23 @@ class DaskPlace(Place):
         return futures
 
     def tell(self, event: str, details: Mapping[str, Any] | None = None) -> None:
-        """Tell the page of fits on the scheduler's dashboard, if there is one."""
+        """Send an event to the page of fits on the scheduler's dashboard, if there is one."""
         self._teller.tell(
             event, {"shards": self._dealt.n_places, **(details or {})} if event == "begin" else details or {}
         )
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Release everything."""
         self.let_go()
         self._teller.close()
 
     def reset(self) -> None:
-        """Wait for workers, and let shards be dealt to them anew."""
+        """Wait for workers, and distribute the shards anew."""
         self._dealt.forget()
         self._dealt.update(responsive_workers(self.client, self._annotations, _enrol))
 
     def deal(self) -> bool:
-        """Take note of who has come; if a worker has more than its share now, forget where the shards are."""
+        """Look for new workers; if a worker has more than its share now, forget where the shards are."""
         self._welcome(live_workers(self.client))
         if self._dealt.is_even():
             return False

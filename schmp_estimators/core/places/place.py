@@ -1,8 +1,8 @@
-"""Places: where functions are called, and the results that somebody still wants are kept.
+"""Places: where the functions of a fit are called and their results are kept.
 
-`Place` is this process: a loop, or a few threads over kernels that release the GIL.  Other places do elsewhere what it
-does here.  `choose_place` decides which place a fit uses, and `Restores` how often lost work is begun again before a
-run is given up: the one rule, for engines and for the input.
+`Place` is this process: one thread, or a few over kernels that release the GIL.  Other classes do the same elsewhere.
+`choose_place` chooses the place of a fit.  `Restores` says how often lost work is repeated before a run is given up;
+engines and inputs follow this one rule.
 """
 
 from __future__ import annotations
@@ -39,55 +39,55 @@ distributed: Any = Later("distributed")
 _dask_place: Any = Later("schmp_estimators.core.places.dask")
 
 _CHOICES = ("auto", "local", "dask")
-#: How often work is begun again without any progress in between.
+#: How often work is repeated without any progress in between.
 MAX_RESTORES = 5
-#: Seconds to wait before work is begun again, but for the first time, and how much longer each time than before.
+#: Seconds of the pause before work is repeated for the second time, and the factor of each further pause.
 PAUSE, LONGER = 0.5, 2.0
 
 
 class Place:
-    """The process that this code runs in, as a place.
+    """The current process as a place.
 
     Parameters
     ----------
     n_threads : int, default=1
-        How many of its threads may work at the same time.
+        Number of threads that may work at the same time.
     """
 
-    #: Whether this is the process of the caller, where nothing is lost.
+    #: Whether this is the caller's process, in which nothing is lost.
     is_local: bool = True
 
     def __init__(self, n_threads: int = 1) -> None:
         self._n_threads = n_threads
-        #: How jobs in this process share its threads.
+        #: Applies a function to jobs, with the threads of this process.
         self.each: Each = in_turn
-        if n_threads > 1:  # a caller works, too
+        if n_threads > 1:  # the caller's thread works, too
             self._helpers = ThreadPoolExecutor(n_threads - 1, "schmp")
             self.each = partial(share, self._helpers, n_threads)
 
     @property
     def n_processes(self) -> int:
-        """Processes that work at the same time."""
+        """Number of processes that work at the same time."""
         return 1
 
     @property
     def n_threads(self) -> int:
-        """Threads that work at the same time."""
+        """Number of threads that work at the same time."""
         return self._n_threads
 
     @property
     def memory_limit(self) -> int:
-        """Bytes that the workers together may use; 0 if there is no limit."""
+        """Bytes that all workers together may use; 0 if there is no limit."""
         return 0
 
     def settle(self, pieces: Sequence[Sequence[Any]]) -> None:
-        """Let each shard be worked upon where the results in `pieces`, one list for each shard, are."""
+        """Place each shard where its results in `pieces` are, which has a list for each shard; here do nothing."""
         return
 
     def hold(self, lazy: Any) -> list[Any]:
         """Compute a list of Delayed objects, or the blocks of a Dask array of one column of blocks, and hold them.
 
-        Here that is done chunk by chunk, and never with a cluster that happens to be the default.
+        They are computed in this process, even if a cluster is Dask's default.
         """
         chosen = dask.config.get("scheduler", "threads")
         scheduler = chosen if chosen in ("sync", "synchronous", "single-threaded") else "threads"
@@ -99,9 +99,9 @@ class Place:
     def map(
         self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], name: str, *, by_shard: bool = False
     ) -> list[Any]:
-        """Return ``function(*a)`` for all `arguments`, which may be held: values, or what stands for them.
+        """Return ``function(*a)`` for all `arguments`, which may contain results that this place holds.
 
-        With `by_shard` there is a call for each shard, which is made where the shard is worked upon, if possible.
+        With `by_shard` there is a call for each shard; it is made where the shard is placed, if possible.
         """
         return list(starmap(function, arguments))
 
@@ -114,11 +114,11 @@ class Place:
         return value
 
     def lasting(self, value: Any) -> Any:
-        """Return a piece for sources, see `Source`, that stands for a value which many of them need."""
+        """Return a piece for `Source` that stands for a value which many sources need."""
         return value
 
     def take(self, held: list[Any], position: int, name: str) -> list[Any]:
-        """Return element `position` of each of some lists that are held; nobody will ask for it again."""
+        """Take element `position` out of each of some lists that are held, and return these elements."""
         found = []
         for one in held:
             found.append(one[position])
@@ -126,28 +126,28 @@ class Place:
         return found
 
     def made(self, held: list[Any], name: str) -> tuple[Place, list[Any]]:
-        """Return what `map` has returned as results that are there, and the place that holds them."""
+        """Compute results of `map`, if they are not there yet; return them, and the place that holds them."""
         return self, held
 
     def let_go(self) -> None:
-        """Hold no longer what `hold`, `map`, `share` and `take` have returned.  Letting go twice does no harm."""
+        """Release what `hold`, `map`, `share` and `take` have returned.  A second call does nothing."""
 
     def tell(self, event: str, details: Mapping[str, Any] | None = None) -> None:
-        """Publish an event of a fit, if somebody could watch it.  Only plain values of the details are sent.
+        """Publish an event of a fit, if the place has a dashboard.  Only plain values of the details are sent.
 
-        A fit is told of from the first "begin" until the place is closed; other events are "record", "measured",
+        Events are published from the first "begin" until the place is closed; the others are "record", "measured",
         "restart" and "failed".
         """
 
     def deal(self) -> bool:
-        """Return whether shards should be worked upon elsewhere from now on, and must therefore be loaded anew."""
+        """Return whether shards should be distributed anew because workers have joined, and so be loaded again."""
         return False
 
     def reset(self) -> None:
-        """Wait until there is somebody to work again."""
+        """Wait until there are workers again."""
 
     def close(self) -> None:
-        """Give all resources back."""
+        """Release all resources."""
         if self._n_threads > 1:
             self._helpers.shutdown(cancel_futures=True)
 
@@ -155,8 +155,8 @@ class Place:
 def n_threads(n_jobs: int | None) -> int:
     """Return the number of threads that `n_jobs` means: None is 1, -1 all cores, -2 all but one, ….
 
-    Joblib decides: cores are those that this process may use, None is what ``joblib.parallel_config`` says, and inside
-    joblib's own workers there is one.
+    Joblib decides: it counts the cores that this process may use, ``joblib.parallel_config`` may change what None
+    means, and joblib's own workers have one thread each.
 
     Raises
     ------
@@ -166,7 +166,7 @@ def n_threads(n_jobs: int | None) -> int:
     if n_jobs == 0:
         raise ValueError("n_jobs=0 has no meaning; use None or 1 for one thread, -1 for all cores")
     wanted = joblib.effective_n_jobs(n_jobs)
-    if wanted == 1:  # to count cores takes a fiftieth of a small fit
+    if wanted == 1:  # counting cores takes a fiftieth of the time of a small fit
         return 1
     told = get_active_backend()[1] if n_jobs is None else n_jobs
     # Joblib's Dask backend counts the threads of the cluster, but these are threads of this process.
@@ -175,12 +175,12 @@ def n_threads(n_jobs: int | None) -> int:
 
 @contextmanager
 def choose_place(n_jobs: int | None = None, *, is_dask: bool = False, label: str = "schmp") -> Iterator[Place]:
-    """Give the place for a fit.
+    """Choose the place for a fit, and close it in the end.
 
-    Inside a Dask task the fit stays in that task, as waiting there for other tasks can deadlock.  If the input is a
-    Dask collection, the task secedes from its worker's threads first, and uses the cluster.  Elsewhere an active Dask
-    client is used if there is one, else this process.  The ``dask.config`` key ``schmp-estimators.runtime`` overrides
-    the choice: ``auto``, ``local`` or ``dask``.
+    Inside a Dask task the fit stays in that task, because waiting for other tasks can cause a deadlock.  But if the
+    input is a Dask collection, the task secedes from the threads of its worker, and the fit uses the cluster.  Outside
+    of tasks the fit uses the active Dask client if there is one, else this process.  The ``dask.config`` key
+    ``schmp-estimators.runtime`` overrides the choice: ``auto``, ``local`` or ``dask``.
 
     Parameters
     ----------
@@ -223,13 +223,13 @@ def choose_place(n_jobs: int | None = None, *, is_dask: bool = False, label: str
 
 
 def _client(choice: str, is_dask: bool) -> AbstractContextManager[Client | None]:
-    """Give the client of a fit; None if it stays in this process."""
+    """Give the client of a fit, or None if the fit stays in this process."""
     if choice == "local" or (choice == "auto" and "distributed" not in sys.modules):
         return nullcontext()
-    with suppress(ValueError):  # this is no task
+    with suppress(ValueError):  # raised outside of tasks
         distributed.get_worker()
         return distributed.worker_client() if is_dask or choice == "dask" else nullcontext()
-    with suppress(ValueError):  # there is no client
+    with suppress(ValueError):  # raised if there is no client
         client: Client = distributed.default_client()
         if client.asynchronous:
             raise AsynchronousClientError(
@@ -246,13 +246,13 @@ def _client(choice: str, is_dask: bool) -> AbstractContextManager[Client | None]
 
 
 class Restores:
-    """Count losses of work since the last progress.
+    """Counts losses of work since the last progress.
 
     Parameters
     ----------
     place : Place
     progress : str
-        What would have been progress, for the error.
+        What counts as progress, for the error.
     """
 
     def __init__(self, place: Place, progress: str) -> None:
@@ -260,24 +260,24 @@ class Restores:
         self._n = 0
 
     def forget(self) -> None:
-        """There has been progress."""
+        """Record that there has been progress."""
         self._n = 0
 
     def prepare(self, error: WorkLostError, going_on: str) -> None:
-        """Make the place ready to begin again after a loss.
+        """Prepare the place for another attempt after a loss.
 
         Raises
         ------
         WorkerLostError
             If work has been lost too often.
         NoWorkersError, SchedulerLostError
-            If there is nobody to begin with.
+            If there are no workers or no scheduler.
         """
         if self._n == MAX_RESTORES:
             raise WorkerLostError(
                 f"work was lost {MAX_RESTORES + 1} times without {self._progress} in between (last: {error}); look at "
-                "the logs and the memory of the workers, use more or larger workers, and give a checkpoint, where "
-                "there is one, so that a later fit can go on from there"
+                "the logs and the memory of the workers, use more or larger workers, and set the parameter checkpoint, "
+                "if there is one, so that a later fit can continue from there"
             ) from error
         if self._n:
             time.sleep(PAUSE * LONGER ** (self._n - 1))
@@ -288,7 +288,7 @@ class Restores:
 
 
 def begun_anew(place: Place, action: Callable[[], T]) -> T:
-    """Return what `action` returns, which lets an input in; begin it anew if that is lost on the way."""
+    """Return what `action` returns, which reads an input; repeat it if work is lost."""
     restores = Restores(place, "the input being read")
     while True:
         try:

@@ -1,6 +1,6 @@
-"""Threads of this process: those that share jobs, and BLAS, which keeps to one of them.
+"""Threads of this process: helpers that share jobs, and a limit of one thread for BLAS.
 
-Threads that have nothing to do are lent to a caller who has several jobs: those of an executor, or of a Dask worker.
+A caller who has several jobs uses idle threads of an executor, or of a Dask worker.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _thread_pools() -> ThreadpoolController:
 
 
 def _take_control() -> None:
-    """Let this thread set limits: threadpoolctl 3.8 ignores, without a word, all but the first that has done so."""
+    """Let this thread set limits: threadpoolctl 3.8 silently ignores all threads but the first that has set one."""
     for pool in _thread_pools().lib_controllers:
         clear = getattr(pool, "clear_controlling_thread", None)
         if clear is not None:
@@ -37,9 +37,9 @@ def _take_control() -> None:
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Keep BLAS to one thread: bits differ between one and two.
+    """Limit BLAS to one thread: the last bits of its results differ between one and two.
 
-    The limit belongs to the process, so it is lifted when the last thread leaves, not when the first does.
+    The limit belongs to the process, so it is lifted when the last thread leaves this context.
     """
     global _limit, _inside  # noqa: PLW0603
     with _lock:
@@ -55,19 +55,20 @@ def one_blas_thread() -> Iterator[None]:
             if not _inside:
                 _take_control()
                 _limit.restore_original_limits()
-                _take_control()  # and leave it to others
+                _take_control()  # so that other threads can set limits
 
 
 def share(executor: Executor, n_threads: int, function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
-    """Apply `function` to every job, with this thread and those of an executor that have nothing to do.
+    """Apply `function` to every job, with this thread and idle threads of an executor.
 
-    The caller does all that nobody else has begun, so it waits for no one who waits for it: jobs may share jobs.
+    The caller does all jobs that no helper has begun, so it never waits for a helper that waits for it.  A job may
+    therefore share jobs itself.
 
     Parameters
     ----------
     executor : concurrent.futures.Executor
     n_threads : int
-        How many threads may work at a time, the caller's included.
+        Number of threads that may work at the same time, including the caller's.
     function : callable
     jobs : iterable
     """
@@ -82,13 +83,13 @@ def share(executor: Executor, n_threads: int, function: Callable[[Any], Any], jo
         while left:
             try:
                 number, job = left.popleft()
-            except IndexError:  # somebody was faster
+            except IndexError:  # another thread was faster
                 return
             results[number] = function(job)
 
     helpers = []
-    with suppress(RuntimeError):  # of an executor that is being closed
-        # in copies of the caller's context, so that they know which worker they are on
+    with suppress(RuntimeError):  # raised by an executor that is being closed
+        # helpers run in copies of the caller's context, so that they know which worker they are on
         helpers = [executor.submit(copy_context().run, help_out) for _ in range(n_helpers)]
     try:
         help_out()

@@ -1,7 +1,7 @@
-"""Waiting for a Dask cluster, and looking, meanwhile, whether that makes sense.
+"""Waits for results of a Dask cluster, and checks meanwhile whether they can still come.
 
-A future whose worker has died is computed again by Dask.  But it may also be cancelled, fail because its workers keep
-dying, or wait for workers that never come; and a bare `Client.gather` then waits for ever.
+Dask computes a future again if its worker has died.  But a future may also be cancelled, fail because its workers keep
+dying, or wait for workers that never come; `Client.gather` alone would then wait for ever.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from distributed import Client, Future, KilledWorker, as_completed
 from schmp_estimators.core.errors import NoWorkersError, WorkLostError
 from schmp_estimators.core.places.cluster import live_workers, no_workers, reach, unrunnable, worker_timeout
 
-#: Seconds between two looks at the cluster while results are outstanding.
+#: Seconds between two checks of the cluster while results are outstanding.
 WATCH_EVERY = 1.0
-#: Seconds for which the other tasks of a group are waited for after one has failed.
+#: Seconds to wait for the other ranks after one has failed.
 AFTER_ERROR = 2.0
-#: How many looks in a row must find that the workers with the run are gone before they are taken for dead.
+#: Number of checks in a row without the workers of the run after which these are taken for dead.
 LOOKS = 2
-#: How many looks in a row must find a task that no worker can run before it is taken for lost.
+#: Number of checks in a row with a task that no worker can run after which the task is taken for lost.
 PATIENCE = 5
 
 
@@ -36,14 +36,14 @@ def gather(client: Client, futures: Sequence[Future[Any]], holders: Collection[s
     client : distributed.Client
     futures : sequence of Future
     holders : collection of str, optional
-        Addresses of the workers that hold what the results are made of.  None: any worker can make them.
+        Addresses of the workers that hold the arguments of the tasks.  None: any worker can compute the results.
 
     Raises
     ------
     WorkLostError
-        If results are lost beyond what Dask computes again.  Beginning anew may help.
+        If results are lost and Dask cannot compute them again.  Another attempt may help.
     NoWorkersError
-        If for ``schmp-estimators.worker-timeout`` there was no worker that could do what is wanted.
+        If for ``schmp-estimators.worker-timeout`` no worker could run the tasks.
     """
     futures = list(futures)
     try:
@@ -51,21 +51,21 @@ def gather(client: Client, futures: Sequence[Future[Any]], holders: Collection[s
     except (KilledWorker, concurrent.futures.CancelledError) as error:
         raise WorkLostError(f"results were lost with their workers: {error}") from error
     except OSError as error:
-        if any(future.status == "error" for future in futures):  # the task's own
+        if any(future.status == "error" for future in futures):  # an error of the task
             raise
         raise WorkLostError(f"results were lost on their way: {error}") from error
     return values
 
 
 def outcomes(client: Client, futures: Sequence[Future[Any]], holders: Collection[str]) -> list[Any]:
-    """Return what each of some ranks came to, a value or an exception, once all have ended, or soon after an error.
+    """Return the outcome of each rank, a value or an exception, once all have ended, or soon after an error.
 
-    Ranks depend on each other, so when the worker of one has gone, the others are not waited for.
+    Ranks depend on each other, so if the worker of one has died, the function does not wait for the others.
 
     Raises
     ------
     NoWorkersError
-        As `gather`; a loss is an outcome, too.
+        As `gather`.  A loss of work is not raised, but is an outcome.
     """
 
     async def ended() -> dict[Any, Any]:
@@ -98,7 +98,7 @@ def _failure(future: Future[Any]) -> Exception:
 
 
 def await_all(client: Client, futures: Sequence[Future[Any]], holders: Collection[str]) -> None:
-    """Wait until all futures are done; raises as `gather`, or what a task has raised."""
+    """Wait until all futures are done; raise as `gather`, or the error of a task."""
 
     async def done() -> None:
         async for _ in as_completed(futures, loop=client.loop):
@@ -110,12 +110,12 @@ def await_all(client: Client, futures: Sequence[Future[Any]], holders: Collectio
 
 
 def scatter(client: Client, key: Any, value: Any, *addresses: str) -> Future[Any]:
-    """Send a value to a worker, or a copy to each of some, and return its future.
+    """Send a value to a worker, or a copy to each of several workers, and return its future.
 
     Raises
     ------
     WorkLostError
-        If a worker dies, or does not take it.
+        If a worker dies or does not take the value.
     NoWorkersError
         As `gather`.
     """
@@ -142,9 +142,9 @@ def _watched(
     *,
     are_ranks: bool = False,
 ) -> Any:
-    """Return what a coroutine of the client returns, which goes on while this thread looks at the cluster.
+    """Run a coroutine of the client and return its result, while this thread checks the cluster.
 
-    If this thread turns away, the coroutine ends by itself when its futures are released, or its connection closed.
+    If this thread stops waiting, the coroutine ends when its futures are released or its connection is closed.
     """
     loop = client.loop.asyncio_loop  # type: ignore[union-attr]
     pending = reach(client, asyncio.run_coroutine_threadsafe, start(), loop)
@@ -161,26 +161,26 @@ def look_until(
     are_ranks: bool = False,
     are_needed: bool = False,
 ) -> None:
-    """Wait for something; look at the cluster meanwhile.
+    """Wait for a concurrent future, and check the cluster meanwhile.
 
     Parameters
     ----------
     client, futures, holders
         As in `gather`.
     pending : concurrent.futures.Future
-        What is waited for.
+        What to wait for.
     are_ranks : bool, default=False
-        Whether the futures are of ranks, one on each of the holders, which need each other.
+        Whether `futures` are those of ranks, one on each of the holders, which need each other.
     are_needed : bool, default=False
-        Whether it comes only as long as none of the futures is done.
+        Whether `pending` can be done only while none of the futures is.
 
     Raises
     ------
     WorkLostError, NoWorkersError
-        If there is no sense in waiting any more.
+        If waiting any longer is useless.
     """
     held = set(holders or ())
-    #: how many of the last looks have found the holders gone, or a task that cannot run
+    #: how many checks in a row have not found the holders, or have found a task that cannot run
     n_gone = n_stuck = 0
     idle_since: float | None = None
     while not concurrent.futures.wait([pending], timeout=WATCH_EVERY).done:

@@ -1,1 +1,1 @@
-"""The order in which things meet."""
+"""Schedules: which shards meet which blocks, and which parameters are updated next."""

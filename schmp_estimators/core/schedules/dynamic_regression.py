@@ -1,7 +1,7 @@
 """The dynamic schedule of regression programs: draw candidates, check them against each other, and keep some.
 
-Priorities say which parameters are worth updating next, dependencies which may be updated together.  There may be
-several schedulers: each owns a slice of the parameters, and they take turns round by round.
+Priorities say which parameters to update next, dependencies which may be updated together.  There may be several
+schedulers: each has a slice of the parameters, and they take turns round by round.
 """
 
 from abc import ABC, abstractmethod
@@ -16,57 +16,57 @@ _NONE = np.empty(0, np.int64)
 
 
 class Sampler(ABC):
-    """Draws parameters, whatever updates change; such as `PrioritySampler`, which minds that."""
+    """Draws parameters.  Subclasses may use the changes made by updates, as `PrioritySampler` does."""
 
     @abstractmethod
     def save(self) -> dict[str, Any]:
-        """Return where the sampler stands, as arrays and plain numbers."""
+        """Return the state of the sampler, as arrays and plain numbers."""
 
     @abstractmethod
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Go on from where a sampler with the same parameters stood."""
+        """Continue from the state of a sampler with the same parameters."""
 
     @abstractmethod
     def draw(self, count: int, excluded: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return at most `count` distinct parameters, the most urgent first."""
 
     def put_back(self, parameters: NDArray[np.int64]) -> None:  # noqa: B027
-        """Take parameters back that were drawn but not chosen."""
+        """Take back parameters that were drawn but not chosen."""
 
     def refresh(self, changes: NDArray[np.float64]) -> None:  # noqa: B027
-        """Take the changes in that an update of each parameter alone would make now."""
+        """Use the changes that an update of each parameter alone would make now."""
 
     def record(self, parameters: NDArray[np.int64], changes: NDArray[np.float64]) -> None:  # noqa: B027
-        """Take the changes in of parameters that have just been updated."""
+        """Use the changes of parameters that have just been updated."""
 
 
 class Check(NamedTuple):
-    """A question to the data: the correlations of candidates, with each other and with others."""
+    """A request for the correlations of candidates with each other and with other parameters."""
 
     candidates: NDArray[np.int64]
-    #: candidates of the rounds before, from which parameters in flight may come
+    #: candidates of earlier rounds, among them the parameters in flight
     others: NDArray[np.int64]
 
 
 class DynamicRegressionSchedule:
     """Chooses the parameters of each round: `schedule_dynamic_regression` of Kim et al., EuroSys 2016, section 3.2.
 
-    Candidates are drawn one round ahead, and their correlations are asked for together with the updates of that
-    round, so that the check costs no round of its own.  With rounds in flight, candidates are also checked against all
-    parameters whose updates are under way: without this guard, pipelined updates of correlated columns diverge.
+    Candidates are drawn one round ahead.  Their correlations are computed together with the updates of that round, so
+    the check costs no round of its own.  If rounds overlap, candidates are also checked against all parameters whose
+    updates are under way: without this check, pipelined updates of correlated columns diverge.
 
     Parameters
     ----------
     sampler : Sampler
         Draws the candidates.
     n_parallel : int
-        Parameters of one round.
+        Number of parameters in one round.
     max_correlation : float or None
         Largest absolute correlation of parameters updated together; None: no check.
     oversample : float, default=2.0
-        Candidates drawn per parameter wanted.
+        Number of candidates for each parameter that is wanted.
     pipeline_depth : int, default=1
-        Rounds under way at a time.
+        Number of rounds under way at a time.
     """
 
     def __init__(
@@ -87,13 +87,13 @@ class DynamicRegressionSchedule:
         self._in_flight: deque[NDArray[np.int64]] = deque()
 
     def save(self) -> dict[str, Any]:
-        """Return where the schedule stands, while no round is under way: arrays and plain numbers."""
+        """Return the state of the schedule as arrays and plain numbers; no round may be under way."""
         if self._in_flight:
             raise RuntimeError("a schedule is saved between rounds, not with rounds under way")
         return {"sampler": self.sampler.save(), "answered": list(self._answered)}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Go on from where a schedule with the same parameters stood."""
+        """Continue from the state of a schedule with the same parameters."""
         self.sampler.restore(saved["sampler"])
         self._answered = deque(saved["answered"])
 
@@ -122,7 +122,7 @@ class DynamicRegressionSchedule:
         return check.candidates[kept]
 
     def answer(self, check: Check | None, correlations: NDArray[np.float64] | None) -> None:
-        """Take the end of the oldest round in: its correlations, shape (candidates, candidates + others)."""
+        """Use the correlations of the oldest round under way, of shape (candidates, candidates + others)."""
         self._in_flight.popleft()
         if check is not None and correlations is not None:
             self._asked.popleft()
@@ -137,16 +137,16 @@ def independent_set(
 ) -> NDArray[np.int64]:
     """Return a set of candidates no two of which are correlated above a threshold, chosen greedily in their order.
 
-    The dependency check of Lee et al., NIPS 2014, section 3.3, with the highest priority first.
+    This is the dependency check of Lee et al., NIPS 2014, section 3.3, with the highest priority first.
 
     Parameters
     ----------
     correlations : ndarray of shape (n_candidates, n_candidates)
-        Correlations of the candidates, which stand in order of falling priority.
+        Correlations of the candidates, in the order of falling priority.
     max_correlation : float
         Largest absolute correlation allowed.
     most : int
-        Most candidates to choose.
+        Largest number of candidates to choose.
     guarded : ndarray of shape (n_candidates, n_in_flight), default=None
         Correlations with parameters whose update is under way: a candidate correlated with one of them is left out.
 
@@ -171,7 +171,7 @@ def independent_set(
 
 
 def _without(drawn: NDArray[np.int64], excluded: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return what was drawn, each parameter once, in the order of the draw, less those excluded."""
+    """Return the distinct parameters that were drawn, in the order of the draw, without those excluded."""
     first = np.sort(np.unique(drawn, return_index=True)[1])
     return drawn[first[~np.isin(drawn[first], excluded)]]
 
@@ -179,9 +179,9 @@ def _without(drawn: NDArray[np.int64], excluded: NDArray[np.int64]) -> NDArray[n
 class PrioritySampler(Sampler):
     """Draws parameters by how much they changed when they were last updated.
 
-    The probability of parameter j is (1 − ε)·δ_j²/Σδ² + ε/J: Lee et al., "On model parallelization and scheduling
-    strategies for distributed machine learning", NIPS 2014, section 3.3, where a constant is added to δ² instead.  A
-    constant ends as uniform sampling when all changes have become small; a mixture does not.
+    The probability of parameter j is (1 − ε)·δ_j²/Σδ² + ε/J.  Lee et al., "On model parallelization and scheduling
+    strategies for distributed machine learning", NIPS 2014, section 3.3, add a constant to δ² instead.  With a constant
+    sampling becomes uniform when all changes are small; with a mixture it does not.
 
     Parameters
     ----------
@@ -190,7 +190,7 @@ class PrioritySampler(Sampler):
     random : numpy.random.Generator
         Source of the draws.
     uniform_part : float, default=0.1
-        ε, the part of the draws in which every parameter is equally likely.
+        ε, the part of the draws in which all parameters are equally likely.
     """
 
     def __init__(self, n_parameters: int, random: np.random.Generator, uniform_part: float = 0.1) -> None:
@@ -203,7 +203,7 @@ class PrioritySampler(Sampler):
         return {"squares": self._squares, "random": self._random.bit_generator.state}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Continue from a saved state."""
         self._squares[:] = saved["squares"]
         self._random.bit_generator.state = saved["random"]
 
@@ -229,7 +229,7 @@ class PrioritySampler(Sampler):
         if cumulated[-1] > 0.0:
             by_priority = np.searchsorted(cumulated, places * cumulated[-1], side="right")
             drawn = np.where(uniform, drawn, np.minimum(by_priority, len(cumulated) - 1))
-        drawn = _without(drawn, excluded)  # of equal priorities the one that was drawn first comes first
+        drawn = _without(drawn, excluded)  # among equal priorities, the parameter that was drawn first comes first
         return drawn[np.argsort(-self._squares[drawn], kind="stable")]
 
 
@@ -245,7 +245,7 @@ class RandomSampler(Sampler):
         return {"random": self._random.bit_generator.state}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Continue from a saved state."""
         self._random.bit_generator.state = saved["random"]
 
     def draw(self, count: int, excluded: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -254,7 +254,7 @@ class RandomSampler(Sampler):
 
 
 class RoundRobin(Sampler):
-    """Takes parameters in turn; those that were put back are next."""
+    """Draws parameters in turn; those that were put back come first."""
 
     def __init__(self, n_parameters: int) -> None:
         self._count = n_parameters
@@ -262,11 +262,11 @@ class RoundRobin(Sampler):
         self._waiting = np.empty(0, np.int64)
 
     def save(self) -> dict[str, Any]:
-        """Return whose turn it is, and who waits."""
+        """Return the position of the turn, and the parameters that were put back."""
         return {"next": self._next, "waiting": self._waiting}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Continue from a saved state."""
         self._next, self._waiting = int(saved["next"]), np.asarray(saved["waiting"], np.int64)
 
     def draw(self, count: int, excluded: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -277,7 +277,7 @@ class RoundRobin(Sampler):
         return _without(np.concatenate([waiting, turn]), excluded)
 
     def put_back(self, parameters: NDArray[np.int64]) -> None:
-        """Let those be next that were drawn in vain: else it would be the same ones whenever the turn comes round."""
+        """Let these parameters be drawn first: otherwise every turn would leave out the same ones."""
         self._waiting = np.concatenate([self._waiting, parameters])
 
 
@@ -290,21 +290,21 @@ ORDERS = tuple(_ORDERS)
 
 
 class SlicedSampler(Sampler):
-    """The samplers of several schedulers, of which each draw asks the next one.
+    """The samplers of several schedulers, which draw in turn.
 
     Kim et al. (EuroSys 2016, section 3.3.2) run "an individual scheduler instance on a partition of model parameters",
     so that no scheduler has to look through all of them.  A schedule draws from this sampler once per round.  It checks
     the candidates of one scheduler against each other, and against updates of the others that are still under way.
 
-    Parameter j belongs to scheduler j mod S.  All schedulers get as many rounds, so slices should have as much to do:
-    those of a stride do, also where importance depends on position, as with words in order of frequency or groups of
-    columns side by side; contiguous slices do not.  And neighbours, which are often correlated, are not candidates of
-    the same round.
+    Parameter j belongs to scheduler j mod S.  All schedulers get the same number of rounds, so their slices should be
+    equally important.  Slices with a stride are, even if importance depends on the position, as with words in order of
+    frequency or groups of columns side by side; contiguous slices are not.  Besides, neighbours, which are often
+    correlated, are not candidates of the same round.
 
     Parameters
     ----------
     slices : sequence of Sampler
-        The sampler of each scheduler s.  It calls parameter s + S·i by the number i.
+        The sampler of each scheduler s; its parameter number i is parameter s + S·i of the problem.
     """
 
     def __init__(self, slices: Sequence[Sampler]) -> None:
@@ -312,11 +312,11 @@ class SlicedSampler(Sampler):
         self._turn = 0
 
     def save(self) -> dict[str, Any]:
-        """Return the states of all samplers, and whose turn it is."""
+        """Return the states of all samplers, and the number of the one that draws next."""
         return {"slices": [sampler.save() for sampler in self.slices], "turn": self._turn}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Continue from a saved state."""
         for sampler, one in zip(self.slices, saved["slices"], strict=True):
             sampler.restore(one)
         self._turn = int(saved["turn"])
@@ -329,18 +329,18 @@ class SlicedSampler(Sampler):
         return turn + n_slices * self.slices[turn].draw(count, own)
 
     def put_back(self, parameters: NDArray[np.int64]) -> None:
-        """Give back to every scheduler those of its parameters that were drawn but not chosen."""
+        """Give each scheduler back those of its parameters that were drawn but not chosen."""
         numbers, owners = np.divmod(parameters, len(self.slices))
         for number, sampler in enumerate(self.slices):
             sampler.put_back(numbers[owners == number])
 
     def refresh(self, changes: NDArray[np.float64]) -> None:
-        """Tell every scheduler what updates of its parameters would change now."""
+        """Tell each scheduler the changes that updates of its parameters would make now."""
         for number, sampler in enumerate(self.slices):
             sampler.refresh(changes[number :: len(self.slices)])
 
     def record(self, parameters: NDArray[np.int64], changes: NDArray[np.float64]) -> None:
-        """Tell every scheduler by how much those of its parameters changed that have just been updated."""
+        """Tell each scheduler the changes of those of its parameters that have just been updated."""
         numbers, owners = np.divmod(parameters, len(self.slices))
         for number, sampler in enumerate(self.slices):
             own = owners == number
@@ -348,10 +348,10 @@ class SlicedSampler(Sampler):
 
 
 def make_sampler(order: str, n_parameters: int, random: np.random.Generator, n_schedulers: int = 1) -> Sampler:
-    """Return the sampler of an order, one of `ORDERS`, for one scheduler or several with draws of their own."""
+    """Return the sampler of an order, one of `ORDERS`; several schedulers draw independently."""
     if n_schedulers == 1:
         return _ORDERS[order](n_parameters, random)
-    seeds = random.integers(2**63, size=(n_schedulers, 2))  # not `spawn`, which some generators refuse
+    seeds = random.integers(2**63, size=(n_schedulers, 2))  # not by `spawn`, which some generators refuse
     sizes = [len(range(number, n_parameters, n_schedulers)) for number in range(n_schedulers)]
     return SlicedSampler(
         [_ORDERS[order](size, np.random.default_rng(seed)) for size, seed in zip(sizes, seeds, strict=True)]

@@ -1,8 +1,8 @@
-"""Static schedules: that of STRADS, in which blocks go round a ring of workers, and those made from costs; and routes.
+"""Static schedules: rotations as in STRADS, in which blocks go round a ring of workers, and orders made from costs.
 
-Orders from costs are for pairs of which not all have to meet.  In a rotation every rank knows the whole order, so all
-of them know where every block is, and no rank has to ask for one.  The visits of a rank fall into *legs*: all that it
-can do up to where it needs blocks that other ranks have still to send.
+Orders from costs are for pairs of shards and blocks of which not all have to meet.  Every rank knows the whole order,
+so it knows where each block is without asking.  The *route* of a rank through an order consists of *legs*: a leg has
+all visits that the rank can do before it has to wait for blocks of other ranks.
 """
 
 from collections import Counter
@@ -108,7 +108,7 @@ def schedule_from_costs(cost: Any) -> tuple[tuple[int, ...], ...]:
     ((0, 1, 2), (2, -1, 0))
     """
     costs, n_shards = _costs(cost)
-    dearest_first = sorted(costs, key=costs.__getitem__, reverse=True)  # equal ones as they stand in the table
+    dearest_first = sorted(costs, key=costs.__getitem__, reverse=True)  # equal costs stay in the order of the table
     degrees = Counter(end for shard, block in costs for end in (shard, ~block))
     steps = _colour(dearest_first, n_shards, max(degrees.values(), default=0))
     steps.sort(key=lambda step: max(costs[p, b] for p, b in enumerate(step) if b >= 0), reverse=True)
@@ -116,7 +116,7 @@ def schedule_from_costs(cost: Any) -> tuple[tuple[int, ...], ...]:
 
 
 def _costs(cost: Any) -> tuple[dict[tuple[int, int], float], int]:
-    """Return the costs of all pairs that have to meet, as they stand row by row, and the number of shards."""
+    """Return the cost of each pair that has to meet, row by row, and the number of shards."""
     table = cost if sp.issparse(cost) else np.asarray(cost)
     if table.ndim != 2 or 0 in table.shape:
         raise ValueError(
@@ -126,7 +126,7 @@ def _costs(cost: Any) -> tuple[dict[tuple[int, int], float], int]:
         raise ValueError(f"cost has dtype {table.dtype}; give real numbers")
     if sp.issparse(table):
         stored = sp.csr_array(table, copy=True)
-        stored.sum_duplicates()  # in reading order, too
+        stored.sum_duplicates()  # this also sorts the entries of each row
         stored = stored.tocoo()
         rows, columns, values = stored.row, stored.col, stored.data
     else:
@@ -145,11 +145,11 @@ def _costs(cost: Any) -> tuple[dict[tuple[int, int], float], int]:
 
 
 def _colour(pairs: Iterable[tuple[int, int]], n_shards: int, n_steps: int) -> list[list[int]]:
-    """Return for each step the blocks of all shards; `n_steps` is the largest number of pairs of a shard or block."""
+    """Return the block of each shard in each step; `n_steps` is the largest number of pairs of a shard or block."""
     everything = (1 << n_steps) - 1
     order = [[-1] * n_shards for _ in range(n_steps)]
-    met: dict[int, dict[int, int]] = {}  # for each shard, and block as ~number, whom it meets in which step
-    free: dict[int, int] = {}  # for each of them, a bit for each step that is free
+    met: dict[int, dict[int, int]] = {}  # for each shard, and each block as ~number, its partner in each step
+    free: dict[int, int] = {}  # for each of them, a bit mask of its free steps
     for shard, block in pairs:
         ends = shard, ~block
         for end in ends:
@@ -159,7 +159,7 @@ def _colour(pairs: Iterable[tuple[int, int]], n_shards: int, n_steps: int) -> li
         if common:
             step = (common & -common).bit_length() - 1
         else:
-            # Late steps hold the cheapest pairs: an exchange among these does the least harm.
+            # Late steps hold the cheapest pairs, so an exchange among these costs least.
             step, other = (free[end].bit_length() - 1 for end in ends)
             _exchange(met, free, ~block, step, other)
         met[shard][step], met[~block][step] = ~block, shard
@@ -172,9 +172,9 @@ def _colour(pairs: Iterable[tuple[int, int]], n_shards: int, n_steps: int) -> li
 
 
 def _exchange(met: dict[int, dict[int, int]], free: dict[int, int], end: int, busy: int, other: int) -> None:
-    """Make step `busy` free for `end`, where `other` is free: exchange both along the path that begins there.
+    """Make step `busy` free for `end`, where `other` is free: exchange both along the path that begins at `end`.
 
-    The path cannot come to the shard for whose sake this is done: it would come in a step `busy`, which is free there.
+    The path cannot reach the other node of the new pair: it would come there in step `busy`, which is free there.
     """
     path, step = [end], busy
     while step in met[path[-1]]:
@@ -189,7 +189,7 @@ def _exchange(met: dict[int, dict[int, int]], free: dict[int, int], end: int, bu
 
 
 class Visit(NamedTuple):
-    """A shard meets a block."""
+    """A shard meets a block: the function of a stage is called with both."""
 
     step: int
     shard: int
@@ -197,23 +197,23 @@ class Visit(NamedTuple):
 
 
 class Leg(NamedTuple):
-    """What a group of shards does between two arrivals of blocks."""
+    """The visits of a group of shards between two arrivals of blocks from other groups."""
 
-    #: How often blocks have come from other groups since the rotation began, at most.
+    #: Length of the longest chain of transfers between groups that come before this leg.
     number: int
     group: int
-    #: In an order in which they may be worked off.
+    #: In an order in which they can be done.
     visits: tuple[Visit, ...]
-    #: Blocks that other groups send before it, each with its sender.
+    #: Blocks that other groups send before the leg, with their senders.
     comes: dict[int, int]
-    #: Blocks that other groups are sent after it, each with who gets it.
+    #: Blocks that other groups get after the leg, with their receivers.
     goes: dict[int, int]
 
 
 class Route(NamedTuple):
-    """A rotation as one rank sees it."""
+    """What one rank does in a rotation."""
 
-    #: Blocks that are at this rank, but begin elsewhere, each with who gets it.
+    #: Blocks that this rank holds and another rank uses first, with their receivers.
     leaves: dict[int, int]
     legs: tuple[Leg, ...]
     #: The rank that has each block after the rotation.
@@ -221,7 +221,7 @@ class Route(NamedTuple):
 
 
 def plan_legs(order: Order, group_of: Sequence[int]) -> list[Leg]:
-    """Return the legs of a rotation, each after those that it needs something of, as if no block came or went.
+    """Return the legs of a rotation, each after those that it depends on; `comes` and `goes` are empty.
 
     Parameters
     ----------
@@ -231,8 +231,7 @@ def plan_legs(order: Order, group_of: Sequence[int]) -> list[Leg]:
 
     Notes
     -----
-    A leg needs those of its group with lower numbers, and of other groups legs with lower numbers: so no two wait for
-    each other.
+    A leg depends only on legs with lower numbers, of its own group and of others, so no two wait for each other.
     """
     reached = [0] * len(group_of)
     blocks: dict[int, tuple[int, int]] = {}
@@ -250,7 +249,7 @@ def plan_legs(order: Order, group_of: Sequence[int]) -> list[Leg]:
 
 
 def plan_route(order: Order, rank_of: Sequence[int], holders: Sequence[int], rank: int) -> Route:
-    """Return what a rank does in a rotation.
+    """Return the route of a rank through a rotation.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""Ids of users and items, of any kind: which rows of the factors they are.
+"""Ids of users and items, of any kind, and the rows of the factors that belong to them.
 
-The ids that occur are *numbered*: row n of the factors is that of the n-th entry of a table.  It is in ascending order
-in a first fit, and gets new ids behind it later.  Of a matrix the ids are its row and column numbers.
+The ids that occur are *numbered*: row n of the factors belongs to the n-th entry of a table.  In a first fit the table
+is in ascending order; later fits append new ids.  The ids of a matrix are its row and column numbers.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from schmp_estimators.core.inputs.masks import unmask
 
-#: The number of an id that is not known: beyond all rows.
+#: The number of an unknown id: beyond all rows.
 UNKNOWN = np.iinfo(np.int64).max
-#: Numbers below this many times their count are counted and looked up in an array; sorting and searching take longer.
+#: Numbers below this many times their count are counted and looked up in an array: sorting and searching take longer.
 _SPAN = 4
 
 Table = NDArray[Any]
-#: Returns the row of each id, `UNKNOWN` for those that have none.
+#: Returns the row of each id, or `UNKNOWN` for ids that have none.
 Rows = Callable[[NDArray[Any]], NDArray[np.int64]]
 
 
@@ -33,7 +33,7 @@ class Known(NamedTuple):
     items: Table
 
 
-#: What is known before the first fit.
+#: The ids that are known before the first fit.
 NOBODY = Known(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
@@ -46,7 +46,7 @@ def read_ids(column: Any, kind: str, source: str = "pairs") -> NDArray[Any]:
         Integers, whole numbers of any dtype, or strings.
     kind : {"user", "item"}
     source : str
-        What the caller calls the input.
+        Name of the input for the user.
 
     Raises
     ------
@@ -114,7 +114,7 @@ def _refuse(bad: NDArray[Any], ids: NDArray[Any], kind: str, source: str, fault:
 
 
 def at_least_one(number: Any, name: str, what: str = "") -> int:
-    """Return a number that is an integer of at least 1; `what` says in errors what it counts."""
+    """Return a number that is an integer of at least 1; errors say by `what` what it counts."""
     if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1:
         raise ValueError(f"{name}={number!r}; it is {what}an integer of at least 1")
     return int(number)
@@ -135,12 +135,12 @@ def distinct(ids: NDArray[Any]) -> Table:
 
 
 def merge(tables: list[Table], kind: str) -> Table:
-    """Return what `distinct` would return of the parts put together.
+    """Return the distinct ids of all tables together, in ascending order.
 
     Raises
     ------
     ValueError
-        If some are strings and others are numbers.
+        If some tables have strings and others numbers.
     """
     tables = [table for table in tables if table.size]
     if len(tables) < 2:
@@ -156,7 +156,7 @@ def merge(tables: list[Table], kind: str) -> Table:
 
 
 def extend(known: Table, found: Table, kind: str) -> Table:
-    """Return a table with the ids in `found`, from `distinct`, that it does not have yet behind the others."""
+    """Return a table with new ids appended: those in `found`, from `distinct`, that it does not have yet."""
     new = found[number(found, known, kind) == UNKNOWN]
     if is_text(found):
         return np.concatenate([known, new]) if known.size else new
@@ -170,27 +170,27 @@ def are_positions(table: Table) -> bool:
 
 
 def _narrow(table: Table) -> Table:
-    """Return numbers as int64, or as uint64 where they are too large for that."""
+    """Return numbers as int64, or as uint64 if they are too large for that."""
     large = table.dtype == np.uint64 and table.size and table.max() > np.uint64(UNKNOWN)
     return table if large else table.astype(np.int64, copy=False)
 
 
 def check_alike(known: Table, ids: NDArray[Any], kind: str, source: str = "pairs") -> None:
-    """Raise if ids are strings where those of the fit were numbers, or the other way round."""
+    """Raise ValueError if ids are strings but those of the fit were numbers, or the other way round."""
     if is_text(ids) != is_text(known):
         here, there = ("strings", "whole numbers") if is_text(ids) else ("whole numbers", "strings")
         raise ValueError(f"{source} holds {kind}s that are {here}, but in fit they were {there}; convert them")
 
 
 def look_up(table: Table) -> Rows:
-    """Return the function that finds the rows of ids of the kind that `table` has."""
+    """Return a function that finds the rows of ids, which must be of the same kind as those of `table`."""
     if is_text(table):
         rows = {one: row for row, one in enumerate(table)}
         return lambda ids: np.fromiter((rows.get(one, UNKNOWN) for one in ids), np.int64, ids.size)
     wide = table.astype(np.uint64)
     least, span = wide.min(keepdims=True), int(wide.max() - wide.min()) + 1
     if span <= _SPAN * wide.size:
-        places = np.full(span + 2, UNKNOWN)  # the first and the last one are those of all other numbers
+        places = np.full(span + 2, UNKNOWN)  # the first and the last place are for all other numbers
         places[1:-1][wide - least] = np.arange(wide.size)
         before = least.astype(np.int64) - 1
         return lambda ids: places.take(ids.astype(np.int64, copy=False) - before, mode="clip")
@@ -209,9 +209,9 @@ def number(
 ) -> NDArray[np.int64]:
     """Return the row of each id, or a number beyond all rows if it is not known.
 
-    `rows` is what `look_up` returns of `known`, if that has been asked before.
+    `rows` is the result of `look_up` for `known`, if it is there already.
     """
-    if not (ids.size and known.size):  # nobody knows whether they would be strings
+    if not (ids.size and known.size):  # an empty array does not say whether its ids are strings
         return np.full(ids.size, UNKNOWN)
     check_alike(known, ids, kind, source)
     return (rows or look_up(known))(ids)
@@ -228,7 +228,7 @@ def united(
         Which of them have ratings now.
     n_users : int
     earlier : tuple of two ndarray of bool, or of none
-        What this function has returned for the fits before; they may have had fewer rows.
+        What this function has returned for earlier fits, which may have had fewer rows.
     """
     users, items = occur[:n_users].copy(), occur[n_users:].copy()
     for now, before in zip((users, items), earlier, strict=False):

@@ -21,7 +21,7 @@ from schmp_estimators.mf.kernels.layout import repeated, sort_ratings
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 da: Any = Later("dask.array")
-#: Between these sizes float32 holds what is fitted without loss.
+#: Smallest range and largest size of ratings that float32 can hold without loss.
 _LEAST_RANGE, _LARGEST_RATING = 1e-30, 1e36
 
 _TABLE = (
@@ -36,7 +36,7 @@ class PairRatings(NamedTuple):
 
     users: NDArray[Any]
     items: NDArray[Any]
-    #: Complex where ratings have weights, which are the imaginary parts.
+    #: Complex if ratings have weights, which are the imaginary parts.
     values: NDArray[Any]
 
 
@@ -44,7 +44,7 @@ def columns_of(X: Any) -> list[Any] | None:
     """Return the columns of a dense X in memory, as arrays or as narwhals Series; None if it has none."""
     if sparse.issparse(X) or isinstance(X, str):
         return None
-    # narwhals takes longer to find out that an array is no frame than a prediction takes
+    # for an array, narwhals takes longer to find out that it is no frame than a prediction takes
     frame = X if isinstance(X, np.ndarray) else nw.from_native(X, eager_only=True, pass_through=True)
     if isinstance(frame, nw.DataFrame):
         return [frame[:, at] for at in range(frame.shape[1])]
@@ -58,26 +58,26 @@ def columns_of(X: Any) -> list[Any] | None:
 
 
 def are_pairs(X: Any, y: Any) -> bool:
-    """Return whether X holds pairs of ids: if there are ratings apart, and X has two columns."""
+    """Return whether X holds pairs of ids: it has two columns, and the ratings are separate."""
     return y is not None and pair_columns(X) is not None and not _are_labelled(X, y)
 
 
 def pair_columns(X: Any) -> list[Any] | None:
-    """Return both columns of a dense X of two, as `columns_of` does, else None; of a Dask collection empty ones."""
+    """Return both columns of a dense X with two, as `columns_of` does, else None; for a Dask collection empty ones."""
     if is_dask(X):
         meta = getattr(X, "_meta", None)
         if not hasattr(meta, "columns"):
             is_dense_array = getattr(X, "ndim", 0) == 2 and not sparse.issparse(meta)
             meta = np.empty((0, X.shape[1]), X.dtype) if is_dense_array and X.shape[1] == 2 else None
         X = meta
-    elif getattr(X, "shape", (0, 2))[1:] != (2,):  # so that wide arrays are not looked at
+    elif getattr(X, "shape", (0, 2))[1:] != (2,):  # so that wide arrays are not converted
         return None
     columns = columns_of(X)
     return columns if columns is not None and len(columns) == 2 else None
 
 
 def hold_floats(columns: list[Any]) -> bool:
-    """Return whether one of the columns has a dtype of fractions."""
+    """Return whether one of the columns has a floating-point dtype."""
     return any(
         column.dtype.is_float() if isinstance(column, nw.Series) else column.dtype.kind == "f" for column in columns
     )
@@ -86,7 +86,7 @@ def hold_floats(columns: list[Any]) -> bool:
 def _are_labelled(X: Any, y: Any) -> bool:
     """Return whether X are measurements, of which none is whole and none occurs twice, and y are labels of classes.
 
-    scikit-learn's checks pass such X and y to every estimator.  Ids are never like that, for some must occur twice.
+    scikit-learn's checks pass such X and y to every estimator.  Ids are never like this, because some must occur twice.
     """
     arrays = isinstance(X, np.ndarray) and isinstance(y, np.ndarray)
     if not (arrays and X.dtype.kind == "f" and y.dtype.kind in "iu" and np.isfinite(X).all()):
@@ -95,12 +95,12 @@ def _are_labelled(X: Any, y: Any) -> bool:
 
 
 def warn_unused(y: Any, n_rows: int) -> None:
-    """Warn that `y` is not used beside a matrix of so many rows.
+    """Warn that `y` is not used with a matrix of `n_rows` rows.
 
     Raises
     ------
     ValueError
-        If its length is another one; that of a Dask series is not known.
+        If its length is different; the length of a Dask series is not known.
     """
     if not is_dask(y) or (isinstance(y, da.Array) and not np.isnan(y.shape[0])):
         check_consistent_length(range(n_rows), y)
@@ -113,7 +113,7 @@ def warn_unused(y: Any, n_rows: int) -> None:
 
 
 def check_no_text(X: Any) -> None:
-    """Raise if X, which is no pairs, is a table of ids that are strings, or one column of them."""
+    """Raise ValueError if X, which holds no pairs, is a table of ids that are strings, or one column of strings."""
     columns = columns_of(X) if getattr(X, "shape", (0, 2))[1:] in ((1,), (2,), (3,)) else None
     if columns is None or len(columns) > 3 or not any(map(_is_text, columns[:2])):
         return
@@ -151,20 +151,20 @@ def check_duplicates_kept(X: Any, converted: Any) -> None:
 
 
 def weights_of(X: Any, rows: Any, weights: Any) -> NDArray[np.float64]:
-    """Return weights of the entries of a matrix in the order in which `ratings_of_rows` finds them.
+    """Return weights of the entries of a matrix, in the order of `ratings_of_rows`.
 
     Parameters
     ----------
     X : matrix
-        As it was given; weights are in the order of ``X.data`` if it is sparse, and row by row else.
+        As it was given.  Weights are in the order of ``X.data`` if it is sparse, else row by row.
     rows : CSR array or ndarray
-        What scikit-learn has made of it.
+        X as scikit-learn has converted it.
     weights : array-like of shape (n_entries,)
 
     Raises
     ------
     ValueError
-        If there is not one finite weight from 0 on for each entry.
+        If there is not exactly one finite weight of at least 0 for each entry.
     """
     size = rows.nnz if sparse.issparse(rows) else int(np.count_nonzero(~np.isnan(rows)))
     found = _check_weights(_read_column(unmask(weights, "sample_weight"), "weight"))
@@ -181,7 +181,7 @@ def weights_of(X: Any, rows: Any, weights: Any) -> NDArray[np.float64]:
 
 
 def weighed(ratings: Any, weights: Any, *, clicks: bool) -> Any:
-    """Return ratings with weights, if there are any; ratings of weight 0 are left out, unless they are clicks."""
+    """Add weights to ratings, if there are any; ratings of weight 0 are left out, unless they are clicks."""
     if weights is None:
         return ratings
     ratings = ratings._replace(values=ratings.values + 1j * weights)
@@ -209,7 +209,7 @@ def ratings_of_rows(rows: Any) -> RatingBlock:
 def user_ratings(rows: Any, weights: Any = None) -> UserRatings:
     """Return the observed entries of `rows`, as in `ratings_of_rows`, as float64, sorted by user and item.
 
-    Values are complex where there are weights, which are the imaginary parts.
+    Values are complex if there are weights, which are the imaginary parts.
 
     Raises
     ------
@@ -228,12 +228,12 @@ def user_ratings(rows: Any, weights: Any = None) -> UserRatings:
 
 
 def read_pairs(pairs: Any, source: str = "pairs") -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the ids of users and of items, as views where that is possible; errors call the input `source`.
+    """Return the ids of users and of items, as views if possible; errors call the input `source`.
 
     Raises
     ------
     ValueError
-        If `pairs` has not two columns, or ids are missing, negative or fractional.
+        If `pairs` does not have two columns, or ids are missing, negative or fractional.
     """
     columns = columns_of(pairs)
     if columns is None or len(columns) != 2:
@@ -245,12 +245,13 @@ def read_pairs(pairs: Any, source: str = "pairs") -> tuple[NDArray[Any], NDArray
 
 
 def read_ratings(pairs: Any, values: Any, weights: Any = None, *, clicks: bool = False) -> PairRatings:
-    """Return pairs of ids with a rating each, and perhaps with its weight.
+    """Return pairs of ids with a rating each, and with its weight if there are weights.
 
     Raises
     ------
     ValueError
-        As `read_pairs`; if ratings are not finite or too large; if weights are not, or negative; if lengths differ.
+        As `read_pairs`; also if ratings are not finite or too large, if weights are not finite or negative, or if
+        lengths differ.
     """
     check_consistent_length(pairs, values)
     users, items = read_pairs(pairs, "with y, two columns are pairs: X")
@@ -263,12 +264,12 @@ def read_ratings(pairs: Any, values: Any, weights: Any = None, *, clicks: bool =
 
 
 def clicks_of(values: NDArray[Any], confidence: Callable[[NDArray[Any]], Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return ratings of 1 where values are above 0, else of 0, and what `confidence` makes of the values.
+    """Return ratings, 1 for values above 0 and else 0, and the results of `confidence` for the values.
 
     Raises
     ------
     ValueError
-        If these are not as many numbers as there are values, not finite, or negative.
+        If the results are not one finite number of at least 0 for each value.
     """
     found = np.asarray(confidence(values))
     if found.shape != values.shape:
@@ -277,7 +278,7 @@ def clicks_of(values: NDArray[Any], confidence: Callable[[NDArray[Any]], Any]) -
 
 
 def confide(ratings: Any, *, confidence: Callable[[NDArray[Any]], Any]) -> Any:
-    """Return ratings with confidences that follow from their values."""
+    """Return ratings with confidences that are computed from their values."""
     clicks, confidences = clicks_of(ratings.values, confidence)
     return ratings._replace(values=clicks + 1j * confidences)
 
@@ -310,15 +311,15 @@ def _as_array(column: Any, what: str) -> NDArray[Any]:
 
 
 def check_values(values: Any, name: str) -> NDArray[Any]:
-    """Return ratings as numbers, in the dtype they have.
+    """Return ratings as numbers, if possible in their own dtype.
 
     Raises
     ------
     ValueError
-        If they are no real numbers, not finite, or too large for what is fitted to be float32.
+        If they are no real numbers, not finite, or too large for float32.
     """
     array = refuse_dates(np.asarray(values), name)
-    array = array.astype(np.float32) if array.dtype == np.float16 else array  # which ends before the limit
+    array = array.astype(np.float32) if array.dtype == np.float16 else array  # float16 ends before the limit
     if array.dtype.kind not in "iufb":
         if array.dtype.kind == "c":
             raise ValueError(f"Complex data not supported: {name} holds complex ratings")
@@ -336,7 +337,7 @@ def check_values(values: Any, name: str) -> NDArray[Any]:
 
 
 def check_taken(lowest: float) -> None:
-    """Raise if a value is not above 0, where a loss ranks what users took above what they did not."""
+    """Raise ValueError if a value is not above 0: a ranking loss ranks what users took above what they did not."""
     if lowest <= 0:
         raise ValueError(
             f"a value is {lowest:g}, but with this loss each pair is an item that the user took, of a value above 0; "
@@ -345,7 +346,7 @@ def check_taken(lowest: float) -> None:
 
 
 def check_range(low: float, high: float) -> None:
-    """Raise if ratings differ by so little that factors would underflow."""
+    """Raise ValueError if ratings differ by so little that factors would underflow."""
     if 0.0 < high - low < _LEAST_RANGE:
         raise ValueError(
             f"ratings differ by {high - low:g} at most, too little for float32; multiply them, for example by "

@@ -1,8 +1,8 @@
-"""Ratings as programs see them: dealt to shards of users and blocks of items.
+"""Ratings as programs use them: assigned to shards of users and blocks of items.
 
-Whatever the input was, its ratings come in *pieces*, in any order: numbers of users and items in the whole data, and
-values.  A shard takes its users' ratings from all pieces and sorts them, so that it does not depend on the pieces.
-Until then a rating with a weight is one complex number, ``value + 1j * weight``: the two move together.
+Ratings of any input come in *pieces*, in any order: numbers of users and items in the whole data, and values.  A shard
+takes the ratings of its users from all pieces and sorts them, so it does not depend on the pieces.  Until then a rating
+with a weight is one complex number, ``value + 1j * weight``, so that both are moved together.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ from schmp_estimators.mf.kernels import layout
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
-#: Fewer ratings are not worth dividing: 5 ms of work at rank 40.
+#: Fewer ratings are not divided: they take 5 ms of work at rank 40.
 UNDIVIDED = 200_000
-#: A block of a rotation has about this many ratings, large beside the cost of a task.
+#: About the number of ratings of a block of a rotation, whose work is large compared with the cost of a task.
 RATINGS_PER_BLOCK = 400_000
-#: Every shard for partial sums needs room for its sums, and sends them to be added in every round.
+#: Ratings per shard for partial sums: each shard needs memory for its sums, and sends them in every round.
 RATINGS_PER_SUM = 1_000_000
-#: What is done for the sums of an item takes as long as three to four of its ratings: with so many in a shard, 5 %.
+#: The work on the sums of an item is that of three to four ratings: 5 % if a shard has this many ratings of the item.
 RATINGS_OF_A_SUMMED_ITEM = 64
-#: Up to so many shards for partial sums are worth more than that.
+#: Up to this number, further shards for partial sums gain more than that costs.
 SHARDS_FOR_SUMS = 8
-#: Where items are drawn from a block, it has at least so many that occur.
+#: Least number of items with ratings in a block from which items are drawn.
 ITEMS_TO_DRAW_FROM = 8
 #: More shards than these need more steps, or more memory for sums, than they gain.
 MAX_SHARDS = 64
-#: With two shards two threads would wait for each other: 1.0 instead of 1.7 times as fast as one thread.
+#: With two shards, two threads would wait for each other: 1.0 instead of 1.7 times as fast as one thread.
 FEWEST_SHARDS = 4
 
 
 class ByItem(NamedTuple):
-    """The ratings of a shard once more, sorted by item and user."""
+    """The ratings of a shard a second time, sorted by item and user."""
 
     #: Offsets of the items, numbers of the users in the shard, and values.
     clicks: UserRatings
     confidences: NDArray[np.float32] | None
-    #: (n_ratings,) where each of them is among those that are sorted by user.
+    #: (n_ratings,) the position of each of them among the ratings that are sorted by user.
     order: NDArray[np.int32]
 
 
@@ -65,30 +65,30 @@ class RatingShard(NamedTuple):
 
     #: (n_users,) numbers of the users in the whole data.
     user_ids: NDArray[np.int64]
-    #: (n_users,) ratings of each user, without held-out ones; where ratings, but not clicks, have weights, their sums.
+    #: (n_users,) number of ratings, without held-out ones; if ratings, but not clicks, have weights, the sum of these.
     user_counts: NDArray[Any]
-    #: Numbers in the whole data of the items of the block with the number of the shard; or of all of them, those with
+    #: Numbers in the whole data of the items of the block with the number of the shard; or of all items, those with the
     #: most ratings first.
     item_ids: NDArray[np.int64]
-    #: The same of each of these items, in all shards.
+    #: For each of these items the same as `user_counts`, over all shards.
     item_counts: NDArray[Any]
     #: `CutRatings`, or `UserRatings`.
     train: Any
-    #: Ratings that are only predicted: `CutRatings`, or a `RatingBlock`, complex where there are weights.
+    #: Ratings that are only predicted: `CutRatings`, or a `RatingBlock`, complex if there are weights.
     held_out: Any
     #: Number of this shard, and how many there are.
     number: int
     n_shards: int
-    #: (n_ratings,) weights of sorted ratings; None where all are 1.
+    #: (n_ratings,) weights of sorted ratings; None if all are 1.
     confidences: NDArray[np.float32] | None = None
-    #: Of clicks.
+    #: Only for clicks.
     by_item: ByItem | None = None
-    #: Block by block offsets of the users, and the items that each has taken, ascending; nothing if nobody asks.
+    #: For each block the offsets of the users, and the items that each has taken, ascending; empty if not needed.
     taken: tuple[tuple[NDArray[np.int64], NDArray[np.int32]], ...] = ()
 
 
 class HoldOut(NamedTuple):
-    """Which ratings are only predicted: those whose hash under `key` is below `threshold`."""
+    """The ratings that are only predicted: those whose hash under `key` is below `threshold`."""
 
     key: np.uint64
     threshold: np.uint64
@@ -99,75 +99,75 @@ NOTHING = HoldOut(np.uint64(0), np.uint64(0))
 
 
 class ShardPlan(NamedTuple):
-    """What a worker needs beside the ratings to make a shard."""
+    """All that a worker needs to make a shard, except the ratings."""
 
     users: layout.Placement
     items: layout.Placement
     item_counts: NDArray[Any]
     hold_out: HoldOut
-    #: Whether the shard is cut into blocks, one for each group of items; else the items are one group.
+    #: Whether the shard is cut into blocks, one for each group of items; otherwise the items are one group.
     blocks: bool
-    #: Whether to say which items each user has rated.
+    #: Whether to return the items that each user has rated.
     keep_seen: bool
-    #: Whether the shard is to have its ratings sorted by item, too, as clicks have.
+    #: Whether the ratings are also sorted by item, as clicks are.
     twice: bool = False
-    #: Length of a row of factors, where blocks are worked through rating by rating.
+    #: Length of a row of factors, if blocks are visited rating by rating.
     width: int = LANES
-    #: Whether to say which items of a block each user has.
+    #: Whether to return the items of a block that each user has taken.
     draws: bool = False
 
     @property
     def item_ids(self) -> NDArray[np.int64]:
-        """Numbers of the items in the whole data, in the order of the rows that shards and `Seen` know them by."""
+        """Numbers of the items in the whole data, in the order of their rows in shards and in `Seen`."""
         return np.arange(self.items.group.size) if self.blocks else self.items.members[0]
 
 
 class Counted(NamedTuple):
-    """What is known of ratings before they are dealt to shards; but for `occur`, held-out ones are left out."""
+    """What is known of ratings before they are assigned to shards; only `occur` and `told` include held-out ratings."""
 
     #: (n_users + n_items,) whether a user or item has a rating at all.
     occur: NDArray[np.bool_]
-    #: (n_users + n_items,) ratings of every user and every item.
+    #: (n_users + n_items,) number of ratings of every user and every item.
     counts: NDArray[np.int64]
     moments: Moments
-    #: With the weights of the ratings.
+    #: The moments with the weights of the ratings.
     weighted: Moments
-    #: (n_users + n_items,) sums of their ratings, in steps of the moments; or nothing.
+    #: (n_users + n_items,) sums of their ratings, in steps of the moments; empty if not needed.
     sums: NDArray[np.int64]
-    #: (n_users + n_items,) sums of their weights; their numbers, where all are 1.
+    #: (n_users + n_items,) sums of their weights; their numbers of ratings, if all weights are 1.
     confidences: NDArray[Any]
-    #: Hashes of who has rated what, and of all that was told, values and confidences too, held-out ratings included;
-    #: whatever the order of the ratings, modulo 2**64.
+    #: Hashes of all pairs, and of all pairs with their values and confidences, modulo 2**64; they do not depend on the
+    #: order of the ratings.
     told: tuple[int, int]
 
 
 class MadeShard(NamedTuple):
-    """A shard, and what else is known when it has been made."""
+    """A shard, and the items that its users have rated, if these are kept."""
 
     shard: RatingShard
     seen: Seen | None
 
 
 def rotating_shards(n_ratings: int) -> int:
-    """Return the number of shards, and of blocks, for a rotation: a function of the size of the data only."""
+    """Return the number of shards, and of blocks, for a rotation; it depends only on the size of the data."""
     return _between(n_ratings, sqrt(n_ratings / RATINGS_PER_BLOCK))
 
 
 def summing_shards(n_ratings: int, n_items: int) -> int:
-    """Return the number of shards for partial sums: a function of the size of the data only."""
+    """Return the number of shards for partial sums; it depends only on the size of the data."""
     most = max(SHARDS_FOR_SUMS, n_ratings / (RATINGS_OF_A_SUMMED_ITEM * n_items))
     return _between(n_ratings, min(n_ratings / RATINGS_PER_SUM, most))
 
 
 def _between(n_ratings: int, number: float) -> int:
-    """Return the power of two next to `number`: it divides among workers, of which there are often as many."""
+    """Return the power of two next to `number`, within limits: it divides evenly among workers, often as many."""
     if n_ratings < UNDIVIDED:
         return 1
     return min(max(FEWEST_SHARDS, 2 ** round(log2(max(number, 1.0)))), MAX_SHARDS)
 
 
 def held_out_mask(ratings: RatingBlock, hold_out: HoldOut) -> NDArray[np.bool_]:
-    """Return which ratings are only predicted; whether one is depends on its user and item only."""
+    """Return which ratings are only predicted; this depends only on the user and the item of a rating."""
     if not hold_out.threshold:
         return np.zeros(ratings.values.size, np.bool_)
     mask: NDArray[np.bool_] = layout.hash_pairs(ratings.users, ratings.items, hold_out.key) < hold_out.threshold
@@ -177,7 +177,7 @@ def held_out_mask(ratings: RatingBlock, hold_out: HoldOut) -> NDArray[np.bool_]:
 def count_and_measure(
     ratings: RatingBlock, n_users: int, n_items: int, hold_out: HoldOut, grid: Grid, *, sums_rows: bool = False
 ) -> Counted:
-    """Return what is known of some of the ratings; `sums_rows` says whether sums of users and items are wanted."""
+    """Count and measure some of the ratings; `sums_rows` says whether sums of users and items are needed."""
     shape, told = (n_users, n_items), _hash_of(ratings)
     counts = _totals(ratings, shape)
     occur = counts > 0
@@ -188,18 +188,18 @@ def count_and_measure(
     sums, confidences = np.empty(0, np.int64), counts
     if sums_rows:
         sums = np.concatenate([sum_steps(ratings[side], ratings.values, grid, shape[side]) for side in (0, 1)])
-    if np.iscomplexobj(ratings.values):  # float32 numbers add up in float64 without rounding, if any are alike in size
+    if np.iscomplexobj(ratings.values):  # float64 adds up float32 numbers of similar size without rounding
         confidences = _totals(ratings, shape, ratings.values.imag.astype(np.float32))
     return Counted(occur, counts, *measure(ratings.values, grid), sums, confidences, told)
 
 
 def _totals(ratings: RatingBlock, shape: tuple[int, int], weights: Any = None) -> NDArray[Any]:
-    """Return (n_users + n_items,) the ratings of each user and item, or the sums of their weights."""
+    """Return (n_users + n_items,) the number of ratings of each user and item, or the sums of their weights."""
     return np.concatenate([np.bincount(ids, weights, size) for ids, size in zip(ratings, shape, strict=False)])
 
 
 def _hash_of(ratings: RatingBlock) -> tuple[int, int]:
-    """Return hashes of ratings, which are sums: of who has rated what, and of that with values and confidences."""
+    """Return hashes of ratings, which are sums: over the pairs, and over the pairs with values and confidences."""
     users, items, values = ratings
     weighted = np.iscomplexobj(values)
     numbers = values.astype(np.complex64 if weighted else np.float32).view(np.int64 if weighted else np.int32)
@@ -208,7 +208,7 @@ def _hash_of(ratings: RatingBlock) -> tuple[int, int]:
 
 
 def add_counted(parts: list[Counted]) -> Counted:
-    """Return what is known of all ratings from what is known of some."""
+    """Add up what is known of parts of the ratings."""
     occur, counts, moments, weighted, sums, confidences, told = zip(*parts, strict=True)
     counts, sums, confidences = (np.sum(arrays, axis=0) for arrays in (counts, sums, confidences))
     first, second = (sum(hashes) % 2**64 for hashes in zip(*told, strict=True))
@@ -217,13 +217,13 @@ def add_counted(parts: list[Counted]) -> Counted:
 
 
 def draw_hold_out(ratings: RatingBlock, hold_out: HoldOut) -> tuple[int, int]:
-    """Return the least and the greatest of the hashes of some of the ratings."""
+    """Return the smallest and the largest hash of some of the ratings."""
     found = layout.hash_pairs(ratings.users, ratings.items, hold_out.key)
     return int(found.min(initial=np.uint64(2**64 - 1))), int(found.max(initial=np.uint64(0)))
 
 
 def add_draws(parts: list[tuple[int, int]]) -> tuple[int, int]:
-    """Return the least and the greatest hash of ratings put together."""
+    """Return the smallest and the largest hash of all ratings."""
     least, greatest = zip(*parts, strict=True)
     return min(least), max(greatest)
 
@@ -231,8 +231,8 @@ def add_draws(parts: list[tuple[int, int]]) -> tuple[int, int]:
 def settle_hold_out(hold_out: HoldOut, drawn: tuple[int, int]) -> HoldOut:
     """Return a hold-out of at least one rating that leaves at least one to fit.
 
-    Where chance holds out none, it is the one with the least hash; where chance holds out all, the one with the
-    greatest is fitted: functions of the ids and the key alone.
+    If chance holds out none, it is the one with the smallest hash; if chance holds out all, the one with the largest
+    hash is fitted.  This depends only on the ids and the key.
 
     Raises
     ------
@@ -249,7 +249,7 @@ def settle_hold_out(hold_out: HoldOut, drawn: tuple[int, int]) -> HoldOut:
 
 
 def split_ratings(ratings: RatingBlock, users: layout.Placement, scale: Scale = AS_THEY_ARE) -> list[RatingBlock]:
-    """Return the ratings of each shard's users, by their rows there, in units of the scale."""
+    """Return the ratings of each shard's users, by their rows in the shard, in units of the scale."""
     ratings = standardised(ratings, scale)
     if len(users.members) == 1:
         return [ratings._replace(users=users.row[ratings.users])]
@@ -259,7 +259,7 @@ def split_ratings(ratings: RatingBlock, users: layout.Placement, scale: Scale = 
 
 
 def packed(ratings: RatingBlock, n_users: int, n_items: int) -> RatingBlock:
-    """Return ratings for a journey: numbers of users and items have 16 bits where that is enough."""
+    """Return ratings for sending: numbers of users and items have 16 bits if that is enough."""
     users, items = (
         ids.astype(np.uint16 if size <= 1 << 16 else np.int32, copy=False)
         for ids, size in zip(ratings, (n_users, n_items), strict=False)
@@ -274,7 +274,7 @@ def make_lone_shard(number: int, plan: ShardPlan, ratings: RatingBlock) -> MadeS
 
 
 def make_shard(number: int, plan: ShardPlan, pieces: list[RatingBlock]) -> MadeShard:
-    """Make a shard of its users' ratings from all pieces, and empty the list of them, to hold no rating twice.
+    """Make a shard from its users' ratings in all pieces, and empty the list of these, so that no rating is held twice.
 
     The pieces are what `split_ratings` returns.
 
@@ -289,7 +289,7 @@ def make_shard(number: int, plan: ShardPlan, pieces: list[RatingBlock]) -> MadeS
     mask = np.zeros(ratings.values.size, np.bool_)
     if plan.hold_out.threshold:
         mask = held_out_mask(ratings._replace(users=members.astype(np.int32)[ratings.users]), plan.hold_out)
-    # Rows in the order of groups; `cut_blocks` finds groups by the items' own numbers.
+    # Without blocks, items are numbered by their rows; `cut_blocks` needs the items' own numbers.
     items = ratings.items if plan.blocks else plan.items.row[ratings.items]
     ratings = ratings._replace(items=items)
     indptr, everything = layout.sort_ratings(ratings, members.size, n_items)
@@ -323,7 +323,7 @@ def make_shard(number: int, plan: ShardPlan, pieces: list[RatingBlock]) -> MadeS
 
 
 def _taken(ratings: layout.CutRatings, n_users: int, items: layout.Placement) -> tuple[Any, ...]:
-    """Return block by block offsets of the users, and the items that each has there, ascending."""
+    """Return for each block the offsets of the users, and the items that each has in it, in ascending order."""
     blocks = zip(map(ratings.block, range(len(items.members))), items.members, strict=True)
     found = (layout.sort_ratings(block, n_users, members.size) for block, members in blocks)
     return tuple((offsets, one.items) for offsets, one in found)
@@ -332,7 +332,7 @@ def _taken(ratings: layout.CutRatings, n_users: int, items: layout.Placement) ->
 def sort_by_item(
     ratings: UserRatings, users: NDArray[np.int32], confidences: NDArray[np.float32] | None, n_items: int
 ) -> ByItem:
-    """Return ratings that are sorted by user sorted by item, where each keeps the order of the users."""
+    """Sort ratings, which are sorted by user, by item; ratings of one item keep the order of the users."""
     order = np.argsort(ratings.items, kind="stable").astype(np.int32)
     indptr = np.concatenate([[0], np.cumsum(np.bincount(ratings.items, minlength=n_items))])
     weights = None if confidences is None else confidences[order]

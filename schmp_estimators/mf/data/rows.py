@@ -1,4 +1,4 @@
-"""Ratings where they are worked upon: here, or in the memory of the workers of a cluster."""
+"""The ratings of an input, held in this process or in the memory of workers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from schmp_estimators.mf.losses import RANKING
 dask: Any = Later("dask")
 da: Any = Later("dask.array")
 _KINDS = ("user", "item")
-#: Factors of this many bytes must be those of rows that mostly have ratings.
+#: Factors may take this many bytes even if most of their rows have no ratings.
 _UNQUESTIONED = 2 << 30
 #: Rows are numbered in 32 bits.
 _LARGEST_SIDE = 2**31 - 1
@@ -38,13 +38,13 @@ class RatingRows(NamedTuple):
 
     #: Partitions are `RatingBlock`, with numbers of users and items in the whole data, and values as they were given.
     pieces: Rows
-    #: To what ratings are rounded where they are measured.
+    #: The steps to which ratings are rounded where they are measured.
     grid: Grid
-    #: What users and items are called.
+    #: The ids of users and items.
     known: Known
     #: Whether the input was pairs of ids.
     are_pairs: bool
-    #: The least and the greatest rating.
+    #: The smallest and the largest rating.
     range: tuple[float, float]
     #: Whether weights are given.
     are_weighted: bool
@@ -61,14 +61,14 @@ class _Part(NamedTuple):
 
 
 class _Survey(NamedTuple):
-    """What is asked of a part of the ratings: how many there are, between which numbers, and which ids occur."""
+    """Facts about a part of the ratings: their number, their range, and the ids that occur."""
 
     size: int
     low: float
     high: float
     #: The largest weight.
     heaviest: float
-    #: Of users and of items; empty where rows are numbered already.
+    #: Ids of users and of items; empty if rows are numbered already.
     tables: tuple[Table, ...]
 
 
@@ -82,19 +82,19 @@ def open_ratings(
     place: Place | None = None,
     earlier: Known | None = None,
 ) -> Iterator[RatingRows]:
-    """Let ratings of any kind in, and hold them as long as the context lasts.
+    """Read ratings of any kind, and hold them as long as the context lasts.
 
     Parameters
     ----------
     X, y : as in `ModelParallelMF.fit`
     estimator : ModelParallelMF
-        Gets the number and names of the features: those of the two columns of pairs, or the items of a matrix.
+        Its number and names of features become those of the two columns of pairs, or of the items of a matrix.
     weights : array-like, optional
         Weights of the ratings.
     place : Place, optional
-        Where a Dask input shall be held; by default in this process.
+        Where to hold a Dask input; by default in this process.
     earlier : Known, default=None
-        The ids of the fit that this one goes on from.
+        The ids of the fit that this one continues.
     """
     pairs, clicks, anew = inputs.are_pairs(X, y), bool(estimator.unobserved_weight), earlier is None
     if pairs:
@@ -108,7 +108,7 @@ def open_ratings(
         inputs.check_no_text(X)
         if is_dask(X) and weights is not None:
             raise ValueError(
-                "sample_weight goes with a matrix in memory, or with pairs: pass X on Dask as two columns of ids, and "
+                "sample_weight needs a matrix in memory, or pairs: pass X on Dask as two columns of ids, and "
                 "y as their ratings"
             )
         seen_as = estimator if anew else estimator._for_matrices(X)
@@ -132,13 +132,13 @@ def open_ratings(
         _check_size(len(users), len(items), n_ratings, estimator.n_components)
         known = Known(*(np.arange(len(table)) if isinstance(table, range) else table for table in (users, items)))
         if pairs:
-            shared = rows.place.share(known)  # the tables may be long: they travel once
+            shared = rows.place.share(known)  # the tables may be long, so they are sent only once
             rows.partitions = rows.tasks(_number_piece, [(piece, shared) for piece in rows.partitions], "mf-number-ids")
         yield RatingRows(rows, choose_grid(low, high, heaviest), known, pairs, (low, high), weights is not None)
 
 
 def check_pair_columns(X: Any, estimator: Any, *, reset: bool) -> None:
-    """Set or compare the names of the columns of pairs, of which there are two."""
+    """Set or compare the names of the two columns of pairs."""
     if is_dask(X):
         X = X._meta if hasattr(X, "columns") else np.empty((0, 2))
     validate_data(estimator, X=X, reset=reset, skip_check_array=True)
@@ -147,7 +147,7 @@ def check_pair_columns(X: Any, estimator: Any, *, reset: bool) -> None:
 def map_chunks(
     function: Callable[[Any, Any], Any], pairs: Any, model: Any, *, name: str, shape: tuple[int, ...] = ()
 ) -> Any:
-    """Return ``function(pairs, model)``, float64 of a shape for each pair: now in memory, lazily by chunks on Dask."""
+    """Return ``function(pairs, model)``, float64 of a shape for each pair: at once in memory, lazily on Dask."""
     if not is_dask(pairs):
         return function(pairs, model)
     run, meta = uuid4().hex, np.empty((0, *shape))
@@ -159,7 +159,7 @@ def map_chunks(
 
 
 def _part_of_rows(rows: Any, X: Any = None, weights: Any = None, clicks: bool = False) -> _Part:
-    """Return some rows of a matrix, or all of them; `rows` is what scikit-learn has made of X."""
+    """Return the ratings of some rows of a matrix, or of all; `rows` is X as scikit-learn has converted it."""
     inputs.check_duplicates_kept(X, rows)
     if rows.shape[1] > _LARGEST_SIDE:
         raise ValueError(
@@ -172,7 +172,7 @@ def _part_of_rows(rows: Any, X: Any = None, weights: Any = None, clicks: bool = 
 
 
 def _number_users(rows: Rows, estimator: Any) -> tuple[int, int]:
-    """Let the parts of a matrix be ratings, whose users are numbered on from those before; return its shape."""
+    """Replace the parts of a matrix by ratings, with users numbered on from part to part; return the shape."""
     shapes = rows.here(rows.each(itemgetter(slice(3)), "mf-shape"))
     widths = {width for _, width, _ in shapes}
     if len(widths) != 1:
@@ -194,19 +194,19 @@ def _open_pairs(pairs: Any, values: Any, weights: Any, place: Place | None, clic
 
 
 def _table_of(kind: str, limit: int | None, known: Table, found: Table | None) -> Table | range:
-    """Return what the rows of a side are called: numbers up to a limit that is given, or else the ids that occur."""
+    """Return the ids of a side: the numbers below a limit that is given, or else the ids that occur."""
     if limit is None or not rating_ids.are_positions(known):
         assert found is not None
         return rating_ids.extend(known, found, kind)
     if found is not None and rating_ids.is_text(found):
-        raise ValueError(f"n_{kind}s={limit} goes with {kind}s that are numbers from 0 on, not strings; leave it None")
+        raise ValueError(f"n_{kind}s={limit} needs {kind}s that are numbers from 0 on, not strings; leave it None")
     if found is not None and found[-1] >= limit:
         raise ValueError(f"pairs holds the {kind} {found[-1]}, but n_{kind}s={limit}; raise it, or leave it None")
     return range(max(limit, known.size))
 
 
 def _check_size(n_users: int, n_items: int, n_ratings: int, n_components: int) -> None:
-    """Raise if factors would be large, and nearly all of them those of users and items without ratings."""
+    """Raise ValueError if factors would be large, and nearly all of them those of users or items without ratings."""
     n_rows = n_users + n_items
     for kind, size in zip(_KINDS, (n_users, n_items), strict=True):
         rated_hardly = size > 8 * n_ratings and size >= n_rows / 2
@@ -219,7 +219,7 @@ def _check_size(n_users: int, n_items: int, n_ratings: int, n_components: int) -
 
 
 def _side_by_side(pairs: Any, columns: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """Return chunks of pairs with the chunks of their ratings, and of what else each has, as Delayed objects."""
+    """Return chunks of pairs, each with its number and the same rows of `columns`, as Delayed objects."""
     columns = {name: _as_column(column) for name, column in columns.items()}
     if not is_dask(pairs):
         values = columns["y"]
@@ -240,7 +240,7 @@ def _side_by_side(pairs: Any, columns: dict[str, Any]) -> list[tuple[Any, ...]]:
 
 
 def _aligned(chunks: Any, lengths: Any, columns: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """Return numbers of chunks, chunks of pairs, of so many rows each, and the same rows of columns."""
+    """Return tuples: the number of a chunk, its pairs, and the same rows of `columns`; chunks have `lengths`."""
     aligned = []
     for name, values in columns.items():
         if np.isnan(sum(lengths) + values.shape[0]):
@@ -262,7 +262,7 @@ def _as_column(values: Any) -> Any:
     if is_dask(values) and not isinstance(values, da.Array):
         values = values.to_dask_array()
     elif not is_dask(values):
-        values = da.from_array(np.asanyarray(values))  # with a mask, if there is one
+        values = da.from_array(np.asanyarray(values))  # this keeps a mask
     return values if values.ndim == 1 else values.rechunk({1: -1})
 
 

@@ -1,8 +1,8 @@
-"""Ratings without their mean, and divided by their spread: then a penalty and a step mean the same on every scale.
+"""Ratings without their mean, divided by their spread, so that a penalty and a step mean the same on every scale.
 
-The moments are exact sums over ratings that have been rounded to whole steps, of which 2**31 or fewer make the range of
-all ratings: so they depend neither on the order of the ratings nor on how they are divided, and are wrong by no more
-than 2**-30 of a standard deviation times the root of the number of ratings.
+The moments are exact sums over ratings that are rounded to whole steps; 2**31 steps or fewer cover the range of all
+ratings.  So the moments depend neither on the order of the ratings nor on how these are divided.  Their error is at
+most 2**-30 of a standard deviation times the root of the number of ratings.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Grid(NamedTuple):
 
     middle: float
     inverse_step: float
-    #: Weights are rounded to whole multiples of 1 over this.
+    #: Weights are rounded to whole multiples of 1 / `inverse_weight`.
     inverse_weight: float = 1.0
 
 
@@ -36,7 +36,7 @@ class Moments(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """The mean that is taken off ratings, and the unit in which the rest is measured."""
+    """The mean that is subtracted from ratings, and the unit in which the rest is measured."""
 
     mean: float
     unit: float
@@ -44,17 +44,18 @@ class Scale(NamedTuple):
 
 #: Ratings are rounded to whole multiples of a step: at most 2**_STEP_BITS of them from the middle to either end.
 _STEP_BITS = 30
-#: Steps are added up in two parts, the lower one of so many bits, and this many at once, which 64 bits hold.
+#: Each step is split in two parts, and the lower one has this many bits; this many steps are added up at a time, so
+#: that 64 bits hold the sums.
 _LOW_BITS, _AT_ONCE = 15, 1 << 17
-#: So many of them add up in float64 without rounding.
+#: Number of steps that add up in float64 without rounding.
 _SUMMED = 1 << 53 - _STEP_BITS
 _LOW_MASK = (1 << _LOW_BITS) - 1
-#: Where hardly any row has two ratings, the three equations are as good as two; their factor is about -1 else.
+#: If hardly any row has two ratings, the three equations are as good as two; otherwise their factor is about -1.
 _LEAST_KNOWN = -0.1
-#: Moments of few ratings may say that biases leave nothing of their variance, or less.
+#: Moments of few ratings may say that biases leave no variance, or less than none.
 _LEAST_SHARE = 0.01
 
-#: Ratings as they were given.
+#: The scale of ratings as they were given.
 AS_THEY_ARE = Scale(0.0, 1.0)
 
 
@@ -66,7 +67,7 @@ def choose_grid(low: float, high: float, heaviest: float) -> Grid:
 
 
 def measure(values: NDArray[Any], grid: Grid) -> tuple[Moments, Moments]:
-    """Return the moments of ratings, and those with weights; both are the same where all weights are 1."""
+    """Return the moments of ratings, without and with weights; both are the same if all weights are 1."""
     plain, weighted = [], []
     for start in range(0, values.size or 1, _AT_ONCE):
         some = values[start : start + _AT_ONCE]
@@ -81,7 +82,7 @@ def measure(values: NDArray[Any], grid: Grid) -> tuple[Moments, Moments]:
 
 
 def sum_steps(ids: NDArray[np.int32], values: NDArray[Any], grid: Grid, size: int) -> NDArray[np.int64]:
-    """Return (size,) exact sums over the steps of the values of each id; 2**53 is the limit of what float64 holds."""
+    """Return (size,) exact sums over the steps of the values of each id, which float64 holds up to 2**53."""
     sums = np.zeros(size, np.int64)
     for start in range(0, ids.size, _SUMMED):
         some = slice(start, start + _SUMMED)
@@ -96,7 +97,7 @@ def _steps(values: NDArray[Any], grid: Grid) -> NDArray[np.float64]:
 
 
 def _moments(steps: NDArray[np.int64], weights: NDArray[np.int64] | None) -> Moments:
-    """Return exact sums over `_AT_ONCE` steps, with weights up to 2**`_LOW_BITS`: none of them overflows."""
+    """Return exact sums over `_AT_ONCE` steps, with weights up to 2**`_LOW_BITS`; no sum overflows."""
     high, low = steps >> _LOW_BITS, steps & _LOW_MASK
     size, total = (steps.size, steps.sum()) if weights is None else (weights.sum(), weights @ steps)
     of_high, of_low = (part if weights is None else weights * part for part in (high, low))
@@ -105,7 +106,7 @@ def _moments(steps: NDArray[np.int64], weights: NDArray[np.int64] | None) -> Mom
 
 
 def add_moments(parts: list[Moments]) -> Moments:
-    """Return the moments of ratings put together."""
+    """Return the moments of all ratings from those of their parts."""
     return Moments(*map(sum, zip(*parts, strict=True)))
 
 
@@ -117,18 +118,18 @@ def mean_and_spread(moments: Moments, grid: Grid) -> tuple[float, float]:
 
 
 def left_by_biases(moments: Moments, counts: Sequence[NDArray[np.int64]], sums: Sequence[NDArray[np.int64]]) -> float:
-    """Return the standard deviation of what biases leave of standardised ratings, as far as moments can tell.
+    """Estimate the standard deviation that biases leave of standardised ratings, from moments alone.
 
-    Let a rating be the sum of a user's part, an item's and noise, all independent, of variances a, b and e, and let n
-    of N·M pairs be rated, p of them all, whichever they are.  The mean of a user of k ratings then has the variance
-    ``a + ((1 - p) b + e) / k``, that of an item likewise, and a rating ``a + b + e``: three equations with what is
-    found of the three.
+    Let a rating be the sum of a user's part, an item's part and noise, all independent, with variances a, b and e.  Let
+    n of N·M pairs be rated, a share p of all, at random.  The mean rating of a user with k ratings then has the
+    variance ``a + ((1 - p) b + e) / k``, that of an item likewise, and a rating has ``a + b + e``.  These are three
+    equations, whose left sides are measured.
 
     Parameters
     ----------
     moments : Moments
     counts, sums : ndarray of int64
-        Ratings of users, and of items, and the sums of their steps.
+        Numbers of ratings of users, and of items, and the sums of their steps.
     """
     size, total, squares = moments
     mean, variance = total / size, (size * squares - total * total) / (size * size)
@@ -137,7 +138,7 @@ def left_by_biases(moments: Moments, counts: Sequence[NDArray[np.int64]], sums: 
     known, factor = variance, 1.0
     for rows, rows_sums, which in zip(counts, sums, rated, strict=True):
         between = float(np.sum((rows_sums[which] - rows[which] * mean) ** 2 / rows[which]))
-        others = size - which.size * (1 - share)  # so often the variance of the other side's parts is left within rows
+        others = size - which.size * (1 - share)  # how many times the other side's variance counts within rows
         known -= (variance * size - between) / others
         factor -= (size - which.size) / others
     if not variance or factor > _LEAST_KNOWN:
@@ -146,16 +147,16 @@ def left_by_biases(moments: Moments, counts: Sequence[NDArray[np.int64]], sums: 
 
 
 def choose_scale(mean: float, spread: float, fit_bias: bool) -> Scale:
-    """Return what makes ratings standard; without biases the mean stays in them.
+    """Return the scale that standardises ratings; without biases the mean stays in them.
 
-    The unit is the standard deviation in either case: with the root mean square as unit, a penalty would grow with an
-    offset.  Where all ratings are equal, their size is the unit; where all are zero, 1 is.
+    The unit is the standard deviation in both cases: with the root mean square as the unit, the effect of a penalty
+    would grow with an offset.  If all ratings are equal, the unit is their size; if all are zero, it is 1.
     """
     return Scale(mean if fit_bias else 0.0, spread or abs(mean) or 1.0)
 
 
 def standardised(ratings: RatingBlock, scale: Scale) -> RatingBlock:
-    """Return ratings in units of the scale, worked out in float64, as float32; weights stay what they are."""
+    """Return ratings in units of the scale, computed in float64, as float32; weights do not change."""
     left = np.subtract(ratings.values.real, scale.mean, dtype=np.float64)
     out = np.divide(left, scale.unit, out=left).astype(np.float32)
     if np.iscomplexobj(ratings.values):

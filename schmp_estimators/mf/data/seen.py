@@ -1,4 +1,4 @@
-"""Who has rated what: it is left out of recommendations, and no pair is rated twice."""
+"""The items that each user has rated: they are left out of recommendations, and no pair may be rated twice."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from numpy.typing import NDArray
 
 from schmp_estimators.mf.kernels.layout import NOWHERE, Placement
 
-#: Users and items are numbered in so many bits.
+#: Number of bits of a user's or an item's number.
 _BITS = 32
 
 
 class Seen(NamedTuple):
-    """Which items each user has rated, held-out ones included."""
+    """The items that each user has rated, including held-out ones."""
 
     indptr: NDArray[np.int64]
-    items: NDArray[Any]  #: rows in `SeenItems.item_ids`; uint16 where that is enough, else int32
+    items: NDArray[Any]  #: rows in `SeenItems.item_ids`; uint16 if that is enough, else int32
 
 
 class SeenItems(NamedTuple):
-    """Which items each user has rated in one fit, shard by shard."""
+    """The items that each user has rated in one fit, shard by shard."""
 
     parts: tuple[Seen, ...]
     users: Placement
@@ -29,7 +29,7 @@ class SeenItems(NamedTuple):
     item_ids: NDArray[np.int64]
 
     def of(self, user: int) -> NDArray[np.int64]:
-        """Return the items that `user` has rated; none, if the user is not known."""
+        """Return the items that `user` has rated; none for an unknown user."""
         if user >= self.users.group.size or self.users.group[user] == NOWHERE:
             return np.empty(0, np.int64)
         indptr, items = self.parts[self.users.group[user]]
@@ -37,7 +37,7 @@ class SeenItems(NamedTuple):
         return self.item_ids[items[indptr[row] : indptr[row + 1]]]
 
     def pairs(self, among: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Return the pairs of the users that are true in `among`, each as one number: user, then item, of 32 bits."""
+        """Return the pairs of users that are true in `among`, each as one number: 32 bits of user, then item."""
         found = [np.empty(0, np.int64)]
         for (indptr, items), members in zip(self.parts, self.users.members, strict=True):
             users = np.repeat(members, np.diff(indptr))
@@ -47,7 +47,7 @@ class SeenItems(NamedTuple):
 
 
 class RepeatedCallError(Exception):
-    """Raised where all ratings are those of an earlier call."""
+    """Raised if all ratings are those of an earlier call."""
 
 
 class DuplicateRatingError(ValueError):
@@ -56,17 +56,17 @@ class DuplicateRatingError(ValueError):
     Parameters
     ----------
     user, item
-        Which.
+        The pair.
     earlier : bool, default=False
         Whether the pair was rated in an earlier call.
     """
 
     def __init__(self, user: Any, item: Any, earlier: bool = False) -> None:
-        super().__init__(user, item, earlier)  # what it takes to make it anew where it has travelled to
+        super().__init__(user, item, earlier)  # the arguments with which it is unpickled in another process
         self.user, self.item, self.earlier = user, item, earlier
 
     def __str__(self) -> str:
-        """Name both, and the remedy."""
+        """Return a message with the pair and the remedy."""
         if self.earlier:
             return (
                 f"user {self.user} rated item {self.item} in an earlier call; leave the pairs of earlier calls out of "

@@ -1,16 +1,16 @@
-"""Coordinate descent for matrix factorisation, eight components at a time, from sums that may be divided.
+"""Coordinate descent for matrix factorisation, eight components at a time, from sums that shards compute in parts.
 
-Components are taken in *chunks* of `LANES`.  One round improves one chunk, of all users and then of all items, with
-everything else fixed.  For a user, with r the residual that leaves the chunk out and h the chunk of the items it rated,
+Components are processed in *chunks* of `LANES`.  One round improves one chunk, of all users and then of all items, with
+everything else fixed.  For a user, let r be the residuals without the chunk, and h the chunks of the items it rated:
 
     products = Σ h hᵀ      numerators = Σ r h      minimise  wᵀ(products + λ)w − 2 wᵀnumerators   by coordinate descent
 
-and the same for an item, where the sums run over users, so that shards of users each give a partial sum.  Chunks of
-one component would be CCD++ (Yu et al., ICDM 2012), all components in one chunk the sweep of a row of Lee et al.
-(NIPS 2014, supplement §2).  Chunks of eight need K / 8 rounds per epoch, fall a little further per epoch than
-CCD++, and an epoch takes a quarter of its time.
+For an item it is the same with sums over users, to which each shard of users gives a part.  Chunks of one component
+would be CCD++ (Yu et al., ICDM 2012), and one chunk of all components the sweep of a row of Lee et al. (NIPS 2014,
+supplement §2).  With chunks of eight an epoch has K / 8 rounds; the objective falls a little further than with CCD++,
+and the epoch takes a quarter of the time.
 
-The biases are a chunk too: a user's row is (b_u, 1, 0, …), an item's is (1, b_i, 0, …), and each side moves its own.
+The biases are a chunk too: a user's row is (b_u, 1, 0, …), an item's is (1, b_i, 0, …), and each side changes its own.
 """
 
 from typing import NamedTuple
@@ -34,17 +34,17 @@ class UserRatings(NamedTuple):
 
 @kernel
 def solve_rows(sums, penalties, first, stop, positive, rows):
-    """Improve a chunk of every row from its sums.
+    """Improve a chunk of every row, given its sums.
 
     Parameters
     ----------
     sums : (n * SUMS, LANES) float32
-        For each row the products, as `add_products` lays them out, then the numerators.
+        For each row the products, in the layout of `add_products`, then the numerators.
     penalties : (n,) float32
     first, stop : int
-        Coordinates that may move.
+        Coordinates ``first … stop - 1`` may change.
     positive : bool
-        Keep them at or above zero.
+        Whether to keep them at or above zero.
     rows : (n, LANES) float32
         The chunk before; mutated.
     """
@@ -60,27 +60,27 @@ def solve_rows(sums, penalties, first, stop, positive, rows):
 def improve_users(
     ratings, weights, residuals, before, now, items, penalties, pull, target, first, stop, positive, sums
 ):  # fmt: skip
-    """One round for a shard of users: improve their chunk, and sum up what the items need for theirs.
+    """Do one round for a shard of users: improve their chunk, and compute the sums that the items need for theirs.
 
     Parameters
     ----------
     ratings : UserRatings
     weights : (n_ratings,) float32, or None
-        Their weights; None where all are 1.
+        Their weights; None if all are 1.
     residuals : (n_ratings,) float32
-        Residuals without the chunk of the last round, on return without the chunk of this one; mutated.
+        Residuals without the chunk of the last round, on return without that of this round; mutated.
     before, now : (n_users, LANES) float32
-        Last round's chunk of the users, and this round's, which is mutated.
+        The users' chunk of the last round, and that of this round, which is mutated.
     items : (n_items, 2 * LANES) float32
-        Last round's chunk of the items, negated, beside this round's: one dot product puts the one back and takes the
-        other out.
+        The items' chunk of the last round, negated, beside that of this round: one dot product corrects a residual for
+        both.
     penalties : (n_users,) float32
     pull, target : (n_users, LANES) float32
-        What earlier ratings add to the diagonal of the products, and to the numerators; (0, LANES) if there are none.
+        Influence of earlier ratings on the diagonal of the products and on the numerators; (0, LANES) for none.
     first, stop, positive
         As in `solve_rows`.
     sums : (n_items * SUMS, LANES) float32
-        Becomes the sums over this shard.
+        Overwritten with the sums over this shard.
 
     Notes
     -----
@@ -106,7 +106,7 @@ def improve_users(
                 item = np.intp(ratings.items[rating])
                 residual = residuals[rating] + row_dot(ends, position, items, item)
                 residuals[rating] = residual
-                if weights is not None:  # products of rows that are longer by the root of the weight
+                if weights is not None:  # products of a row that is scaled by the root of the weight
                     scaled[:] = _ZERO
                     add_scaled(scaled, 0, items, 2 * item + 1, np.sqrt(weights[rating]))
                     add_products(own, at, scaled, 0)
@@ -132,7 +132,7 @@ def improve_users(
 
 @kernel
 def shift_residuals(ratings, residuals, before, now, items):
-    """Do to the residuals of held-out ratings what `improve_users` does to those of the others."""
+    """Update the residuals of held-out ratings as `improve_users` does those of the others."""
     ends = np.empty((1, 2 * LANES), np.float32)
     for rating in range(residuals.size):
         user = ratings.users[rating]
@@ -143,7 +143,7 @@ def shift_residuals(ratings, residuals, before, now, items):
 
 @kernel
 def close_round(ratings, weights, residuals, user_chunk, item_chunk):
-    """Put the last chunk back into `residuals` (mutated); return the weighted sum of their squares, in float64."""
+    """Include the last chunk in `residuals` again (mutated); return the weighted sum of their squares, in float64."""
     total, weight = 0.0, _ONE
     for user in range(user_chunk.shape[0]):
         for rating in range(ratings.indptr[user], ratings.indptr[user + 1]):

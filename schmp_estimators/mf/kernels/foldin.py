@@ -1,6 +1,6 @@
-"""What a fitted factorisation does: fold in new users, predict ratings, recommend items.
+"""Uses of a fitted factorisation: fold in new users, predict ratings, recommend items.
 
-Everything about a user depends on that user's ratings and the item factors only, never on the rows around it.
+The result for a user depends only on the ratings of this user and on the item factors, never on other rows.
 """
 
 import numpy as np
@@ -9,7 +9,7 @@ from schmp_estimators.core.jit import copy_to, inlined, kernel
 from schmp_estimators.core.lanes import row_dot
 
 _ZERO = np.float32(0)
-#: A pivot this much smaller than its diagonal entry was belongs to a direction that the ratings say nothing about.
+#: A pivot that is smaller than its diagonal entry by this factor belongs to a direction that ratings do not determine.
 _SINGULAR = 1e-12
 #: Limits of the coordinate descent that solves for non-negative factors.
 _MAX_PASSES, _TOLERANCE = 1000, 1e-9
@@ -19,7 +19,7 @@ _MAX_PASSES, _TOLERANCE = 1000, 1e-9
 def _solve_cholesky(gram, target, size):
     """Solve ``gram @ x = target`` in place (x replaces `target`); reads and overwrites the lower triangle of `gram`.
 
-    Directions without information get zero.
+    Directions that the ratings do not determine get zero.
     """
     for k in range(size):
         diagonal = gram[k, k]
@@ -74,14 +74,14 @@ def fold_in(ratings, weights, features, penalties, start, n_penalised, positive,
     Parameters
     ----------
     ratings : UserRatings
-        The values a are what is left after the global mean and the items' biases, times their confidences.
+        The values a are what remains without the global mean and the items' biases, times their confidences.
     weights : (n_ratings,) float64
-        Their confidences, less what `start` has counted of them.
+        Their confidences, minus what `start` has counted of them.
     features : (n_items, n_features) float64
-        Item factors; a column of ones behind them makes the user's bias.
+        Item factors; a column of ones after them makes the user's bias.
     penalties : (n_users,) float64
     start : (n_features, n_features) float64
-        Zeros, or what all items that are not in `ratings` and all that are add; the lower triangle is read.
+        Zeros, or the contribution of all items, whether in `ratings` or not; only the lower triangle is read.
     n_penalised : int
         Features below this number are kept at or above zero if `positive`.
     positive : bool
@@ -90,7 +90,7 @@ def fold_in(ratings, weights, features, penalties, start, n_penalised, positive,
 
     Notes
     -----
-    n_features² / 2 multiply-adds per rating, n_features³ / 6 per user, by Cholesky factors.
+    n_features² / 2 multiply-adds per rating, n_features³ / 6 per user, by Cholesky decomposition.
     """
     size = features.shape[1]
     gram, target = np.empty((size, size)), np.empty(size)
@@ -117,7 +117,7 @@ def fold_in(ratings, weights, features, penalties, start, n_penalised, positive,
 
 @kernel
 def predict_pairs(users, items, user_factors, item_factors, user_bias, item_bias, mean, out):
-    """Predict ratings of pairs; users or items beyond the known ones get what the mean and the other bias say.
+    """Predict ratings of pairs; an unknown user or item contributes neither a bias nor a product.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def predict_pairs(users, items, user_factors, item_factors, user_bias, item_bias
     user_factors, item_factors : (n_users or n_items, width) float32, padded to the same width
     user_bias, item_bias : (n_users,), (n_items,) float32
     mean : float
-        Added last, in float64: it may be large beside all else.
+        Added last, in float64, because it may be much larger than the rest.
     out : (n,) float64
         Mutated.
     """
@@ -143,7 +143,7 @@ def predict_pairs(users, items, user_factors, item_factors, user_bias, item_bias
 
 @kernel
 def top_items(users, user_factors, item_factors, item_bias, seen_ptr, seen_items, out_items, out_scores):
-    """Find the items with the largest ``b_i + w_u·h_i`` of each user, without those in the user's list of seen ones.
+    """Find the items with the largest ``b_i + w_u·h_i`` for each user, except those in the user's list of seen items.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ def top_items(users, user_factors, item_factors, item_bias, seen_ptr, seen_items
         Offsets of the users' lists in `seen_items`.
     seen_items : int32
     out_items, out_scores : (n, n_top) int64 and float32
-        Mutated: best first, of equal ones the lower number first; -1 and -inf where no item is left.
+        Mutated: best first, of equal scores the lower number first; -1 and -inf if no item is left.
     """
     n_items, n_top = item_factors.shape[0], out_items.shape[1]
     is_seen = np.zeros(n_items, np.bool_)

@@ -1,16 +1,16 @@
-"""Block coordinate descent for implicit feedback: pairs that are missing count as zeros, without being visited.
+"""Block coordinate descent for implicit feedback: missing pairs count as zeros, without being visited.
 
-The objective of Hu, Koren & Volinsky (ICDM 2008), with confidences c and the weight u of the pairs that are missing,
+The objective of Hu, Koren & Volinsky (ICDM 2008), with confidences c and the weight u of missing pairs, is
 
-    Σ_seen c (r − ŵ)² + u Σ_missing ŵ² = Σ_seen [c (r − ŵ)² − u ŵ²] + u · tr(WᵀW HᵀH) ,    ŵ = w·h ,
+    Σ_seen c (r − ŵ)² + u Σ_missing ŵ² = Σ_seen [c (r − ŵ)² − u ŵ²] + u · tr(WᵀW HᵀH) ,    ŵ = w·h .
 
-needs of all pairs together only the K × K matrices WᵀW and HᵀH.  As for ratings, one round improves a chunk of eight
-components of all users, then of all items: the subspaces of iALS++ (Rendle, Krichene, Zhang & Koren, 2021).  With p
-the prediction that leaves the chunk out, and d = c − u, a user's part of the objective in its chunk x is
+The last term, over all pairs, needs only the K × K matrices WᵀW and HᵀH.  As for ratings, one round improves a chunk of
+eight components of all users, then of all items: these are the subspaces of iALS++ (Rendle, Krichene, Zhang & Koren,
+2021).  Let p be the prediction without the chunk, and d = c − u.  The objective depends on a user's chunk x by
 
     xᵀ (d Σ h hᵀ + u G + λ) x − 2 xᵀ (Σ (c r − d p) h − u G_rest w_rest) ,    G = HᵀH ,
 
-where h runs over the chunk of the items that the user has seen.
+where the sums are over the chunks h of the items that the user has seen.
 """
 
 import numpy as np
@@ -28,13 +28,13 @@ from schmp_estimators.mf.kernels.registers import (
 from schmp_estimators.mf.kernels.tiles import SUMS, TILE, copy_register, solve_tile
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
-#: Rows of a Gram matrix that are added up in float32, before the sum goes to float64.
+#: Number of rows whose products are added up in float32, before the sum is added to a total in float64.
 _RUN = 64
 
 
 @kernel
 def gram_rows(chunks, rows, first, step, out):
-    """Compute the products of all `chunks` of some matrix with one chunk: rows of its Gram matrix.
+    """Compute the products of all `chunks` of a matrix with one chunk, which are rows of its Gram matrix.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def gram_rows(chunks, rows, first, step, out):
 
 @part
 def _add_rows(sums, rows, first, size, gram, ends, others, indptr, ids, values, confidences, unobserved, left):
-    """Add to `sums` what all chunks, and the clicks, say of ``rows[:, first : first + size]`` in their chunk."""
+    """Add to `sums` what all chunks, and the clicks, contribute to the chunk of ``rows[:, first : first + size]``."""
     m, n, together = rows.shape[0], rows.shape[1], size - size % SIDE_BY_SIDE
     for position in range(0, together, SIDE_BY_SIDE):
         subtract_four_combinations(sums, position * SUMS + PRODUCTS, SUMS, rows, first + position, n, gram, m)
@@ -86,38 +86,38 @@ def improve_clicks(
     Parameters
     ----------
     clicks : UserRatings
-        The pairs that were seen; values are targets.
+        The pairs that were seen, called clicks; values are targets.
     confidences : (n_clicks,) float32, or None
-        Their confidences; None where all are 1.
+        Their confidences; None if all are 1.
     unobserved : float32
-        The weight u of a pair that is missing.
+        The weight u of a missing pair.
     left : (n_clicks,) float32
-        Predictions, negated, without the chunk of the last round; on return without the chunk of this one.  Mutated.
+        Negated predictions, without the chunk of the last round; on return without that of this round.  Mutated.
     before : (n_users, LANES) float32
-        Last round's chunk of the users.
+        The users' chunk of the last round.
     users : (n_chunks, n_users, LANES) float32
-        The users, of which chunk `number` is mutated.
+        All chunks of the users; chunk `number` is mutated.
     number : int
     items : (n_items, 2 * LANES) float32
-        Last round's chunk of the items, negated, beside this round's.
+        The items' chunk of the last round, negated, beside that of this round.
     gram : (n_chunks * LANES, LANES) float32
         ``u * HᵀH_chunk``, with zeros in the block of the chunk itself.
     diagonal : (PRODUCTS, LANES) float32
-        That block, as `add_products` lays it out.
+        That block, in the layout of `add_products`.
     penalties : (n_users,) float32
     pull, target : (n_users, LANES) float32
         As in `ccd.improve_users`.
     stop : int
-        Coordinates below this one may move.
+        Only coordinates below this one change.
     positive : bool
-        Keep them at or above zero.
+        Whether to keep them at or above zero.
 
     Notes
     -----
     About 30 instructions of 8 lanes per click, and 8 K multiply-adds per user.
     """
     now, n_users = users[number], users.shape[1]
-    indptr, ids, values = clicks  # here, as whatever takes an array out of a tuple counts references
+    indptr, ids, values = clicks  # only here, because each access to an array of a tuple counts references
     turned, chunk = np.zeros((SUMS * LANES, TILE), np.float32), np.zeros((LANES, TILE), np.float32)
     weights, nothing = np.zeros(TILE, np.float32), np.zeros((1, LANES), np.float32)
     ends, own = np.empty((TILE, 2 * LANES), np.float32), np.empty((TILE * SUMS, LANES), np.float32)
@@ -138,32 +138,32 @@ def improve_clicks(
 
 @kernel
 def gather_clicks(clicks, confidences, unobserved, left, ends, users, items, gram, sums):
-    """Sum up what a chunk of the items needs of a shard.
+    """Compute the sums over a shard that a chunk of the items needs.
 
     Parameters
     ----------
     clicks, confidences, unobserved, left
-        As in `improve_clicks`, but item by item: `clicks` has the users of each.
+        As in `improve_clicks`, but by item: `clicks` has the users of each item.
     ends : (n_items, 2 * LANES) float32
-        Last round's chunk of the items, negated, beside this round's.
+        The items' chunk of the last round, negated, beside that of this round.
     users : (n_users, 2 * LANES) float32
         The same chunks of the users.
     items : (m, n_items, LANES) float32
-        The chunks of the items that rest with the shard.
+        The chunks of the items that the shard stores.
     gram : (m * LANES, LANES) float32
         ``u * WᵀW_chunk`` for these, with zeros in the block of the chunk itself.
     sums : (n_items * SUMS, LANES) float32
-        Becomes the sums over this shard.
+        Overwritten with the sums over this shard.
     """
     sums[:] = _ZERO
-    indptr, ids, values = clicks  # here, as whatever takes an array out of a tuple counts references
+    indptr, ids, values = clicks  # only here, because each access to an array of a tuple counts references
     n_items = items.shape[1]
     _add_rows(sums, items, 0, n_items, gram, ends, users, indptr, ids, values, confidences, unobserved, left)
 
 
 @kernel
 def close_clicks(clicks, confidences, unobserved, left, user_chunk, item_chunk):
-    """Put the last chunk back into `left` (mutated), and measure errors in float64.
+    """Include the last chunk in `left` again (mutated), and measure errors in float64.
 
     Returns
     -------
@@ -185,7 +185,7 @@ def close_clicks(clicks, confidences, unobserved, left, user_chunk, item_chunk):
 
 @kernel
 def pass_on(clicks, chunk, passed):
-    """Give each user the mean of the rows of the items it has seen, and each item the sum of those of its users.
+    """Compute the mean of `chunk` over the items of each user, and add up these means over the users of each item.
 
     Parameters
     ----------
@@ -208,20 +208,20 @@ def pass_on(clicks, chunk, passed):
 
 @kernel
 def centre_chunk(passed, counts, first, stop, spread, chunk):
-    """Leave out of a turned chunk what only says how many clicks the items have, and scale the rest.
+    """Remove from a turned chunk what is proportional to the items' numbers of clicks, and scale the rest.
 
     Parameters
     ----------
     passed : (n_items, LANES) float32
-        What `pass_on` has found.
+        The result of `pass_on`.
     counts : (n_items,) int64
-        Clicks of each item.
+        Number of clicks of each item.
     first, stop : int
-        Coordinates that are wanted; those before `first` get the clicks of the items.
+        Range of the coordinates that are used; those before `first` become proportional to the numbers of clicks.
     spread : float
-        Root of the mean square of the coordinates afterwards.
+        Root mean square of the coordinates afterwards.
     chunk : (n_items, LANES) float32
-        Becomes the chunk; coordinates stay what they were if there is nothing to scale.
+        Becomes the chunk; coordinates do not change if there is nothing to scale.
     """
     shares = np.zeros(LANES)
     total, lengths = 0.0, 0.0

@@ -1,11 +1,11 @@
-"""Storage order of ratings: which shard and block a rating is in, and when it is visited there.
+"""Storage order of ratings: the shard and block of each rating, and when it is visited there.
 
-Users and items are dealt to shards and blocks heaviest first, so that all of them hold nearly the same number of
-ratings, and are renumbered in that order, so that factors are walked in storage order and the busiest rows share cache
-lines.  A block is cut into strips of items, whose factors stay in the second cache while all users go by.  Inside a
-strip the ratings of some users take turns: consecutive steps then move different rows, so that the processor overlaps
-them (91 against 47 million ratings per second at rank 40 without adaptive steps), and those of the users stay in the
-nearest cache.
+Users and items are assigned to shards and blocks in the order of falling weight, so that all of them have nearly the
+same number of ratings.  They are renumbered in this order, so that factors are read in storage order and the busiest
+rows share cache lines.  A block is cut into strips of items, whose factors stay in the second cache while all users are
+visited.  Inside a strip the ratings of some users take turns.  Consecutive steps then change different rows, so that
+the processor overlaps them (91 against 47 million ratings per second at rank 40 without adaptive steps), and the rows
+of these users stay in the first cache.
 """
 
 from typing import Any, NamedTuple
@@ -19,20 +19,20 @@ from schmp_estimators.core.rng import GAMMA, mix
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
-#: Users whose ratings take turns, unless rows are long; more than eight gain nothing.
+#: Number of users whose ratings take turns, unless rows are long; more than eight gain nothing.
 TILE = 8
-#: Fewer take turns, at least two, whose factors would take more bytes: a quarter of the nearest cache.
+#: If their factors would take more bytes than this, a quarter of the first cache, fewer users take turns, at least two.
 _TILE_BYTES = 1 << 13
-#: Factors of a strip of items: half of the second cache of the machine where it was measured.
+#: Bytes of the factors of a strip of items: half of the second cache of the machine where this was measured.
 _STRIP_BYTES = 1 << 18
-#: Bytes of a factor.
+#: Bytes of a float32.
 _FACTOR = 4
-#: The group of a row that is in none.
+#: The group of a row that is in no group.
 NOWHERE = -1
 
 
 class Placement(NamedTuple):
-    """Where every user (or item) is: the group that owns it and its row there."""
+    """The group of every user (or item), and its row there."""
 
     group: np.ndarray  #: (n,) int32, or `NOWHERE`
     row: np.ndarray  #: (n,) int32
@@ -40,7 +40,7 @@ class Placement(NamedTuple):
 
 
 class CutRatings(NamedTuple):
-    """Ratings block by block.  A few arrays, however many blocks: a cell of a rotation sees them all."""
+    """Ratings block by block, in a few arrays for all blocks, because each step of a rotation gets all of them."""
 
     ratings: RatingBlock
     offsets: np.ndarray  #: (n_blocks + 1,) int64
@@ -51,10 +51,10 @@ class CutRatings(NamedTuple):
 
 
 def deal(counts: np.ndarray, n_groups: int, taking_part: Any = None) -> Placement:
-    """Deal rows with `counts` ratings each to `n_groups` groups, heaviest first, there and back like cards.
+    """Assign rows with `counts` ratings to `n_groups` groups, heaviest first, to the groups in turn, there and back.
 
-    Rows of equal weight keep their order: the placement is a function of the arguments only.  Where `taking_part`,
-    (n,) bool, is false, a row is in no group.
+    Rows of equal weight keep their order, so the placement depends only on the arguments.  A row for which
+    `taking_part`, (n,) bool, is False is in no group.
     """
     order = np.argsort(-counts, kind="stable")
     order = order if taking_part is None else order[taking_part[order]]
@@ -70,7 +70,7 @@ def deal(counts: np.ndarray, n_groups: int, taking_part: Any = None) -> Placemen
 
 @kernel
 def hash_pairs(users, items, key):
-    """Return (n,) uint64 hashes of (key, user, item): of pairs of numbers from 0 on, or of any integers."""
+    """Return (n,) uint64 hashes of (key, user, item); users and items may be any integers."""
     out = np.empty(users.size, np.uint64)
     for position in range(users.size):
         user_key = mix(key + GAMMA * np.uint64(users[position] + 1))
@@ -93,7 +93,7 @@ def hash_ratings(users, items, values):
 def _scatter(keys, ends, ratings, out):
     """Copy `ratings` to `out`, sorted by ``keys`` (n,) int32; 10 ns per rating.
 
-    Of `ends`, zeros at first, the last but one number becomes the end of the last key, and so on.
+    `ends` (n_keys + 2,) must be zeros; on return ``ends[:-1]`` are the offsets of the keys.
     """
     for key in keys:
         ends[key + 2] += 1
@@ -120,8 +120,8 @@ def _end_of_user(users, start, stop):
 def _take_turns(ratings, offsets, heads, tails, out):
     """Copy `ratings`, sorted by strip and user, to `out` so that those of some users of a strip alternate.
 
-    Where a user has no more the next one takes over, so that fewer alternate only where a strip ends.  `heads` and
-    `tails`, whose length says how many alternate, are room to work in.
+    After the last rating of a user the next user takes over, so fewer users alternate only at the end of a strip.
+    `heads` and `tails` are work space; their length is the number of users that alternate.
     """
     tile = heads.size
     for strip in range(offsets.size - 1):
@@ -147,7 +147,7 @@ def _take_turns(ratings, offsets, heads, tails, out):
 
 
 def repeated(users: NDArray[Any], items: NDArray[Any]) -> NDArray[np.intp]:
-    """Return the positions, of pairs that are sorted, whose pair is that of the position before."""
+    """Return the positions at which sorted pairs are the same as at the position before."""
     return 1 + np.flatnonzero((users[1:] == users[:-1]) & (items[1:] == items[:-1]))
 
 
@@ -162,7 +162,7 @@ def slice_ratings(ratings: RatingBlock, start: int, stop: int) -> RatingBlock:
 
 
 def sort_by(keys: NDArray[np.int32], n_keys: int, ratings: RatingBlock) -> tuple[NDArray[np.int64], RatingBlock]:
-    """Return (n_keys + 1,) offsets of keys, and ratings sorted by these; those with equal keys keep their order."""
+    """Return (n_keys + 1,) offsets of keys, and ratings sorted by keys; those with equal keys keep their order."""
     ends, out = np.zeros(n_keys + 2, np.int64), empty_ratings(keys.size, ratings.values.dtype)
     keys, ratings = freeze((keys, ratings))
     _scatter(keys, ends, ratings, out)
@@ -178,8 +178,8 @@ def sort_ratings(ratings: RatingBlock, n_users: int, n_items: int) -> tuple[NDAr
 def cut_blocks(ratings: RatingBlock, items: Placement, width: int = LANES) -> CutRatings:
     """Cut ratings that are sorted by user into item blocks, each in the order in which it will be visited.
 
-    `width` is the length of a row of factors.  Items are renumbered to their rows in the block.  12 bytes per rating,
-    three times that on the way.
+    `width` is the length of a row of factors.  Items are renumbered by their rows in the block.  A rating takes 12
+    bytes, and three times that during the work.
     """
     n_rows, tile = (max(least, size // (_FACTOR * width)) for least, size in ((1, _STRIP_BYTES), (2, _TILE_BYTES)))
     n_strips = [max(1, -(-members.size // n_rows)) for members in items.members]

@@ -1,11 +1,11 @@
-"""Stochastic gradient descent on pairs that were observed, each beside an item that is drawn: what ranking losses need.
+"""Stochastic gradient descent for ranking losses: each observed pair is compared with an item that is drawn.
 
-A user took item i, and item j is drawn from those that the user has not taken.  With the scores s = c_i + w·h_i and
-t = c_j + w·h_j, a loss says what the pair costs, and how much it pulls at either score.  The steps of both are those of
-`sgd`, with the pulls as errors: first that of i, then that of j, whose product is that of the user after the first.
-Both pulls are found before.
+A user took item i, and item j is drawn from the items that the user has not taken.  With the scores s = c_i + w·h_i and
+t = c_j + w·h_j, a loss returns its value and its pull on each score, which is a negative derivative.  The steps are
+those of `sgd`, with the pulls as errors: first that of i, then that of j, whose product uses the user's row after the
+first step.  Both pulls are computed before the steps.
 
-Draws are addressed: they follow from a key, the user's number in the whole data, the item and the attempt alone.
+Draws are addressed: they depend only on a key, the user's number in the whole data, the item and the attempt.
 """
 
 import math
@@ -21,13 +21,13 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.kernels.sgd import clip_row
 from schmp_estimators.mf.kernels.steps import BIAS, move_rows, take_step
 
-#: Draws for a pair, of which the first that the user has not taken counts; a pair without such a draw is left out.
+#: Number of draws for a pair; the first item that the user has not taken is used, and without one the pair is skipped.
 ATTEMPTS = 8
 _BIAS, _ONE = np.uint64(BIAS), np.uint64(1)
 
 
 def pull(loss: Any, taken: float, drawn: float) -> tuple[float, float, float]:
-    """Return `losses.Ranking.pull`; for kernels, where a named tuple has no methods."""
+    """Return ``loss.pull(taken, drawn)``; in kernels a named tuple has no methods."""
     found: tuple[float, float, float] = loss.pull(taken, drawn)
     return found
 
@@ -46,7 +46,7 @@ def log_odds(x):
 
 @inlined
 def _has_taken(items, start, stop, item):
-    """Return whether `item` is among ``items[start:stop]``, which ascend."""
+    """Return whether `item` is among ``items[start:stop]``, which are in ascending order."""
     end = stop
     while start < stop:
         middle = (start + stop) >> 1
@@ -58,9 +58,10 @@ def _has_taken(items, start, stop, item):
 
 
 def candidates_of(counts: np.ndarray) -> np.ndarray:
-    """Return (n,) int64 the rows that may be drawn, each as often as the root of its pairs says, rounded up.
+    """Return (n,) int64 the rows that may be drawn, each as often as the root of its number of pairs, rounded up.
 
-    Drawn evenly, most items would be so rarely taken that they teach little about the first places of a ranking.
+    If all were drawn equally often, most draws would be items that few users take, which teach little about the first
+    places of a ranking.
     """
     return freeze(np.repeat(np.arange(counts.size), np.ceil(np.sqrt(counts)).astype(np.int64)))
 
@@ -78,14 +79,14 @@ def draw_item(candidates, items, start, stop, key, user_number, item):
 
 @kernel
 def rank_block(loss, pairs, taken, candidates, user_ids, key, users, items, steps, positive):
-    """Visit each pair once in the order of storage, moving the rows of its user, its item and an item that is drawn.
+    """Visit each pair once in the order of storage; move the rows of its user, its item and an item that is drawn.
 
     Parameters
     ----------
     loss : NamedTuple
-        With a method `pull`.
+        A loss with a method `pull`.
     pairs : RatingBlock
-        Of which values do not count.
+        The pairs; their values are not used.
     taken : tuple of (n_users + 1,) int64 and (n,) int32
         Offsets, and the items of each user in this block, ascending.
     candidates : (n_candidates,) int64
@@ -98,12 +99,12 @@ def rank_block(loss, pairs, taken, candidates, user_ids, key, users, items, step
         Mutated.  Users have no biases.
     steps : StepSizes
     positive : bool
-        Clip the factors at zero after every step.
+        Whether to clip the factors at zero after every step.
 
     Returns
     -------
     float
-        Sum of the losses, each taken just before its steps; a pair that is left out counts as none.
+        Sum of the losses, each computed just before its steps; a skipped pair adds nothing.
     """
     user_numbers, item_numbers, total = users.numbers, items.numbers, 0.0
     (offsets, own), sizes = taken, (steps.rate, steps.bias_rate, steps.inverse_rank)
@@ -136,21 +137,21 @@ def rank_block(loss, pairs, taken, candidates, user_ids, key, users, items, step
 
 @kernel
 def fold_in_drawn(loss, pairs, candidates, features, biases, numbers, n_epochs, key, positive, out):
-    """Take the steps of the users alone, with the items as they are.
+    """Take the steps of the users alone, while the items stay as they are.
 
     Parameters
     ----------
     loss, candidates, key, positive
         As in `rank_block`.
     pairs : UserRatings
-        Of which values do not count.
+        The pairs; their values are not used.
     features : (n_items, K) float64
     biases : (n_items,) float64
     numbers : tuple of two float
-        Rate of the steps, and the penalty that each of them carries.
+        Rate of the steps, and the penalty of each step.
     n_epochs : int
     out : (n_users, K) float64
-        Zeros; mutated.  A row depends on the pairs of its user alone.
+        Zeros; mutated.  A row depends only on the pairs of its user.
     """
     (rate, penalty), size = numbers, features.shape[1]
     gradient = np.empty(size)

@@ -1,6 +1,6 @@
-"""Sums over many rows whose running totals stay in registers: what implicit feedback spends its time in.
+"""Sums over many rows with running totals in registers: most of the work for implicit feedback.
 
-As in `core.lanes`, the order of all additions is written down, so that the bits are the same on every processor.
+As in `core.lanes`, the order of all additions is fixed, so that the bits are the same on every processor.
 """
 
 from typing import Any
@@ -27,7 +27,7 @@ _ZERO = ir.Constant(VECTOR, [0.0] * LANES)
 _EVEN, _ODD = [0, 2, 8, 10, 4, 6, 12, 14], [1, 3, 9, 11, 5, 7, 13, 15]
 
 
-#: Clicks ahead of the one in hand whose rows are called into the cache.
+#: Number of clicks between the current one and the one whose rows are prefetched.
 _AHEAD = 12
 
 
@@ -59,8 +59,8 @@ def _repeated(builder: Any, vector: Any, lane: int) -> Any:
 def add_outer(typing_context, target, at, left, left_at, right, right_at, step, size):
     """Add ``Σ_n left[left_at + n]ᵀ right[right_at + step n]``, n < size, to `LANES` registers of `target` from `at`.
 
-    All are C-contiguous float32 arrays, taken as registers.  Number l of a register on the left makes register l of
-    the sum, which is added up for itself, in the order of n, before it goes to `target`.  No bounds are checked.
+    All are C-contiguous float32 arrays, used as registers.  Number l of a left register contributes to register l of
+    the sum.  Each register of the sum is added up in the order of n, then added to `target`.  No bounds are checked.
     """
 
     def generate(context, builder, signature, arguments):
@@ -122,22 +122,22 @@ def _combiner(count: int) -> Any:
     return instruction(subtract_combinations)
 
 
-#: Rows that `subtract_four_combinations` works on: so many chains of additions hide each other's latency.
+#: Number of rows of `subtract_four_combinations`: this many chains of additions hide each other's latency.
 SIDE_BY_SIDE = 4
 #: ``subtract_combination(target, at, distance, rows, first, stride, matrix, size)`` subtracts from register `at` of
 #: `target` the sum of ``rows[first + number * stride][l] * matrix[number * LANES + l]`` over l and all numbers below
-#: `size`, in this order; all are C-contiguous float32 arrays, taken as registers.  No bounds are checked.
+#: `size`, in this order; all are C-contiguous float32 arrays, used as registers.  No bounds are checked.
 subtract_combination = _combiner(1)
 #: The same for rows ``first … first + 3``, into registers that are `distance` apart, with the same bits.
 subtract_four_combinations = _combiner(SIDE_BY_SIDE)
 
 
-#: Clicks that `add_clicks` takes at a time: their products are folded, and what they pull at computed, side by side.
+#: Number of clicks that `add_clicks` processes at a time, side by side.
 TOGETHER = LANES
 
 
 def _fold_eight(builder: Any, vectors: list[Any]) -> Any:
-    """Return a register of the sums of eight registers, each the sum that `fold_register` would find."""
+    """Return a register with the sums of eight registers, each as `fold_register` would compute it."""
     pairs = [(vectors[number], vectors[number + LANES // 2]) for number in range(LANES // 2)]
     for lower, upper in ((LOW_HALVES, HIGH_HALVES), (LOW_PAIRS, HIGH_PAIRS), (_EVEN, _ODD)):
         sums = [builder.fadd(mixed(builder, *pair, lower), mixed(builder, *pair, upper)) for pair in pairs]
@@ -146,7 +146,7 @@ def _fold_eight(builder: Any, vectors: list[Any]) -> Any:
 
 
 class _Clicks:
-    """Emits what `add_clicks` does: its arguments, and the registers that the sums of a row are in."""
+    """Emits the code of `add_clicks`, given its arguments, with the sums of a row in registers."""
 
     def __init__(self, context: Any, builder: Any, kinds: Any, arguments: Any, *, are_weighted: bool) -> None:
         self._context, self._builder, self._kinds, self._arguments = context, builder, kinds, arguments
@@ -158,7 +158,7 @@ class _Clicks:
         self.sums = [cgutils.alloca_once_value(builder, _ZERO) for _ in range(PRODUCTS + 1)]
 
     def eight(self, click: Any) -> None:
-        """Emit the sums of eight clicks."""
+        """Emit the sums for eight clicks."""
         builder = self._builder
         self._call(click, TOGETHER)
         others = [self._other_row(builder.add(click, _constant(position))) for position in range(TOGETHER)]
@@ -169,7 +169,7 @@ class _Clicks:
             self._add(other, own_extra, _repeated(builder, pull, position))
 
     def one(self, click: Any) -> None:
-        """Emit the sums of a click."""
+        """Emit the sums for one click."""
         self._call(click, 1)
         other = self._other_row(click)
         extra, pull = self._pulls(click, fold_register(self._builder, self._product(other)), lambda number: number)
@@ -190,7 +190,7 @@ class _Clicks:
         return self._at_register(4, builder.mul(number, _constant(2)))
 
     def _call(self, click: Any, count: int) -> None:
-        """Call the rows of clicks further on into the cache."""
+        """Prefetch the rows of later clicks into the cache."""
         builder = self._builder
         ahead = builder.add(click, _constant(_AHEAD))
         is_inside = builder.icmp_signed("<=", builder.add(ahead, _constant(count)), self._size)
@@ -204,7 +204,7 @@ class _Clicks:
         return builder.fadd(builder.fmul(self._old, before), builder.fmul(self._new, now))
 
     def _pulls(self, click: Any, change: Any, spread: Any) -> tuple[Any, Any]:
-        """Raise `left` by `change`, and return d and what the clicks pull at; one number of each, or a register."""
+        """Add `change` to `left`; return d and ``c r + d p``, see `add_clicks`, as a number each or as registers."""
         builder, kind = self._builder, change.type.as_pointer()
 
         def place(number: int) -> Any:
@@ -228,7 +228,7 @@ class _Clicks:
 
 
 def _adder(are_weighted: bool) -> Any:
-    """Make an instruction that sums up what one user's or item's clicks say about its chunk."""
+    """Make an instruction that adds up what the clicks of one user or item contribute to its chunk."""
 
     def add_clicks(typing_context, target, at, ends, row, others, ids, values, confidences, missing, left, start, stop):
         if not isinstance(ids.dtype, types.Integer):
@@ -255,11 +255,11 @@ def _adder(are_weighted: bool) -> Any:
     return instruction(add_clicks)
 
 
-#: ``add_clicks(target, at, ends, row, others, ids, values, confidences, missing, left, start, stop)`` takes the clicks
-#: of one row in their order.  With h the second register of row ``ids[click]`` of `others`, it adds ``d h hᵀ``, as
-#: `add_products` lays products out, to `target` from register `at`, and ``(c r + d p) h`` to the register behind, where
-#: r is the value, c = 1 and d = c - `missing`.  Before, p = ``left[click]`` is raised by the product of row `row` of
-#: `ends` with that of `others`.  `ends` and `others` have two registers a row.  No bounds are checked.
+#: ``add_clicks(target, at, ends, row, others, ids, values, confidences, missing, left, start, stop)`` processes the
+#: clicks of one row in their order.  First, p = ``left[click]`` is raised by the product of row `row` of `ends` with
+#: row ``ids[click]`` of `others`, which have two registers per row.  Let h be the second register of the latter row, r
+#: the value, c = 1 and d = c - `missing`.  Then ``d h hᵀ``, in the layout of `add_products`, is added to `target` from
+#: register `at`, and ``(c r + d p) h`` to the next register.  No bounds are checked.
 add_clicks = _adder(are_weighted=False)
 #: The same where ``c = confidences[click]``.
 add_weighted_clicks = _adder(are_weighted=True)

@@ -1,16 +1,16 @@
 """Stochastic gradient descent over one block of ratings, with an adaptive step for every user and item.
 
 The objective is ``Σ (a − b_u − b_i − w_u·h_i)² + Σ_u λ_u (‖w_u‖² + b_u²) + Σ_i λ_i (‖h_i‖² + b_i²)``.  A rating
-carries its share of the penalty: λ itself where the penalty is weighted by the number of ratings, λ divided by that
-number where it is not (Kim et al., EuroSys 2016, §4.3).
+carries its share of the penalty: λ if the penalty is weighted by the number of ratings, otherwise λ divided by that
+number (Kim et al., EuroSys 2016, §4.3).
 
-The step is Chin et al., "A Learning-rate Schedule for Stochastic Gradient Methods to Matrix Factorization" (PAKDD
-2015), §3: rate / √(sum of mean squared gradients of the row).  The squared gradient of a row follows from ‖w‖², ‖h‖²
-and w·h, and the norms after a step follow from those before it, so that the schedule adds no pass over the rows.
+The step is that of Chin et al., "A Learning-rate Schedule for Stochastic Gradient Methods to Matrix Factorization"
+(PAKDD 2015), §3: rate / √(sum of mean squared gradients of the row).  The squared gradient of a row follows from ‖w‖²,
+‖h‖² and w·h, and the norms after a step follow from those before it, so no further pass over the rows is needed.
 
-The bits are those of one rating after the other.  But ratings that follow each other and share no row are worked on at
-once, as a processor would not find them by itself behind hundreds of instructions that wait for an error: the steps of
-two in one register, and the product of a rating while the rows of one before it move.
+The bits are those of one rating after the other.  But consecutive ratings without a common row are processed together:
+the steps of two in one register, and the product of a rating while the rows of an earlier one change.  A processor does
+not find this by itself, because hundreds of instructions in between wait for an error.
 """
 
 from typing import NamedTuple
@@ -23,11 +23,11 @@ from schmp_estimators.core.rng import GAMMA, mix
 from schmp_estimators.mf.kernels.steps import BIAS, NORM, move_rows, take_step, take_two_steps
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
-#: Of longer rows, the eight that two pairs of ratings need do not stay in the nearest cache.
+#: If rows are longer, the eight rows of two pairs of ratings do not stay in the first cache.
 _LONG_ROW = 512
-#: Bits of a random number that are left out, and what the others are multiplied by.
+#: Number of random bits that are left out, and the factor of the others.
 _DRAWN_BITS, _UNIT = np.uint64(40), np.float32(2.0**-23)
-#: As an index without a sign.
+#: The column as an unsigned index.
 _BIAS = np.uint64(BIAS)
 
 
@@ -40,7 +40,7 @@ class RatingBlock(NamedTuple):
 
 
 class FactorBlock(NamedTuple):
-    """Rows of one factor with all that stochastic gradient descent keeps about them."""
+    """Rows of one factor, with all that stochastic gradient descent stores about them."""
 
     factors: np.ndarray  #: (n, width) float32; `width` is padded, see `lanes.padded_width`
     numbers: np.ndarray  #: (n, NUMBERS) float32, in the columns that `steps` names
@@ -85,7 +85,7 @@ def draw_factors(ids, first, n_components, key, centre, spread, out):
 
 @part
 def clip_row(side, row, numbers):
-    """Set negative factors of `row` to zero; mutates `side.factors`, and the norm among the numbers."""
+    """Set negative factors of `row` to zero; mutates `side.factors`, and the squared length in `numbers`."""
     factors = side.factors[row]
     for k in range(factors.size):
         factors[k] = max(_ZERO, factors[k])
@@ -99,7 +99,7 @@ def _error(ratings, position, user_numbers, user, item_numbers, item, product):
 
 @inlined
 def _differ(first, second, third, fourth):
-    """Return whether neither of the first two is one of the last two, and these are not the same."""
+    """Return whether the last two differ from each other and from the first two."""
     return not ((first == third) | (first == fourth) | (second == third) | (second == fourth) | (third == fourth))
 
 
@@ -107,7 +107,7 @@ def _differ(first, second, third, fourth):
 def _one_by_one(ratings, start, stop, users, items, user_numbers, item_numbers, sizes, positive):
     """Visit the ratings from `start` to `stop`, at least one; return the sum of the squared errors."""
     total, last = 0.0, np.uint64(stop - 1)
-    # An index without a sign is one that need not be looked at, whether it counts from the end.
+    # An unsigned index needs no check whether it counts from the end.
     user, item = np.uint64(ratings.users[start]), np.uint64(ratings.items[start])
     product = row_dot(users.factors, user, items.factors, item)
     for number in range(start, stop):
@@ -129,7 +129,7 @@ def _one_by_one(ratings, start, stop, users, items, user_numbers, item_numbers, 
 
 @part
 def _two_by_two(ratings, users, items, user_numbers, item_numbers, sizes, positive):
-    """Visit all ratings, two at once where they share no row; return the sum of the squared errors."""
+    """Visit all ratings, two at a time if they share no row; return the sum of the squared errors."""
     total, number, size = 0.0, 0, ratings.values.size
     w, h = users.factors, items.factors
     while number < size:
@@ -143,7 +143,7 @@ def _two_by_two(ratings, users, items, user_numbers, item_numbers, sizes, positi
             continue
         products = row_dot(w, pair_users[0], h, pair_items[0]), row_dot(w, pair_users[1], h, pair_items[1])
         apart = True
-        while apart:  # from pairs that stand before them
+        while apart:  # these two ratings share no row with the two before
             first, second = np.uint64(number), np.uint64(number + 1)
             errors = (
                 _error(ratings, first, user_numbers, pair_users[0], item_numbers, pair_items[0], products[0]),
@@ -171,7 +171,7 @@ def _two_by_two(ratings, users, items, user_numbers, item_numbers, sizes, positi
 
 @kernel
 def sgd_block(ratings, users, items, steps, positive):
-    """Visit each rating once in the order of storage, moving one user's and one item's row.
+    """Visit each rating once in the order of storage; each step moves the row of one user and of one item.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ def sgd_block(ratings, users, items, steps, positive):
         Mutated.
     steps : StepSizes
     positive : bool
-        Clip the factors at zero after every step.
+        Whether to clip the factors at zero after every step.
 
     Returns
     -------

@@ -1,8 +1,8 @@
-"""What stochastic gradient descent does to a user and an item at once, in registers.
+"""A step of stochastic gradient descent on a user and an item at once, in registers.
 
-All numbers of a row but its factors are neighbours, and those of the user and of the item fill half a register: so the
-roots, quotients and products of a rating, or of two that share no row, take a few instructions, and the bits are those
-of one number after the other.
+All numbers of a row except its factors are neighbours in memory, and those of a user and an item fill half a register.
+So the roots, quotients and products of a rating, or of two ratings without a common row, take only a few instructions.
+The bits are those of one number after the other.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from schmp_estimators.core.lanes import (
     zero_rows,
 )
 
-#: Where the numbers of a row are, in the order that `take_step` needs: the sum of its mean squared gradients so far and
-#: that of its bias, both > 0; its squared length; its bias; the penalty that a rating carries, for row and for bias.
+#: Columns of the numbers of a row, in the order that `take_step` needs: the sum of its mean squared gradients so far,
+#: and that of its bias, both > 0; its squared length; its bias; the penalty of each rating, for the row and the bias.
 SQUARE, BIAS_SQUARE, NORM, BIAS, PENALTY, BIAS_PENALTY = range(6)
-#: Rows of numbers have this many, so that none of them is divided between two lines of the cache.
+#: Number of columns, which keeps each row within one cache line.
 NUMBERS = LANES
 
 _HALF = LANES // 2
@@ -38,7 +38,7 @@ _LANE = ir.IntType(32)
 
 
 def numbers_of(factors: np.ndarray, penalty: Any) -> np.ndarray:
-    """Return (n, NUMBERS) the numbers of rows that no rating has moved yet; `penalty` is one, or (n,)."""
+    """Return (n, NUMBERS) the numbers of rows that no rating has moved yet; `penalty` is a number or (n,)."""
     numbers = zero_rows(len(factors), NUMBERS)
     numbers[:, SQUARE] = numbers[:, BIAS_SQUARE] = 1
     numbers[:, NORM] = (factors**2).sum(axis=1)
@@ -65,21 +65,21 @@ class _Numbers:
         return _Numbers(self.builder, self.builder.fdiv(self.value, other.value))
 
     def mixed(self, other: _Numbers, order: list[int]) -> _Numbers:
-        """Return numbers of both, of which those of the other count from 4; the same of every rating."""
+        """Return lanes of both, in an order where those of `other` count from 4; the same for every rating."""
         count = self.value.type.count
         lanes = [first + lane + (count - _HALF) * (lane >= _HALF) for first in range(0, count, _HALF) for lane in order]
         return self._shuffled(other, lanes)
 
     def rows_of(self, biases: _Numbers) -> _Numbers:
-        """Return what is said here of the rows, and there of the biases."""
+        """Return the lanes of the rows of self, and the lanes of the biases of the other."""
         return self.mixed(biases, [0, 1, 6, 7])
 
     def beside(self, other: _Numbers) -> _Numbers:
-        """Return the numbers of one rating and of another."""
+        """Return the lanes of one rating beside those of another."""
         return self._shuffled(other, list(range(LANES)))
 
     def of(self, rating: int) -> _Numbers:
-        """Return the numbers of one of the ratings."""
+        """Return the lanes of one of the ratings."""
         return self._shuffled(self, list(range(rating * _HALF, (rating + 1) * _HALF)))
 
     def root(self) -> _Numbers:
@@ -89,12 +89,12 @@ class _Numbers:
         return _Numbers(self.builder, self.builder.call(function, [self.value]))
 
     def from_zero(self) -> _Numbers:
-        """Return zero for what is below; what is no number stays so."""
+        """Return max(x, 0) in each lane; NaN stays NaN."""
         zeros = ir.Constant(self.value.type, [0.0] * self.value.type.count)
         return self.where(self.builder.fcmp_ordered("<", self.value, zeros), zeros)
 
     def where(self, condition: Any, other: Any) -> _Numbers:
-        """Return another value where a condition holds, and this elsewhere."""
+        """Return `other` where a condition holds, and self elsewhere."""
         return _Numbers(self.builder, self.builder.select(condition, other, self.value))
 
     def lane(self, number: int) -> Any:
@@ -112,7 +112,7 @@ def _spread(builder: Any, number: Any, n_lanes: int) -> Any:
 
 
 def _take(builder: Any, places: list[tuple[Any, Any]], sizes: list[Any], errors: list[Any], products: list[Any]) -> Any:
-    """Emit the steps of ratings that share no row; return a list of four factors for each rating."""
+    """Emit the steps of ratings without a common row; return a list of four factors for each rating."""
 
     def load(place, first):
         pointer = builder.bitcast(builder.gep(place, [ir.Constant(INDEX, first)]), _QUAD.as_pointer())
@@ -137,7 +137,7 @@ def _take(builder: Any, places: list[tuple[Any, Any]], sizes: list[Any], errors:
     one, two = constant(1.0), constant(2.0)
 
     step = rate.rows_of(bias_rate) / squares.root()
-    shrink = (one - step * penalty).from_zero()  # below zero a large penalty would diverge
+    shrink = (one - step * penalty).from_zero()  # if it were negative, a large penalty would diverge
     push = step * error
     # ‖shrink·w + push·h‖² from ‖w‖², w·h and ‖h‖², and in the same way the mean squared gradient of the row.
     length = shrink * shrink * own + two * shrink * push * product + push * push * other
@@ -161,7 +161,7 @@ _STEP = types.UniTuple(types.float32, 4)
 
 @instruction
 def take_step(typing_context, users, user, items, item, rate, bias_rate, inverse_rank, error, product):
-    """Change all numbers of a user and an item as one rating of theirs does, but not their factors.
+    """Change all numbers of a user and an item, except their factors, by the step of one of their ratings.
 
     Parameters
     ----------
@@ -171,13 +171,13 @@ def take_step(typing_context, users, user, items, item, rate, bias_rate, inverse
     rate, bias_rate, inverse_rank : float32
         As in `sgd.StepSizes`.
     error, product : float32
-        Of the rating, and of the rows of factors.
+        Error of the rating, and product of the two rows of factors.
 
     Returns
     -------
     tuple of four float32
-        What the factors of the user are to be multiplied by, and those of the item that are added to them; the same
-        for the item.
+        Multipliers for the new factors of the user: that of the user's own factors, and that of the item's factors,
+        which are added; then the same two for the item.
     """
 
     def generate(context, builder, signature, arguments):
@@ -192,7 +192,7 @@ def take_step(typing_context, users, user, items, item, rate, bias_rate, inverse
 def take_two_steps(typing_context, users, pair, items, other_pair, rate, bias_rate, inverse_rank, errors, products):
     """Do for two ratings, which share neither a user nor an item, what `take_step` does for one; return both results.
 
-    `pair` and `other_pair` are the users and the items, `errors` and `products` tuples of two, too.
+    `pair` has the users and `other_pair` the items; `errors` and `products` are tuples of two, too.
     """
 
     def generate(context, builder, signature, arguments):
@@ -216,9 +216,10 @@ def take_two_steps(typing_context, users, pair, items, other_pair, rate, bias_ra
 def move_rows(typing_context, left, i, right, j, factors, k, l):  # noqa: E741
     """Set ``left[i]`` to ``factors[0] * left[i] + factors[1] * right[j]``, and ``right[j]`` at once with the other two.
 
-    Return the product of rows k and l as `row_dot` would, if neither is one of those that move; else the result means
-    nothing.  A processor looks only so far ahead: behind rows that wait for their factors it would not begin with this
-    product by itself.  All are rows of two C-contiguous float32 matrices of one padded width; no bounds are checked.
+    Return the product of rows k and l as `row_dot` would, if neither of them changes; otherwise the result has no
+    meaning.  The product is computed here because a processor looks ahead only so far: it would not begin it by itself
+    after rows that wait for their factors.  All rows are C-contiguous float32 of the same padded width; no bounds are
+    checked.
     """
 
     def generate(context, builder, signature, arguments):

@@ -1,6 +1,6 @@
-"""Small systems of many rows, solved side by side: one row to a lane, so that no row waits for another's additions.
+"""Small systems of many rows, solved side by side: one row in each lane, so that additions of different rows overlap.
 
-As in `core.lanes`, the order of all additions is written down, so that the bits are the same on every processor.
+As in `core.lanes`, the order of all additions is fixed, so that the bits are the same on every processor.
 """
 
 from typing import Any
@@ -14,14 +14,14 @@ from schmp_estimators.core.lanes import INDEX, LANES, PRODUCTS, VECTOR, instruct
 
 #: Registers per row of sums: the products, then the numerators.
 SUMS = PRODUCTS + 1
-#: Passes over the coordinates of a chunk when it is solved; more did not lower the objective after an epoch by 1e-5.
+#: Passes over the coordinates of a chunk; more lowered the objective after an epoch by less than 1e-5.
 PASSES = 2
-#: Rows that are solved side by side: their sums fill a quarter of the first cache.
+#: Number of rows that are solved side by side: their sums fill a quarter of the first cache.
 TILE = 32
-#: Registers that hold one number of all rows of a tile; their chains of additions hide each other's latency.
+#: Registers that hold one number of each row of a tile; their chains of additions hide each other's latency.
 _ACROSS = TILE // LANES
 
-#: Lanes of two registers, of which the second one's are counted on, that processors can mix in one instruction.
+#: Orders of lanes that processors can mix in one instruction; lanes of the second register count from `LANES`.
 LOW_HALVES, HIGH_HALVES = [0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15]
 LOW_PAIRS, HIGH_PAIRS = [0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15]
 _LOW_ONES, _HIGH_ONES = [0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]
@@ -32,7 +32,7 @@ def _constant(number: int) -> Any:
 
 
 def mixed(builder: Any, left: Any, right: Any, lanes: list[int]) -> Any:
-    """Return a register of lanes of two others, of which the second one's are counted on from `LANES`."""
+    """Return a register of lanes of two others; those of the second count from `LANES`."""
     return builder.shuffle_vector(left, right, ir.Constant(ir.VectorType(ir.IntType(32), LANES), lanes))
 
 
@@ -55,7 +55,7 @@ def copy_register(typing_context, target, at, source, row):
 
 @instruction
 def transpose(typing_context, target, at, step, source, first, stride):
-    """Turn `LANES` registers of `source`, `stride` apart from `first` on, into as many of `target`, `step` apart.
+    """Transpose `LANES` registers of `source`, `stride` apart from `first` on, to `target`, `step` apart from `at` on.
 
     Lane l of register n becomes lane n of register l.  Both are C-contiguous float32 arrays; no bounds are checked.
     """
@@ -112,7 +112,7 @@ def _improve_columns(typing_context, turned, weights, chunk, first, stop, positi
                 after = builder.and_(builder.add(k, _constant(distance)), ring)
                 before = builder.and_(builder.add(k, _constant(LANES - distance)), ring)
                 terms = [(row_of(distance, k), after), (row_of(distance, before), before)]
-                for product, other in terms if distance < PRODUCTS - 1 else terms[:1]:  # half a turn is one product
+                for product, other in terms if distance < PRODUCTS - 1 else terms[:1]:  # at LANES / 2 both are equal
                     for across in range(_ACROSS):
                         term = builder.fmul(load(0, product, across), load(2, other, across))
                         fresh[across] = builder.fsub(fresh[across], term)
@@ -131,10 +131,10 @@ def _improve_columns(typing_context, turned, weights, chunk, first, stop, positi
 def solve_tile(sums, start, size, penalties, first, stop, positive, rows, turned, chunk, weights):
     """Improve coordinates ``first … stop - 1`` of ``rows[start : start + size]``; mutates `rows`.
 
-    Coordinate descent: the objective never rises, whatever the sums are.  The rows of a tile are worked on side by
-    side, so that a register holds one number of several rows: a fifth of the time of one row after the other, which is
-    a chain of additions.  `sums` (size * SUMS, LANES) begins with those of row `start`.  `turned` (SUMS * LANES, TILE),
-    `chunk` (LANES, TILE) and `weights` (TILE,) are room to work in, of zeros at first.
+    Coordinate descent never raises the objective, whatever the sums are.  The rows of a tile are solved side by side,
+    so that a register holds one number of several rows.  This takes a fifth of the time of one row after the other,
+    whose additions are a chain.  `sums` (size * SUMS, LANES) begins with those of row `start`.  `turned` (SUMS * LANES,
+    TILE), `chunk` (LANES, TILE) and `weights` (TILE,) are work space, zeros at first.
     """
     whole = size - size % LANES
     for position in range(0, whole, LANES):

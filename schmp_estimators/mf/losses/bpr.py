@@ -9,6 +9,6 @@ class Bpr(NamedTuple):
     """ln(1 + e^(t − s)), s the score of the item that was taken, t that of the one that was drawn."""
 
     def pull(self, taken: float, drawn: float) -> tuple[float, float, float]:
-        """Return the loss, and σ(t − s) for one score and against the other."""
+        """Return the loss, and the pulls σ(t − s) on the first score and −σ(t − s) on the second."""
         value, share = log_odds(drawn - taken)
         return value, share, -share

@@ -1,16 +1,16 @@
-"""What earlier ratings say of rows that get more of them: a quadratic around the earlier vector of each row.
+"""The influence of earlier ratings on a later fit: a quadratic around the earlier vector of each row.
 
-An earlier fit ends where the gradient of its objective is zero.  Around there, with n ratings in a row x, earlier x̂,
-and vectors y of the rows on the other side, of which row o has n_o ratings, the objective is about
+An earlier fit ends where the gradient of its objective is zero.  Take a row x with n ratings and the earlier vector x̂,
+and rows of the other side with vectors y, of which row o has n_o ratings.  Near x̂ the objective is about
 
-    Σ_k n (c_k + λ) (x_k − x̂_k)² ,      c_k = Σ n_o y_ok² / Σ n_o :
+    Σ_k n (c_k + λ) (x_k − x̂_k)² ,      c_k = Σ n_o y_ok² / Σ n_o ,
 
-all that must be kept of the ratings are their numbers n.
+so only the numbers n of the ratings must be kept.
 
-Pairs that are missing count exactly, with clicks: they have one weight u, so that their part is the product of the Gram
-matrices of both sides, u tr(WᵀW HᵀH).  The quadratic is about the rest: n c_k becomes a (C − u n) c_k, where C is the
-sum of the row's confidences and a is `ALIKE`, and its gradient at x̂ is −2 u G x̂, with the earlier Gram matrix G of the
-other side.
+For clicks, missing pairs count exactly: they have one weight u, so their part is the product of the Gram matrices of
+both sides, u tr(WᵀW HᵀH).  The quadratic is about the rest: n c_k becomes a (C − u n) c_k, where C is the sum of the
+row's confidences and a is `ALIKE`, and its gradient at x̂ is −2 u G x̂, with the earlier Gram matrix G of the other
+side.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from schmp_estimators.mf.kernels.tiles import SUMS
 
 Chunks = NDArray[np.float32]
 
-#: How much more the clicks of a row hold it than mean squares say: vectors of what one user has clicked are alike, and
-#: their products add up along the user's own vector.  With 1 known items fell behind new ones: the NDCG of both was
-#: 11 % below that of a fit of all, with 4 it is 2 %.
+#: How much more the clicks of a row hold it than mean squares say: vectors of one user's clicks are similar, and their
+#: products add up along the user's own vector.  With 1, known items fell behind new ones: the NDCG of both was 11 %
+#: below that of a fit to all clicks; with 4 it is 2 % below.
 ALIKE = 4
 
 
 class Anchors(NamedTuple):
-    """The quadratic ``Σ x (pull x − 2 target) + offset`` of some rows, beside the penalty that their program adds."""
+    """The quadratic ``Σ x (pull x − 2 target) + offset`` of some rows, without the penalty that their program adds."""
 
     pull: Chunks  #: (m, n, LANES)
     target: Chunks  #: (m, n, LANES)
@@ -43,13 +43,13 @@ class Anchors(NamedTuple):
 
 
 class Anchored(NamedTuple):
-    """What earlier ratings add to the problem of a shard."""
+    """The influence of earlier ratings on the problem of a shard."""
 
     users: Anchors
-    #: Of the chunks of the items that rest with the shard.
+    #: For the chunks of the items that the shard stores.
     items: Anchors
-    #: (n_chunks * LANES, n_chunks * LANES) products of the users who are in no shard; the first shard has them, where
-    #: missing pairs count.
+    #: (n_chunks * LANES, n_chunks * LANES) products of the users who are in no shard; only the first shard has them,
+    #: and only if missing pairs count.
     gram: Any
 
 
@@ -57,11 +57,11 @@ class Earlier(NamedTuple):
     """One side of an earlier fit."""
 
     rows: Chunks  #: (n_chunks, n, LANES)
-    #: (n, 2) ratings of each row, and the sum of their confidences.
+    #: (n, 2) as in `MFFit.counts`: of each row the clicks and their confidences, or the ratings twice.
     counts: NDArray[np.float32]
 
     def pick(self, ids: NDArray[np.int64]) -> Earlier:
-        """Return the rows `ids`; those beyond the known ones are zeros, without ratings."""
+        """Return the rows `ids`; rows that are not known are zeros, without ratings."""
         known, n_chunks = ids < len(self.counts), len(self.rows)
         rows, counts = np.zeros((n_chunks, ids.size, LANES), np.float32), np.zeros((ids.size, 2), np.float32)
         rows[:, known], counts[known] = self.rows[:, ids[known]], self.counts[ids[known]]
@@ -85,7 +85,7 @@ class Earlier(NamedTuple):
 
 
 def anchor(earlier: Earlier, others: Earlier, penalty: float, *, per_rating: bool, unobserved: float) -> Anchors:
-    """Return what earlier ratings say of the rows `earlier`.
+    """Return the influence of earlier ratings on the rows `earlier`.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def distance(anchors: Anchors, rows: Any) -> float:
 
 
 def _times(rows: Chunks, matrix: NDArray[np.float32]) -> Chunks:
-    """Return rows in chunks times a matrix of all components, in chunks: a round of items without clicks."""
+    """Return rows in chunks times a matrix of all components, in chunks, by a round for items without clicks."""
     nothing, nobody = np.empty(0, np.float32), np.empty((0, 2 * LANES), np.float32)
     clicks = UserRatings(np.zeros(rows.shape[1] + 1, np.int64), np.empty(0, np.int32), nothing)
     sums, out = np.empty((rows.shape[1] * SUMS, LANES), np.float32), np.empty_like(rows)

@@ -1,9 +1,9 @@
-"""Matrix factorisation by data-parallel stochastic gradient descent: what rotation is compared with.
+"""Matrix factorisation by data-parallel stochastic gradient descent, with which rotation is compared.
 
-Bulk synchronous (BSP): in every epoch each shard takes the steps of all its ratings on a copy of all items as they were
-at the last barrier, and at the next one the changes of all shards are added.  There is one barrier per epoch, and one
-more where errors are measured.  An item takes as many steps from one starting point as there are shards, so the step
-must shrink as shards are added; and each worker holds all items.
+Bulk synchronous (BSP): in each epoch, every shard takes the steps of all its ratings on a copy of all items, as they
+were at the last barrier.  At the next barrier the changes of all shards are added up.  There is one barrier per epoch,
+and another one if errors are measured.  An item takes as many steps from one starting point as there are shards, so the
+steps must be smaller if there are more shards; and each worker holds all items.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from schmp_estimators.mf.programs.sgd import SgdFactorization, SgdModel, SgdRepo
 class BspFactorization(SgdFactorization):
     """Matrix factorisation by stochastic gradient descent on copies of the items that are merged once per epoch.
 
-    Parameters, steps and storage order are those of `SgdFactorization`; shards are made with a single item block.  With
-    one shard both are the same, to the bit.
+    Parameters, steps and storage order are those of `SgdFactorization`; shards have a single item block.  With one
+    shard the results of both are bit-for-bit the same.
     """
 
     name: ClassVar[str] = "mf-bsp"
 
     def n_blocks(self, n_shards: int) -> int:
-        """Return 0: the items are part of the model, and what `init` makes as a block is left where it is."""
+        """Return 0: the items are part of the model, and the block that `init` returns is not used."""
         return 0
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
-        """Return one stage, and more where errors are wanted; each ends in a barrier."""
+        """Return one stage, and another one if errors are wanted; each ends with a barrier."""
         stages = [each(self.update_copy, reports=True, merge=self.merge)]
         if self.validates or self.measures(sweep):
             stages.append(each(self.measure_copy))
         return stages
 
     def report(self, at: At, state: SgdState) -> SgdReport:
-        """Return the errors of the shard; at the start, the first shard also reports the items to start from."""
+        """Return the errors of the shard; at the start, the first shard also reports the first items."""
         is_first = at.model is None and at.number == 0
         found: SgdReport = super().report(at, state)
         return found._replace(items=super().init(at)[1][0]) if is_first else found
@@ -53,21 +53,21 @@ class BspFactorization(SgdFactorization):
         """Take the steps of the shard's ratings on a copy of the items."""
         items = own(at.model.items)
         self.visit(at, state, 0, items)
-        moved = items if at.n_shards == 1 else _change(at.model.items, items)  # a lone copy has the bits of rotation
+        moved = items if at.n_shards == 1 else _change(at.model.items, items)  # a single copy has the bits of rotation
         return state, self.report(at, state)._replace(items=moved)
 
     def measure_copy(self, at: At, state: SgdState) -> SgdState:
-        """Take down the errors on the shard's ratings."""
+        """Measure the errors on the shard's ratings."""
         self.note_errors(at, state, 0, at.model.items)
         return state
 
     def merge(self, report: SgdReport, other: SgdReport) -> SgdReport:
-        """Add up changes of the items, and keep the errors of each shard: their sum has an order of its own."""
+        """Add up changes of the items; errors of shards stay separate, because their sum has an order of its own."""
         errors = np.vstack([report.errors, other.errors])
         return SgdReport(errors, report.sizes + other.sizes, _add_up([report.items, other.items]))  # no penalty yet
 
     def aggregate(self, model: Any, reports: Sequence[Any]) -> SgdModel:
-        """Add up errors, what the shards did to the items, and penalties."""
+        """Add up errors, the changes that the shards made to the items, and penalties."""
         errors, sizes = (np.vstack(parts).sum(axis=0) for parts in list(zip(*reports, strict=True))[:2])
         items = reports[0].items if model is None else model.items
         if model is not None and reports[0].items is not None:
@@ -81,8 +81,8 @@ class BspFactorization(SgdFactorization):
 
 
 def _change(before: FactorBlock, after: FactorBlock) -> tuple[Any, ...]:
-    """Return what a shard has done to its copy of the items."""
-    with np.errstate(over="ignore", invalid="ignore"):  # a fit that diverges ends with an error of its own
+    """Return the changes that a shard has made to its copy of the items."""
+    with np.errstate(over="ignore", invalid="ignore"):  # a fit that diverges raises an error of its own
         return tuple(new - old for new, old in zip(after[:2], before[:2], strict=True))
 
 
@@ -92,7 +92,7 @@ def _add_up(changes: Sequence[tuple[Any, ...]]) -> Any:
 
 
 def _merge(before: FactorBlock, after: Sequence[Any]) -> FactorBlock:
-    """Return `before` with the changes of all copies, or a lone copy as it is."""
+    """Return `before` with the changes of all copies, or a single copy as it is."""
     if len(after) == 1:
         lone: FactorBlock = after[0]
         return lone

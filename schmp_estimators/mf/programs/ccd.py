@@ -1,12 +1,12 @@
 """Matrix factorisation by coordinate descent on partial sums (Lee et al., NIPS 2014, supplement §2).
 
-A shard owns users.  In one round it improves a chunk of eight components of its users, and sums up what the items need;
-`aggregate` adds the sums in a fixed order and improves that chunk of the items.  Nothing is approximated: the number of
-shards changes the order of additions, and no more.
+A shard owns users.  One round improves a chunk of eight components of its users, and computes its part of the sums that
+the items need.  `aggregate` adds up these parts in a fixed order and improves the same chunk of the items.  Nothing is
+approximated: the number of shards only changes the order of additions.
 
-The items are divided among the shards, too, by components: chunk c rests with shard c modulo the number of shards.  It
-travels when its turn comes: its owner hands it in with the report of the round before, every shard reads it in its
-own round, and its owner takes the improved one back from the model of the next.
+The items are divided among the shards, too, by components: chunk c is stored by shard c modulo the number of shards.
+This shard sends the chunk with its report of the round before.  Every shard reads the chunk in its own round, and the
+shard that stores it takes the improved chunk from the model of the next round.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from schmp_estimators.mf.kernels.tiles import SUMS, lay_beside
 from schmp_estimators.mf.programs.anchors import Anchored, Anchors, Chunks, Earlier, anchor, distance
 from schmp_estimators.mf.programs.factors import Factorization, Side
 
-#: Items whose sums are added and solved together: what all shards report about them fits the second cache.
+#: Items whose sums are added and solved together: all shards' reports about them fit into the second cache.
 ITEMS_AT_ONCE = 512
 
 
 class CcdState(NamedTuple):
-    """What changes of a shard."""
+    """The state of a shard."""
 
     #: (n_chunks, n_users, LANES).
     users: Chunks
-    #: (n_chunks of this shard, n_items, LANES) chunks that rest here.
+    #: (n_chunks of this shard, n_items, LANES) the chunks of the items that this shard stores.
     items: Chunks
-    #: (n_ratings,) and (n_held_out,) what is left of the ratings.
+    #: (n_ratings,) and (n_held_out,) residuals of the ratings, and of the held-out ones.
     residuals: NDArray[np.float32]
     tested: NDArray[np.float32]
-    #: What earlier ratings say, if there are any.
+    #: The influence of earlier ratings, if there are any; see `anchors`.
     anchored: Anchored | None = None
 
 
@@ -64,40 +64,40 @@ class Start(NamedTuple):
 
 
 class CcdModel(NamedTuple):
-    """What of the items is on its way, and what the shards reported last."""
+    """The chunks of the items that are under way, and the last reports of the shards."""
 
     #: (n_items, 2 * LANES) the chunk of the last round, negated, beside that of the next.
     items: NDArray[np.float32]
-    #: (n_items,) ratings of each item.
+    #: (n_items,) number of ratings of each item.
     item_counts: NDArray[np.int64]
-    #: (3,) sums of squared errors: twice those after the sweep, then on the held-out ratings; of clicks the sum of
-    #: squared errors, the objective without the penalty, and 0.
+    #: (3,) the sum of squared errors after the sweep, the same again, and that on the held-out ratings; for clicks the
+    #: sum of squared errors, the objective without the penalty, and 0.
     errors: NDArray[np.float64]
     #: (2,) number of ratings, and of held-out ratings.
     sizes: NDArray[np.int64]
-    #: Of users and items, after the sweep.
+    #: Penalty of users and items, after the sweep.
     penalty: float
-    #: Of clicks (n_chunks * LANES, n_chunks * LANES) products of the components of the users, and of the items.
+    #: For clicks, (n_chunks * LANES, n_chunks * LANES) products of the components of the users, and of the items.
     user_gram: Any = None
     item_gram: Any = None
-    #: Whether that of the items has been completed by a sweep.
+    #: Whether a sweep has completed those of the items.
     is_complete: bool = False
 
 
 class CcdReport(NamedTuple):
-    """What a shard reports after a round."""
+    """The report of a shard after a round."""
 
-    #: The chunk, or -1 at the start and at the end of a sweep.
+    #: Number of the chunk, or -1 at the start and at the end of a sweep.
     chunk: int
     #: Sums over the shard's users for a chunk of the items.
     sums: Any = None
-    #: The chunk of the items that is next, if it rests here.
+    #: The next chunk of the items, if this shard stores it.
     following: Any = None
-    #: Products of the chunks of the items that rest here with one of them.
+    #: For clicks, products of this shard's chunks of the items with one of the chunks.
     share: Any = None
-    #: Products of the shard's users with their chunk.
+    #: For clicks, products of the shard's users with this chunk of them.
     own: Any = None
-    #: At the end of a sweep, as in the model.
+    #: Only at the end of a sweep; as in the model.
     errors: Any = 0.0
     sizes: Any = 0
     penalty: float = 0.0
@@ -117,24 +117,24 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
 
     @property
     def n_chunks(self) -> int:
-        """Number of chunks, the one of the biases included."""
+        """Number of chunks, including that of the biases."""
         return -(-self.n_components // LANES) + self.fit_bias
 
     def n_blocks(self, n_shards: int) -> int:
-        """Return 0: the items are made anew in every round."""
+        """Return 0: the items are part of the states and of the model."""
         return 0
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
-        """Return one round for each chunk, and one in which errors are measured."""
+        """Return one round for each chunk, and a last one that measures errors."""
         rounds = [each(self.chunk, number, reports=True, merge=self.merge) for number in range(self.n_chunks)]
         return [*rounds, each(self.measure, reports=True)]
 
     def init(self, at: At) -> tuple[CcdState, dict[int, Any]]:
-        """Return users that are zero; items are random, so that the first round moves them."""
+        """Return users that are zero, and items that are random, so that the first round can improve the users."""
         return self.restore(at, Start(self._draw_items(at.shard.item_ids, at.number, at.n_shards)))
 
     def restore(self, at: At, saved: CcdState | Start) -> tuple[CcdState, dict[int, Any]]:
-        """Return a state that was saved, or one of items alone: the first rounds make the users."""
+        """Return a saved state, or one in which only the items are set: the first rounds make the users."""
         shard = at.shard
         if isinstance(saved, CcdState):
             return own(saved), {}
@@ -145,11 +145,11 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         return CcdState(users, own(saved.items), *rest, own(saved.anchored)), {}
 
     def report(self, at: At, state: CcdState) -> CcdReport:
-        """Return what a run begins with: how many ratings the items have, and the first chunk of the items."""
+        """Return the first report: the number of ratings of each item, and the first chunk of the items."""
         return CcdReport(-1, at.shard.item_counts, self._chunk(at.shard, state, 0))
 
     def chunk(self, at: At, state: CcdState, number: int) -> tuple[CcdState, CcdReport]:
-        """Improve a chunk of the users, and sum up what that chunk of the items needs."""
+        """Improve a chunk of the users, and compute the sums that this chunk of the items needs."""
         shard, items = at.shard, at.model.items
         sums = np.empty((shard.item_ids.size * SUMS, LANES), np.float32)
         before = state.users[number - 1] if number else np.zeros_like(state.users[0])
@@ -166,13 +166,13 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         return state, CcdReport(number, sums, self._chunk(shard, state, number + 1))
 
     def merge(self, report: CcdReport, other: CcdReport) -> CcdReport:
-        """Add up what two shards report of a chunk; there are no errors yet."""
+        """Add up the reports of two shards on a chunk; there are no errors yet."""
         both, names = (report, other), ("sums", "share", "own")
         added = {name: tree_sum([getattr(one, name) for one in both]) for name in names}
         return report._replace(following=following_of(both), **added)
 
     def aggregate(self, model: Any, reports: Sequence[CcdReport]) -> CcdModel:
-        """Take up the first chunk of the items, improve the one whose turn it is, or take down the errors."""
+        """Set the first chunk of the items, improve the current one, or set the errors, as the reports say."""
         first, following = reports[0], following_of(reports)
         if model is None:
             return CcdModel(beside(None, following), first.sums, *measured(reports))
@@ -182,7 +182,7 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         return improved
 
     def _improve(self, model: CcdModel, reports: Sequence[CcdReport]) -> NDArray[np.float32]:
-        """Return the chunk of the items whose turn it is, improved by the sums of all shards."""
+        """Return the current chunk of the items, improved with the sums of all shards."""
         number, improved = reports[0].chunk, np.array(model.items[:, LANES:], order="C")
         penalties, free = self._penalties(model.item_counts), self._free(number, is_item=True)
         positive, shared = self.positive and not self._is_bias(number), self._of_all_pairs(model, number)
@@ -196,11 +196,11 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         return improved
 
     def save(self, at: At, state: CcdState) -> CcdState:
-        """Return the state: residuals made anew would differ in their last bits."""
+        """Return the state with its residuals, which would differ in their last bits if they were computed again."""
         return state
 
     def harvest(self, at: At, state: CcdState) -> tuple[Side, Chunks]:
-        """Return the users, in the order of the shard, and the chunks of the items that rest there."""
+        """Return the users, in the order of the shard, and the chunks of the items that it stores."""
         return self._side(state.users, is_item=False), state.items
 
     def sides(self, harvest: Harvest) -> tuple[Sequence[Side], Sequence[Side]]:
@@ -217,18 +217,18 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         item_ids: NDArray[np.int64],
         item_counts: NDArray[np.int64],
     ) -> Saved:
-        """Return what a run starts from that gets more ratings of an earlier fit's users and items.
+        """Return the start of a run that adds ratings to an earlier fit's users and items.
 
         Parameters
         ----------
         sides : tuple of Side
             Users and items of the earlier fit.
         counts : sequence of (n, 2) float32
-            Ratings of each of them, and the sums of their confidences.
+            Of each of them, as in `MFFit.counts`.
         members : sequence of int64
             The users of each shard.
         item_ids, item_counts : (n_items,) int64
-            The items, in the order of the rows in shards, and how many ratings they have in this run.
+            The items, in the order of their rows in shards, and their numbers of ratings in this run.
         """
         users, items = (
             Earlier(self._in_chunks(side, is_item=is_item), rated)
@@ -250,7 +250,7 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
     def _first_items(
         self, known: Earlier, item_ids: NDArray[np.int64], item_counts: NDArray[np.int64], number: int, n_shards: int
     ) -> Chunks:
-        """Return a shard's chunks of known items, and fresh ones of those only rated now; biases start anew."""
+        """Return a shard's chunks of the earlier items; biases, and items rated only now, start as in a first fit."""
         items, rated = self._draw_items(item_ids, number, n_shards), known.counts[:, 0] > 0
         for rows, chunk in zip(items, range(number, self.n_chunks, n_shards), strict=True):
             if not self._is_bias(chunk):
@@ -259,15 +259,15 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
 
     @property
     def _missing(self) -> float:
-        """Weight of pairs without a rating."""
+        """Weight of pairs without a rating; 0 if they do not count."""
         return 0.0
 
     def _of_all_pairs(self, model: CcdModel, chunk: int) -> Any:
-        """Return (SUMS, LANES) what missing pairs add to the sums of each item for a chunk, if they count."""
+        """Return (SUMS, LANES) what missing pairs add to the sums of each item for a chunk; None if not counted."""
         return None
 
     def _in_chunks(self, side: Side, *, is_item: bool) -> Chunks:
-        """Return users or items as chunks, with the biases and ones that belong to these."""
+        """Return users or items as chunks, including that of the biases."""
         n = len(side.bias)
         chunks = np.zeros((self.n_chunks, n, LANES), np.float32)
         chunks[int(self.fit_bias) :] = pad_rows(side.factors).reshape(n, -1, LANES).swapaxes(0, 1)
@@ -276,7 +276,7 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         return chunks
 
     def _side(self, chunks: Any, *, is_item: bool) -> Side:
-        """Return users or items of their chunks."""
+        """Return users or items, given their chunks."""
         factors = np.ascontiguousarray(np.hstack(chunks[self.fit_bias :])[:, : self.n_components])
         bias = np.array(chunks[0][:, int(is_item)]) if self.fit_bias else np.zeros(len(factors), np.float32)
         return Side(factors, bias)
@@ -285,7 +285,7 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         return self.fit_bias and chunk == 0
 
     def _free(self, chunk: int, *, is_item: bool) -> tuple[int, int]:
-        """Return the range of coordinates of a chunk that may move."""
+        """Return the range of coordinates of a chunk that are fitted."""
         if self._is_bias(chunk):
             return (1, 2) if is_item else (0, 1)
         return 0, min(LANES, self.n_components - LANES * (chunk - self.fit_bias))
@@ -295,24 +295,24 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         return freeze((self.penalty * weights).astype(np.float32))
 
     def _chunk(self, shard: RatingShard, state: CcdState, chunk: int) -> Any:
-        """Return a chunk of the items, if there is such a chunk and it rests with this shard."""
+        """Return a chunk of the items, or None if this shard does not store it."""
         here = chunk % shard.n_shards == shard.number and chunk < self.n_chunks
         return state.items[chunk // shard.n_shards] if here else None
 
     def _anchor_items(self, shard: RatingShard, state: CcdState, chunk: int, sums: NDArray[np.float32]) -> None:
-        """Add what earlier ratings say of a chunk of the items to its sums, if it rests with this shard."""
+        """Add the influence of earlier ratings to the sums of a chunk of the items, if this shard stores the chunk."""
         if state.anchored is not None and chunk % shard.n_shards == shard.number:
             (pull, target, _), of_items = state.anchored.items, sums.reshape(-1, SUMS, LANES)
             of_items[:, 0] += pull[chunk // shard.n_shards]
             of_items[:, PRODUCTS] += target[chunk // shard.n_shards]
 
     def _take_home(self, shard: RatingShard, state: CcdState, chunk: int, items: NDArray[np.float32]) -> None:
-        """Keep the chunk of the items that was improved last, if its place is here; mutates the state."""
+        """Store the chunk of the items that was improved last, if it belongs to this shard; mutates the state."""
         if chunk % shard.n_shards == shard.number:
             np.negative(items[:, :LANES], out=state.items[chunk // shard.n_shards])
 
     def _draw_items(self, item_ids: NDArray[np.int64], number: int, n_shards: int) -> Chunks:
-        """Return the first values of the chunks that rest with shard `number`."""
+        """Return the first values of the chunks that shard `number` stores."""
         chunks = range(number, self.n_chunks, n_shards)
         items = np.zeros((len(chunks), item_ids.size, LANES), np.float32)
         centre, spread = self.start_range(is_item=True)
@@ -328,7 +328,7 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         return items
 
     def measure(self, at: At, state: CcdState) -> tuple[CcdState, CcdReport]:
-        """Put the last chunk back into the residuals, and measure errors and the penalty of what rests here."""
+        """Include the last chunk in the residuals again; measure errors and the penalty of what this shard stores."""
         shard, items = at.shard, at.model.items
         self._take_home(shard, state, self.n_chunks - 1, items)
         last = freeze(state.users[-1])
@@ -343,7 +343,7 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         return state, CcdReport(-1, None, self._chunk(shard, state, 0), None, None, *found)
 
     def _penalty_of(self, shard: RatingShard, state: CcdState) -> float:
-        """Return the penalty of the rows that rest with a shard, and what earlier ratings say of them."""
+        """Return the penalty of all that a shard stores, including the influence of earlier ratings."""
         penalty, mine = 0.0, range(shard.number, self.n_chunks, shard.n_shards)
         user_weights, item_weights = map(self._penalties, (shard.user_counts, shard.item_counts))
         for chunk, rows in enumerate(freeze(state.users)):
@@ -356,12 +356,12 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
 
 
 def following_of(reports: Sequence[CcdReport]) -> Any:
-    """Return the chunk of the items that one of the reports brings, if there is one."""
+    """Return the next chunk of the items, which one of the reports contains; None if there is none."""
     return next((report.following for report in reports if report.following is not None), None)
 
 
 def measured(reports: Sequence[CcdReport]) -> tuple[Any, Any, float]:
-    """Return errors, sizes and the penalty of all shards."""
+    """Return errors, sizes and the penalty, added up over all shards."""
     errors, sizes, penalties = zip(*(report[-3:] for report in reports), strict=True)
     return np.sum(errors, axis=0), np.sum(sizes, axis=0), sum(penalties)
 
@@ -372,7 +372,7 @@ def _weights_of(ratings: RatingBlock) -> Any:
 
 
 def of_users(state: CcdState, chunk: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return what earlier ratings say of a chunk of the users, as kernels take it."""
+    """Return the influence of earlier ratings on a chunk of the users, as kernels take it."""
     if state.anchored is None:
         return freeze(2 * (np.empty((0, LANES), np.float32),))
     pull, target, _ = state.anchored.users
@@ -380,7 +380,7 @@ def of_users(state: CcdState, chunk: int) -> tuple[NDArray[np.float32], NDArray[
 
 
 def beside(improved: Any, following: Any) -> NDArray[np.float32]:
-    """Return an improved chunk, negated, beside the one that follows; None is a chunk of zeros."""
+    """Return an improved chunk, negated, beside the next one; None stands for a chunk of zeros."""
     [n_items] = {len(chunk) for chunk in (improved, following) if chunk is not None}
     items = zero_rows(n_items, 2 * LANES)
     if improved is not None:

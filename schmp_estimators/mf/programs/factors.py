@@ -1,4 +1,4 @@
-"""What all programs for matrix factorisation share: their parameters, where factors start, and what is recorded."""
+"""The base of all programs for matrix factorisation: their parameters, the first factors, and the records."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Report = TypeVar("Report")
 
 
 class Side(NamedTuple):
-    """Users or items of a finished run, or what an earlier one left of them."""
+    """Users or items of a finished run, or of an earlier one."""
 
     factors: NDArray[np.float32]  #: (n, K)
     bias: NDArray[np.float32]  #: (n,)
 
 
 class Factors(NamedTuple):
-    """A factorisation, in the units of the ratings: what a fit returns and what a later one may start from."""
+    """A factorisation, in the units of the ratings: the result of a fit, from which a later fit may start."""
 
     users: Side
     items: Side
@@ -44,18 +44,18 @@ class Factorization(Program[State, Block, Model, Report]):
     n_components : int
         Rank K.
     mean : float
-        Mean of the ratings, which are standardised, where biases are not to take it up.
+        Mean of the standardised ratings, if there are no biases to absorb it.
     penalty : float
         λ.
     per_rating : bool
         Whether λ counts once for every rating of a row, or once for the row.
     fit_bias : bool
-        Whether there are a global mean and biases.
+        Whether a global mean and biases are fitted.
     positive : bool
         Whether factors stay at or above zero.
     seed : int
     unit : float
-        How many of the user's units one of the ratings has; records are in the user's.
+        Size of one unit of the ratings in the user's units, which are those of records.
     """
 
     n_components: int
@@ -68,9 +68,9 @@ class Factorization(Program[State, Block, Model, Report]):
     unit: float = 1.0
 
     def start_range(self, is_item: bool) -> tuple[float, float]:
-        """Return the centre and half-width of the first factors, so that their products have the size of what is left.
+        """Return centre and half-width of the first factors, so that their products have the size of what they fit.
 
-        With biases that is about zero; without them, the mean of the ratings, whose sign the items take.
+        With biases that is about zero; without biases it is the mean of the ratings, and the items take its sign.
         """
         spread = 0.5 * np.sqrt(1 / self.n_components)
         if self.fit_bias:
@@ -81,7 +81,7 @@ class Factorization(Program[State, Block, Model, Report]):
         return (-centre if is_item and self.mean < 0 else centre), spread
 
     def record(self, sweep: int, model: Model) -> dict[str, Any]:
-        """Return root mean squared errors, on the way and held out, and where it was measured the objective."""
+        """Return root mean squared errors of the sweep and of held-out ratings, and the objective if measured."""
         errors, sizes, unit = model.errors, model.sizes, self.unit
         record: dict[str, Any] = {"running_rmse": unit * float(np.sqrt(errors[0] / (sizes[0] or 1)))}
         if sizes[1]:
@@ -94,7 +94,7 @@ class Factorization(Program[State, Block, Model, Report]):
 
 
 def gather(sides: Sequence[Side], placement: Placement, unit: float = 1.0) -> Side:
-    """Return the rows of all groups in the order of the data, zeros for those in no group, for ratings in a unit."""
+    """Return the rows of all groups in the order of the data, rescaled by `unit`; rows in no group are zeros."""
     gathered = Side(*(np.zeros((placement.group.size, *part.shape[1:]), part.dtype) for part in sides[0]))
     for rows, side in zip(placement.members, sides, strict=True):
         for all_rows, part in zip(gathered, side, strict=True):
@@ -103,12 +103,12 @@ def gather(sides: Sequence[Side], placement: Placement, unit: float = 1.0) -> Si
 
 
 def rescaled(side: Side, unit: float, out: Sequence[Any] = (None, None)) -> Side:
-    """Return a side of ratings in units as that of the ratings themselves: the product of two factors has one unit."""
+    """Convert a side for ratings in units to one for the ratings themselves: a product of two factors has one unit."""
     return Side(*map(np.multiply, side, (np.float32(sqrt(unit)), np.float32(unit)), out))
 
 
 def has_stopped_falling(tol: float, records: Sequence[dict[str, Any]]) -> bool:
-    """Return whether the objective, or where it is not known the squared error on the way, has settled."""
+    """Return whether the objective has settled, or, if it is not known, the squared error of the sweep."""
     if "objective" in records[-1]:
         return has_settled("objective", tol, records)
     errors = [record["running_rmse"] for record in records[-2:]]
@@ -116,7 +116,7 @@ def has_stopped_falling(tol: float, records: Sequence[dict[str, Any]]) -> bool:
 
 
 def has_not_improved(name: str, tol: float, patience: int, records: Sequence[dict[str, Any]]) -> bool:
-    """Return whether a value has not fallen by `tol`, relatively, below the best before it for some epochs."""
+    """Return whether a value has not fallen by `tol`, relatively, below its best value for `patience` epochs."""
     best, since = np.inf, 0
     for record in records:
         since = 0 if record[name] < best * (1 - tol) else since + 1

@@ -1,14 +1,14 @@
-"""Matrix factorisation of implicit feedback: the chunks of `ccd`, and all missing pairs by two Gram matrices.
+"""Matrix factorisation of implicit feedback: the chunks of `ccd`, and two Gram matrices for all missing pairs.
 
-A sweep improves the users chunk by chunk, and then the items: with chunks alternating between the two, the objective
-falls as fast, but recommendations lag behind by an epoch or two.  In a round for users, shards need all products of
-that chunk of the items, and report the same of their users.  In a round for items they sum up what the items need,
-where every chunk of the items brings its share from the shard with which it rests; `aggregate` adds the shares in a
-fixed order and improves the chunk.
+A sweep improves all chunks of the users, and then all chunks of the items.  If chunks of both alternated, the objective
+would fall as fast, but recommendations would be an epoch or two behind.  In a round for users, shards need all products
+of the current chunk of the items, and report those of their users.  In a round for items, they compute the sums that
+the items need; the shard that stores a chunk of the items computes the part of these sums that comes from the chunk.
+`aggregate` adds up the parts in a fixed order and improves the current chunk.
 
-Both Gram matrices are part of the model.  That of the items is kept by the rows that change: the shards compute the
-products of a chunk with the others in the round after it was improved.  At the start it is not known, and it need not
-be: users are zero then, and so it is enough to compute the products of a chunk in the round of its users.
+Both Gram matrices are part of the model.  That of the items is updated by the rows that change: the shards compute the
+products of a chunk with the others in the round after it was improved.  At the start this matrix is not known, and need
+not be: users are zero then, so it is enough to compute the products of a chunk in the round of its users.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ from schmp_estimators.mf.programs.ccd import (
 
 Gram = NDArray[np.float64]
 
-#: Which coordinates the registers of products hold, as `add_products` lays them out.
+#: The two coordinates whose product each lane of the registers of products holds, as `add_products` lays them out.
 _LEFT = np.broadcast_to(np.arange(LANES), (PRODUCTS, LANES))
 _RIGHT = (_LEFT + np.arange(PRODUCTS)[:, None]) % LANES
 
 
 class Turned(CcdReport):
-    """What a shard reports of a chunk of the items before the first sweep: what the users pass on to the items."""
+    """The report of a shard on a chunk of the items before the first sweep, made by `turn` or `begin`."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,11 @@ class ImplicitFactorization(CcdFactorization):
     Parameters
     ----------
     n_components, mean, penalty, per_rating, fit_bias, positive, seed, unit
-        As in `Factorization`; there are no biases, and penalties per rating count those that were seen.
+        As in `Factorization`.  There are no biases, and penalties per rating count the pairs that were seen.
     unobserved : float
-        Weight u of a pair that is missing, above 0.
+        Weight u of a missing pair, above 0.
     anew : bool
-        Whether random items are turned towards the clicks before the first sweep.
+        Whether random items are turned towards the clicks before the first sweep; see `turn`.
     """
 
     unobserved: float = 1.0
@@ -85,20 +85,20 @@ class ImplicitFactorization(CcdFactorization):
         return [*rounds, each(self.measure, reports=True)]
 
     def init(self, at: At) -> tuple[CcdState, dict[int, Any]]:
-        """Return users that are zero; items are random, but for those without clicks, which are zero and stay so."""
+        """Return users that are zero, and items that are random; items without clicks are zero and stay so."""
         items = self._draw_items(at.shard.item_ids, at.number, at.n_shards)
         items[:, at.shard.item_counts == 0] = 0
         return self.restore(at, Start(items))
 
     def restore(self, at: At, saved: Any) -> tuple[CcdState, dict[int, Any]]:
-        """Return a state that was saved, or the shard's chunks of the items with users, and predictions, of zero."""
+        """Return a saved state, or the shard's chunks of the items with users and predictions that are zero."""
         state, blocks = super().restore(at, saved)
         if not isinstance(saved, CcdState):
             state = state._replace(residuals=np.zeros_like(state.residuals))
         return state, blocks
 
     def turn(self, at: At, state: CcdState, number: int) -> tuple[CcdState, CcdReport]:
-        """Pass a chunk of the items on to the users, and from them back: half of what a power iteration needs."""
+        """Multiply a chunk of the items by the clicks and back, as in a power iteration; `aggregate` scales it."""
         shard, items = at.shard, at.model.items
         if number:
             self._take_home(shard, state, number - 1, items)
@@ -109,7 +109,7 @@ class ImplicitFactorization(CcdFactorization):
         return state, Turned(number, passed, self._chunk(shard, state, number + 1))
 
     def begin(self, at: At, state: CcdState) -> tuple[CcdState, CcdReport]:
-        """Keep the chunk of the items that was turned last, and hand in the first one."""
+        """Store the chunk of the items that was turned last, and report the first one."""
         self._take_home(at.shard, state, self.n_chunks - 1, at.model.items)
         return state, Turned(-1, None, self._chunk(at.shard, state, 0))
 
@@ -123,7 +123,7 @@ class ImplicitFactorization(CcdFactorization):
             number, model.items, gram, diagonal, self._penalties(shard.user_counts),
             *of_users(state, number), self._free(number, is_item=False)[1], self.positive,
         )  # fmt: skip
-        own, so_far = np.zeros((self.n_chunks * LANES, LANES)), number + 1  # later chunks add their products themselves
+        own, so_far = np.zeros((self.n_chunks * LANES, LANES)), number + 1  # later chunks add their own products
         users = freeze(state.users)
         gram_rows(users[:so_far], users, number * users.shape[1], 1, own[: so_far * LANES])
         if state.anchored is not None and shard.number == 0:
@@ -133,7 +133,7 @@ class ImplicitFactorization(CcdFactorization):
         return state, CcdReport(number, None, following, share, own)
 
     def gather(self, at: At, state: CcdState, number: int) -> tuple[CcdState, Any]:
-        """Sum up what a chunk of the items needs."""
+        """Compute the sums that a chunk of the items needs."""
         shard, model, share = at.shard, at.model, None
         sums = np.empty((shard.item_ids.size * SUMS, LANES), np.float32)
         if number:
@@ -154,7 +154,7 @@ class ImplicitFactorization(CcdFactorization):
         return state, CcdReport(number, sums, self._chunk(shard, state, number + 1), share)
 
     def aggregate(self, model: Any, reports: Sequence[CcdReport]) -> CcdModel:
-        """Take up the first chunk of the items, add up Gram matrices, improve a chunk, or take down the errors."""
+        """Set the first chunk of the items, add up Gram matrices, improve a chunk, or set the errors."""
         first = reports[0]
         if isinstance(first, Turned):
             return self._turned(model, reports)
@@ -177,7 +177,7 @@ class ImplicitFactorization(CcdFactorization):
         return made._replace(item_gram=item_gram)
 
     def measure(self, at: At, state: CcdState) -> tuple[CcdState, Any]:
-        """Put the last chunk back, and measure errors and the penalty of what rests here."""
+        """Include the last chunk again, and measure errors and the penalty of what this shard stores."""
         shard, model, last = at.shard, at.model, self.n_chunks - 1
         self._take_home(shard, state, last, model.items)
         share = self._share(shard, state, model.items, self.n_chunks)
@@ -222,7 +222,7 @@ class ImplicitFactorization(CcdFactorization):
     def _share(
         self, shard: RatingShard, state: CcdState, items: NDArray[np.float32], stop: int, *, last: bool = True
     ) -> Gram:
-        """Return the products of chunks below `stop` that rest here with this one or the last, zeros for all others."""
+        """Return products of this shard's chunks below `stop` with the current chunk or the last one; else zeros."""
         share = np.zeros((self.n_chunks, LANES, LANES))
         resting = range(shard.number, stop, shard.n_shards)
         mine = np.empty((len(resting) * LANES, LANES))
@@ -231,11 +231,11 @@ class ImplicitFactorization(CcdFactorization):
         return share.reshape(-1, LANES)
 
     def _cross(self, gram: Gram, chunk: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return u times the products with a chunk: without those with itself, and these as sums hold them."""
+        """Return u times the products with a chunk, with zeros for its own, and its own as sums hold them."""
         of_chunk = slice(chunk * LANES, (chunk + 1) * LANES)
         with np.errstate(over="ignore"):
             cross = (self.unobserved * gram[:, of_chunk]).astype(np.float32)
-        if not np.isfinite(cross).all():  # sums of them would be NaN, and rows solved from these zero
+        if not np.isfinite(cross).all():  # their sums would be NaN, and rows solved from these would be zero
             raise ValueError(
                 "the factors have grown beyond all bounds; lower "
                 f"unobserved_weight={self.unobserved:g}, or scale ratings and weights down"
@@ -245,7 +245,7 @@ class ImplicitFactorization(CcdFactorization):
         return freeze((cross, diagonal))
 
     def _with_diagonal(self, model: CcdModel, chunk: int) -> CcdModel:
-        """Return the model with the products of its chunk of the items with itself."""
+        """Return the model with the products of its next chunk of the items with itself."""
         item_gram, products = np.array(model.item_gram), np.empty((LANES, LANES))
         of_chunk = slice(chunk * LANES, (chunk + 1) * LANES)
         now, items = freeze((np.array(model.items[None, :, LANES:], order="C"), model.items))

@@ -1,7 +1,7 @@
 """Matrix factorisation by stochastic gradient descent on rotating item blocks (Kim et al., EuroSys 2016, §4.3).
 
-A shard owns users, a block owns items, and no two shards ever hold the same block: every step moves a user and an item
-that nobody else touches, so that the result is that of a serial pass over the same blocks.
+A shard owns users, a block owns items, and no two shards hold the same block at the same time.  So every step moves a
+user and an item that no other shard uses, and the result is that of a serial pass over the same blocks.
 """
 
 from __future__ import annotations
@@ -25,40 +25,40 @@ from schmp_estimators.mf.kernels.steps import PENALTY, numbers_of
 from schmp_estimators.mf.losses import RANKING
 from schmp_estimators.mf.programs.factors import Factorization, Side
 
-#: Which stream of random numbers; `fit` has another one, of what is held out.
+#: Numbers of the streams of random numbers; `fit` has another one, for held-out ratings.
 _USERS, _ITEMS, _, _DRAWN = range(4)
 
 
 class SgdState(NamedTuple):
-    """What changes of a shard."""
+    """The state of a shard."""
 
     users: FactorBlock
-    #: (4, n_blocks) sums of squared errors, or other losses: on the way, after the sweep, and on the held-out ratings;
-    #: where it is measured the penalty of the block with the number of the shard.
+    #: (4, n_blocks) sums of squared errors, or of another loss: during the sweep, after it, and on held-out ratings;
+    #: and the penalty of the block with the number of the shard, if it is measured.
     errors: NDArray[np.float64]
 
 
 class SgdModel(NamedTuple):
-    """What the shards reported last."""
+    """The last reports of the shards, added up."""
 
     #: (3,) sums of squared errors, as in `SgdState`.
     errors: NDArray[np.float64]
     #: (2,) number of ratings, and of held-out ratings.
     sizes: NDArray[np.int64]
-    #: Of users and items, if it has just been measured.
+    #: Penalty of users and items, if it has just been measured.
     penalty: float | None = None
-    #: All of them, where shards work on copies.
+    #: All items, if shards work on copies of them.
     items: Any = None
 
 
 class SgdReport(NamedTuple):
-    """What a shard reports at the end of a sweep."""
+    """The report of a shard at the end of a sweep."""
 
     errors: NDArray[np.float64]
     sizes: NDArray[np.int64]
-    #: Of copies: how the shard's steps have changed its copy of the items, or the copy itself, if there is no other.
+    #: If shards work on copies: the changes of this copy of the items, or the copy itself if it is the only one.
     items: Any = None
-    #: (2,) of the users, and of the block with the number of the shard, if it has just been measured.
+    #: (2,) penalties of the users, and of the block with the number of the shard, if they have just been measured.
     penalty: Any = None
 
 
@@ -89,7 +89,7 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
     meets_model: ClassVar[bool] = False
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
-        """Return one rotation that moves the item blocks, and one that only reads them where errors are wanted."""
+        """Return a rotation that changes the item blocks, and another that only reads them if errors are wanted."""
         measures, order = self.measures(sweep), schedule_rotation(n_shards)
         stages = [changes(self.update, order=order)]
         if self.validates or measures:
@@ -103,7 +103,7 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
         return SgdState(users, np.zeros((4, len(shard.train.offsets) - 1))), {at.number: block}
 
     def restore(self, at: At, saved: FactorBlock) -> tuple[SgdState, dict[int, FactorBlock]]:
-        """Return users' rows that were saved, without any errors yet."""
+        """Return saved rows of users, without any errors yet."""
         return SgdState(own(saved), np.zeros((4, len(at.shard.train.offsets) - 1))), {}
 
     def update(self, at: At, state: SgdState, block: FactorBlock) -> tuple[SgdState, FactorBlock]:
@@ -123,25 +123,25 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
         state.errors[0, index] = total
 
     def measure(self, at: At, state: SgdState, block: FactorBlock) -> SgdState:
-        """Take down the errors on one block of ratings."""
+        """Measure the errors on one block of ratings."""
         self.note_errors(at, state, at.block, block)
         if self.measures(at.sweep) and at.block == at.number:
             state.errors[3, at.block] = penalty_of(block)
         return state
 
     def note_errors(self, at: At, state: SgdState, index: int, items: FactorBlock) -> None:
-        """Take down the errors on the ratings of block `index`, whose items are `items`."""
+        """Measure the errors on the ratings of block `index`, whose items are `items`."""
         shard, users = at.shard, freeze(state.users)
         measured = [(2, shard.held_out), (1, shard.train)] if self.measures(at.sweep) else [(2, shard.held_out)]
         for kind, blocks in measured:
             state.errors[kind, index] = squared_error(blocks.block(index), users, items)
 
     def add_up(self, at: At, state: SgdState) -> Any:
-        """Return what a shard reports when a sweep ends."""
+        """Return the report of a shard at the end of a sweep."""
         return self.report(at, state)
 
     def report(self, at: At, state: SgdState) -> Any:
-        """Return the errors of the shard, and how many ratings it has."""
+        """Return the errors of the shard, and its numbers of ratings."""
         sizes = [ratings.ratings.values.size for ratings in (at.shard.train, at.shard.held_out)]
         *errors, of_block = state.errors.sum(axis=1)
         penalty = np.array([penalty_of(state.users), of_block]) if self.measures(at.sweep) else None
@@ -154,7 +154,7 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
         return SgdModel(errors, sizes, sum(np.array(found).T.ravel()) if found else None)
 
     def record(self, sweep: int, model: Any) -> dict[str, Any]:
-        """Return what all programs do, or the mean of a loss that is no squared error."""
+        """Return the record of all programs, or the mean of a loss that is no squared error."""
         if self.loss not in RANKING:
             return super().record(sweep, model)
         return {"running_loss": float(model.errors[0] / model.sizes[0])}
@@ -185,7 +185,7 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
         return StepSizes(*map(np.float32, (rate, bias_rate, 1 / self.n_components)))
 
     def _fresh(self, ids: NDArray[np.int64], counts: NDArray[np.int64], stream: int) -> FactorBlock:
-        """Return rows that no rating has moved yet: zeros where none will."""
+        """Return rows that no rating has moved yet; rows without ratings are zeros."""
         centre, spread = self.start_range(stream == _ITEMS)
         factors = empty_rows(ids.size, self.n_components)
         key = stream_key(self.seed, stream)
@@ -197,7 +197,7 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
 
 def penalty_of(side: FactorBlock) -> float:
     """Return the weighted squares of all factors and biases."""
-    with np.errstate(over="ignore", invalid="ignore"):  # a fit that diverges ends with an error of its own
+    with np.errstate(over="ignore", invalid="ignore"):  # a fit that diverges raises an error of its own
         squares = np.einsum("nk,nk->n", side.factors, side.factors, dtype=np.float64)
         squares += side.biases.astype(np.float64) ** 2
         return float(np.sum(squares * side.numbers[:, PENALTY] * side.counts))

@@ -370,7 +370,7 @@ def test_copies_of_the_items_or_blocks_of_them(ratings):
     assert shared.score(pairs, values) > 0.8
     with pytest.raises(ValueError, match="learning_rate=5 is too large for 25 copies of the items; lower it"):
         model(schedule="bsp", n_shards=25, learning_rate=5, max_iter=40).fit(pairs, values)
-    with pytest.raises(ValueError, match='schedule="bsp" goes with solver="sgd"'):
+    with pytest.raises(ValueError, match='schedule="bsp" needs solver="sgd"'):
         model(solver="ccd", schedule="bsp").fit(pairs, values)
 
 

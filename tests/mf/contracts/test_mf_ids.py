@@ -272,7 +272,7 @@ BAD = [
     (pd.DataFrame({"a": pd.array([1, None], "Int64"), "b": [1, 2]}), {}, "the user in row 1 is missing"),
     (np.array([[2**70, 1], [3, 4]], object), {}, "users of more than 64 bits; pass them as strings"),
     (pd.DataFrame({"a": pd.to_datetime(["2020", "2021"]), "b": [1, 2]}), {}, "ids are whole numbers or strings"),
-    (NAMED[:2], {"n_items": 5}, "n_items=5 goes with items that are numbers"),
+    (NAMED[:2], {"n_items": 5}, "n_items=5 needs items that are numbers"),
     (PAIRS[:2], {"n_items": 2**40}, "the factors of 1099511627776 items would take 3.28e.04 GiB, but 2 ratings"),
     (PAIRS[:2], {"n_users": 2**30}, "the factors of 1073741824 users would take 32 GiB, but 2 ratings"),
 ]

@@ -361,12 +361,12 @@ def test_the_checkpoint_of_other_confidences_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("parameters", "given", "message"),
     [
-        ({"solver": "sgd"}, {}, r'unobserved_weight=0.2 goes with solver="auto" or "ccd"'),
+        ({"solver": "sgd"}, {}, r'unobserved_weight=0.2 needs solver="auto" or "ccd"'),
         ({"early_stopping": True}, {}, "early_stopping=True measures errors .* set it to False"),
         ({"unobserved_weight": -1.0}, {}, "'unobserved_weight' parameter"),
         ({"unobserved_weight": np.inf}, {}, "'unobserved_weight' parameter"),
-        ({"unobserved_weight": 0.0, "solver": "sgd"}, {"sample_weight": ONES}, 'goes with solver="auto" or "ccd"'),
-        ({"unobserved_weight": 0.0, "solver": "auto", "schedule": "bsp"}, {"sample_weight": ONES}, "goes with solver"),
+        ({"unobserved_weight": 0.0, "solver": "sgd"}, {"sample_weight": ONES}, 'needs solver="auto" or "ccd"'),
+        ({"unobserved_weight": 0.0, "solver": "auto", "schedule": "bsp"}, {"sample_weight": ONES}, "needs solver"),
         ({"unobserved_weight": 0.0, "solver": "auto"}, {"sample_weight": 0 * ONES}, "no ratings to fit"),
         ({}, {"sample_weight": np.where(ONES.cumsum() == 3, np.nan, 1)}, "sample_weight holds nan in row 2"),
         ({}, {"sample_weight": -ONES}, "sample_weight holds -1.0 in row 0"),
@@ -388,7 +388,7 @@ def test_what_does_not_go_together_is_refused_with_a_remedy(parameters, given, m
 def test_weights_that_fit_no_matrix_are_refused():
     with pytest.raises(ValueError, match=f"sample_weight has {N_USERS} entries, but X holds {len(PAIRS)} ratings"):
         model().fit(MATRIX, sample_weight=np.ones(N_USERS))
-    with pytest.raises(ValueError, match="sample_weight goes with a matrix in memory, or with pairs"):
+    with pytest.raises(ValueError, match="sample_weight needs a matrix in memory, or pairs"):
         model().fit(da.from_array(np.where(SEEN, 1.0, np.nan), chunks=20), sample_weight=ONES)
     with pytest.raises(ValueError, match="transform takes y and sample_weight with X in memory only"):
         model().fit(MATRIX).transform(da.from_array(PAIRS, chunks=50), ONES)

@@ -231,13 +231,13 @@ def test_tol_waits_for_epochs_without_improvement(loss):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"solver": "ccd"}, "solver='ccd' goes with loss='squared'; with loss=.* leave it 'auto': coordinate descent"),
-        ({"unobserved_weight": 0.1}, "unobserved_weight=0.1 goes with loss='squared'"),
-        ({"confidence": np.log1p}, "confidence=<ufunc 'log1p'> goes with"),
-        ({"penalty": "per_row"}, "penalty='per_row' goes with"),
-        ({"clip": True}, "clip=True goes with"),
-        ({"early_stopping": True}, "early_stopping=True goes with .* max_iter by a search with ranking.RankingScorer"),
-        ({"evaluate_every": 2}, "evaluate_every=2 goes with .* history_ has the loss"),
+        ({"solver": "ccd"}, "solver='ccd' needs loss='squared'; with loss=.* leave it 'auto': coordinate descent"),
+        ({"unobserved_weight": 0.1}, "unobserved_weight=0.1 needs loss='squared'"),
+        ({"confidence": np.log1p}, "confidence=<ufunc 'log1p'> needs"),
+        ({"penalty": "per_row"}, "penalty='per_row' needs"),
+        ({"clip": True}, "clip=True needs"),
+        ({"early_stopping": True}, "early_stopping=True needs .* max_iter by a search with ranking.RankingScorer"),
+        ({"evaluate_every": 2}, "evaluate_every=2 needs .* history_ has the loss"),
     ],
 )
 def test_what_does_not_go_with_a_ranking_is_refused(loss, parameters, message):
@@ -251,9 +251,9 @@ def test_what_does_not_go_with_a_ranking_is_refused(loss, parameters, message):
     [
         (lambda mf: mf.fit(PAIRS, ONES - (np.arange(len(ONES)) == 3)), r"a value is 0, .*fit\(pairs\[y > 0\]"),
         (lambda mf: mf.transform(np.where(SEEN, 1.0, 0.0)), "a value is 0, but with this loss"),
-        (lambda mf: mf.fit(PAIRS, ONES, sample_weight=ONES), "sample_weight goes with loss='squared'"),
-        (lambda mf: mf.transform(PAIRS, ONES, sample_weight=ONES), "sample_weight goes with loss='squared'"),
-        (lambda mf: mf.partial_fit(LATER, np.ones(len(LATER))), "partial_fit goes with loss='squared'.*recommend or"),
+        (lambda mf: mf.fit(PAIRS, ONES, sample_weight=ONES), "sample_weight needs loss='squared'"),
+        (lambda mf: mf.transform(PAIRS, ONES, sample_weight=ONES), "sample_weight needs loss='squared'"),
+        (lambda mf: mf.partial_fit(LATER, np.ones(len(LATER))), "partial_fit needs loss='squared'.*recommend or"),
         (lambda mf: mf.set_params(loss="squared").partial_fit(PAIRS, ONES), "but '.*' in the earlier fit"),
         (lambda mf: mf.set_params(learning_rate=1e30).fit(PAIRS, ONES), "beyond all bounds .* learning_rate=1e.30"),
     ],
