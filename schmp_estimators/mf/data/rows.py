@@ -220,6 +220,13 @@ def _check_size(n_users: int, n_items: int, n_ratings: int, n_components: int) -
 
 def _side_by_side(pairs: Any, columns: dict[str, Any]) -> list[tuple[Any, ...]]:
     """Return chunks of pairs, each with its number and the same rows of `columns`, as Delayed objects."""
+    frames = [pairs, *columns.values()]
+    if all(hasattr(one, "map_partitions") for one in frames) and len({one.npartitions for one in frames}) == 1:
+        # In one expression: by themselves, columns read from small files come in fewer partitions than X.
+        joined = pairs.map_partitions(
+            _together, *frames[1:], meta=pairs._meta, enforce_metadata=False, align_dataframes=False
+        )
+        return list(enumerate(joined.to_delayed()))
     columns = {name: _as_column(column) for name, column in columns.items()}
     if not is_dask(pairs):
         values = columns["y"]
@@ -271,7 +278,15 @@ def _check_lengths(n_pairs: int, n_values: int) -> None:
         raise ValueError(f"Found input variables with inconsistent numbers of samples: {[n_pairs, n_values]}")
 
 
-def _ratings_of_chunk(clicks: bool, number: int, pairs: Any, values: Any, weights: Any = None) -> inputs.PairRatings:
+def _together(*columns: Any) -> tuple[Any, ...]:
+    return columns
+
+
+def _ratings_of_chunk(
+    clicks: bool, number: int, pairs: Any, values: Any = None, weights: Any = None
+) -> inputs.PairRatings:
+    if isinstance(pairs, tuple):
+        pairs, values, weights = (*pairs, None)[:3]
     if len(pairs) != len(values):
         raise ValueError(
             f"a chunk of X has {len(pairs)} pairs, but that of y {len(values)} ratings; X and y must have the same "

@@ -102,6 +102,19 @@ def bits(fitted):
     return [array.tobytes() for array in arrays]
 
 
+@pytest.mark.filterwarnings("ignore:The inplace keyword")  # of pandas to Dask
+def test_columns_of_small_files_come_together(tmp_path):
+    """Dask reads the pairs of such files in other partitions than their ratings."""
+    for number, part in enumerate(np.array_split(np.arange(len(LONG)), 6)):
+        LONG.iloc[part].assign(text="t" * 20, number=number).to_parquet(tmp_path / f"{number}.parquet", index=False)
+    frame = dd.read_parquet(tmp_path)
+    assert len(frame["rating"].to_delayed()) < len(frame[PAIR_NAMES].to_delayed())
+    weights = {"sample_weight": frame["rating"]}
+    for kind, options in (({"solver": "sgd"}, {}), ({"solver": "ccd"}, weights)):
+        expected = make(**kind).fit(LONG[PAIR_NAMES], LONG["rating"], **dict.fromkeys(options, LONG["rating"]))
+        assert bits(make(**kind).fit(frame[PAIR_NAMES], frame["rating"], **options)) == bits(expected)
+
+
 @pytest.mark.covering
 # Every other one with each change, all of them in the slow lane.
 @pytest.mark.parametrize(
