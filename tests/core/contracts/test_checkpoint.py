@@ -371,7 +371,10 @@ def test_sweeps_go_on_while_a_thread_writes(n_threads, tmp_path, monkeypatch):
     assert [*going] == []  # what ends waits for the last one
     assert alike(read_checkpoint(tmp_path / "state", MARK)) == alike([2, last])
     assert any((one != other).any() for one, other in zip(first, last, strict=True))
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("schmp-checkpoint")]
+    for thread in threading.enumerate():
+        if thread.name.startswith("schmp-checkpoint"):  # which has written, and ends
+            thread.join(60)
+            assert not thread.is_alive()
 
 
 def test_what_a_thread_cannot_write_is_told_with_the_next(tmp_path):
