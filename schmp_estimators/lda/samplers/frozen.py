@@ -89,20 +89,39 @@ def total_of(pieces: Sequence[NDArray[np.int64]], size: int) -> NDArray[np.int64
 
 
 class Table:
-    """Room for the weights of words, for the next sweep, too: a state that is written to a file, or sent, has none."""
+    """The words that a shard has, and room for their weights, kept from sweep to sweep; neither is pickled."""
 
     def __init__(self) -> None:
-        self._rows: NDArray[np.float32] | None = None
+        self._made: tuple[NDArray[np.int64], list[int], NDArray[np.float32]] | None = None
 
     def __reduce__(self) -> Any:
-        """Leave the room behind."""
+        """Leave all behind: it is made again."""
         return Table, ()
 
-    def rows(self, n_rows: int, n_topics: int) -> NDArray[np.float32]:
-        """Return room that begins with a line of the cache, (n_rows, padded K), with what has been written to it."""
-        if self._rows is None:
-            self._rows = aligned(n_rows * padded(n_topics)).reshape(n_rows, padded(n_topics))
-        return self._rows
+    def of(
+        self, word_ptr: NDArray[np.int64], block_ptr: NDArray[np.int64], n_topics: int
+    ) -> tuple[NDArray[np.int64], list[int], NDArray[np.float32]]:
+        """Return the words with tokens, where blocks begin among them, and room for weights, as it was left.
+
+        Parameters
+        ----------
+        word_ptr, block_ptr : (n_all_words + 1,) and (n_blocks + 1,) int64
+            Offsets of all words among the tokens of the shard, and of blocks among the words; always the same.
+        n_topics : int
+            K.
+
+        Returns
+        -------
+        words : (n_words,) int64
+        begins : list of n_blocks + 1 integers
+        rows : (n_words, padded K) float32
+            It begins with a cache line.
+        """
+        if self._made is None:
+            words = np.flatnonzero(np.diff(word_ptr))
+            rows = aligned(words.size * padded(n_topics)).reshape(words.size, padded(n_topics))
+            self._made = words, np.searchsorted(words, block_ptr).tolist(), rows
+        return self._made
 
 
 class FrozenState(NamedTuple):
@@ -112,7 +131,7 @@ class FrozenState(NamedTuple):
     topic: NDArray[np.signedinteger]
     #: (n_tokens,) number of each token's word among those of the shard, in document order.
     word: NDArray[np.uint32]
-    #: For the weights of the words that the shard has.
+    #: The words of the shard, and their weights.
     table: Table
     #: (K,) tokens of each topic; nothing in the pieces of a divided state.
     totals: NDArray[np.int64]
@@ -144,15 +163,16 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
 
     def sample_words(self, at: At, state: FrozenState, block: WordBlock) -> FrozenState:
         """Take the rows of the words that the shard has from a block, and sample its documents after the last one."""
-        self._take_rows(at, state, freeze(block), *at.shard.block_ptr[at.block : at.block + 2])
+        self._take_rows(at, state, freeze(block))
         return self._sample_documents(at, state) if at.is_last else state
 
-    def _take_rows(self, at: At, state: FrozenState, block: WordBlock, begin: int, end: int) -> None:
-        """Write the weights of the words from `begin` to `end` of the layout, those of a block, that the shard has."""
-        rows = self._rows(at, state)[np.count_nonzero(np.diff(at.shard.word_ptr[: begin + 1])) :]
+    def _take_rows(self, at: At, state: FrozenState, block: WordBlock) -> None:
+        """Write the weights of the words of a block that the shard has."""
+        words, begins, rows = self._table(at, state)
+        mine, (begin, end) = slice(*begins[at.block : at.block + 2]), at.shard.block_ptr[at.block : at.block + 2]
+        words, rows, seeds = freeze(words[mine] - begin), rows[mine], self._seeds_of_rows(at, words[mine])
         ptr, beta = at.shard.word_ptr[begin : end + 1], self.priors(at.sweep, at.model)[1]
-        words = freeze(np.flatnonzero(np.diff(ptr)))
-        inverse, seeds = 1.0 / (at.model.topic_total + self.beta_sums(beta)), self._seeds_of_rows(at, begin + words)
+        inverse = 1.0 / (at.model.topic_total + self.beta_sums(beta))
 
         def work(job: tuple[int, int]) -> None:
             row = np.zeros(self.n_components, np.int32 if seeds is None else np.float64)
@@ -160,16 +180,17 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
 
         at.each(work, self.jobs(np.append(ptr[words], ptr[-1])))
 
-    def _rows(self, at: At, state: FrozenState) -> NDArray[np.float32]:
-        """Return the rows of the words that the shard has."""
-        return state.table.rows(int(np.count_nonzero(np.diff(at.shard.word_ptr))), self.n_components)
+    def _table(self, at: At, state: FrozenState) -> tuple[NDArray[np.int64], list[int], NDArray[np.float32]]:
+        """Return the words that the shard has, where blocks begin among them, and rows for their weights."""
+        return state.table.of(at.shard.word_ptr, at.shard.block_ptr, self.n_components)
 
     def _sample_documents(self, at: At, state: FrozenState) -> FrozenState:
         beta, key = self.priors(at.sweep, at.model)[1], stream_key(self.seed, at.sweep, SWEEP)
         word, alpha = freeze(state.word), self.alphas(at.sweep, at.model)
-        frozen = freeze(frozen_of(self._rows(at, state), alpha, at.model.topic_total, beta, self.beta_sums(beta)))
+        words, _, rows = self._table(at, state)
+        frozen = freeze(frozen_of(rows, alpha, at.model.topic_total, beta, self.beta_sums(beta)))
         of_shard = at.shard.doc_ptr, at.shard.place, at.shard.first_token
-        seeds = None if self.seeds is None else self._seeds_of_rows(at, np.flatnonzero(np.diff(at.shard.word_ptr)))
+        seeds = self._seeds_of_rows(at, words)
 
         def work(job: tuple[int, int]) -> tuple[NDArray[np.int64], int]:
             slots = make_slots(np.diff(at.shard.doc_ptr[job[0] : job[1] + 1]), self.n_components, state.topic.dtype)

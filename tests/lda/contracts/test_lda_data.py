@@ -169,11 +169,12 @@ def test_tokens_are_sampled_where_they_are_if_that_memory_may_be_written_to():
 
 
 def test_room_for_weights_stays_with_its_state_and_not_with_copies_of_it():
-    table = Table()
-    room = table.rows(3, 20)
+    table, given = Table(), (np.array([0, 2, 2, 3, 7]), np.array([0, 2, 2, 4]), 20)
+    words, begins, room = table.of(*given)
+    assert (words.tolist(), begins) == ([0, 2, 3], [0, 1, 1, 3])
     assert room.shape == (3, 32)
     assert room.ctypes.data % 64 == 0
     room[:] = 1.0
-    assert table.rows(3, 20) is room
-    assert pickle.loads(pickle.dumps(table)).rows(3, 20) is not room
-    assert Table().rows(0, 20).shape == (0, 32)
+    assert table.of(*given)[-1] is room
+    assert pickle.loads(pickle.dumps(table)).of(*given)[-1] is not room
+    assert Table().of(np.zeros(5, np.int64), *given[1:])[-1].shape == (0, 32)
