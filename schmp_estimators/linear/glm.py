@@ -158,16 +158,14 @@ class SparseGLM(Pair, SparseModel):
         Class labels, if the model is a classifier.  With more than two classes, each is fitted against all others,
         except with the loss "multinomial".
     coef_ : ndarray of shape (n_features,) or (n_targets, n_features)
-        Coefficients β, float32 if X is, otherwise float64.  A classifier has the shape (1, n_features) or (n_classes,
-        n_features).
+        Coefficients β, float32 if X is, otherwise float64.  Of a classifier: (1 or n_classes, n_features).
     sparse_coef_
     intercept_ : float or ndarray of shape (n_targets,)
         Intercept b; a classifier has an array.
     dual_gap_ : float or ndarray of shape (n_targets,)
         Duality gap, in units of the objective; NaN if the loss or the penalty has none.
     stationarity_ : float or ndarray of shape (n_targets,)
-        Only without a duality gap: an estimate of how much updates of single coefficients could still lower the
-        objective.
+        Only without a duality gap: an estimate of how much single updates could still lower the objective.
     n_iter_
     history_
     solver_

@@ -15,7 +15,14 @@ import numpy as np
 from schmp_estimators.core.jit import by_types, copy_to, inlined, kernel, maker
 from schmp_estimators.core.lanes import dot, row_dot, row_moments
 from schmp_estimators.linear.kernels.smooth import FLAT, RISE, derive_rows
-from schmp_estimators.linear.kernels.sparse import Quadratic, add_column, column_sums, descend_shuffled, difference
+from schmp_estimators.linear.kernels.sparse import (
+    Quadratic,
+    add_column,
+    column_sums,
+    descend_shuffled,
+    difference,
+    movable,
+)
 from schmp_estimators.linear.penalties.base import prox, value
 
 #: Reasons for the end of Newton steps.
@@ -129,11 +136,7 @@ def _rounded_descent(columns, quadratic, coef, slope, push, residual, gradient, 
     for i in range(moved.shape[0]):
         moved[i] = 0.0
     order = np.empty(coef.shape[0], np.int64)
-    count = 0
-    for j in range(coef.shape[0]):
-        if norms[j] > 0.0 and (coef[j] != 0.0 or prox(penalty, j, gradient[j], norms[j]) != 0.0):
-            order[count] = j
-            count += 1
+    count = movable(coef, gradient, norms, penalty, order)
     shift, goal, visited = 0.0, 0.0, 0
     for number in range(FEW_PASSES):
         visited += count

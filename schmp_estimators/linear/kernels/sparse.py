@@ -216,17 +216,24 @@ def _descend(columns, quadratic, coef, residual, penalty):
     _fold_shift(residual, shift, weights)
 
 
+@inlined
+def movable(coef, gradient, norms, penalty, order):
+    """Write the columns whose coefficients are not zero, or would not stay so, to `order`; return their number."""
+    count = 0
+    for j in range(coef.shape[0]):
+        if norms[j] > 0.0 and (coef[j] != 0.0 or prox(penalty, j, gradient[j], norms[j]) != 0.0):
+            order[count] = j
+            count += 1
+    return count
+
+
 @maker
 def descend_shuffled(columns, quadratic, coef, residual, gradient, penalty, most, part):
     """Do the same as `shuffled_passes` on `Chosen` columns."""
     values, rows, starts, stops = columns
     norms, means, sums, weights, _ = quadratic
     order = np.empty(coef.shape[0], np.int64)
-    count = 0
-    for j in range(coef.shape[0]):
-        if norms[j] > 0.0 and (coef[j] != 0.0 or prox(penalty, j, gradient[j], norms[j]) != 0.0):
-            order[count] = j
-            count += 1
+    count = movable(coef, gradient, norms, penalty, order)
     shift, goal, visited = 0.0, 0.0, 0
     for number in range(most):
         visited += count
