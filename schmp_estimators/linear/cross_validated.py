@@ -26,6 +26,7 @@ from schmp_estimators.core.following import FollowedEstimator, undone_on_error
 from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.places.place import Place, begun_anew, choose_place
+from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.opening import open_problem
 from schmp_estimators.linear.paths import Common, Fold, Paths, Penalties
@@ -122,7 +123,7 @@ class CrossValidated(FollowedEstimator):
         chosen: AbstractContextManager[Place] = nullcontext(Place())
         if is_dask(X):
             chosen = choose_place(self.n_jobs, is_dask=True, label=label)
-        with undone_on_error(self), chosen as place:
+        with undone_on_error(self), chosen as place, one_blas_thread():
             given = {"y": y, "sample_weight": sample_weight, **params}
             found = begun_anew(place, lambda: {name: here(value, name, place) for name, value in given.items()})
             return self._fit(place, X, found.pop("y"), found.pop("sample_weight"), found)

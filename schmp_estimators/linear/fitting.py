@@ -125,7 +125,7 @@ class SparseModel(FollowedEstimator, LinearModel):
         """
         lazy = any(map(is_dask, (X, y, sample_weight)))
         chosen = choose_place(self.n_jobs, is_dask=lazy, label=f"schmp-{self._name}")
-        with undone_on_error(self), chosen as place:
+        with undone_on_error(self), chosen as place, one_blas_thread():
             return begun_anew(place, lambda: self._fit_on(place, X, y, sample_weight))
 
     def _check(self) -> None:
@@ -172,7 +172,7 @@ class SparseModel(FollowedEstimator, LinearModel):
         strength *= total if scale is None else 1.0
         unit, kept = self._penalty(1.0, factors), np.float32 if problem.extent.dtype == np.float32 else np.float64
         attributes = partial(_attributes, models, targets, scale, kept)
-        with self._followed(X, y, place, problem.rounds, attributes) as followed, one_blas_thread():
+        with self._followed(X, y, place, problem.rounds, attributes) as followed:
             starts = self._starts(targets, n_columns, loss)
             self.solver_ = choose_solver(self, problem.extent, len(starts), unit, loss)
             solved = self._solve_at_hand(problem, loss, unit, targets, starts, strength, kept)

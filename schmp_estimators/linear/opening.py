@@ -19,10 +19,9 @@ from schmp_estimators.core.inputs.rows import Rows
 from schmp_estimators.core.inputs.rows import open_rows as open_parts
 from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.places.place import Place
-from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.reduction import tree_merge
 from schmp_estimators.linear.programs import input as parts
-from schmp_estimators.linear.programs.centred import Fetch, Summarise, Summary, centred_products, joined
+from schmp_estimators.linear.programs.centred import Fetch, Summarise, Summary, centred_products, fetch, joined
 from schmp_estimators.linear.programs.choose import AT_HAND, is_small, make_problem
 from schmp_estimators.linear.programs.folds import Plan, SummariseGroups, Take, restore_fold, save_fold
 from schmp_estimators.linear.programs.homotopy import HomotopyProblem, ProblemAtHand
@@ -53,11 +52,10 @@ class Problem:
     ) -> None:
         self._place, self._name, self._plan = place, name, plan
         self.extent, self.n_targets, self.n_partitions = size, n_targets, len(pieces)
-        #: partitions in this process, of which each fold takes its rows
+        #: the partitions as they are made, if they are in this process
         self._first: list[Any] = []
-        if place.is_local and plan is not None:
-            with one_blas_thread():
-                self._first = pieces = [_made(pieces.pop(0)) for _ in range(len(pieces))]
+        if place.is_local:
+            self._first = pieces = [_made(pieces.pop(0)) for _ in range(len(pieces))]
         keeper = (parts.save_partition, parts.restore_partition) if plan is None else (save_fold, restore_fold)
         self.rounds = Rounds(place, pieces, name, Keeper(*keeper))
         #: all rows, or summaries of their groups, and whether the user has been warned of columns that are left out
@@ -87,8 +85,7 @@ class Problem:
     def run(self, program: Coroutine, report: Any = None) -> None:
         """Run a coroutine to its end."""
         self.begin()
-        with one_blas_thread():
-            run_coroutine(program, self.rounds, report=report)
+        run_coroutine(program, self.rounds, report=report)
 
     def tell_of(self, dropped: NDArray[np.int64]) -> None:
         """Warn once of columns that are left out."""
@@ -106,7 +103,7 @@ class Problem:
         if self._place.is_local:
             one.rounds = Rounds(Place(), self._first, self._name)
         one._number, one._take = number, self._plan.take(number)
-        n_rows = len(np.arange(size.n_rows)[one.fitted])
+        n_rows = len(one.fitted)
         one.extent = size._replace(n_rows=n_rows, stored=round(size.stored * n_rows / size.n_rows))
         return one
 
@@ -122,10 +119,11 @@ class Problem:
         return bool(self._place.is_local)
 
     @property
-    def fitted(self) -> Any:
+    def fitted(self) -> NDArray[np.int64]:
         """Rows that this fold is fitted to."""
         assert self._plan is not None
-        return slice(None) if self._number == len(self._plan.folds) else self._plan.folds[self._number][0]
+        folds = self._plan.folds
+        return np.arange(self.whole_extent.n_rows) if self._number == len(folds) else folds[self._number][0]
 
     @property
     def tested(self) -> NDArray[np.int64]:
@@ -157,23 +155,24 @@ class Problem:
         eps = parts.resolution(self.extent.dtype)
         if solver not in AT_HAND:
             return None
-        with one_blas_thread():
-            if is_small(self.whole_extent):
-                rows = self._rows_here().labelled(labels)
-                return make_problem(solver, rows, loss, penalty, fit_intercept, eps)
-            summary = (
-                self._summary() if self.target is None else self._summary().of_target(self.target, self._all.n_targets)
-            )
-            data = centred_products(summary, self.n_targets, fit_intercept, eps)
-            return None if data is None else HomotopyProblem(data, penalty, eps)
+        if is_small(self.whole_extent):
+            rows = self._rows_here().labelled(labels)
+            return make_problem(solver, rows, loss, penalty, fit_intercept, eps)
+        summary = (
+            self._summary() if self.target is None else self._summary().of_target(self.target, self._all.n_targets)
+        )
+        data = centred_products(summary, self.n_targets, fit_intercept, eps)
+        return None if data is None else HomotopyProblem(data, penalty, eps)
 
     def _rows_here(self) -> Any:
         """Return the rows, which may be overwritten."""
+        if self._plan is not None and self._all.rows is not None:
+            return self._of_target(self._all.rows.part(self.fitted))
+        rows = joined([fetch(one) for one in self._first] if self._place.is_local else self.do(Fetch()))
         if self._plan is None:
-            return joined(self.do(Fetch()))
-        if self._all.rows is None:
-            self._all.rows = joined(self.do(Fetch()))
-        return self._of_target(self._all.rows.part(self.fitted).copy())
+            return rows
+        self._all.rows = rows
+        return self._rows_here()
 
     def _of_target(self, rows: Any) -> Any:
         several = self.target is not None

@@ -203,7 +203,7 @@ def path_of(
                 "path is for two classes: pass y == label for one class against all others"
             )
         opened = open_problem(estimator, samples, targets.responses, targets.weights, place, name="path")
-        with opened as problem, one_blas_thread():
+        with opened as problem:
             asked = Asked(of_classes(loss, targets.classes), penalty(estimator), fit_intercept, tol, max_iter)
             found = solve_paths(problem, asked, grid, targets, most=given["max_explained"])
         for number, value in enumerate(found.values.tolist()):
@@ -214,7 +214,7 @@ def path_of(
         [points] = found.points
         return found.values, coefs, levels, grid.in_units(points.gaps, found.values, found.total, targets.unit)
 
-    with chosen as place:
+    with chosen as place, one_blas_thread():
         return begun_anew(place, run)
 
 

@@ -16,9 +16,9 @@ from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from schmp_estimators.core.inputs.validation import is_dask, map_rows, validate_in_memory
+from schmp_estimators.core.inputs.validation import is_dask, map_rows, name_input, refuse_dates, validate_in_memory
 from schmp_estimators.linear.programs.input import is_sparse
-from schmp_estimators.linear.samples import check_finite, check_responses, here
+from schmp_estimators.linear.samples import check_finite, here
 
 #: Elements that are converted at once when integers are predicted from.
 _AT_A_TIME = 1 << 24
@@ -73,11 +73,11 @@ class LinearModel:
         float
             The score.
         """
-        y = check_responses(self, here(y, "y"), multi_output=True, y_numeric=not self._classifies)
-        given = y, np.asarray(self.predict(X)), here(sample_weight, "sample_weight")
-        if hasattr(self._loss_to_predict, "score"):
-            return float(self._loss_to_predict.score(*given))
-        return float((accuracy_score if self._classifies else r2_score)(*given[:2], sample_weight=given[2]))
+        y, weights, predicted = here(y, "y"), here(sample_weight, "sample_weight"), np.asarray(self.predict(X))
+        metric = getattr(self._loss_to_predict, "score", accuracy_score if self._classifies else r2_score)
+        with name_input(y, "y"):
+            refuse_dates(np.asarray(y), "y")
+            return float(metric(y, predicted, sample_weight=weights))
 
     @property
     def sparse_coef_(self) -> sp.csr_array:

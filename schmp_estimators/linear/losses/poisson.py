@@ -50,9 +50,9 @@ class Poisson:
         found: Floats = np.exp(decision)
         return found
 
-    def score(self, target: Floats, predicted: Floats, weights: Any) -> float:
+    def score(self, target: Floats, predicted: Floats, sample_weight: Any) -> float:
         """Return the share of the deviance that predictions explain."""
-        return float(d2_tweedie_score(target, predicted, sample_weight=weights, power=1))
+        return float(d2_tweedie_score(target, predicted, sample_weight=sample_weight, power=1))
 
 
 def _check(target: Floats) -> None:

@@ -6,14 +6,14 @@ Chan, G. H. Golub and R. J. LeVeque, "Algorithms for computing the sample varian
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from schmp_estimators.core.reduction import tree_merge
 from schmp_estimators.linear.programs.input import as_array
 from schmp_estimators.linear.programs.jobs import PIECE, SMALLEST_NORM, RowPartition, check_squares
-from schmp_estimators.linear.programs.matrix import Dense, Floats
+from schmp_estimators.linear.programs.matrix import Dense, Floats, Indices
 from schmp_estimators.linear.programs.offsets import REAL, SPREAD
 
 
@@ -27,10 +27,10 @@ class Rows(NamedTuple):
     #: (n,), or (0,) for ones
     weights: Floats
 
-    def part(self, chosen: Any) -> "Rows":
-        """Return some rows."""
+    def part(self, chosen: Indices) -> "Rows":
+        """Return copies of some rows."""
         weights = self.weights[chosen] if len(self.weights) else self.weights
-        return Rows(self.columns[:, chosen], self.responses[:, chosen], weights)
+        return Rows(self.columns.take(chosen, axis=1), self.responses[:, chosen], weights)
 
     def labelled(self, codes: Sequence[int]) -> "Rows":
         """Return rows with responses of 1 for a class and −1 for all others, for each class in `labels`."""
@@ -38,18 +38,19 @@ class Rows(NamedTuple):
             return self
         return self._replace(responses=np.where(self.responses[0] == np.array(codes)[:, None], 1.0, -1.0))
 
-    def copy(self) -> "Rows":
-        """Return rows whose `columns` may be overwritten."""
-        return self._replace(columns=self.columns.copy())
+
+def fetch(rows: RowPartition) -> Rows:
+    """Return all rows of a partition in dense form, including those that a fold holds out."""
+    of = rows if rows.whole is None else rows.whole
+    return Rows(np.array(as_array(of.matrix).T, np.float64, order="C"), of.responses, of.weights)
 
 
 class Fetch(NamedTuple):
-    """Fetch all rows of a partition, including those that a fold holds out."""
+    """Fetch all rows of a partition."""
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, Rows]:
-        """Return all of them, dense."""
-        of = rows if rows.whole is None else rows.whole
-        return rows, Rows(np.array(as_array(of.matrix).T, np.float64, order="C"), of.responses, of.weights)
+        """Return them in dense form."""
+        return rows, fetch(rows)
 
 
 def joined(parts: list[Rows]) -> Rows:
