@@ -9,6 +9,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, validate_parameter_constraints
 from sklearn.utils.parallel import Parallel, delayed
 
+from schmp_estimators.linear.fitting import SparseModel
 from schmp_estimators.linear.penalties.choose import positive_values
 from schmp_estimators.linear.samples import here
 
@@ -25,9 +26,11 @@ class Stability(NamedTuple):
     selected : ndarray of shape (n_features,), dtype bool
         Whether the largest probability of a column, over all penalties, is at least the threshold.
     n_selected : float
-        q: mean number of columns that are selected in a half with any of the penalties.
+        q: mean number of columns that are selected in a half with any of the penalties.  Columns without a penalty,
+        which every fit selects, do not count.
     expected_false : float
-        Bound on the expected number of falsely selected columns: q²/((2π − 1)p) with p columns and the threshold π.
+        Bound on the expected number of falsely selected columns: q²/((2π − 1)p) with p penalised columns and the
+        threshold π.
     """
 
     probabilities: np.ndarray
@@ -129,7 +132,7 @@ def stability_selection(
         raise ValueError(f"y has {n_samples} samples, too few for halves; give four or more")
     halves = [random.permutation(n_samples)[: n_samples // 2] for _ in range(n_halves)]
 
-    def chosen(half: np.ndarray) -> np.ndarray:
+    def chosen(half: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         counts = np.zeros(n_samples)
         counts[half] = 1.0 if weights is None else np.asarray(weights, np.float64)[half]
         model, found = clone(estimator), []
@@ -138,9 +141,12 @@ def stability_selection(
         for value in values.tolist():
             coef = model.set_params(**{name: value}).fit(X, y, sample_weight=counts).coef_
             found.append(np.atleast_2d(coef).any(axis=0))
-        return np.array(found)
+        factors = model._factors() if isinstance(model, SparseModel) else 1.0
+        return np.array(found), np.broadcast_to(factors, found[0].shape) > 0.0
 
-    counted = np.array(Parallel(n_jobs=n_jobs, prefer="threads")(delayed(chosen)(half) for half in halves))
-    probabilities, n_selected = counted.mean(axis=0).T, float(counted.any(axis=1).sum(axis=1).mean())
-    bound = n_selected**2 / ((2.0 * threshold - 1.0) * len(probabilities))
+    runs = Parallel(n_jobs=n_jobs, prefer="threads")(delayed(chosen)(half) for half in halves)
+    counted, [penalised, *_] = (np.array(part) for part in zip(*runs, strict=True))
+    probabilities = counted.mean(axis=0).T
+    n_selected = float(counted[:, :, penalised].any(axis=1).sum(axis=1).mean())
+    bound = n_selected**2 / ((2.0 * threshold - 1.0) * np.count_nonzero(penalised))
     return Stability(probabilities, values, probabilities.max(axis=1) >= threshold, n_selected, bound)

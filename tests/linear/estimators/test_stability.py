@@ -49,6 +49,14 @@ def test_few_are_selected_that_tell_nothing():
     assert np.mean(false) <= np.mean(bounds) < 3.0 and np.mean(bounds) > 0.05
 
 
+def test_columns_without_a_penalty_are_left_out_of_the_bound():
+    model = PrioritizedLasso(0.3, penalty_factors=[0.0] + [1.0] * 11)
+    found = stability_selection(model, X, Y, n_halves=20, random_state=0)
+    assert found.probabilities[0] == 1.0
+    assert found.n_selected == pytest.approx(found.probabilities[1:].sum())
+    assert found.expected_false == pytest.approx(found.n_selected**2 / (0.2 * 11))
+
+
 def test_any_estimator_and_any_input():
     labels = np.where(Y > 0, "yes", "no")
     options = {"n_halves": 10, "random_state": 0}
