@@ -17,11 +17,16 @@ _MOST_STEPS, _IDLE = 20_000, 100
 #: Largest support on which an exact step that was cut off is followed by another one; on a larger one passes come
 #: first.
 _CHEAP = 200
+#: Rows of a factor that are subtracted at a time, because each element then moves through memory only once.
+_PANEL = 4
+#: A step that sets more than one in this many coefficients to zero is cut off; maximum number of times that
+#: coefficients are chosen for this.
+PINNED, _MOST_PINNING = 6, 6
 #: A step to a smaller part of a coefficient than this counts as a step to zero.
 NOTHING = 1e-14
 #: Rows of `Room.vectors`.
-N_VECTORS = 9
-COEF, EARLIER, SLOPE, AIM, FACTOR, RIDGE, _STEP, _MOVE, _TRIAL = range(N_VECTORS)
+N_VECTORS = 11
+COEF, EARLIER, SLOPE, AIM, FACTOR, RIDGE, _STEP, _MOVE, _TRIAL, _RIGHT, _WHOLE = range(N_VECTORS)
 
 
 class Room(NamedTuple):
@@ -30,6 +35,9 @@ class Room(NamedTuple):
     #: (m, m) H, and the part of it that is factorised
     matrix: np.ndarray
     upper: np.ndarray
+    #: (k, m) and (k, k) for k coefficients that a step sets to zero
+    responses: np.ndarray
+    products: np.ndarray
     #: (m,) columns in the order in which they joined, and (m,) positions among them
     members: np.ndarray
     support: np.ndarray
@@ -133,26 +141,46 @@ def _pass(matrix, vectors, penalty, count, positive):
 
 
 @part
-def solve(upper, right, count):
-    """Solve in place with the matrix whose upper triangle is `upper`; returns whether it is positive definite."""
+def _subtract_four(upper, first, count):
+    """Subtract the products of four finished rows of the factor from all rows below them."""
+    one, two, three, four = upper[first], upper[first + 1], upper[first + 2], upper[first + 3]
+    for j in range(first + _PANEL, count):
+        out, a, b, c, d = upper[j], one[j], two[j], three[j], four[j]
+        for k in range(j, count):
+            out[k] = (((out[k] - a * one[k]) - b * two[k]) - c * three[k]) - d * four[k]
+
+
+@part
+def factorise(upper, count):
+    """Replace the upper triangle by a Cholesky factor; returns whether the matrix is positive definite."""
+    for first in range(0, count, _PANEL):
+        last = first + _PANEL if first + _PANEL < count else count
+        for i in range(first, last):
+            row = upper[i]
+            if not row[i] > 0.0:
+                return False
+            root = np.sqrt(row[i])
+            for k in range(i, count):
+                row[k] /= root
+            for j in range(i + 1, last):
+                add(-row[j], row, upper[j], j, count)
+        if last < count:
+            _subtract_four(upper, first, count)
+    return True
+
+
+@part
+def substitute(upper, right, count):
+    """Solve in place with a factor of `factorise`."""
     for i in range(count):
-        row = upper[i]
-        if not row[i] > 0.0:
-            return False
-        root = np.sqrt(row[i])
-        for k in range(i, count):
-            row[k] /= root
-        right[i] /= root
-        add(-right[i], row, right, i + 1, count)
-        for j in range(i + 1, count):
-            add(-row[j], row, upper[j], j, count)
+        right[i] /= upper[i, i]
+        add(-right[i], upper[i], right, i + 1, count)
     for back in range(count):
         i = count - 1 - back
         row, total = upper[i], right[i]
         for k in range(i + 1, count):
             total -= row[k] * right[k]
         right[i] = total / row[i]
-    return True
 
 
 @part
@@ -170,7 +198,55 @@ def _newton(room, penalty, count, size):
         for k in range(i, size):
             out[k] = row[support[k]]
         out[i] += penalty * ridges[a] + LIFT * row[a]
-    return solve(upper, step, size)
+    if not factorise(upper, size):
+        return False
+    substitute(upper, step, size)
+    return True
+
+
+@part
+def _pin(room, size):
+    """Let the step minimise with the coefficients at zero that would cross it; returns whether these are few enough.
+
+    One factor is enough: a Lagrange multiplier for each of them means one more right-hand side.
+    """
+    upper, support, responses, products = room.upper, room.support, room.responses, room.products
+    coef, step, free, pinned = room.vectors[COEF], room.vectors[_STEP], room.vectors[_MOVE], room.vectors[_TRIAL]
+    right, most, count = room.vectors[_RIGHT], responses.shape[0], 0
+    for i in range(size):
+        free[i] = step[i]
+    for _ in range(_MOST_PINNING):
+        before = count
+        for i in range(size):
+            old = coef[support[i]]
+            if (old + step[i]) * old < 0.0:
+                if count == most or count * PINNED >= size:
+                    return False
+                pinned[count] = i
+                count += 1
+        if count == before:
+            return True
+        for a in range(before, count):
+            response = responses[a]
+            for i in range(size):
+                response[i] = 0.0
+            response[int(pinned[a])] = 1.0
+            substitute(upper, response, size)
+        for a in range(count):
+            i = int(pinned[a])
+            right[a] = -coef[support[i]] - free[i]
+            for b in range(a, count):
+                products[a, b] = responses[b, i]
+        if not factorise(products, count):
+            return False
+        substitute(products, right, count)
+        for i in range(size):
+            step[i] = free[i]
+        for a in range(count):
+            add(right[a], responses[a], step, 0, size)
+        for a in range(count):
+            step[int(pinned[a])] = -coef[support[int(pinned[a])]]
+    return False
 
 
 @part
@@ -199,33 +275,48 @@ def _try(room, part_of_step, penalty, count, size):
 
 
 @part
+def _first_crossing(room, size):
+    """Return the part of the step at which the first coefficient becomes zero, at most 1."""
+    coef, support, step, first = room.vectors[COEF], room.support, room.vectors[_STEP], 1.0
+    for i in range(size):
+        old = coef[support[i]]
+        if (old + first * step[i]) * old < 0.0:
+            first = -old / step[i]
+    return first
+
+
+@part
 def _exact_step(room, penalty, count, size):
     """Minimise over the support with fixed signs.
 
-    If coordinates would cross zero, either they end at zero, or the first of them ends the step.  Returns whether this
-    happened and the support became smaller.
+    If coefficients would cross zero, the step is the best of three: the first of them ends it; all end at zero; all end
+    at zero and the others minimise what remains.  Returns whether it was one of the first two.
     """
     if not _newton(room, penalty, count, size):
         return False
-    coef, slopes, step, first = room.vectors[COEF], room.vectors[SLOPE], room.vectors[_STEP], 1.0
-    for i in range(size):
-        old = coef[room.support[i]]
-        if (old + first * step[i]) * old < 0.0:
-            first = -old / step[i]
-    fall = _try(room, first, penalty, count, size)
-    if first < 1.0:
-        whole = _try(room, 1.0, penalty, count, size)
-        if not whole > fall:
-            _try(room, first, penalty, count, size)
+    coef, slopes, step, whole = room.vectors[COEF], room.vectors[SLOPE], room.vectors[_STEP], room.vectors[_WHOLE]
+    length = _first_crossing(room, size)
+    fall, cut = _try(room, length, penalty, count, size), length < 1.0
+    if cut:
+        for i in range(size):
+            whole[i] = step[i]
+        longer = _try(room, 1.0, penalty, count, size)
+        if longer > fall:
+            fall, length = longer, 1.0
+        pinned = _try(room, 1.0, penalty, count, size) if _pin(room, size) else 0.0
+        if pinned > fall:
+            fall, cut = pinned, False
         else:
-            fall = whole
+            for i in range(size):
+                step[i] = whole[i]
+            _try(room, length, penalty, count, size)
     if not fall > 0.0:
         return False
     for i in range(size):
         coef[room.support[i]] += room.vectors[_MOVE, i]
     for k in range(count):
         slopes[k] = room.vectors[_TRIAL, k]
-    return first < 1.0
+    return cut
 
 
 @part

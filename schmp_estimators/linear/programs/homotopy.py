@@ -21,7 +21,7 @@ from schmp_estimators.linear.kernels.homotopy import (
     Columns,
     follow_path,
 )
-from schmp_estimators.linear.kernels.working_set import N_VECTORS, Room
+from schmp_estimators.linear.kernels.working_set import N_VECTORS, PINNED, Room
 from schmp_estimators.linear.penalties.base import Penalty, has_free, sizes
 from schmp_estimators.linear.programs.centred import Centred, without_free
 from schmp_estimators.linear.programs.matrix import Floats, Indices
@@ -301,5 +301,6 @@ def first_room(n_columns: int, n_rows: int, start: Floats) -> int:
 
 def make_room(size: int, n_columns: int) -> Room:
     """Return arrays for a working set."""
-    matrices, numbers, vectors = np.empty((2, size, size)), np.empty((2, size), np.int64), np.empty((N_VECTORS, size))
-    return Room._make([*matrices, *numbers, np.empty(n_columns, np.int64), vectors, np.empty(n_columns)])
+    most = size // PINNED + 1
+    own = [*np.empty((2, size, size)), np.empty((most, size)), np.empty((most, most)), *np.empty((2, size), np.int64)]
+    return Room(*own, np.empty(n_columns, np.int64), np.empty((N_VECTORS, size)), np.empty(n_columns))
