@@ -44,6 +44,9 @@ JOINING = 10
 #: If the working set fills more than this part of its arrays, columns without a coefficient leave before the next
 #: penalty; many would come back.
 _CROWDED = 0.75
+#: If the support is more than this part of the number of rows, small changes of the penalty change most of it.  Then
+#: penalties are inserted: ratio of one to the one before, and part of their gap that is left.
+_CLOSE, _STRIDE, _BETWEEN = 0.05, 0.85, 0.1
 #: Columns of a record of `follow_path`.
 GAP, OBJECTIVE, STEPS, WORK, SUPPORT = range(5)
 
@@ -205,25 +208,35 @@ def _follow(columns, room, energy, asked, part_of_step, most, start, coefs, reco
     for a in range(count):
         vectors[COEF, a] = vectors[EARLIER, a] = start[room.members[a]]
     _look(columns, room, last, count)
+    size = 0
     for t in range(asked.shape[1]):
-        penalty, record = asked[0, t], records[t]
-        if room.members.shape[0] < n_columns and count > _CROWDED * room.members.shape[0]:
-            count = leave(room, count)
-        # an exact solution at λ' has the gap ½(1 − λ/λ')²‖r‖² at λ
-        goal, nearer = asked[1, t], 1.0 - penalty / last
-        nearer = larger(part_of_step * 0.5 * nearer * nearer * square, ROUNDING * energy)
-        if penalty < last and nearer < goal:
-            goal = nearer
-        _predict(vectors, (penalty - last) / (last - previous) if last < previous else 0.0, count)
-        bound = larger(2.0 * penalty - last, 0.5 * penalty)
-        count = _solve_for(columns, room, energy, penalty, bound, goal, most[t], count, record)
-        if count < 0:
-            return t
-        record[SUPPORT] = find_support(room, count)
+        record, between, work = records[t], True, 0.0
+        while between:
+            penalty, goal = asked[0, t], asked[1, t]
+            between = size > _CLOSE * columns.residual.shape[0] and penalty < _STRIDE * last
+            if between:
+                penalty, goal = _STRIDE * last, np.inf
+            if room.members.shape[0] < n_columns and count > _CROWDED * room.members.shape[0]:
+                count = leave(room, count)
+            # an exact solution at λ' has the gap ½(1 − λ/λ')²‖r‖² at λ
+            nearer = 1.0 - penalty / last
+            nearer *= 0.5 * nearer * square * (_BETWEEN if between else part_of_step)
+            nearer = larger(nearer, ROUNDING * energy)
+            if penalty < last and nearer < goal:
+                goal = nearer
+            _predict(vectors, (penalty - last) / (last - previous) if last < previous else 0.0, count)
+            bound = larger(2.0 * penalty - last, 0.5 * penalty)
+            most_here = 1 if between else most[t]
+            count = _solve_for(columns, room, energy, penalty, bound, goal, most_here, count, record)
+            if count < 0:
+                return t
+            size = find_support(room, count)
+            square = square_of(vectors, energy, count)
+            previous, last = last, penalty
+            work += record[WORK]
+        record[SUPPORT], record[WORK] = size, work
         for a in range(count):
             coefs[t, room.members[a]] = vectors[COEF, a]
-        square = square_of(vectors, energy, count)
-        previous, last = last, penalty
     return asked.shape[1]
 
 

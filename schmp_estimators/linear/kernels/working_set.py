@@ -25,8 +25,8 @@ PINNED, _MOST_PINNING = 6, 6
 #: A step to a smaller part of a coefficient than this counts as a step to zero.
 NOTHING = 1e-14
 #: Rows of `Room.vectors`.
-N_VECTORS = 11
-COEF, EARLIER, SLOPE, AIM, FACTOR, RIDGE, _STEP, _MOVE, _TRIAL, _RIGHT, _WHOLE = range(N_VECTORS)
+N_VECTORS = 10
+COEF, EARLIER, SLOPE, AIM, FACTOR, RIDGE, _STEP, _MOVE, _TRIAL, _WHOLE = range(N_VECTORS)
 
 
 class Room(NamedTuple):
@@ -38,6 +38,8 @@ class Room(NamedTuple):
     #: (k, m) and (k, k) for k coefficients that a step sets to zero
     responses: np.ndarray
     products: np.ndarray
+    #: (k,) their positions in the support
+    pinned: np.ndarray
     #: (m,) columns in the order in which they joined, and (m,) positions among them
     members: np.ndarray
     support: np.ndarray
@@ -205,47 +207,66 @@ def _newton(room, penalty, count, size):
 
 
 @part
-def _pin(room, size):
-    """Let the step minimise with the coefficients at zero that would cross it; returns whether these are few enough.
+def _find_crossing(room, size, count):
+    """Add positions in the support whose step crosses zero to `count` pinned ones; returns their number, −1 if many."""
+    coef, support, step, pinned = room.vectors[COEF], room.support, room.vectors[_STEP], room.pinned
+    for i in range(size):
+        old = coef[support[i]]
+        if (old + step[i]) * old < 0.0:
+            if count == pinned.shape[0] or count * PINNED >= size:
+                return -1
+            pinned[count] = i
+            count += 1
+    return count
 
-    One factor is enough: a Lagrange multiplier for each of them means one more right-hand side.
+
+@part
+def _hold(room, size, before, count):
+    """Set the step to the minimiser with `count` coefficients at zero, of which the first `before` were held already.
+
+    A Lagrange multiplier for each of them means one more right-hand side for the factor; returns whether there are
+    multipliers.
     """
-    upper, support, responses, products = room.upper, room.support, room.responses, room.products
-    coef, step, free, pinned = room.vectors[COEF], room.vectors[_STEP], room.vectors[_MOVE], room.vectors[_TRIAL]
-    right, most, count = room.vectors[_RIGHT], responses.shape[0], 0
+    responses, products, pinned = room.responses, room.products, room.pinned
+    coef, step, free, right = room.vectors[COEF], room.vectors[_STEP], room.vectors[_MOVE], room.vectors[_TRIAL]
+    for a in range(before, count):
+        response = responses[a]
+        for i in range(size):
+            response[i] = 0.0
+        response[pinned[a]] = 1.0
+        substitute(room.upper, response, size)
+    for a in range(count):
+        i = pinned[a]
+        right[a] = -coef[room.support[i]] - free[i]
+        for b in range(a, count):
+            products[a, b] = responses[b, i]
+    if not factorise(products, count):
+        return False
+    substitute(products, right, count)
+    for i in range(size):
+        step[i] = free[i]
+    for a in range(count):
+        add(right[a], responses[a], step, 0, size)
+    for a in range(count):
+        step[pinned[a]] = -coef[room.support[pinned[a]]]
+    return True
+
+
+@part
+def _pin(room, size):
+    """Let the step minimise with the coefficients at zero that would cross it; returns whether these are few enough."""
+    step, free, count = room.vectors[_STEP], room.vectors[_MOVE], 0
     for i in range(size):
         free[i] = step[i]
     for _ in range(_MOST_PINNING):
         before = count
-        for i in range(size):
-            old = coef[support[i]]
-            if (old + step[i]) * old < 0.0:
-                if count == most or count * PINNED >= size:
-                    return False
-                pinned[count] = i
-                count += 1
+        count = _find_crossing(room, size, before)
+        if count < 0:
+            return False
         if count == before:
             return True
-        for a in range(before, count):
-            response = responses[a]
-            for i in range(size):
-                response[i] = 0.0
-            response[int(pinned[a])] = 1.0
-            substitute(upper, response, size)
-        for a in range(count):
-            i = int(pinned[a])
-            right[a] = -coef[support[i]] - free[i]
-            for b in range(a, count):
-                products[a, b] = responses[b, i]
-        if not factorise(products, count):
+        if not _hold(room, size, before, count):
             return False
-        substitute(products, right, count)
-        for i in range(size):
-            step[i] = free[i]
-        for a in range(count):
-            add(right[a], responses[a], step, 0, size)
-        for a in range(count):
-            step[int(pinned[a])] = -coef[support[int(pinned[a])]]
     return False
 
 

@@ -28,6 +28,9 @@ _MOST_AT_HAND = 1 << 22
 #: Rows per column from which the solver "gram" is chosen, and its largest numbers of columns: per fit if X is in one
 #: place, per fit if it is not, and for any number of fits.
 _ROWS, _MULTIPLIED, _MULTIPLIED_THERE, _MOST_MULTIPLIED = 2, 64, 1000, 4096
+#: Largest support, that is number of rows or of columns, for which the solver "columns" is faster than rounds, which
+#: factorise with LAPACK.
+_MOST_SUPPORT = 700
 _OF_PENALTY = ("prox", "value", "tilt")
 
 
@@ -74,7 +77,9 @@ def choose_solver(asked: Any, size: Extent, n_fits: int, penalty: Penalty, loss:
         known = isinstance(loss, Rowwise) and loss.certified
         return "newton" if small and known and not has_free(penalty) else "rounds"
     if small:
-        return "gram" if tall and size.n_columns <= _MULTIPLIED * n_fits else "columns"
+        if tall and size.n_columns <= _MULTIPLIED * n_fits:
+            return "gram"
+        return "columns" if min(size.n_rows, size.n_columns) <= _MOST_SUPPORT or has_free(penalty) else "rounds"
     few = size.n_columns <= min(_MULTIPLIED_THERE * n_fits, _MOST_MULTIPLIED)
     return "gram" if tall and few and not size.sparse else "rounds"
 

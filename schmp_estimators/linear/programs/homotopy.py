@@ -27,8 +27,8 @@ from schmp_estimators.linear.programs.centred import Centred, without_free
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 
 _NONE: Floats = np.empty((0, 0))
-#: A fit solves for larger penalties first: ratio of two of them, and part of their gap that is left.
-_STRIDE, _ON_THE_WAY = 0.3, 0.1
+#: Part of the gap at larger penalties, which a fit solves for first, that is left.
+_ON_THE_WAY = 0.1
 #: Part of the largest penalty below which gradients are rounding errors, so that no penalties are inserted.
 _FARTHEST = 1e-14
 #: A penalty above which every solution is zero.
@@ -138,6 +138,8 @@ class ProblemAtHand:
     shape: Shape
     #: whether columns are known, not only their products, so that other solvers could not be more precise
     at_hand = True
+    #: ratio of two of the penalties that a fit solves for on its way
+    stride = 0.3
     #: (p,) of columns
     means: Floats
     #: sum of the weights of all samples
@@ -173,7 +175,7 @@ class ProblemAtHand:
                 start, level = np.zeros(start.shape), 0.0  # it would only leave its rounding behind
         if not start.any() and largest > penalty:
             ratio = max(penalty / largest, _FARTHEST)
-            count = min(max_iter - 1, int(np.log(ratio) / np.log(_STRIDE)))
+            count = min(max_iter - 1, int(np.log(ratio) / np.log(self.stride)))
             way = largest * ratio ** (np.arange(1, count + 1) / (count + 1))
         goals = np.append(np.full(len(way), _ON_THE_WAY * null), goal)
         most = np.append(np.ones(len(way), np.int64), max_iter - len(way))
@@ -217,6 +219,8 @@ class HomotopyProblem(ProblemAtHand):
     eps : float
         Relative distance of neighbouring numbers in X.
     """
+
+    stride = 0.5
 
     def __init__(self, data: Centred, penalty: Penalty, eps: float) -> None:
         self.whole, self.free, self.penalty = data, None, penalty
@@ -302,5 +306,6 @@ def first_room(n_columns: int, n_rows: int, start: Floats) -> int:
 def make_room(size: int, n_columns: int) -> Room:
     """Return arrays for a working set."""
     most = size // PINNED + 1
-    own = [*np.empty((2, size, size)), np.empty((most, size)), np.empty((most, most)), *np.empty((2, size), np.int64)]
+    matrices = *np.empty((2, size, size)), np.empty((most, size)), np.empty((most, most))
+    own = *matrices, np.empty(most, np.int64), *np.empty((2, size), np.int64)
     return Room(*own, np.empty(n_columns, np.int64), np.empty((N_VECTORS, size)), np.empty(n_columns))
