@@ -34,10 +34,10 @@ from schmp_estimators.linear.opening import Problem, open_problem
 from schmp_estimators.linear.penalties.base import Penalty, fields_of, of_strength
 from schmp_estimators.linear.penalties.choose import choose_penalty, factors_of
 from schmp_estimators.linear.predicting import LinearModel
-from schmp_estimators.linear.programs.choose import AT_HAND, choose_solver, is_joint, make_model, make_program
+from schmp_estimators.linear.programs.choose import AT_HAND, choose_solver, is_joint, make_program
 from schmp_estimators.linear.programs.homotopy import Solution, record_of
 from schmp_estimators.linear.programs.input import Description, Identify, SavedPartition
-from schmp_estimators.linear.programs.model import Model
+from schmp_estimators.linear.programs.resolve import Resolve
 from schmp_estimators.linear.samples import Targets, by_class, find_targets, of_classes, read_samples, reading
 from schmp_estimators.linear.texts import described
 
@@ -251,44 +251,52 @@ class SparseModel(FollowedEstimator, LinearModel):
         problem.begin()
         checkpointing = Checkpointing(self, problem, penalty, len(starts))
         resumed, random, size = checkpointing.resumed, check_random_state(self.random_state), problem.extent
+        program: Resolve | None = None
         for number, ((coef, level), job) in enumerate(zip(starts, targets.jobs, strict=True)):
-            start: dict[str, Any] = {"coef": coef, "level": level, "dtype": dtype}
-            model = make_model(self, loss, penalty, size, problem.n_partitions, **start)
-            program = make_program(self, loss, model, size, random)
-            state = resumed.state if number == resumed.target else None
+            start: dict[str, Any] = {"coef": coef, "level": level, "dtype": dtype, "random": random}
+            previous, program = program, make_program(self, loss, penalty, size, problem.n_partitions, **start)
             if number < resumed.target:
-                model.restore(resumed.finished[number])
-            elif state is None:
-                if models:
-                    model.follow(models[-1])
+                models.append(Solution(**resumed.finished[number]))
+                continue
+            state = resumed.state if number == resumed.target else None
+            if state is None:
+                if previous is not None:
+                    program.follow(previous)
                 if job is not None:
                     problem.do(job)
-            models.append(model)
-            if number < resumed.target:
-                continue
-            save = checkpointing.saver(models)
-            run_coroutine(program, followed, state, report=followed.report, save=save)
-            problem.tell_of(model.dropped)
+            self._run(program, models, followed, state, checkpointing)
+            problem.tell_of(program.design.dropped)
             if followed.stopped:
                 return
 
+    def _run(
+        self, program: Resolve, models: list[Any], followed: Followed, state: Any, checkpointing: Checkpointing
+    ) -> None:
+        """Fit one target or class, whose present solution is the last of `models`."""
+        finished = list(models)
 
-def _attributes(models: Sequence[Any], targets: Targets, scale: float | None, dtype: type) -> dict[str, Any]:
+        def report(record: dict[str, Any]) -> bool:
+            models[len(finished) :] = [program.solution()]
+            return followed.report(record)
+
+        run_coroutine(program, followed, state, report=report, save=checkpointing.saver(finished))
+        models[len(finished) :] = [program.solution()]
+
+
+def _attributes(models: Sequence[Solution], targets: Targets, scale: float | None, dtype: type) -> dict[str, Any]:
     """Return the fitted attributes; targets or classes whose fit has not begun have no coefficients.
 
     Gaps of objectives that are sums become `scale` times these, or, without one, those of means.
     """
-    begun = [model for model in models if len(model.coef)]
-    count, missing = len(targets.jobs), len(targets.jobs) - len(begun)
-    n_columns = max(model.n_columns for model in models)
-    found = [by_class(model.coef[None], np.array([model.intercept])) for model in begun]
-    found += [(np.zeros((1, 1, n_columns)), np.zeros((1, 1)))] * missing
+    count, missing = len(targets.jobs), len(targets.jobs) - len(models)
+    found = [by_class(model.coef[None], np.array([model.intercept])) for model in models]
+    found += [(np.zeros((1, 1, models[0].n_columns)), np.zeros((1, 1)))] * missing
     coefs, levels = (np.concatenate(part, axis=1)[0] for part in zip(*found, strict=True))
-    known = [one.certified_gap / one.total_weight if scale is None else scale * one.certified_gap for one in begun]
-    steps = np.array([max(1, one.n_iter) for one in begun] + [1] * missing)
+    known = [one.certified_gap / one.total_weight if scale is None else scale * one.certified_gap for one in models]
+    steps = np.array([max(1, one.n_iter) for one in models] + [1] * missing)
     gaps = np.array(known + [np.inf] * missing)
     values: dict[str, Any] = {"coef_": coefs.astype(dtype), "intercept_": levels + targets.shifts, "dual_gap_": gaps}
-    if not all(getattr(model, "certified", True) for model in models):
+    if not all(model.certified for model in models):
         values |= {"dual_gap_": np.full(count, np.nan), "stationarity_": gaps}
     if targets.classes is not None:
         return {"classes_": targets.classes, **values, "n_iter_": steps}
@@ -314,7 +322,7 @@ class Resumed(NamedTuple):
     """The state from which a fit continues; `target` is the current target or class, −1 if the fit begins."""
 
     target: int = -1
-    #: states of the models of finished targets
+    #: fields of the solutions of finished targets
     finished: Sequence[Mapping[str, Any]] = ()
     state: Any = None
     partitions: Sequence[SavedPartition] = ()
@@ -337,21 +345,20 @@ class Checkpointing:
         self._checkpoint = Checkpoint(estimator.checkpoint, identity_of(estimator, digests, rows=rows, **identity))
         found: Resumed | None = self._checkpoint.read()
         if found is not None:
-            check_sweeps(self._checkpoint.url, found.state["model"]["n_iter"], max_iter)
+            check_sweeps(self._checkpoint.url, found.state["work"]["n_iter"], max_iter)
             logger.info("going on after certificate %d from %s", len(found.history), self._checkpoint.url)
             self.resumed = found
             self._rounds.restore(found.partitions)
             estimator.history_ = list(found.history)
 
-    def saver(self, models: Sequence[Model]) -> Callable[[Save], None] | None:
-        """Return the function that writes the checkpoint while the last of `models` is fitted, or None."""
-        return partial(self._save, models) if self._estimator.checkpoint is not None else None
+    def saver(self, finished: Sequence[Solution]) -> Callable[[Save], None] | None:
+        """Return the function that writes the checkpoint while the next target is fitted, or None."""
+        return partial(self._save, finished) if self._estimator.checkpoint is not None else None
 
-    def _save(self, models: Sequence[Model], saved: Save) -> None:
+    def _save(self, finished: Sequence[Solution], saved: Save) -> None:
         history = self._estimator.history_
         if saved.last or len(history) % self._estimator.checkpoint_every == 0:
-            *finished, _ = models
-            before = [model.state() for model in finished]
+            before = [dict(vars(solution)) for solution in finished]
             values = Resumed(len(finished), before, saved.state, self._rounds.save(), history)
             self._checkpoint.write(len(history), values)
 

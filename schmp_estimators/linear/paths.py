@@ -147,9 +147,9 @@ def _by_rounds(
             problem.do(job)
         path = Path(asked, problem.extent, problem.n_partitions, ahead, most)
         if done:
-            path.model.follow(done[-1].model)
+            path.program.follow(done[-1].program)
         problem.run(path, None if report is None else lambda _: report(path))
-        problem.tell_of(path.model.dropped)
+        problem.tell_of(path.program.design.dropped)
         done.append(path)
 
     if grid.given is None and len(jobs) > 1:
@@ -159,9 +159,9 @@ def _by_rounds(
     for job in jobs:
         solve(job, ahead)
     done = done[-len(jobs) :]
-    total, points = done[0].model.total_weight, [path.points() for path in done]
+    total, points = done[0].program.design.total_weight, [path.points() for path in done]
     values = grid.values(largest or done[0].largest, total, unit)[: len(points[0].penalties)]
-    return Paths(values, points, done[0].means, total, [path.model.tolerance for path in done])
+    return Paths(values, points, done[0].means, total, [path.program.certificate.tolerance for path in done])
 
 
 def path_of(

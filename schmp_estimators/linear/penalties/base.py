@@ -152,6 +152,13 @@ def sizes(penalty: Penalty, gradient: Floats) -> Floats:
     return gradient if penalty.positive else np.abs(gradient)
 
 
+def multiple_of(penalty: Penalty, gradient: Floats) -> float:
+    """Return the smallest multiple of the penalty for which zero, with this gradient, is the solution."""
+    found, strengths = sizes(penalty, gradient), penalty.strengths
+    ratios = np.divide(found, strengths, out=np.zeros_like(found), where=np.asarray(strengths) > 0.0)
+    return float(ratios.max(initial=0.0))
+
+
 def of_strength(penalty: P, strength: float, total: float) -> P:
     """Return a penalty of strength one with λ = `strength`, for a loss that is summed over rows of weight `total`.
 

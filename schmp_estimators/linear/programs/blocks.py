@@ -24,8 +24,8 @@ from schmp_estimators.linear.losses.multinomial import Seen
 from schmp_estimators.linear.penalties.base import Floats, Indices
 from schmp_estimators.linear.programs.block_model import BlockModel, Blocks, blocks_of
 from schmp_estimators.linear.programs.centred import Rows, is_flat, take_means
+from schmp_estimators.linear.programs.certificate import LAST_BITS, STALLED
 from schmp_estimators.linear.programs.homotopy import Points, ProblemAtHand, Wanted
-from schmp_estimators.linear.programs.model import LAST_BITS, STALLED
 from schmp_estimators.linear.programs.smooth_point import LEVEL_ROUNDING, damped
 
 #: Maximum number of steps to the best F.

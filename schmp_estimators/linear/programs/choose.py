@@ -1,4 +1,4 @@
-"""The choice of a program and a model for a loss and a schedule; and paths, one penalty after the other."""
+"""The choice of a program for a loss and a schedule; and paths, one penalty after the other."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -7,20 +7,19 @@ import numpy as np
 
 from schmp_estimators.core.engine.dynamic import Report, Save, Steps
 from schmp_estimators.linear.losses.base import Loss, Rowwise
-from schmp_estimators.linear.penalties.base import Penalty, has_free, of_strength
+from schmp_estimators.linear.penalties.base import Penalty, has_free, multiple_of, of_strength
 from schmp_estimators.linear.penalties.group import Group
 from schmp_estimators.linear.programs.blocks import BlockProblem
 from schmp_estimators.linear.programs.centred import Rows, centre
+from schmp_estimators.linear.programs.design import NO_CHANGE, Design
 from schmp_estimators.linear.programs.homotopy import ABOVE_ALL, OF_STEP, HomotopyProblem, Points, ProblemAtHand
 from schmp_estimators.linear.programs.input import Extent, prefer_residual, resolution
 from schmp_estimators.linear.programs.matrix import Floats
-from schmp_estimators.linear.programs.model import NO_CHANGE, Model
 from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
 from schmp_estimators.linear.programs.resolve import Resolve
 from schmp_estimators.linear.programs.rounds import ScheduledLasso, ScheduledLogistic, schedule_maker
-from schmp_estimators.linear.programs.smooth import ResolveSmooth, SmoothModel
+from schmp_estimators.linear.programs.smooth import ResolveSmooth
 from schmp_estimators.linear.programs.smooth_path import smooth_problem
-from schmp_estimators.linear.programs.smooth_point import multiple_of
 
 #: Solvers that have all columns in one place and need no rounds; largest number of entries of X for them.
 AT_HAND = frozenset({"gram", "columns", "newton", "blocks"})
@@ -109,34 +108,6 @@ def make_problem(
     return None if data is None else HomotopyProblem(data, penalty, eps)
 
 
-def make_model(
-    asked: Any,
-    loss: Loss,
-    penalty: Penalty,
-    size: Extent,
-    n_partitions: int,
-    *,
-    coef: Floats = NO_CHANGE,
-    level: float = 0.0,
-    dtype: type = np.float64,
-) -> Model:
-    """Return the starting point of a fit."""
-    kind = Model if is_quadratic(loss) else SmoothModel
-    return kind(
-        penalty=penalty,
-        tolerance=asked.tol,
-        max_iter=asked.max_iter,
-        fit_intercept=asked.fit_intercept,
-        n_partitions=n_partitions,
-        coef=coef.copy(),
-        level=level,
-        n_rows=size.n_rows,
-        per_column=size.stored / max(1, size.n_columns),
-        dtype=dtype,
-        eps=resolution(size.dtype),
-    )
-
-
 def kind_of(schedule: str, loss: Loss, penalty: Penalty) -> Any:
     """Return the class of programs of a schedule, for a loss.
 
@@ -159,23 +130,37 @@ def kind_of(schedule: str, loss: Loss, penalty: Penalty) -> Any:
     return ResolveSmooth if resolves else ScheduledLogistic
 
 
-def make_program(asked: Any, loss: Loss, model: Any, size: Extent, random: Any = None) -> Resolve:
-    """Return the program that moves a model.
+def make_program(
+    asked: Any,
+    loss: Loss,
+    penalty: Penalty,
+    size: Extent,
+    n_partitions: int,
+    *,
+    coef: Floats = NO_CHANGE,
+    level: float = 0.0,
+    dtype: type = np.float64,
+    random: Any = None,
+) -> Resolve:
+    """Return the program of a fit, which starts from given coefficients and intercept.
 
     Raises
     ------
     TypeError
         If it needs what the loss or the penalty does not have.
     """
-    quadratic, kind = is_quadratic(loss), kind_of(asked.schedule, loss, model.penalty)
-    options: dict[str, Any]
+    kind, options = kind_of(asked.schedule, loss, penalty), {"coef": coef, "level": level, "dtype": dtype}
+    if not is_quadratic(loss):
+        options["loss"] = loss
     if asked.schedule == "resolve":
-        options = {"sparse": prefer_residual(size)}
+        options["sparse"] = prefer_residual(size)
     else:
         seed = random.randint(np.iinfo(np.int32).max)
         shape = asked.n_parallel, asked.max_correlation, seed, asked.pipeline_depth, asked.n_schedulers
-        options = {"make_schedule": schedule_maker(asked.schedule, *shape), "pipeline_depth": asked.pipeline_depth}
-    program: Resolve = kind(model, **options) if quadratic else kind(model, loss=loss, **options)
+        options |= {"make_schedule": schedule_maker(asked.schedule, *shape), "pipeline_depth": asked.pipeline_depth}
+    per_column = size.stored / max(1, size.n_columns)
+    design = Design(size.n_rows, n_partitions, asked.fit_intercept, per_column, resolution(size.dtype))
+    program: Resolve = kind(penalty, design, asked.tol, asked.max_iter, **options)
     return program
 
 
@@ -247,9 +232,8 @@ class Path:
         most: float = 1.0,
     ) -> None:
         self.asked, self._ahead, self._most = asked, ahead, most
-        self.model = make_model(asked, asked.loss, asked.penalty.scaled(ABOVE_ALL), size, n_partitions)
-        self.model.per_column = 0.0
-        self._program = make_program(asked, asked.loss, self.model, size)
+        self.program = make_program(asked, asked.loss, asked.penalty.scaled(ABOVE_ALL), size, n_partitions)
+        self.program.design.per_column = 0.0
         #: penalties, coefficients, other fields of `Points`, and the smallest penalty whose solution is zero
         self.penalties: Sequence[float] = ()
         self.coefs = np.empty((0, 0))
@@ -258,38 +242,39 @@ class Path:
 
     def __call__(self, state: None = None) -> Steps:
         """Return the steps; each solution is reported, and the answer True ends the path."""
-        yield from _asking(self._program())
-        model = self.model
-        assert model.full_gradient is not None
-        self.largest, null = multiple_of(self.asked.penalty, model.full_gradient), model.objective
-        self.penalties = self._ahead(self.largest, model.total_weight)
-        self.coefs = np.zeros((len(self.penalties), model.n_columns))
+        program = self.program
+        yield from _asking(program())
+        null, total = program.certificate.objective, program.design.total_weight
+        self.largest = multiple_of(self.asked.penalty, program.point.gradient)
+        self.penalties = self._ahead(self.largest, total)
+        self.coefs = np.zeros((len(self.penalties), program.design.n_columns))
         for strength, coef in zip(self.penalties, self.coefs, strict=True):
-            yield from self._go_to(strength)
-            coef[:] = model.coef
-            loss = model.objective - model.penalty.value(model.coef)
+            yield from self._go_to(of_strength(self.asked.penalty, strength, total))
+            coef[:] = program.point.coef
+            loss = program.certificate.objective - program.penalty.value(coef)
             if (yield Report({})) or is_saturated(loss, null, self._most):
                 break
 
     @property
     def means(self) -> Floats:
         """The number that was subtracted from each column."""
-        return self.model.shifts if len(self.model.shifts) else np.zeros(self.model.n_columns)
+        design = self.program.design
+        return design.shifts if len(design.shifts) else np.zeros(design.n_columns)
 
     def points(self) -> Points:
         """Return the solutions."""
         fields, count = np.array(self.found).T, len(self.found)
         return Points(np.array(self.penalties[:count]), self.coefs[:count], *fields)
 
-    def _go_to(self, strength: float) -> Steps:
+    def _go_to(self, penalty: Penalty) -> Steps:
         """Solve for a penalty, with a smaller tolerance if the previous solution is close to the new one."""
-        model = self.model
-        penalty = of_strength(self.asked.penalty, strength, model.total_weight)
-        tolerance, max_iter, work = model.tolerance, model.max_iter, model.touched
-        model.max_iter = min(max_iter, _MOST_STEPS)
-        yield from _asking(self._program.restart(penalty, OF_STEP))
-        model.tolerance, model.max_iter = tolerance, max_iter
-        if not model.gap <= tolerance and max_iter > _MOST_STEPS:
-            yield from _asking(self._program.restart(penalty))
-        end = model.gap, model.objective, model.n_iter, model.touched - work, float(np.count_nonzero(model.coef))
-        self.found.append((model.shifted_intercept, *end))
+        program, certificate = self.program, self.program.certificate
+        tolerance, max_iter, before = certificate.tolerance, program.max_iter, program.work.touched
+        program.max_iter = min(max_iter, _MOST_STEPS)
+        yield from _asking(program.restart(penalty, OF_STEP))
+        certificate.tolerance, program.max_iter = tolerance, max_iter
+        if not certificate.gap <= tolerance and max_iter > _MOST_STEPS:
+            yield from _asking(program.restart(penalty))
+        work, support = program.work.touched - before, float(np.count_nonzero(program.point.coef))
+        end = certificate.gap, certificate.objective, program.work.n_iter, work, support
+        self.found.append((program.shifted_intercept, *end))

@@ -106,16 +106,15 @@ class Solution:
     n_iter: int
     #: gap of the rounded coefficients
     certified_gap: float
+    #: whether the fit has ended with a gap above the tolerance
+    fell_short: bool
+    #: whether gaps are bounds; otherwise they are estimates, see `penalties.base.merit`
+    certified: bool = True
 
     @property
     def n_columns(self) -> int:
         """Number of columns of X."""
         return int(self.coef.shape[-1])
-
-    @property
-    def fell_short(self) -> bool:
-        """Whether the gap is above the tolerance."""
-        return not self.gap <= self.tolerance
 
 
 def record_of(solution: Solution, work: int, seconds: float) -> dict[str, float]:
@@ -205,7 +204,7 @@ class ProblemAtHand:
             objective = self.objective(target, float(points.penalties[0]), coef, level)
             certified = max(0.0, objective - lowest)
         end = objective, gap, tolerance, self.total, self.null_objective(target), int(points.steps[0]), certified
-        return Solution(coef, intercept, *end)
+        return Solution(coef, intercept, *end, not gap <= tolerance)
 
 
 class HomotopyProblem(ProblemAtHand):

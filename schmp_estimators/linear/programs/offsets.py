@@ -21,7 +21,9 @@ from schmp_estimators.core.engine.dynamic import Sum
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.sparse import Columns
+from schmp_estimators.linear.penalties.base import Penalty, has_free
 from schmp_estimators.linear.programs import jobs
+from schmp_estimators.linear.programs.design import NO_COLUMNS, Design
 from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, Moments, RowPartition, Sums, SumsError, check_squares
 from schmp_estimators.linear.programs.matrix import (
     Dense,
@@ -29,7 +31,6 @@ from schmp_estimators.linear.programs.matrix import (
     Indices,
     SparseByColumns,
 )
-from schmp_estimators.linear.programs.model import NO_COLUMNS, Model
 
 #: If centring leaves less than this part of a squared norm, the column is shifted first: mean/sd is then 1000, and a
 #: gradient has lost three digits.
@@ -133,41 +134,40 @@ class Recentre(NamedTuple):
         return shift(rows, self.shifts), None
 
 
-def centre(model: Model) -> Generator[Any, Any, list[Sums]]:
+def centre(design: Design) -> Generator[Any, Any, list[Sums]]:
     """Compute the moments, shift columns if necessary, and return the sums of each partition."""
     sums: list[Sums] = yield Moments()
     whole = tree_sum(sums)
     check_squares(whole.squares)
     means = whole.columns / whole.total
     columns = np.flatnonzero(whole.squares - whole.columns * means < _OFFSET * whole.squares)
-    if not model.fit_intercept or not len(columns):
+    if not design.fit_intercept or not len(columns):
         return sums
     complete, lowest, negative = np.min((yield Look(columns)), axis=0)
     varied, complete = -negative > lowest, complete > 0.0
-    model.constant, moved = np.union1d(model.constant, columns[complete & ~varied]), columns[complete & varied]
+    design.constant, moved = np.union1d(design.constant, columns[complete & ~varied]), columns[complete & varied]
     if not len(moved):
         return sums
     shifts = np.zeros(len(means))
     shifts[moved] = means[moved]
-    model.shifts = shifts + model.shifts if len(model.shifts) else shifts
-    model.level += float(shifts @ model.coef) if len(model.coef) else 0.0
+    design.shifts = shifts + design.shifts if len(design.shifts) else shifts
     yield Recentre(shifts)
     sums = yield Moments()
     again, raw = tree_sum(sums), whole.squares[moved]
     norms = again.squares[moved] - again.columns[moved] ** 2 / again.total
-    flat = (norms <= (SPREAD * model.eps) ** 2 * raw) & (raw >= SMALLEST_NORM)
-    model.dropped = np.union1d(model.dropped, moved[flat])
-    model.constant = np.union1d(model.constant, model.dropped)
+    flat = (norms <= (SPREAD * design.eps) ** 2 * raw) & (raw >= SMALLEST_NORM)
+    design.dropped = np.union1d(design.dropped, moved[flat])
+    design.constant = np.union1d(design.constant, design.dropped)
     return sums
 
 
-def check_small(model: Model, smoothness: float = 1.0) -> None:
+def check_small(design: Design, penalty: Penalty, energy: float) -> None:
     """Raise SumsError if a column whose squares underflow might need a coefficient, or if all columns are so.
 
-    If the objective is at most that at zero, no gradient exceeds √(2·smoothness·objective) times the norm.
+    No gradient exceeds √`energy` times the norm: this is twice the objective at zero, times the bound on curvatures.
     """
-    most = np.sqrt(SMALLEST_NORM) * np.sqrt(2.0 * smoothness * model.null_objective) if model.norms.any() else np.inf
-    lost = model.small[np.broadcast_to(model.penalty.strengths, model.n_columns)[model.small] < most]
+    most = np.sqrt(SMALLEST_NORM) * np.sqrt(energy) if design.norms.any() else np.inf
+    lost = design.small[np.broadcast_to(penalty.strengths, design.n_columns)[design.small] < most]
     if len(lost):
         raise SumsError(
             f"column {lost[0]} of X holds values whose squares, times the weights of samples, underflow float64; "
@@ -219,7 +219,7 @@ class Cross(NamedTuple):
         return rows, (products, weighed.sum(axis=1))
 
 
-def find_span(model: Model) -> Generator[Any, Any, Span | None]:
+def find_span(design: Design, penalty: Penalty) -> Generator[Any, Any, Span | None]:
     """Find a basis of the columns that vary and have no penalty, if there are any.
 
     The concatenated triangles of all partitions have the singular values of all rows (J.  Demmel et al.,
@@ -227,12 +227,12 @@ def find_span(model: Model) -> Generator[Any, Any, Span | None]:
     no longer than the rounding of the columns are left out.  The second pass makes the directions of the first
     orthonormal.
     """
-    columns = unpenalised(model)
+    columns = np.flatnonzero((penalty.strengths == 0.0) & (design.norms > 0.0)) if has_free(penalty) else NO_COLUMNS
     if not len(columns):
         return None
-    norms, means = model.norms[columns], model.means[columns]
-    away = means + model.shifts[columns] if len(model.shifts) else means
-    rounding = model.eps * np.sqrt(norms + model.total_weight * away**2)
+    norms, means = design.norms[columns], design.means[columns]
+    away = means + design.shifts[columns] if len(design.shifts) else means
+    rounding = design.eps * np.sqrt(norms + design.total_weight * away**2)
     span = Span(columns, means, np.diag(1.0 / np.sqrt(norms)))
     for _ in range(2):
         triangles = yield Triangle(span)
@@ -250,33 +250,24 @@ class Unpenalised:
     span: Span
     products: Floats
 
-    @property
-    def columns(self) -> Indices:
-        """The columns without a penalty."""
-        return self.span.columns
-
     @classmethod
-    def find(cls, model: Model) -> Generator[Any, Any, "Unpenalised | None"]:
+    def find(cls, design: Design, penalty: Penalty) -> Generator[Any, Any, "Unpenalised | None"]:
         """Find the columns without a penalty, if there are any."""
-        span = yield from find_span(model)
+        span = yield from find_span(design, penalty)
         if span is None:
             return None
         raw, balances = yield Sum(Cross(span))
-        return cls(span, raw - np.outer(balances, model.means))
+        return cls(span, raw - np.outer(balances, design.means))
 
-    def project(self, model: Model, slopes: jobs.Slopes) -> Generator[Any, Any, jobs.Slopes]:
-        """Fit the residual to these columns, and return the slopes after this fit."""
-        scope = model.scope_columns()
-        gradient = slopes.gradient - slopes.balance * model.means[scope]
-        along = gradient[np.searchsorted(scope, self.columns)] @ self.span.basis
+    def project(
+        self, coef: Floats, means: Floats, scope: Indices, slopes: jobs.Slopes
+    ) -> Generator[Any, Any, jobs.Slopes]:
+        """Fit the residual to these columns, by changing `coef`, and return the slopes over the scope after that."""
+        columns = self.span.columns
+        gradient = slopes.gradient - slopes.balance * means[scope]
+        along = gradient[np.searchsorted(scope, columns)] @ self.span.basis
         change = self.span.basis @ along
-        model.coef[self.columns] += change
+        coef[columns] += change
         offset = float(self.span.means @ change)
-        moved: jobs.Slopes = yield Sum(jobs.Advance(self.columns, change, offset, NO_COLUMNS))
+        moved: jobs.Slopes = yield Sum(jobs.Advance(columns, change, offset, NO_COLUMNS))
         return jobs.Slopes(moved.energy, 0.0, gradient - along @ self.products[:, scope])
-
-
-def unpenalised(model: Model) -> Indices:
-    """Return the columns that vary and have no penalty."""
-    strengths = model.penalty.strengths
-    return np.flatnonzero((strengths == 0.0) & (model.norms > 0.0)) if np.ndim(strengths) else NO_COLUMNS

@@ -22,12 +22,13 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.sparse import Quadratic
 from schmp_estimators.linear.penalties.base import Penalty, gap_or_merit, take
 from schmp_estimators.linear.programs import jobs
+from schmp_estimators.linear.programs.certificate import LAST_BITS
+from schmp_estimators.linear.programs.design import NO_CHANGE, NO_COLUMNS
 from schmp_estimators.linear.programs.gram import LARGEST_GRAM
 from schmp_estimators.linear.programs.matrix import Floats, Indices
-from schmp_estimators.linear.programs.model import LAST_BITS, NO_CHANGE, NO_COLUMNS, Model
-from schmp_estimators.linear.programs.offsets import Unpenalised, centre, check_small
+from schmp_estimators.linear.programs.offsets import Unpenalised
 from schmp_estimators.linear.programs.residual import ResidualProblem, ridges_of
-from schmp_estimators.linear.programs.resolve import Resolve, ToPoint
+from schmp_estimators.linear.programs.resolve import Resolve
 
 #: Number of columns that are explored per wanted candidate, and passes over them: most of them remain zero.
 _EXPLORED, _PASSES = 4, 3
@@ -43,177 +44,171 @@ class ResolveQuadratic(Resolve):
 
     Parameters
     ----------
-    model : Model
-        The current point.
     sparse : bool
         Whether to solve for candidates on the residual instead of their Gram matrix; see `prefer_residual`.
     """
 
-    def __init__(self, model: Model, sparse: bool = False) -> None:
-        super().__init__(model)
+    def __init__(self, *given: Any, sparse: bool = False, **start: Any) -> None:
+        super().__init__(*given, **start)
         self.sparse = sparse
         self.unpenalised: Unpenalised | None = None
-        model.certified = model.penalty.certified
 
-    def begin(self) -> ToPoint:
+    @property
+    def shifted_intercept(self) -> float:
+        """Intercept b, for columns less their shifts."""
+        return self.point.level - float(self.design.means @ self.point.coef)
+
+    def begin(self) -> Steps:
         """Centre the problem; the gradient at zero follows from the moments, elsewhere it is computed."""
-        model = self.model
-        partials = yield from centre(model)
-        sums = tree_sum(partials)
-        model.set_moments(sums.total, sums.columns, sums.squares, sums.products)
-        model.level = sums.response / sums.total if model.fit_intercept else 0.0
-        self.unpenalised = yield from Unpenalised.find(model)
-        support = np.flatnonzero(model.coef)
-        coef = model.coef[support]
+        design, point, certificate = self.design, self.point, self.certificate
+        partials, sums = yield from self._open()
+        point.level = sums.response / sums.total if design.fit_intercept else 0.0
+        self.unpenalised = yield from Unpenalised.find(design, self.penalty)
+        support = np.flatnonzero(point.coef)
+        coef = point.coef[support]
         scope = None if len(support) else NO_COLUMNS
-        start = jobs.Start(model.level, support, coef, float(model.means[support] @ coef), scope)
+        start = jobs.Start(point.level, support, coef, float(design.means[support] @ coef), scope)
         slopes, null_energy = yield Sum(start)
         if scope is not None:
-            slopes = slopes._replace(gradient=tree_sum([part.products_about(model.level) for part in partials]))
-        model.null_objective = 0.5 * null_energy
-        check_small(model)
-        model.tolerance *= null_energy
-        objective = 0.5 * slopes.energy + model.penalty.value(model.coef)
-        if objective <= model.null_objective:
-            return (yield from self._look(slopes))
-        model.coef[:] = 0.0  # a start that is worse than zero would only add rounding errors to the residual
-        return (yield from self.refresh())
+            slopes = slopes._replace(gradient=tree_sum([part.products_about(point.level) for part in partials]))
+        certificate.null_objective = 0.5 * null_energy
+        self._check_small()
+        certificate.tolerance *= null_energy
+        if 0.5 * slopes.energy + self.penalty.value(point.coef) <= certificate.null_objective:
+            yield from self._look(slopes)
+            return
+        point.coef[:] = 0.0  # a start that is worse than zero would only add rounding errors to the residual
+        yield from self.refresh()
 
-    def begin_again(self, previous: Penalty) -> ToPoint:
+    def begin_again(self, previous: Penalty, known: bool) -> Steps:
         """Evaluate the present solution with another penalty."""
-        model = self.model
-        check_small(model)
-        if model.full_gradient is None:
-            return (yield from self.verify())
-        return (yield from self._look(jobs.Slopes(model.energy, 0.0, model.full_gradient)))
+        if known:
+            yield from self._look(jobs.Slopes(self.point.energy, 0.0, self.point.gradient))
+        else:
+            yield from self.verify()
 
-    def refresh(self) -> ToPoint:
+    def refresh(self) -> Steps:
         """Compute the residual of the present coefficients from scratch."""
-        support = np.flatnonzero(self.model.coef)
-        coef = self.model.coef[support]
-        advance = jobs.Advance(support, coef, float(self.model.means[support] @ coef), None, anew=True)
-        return (yield from self._look((yield Sum(advance))))
+        support = np.flatnonzero(self.point.coef)
+        yield from self._advance(support, self.point.coef[support], anew=True)
 
-    def verify(self) -> ToPoint:
+    def verify(self) -> Steps:
         """Evaluate the present point on all columns."""
-        return (yield from self._look((yield Sum(jobs.Advance(NO_COLUMNS, NO_CHANGE, 0.0, None)))))
+        yield from self._advance(NO_COLUMNS, NO_CHANGE)
 
     def state(self) -> dict[str, Any]:
-        """Return which columns have joined the candidates, and in which order; their products follow from X."""
-        return {"candidates": list(self.model.candidates.groups)}
+        """Return also which columns have joined the candidates, and in which order; their products follow from X."""
+        return {**super().state(), "candidates": list(self.candidates.groups)}
 
     def recover(self, state: Mapping[str, Any]) -> Steps:
-        """Compute the Gram matrix of the candidates again."""
-        self.unpenalised = yield from Unpenalised.find(self.model)
-        if groups := state.get("candidates"):
+        """Restore a state, and compute the Gram matrix of the candidates again."""
+        yield from super().recover(state)
+        self.unpenalised = yield from Unpenalised.find(self.design, self.penalty)
+        if groups := state["candidates"]:
             for new, gram in zip(groups, (yield Sum(jobs.Products())), strict=True):
-                self.model.candidates.extend(new, gram)
+                self.candidates.extend(new, gram)
 
-    def _look(self, slopes: jobs.Slopes) -> ToPoint:
+    def _advance(self, columns: Indices, change: Floats, anew: bool = False) -> Steps:
+        """Change the residual, and evaluate the point."""
+        offset = float(self.design.means[columns] @ change)
+        yield from self._look((yield Sum(jobs.Advance(columns, change, offset, self.screening.scope, anew))))
+
+    def _look(self, slopes: jobs.Slopes) -> Steps:
         """Compute the gap at the present point, after an exact fit of columns without a penalty."""
-        if self.unpenalised is not None and not self.rounded:
-            slopes = yield from self.unpenalised.project(self.model, slopes)
-        return self._certify(slopes)
-
-    def _certify(self, slopes: jobs.Slopes) -> Floats:
-        model = self.model
-        columns, gradient = model.scope_columns(), model.take(slopes.gradient, slopes.balance)
-        model.energy = slopes.energy
-        coef, penalty = model.coef[columns], model.scope_penalty()
-        objective = 0.5 * slopes.energy + penalty.value(coef)
-        gap = gap_or_merit(penalty, coef, gradient, slopes.energy, model.norms[columns])
-        if model.certified and self.rounded and self.unpenalised is not None:
+        free, design, certificate = self.unpenalised, self.design, self.certificate
+        if free is not None and not self.rounded:
+            scope = np.arange(design.n_columns)[self.screening.places]
+            slopes = yield from free.project(self.point.coef, design.means, scope, slopes)
+        self.point.energy = energy = slopes.energy
+        self._take(slopes.gradient, slopes.balance)
+        _, coef, gradient, norms, penalty = self.scoped()
+        gap = gap_or_merit(penalty, coef, gradient, energy, norms)
+        if certificate.certified and self.rounded and free is not None:
             gap = np.inf  # the best earlier bound remains valid, but this point gives none
-        model.certify(objective, gap)
-        return gradient
+        certificate.certify(0.5 * energy + penalty.value(coef), gap, self.screening)
 
-    def step(self, gradient: Floats) -> ToPoint:
+    def step(self) -> Steps:
         """Choose candidates, solve for them, and update the point."""
-        model = self.model
-        model.n_iter += 1
+        self.work.n_iter += 1
         if not self.sparse:
-            gradient = model.look_at_likely(gradient, model.candidates.columns, _CHECKED)
-        known = max(len(model.candidates), int(np.count_nonzero(model.coef)))
-        solve = self._solve_on_residual if self.sparse or known > LARGEST_GRAM else self._solve_on_gram
-        chosen, coef = yield from solve(gradient)
-        every = coef - model.coef[chosen]
-        moved = np.flatnonzero(every)
-        model.coef[chosen] = coef
-        columns, change = chosen[moved], every[moved]
-        advance = jobs.Advance(columns, change, float(model.means[columns] @ change), model.scope)
-        return (yield from self._look((yield Sum(advance))))
+            self._screen(self.candidates.columns, _CHECKED)
+        known = max(len(self.candidates), int(np.count_nonzero(self.point.coef)))
+        chosen, coef = yield from (
+            self._solve_on_residual() if self.sparse or known > LARGEST_GRAM else self._solve_on_gram()
+        )
+        change = coef - self.point.coef[chosen]
+        moved = np.flatnonzero(change)
+        self.point.coef[chosen] = coef
+        yield from self._advance(chosen[moved], change[moved])
 
     # -- candidates on their Gram matrix ---------------------------------------------------------------------------
 
-    def _solve_on_gram(self, gradient: Floats) -> _Solved:
+    def _solve_on_gram(self) -> _Solved:
         """Add new candidates, and solve for all; while the set is incomplete, only to a part of the gap."""
-        model, candidates = self.model, self.model.candidates
-        new = yield from self._new_candidates(gradient)
+        candidates, point, design, certificate = self.candidates, self.point, self.design, self.certificate
+        new = yield from self._new_candidates()
         if new is None:
-            everywhere = np.zeros(model.n_columns)
-            everywhere[model.scope_columns()] = gradient
-            of_candidates = everywhere[candidates.columns]
+            gradient = self._gradient_of(candidates.columns)
         else:
-            gram, of_candidates = yield Sum(jobs.Extend(new, model.means))
+            gram, gradient = yield Sum(jobs.Extend(new, design.means))
             if len(new):
                 candidates.extend(new, gram)
-            model.touched += (len(new) + 1) * len(candidates) * float(model.n_rows)
+            self.work.touched += (len(new) + 1) * len(candidates) * float(design.n_rows)
         n_new = 0 if new is None else len(new)
-        problem = candidates.problem(of_candidates, model, model.energy)
-        target = 0.3 * model.gap if model.n_partitions == 1 else 0.05 * model.gap
+        problem = candidates.problem(gradient, point.coef, point.energy, self.penalty)
+        target = 0.3 * certificate.gap if design.n_partitions == 1 else 0.05 * certificate.gap
         if not n_new:
-            target = min(target, 0.5 * (model.scope_goal if model.provisional else model.tolerance))
-        elif 0.3 * model.gap < 10.0 * model.tolerance:
-            target = min(target, 0.5 * model.tolerance)
-        problem.solve(max(target, LAST_BITS * model.objective), newton=n_new <= 0.05 * len(candidates))
-        model.touched += problem.work
+            target = min(target, 0.5 * (certificate.tolerance if self.screening.scope is None else self.screening.goal))
+        elif 0.3 * certificate.gap < 10.0 * certificate.tolerance:
+            target = min(target, 0.5 * certificate.tolerance)
+        problem.solve(max(target, LAST_BITS * certificate.objective), newton=n_new <= 0.05 * len(candidates))
+        self.work.touched += problem.work
         return candidates.columns, problem.coef
 
-    def _new_candidates(self, gradient: Floats) -> Generator[Any, Any, Indices | None]:
+    def _new_candidates(self) -> Generator[Any, Any, Indices | None]:
         """Return the worst violators, or of many those that descent makes nonzero; None if there is none."""
-        model = self.model
-        missing = np.setdiff1d(np.flatnonzero(model.coef), model.candidates.columns)
-        free = NO_COLUMNS if self.unpenalised is None else self.unpenalised.columns
+        design, coef, columns = self.design, self.point.coef, self.scoped()
+        missing = np.setdiff1d(np.flatnonzero(coef), self.candidates.columns)
+        free = NO_COLUMNS if self.unpenalised is None else self.unpenalised.span.columns
         if not np.isin(missing, free).all():  # the support of a warm start
             return missing
-        columns = model.scope_columns()
-        outside = np.ones(model.n_columns, bool)
-        outside[model.candidates.columns] = outside[missing] = False
-        alone = model.n_partitions == 1
-        support = int(np.count_nonzero(model.coef))
+        outside = np.ones(design.n_columns, bool)
+        outside[self.candidates.columns] = outside[missing] = False
+        alone = design.n_partitions == 1
+        support = int(np.count_nonzero(coef))
         if alone:
-            most = _EXPLORED * max(100, min(model.n_rows, model.n_columns) // 10, support)
+            most = _EXPLORED * max(100, min(design.n_rows, design.n_columns) // 10, support)
         else:
             most = max(400, 2 * support)
-        worst, n_violators = model.violators(gradient, outside[columns], most)
+        worst, n_violators = columns.violators(outside[columns.numbers], most)
         if not n_violators:
             return missing if len(missing) else None
         if not alone:
-            return np.union1d(missing, columns[worst])
-        explored = columns[worst[np.argsort(-np.abs(gradient[worst]), kind="stable")]]
-        [(coef, model.energy)] = yield jobs.Explore(explored, model.means, take(model.penalty, explored), _PASSES)
-        model.touched += _PASSES * len(explored) * float(model.n_rows)
-        model.coef[explored] = coef
-        return np.union1d(missing, explored[coef != 0.0])
+            return np.union1d(missing, columns.numbers[worst])
+        explored = columns.numbers[worst[np.argsort(-np.abs(columns.gradient[worst]), kind="stable")]]
+        explore = jobs.Explore(explored, design.means, take(self.penalty, explored), _PASSES)
+        [(coef[explored], self.point.energy)] = yield explore
+        self.work.touched += _PASSES * len(explored) * float(design.n_rows)
+        return np.union1d(missing, explored[coef[explored] != 0.0])
 
     # -- working set on its residual -------------------------------------------------------------------------------
 
-    def _solve_on_residual(self, gradient: Floats) -> _Solved:
+    def _solve_on_residual(self) -> _Solved:
         """Solve for the support and the worst violators, on the rows of all partitions."""
-        model = self.model
-        chosen, n_violators, _ = model.working_set(gradient, max(1000, model.n_columns // 4), True)
-        complete = n_violators <= 0.02 * max(50, int(np.count_nonzero(model.coef)))
-        goal = 0.5 * model.tolerance
-        if n_violators and 0.3 * model.gap >= 10.0 * model.tolerance:
-            goal = max((0.01 if complete else 0.3) * model.gap, goal)
+        design, coef, certificate = self.design, self.point.coef, self.certificate
+        chosen, n_violators, _ = self.scoped().working_set(max(1000, design.n_columns // 4), True)
+        complete = n_violators <= 0.02 * max(50, int(np.count_nonzero(coef)))
+        goal = 0.5 * certificate.tolerance
+        if n_violators and 0.3 * certificate.gap >= 10.0 * certificate.tolerance:
+            goal = max((0.01 if complete else 0.3) * certificate.gap, goal)
         elif not n_violators:
-            goal = min(0.3 * model.gap, goal)
+            goal = min(0.3 * certificate.gap, goal)
         columns, residual, _, row_weights = jobs.stacked((yield jobs.Gather(chosen)))
-        means, norms, penalty = model.means[chosen], model.norms[chosen], take(model.penalty, chosen)
+        means, norms, penalty = design.means[chosen], design.norms[chosen], take(self.penalty, chosen)
         problem = ResidualProblem(
             columns,
-            freeze(Quadratic(norms, means, means * model.total_weight, row_weights, ridges_of(penalty, len(chosen)))),
-            model.coef[chosen],
+            freeze(Quadratic(norms, means, means * design.total_weight, row_weights, ridges_of(penalty, len(chosen)))),
+            coef[chosen],
             residual * row_weights if len(row_weights) else residual,
             penalty,
         )
@@ -223,6 +218,6 @@ class ResolveQuadratic(Resolve):
             energy = float(problem.residual @ weighted)
             return gap_or_merit(penalty, problem.coef, gradient, energy, norms)
 
-        problem.solve(gap, goal, model.pace, complete, rounds=200)
-        model.touched += problem.visited * model.n_rows
+        problem.solve(gap, goal, self.pace, complete, rounds=200)
+        self.work.touched += problem.visited * design.n_rows
         return chosen, problem.coef

@@ -2,80 +2,144 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from schmp_estimators.core.engine.dynamic import Report, Save, Steps
-from schmp_estimators.linear.penalties.base import Penalty, sizes
-from schmp_estimators.linear.programs.matrix import Floats
-from schmp_estimators.linear.programs.model import Model, least_with_this_solution
+from schmp_estimators.core.reduction import tree_sum
+from schmp_estimators.linear.penalties.base import Penalty, fields_of, take
+from schmp_estimators.linear.programs.certificate import LEAST, Certificate
+from schmp_estimators.linear.programs.design import NO_CHANGE, Design
+from schmp_estimators.linear.programs.homotopy import Solution, record_of
+from schmp_estimators.linear.programs.jobs import Sums
+from schmp_estimators.linear.programs.matrix import Floats, Indices
+from schmp_estimators.linear.programs.offsets import centre, check_small
+from schmp_estimators.linear.programs.point import Point, Work
+from schmp_estimators.linear.programs.residual import Pace
+from schmp_estimators.linear.programs.screening import Candidates, Scoped, Screening, least_with_this_solution
 
-#: Part of the objective at zero below which gaps are rounding errors.
-LEAST = 1e-12
-
-
-#: Steps that end at a point with a gap, and return the gradient over the columns in the scope.
-ToPoint = Generator[Any, Any, Floats]
+#: The parts of a program whose fields are its state.
+_PARTS = "design", "point", "certificate", "screening", "pace", "work"
 
 
 class Resolve(ABC):
-    """A fit of `model` as a coroutine, started with None or with a saved state.
+    """A fit as a coroutine, started with None or with a saved state.
 
     Each gap is reported; after it the state may be saved.
+
+    Parameters
+    ----------
+    penalty : Penalty
+    design : Design
+    tolerance : float
+        That of the gap, relative to the objective at zero.
+    max_iter : int
+        Maximum number of outer steps.
+    coef : ndarray of shape (p,) or (0,)
+        Coefficients at the start; none stand for zeros.
+    level : float, default=0.0
+        Intercept at the start; only for losses other than the squared loss.
+    dtype : type
+        That of the returned coefficients; the last gap is computed after rounding to it.
     """
 
     saves = dict
+    #: upper bound on the curvature of a row of weight 1
+    smoothness = 1.0
 
-    def __init__(self, model: Model) -> None:
-        self.model = model
+    def __init__(
+        self,
+        penalty: Penalty,
+        design: Design,
+        tolerance: float,
+        max_iter: int,
+        *,
+        coef: Floats = NO_CHANGE,
+        level: float = 0.0,
+        dtype: type = np.float64,
+    ) -> None:
+        self.penalty, self.design, self.max_iter, self.dtype = penalty, design, max_iter, dtype
+        self.point, self.certificate = Point(coef.copy(), level), Certificate(tolerance, penalty.certified)
+        self.screening, self.candidates, self.pace, self.work = Screening(), Candidates(), Pace(), Work()
         #: whether coefficients have been rounded to the returned dtype, so that they may not change any more
         self.rounded = False
+        #: whether the fit has ended with a gap above the tolerance
+        self.fell_short = False
+        self._started = perf_counter()
 
     @abstractmethod
-    def begin(self) -> ToPoint:
+    def begin(self) -> Steps:
         """Centre the problem, and evaluate the starting point."""
 
     @abstractmethod
-    def begin_again(self, previous: Penalty) -> ToPoint:
-        """Evaluate the present solution with a penalty other than the `previous` one."""
+    def begin_again(self, previous: Penalty, known: bool) -> Steps:
+        """Evaluate the present solution with another penalty; the gradient over all columns may be `known`."""
 
     @abstractmethod
-    def refresh(self) -> ToPoint:
+    def refresh(self) -> Steps:
         """Compute the state of the partitions from scratch, for the present coefficients."""
 
     @abstractmethod
-    def verify(self) -> ToPoint:
+    def verify(self) -> Steps:
         """Evaluate the present point on all columns."""
 
     @abstractmethod
-    def step(self, gradient: Floats) -> ToPoint:
+    def step(self) -> Steps:
         """Make an outer step."""
+
+    @property
+    @abstractmethod
+    def shifted_intercept(self) -> float:
+        """Intercept b, for columns less their shifts."""
 
     def count(self) -> int:
         """Return the number of outer steps made."""
-        return self.model.n_iter
+        return self.work.n_iter
 
     def exhausted(self) -> bool:
         """Return whether no further step is possible."""
-        return self.model.exhausted
+        return self.work.n_iter >= self.max_iter or self.certificate.exhausted
+
+    def follow(self, other: "Resolve") -> None:
+        """Take over the columns and candidates of an earlier fit to the same partitions."""
+        self.design, self.candidates = other.design, other.candidates
+
+    def solution(self) -> Solution:
+        """Return the present point."""
+        coef, shifts, certificate = self.point.coef, self.design.shifts, self.certificate
+        intercept = self.shifted_intercept - (float(shifts @ coef) if len(shifts) else 0.0)
+        figures = certificate.objective, certificate.gap, certificate.tolerance, self.design.total_weight
+        end = certificate.null_objective, self.work.n_iter, certificate.certified_gap
+        return Solution(coef, intercept, *figures, *end, self.fell_short, certificate.certified)
+
+    def record(self) -> dict[str, float]:
+        """Return the record of the present point."""
+        self.work.seconds = perf_counter() - self._started
+        record = record_of(self.solution(), int(self.work.touched), self.work.seconds)
+        return {**record, "scope": len(self.point.gradient)}
 
     def state(self) -> dict[str, Any]:
-        """Return what must be saved in addition to the model and its gradient."""
-        return {}
+        """Return all that `recover` needs, without copies, after a gap."""
+        return {"penalty": fields_of(self.penalty), **{part: dict(vars(getattr(self, part))) for part in _PARTS}}
 
     def recover(self, state: Mapping[str, Any]) -> Steps:
-        """Restore this part of a state; the partitions have been restored."""
+        """Restore a state; the partitions have been restored."""
+        self.penalty = type(self.penalty)(*state["penalty"])
+        for part in _PARTS:
+            vars(getattr(self, part)).update(state[part])
+        self._started = perf_counter() - self.work.seconds
         yield from ()
 
     def __call__(self, state: Mapping[str, Any] | None = None) -> Steps:
         """Return the steps of a fit."""
         if state is None:
-            yield from self.go_on_from((yield from self.begin()))
+            yield from self.begin()
+            yield from self._go_on((yield from self._tell()))
         else:
-            self.model.restore(state["model"])
             yield from self.recover(state)
-            yield from self.go_on_from(state["gradient"], told=True)
+            yield from self._go_on(False)
 
     def restart(self, penalty: Penalty, part: float | None = None) -> Steps:
         """Continue from the present solution with another penalty; the strong rule skips columns.
@@ -83,53 +147,105 @@ class Resolve(ABC):
         The gap must also be at most `part` times the present solution's gap for the new penalty.  Tibshirani et al.,
         "Strong rules for discarding predictors in lasso-type problems", JRSS-B 2012, sections 2 and 5.
         """
-        model = self.model
-        previous, model.penalty = model.penalty, penalty
-        model.begin_again()
-        gradient = yield from self.begin_again(previous)
+        certificate, known = self.certificate, self.screening.scope is None
+        previous, self.penalty = self.penalty, penalty
+        self.screening, self.work.n_iter = Screening(), 0
+        certificate.begin_again()
+        self._check_small()
+        yield from self.begin_again(previous, known)
         if part is not None:
-            model.tolerance = min(model.tolerance, max(part * model.gap, LEAST * model.null_objective))
-        found = sizes(penalty, gradient)
-        before = least_with_this_solution(previous.strengths, found)
-        strong = (found >= 2.0 * penalty.strengths - before) | model.stay()
+            least = LEAST * certificate.null_objective
+            certificate.tolerance = min(certificate.tolerance, max(part * certificate.gap, least))
+        columns = self.scoped()
+        before = least_with_this_solution(previous.strengths, columns.sizes)
+        strong = (columns.sizes >= 2.0 * penalty.strengths - before) | columns.stay
         if np.max(before - penalty.strengths) > 0.0 and not strong.all():
-            model.guess_scope(np.flatnonzero(strong), model.tolerance)
-            gradient = gradient[model.scope]
-        yield from self.go_on_from(gradient)
+            self.screening = Screening(np.flatnonzero(strong), certificate.tolerance)
+            self.point.gradient = columns.gradient[strong]
+        yield from self._go_on((yield from self._tell()))
 
-    def go_on_from(self, gradient: Floats, told: bool = False) -> Steps:
+    def _go_on(self, stop: bool) -> Steps:
         """Make outer steps until the gap is small enough or no further step is possible."""
-        model = self.model
-        stop = False if told else (yield from self._tell(gradient))
         while True:
             # a longer fit would not end here, so it must continue from the state before these steps
-            kept = model.n_iter < model.max_iter
-            if not stop and model.must_verify():
-                model.scope = None
-                gradient = yield from self.verify()
-            elif not stop and model.doubt():
-                gradient = yield from self.refresh()
+            kept = self.work.n_iter < self.max_iter
+            if not stop and self._must_verify():
+                self.screening = Screening()
+                yield from self.verify()
+            elif not stop and self.certificate.doubt():
+                self.screening = Screening()
+                yield from self.refresh()
             elif self._ends(stop):
                 break
             else:
-                gradient = yield from self.step(gradient)
-            stop = yield from self._tell(gradient, kept)
-        if model.finish():
-            self.rounded = True
+                yield from self.step()
+            stop = yield from self._tell(kept)
+        self.fell_short = not self.certificate.converged
+        returned = self.point.coef.astype(self.dtype).astype(np.float64)
+        if not np.array_equal(returned, self.point.coef):
+            self.point.coef, self.rounded, self.screening = returned, True, Screening()
             yield from self.refresh()
-            yield Report(model.history[-1])
+            yield Report(self.record())
+
+    def _must_verify(self) -> bool:
+        """Return whether the solution on a scope must be checked on all columns now."""
+        is_solved = self.certificate.gap <= self.screening.goal or self.work.n_iter >= self.max_iter
+        return self.screening.scope is not None and is_solved
 
     def _ends(self, stop: bool) -> bool:
-        if stop or self.model.converged:
+        if stop or self.certificate.converged:
             return True
-        self.model.n_iter = self.count()
+        self.work.n_iter = self.count()
         return self.exhausted()
 
-    def _tell(self, gradient: Floats, kept: bool = True) -> Generator[Any, Any, bool]:
+    def _tell(self, kept: bool = True) -> Generator[Any, Any, bool]:
         """Report the gap, and yield the state for a checkpoint; returns whether the fit should end."""
-        model = self.model
-        stop: bool = yield Report(model.history[-1])
-        if kept and np.isfinite(model.objective) and np.isfinite(gradient).all():
-            last = stop or (model.converged and not model.provisional) or self.exhausted()
-            yield Save({"model": model.state(), "gradient": gradient, **self.state()}, last)
+        stop: bool = yield Report(self.record())
+        if kept and np.isfinite(self.certificate.objective) and np.isfinite(self.point.gradient).all():
+            is_solved = self.certificate.converged and self.screening.scope is None
+            yield Save(self.state(), stop or is_solved or self.exhausted())
         return stop
+
+    # -- for the steps of a loss -----------------------------------------------------------------------------------
+
+    def _open(self) -> Generator[Any, Any, tuple[list[Sums], Sums]]:
+        """Centre the columns, and compute their moments; returns the sums of each partition, and all of them."""
+        partials: list[Sums] = yield from centre(self.design)
+        sums: Sums = tree_sum(partials)
+        self.design.set_moments(sums)
+        if not len(self.point.coef):
+            self.point.coef = np.zeros(self.design.n_columns)
+        if len(self.design.shifts):
+            self.point.level += float(self.design.shifts @ self.point.coef)
+        return partials, sums
+
+    def _check_small(self) -> None:
+        check_small(self.design, self.penalty, 2.0 * self.smoothness * self.certificate.null_objective)
+
+    def scoped(self) -> Scoped:
+        """Return the columns in the scope at the present point."""
+        (scope, coef), norms = (self.screening.scope, self.point.coef), self.design.norms
+        if scope is None:
+            return Scoped(np.arange(len(norms)), coef, self.point.gradient, norms, self.penalty)
+        return Scoped(scope, coef[scope], self.point.gradient, norms[scope], take(self.penalty, scope))
+
+    def _take(self, products: Floats, balance: float) -> None:
+        """Set the gradient over the columns in the scope, given products of columns that are not centred."""
+        here = self.screening.places
+        gradient = products - balance * self.design.means[here]
+        gradient[self.design.norms[here] == 0.0] = 0.0
+        self.point.gradient = gradient
+        self.work.touched += len(gradient) * float(self.design.n_rows)
+
+    def _gradient_of(self, columns: Indices) -> Floats:
+        """Return the gradient of some columns, which is zero outside the scope."""
+        everywhere = np.zeros(self.design.n_columns)
+        everywhere[self.screening.places] = self.point.gradient
+        return everywhere[columns]
+
+    def _screen(self, kept: Indices, checked: float) -> None:
+        """Use only likely columns, if they are few, until the gap has fallen to the part `checked`."""
+        goal = max(self.certificate.tolerance, checked * self.certificate.gap)
+        remaining = self.screening.narrow(self.scoped(), kept, goal)
+        if remaining is not None:
+            self.point.gradient = self.point.gradient[remaining]

@@ -6,7 +6,6 @@ Bradley et al., ICML 2011).  From time to time a full gradient gives the duality
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -21,11 +20,12 @@ from schmp_estimators.linear.kernels.dense import proximal_steps
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.penalties.base import compiled_for, take
 from schmp_estimators.linear.programs import jobs
-from schmp_estimators.linear.programs.jobs import Advance, RowPartition
+from schmp_estimators.linear.programs.design import NO_CHANGE, Design
+from schmp_estimators.linear.programs.jobs import RowPartition
 from schmp_estimators.linear.programs.matrix import Floats, Indices, SparseByColumns, take_sparse
-from schmp_estimators.linear.programs.model import Model
+from schmp_estimators.linear.programs.point import Point
 from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
-from schmp_estimators.linear.programs.resolve import Resolve, ToPoint
+from schmp_estimators.linear.programs.resolve import Resolve
 from schmp_estimators.linear.programs.smooth import ResolveSmooth
 
 #: A fit counts as diverging if the objective exceeds this multiple of its value at zero.
@@ -79,24 +79,6 @@ def _products(rows: RowPartition, check: Check) -> Floats:
     return rows.weigh(taken[: len(check.candidates)]) @ taken.T
 
 
-@dataclass
-class Rounds:
-    """The state of a fit between two gaps."""
-
-    schedule: DynamicRegressionSchedule
-    #: (p,) coefficients that the partitions know
-    known: Floats
-    left: int = 0
-    updates: int = 0
-
-    def take_pending(self, model: Model) -> tuple[Indices, Floats, float]:
-        """Return the changes that the partitions do not know yet, and x̄ᵀΔ."""
-        difference = model.coef - self.known
-        moved = np.flatnonzero(difference)
-        self.known[moved] = model.coef[moved]
-        return moved, difference[moved], float(model.means[moved] @ difference[moved])
-
-
 class _Scheduled(Resolve):
     """Mixin that makes overlapping rounds between two gaps; the other base class computes gaps."""
 
@@ -105,117 +87,124 @@ class _Scheduled(Resolve):
 
     def __init__(
         self,
-        model: Any,
+        *given: Any,
         make_schedule: Callable[[int], DynamicRegressionSchedule],
         pipeline_depth: int = 1,
-        **given: Any,
+        **start: Any,
     ) -> None:
-        super().__init__(model, **given)
-        #: upper bound on the curvature of the loss in units of ‖x_j‖²
-        self.curvature = self.loss.smoothness if self.loss is not None else 1.0
-        self.make_schedule = make_schedule
-        self.pipeline_depth = pipeline_depth
+        super().__init__(*given, **start)
+        self.make_schedule, self.pipeline_depth = make_schedule, pipeline_depth
+        #: coefficients that the partitions know, rounds until the next gap, and coefficients updated so far
+        self._known = NO_CHANGE
+        self._left = self._updates = 0
 
     @cached_property
-    def rounds(self) -> Rounds:
-        """The state between two gaps, once columns are known."""
-        return Rounds(self.make_schedule(self.model.n_columns), self.model.coef.copy())
+    def rounds(self) -> DynamicRegressionSchedule:
+        """The schedule, once columns are known."""
+        return self.make_schedule(self.design.n_columns)
 
-    def schedule(self, model: Model) -> Round | None:
+    def _pending(self) -> tuple[Indices, Floats]:
+        """Return the changes of coefficients that the partitions do not know yet, and count them as known."""
+        difference = self.point.coef - self._known
+        moved = np.flatnonzero(difference)
+        self._known[moved] = self.point.coef[moved]
+        return moved, difference[moved]
+
+    def schedule(self, point: Point) -> Round | None:
         """Return the next round, or None if it is time for a gap."""
-        rounds = self.rounds
-        if rounds.left == 0:
+        if self._left == 0:
             return None
-        rounds.left -= 1
-        columns, check = rounds.schedule.next_round()
+        self._left -= 1
+        columns, check = self.rounds.next_round()
         columns = np.sort(columns)
-        moved, change, offset = rounds.take_pending(model)
-        level = model.level if self.loss is not None else offset
-        rounds.updates += len(columns)
-        return Round(moved, change, level, columns, check, model.means, self.loss)
+        moved, change = self._pending()
+        means = self.design.means
+        level = point.level if self.loss is not None else float(means[moved] @ change)
+        self._updates += len(columns)
+        return Round(moved, change, level, columns, check, means, self.loss)
 
     @staticmethod
     def update(rows: RowPartition, job: Round) -> tuple[RowPartition, Any]:
         """Do a round on one row partition."""
         return job(rows)
 
-    def aggregate(self, model: Model, job: Round, partials: Sequence[Any]) -> None:
-        """Update the model with the results of a round."""
-        rounds, (gradient, balance, products) = self.rounds, tree_sum(partials)
-        gradient = gradient - balance * model.means[job.columns]
-        change = self._steps(model, job.columns, gradient)
-        model.coef[job.columns] += change
-        lengths = np.abs(change) * np.sqrt(model.norms[job.columns])
-        if not lengths.max(initial=0.0) < _RUNAWAY * np.sqrt(model.null_objective):
-            rounds.left = 0
-        model.touched += len(job.columns) * float(model.n_rows)
-        if self.loss is not None and model.fit_intercept:
+    def aggregate(self, point: Point, job: Round, partials: Sequence[Any]) -> None:
+        """Update the point with the results of a round."""
+        design, columns, (gradient, balance, products) = self.design, job.columns, tree_sum(partials)
+        gradient = gradient - balance * design.means[columns]
+        change = self._steps(columns, gradient)
+        point.coef[columns] += change
+        lengths = np.abs(change) * np.sqrt(design.norms[columns])
+        if not lengths.max(initial=0.0) < _RUNAWAY * np.sqrt(self.certificate.null_objective):
+            self._left = 0
+        self.work.touched += len(columns) * float(design.n_rows)
+        if self.loss is not None and design.fit_intercept:
             # the changes are those of centred columns
-            centring = float(model.means[job.columns] @ change)
-            model.level += balance / (self.curvature * model.total_weight) - centring
-        rounds.schedule.sampler.record(job.columns, change)
+            centring = float(design.means[columns] @ change)
+            point.level += balance / (self.smoothness * design.total_weight) - centring
+        self.rounds.sampler.record(columns, change)
         found = None
         if job.check is not None:
-            model.touched += products.size * float(model.n_rows)
-            found = _correlations(model, job.check, products)
-        rounds.schedule.answer(job.check, found)
+            self.work.touched += products.size * float(design.n_rows)
+            found = _correlations(design, job.check, products)
+        self.rounds.answer(job.check, found)
 
-    def step(self, gradient: Floats) -> ToPoint:
+    def step(self) -> Steps:
         """Make rounds until it is time for a gap."""
-        model, rounds = self.model, self.rounds
-        rounds.known[:] = model.coef  # columns without a penalty were updated when the gap was computed
-        rounds.schedule.sampler.refresh(self._steps(model, np.arange(model.n_columns), gradient))
-        rounds.left = max(10, model.n_columns // (2 * rounds.schedule.n_parallel))
-        yield Overlapping(self, model, self.pipeline_depth)
-        return (yield from self._end_rounds(*rounds.take_pending(model)))
+        n_columns = self.design.n_columns
+        self._known = self.point.coef.copy()
+        self.rounds.sampler.refresh(self._steps(np.arange(n_columns), self.point.gradient))
+        self._left = max(10, n_columns // (2 * self.rounds.n_parallel))
+        yield Overlapping(self, self.point, self.pipeline_depth)
+        yield from self._end_rounds(*self._pending())
 
     @abstractmethod
-    def _end_rounds(self, moved: Indices, change: Floats, offset: float) -> ToPoint:
+    def _end_rounds(self, moved: Indices, change: Floats) -> Steps:
         """Send the last changes to the partitions, and compute the gap."""
 
     def count(self) -> int:
         """Return the number of passes made over all columns."""
-        return int(np.ceil(self.rounds.updates / max(1, self.model.n_columns)))
+        return int(np.ceil(self._updates / max(1, self.design.n_columns)))
 
     def exhausted(self) -> bool:
         """Return whether the fit has diverged, or has made all its passes."""
-        model = self.model
-        diverged = not np.isfinite(model.objective) or model.objective > _DIVERGED * model.null_objective
-        return diverged or self.count() >= model.max_iter
+        objective = self.certificate.objective
+        diverged = not np.isfinite(objective) or objective > _DIVERGED * self.certificate.null_objective
+        return diverged or self.count() >= self.max_iter
 
     def state(self) -> dict[str, Any]:
-        """Return the state of the schedule; after a gap no round is running, and partitions know all changes."""
-        return {"updates": self.rounds.updates, "schedule": self.rounds.schedule.save()}
+        """Return also the state of the schedule; after a gap no round is running, and partitions know all changes."""
+        return {**super().state(), "updates": self._updates, "schedule": self.rounds.save()}
 
     def recover(self, state: Mapping[str, Any]) -> Steps:
-        """Restore the state of the schedule."""
-        self.rounds.updates = state["updates"]
-        self.rounds.schedule.restore(state["schedule"])
+        """Restore a state, also that of the schedule."""
         yield from super().recover(state)
+        self._updates = state["updates"]
+        self.rounds.restore(state["schedule"])
 
-    def _steps(self, model: Model, columns: Indices, gradient: Floats) -> Floats:
+    def _steps(self, columns: Indices, gradient: Floats) -> Floats:
         """Return the steps to the one-dimensional minimisers of `columns`."""
-        norms, old = self.curvature * model.norms[columns], model.coef[columns]
-        penalty, change = take(model.penalty, columns), np.empty(len(columns))
+        norms, old = self.smoothness * self.design.norms[columns], self.point.coef[columns]
+        penalty, change = take(self.penalty, columns), np.empty(len(columns))
         take_steps = compiled_for(penalty, proximal_steps)
         take_steps(freeze(gradient + norms * old), freeze(norms), freeze(old), freeze(penalty), change)
         return change
 
 
-def _correlations(model: Model, check: Check, products: Floats) -> Floats:
+def _correlations(design: Design, check: Check, products: Floats) -> Floats:
     """Return correlations from products; constant columns have no correlations."""
     both = np.concatenate([check.candidates, check.others])
     left = check.candidates
-    covariance = products - model.total_weight * np.outer(model.means[left], model.means[both])
-    scale = np.outer(np.sqrt(model.norms[left]), np.sqrt(model.norms[both]))
+    covariance = products - design.total_weight * np.outer(design.means[left], design.means[both])
+    scale = np.outer(np.sqrt(design.norms[left]), np.sqrt(design.norms[both]))
     return np.divide(covariance, scale, out=np.zeros_like(covariance), where=scale > 0.0)
 
 
 class ScheduledLasso(_Scheduled, ResolveQuadratic):
     """Scheduled coordinate descent for the squared loss."""
 
-    def _end_rounds(self, moved: Indices, change: Floats, offset: float) -> ToPoint:
-        return (yield from self._look(tree_sum((yield Advance(moved, change, offset, None)))))
+    def _end_rounds(self, moved: Indices, change: Floats) -> Steps:
+        yield from self._advance(moved, change)
 
 
 class ScheduledLogistic(_Scheduled, ResolveSmooth):
@@ -223,9 +212,9 @@ class ScheduledLogistic(_Scheduled, ResolveSmooth):
 
     loss: Loss
 
-    def _end_rounds(self, moved: Indices, change: Floats, offset: float) -> ToPoint:
-        shift = jobs.Shift(self.loss, moved, change, self.model.level)
-        return (yield from self._look((yield from self._settle(shift))))
+    def _end_rounds(self, moved: Indices, change: Floats) -> Steps:
+        shift = jobs.Shift(self.loss, moved, change, self.point.level)
+        yield from self._look((yield from self._settle(shift)))
 
 
 def schedule_maker(

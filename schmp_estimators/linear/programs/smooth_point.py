@@ -13,8 +13,7 @@ from schmp_estimators.linear.kernels.descent import LEAST_CURVATURE, NEAR, PASS_
 from schmp_estimators.linear.kernels.smooth import FLAT, MOST_HALVINGS, RISE
 from schmp_estimators.linear.kernels.sparse import Chosen, Quadratic, sparse_combine, sparse_moments
 from schmp_estimators.linear.losses.base import Derivatives, Level, Loss, Steps, steepness, weigh
-from schmp_estimators.linear.penalties.base import Penalty, merit, sizes, take
-from schmp_estimators.linear.programs.input import SMALL
+from schmp_estimators.linear.penalties.base import Penalty, merit, multiple_of, sizes, take
 from schmp_estimators.linear.programs.jobs import RowPartition, derive
 from schmp_estimators.linear.programs.matrix import (
     Columns,
@@ -25,7 +24,6 @@ from schmp_estimators.linear.programs.matrix import (
     SparseByColumns,
     take_sparse,
 )
-from schmp_estimators.linear.programs.model import Model
 from schmp_estimators.linear.programs.residual import Pace, ResidualProblem, ridges_of
 
 #: Slope in the intercept, relative to the sum of weights, at which it is the best one.
@@ -91,13 +89,6 @@ def damped(damping: float, halvings: int) -> float:
     return 0.1 * damping if halvings == 0 and damping > 1e-3 else 0.0 if halvings == 0 else damping
 
 
-def multiple_of(penalty: Penalty, gradient: Floats) -> float:
-    """Return the smallest multiple of the penalty for which zero, with this gradient, is the solution."""
-    found, strengths = sizes(penalty, gradient), penalty.strengths
-    ratios = np.divide(found, strengths, out=np.zeros_like(found), where=np.asarray(strengths) > 0.0)
-    return float(ratios.max(initial=0.0))
-
-
 def stages(penalty: Penalty, highest: float, goal: float, most: int) -> Iterator[tuple[Penalty, float, int]]:
     """Yield falling penalties, each with the part of its merit to leave and its maximum number of steps.
 
@@ -111,7 +102,7 @@ def stages(penalty: Penalty, highest: float, goal: float, most: int) -> Iterator
 
 
 @dataclass
-class Point:
+class SmoothWorkingSet:
     """A point of the problem on a working set, with all rows in one place."""
 
     loss: Loss
@@ -210,17 +201,10 @@ class Point:
         return found
 
 
-#: Smallest number of columns for which descent is faster, and largest number of their entries, whose copy must fit in a
-#: cache.
-_FEWEST, _MOST_ENTRIES = 100, 1 << 23
 #: Number of columns that are copied at a time.
 _TOGETHER = 64
-#: All columns of a scope are used if they are at most this many times those in the support or violating their
-#: condition.
-_ROOMY = 8
-#: Maximum number of steps on one choice of columns; the part of the tolerance that they leave, or of the gap if there
-#: are other violators; the part of a gap that float32 leaves.
-_MOST_STEPS, _OF_TOLERANCE, _OF_GAP, _OF_ROUNDING = 20, 0.7, 1e-2, 1e-6
+#: Maximum number of steps on one choice of columns.
+_MOST_STEPS = 20
 
 
 class Descend(NamedTuple):
@@ -308,42 +292,3 @@ def _round_into(out: np.ndarray, matrix: Matrix, columns: Indices, means: Floats
     for start in range(0, len(columns), _TOGETHER):
         part = slice(start, start + _TOGETHER)
         out[part, : matrix.n_rows] = (matrix.take_dense(columns[part]) - means[part, None]) * factors[part, None]
-
-
-def sparse_descent_of(model: Model, loss: Loss, gradient: Floats) -> Descend | None:
-    """Return the job for steps by descent on all columns of a small sparse X, or None.
-
-    On the scope of a path, steps are on fewer columns.
-    """
-    alone = model.n_partitions == 1 and model.certified and not model.provisional
-    small = model.per_column * model.n_columns <= SMALL and not model.damping
-    if not (alone and small and hasattr(loss, "descend")) or model.pace.second_order:
-        return None
-    point = model.coef, gradient, model.level, model.penalty, model.fit_intercept
-    everything, goal = np.arange(model.n_columns), _OF_TOLERANCE * model.tolerance
-    return Descend(loss, everything, model.means, np.empty(0), *point, goal, model.constant)
-
-
-def suits(loss: Loss, model: Model, count: int) -> bool:
-    """Return whether steps by descent may be tried on this number of columns of a dense X."""
-    alone = model.n_partitions == 1 and model.per_column == model.n_rows
-    fits = count >= _FEWEST and count * model.n_rows <= _MOST_ENTRIES
-    return alone and fits and model.certified and hasattr(loss, "descend") and not model.pace.second_order
-
-
-def descent_of(model: Model, loss: Loss, chosen: Indices, gradient: Floats, complete: bool) -> Descend | None:
-    """Return the job for steps by descent on columns in the scope, the `chosen` ones or all, or None.
-
-    `gradient` is that of the columns in the scope.  If `complete`, only chosen columns violate their condition.
-    """
-    columns = model.scope_columns()
-    if model.provisional and len(columns) <= _ROOMY * len(chosen) and suits(loss, model, len(columns)):
-        chosen = columns
-    if not suits(loss, model, len(chosen)):
-        return None
-    lengths = np.sqrt(model.norms[chosen] * (model.n_rows / model.total_weight))
-    lengths[lengths == 0.0] = 1.0
-    goal = max(_OF_TOLERANCE * model.tolerance, (_OF_ROUNDING if complete else _OF_GAP) * model.gap)
-    means, coef, penalty = model.means[chosen], model.coef[chosen], take(model.penalty, chosen)
-    point = coef, gradient[np.searchsorted(columns, chosen)], model.level, penalty, model.fit_intercept
-    return Descend(loss, chosen, means, lengths, *point, goal)

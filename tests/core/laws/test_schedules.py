@@ -14,9 +14,9 @@ from schmp_estimators.core.schedules.dynamic_regression import (
     RoundRobin,
     independent_set,
 )
-from schmp_estimators.linear.penalties.elastic_net import L1
+from schmp_estimators.linear.programs.design import Design
 from schmp_estimators.linear.programs.input import split_rows
-from schmp_estimators.linear.programs.model import Model
+from schmp_estimators.linear.programs.jobs import Sums
 from schmp_estimators.linear.programs.rounds import Round, _correlations
 from schmp_estimators.schmp import schedule_dynamic_regression, schedule_from_costs, schedule_rotation
 
@@ -64,20 +64,21 @@ def test_correlations_are_those_of_weighted_columns_less_their_means(form, weigh
     X[:, 7] = 2.0  # correlates with nothing
     weights = rng.random(60) + 0.1 if weighted else np.empty(0)
     check = Check(np.array([1, 4, 7]), np.array([0, 2, 6]))
-    model = Model(penalty=L1(1.0), tolerance=1.0, max_iter=1)
+    design = Design(60)
     rows = split_rows(form(X), np.zeros(60), weights, n_partitions)
     job = Round(NONE, np.empty(0), 0.0, NONE, check, np.empty(0), None)
     products = sum(job(one)[1][2] for one in rows)
     moments = [one.matrix.moments(one.weights, np.zeros(one.matrix.n_rows)) for one in rows]
     total = weights.sum() if weighted else 60.0
-    model.set_moments(total, sum(one[0] for one in moments), sum(one[1] for one in moments))
+    sums, squares, _ = map(sum, zip(*moments, strict=True))
+    design.set_moments(Sums(total, 0.0, sums, squares, 0.0))
     both = [1, 4, 7, 0, 2, 6]
     expected = np.zeros((3, 6))
     known = [both.index(column) for column in both if column != 7]
     covariance = np.cov(X[:, both].T, aweights=weights if weighted else None)
     scale = np.sqrt(np.diag(covariance))
     expected[np.ix_([0, 1], known)] = (covariance[:2] / np.outer(scale[:2], scale + (scale == 0)))[:, known]
-    np.testing.assert_allclose(_correlations(model, check, products), expected, atol=1e-12)
+    np.testing.assert_allclose(_correlations(design, check, products), expected, atol=1e-12)
 
 
 N_DRAWS = 2_000

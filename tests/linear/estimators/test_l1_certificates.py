@@ -16,10 +16,12 @@ from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.penalties.elastic_net import L1
 from schmp_estimators.linear.programs import choose
 from schmp_estimators.linear.programs import input as parts
-from schmp_estimators.linear.programs.jobs import Dual
-from schmp_estimators.linear.programs.model import Model
+from schmp_estimators.linear.programs.certificate import Certificate
+from schmp_estimators.linear.programs.design import Design
+from schmp_estimators.linear.programs.jobs import Dual, Sums
 from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
-from schmp_estimators.linear.programs.smooth import ResolveSmooth, SmoothModel
+from schmp_estimators.linear.programs.screening import Screening
+from schmp_estimators.linear.programs.smooth import ResolveSmooth
 from schmp_estimators.linear.programs.smooth_point import Bracket
 
 
@@ -32,37 +34,37 @@ def correlated(seed, n=80, p=300):
     return X, causes @ rng.normal(size=causes.shape[1]) + 0.5 * rng.normal(size=n)
 
 
-class Watched(ResolveQuadratic):
-    """Remembers the coefficients and the bound of each certificate."""
-
-    def __init__(self, model):
-        super().__init__(model)
-        self.seen = []
-
-    def _certify(self, slopes):
-        found, model = super()._certify(slopes), self.model
-        self.seen.append((model.coef.copy(), model.history[-1], model.provisional))
-        return found
-
-
 def run(program, X, y):
-    run_coroutine(program, Rounds(Place(), parts.split_rows(X, y, np.empty(0), 1)))
+    """Run a program, and return the objective of each record."""
+    records = []
+    run_coroutine(program, Rounds(Place(), parts.split_rows(X, y, np.empty(0), 1)), report=records.append)
+    return [record["objective"] for record in records]
 
 
-class Guessing(Model):
-    """Looks at half of the columns, and not at the likely ones, three times."""
+class Guessing(ResolveQuadratic):
+    """Remembers each record; looks at half of the columns, and not at the likely ones, three times."""
 
     guesses = 0
 
-    def look_at_likely(self, gradient, kept, checked):
-        if self.provisional or self.guesses == 3:
-            return gradient
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.seen = []
+
+    def record(self):
+        found = super().record()
+        self.seen.append((self.point.coef.copy(), found, self.screening.scope is not None))
+        return found
+
+    def _screen(self, kept, checked):
+        if self.screening.scope is not None or self.guesses == 3:
+            return
         self.guesses += 1
-        columns = self.scope_columns()
-        half = np.random.default_rng(self.guesses).random(len(columns)) < 0.5
-        half |= (self.coef[columns] != 0.0) | np.isin(columns, kept)
-        self.guess_scope(columns[half], max(self.tolerance, checked * self.gap))
-        return gradient[half]
+        columns = self.scoped()
+        half = np.random.default_rng(self.guesses).random(len(columns.coef)) < 0.5
+        half |= (columns.coef != 0.0) | np.isin(columns.numbers, kept)
+        goal = max(self.certificate.tolerance, checked * self.certificate.gap)
+        self.screening = Screening(columns.numbers[half], goal)
+        self.point.gradient = columns.gradient[half]
 
 
 @pytest.mark.covering
@@ -74,8 +76,7 @@ def test_every_record_bounds_the_whole_problem_also_on_a_guessed_scope(seed, par
     alpha = np.abs(Z.T @ t).max() / len(y) / part
     best = Lasso(alpha, tol=1e-12, max_iter=100_000).fit(Z, t)
     least = lasso_objective(Z, t, best.coef_, 0.0, alpha)
-    model = Guessing(L1(alpha * len(y)), 1e-9, 100, n_rows=len(y))
-    program = Watched(model)
+    program = Guessing(L1(alpha * len(y)), Design(len(y)), 1e-9, 100)
     run(program, X, y)
     assert any(provisional for _, _, provisional in program.seen)
     previous = np.inf
@@ -83,7 +84,7 @@ def test_every_record_bounds_the_whole_problem_also_on_a_guessed_scope(seed, par
         excess = lasso_objective(Z, t, coef, 0.0, alpha) - least
         assert record["dual_gap"] >= excess - 1e-12 and record["dual_gap"] <= previous + 1e-12
         previous = record["dual_gap"]
-    assert model.converged and not model.provisional
+    assert program.certificate.converged and program.screening.scope is None
 
 
 @pytest.mark.parametrize("estimator", [PrioritizedLasso(0.02), SparseLogisticRegression(2.0)])
@@ -112,34 +113,37 @@ def test_a_gap_below_zero_is_no_convergence():
     """A bound that is too high, as a wrong one would be, neither ends a fit as converged nor stays."""
     X, y = correlated(2)
 
-    class Wrong(Model):
-        def certify(self, objective, gap):
-            super().certify(objective, gap)
-            if len(self.history) == self.wrong_at:
-                self.best_dual, self.gap = 2.0 * objective, -objective
+    class Wrong(Certificate):
+        count = 0
+
+        def certify(self, *given):
+            super().certify(*given)
+            self.count += 1
+            if self.count == self.wrong_at:
+                self.best_dual, self.gap = 2.0 * self.objective, -self.objective
 
     for wrong_at in (1, 2, 3):
-        model = Wrong(L1(0.05 * len(y)), 1e-8, 100, n_rows=len(y))
-        model.wrong_at = wrong_at
-        run(ResolveQuadratic(model), X, y)
-        assert not model.fell_short and 0.0 <= model.gap + 1e-12 <= model.tolerance
-        assert lasso_gap(X, y, model.coef, model.intercept, 0.05) <= 1.1e-8 * np.var(y)
-    model = Model(L1(1.0), 1.0, 1)
-    model.objective, model.gap = 1.0, -1e-6
-    assert not model.converged
+        program = ResolveQuadratic(L1(0.05 * len(y)), Design(len(y)), 1e-8, 100)
+        program.certificate = certificate = Wrong(1e-8)
+        certificate.wrong_at = wrong_at
+        run(program, X, y)
+        assert not program.fell_short and 0.0 <= certificate.gap + 1e-12 <= certificate.tolerance
+        solution = program.solution()
+        assert lasso_gap(X, y, solution.coef, solution.intercept, 0.05) <= 1.1e-8 * np.var(y)
+    assert not Certificate(1.0, objective=1.0, gap=-1e-6).converged
 
 
 def test_nothing_is_certified_while_the_intercept_is_unsettled():
     X, _ = correlated(3, 40, 10)
-    model = SmoothModel(L1(1.0), 0.5, 5, n_rows=40)
-    model.set_moments(40.0, X.sum(axis=0), (X**2).sum(axis=0))
-    model.null_objective = 40 * np.log(2.0)
-    model.tolerance, model.balance = 1.0, 1.0
-    steps = ResolveSmooth(model, Logistic())._certify(model.null_objective, np.zeros(10))
+    program = ResolveSmooth(L1(1.0), Design(40), 1.0, 5, loss=Logistic())
+    program.design.set_moments(Sums(40.0, 0.0, X.sum(axis=0), (X**2).sum(axis=0), 0.0))
+    program.certificate.null_objective = null = 40 * np.log(2.0)
+    program.point.coef, program.point.gradient, program.point.balance = np.zeros(10), np.zeros(10), 1.0
+    steps = program._certify(null)
     assert isinstance(next(steps).job, Dual)
     with pytest.raises(StopIteration):
-        steps.send(model.null_objective)
-    assert not model.converged and model.history[-1]["dual_gap"] == np.inf
+        steps.send(null)
+    assert not program.certificate.converged and program.record()["dual_gap"] == np.inf
 
 
 @pytest.mark.parametrize("form", [np.asarray, sp.csc_array])
@@ -173,19 +177,17 @@ def test_steps_that_cannot_lower_the_objective_leave_the_best_point():
     sign = np.where(y > 0, 1.0, -1.0)
 
     class Uphill(ResolveSmooth):
-        def _solve_on_gram(self, chosen, scoped):
-            if self.model.n_iter < 3:
-                return (yield from super()._solve_on_gram(chosen, scoped))
-            return 1e6 * np.sign(self.model.coef[chosen]) + 1e3
+        def _solve_on_gram(self, chosen):
+            if self.work.n_iter < 3:
+                return (yield from super()._solve_on_gram(chosen))
+            return 1e6 * np.sign(self.point.coef[chosen]) + 1e3
 
-    model = SmoothModel(L1(1.0), 1e-12, 100, n_rows=60)
-    run(Uphill(model, Logistic()), X, sign)
-    objectives = [record["objective"] for record in model.history]
-    assert model.fell_short and model.n_iter < 10
+    program = Uphill(L1(1.0), Design(60), 1e-12, 100, loss=Logistic())
+    objectives, solution = run(program, X, sign), program.solution()
+    assert solution.fell_short and solution.n_iter < 10
     assert objectives[-1] <= min(objectives) * (1 + 1e-12)
-    assert logistic_objective(X, sign, model.coef, model.intercept, 1.0) / 60 == pytest.approx(
-        objectives[-1], rel=1e-12
-    )
+    found = logistic_objective(X, sign, solution.coef, solution.intercept, 1.0) / 60
+    assert found == pytest.approx(objectives[-1], rel=1e-12)
 
 
 @pytest.mark.parametrize("value", [1e160, 1e307])

@@ -11,8 +11,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
 from schmp_estimators.linear.penalties.elastic_net import L1
+from schmp_estimators.linear.programs.design import Design
 from schmp_estimators.linear.programs.input import extent, prefer_residual, split_rows
-from schmp_estimators.linear.programs.model import Model
+from schmp_estimators.linear.programs.jobs import Sums
 from schmp_estimators.linear.programs.offsets import find_span
 
 RNG = np.random.default_rng(0)
@@ -223,15 +224,15 @@ def test_directions_of_covariates_are_orthonormal(weighted):
     weights = rng.random(200) + 0.05 if weighted else np.empty(0)
     used = weights if weighted else np.ones(200)
     [rows] = split_rows(X, np.zeros((1, 200)), weights, 1)
-    model = Model(L1(np.zeros(10)), 1e-8, 10)
-    model.set_moments(used.sum(), used @ X, used @ X**2)
-    steps, answer = find_span(model), None
+    design = Design(200)
+    design.set_moments(Sums(used.sum(), 0.0, used @ X, used @ X**2, 0.0))
+    steps, answer = find_span(design, L1(np.zeros(10))), None
     while True:
         try:
             answer = [steps.send(answer)(rows)[1]]
         except StopIteration as end:
             span = end.value
             break
-    directions = span.basis.T @ (X - model.means).T
+    directions = span.basis.T @ (X - design.means).T
     assert len(directions) == 10
     np.testing.assert_allclose((directions * used) @ directions.T, np.eye(10), atol=2e-8)

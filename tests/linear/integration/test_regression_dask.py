@@ -15,17 +15,20 @@ from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.penalties.elastic_net import L1
+from schmp_estimators.linear.programs.design import Design
 from schmp_estimators.linear.programs.input import restore_partition, save_partition, split_rows
-from schmp_estimators.linear.programs.model import Model
 from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
 from schmp_estimators.linear.programs.rounds import ScheduledLasso, schedule_maker
-from schmp_estimators.linear.programs.smooth import ResolveSmooth, SmoothModel
+from schmp_estimators.linear.programs.smooth import ResolveSmooth
 
 KEEPER = Keeper(save_partition, restore_partition)
 PROGRAMS = {
     "Gram": (ResolveQuadratic, False),
     "residual": (partial(ResolveQuadratic, sparse=True), False),
-    "priority": (lambda model: ScheduledLasso(model, schedule_maker("priority", 4, 0.3, 0, 2), 2), False),
+    "priority": (
+        partial(ScheduledLasso, make_schedule=schedule_maker("priority", 4, 0.3, 0, 2), pipeline_depth=2),
+        False,
+    ),
     "logistic Gram": (partial(ResolveSmooth, loss=Logistic()), True),
     "logistic residual": (partial(ResolveSmooth, loss=Logistic(), sparse=True), True),
 }
@@ -41,18 +44,16 @@ def problem(form=np.asarray, logistic=False):
 
 
 def solve(make, logistic, rounds, tolerance):
-    penalty = L1(1.0 if logistic else 0.01 * 150)
-    kind = SmoothModel if logistic else Model
-    model = kind(penalty=penalty, tolerance=tolerance, max_iter=500, n_partitions=3, n_rows=150)
+    program = make(L1(1.0 if logistic else 0.01 * 150), Design(150, 3), tolerance, 500)
     with rounds, one_blas_thread():
-        run_coroutine(make(model), rounds)
-    return model
+        run_coroutine(program, rounds)
+    return program
 
 
 def assert_same_bits(found, expected):
-    assert expected.gap <= expected.tolerance
-    np.testing.assert_array_equal(found.coef, expected.coef)
-    assert found.level == expected.level
+    assert expected.certificate.gap <= expected.certificate.tolerance
+    np.testing.assert_array_equal(found.point.coef, expected.point.coef)
+    assert found.point.level == expected.point.level
 
 
 @pytest.mark.covering
@@ -76,12 +77,12 @@ def test_few_rounds(client):
     X, coef = rng.normal(size=(400, 1000)), np.zeros(1000)
     coef[:50] = rng.normal(size=50)
     parts = split_rows(np.asfortranarray(X), X @ coef + rng.normal(size=400), np.empty(0), 4)
-    model = Model(penalty=L1(0.02 * 400), tolerance=5e-7, max_iter=100, n_partitions=4, n_rows=400)
+    program = ResolveQuadratic(L1(0.02 * 400), Design(400, 4), 5e-7, 100)
     rounds = Rounds(DaskPlace(client), parts)
     with rounds:
-        run_coroutine(ResolveQuadratic(model), rounds)
-    assert model.gap <= model.tolerance
-    assert model.n_iter <= 12
+        run_coroutine(program, rounds)
+    assert program.certificate.gap <= program.certificate.tolerance
+    assert program.work.n_iter <= 12
     assert rounds.n_rounds <= 45
 
 
