@@ -17,7 +17,7 @@ from schmp_estimators.linear.programs.input import Extent, prefer_residual, reso
 from schmp_estimators.linear.programs.matrix import Floats
 from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
 from schmp_estimators.linear.programs.resolve import Resolve
-from schmp_estimators.linear.programs.rounds import ScheduledLasso, ScheduledLogistic, schedule_maker
+from schmp_estimators.linear.programs.rounds import ScheduledLasso, ScheduledLogistic, make_schedule
 from schmp_estimators.linear.programs.smooth import ResolveSmooth
 from schmp_estimators.linear.programs.smooth_path import smooth_problem
 
@@ -157,7 +157,8 @@ def make_program(
     else:
         seed = random.randint(np.iinfo(np.int32).max)
         shape = asked.n_parallel, asked.max_correlation, seed, asked.pipeline_depth, asked.n_schedulers
-        options |= {"make_schedule": schedule_maker(asked.schedule, *shape), "pipeline_depth": asked.pipeline_depth}
+        options["rounds"] = make_schedule(size.n_columns, asked.schedule, *shape)
+        options["pipeline_depth"] = asked.pipeline_depth
     per_column = size.stored / max(1, size.n_columns)
     design = Design(size.n_rows, n_partitions, asked.fit_intercept, per_column, resolution(size.dtype))
     program: Resolve = kind(penalty, design, asked.tol, asked.max_iter, **options)

@@ -87,14 +87,9 @@ class ResolveQuadratic(Resolve):
         else:
             yield from self.verify()
 
-    def refresh(self) -> Steps:
-        """Compute the residual of the present coefficients from scratch."""
-        support = np.flatnonzero(self.point.coef)
-        yield from self._advance(support, self.point.coef[support], anew=True)
-
     def verify(self) -> Steps:
         """Evaluate the present point on all columns."""
-        yield from self._advance(NO_COLUMNS, NO_CHANGE)
+        yield from self.advance(NO_COLUMNS, NO_CHANGE)
 
     def state(self) -> dict[str, Any]:
         """Return also which columns have joined the candidates, and in which order; their products follow from X."""
@@ -108,7 +103,7 @@ class ResolveQuadratic(Resolve):
             for new, gram in zip(groups, (yield Sum(jobs.Products())), strict=True):
                 self.candidates.extend(new, gram)
 
-    def _advance(self, columns: Indices, change: Floats, anew: bool = False) -> Steps:
+    def advance(self, columns: Indices, change: Floats, anew: bool = False) -> Steps:
         """Change the residual, and evaluate the point."""
         offset = float(self.design.means[columns] @ change)
         yield from self._look((yield Sum(jobs.Advance(columns, change, offset, self.screening.scope, anew))))
@@ -139,7 +134,7 @@ class ResolveQuadratic(Resolve):
         change = coef - self.point.coef[chosen]
         moved = np.flatnonzero(change)
         self.point.coef[chosen] = coef
-        yield from self._advance(chosen[moved], change[moved])
+        yield from self.advance(chosen[moved], change[moved])
 
     # -- candidates on their Gram matrix ---------------------------------------------------------------------------
 

@@ -78,8 +78,8 @@ class Resolve(ABC):
         """Evaluate the present solution with another penalty; the gradient over all columns may be `known`."""
 
     @abstractmethod
-    def refresh(self) -> Steps:
-        """Compute the state of the partitions from scratch, for the present coefficients."""
+    def advance(self, columns: Indices, change: Floats, anew: bool = False) -> Steps:
+        """Change coefficients that the partitions do not know yet, or if `anew` all of them, and evaluate the point."""
 
     @abstractmethod
     def verify(self) -> Steps:
@@ -93,6 +93,11 @@ class Resolve(ABC):
     @abstractmethod
     def shifted_intercept(self) -> float:
         """Intercept b, for columns less their shifts."""
+
+    def refresh(self) -> Steps:
+        """Compute the state of the partitions from scratch, for the present coefficients, and evaluate the point."""
+        support = np.flatnonzero(self.point.coef)
+        yield from self.advance(support, self.point.coef[support], anew=True)
 
     def count(self) -> int:
         """Return the number of outer steps made."""
@@ -169,7 +174,8 @@ class Resolve(ABC):
         while True:
             # a longer fit would not end here, so it must continue from the state before these steps
             kept = self.work.n_iter < self.max_iter
-            if not stop and self._must_verify():
+            is_solved = self.certificate.gap <= self.screening.goal or self.work.n_iter >= self.max_iter
+            if not stop and self.screening.scope is not None and is_solved:
                 self.screening = Screening()
                 yield from self.verify()
             elif not stop and self.certificate.doubt():
@@ -186,11 +192,6 @@ class Resolve(ABC):
             self.point.coef, self.rounded, self.screening = returned, True, Screening()
             yield from self.refresh()
             yield Report(self.record())
-
-    def _must_verify(self) -> bool:
-        """Return whether the solution on a scope must be checked on all columns now."""
-        is_solved = self.certificate.gap <= self.screening.goal or self.work.n_iter >= self.max_iter
-        return self.screening.scope is not None and is_solved
 
     def _ends(self, stop: bool) -> bool:
         if stop or self.certificate.converged:

@@ -4,9 +4,7 @@ A round updates n_parallel coefficients by their own one-dimensional minimisers 
 Bradley et al., ICML 2011).  From time to time a full gradient gives the duality gap and updates all priorities.
 """
 
-from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +17,6 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.dense import proximal_steps
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.penalties.base import compiled_for, take
-from schmp_estimators.linear.programs import jobs
 from schmp_estimators.linear.programs.design import NO_CHANGE, Design
 from schmp_estimators.linear.programs.jobs import RowPartition
 from schmp_estimators.linear.programs.matrix import Floats, Indices, SparseByColumns, take_sparse
@@ -85,23 +82,12 @@ class _Scheduled(Resolve):
     #: None for the squared loss
     loss: Loss | None = None
 
-    def __init__(
-        self,
-        *given: Any,
-        make_schedule: Callable[[int], DynamicRegressionSchedule],
-        pipeline_depth: int = 1,
-        **start: Any,
-    ) -> None:
+    def __init__(self, *given: Any, rounds: DynamicRegressionSchedule, pipeline_depth: int = 1, **start: Any) -> None:
         super().__init__(*given, **start)
-        self.make_schedule, self.pipeline_depth = make_schedule, pipeline_depth
+        self.rounds, self.pipeline_depth = rounds, pipeline_depth
         #: coefficients that the partitions know, rounds until the next gap, and coefficients updated so far
         self._known = NO_CHANGE
         self._left = self._updates = 0
-
-    @cached_property
-    def rounds(self) -> DynamicRegressionSchedule:
-        """The schedule, once columns are known."""
-        return self.make_schedule(self.design.n_columns)
 
     def _pending(self) -> tuple[Indices, Floats]:
         """Return the changes of coefficients that the partitions do not know yet, and count them as known."""
@@ -156,11 +142,7 @@ class _Scheduled(Resolve):
         self.rounds.sampler.refresh(self._steps(np.arange(n_columns), self.point.gradient))
         self._left = max(10, n_columns // (2 * self.rounds.n_parallel))
         yield Overlapping(self, self.point, self.pipeline_depth)
-        yield from self._end_rounds(*self._pending())
-
-    @abstractmethod
-    def _end_rounds(self, moved: Indices, change: Floats) -> Steps:
-        """Send the last changes to the partitions, and compute the gap."""
+        yield from self.advance(*self._pending())
 
     def count(self) -> int:
         """Return the number of passes made over all columns."""
@@ -203,29 +185,23 @@ def _correlations(design: Design, check: Check, products: Floats) -> Floats:
 class ScheduledLasso(_Scheduled, ResolveQuadratic):
     """Scheduled coordinate descent for the squared loss."""
 
-    def _end_rounds(self, moved: Indices, change: Floats) -> Steps:
-        yield from self._advance(moved, change)
-
 
 class ScheduledLogistic(_Scheduled, ResolveSmooth):
     """Scheduled coordinate descent for other losses."""
 
     loss: Loss
 
-    def _end_rounds(self, moved: Indices, change: Floats) -> Steps:
-        shift = jobs.Shift(self.loss, moved, change, self.point.level)
-        yield from self._look((yield from self._settle(shift)))
 
-
-def schedule_maker(
+def make_schedule(
+    n_columns: int,
     order: str,
     n_parallel: int,
     max_correlation: float | None,
     seed: int,
     pipeline_depth: int = 1,
     n_schedulers: int = 1,
-) -> Callable[[int], DynamicRegressionSchedule]:
-    """Return a function that makes the schedule "priority", "random" or "round_robin" for a number of columns.
+) -> DynamicRegressionSchedule:
+    """Return the schedule "priority", "random" or "round_robin".
 
     If `max_correlation` is None, "priority" checks correlations with the limit 0.1, and the others do not check. 1
     means no check.
@@ -233,9 +209,5 @@ def schedule_maker(
     if max_correlation is None:
         max_correlation = _MAX_CORRELATION if order == "priority" else 1.0
     threshold = max_correlation if max_correlation < 1.0 else None
-
-    def make(n_columns: int) -> DynamicRegressionSchedule:
-        sampler = make_sampler(order, n_columns, np.random.default_rng(seed), min(n_schedulers, n_columns))
-        return DynamicRegressionSchedule(sampler, min(n_parallel, n_columns), threshold, pipeline_depth=pipeline_depth)
-
-    return make
+    sampler = make_sampler(order, n_columns, np.random.default_rng(seed), min(n_schedulers, n_columns))
+    return DynamicRegressionSchedule(sampler, min(n_parallel, n_columns), threshold, pipeline_depth=pipeline_depth)

@@ -100,15 +100,15 @@ class ResolveSmooth(Resolve):
             level: Level = yield Sum(jobs.Shift(self.loss, NO_COLUMNS, NO_CHANGE, 0.0))
             start = point.coef, point.level
             point.coef = np.zeros_like(point.coef)
-            certificate.null_objective = max((yield from self._settle(self._anew())), LEAST * level.loss)
+            certificate.null_objective = max((yield from self._settle_anew()), LEAST * level.loss)
             point.coef, point.level = start
         self._check_small()
         certificate.tolerance *= certificate.null_objective
-        objective = yield from self._settle(self._anew())
+        objective = yield from self._settle_anew()
         if not objective <= certificate.null_objective and point.coef.any():
             point.coef[:] = 0.0  # a start that is worse than zero
             point.level = 0.0
-            objective = yield from self._settle(self._anew())
+            objective = yield from self._settle_anew()
         if known is None or point.coef.any():
             yield from self._look(objective)
             return
@@ -129,9 +129,9 @@ class ResolveSmooth(Resolve):
         objective = self.certificate.objective + self.penalty.value(coef) - previous.value(coef)
         yield from (self._certify(objective) if known else self._look(objective))
 
-    def refresh(self) -> Steps:
-        """Compute the decision values of the present coefficients from scratch."""
-        yield from self._look((yield from self._settle(self._anew())))
+    def advance(self, columns: Indices, change: Floats, anew: bool = False) -> Steps:
+        """Change the decision values, and evaluate the point."""
+        yield from self._look((yield from self._settle(columns, change, anew)))
 
     def verify(self) -> Steps:
         """Evaluate the present point on all columns."""
@@ -218,9 +218,9 @@ class ResolveSmooth(Resolve):
 
     # -- points ----------------------------------------------------------------------------------------------------
 
-    def _anew(self) -> jobs.Shift:
+    def _settle_anew(self) -> _Settled:
         support = np.flatnonzero(self.point.coef)
-        return jobs.Shift(self.loss, support, self.point.coef[support], self.point.level, anew=True)
+        return self._settle(support, self.point.coef[support], anew=True)
 
     def _move(self, columns: Indices, change: Floats, kept: tuple[Floats, float]) -> _Settled:
         """Change the coefficients, by a step that is halved while the objective rises; returns the objective.
@@ -230,29 +230,29 @@ class ResolveSmooth(Resolve):
         """
         point, before = self.point, self.certificate.objective
         point.coef[columns] += change
-        objective = yield from self._settle(jobs.Shift(self.loss, columns, change, point.level))
+        objective = yield from self._settle(columns, change)
         for halvings in range(MOST_HALVINGS):
             if objective <= before * (1.0 + RISE):
                 point.damping = damped(point.damping, halvings)
                 return objective
             change = 0.5 * change
             point.coef[columns] -= change
-            objective = yield from self._settle(jobs.Shift(self.loss, columns, -change, point.level))
+            objective = yield from self._settle(columns, -change)
         point.damping = damped(point.damping, MOST_HALVINGS)
         if objective <= before * (1.0 + _RISE):
             return objective
         point.coef, point.level = kept
         self.certificate.step_backs += 1
-        return (yield from self._settle(self._anew()))
+        return (yield from self._settle_anew())
 
     def _distance(self) -> float:
         """Return the size of the intercept for centred columns, at least 1."""
         return max(1.0, abs(self.point.level + float(self.design.means @ self.point.coef)))
 
-    def _settle(self, shift: jobs.Shift) -> _Settled:
-        """Update the decision values, and make Newton steps on the intercept until it is optimal."""
+    def _settle(self, columns: Indices, change: Floats, anew: bool = False) -> _Settled:
+        """Change the decision values, and make Newton steps on the intercept until it is optimal."""
         point, bracket, total = self.point, Bracket(), self.design.total_weight
-        level: Level = yield Sum(shift)
+        level: Level = yield Sum(jobs.Shift(self.loss, columns, change, point.level, anew))
         suits = level_tolerance(self.penalty, total) if self.design.fit_intercept else np.inf
         while self.design.fit_intercept:
             # the remaining slope enters the gap times the intercept, which may be large

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -140,26 +141,22 @@ class SmoothWorkingSet:
         goal = np.inf
         for number in range(most):
             problem, gradient = self._model(found)
-            distance = merit(self.penalty, problem.coef, gradient, problem.quadratic.norms)
+            distance = self._merit(problem, gradient)
             last = number > 0 and distance <= goal
             if last and pace.second_order:
                 return
             if not number:
                 goal = max(part * distance, floor)
-            target = 0.1 * distance
-            if not pace.second_order and problem.descend(gradient, PASS_LEFT):
-                self.visited += problem.visited
-                found = self._search(problem, found)
-                if last or distance <= _ONE_MORE * floor:
-                    return
-                continue
-
-            def current(gradient: Floats, problem: ResidualProblem = problem) -> float:
-                return merit(self.penalty, problem.coef, gradient, problem.quadratic.norms)
-
-            problem.solve(current, target, pace, may_finish, rounds=30)
+            descends = not pace.second_order and problem.descend(gradient, PASS_LEFT)
+            if not descends:
+                problem.solve(partial(self._merit, problem), 0.1 * distance, pace, may_finish, rounds=30)
             self.visited += problem.visited
             found = self._search(problem, found)
+            if descends and (last or distance <= _ONE_MORE * floor):
+                return
+
+    def _merit(self, problem: ResidualProblem, gradient: Floats) -> float:
+        return merit(self.penalty, problem.coef, gradient, problem.quadratic.norms)
 
     def _model(self, found: Derivatives) -> tuple[ResidualProblem, Floats]:
         """Return the quadratic model and the gradient at the present point."""

@@ -18,17 +18,20 @@ from schmp_estimators.linear.penalties.elastic_net import L1
 from schmp_estimators.linear.programs.design import Design
 from schmp_estimators.linear.programs.input import restore_partition, save_partition, split_rows
 from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
-from schmp_estimators.linear.programs.rounds import ScheduledLasso, schedule_maker
+from schmp_estimators.linear.programs.rounds import ScheduledLasso, make_schedule
 from schmp_estimators.linear.programs.smooth import ResolveSmooth
 
 KEEPER = Keeper(save_partition, restore_partition)
+
+
+def scheduled(*given):
+    return ScheduledLasso(*given, rounds=make_schedule(60, "priority", 4, 0.3, 0, 2), pipeline_depth=2)
+
+
 PROGRAMS = {
     "Gram": (ResolveQuadratic, False),
     "residual": (partial(ResolveQuadratic, sparse=True), False),
-    "priority": (
-        partial(ScheduledLasso, make_schedule=schedule_maker("priority", 4, 0.3, 0, 2), pipeline_depth=2),
-        False,
-    ),
+    "priority": (scheduled, False),
     "logistic Gram": (partial(ResolveSmooth, loss=Logistic()), True),
     "logistic residual": (partial(ResolveSmooth, loss=Logistic(), sparse=True), True),
 }

@@ -6,7 +6,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
 from schmp_estimators.core.schedules.dynamic_regression import DynamicRegressionSchedule
-from schmp_estimators.linear.programs.rounds import schedule_maker
+from schmp_estimators.linear.programs.rounds import make_schedule
 
 
 class Given:
@@ -51,8 +51,8 @@ def test_a_candidate_that_is_rejected_does_not_lose_its_turn(pipeline_depth, n_s
     n_columns, rounds = 8, 60
     pair = np.arange(n_columns) // (2 * n_schedulers) * n_schedulers + np.arange(n_columns) % n_schedulers
     table = (pair[:, None] == pair).astype(float)
-    make = schedule_maker("round_robin", 2, 0.5, 0, pipeline_depth, n_schedulers)
-    schedule, under_way, updates = make(n_columns), [], np.zeros(n_columns, int)
+    schedule = make_schedule(n_columns, "round_robin", 2, 0.5, 0, pipeline_depth, n_schedulers)
+    under_way, updates = [], np.zeros(n_columns, int)
     for number in range(rounds):
         chosen, check = schedule.next_round()
         updates[chosen] += 1
