@@ -234,7 +234,6 @@ class Path:
     ) -> None:
         self.asked, self._ahead, self._most = asked, ahead, most
         self.program = make_program(asked, asked.loss, asked.penalty.scaled(ABOVE_ALL), size, n_partitions)
-        self.program.design.per_column = 0.0
         #: penalties, coefficients, other fields of `Points`, and the smallest penalty whose solution is zero
         self.penalties: Sequence[float] = ()
         self.coefs = np.empty((0, 0))
