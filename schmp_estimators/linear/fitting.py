@@ -264,39 +264,32 @@ class SparseModel(FollowedEstimator, LinearModel):
                     program.follow(previous)
                 if job is not None:
                     problem.do(job)
-            self._run(program, models, followed, state, checkpointing)
+            models.append(program)
+            save = checkpointing.saver(models[:-1])
+            run_coroutine(program, followed, state, report=followed.report, save=save)
+            models[-1] = program.solution()
             problem.tell_of(program.design.dropped)
             if followed.stopped:
                 return
 
-    def _run(
-        self, program: Resolve, models: list[Any], followed: Followed, state: Any, checkpointing: Checkpointing
-    ) -> None:
-        """Fit one target or class, whose present solution is the last of `models`."""
-        finished = list(models)
 
-        def report(record: dict[str, Any]) -> bool:
-            models[len(finished) :] = [program.solution()]
-            return followed.report(record)
-
-        run_coroutine(program, followed, state, report=report, save=checkpointing.saver(finished))
-        models[len(finished) :] = [program.solution()]
-
-
-def _attributes(models: Sequence[Solution], targets: Targets, scale: float | None, dtype: type) -> dict[str, Any]:
+def _attributes(
+    models: Sequence[Solution | Resolve], targets: Targets, scale: float | None, dtype: type
+) -> dict[str, Any]:
     """Return the fitted attributes; targets or classes whose fit has not begun have no coefficients.
 
     Gaps of objectives that are sums become `scale` times these, or, without one, those of means.
     """
     count, missing = len(targets.jobs), len(targets.jobs) - len(models)
-    found = [by_class(model.coef[None], np.array([model.intercept])) for model in models]
-    found += [(np.zeros((1, 1, models[0].n_columns)), np.zeros((1, 1)))] * missing
+    begun = [model if isinstance(model, Solution) else model.solution() for model in models]
+    found = [by_class(model.coef[None], np.array([model.intercept])) for model in begun]
+    found += [(np.zeros((1, 1, begun[0].n_columns)), np.zeros((1, 1)))] * missing
     coefs, levels = (np.concatenate(part, axis=1)[0] for part in zip(*found, strict=True))
-    known = [one.certified_gap / one.total_weight if scale is None else scale * one.certified_gap for one in models]
-    steps = np.array([max(1, one.n_iter) for one in models] + [1] * missing)
+    known = [one.certified_gap / one.total_weight if scale is None else scale * one.certified_gap for one in begun]
+    steps = np.array([max(1, one.n_iter) for one in begun] + [1] * missing)
     gaps = np.array(known + [np.inf] * missing)
     values: dict[str, Any] = {"coef_": coefs.astype(dtype), "intercept_": levels + targets.shifts, "dual_gap_": gaps}
-    if not all(model.certified for model in models):
+    if not all(model.certified for model in begun):
         values |= {"dual_gap_": np.full(count, np.nan), "stationarity_": gaps}
     if targets.classes is not None:
         return {"classes_": targets.classes, **values, "n_iter_": steps}

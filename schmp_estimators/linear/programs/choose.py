@@ -11,7 +11,7 @@ from schmp_estimators.linear.penalties.base import Penalty, has_free, multiple_o
 from schmp_estimators.linear.penalties.group import Group
 from schmp_estimators.linear.programs.blocks import BlockProblem
 from schmp_estimators.linear.programs.centred import Rows, centre
-from schmp_estimators.linear.programs.design import NO_CHANGE, Design
+from schmp_estimators.linear.programs.design import Design
 from schmp_estimators.linear.programs.homotopy import ABOVE_ALL, OF_STEP, HomotopyProblem, Points, ProblemAtHand
 from schmp_estimators.linear.programs.input import Extent, prefer_residual, resolution
 from schmp_estimators.linear.programs.matrix import Floats
@@ -136,20 +136,17 @@ def make_program(
     penalty: Penalty,
     size: Extent,
     n_partitions: int,
-    *,
-    coef: Floats = NO_CHANGE,
-    level: float = 0.0,
-    dtype: type = np.float64,
     random: Any = None,
+    **options: Any,
 ) -> Resolve:
-    """Return the program of a fit, which starts from given coefficients and intercept.
+    """Return the program of a fit; `options` are `coef`, `level` and `dtype` of `Resolve`, `random` is for schedules.
 
     Raises
     ------
     TypeError
         If it needs what the loss or the penalty does not have.
     """
-    kind, options = kind_of(asked.schedule, loss, penalty), {"coef": coef, "level": level, "dtype": dtype}
+    kind = kind_of(asked.schedule, loss, penalty)
     if not is_quadratic(loss):
         options["loss"] = loss
     if asked.schedule == "resolve":

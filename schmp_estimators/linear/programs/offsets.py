@@ -12,7 +12,6 @@ may be nearly dependent, such as powers of a year.
 """
 
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -183,6 +182,8 @@ class Span(NamedTuple):
     means: Floats
     #: (k, r) coefficients of the columns in each direction
     basis: Floats
+    #: (r, p) products of the directions with all centred columns, if these are needed
+    products: Floats = np.empty((0, 0))
 
     def take(self, rows: jobs.RowPartition) -> Floats:
         """Return the directions on the rows of a partition, shape (r, n_p)."""
@@ -193,6 +194,18 @@ class Span(NamedTuple):
         """Return coefficients of the columns (k,) as those of the directions (r,)."""
         units = 1.0 / np.abs(self.basis).max(axis=1)
         return np.linalg.lstsq(self.basis * units[:, None], coef * units)[0]
+
+    def project(
+        self, coef: Floats, means: Floats, scope: Indices, slopes: jobs.Slopes
+    ) -> Generator[Any, Any, jobs.Slopes]:
+        """Fit the residual to these columns, by changing `coef`, and return the slopes over the scope after that."""
+        gradient = slopes.gradient - slopes.balance * means[scope]
+        along = gradient[np.searchsorted(scope, self.columns)] @ self.basis
+        change = self.basis @ along
+        coef[self.columns] += change
+        offset = float(self.means @ change)
+        moved: jobs.Slopes = yield Sum(jobs.Advance(self.columns, change, offset, NO_COLUMNS))
+        return jobs.Slopes(moved.energy, 0.0, gradient - along @ self.products[:, scope])
 
 
 class Triangle(NamedTuple):
@@ -219,8 +232,8 @@ class Cross(NamedTuple):
         return rows, (products, weighed.sum(axis=1))
 
 
-def find_span(design: Design, penalty: Penalty) -> Generator[Any, Any, Span | None]:
-    """Find a basis of the columns that vary and have no penalty, if there are any.
+def find_span(design: Design, penalty: Penalty, multiply: bool) -> Generator[Any, Any, Span | None]:
+    """Find a basis of the columns that vary and have no penalty, if there are any; `multiply` it with all columns.
 
     The concatenated triangles of all partitions have the singular values of all rows (J.  Demmel et al.,
     "Communication-optimal parallel and sequential QR and LU factorizations", SIAM J. Sci.  Comput. 2012).  Directions
@@ -240,34 +253,7 @@ def find_span(design: Design, penalty: Penalty) -> Generator[Any, Any, Span | No
         turned = span.basis @ directions.T
         real = values > REAL * np.linalg.norm(turned * rounding[:, None], axis=0)
         span = span._replace(basis=np.ascontiguousarray(turned[:, real] / values[real]))
-    return span
-
-
-@dataclass
-class Unpenalised:
-    """The columns without a penalty, and the products of their directions with all centred columns."""
-
-    span: Span
-    products: Floats
-
-    @classmethod
-    def find(cls, design: Design, penalty: Penalty) -> Generator[Any, Any, "Unpenalised | None"]:
-        """Find the columns without a penalty, if there are any."""
-        span = yield from find_span(design, penalty)
-        if span is None:
-            return None
+    if multiply:
         raw, balances = yield Sum(Cross(span))
-        return cls(span, raw - np.outer(balances, design.means))
-
-    def project(
-        self, coef: Floats, means: Floats, scope: Indices, slopes: jobs.Slopes
-    ) -> Generator[Any, Any, jobs.Slopes]:
-        """Fit the residual to these columns, by changing `coef`, and return the slopes over the scope after that."""
-        columns = self.span.columns
-        gradient = slopes.gradient - slopes.balance * means[scope]
-        along = gradient[np.searchsorted(scope, columns)] @ self.span.basis
-        change = self.span.basis @ along
-        coef[columns] += change
-        offset = float(self.span.means @ change)
-        moved: jobs.Slopes = yield Sum(jobs.Advance(columns, change, offset, NO_COLUMNS))
-        return jobs.Slopes(moved.energy, 0.0, gradient - along @ self.products[:, scope])
+        span = span._replace(products=raw - np.outer(balances, design.means))
+    return span

@@ -26,7 +26,6 @@ from schmp_estimators.linear.programs.certificate import LAST_BITS
 from schmp_estimators.linear.programs.design import NO_CHANGE, NO_COLUMNS
 from schmp_estimators.linear.programs.gram import LARGEST_GRAM
 from schmp_estimators.linear.programs.matrix import Floats, Indices
-from schmp_estimators.linear.programs.offsets import Unpenalised
 from schmp_estimators.linear.programs.residual import ResidualProblem, ridges_of
 from schmp_estimators.linear.programs.resolve import Resolve
 
@@ -40,18 +39,9 @@ _Solved = Generator[Any, Any, tuple[Indices, Floats]]
 
 
 class ResolveQuadratic(Resolve):
-    """Program of the schedule "resolve".
+    """Program of the schedule "resolve"."""
 
-    Parameters
-    ----------
-    sparse : bool
-        Whether to solve for candidates on the residual instead of their Gram matrix; see `prefer_residual`.
-    """
-
-    def __init__(self, *given: Any, sparse: bool = False, **start: Any) -> None:
-        super().__init__(*given, **start)
-        self.sparse = sparse
-        self.unpenalised: Unpenalised | None = None
+    projects = True
 
     @property
     def shifted_intercept(self) -> float:
@@ -63,7 +53,6 @@ class ResolveQuadratic(Resolve):
         design, point, certificate = self.design, self.point, self.certificate
         partials, sums = yield from self._open()
         point.level = sums.response / sums.total if design.fit_intercept else 0.0
-        self.unpenalised = yield from Unpenalised.find(design, self.penalty)
         support = np.flatnonzero(point.coef)
         coef = point.coef[support]
         scope = None if len(support) else NO_COLUMNS
@@ -98,7 +87,6 @@ class ResolveQuadratic(Resolve):
     def recover(self, state: Mapping[str, Any]) -> Steps:
         """Restore a state, and compute the Gram matrix of the candidates again."""
         yield from super().recover(state)
-        self.unpenalised = yield from Unpenalised.find(self.design, self.penalty)
         if groups := state["candidates"]:
             for new, gram in zip(groups, (yield Sum(jobs.Products())), strict=True):
                 self.candidates.extend(new, gram)
@@ -110,7 +98,7 @@ class ResolveQuadratic(Resolve):
 
     def _look(self, slopes: jobs.Slopes) -> Steps:
         """Compute the gap at the present point, after an exact fit of columns without a penalty."""
-        free, design, certificate = self.unpenalised, self.design, self.certificate
+        free, design, certificate = self.free, self.design, self.certificate
         if free is not None and not self.rounded:
             scope = np.arange(design.n_columns)[self.screening.places]
             slopes = yield from free.project(self.point.coef, design.means, scope, slopes)
@@ -164,7 +152,7 @@ class ResolveQuadratic(Resolve):
         """Return the worst violators, or of many those that descent makes nonzero; None if there is none."""
         design, coef, columns = self.design, self.point.coef, self.scoped()
         missing = np.setdiff1d(np.flatnonzero(coef), self.candidates.columns)
-        free = NO_COLUMNS if self.unpenalised is None else self.unpenalised.span.columns
+        free = NO_COLUMNS if self.free is None else self.free.columns
         if not np.isin(missing, free).all():  # the support of a warm start
             return missing
         outside = np.ones(design.n_columns, bool)

@@ -9,16 +9,16 @@ import numpy as np
 
 from schmp_estimators.core.engine.dynamic import Report, Save, Steps
 from schmp_estimators.core.reduction import tree_sum
-from schmp_estimators.linear.penalties.base import Penalty, fields_of, take
-from schmp_estimators.linear.programs.certificate import LEAST, Certificate
+from schmp_estimators.linear.penalties.base import Penalty, fields_of, multiple_of, take
+from schmp_estimators.linear.programs.certificate import LAST_BITS, LEAST, Certificate
 from schmp_estimators.linear.programs.design import NO_CHANGE, Design
 from schmp_estimators.linear.programs.homotopy import Solution, record_of
 from schmp_estimators.linear.programs.jobs import Sums
 from schmp_estimators.linear.programs.matrix import Floats, Indices
-from schmp_estimators.linear.programs.offsets import centre, check_small
+from schmp_estimators.linear.programs.offsets import Span, centre, check_small, find_span
 from schmp_estimators.linear.programs.point import Point, Work
 from schmp_estimators.linear.programs.residual import Pace
-from schmp_estimators.linear.programs.screening import Candidates, Scoped, Screening, least_with_this_solution
+from schmp_estimators.linear.programs.screening import Candidates, Scoped, Screening
 
 #: The parts of a program whose fields are its state.
 _PARTS = "design", "point", "certificate", "screening", "pace", "work"
@@ -43,11 +43,16 @@ class Resolve(ABC):
         Intercept at the start; only for losses other than the squared loss.
     dtype : type
         That of the returned coefficients; the last gap is computed after rounding to it.
+    sparse : bool
+        Whether to solve for candidates or working sets on the residual instead of their Gram matrix; see
+        `prefer_residual`.
     """
 
     saves = dict
     #: upper bound on the curvature of a row of weight 1
     smoothness = 1.0
+    #: whether the fit of columns without a penalty is a projection
+    projects = False
 
     def __init__(
         self,
@@ -59,10 +64,14 @@ class Resolve(ABC):
         coef: Floats = NO_CHANGE,
         level: float = 0.0,
         dtype: type = np.float64,
+        sparse: bool = False,
     ) -> None:
         self.penalty, self.design, self.max_iter, self.dtype = penalty, design, max_iter, dtype
         self.point, self.certificate = Point(coef.copy(), level), Certificate(tolerance, penalty.certified)
         self.screening, self.candidates, self.pace, self.work = Screening(), Candidates(), Pace(), Work()
+        #: columns without a penalty
+        self.free: Span | None = None
+        self.sparse = sparse
         #: whether coefficients have been rounded to the returned dtype, so that they may not change any more
         self.rounded = False
         #: whether the fit has ended with a gap above the tolerance
@@ -130,12 +139,12 @@ class Resolve(ABC):
         return {"penalty": fields_of(self.penalty), **{part: dict(vars(getattr(self, part))) for part in _PARTS}}
 
     def recover(self, state: Mapping[str, Any]) -> Steps:
-        """Restore a state; the partitions have been restored."""
+        """Restore a state, and find the columns without a penalty again; the partitions have been restored."""
         self.penalty = type(self.penalty)(*state["penalty"])
         for part in _PARTS:
             vars(getattr(self, part)).update(state[part])
         self._started = perf_counter() - self.work.seconds
-        yield from ()
+        self.free = yield from find_span(self.design, self.penalty, self.projects)
 
     def __call__(self, state: Mapping[str, Any] | None = None) -> Steps:
         """Return the steps of a fit."""
@@ -162,9 +171,9 @@ class Resolve(ABC):
             least = LEAST * certificate.null_objective
             certificate.tolerance = min(certificate.tolerance, max(part * certificate.gap, least))
         columns = self.scoped()
-        before = least_with_this_solution(previous.strengths, columns.sizes)
+        before = previous.strengths * min(1.0, multiple_of(previous, columns.gradient))
         strong = (columns.sizes >= 2.0 * penalty.strengths - before) | columns.stay
-        if np.max(before - penalty.strengths) > 0.0 and not strong.all():
+        if np.any(before > (1.0 + LAST_BITS) * penalty.strengths) and not strong.all():
             self.screening = Screening(np.flatnonzero(strong), certificate.tolerance)
             self.point.gradient = columns.gradient[strong]
         yield from self._go_on((yield from self._tell()))
@@ -210,7 +219,7 @@ class Resolve(ABC):
     # -- for the steps of a loss -----------------------------------------------------------------------------------
 
     def _open(self) -> Generator[Any, Any, tuple[list[Sums], Sums]]:
-        """Centre the columns, and compute their moments; returns the sums of each partition, and all of them."""
+        """Centre the columns, and find those without a penalty; returns the sums of each partition, and of all."""
         partials: list[Sums] = yield from centre(self.design)
         sums: Sums = tree_sum(partials)
         self.design.set_moments(sums)
@@ -218,6 +227,7 @@ class Resolve(ABC):
             self.point.coef = np.zeros(self.design.n_columns)
         if len(self.design.shifts):
             self.point.level += float(self.design.shifts @ self.point.coef)
+        self.free = yield from find_span(self.design, self.penalty, self.projects)
         return partials, sums
 
     def _check_small(self) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.linear.penalties.base import Penalty, PerColumn, sizes, take
+from schmp_estimators.linear.penalties.base import Penalty, sizes, take
 from schmp_estimators.linear.programs.design import NO_COLUMNS
 from schmp_estimators.linear.programs.gram import GramProblem
 from schmp_estimators.linear.programs.matrix import Floats, Indices
@@ -114,7 +114,7 @@ class Candidates:
     #: (k,) column numbers, and the numbers of columns that joined together
     columns: Indices = field(default_factory=lambda: NO_COLUMNS)
     groups: list[Indices] = field(default_factory=list)
-    #: (capacity, capacity); the leading (k, k) part is in use
+    #: (k, k)
     gram: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
 
     def __len__(self) -> int:
@@ -122,25 +122,12 @@ class Candidates:
 
     def extend(self, new: Indices, rows: np.ndarray) -> None:
         """Add `new` columns; `rows` (k_old + k_new, k_new) has their products with all candidates."""
-        old, total = len(self), len(self) + len(new)
-        if total > len(self.gram):
-            grown = np.zeros((max(2 * total, 512),) * 2)
-            grown[:old, :old] = self.gram[:old, :old]
-            self.gram = grown
-        self.gram[:total, old:total] = rows
-        self.gram[old:total, :old] = rows[:old].T
-        self.columns = np.concatenate([self.columns, new])
+        old, grown = len(self), np.empty((len(rows), len(rows)))
+        grown[:old, :old], grown[:, old:], grown[old:, :old] = self.gram, rows, rows[:old].T
+        self.gram, self.columns = grown, np.concatenate([self.columns, new])
         self.groups.append(new)
 
     def problem(self, gradient: Floats, coef: Floats, energy: float, penalty: Penalty) -> GramProblem:
         """Return the problem on the candidates, given their gradient, and coefficients and penalty of all columns."""
-        used, order = self.gram[: len(self), : len(self)], np.argsort(self.columns, kind="stable")
-        return GramProblem(used, gradient, coef[self.columns], energy, take(penalty, self.columns), order)
-
-
-def least_with_this_solution(strengths: PerColumn, found: Floats) -> PerColumn:
-    """Return the smallest strengths at which a zero solution, with gradients of the size `found`, remains zero."""
-    if not np.ndim(strengths):
-        return min(strengths, float(found.max()))
-    ratios = np.divide(found, strengths, out=np.zeros_like(found), where=strengths > 0.0)
-    return strengths * min(1.0, float(ratios.max()))
+        own, order = take(penalty, self.columns), np.argsort(self.columns, kind="stable")
+        return GramProblem(self.gram, gradient, coef[self.columns], energy, own, order)

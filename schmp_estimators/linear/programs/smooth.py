@@ -11,7 +11,7 @@ bound only if it adds up to zero.  One outer step:
     aggregate   solve the quadratic model; send the change, halved later if the objective should rise
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from schmp_estimators.linear.programs.design import NO_CHANGE, NO_COLUMNS
 from schmp_estimators.linear.programs.gram import LARGEST_GRAM, GramProblem
 from schmp_estimators.linear.programs.input import SMALL
 from schmp_estimators.linear.programs.matrix import Floats, Indices
-from schmp_estimators.linear.programs.offsets import Span, find_span
+from schmp_estimators.linear.programs.offsets import Span
 from schmp_estimators.linear.programs.residual import Pace
 from schmp_estimators.linear.programs.resolve import Resolve
 from schmp_estimators.linear.programs.screening import Screening
@@ -65,22 +65,14 @@ _Solved = Generator[Any, Any, Floats]
 
 
 class ResolveSmooth(Resolve):
-    """Program of the schedule "resolve".
+    """Program of the schedule "resolve" for a `loss`."""
 
-    Parameters
-    ----------
-    loss : Loss
-    sparse : bool
-        Whether to solve for working sets on the residual instead of their Gram matrix; see `prefer_residual`.
-    """
-
-    def __init__(self, *given: Any, loss: Loss, sparse: bool = False, **start: Any) -> None:
+    def __init__(self, *given: Any, loss: Loss, **start: Any) -> None:
         super().__init__(*given, **start)
-        self.loss, self.smoothness, self.sparse = loss, loss.smoothness, sparse
+        self.loss, self.smoothness = loss, loss.smoothness
         self.certificate.certified = loss.certified and self.penalty.certified
         self.pace = Pace(passes=8, settled=0.03, crossing=0.02)
-        #: the columns without a penalty, and the remaining slopes along their directions
-        self.unpenalised: Span | None = None
+        #: remaining slopes along the directions of columns without a penalty
         self.unsettled = NO_CHANGE
 
     @property
@@ -92,7 +84,6 @@ class ResolveSmooth(Resolve):
         """Compute the moments of the columns, and evaluate the start; the gradient at zero follows from the moments."""
         point, certificate = self.point, self.certificate
         partials, sums = yield from self._open()
-        self.unpenalised = yield from find_span(self.design, self.penalty)
         known = getattr(self.loss, "at_zero", None)
         if known is not None:
             certificate.null_objective = sums.total * known(0.0)[0]
@@ -116,11 +107,6 @@ class ResolveSmooth(Resolve):
         _, of_target, constant = known(point.level)
         self._take(of_target * products + constant * sums.columns, point.balance)
         yield from self._certify(objective)
-
-    def recover(self, state: Mapping[str, Any]) -> Steps:
-        """Restore a state, and find the columns without a penalty again."""
-        yield from super().recover(state)
-        self.unpenalised = yield from find_span(self.design, self.penalty)
 
     def begin_again(self, previous: Penalty, known: bool) -> Steps:
         """Evaluate the present solution with another penalty."""
@@ -267,8 +253,8 @@ class ResolveSmooth(Resolve):
         point.balance = level.slope if self.design.fit_intercept else 0.0
         point.steepness = steepness(self.loss, level, total)
         loss = level.loss
-        if self.unpenalised is not None and not self.rounded:
-            loss = yield from self._settle_unpenalised(self.unpenalised)
+        if self.free is not None and not self.rounded:
+            loss = yield from self._settle_unpenalised(self.free)
         return loss + self.penalty.value(point.coef)
 
     def _settle_unpenalised(self, span: Span) -> _Settled:
@@ -322,9 +308,9 @@ class ResolveSmooth(Resolve):
         # if Σ s y p is δ instead of zero, the bound is lower by b·δ; likewise for columns without a penalty
         dual -= 2.0 * abs(point.balance) * self._distance()
         settled = abs(point.balance) <= _SETTLED * total
-        if self.unpenalised is not None:
+        if self.free is not None:
             length = np.sqrt(total)
-            present = self.unpenalised.coordinates(point.coef[self.unpenalised.columns])
+            present = self.free.coordinates(point.coef[self.free.columns])
             dual -= 2.0 * float(self.unsettled @ (length + np.abs(present)))
             settled &= not self.rounded and bool((self.unsettled <= _SETTLED * length).all())
         self.certificate.certify(objective, objective - dual if settled else np.inf, self.screening)
