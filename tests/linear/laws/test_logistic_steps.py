@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 from oracles.elastic_net import logistic_net_least, logistic_net_objective
 
-from schmp_estimators import SparseLogisticRegression
+from schmp_estimators import SparseLogisticRegression, sparse_logistic_path
 from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.programs import choose
 
@@ -69,6 +69,14 @@ def test_units_of_columns_and_weights_do_not_matter(ends, problem, scale):
     other.fit(form(X / scale), y, sample_weight=weights * scale * scale)
     assert len(ends) > plain > 0
     np.testing.assert_allclose(other.coef_ / scale, fit.coef_, rtol=1e-4, atol=1e-5)
+
+
+def test_paths_on_a_dense_x_make_these_steps(ends, problem):
+    form, X, y = problem
+    if form is sp.csc_array:
+        pytest.skip("a path has a scope, and steps on sparse columns are on all of them")
+    Cs, _, _, gaps = sparse_logistic_path(form(X), y, Cs=5)
+    assert ends and (gaps <= 1e-4 * np.log(2) * N_ROWS * Cs).all()
 
 
 def test_columns_that_vary_by_less_than_rounding_do_not_join(problem):
