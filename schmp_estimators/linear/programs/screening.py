@@ -114,7 +114,7 @@ class Candidates:
     #: (k,) column numbers, and the numbers of columns that joined together
     columns: Indices = field(default_factory=lambda: NO_COLUMNS)
     groups: list[Indices] = field(default_factory=list)
-    #: (k, k)
+    #: (capacity, capacity); the leading (k, k) part is in use
     gram: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
 
     def __len__(self) -> int:
@@ -122,12 +122,17 @@ class Candidates:
 
     def extend(self, new: Indices, rows: np.ndarray) -> None:
         """Add `new` columns; `rows` (k_old + k_new, k_new) has their products with all candidates."""
-        old, grown = len(self), np.empty((len(rows), len(rows)))
-        grown[:old, :old], grown[:, old:], grown[old:, :old] = self.gram, rows, rows[:old].T
-        self.gram, self.columns = grown, np.concatenate([self.columns, new])
+        old, total = len(self), len(self) + len(new)
+        if total > len(self.gram):
+            grown = np.zeros((max(2 * total, 512),) * 2)
+            grown[:old, :old] = self.gram[:old, :old]
+            self.gram = grown
+        self.gram[:total, old:total] = rows
+        self.gram[old:total, :old] = rows[:old].T
+        self.columns = np.concatenate([self.columns, new])
         self.groups.append(new)
 
     def problem(self, gradient: Floats, coef: Floats, energy: float, penalty: Penalty) -> GramProblem:
         """Return the problem on the candidates, given their gradient, and coefficients and penalty of all columns."""
-        own, order = take(penalty, self.columns), np.argsort(self.columns, kind="stable")
-        return GramProblem(self.gram, gradient, coef[self.columns], energy, own, order)
+        used, order = self.gram[: len(self), : len(self)], np.argsort(self.columns, kind="stable")
+        return GramProblem(used, gradient, coef[self.columns], energy, take(penalty, self.columns), order)
