@@ -17,12 +17,11 @@ from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.places.place import begun_anew, choose_place
 from schmp_estimators.mf.data.ids import Known
 from schmp_estimators.mf.data.rows import open_ratings
-from schmp_estimators.mf.data.scale import Scale
 from schmp_estimators.mf.data.seen import RepeatedCallError
 from schmp_estimators.mf.fit import MFFit
 from schmp_estimators.mf.losses import RANKING
 from schmp_estimators.mf.parameters import CONSTRAINTS, check_earlier, check_together, read_fit_params
-from schmp_estimators.mf.programs.factors import Factors, has_not_improved, has_stopped_falling
+from schmp_estimators.mf.programs.factors import has_not_improved, has_stopped_falling
 from schmp_estimators.mf.use import FactorModel
 
 logger = logging.getLogger(__name__)
@@ -294,7 +293,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
             another length than X. If X is a table of ids and ratings, or pairs without ratings.  If early stopping
             would hold out the only rating.  If a value is not above 0, with a `loss` that ranks.
         """
-        return self._factorise(X, y, read_fit_params(fit_params), None)
+        return self._factorise(X, y, fit_params, anew=True)
 
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
@@ -329,40 +328,32 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         ValueError
             As in `fit`; if the ratings are on another scale; if `loss` is not "squared".
         """
-        earlier = self._as_factors() if hasattr(self, "components_") else None
         try:
-            return self._factorise(X, y, read_fit_params(fit_params), earlier)
+            return self._factorise(X, y, fit_params, anew=not hasattr(self, "components_"))
         except RepeatedCallError:
             logger.info("partial_fit: all ratings are those of an earlier call, and change nothing")
             return self
 
-    def _factorise(self, X: Any, y: Any, weights: Any, earlier: Factors | None) -> ModelParallelMF:
+    def _factorise(self, X: Any, y: Any, fit_params: dict[str, Any], *, anew: bool) -> ModelParallelMF:
+        weights = read_fit_params(fit_params)
         self._validate_params()  # scikit-learn skips this in `partial_fit` after a fit
-        check_earlier(self, earlier)
-        self._check_checkpoint(earlier, "partial_fit")
-        check_together(self, weights, anew=earlier is None)
-        seed, ids, more = make_seed(self.random_state), None, dict[str, Any]()
-        if earlier is not None:
-            ids = Known(self.user_ids_, self.item_ids_)
-            more = {"scale": Scale(self.global_mean_, self.rating_scale_), "counts": self._counts}
+        if not anew:
+            check_earlier(self)
+        self._check_checkpoint(None if anew else self, "partial_fit")
+        check_together(self, weights, anew=anew)
+        seed, known = make_seed(self.random_state), None if anew else Known(self.user_ids_, self.item_ids_)
         with (
             undone_on_error(self),
             self._progress_bar(),
             choose_place(self.n_jobs, is_dask=is_dask(X), label="schmp-mf") as place,
         ):
 
-            def factorise() -> tuple[MFFit, Factors]:
-                with open_ratings(X, y, self, weights=weights, place=place, earlier=ids) as ratings:
-                    fit = MFFit(self, ratings, place, seed=seed, earlier=earlier, **more)
-                    return fit, fit.run(X, y)
+            def factorise() -> dict[str, Any]:
+                with open_ratings(X, y, self, weights=weights, place=place, earlier=known) as ratings:
+                    return MFFit(self, ratings, place, seed=seed, anew=anew).run(X, y)
 
-            fit, factors = begun_anew(place, factorise)
-        seen = () if earlier is None else self._seen
-        # Ratings of a Dask input are not kept, so it is not known who has rated what.
-        self._seen = None if fit.seen is None or seen is None else (*seen, fit.seen)
-        self._told = (*(self._told if earlier is not None else ()), fit.told)
-        for name, value in self._as_attributes(factors, fit).items():
-            setattr(self, name, value)
+            attributes = begun_anew(place, factorise)
+        self.__dict__.update(attributes)
         if not self._fitted_on_pairs and self.n_features_in_ != len(self.item_bias_):  # pairs have brought new items
             self.n_features_in_ = len(self.item_bias_)
             self.__dict__.pop("feature_names_in_", None)

@@ -6,7 +6,6 @@ import hashlib
 import logging
 from collections.abc import Sequence
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -18,26 +17,18 @@ from schmp_estimators.core.lanes import padded_width
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Harvest, Saved, identity
 from schmp_estimators.core.rng import stream_key
+from schmp_estimators.mf import parameters
 from schmp_estimators.mf.data import ratings as data
-from schmp_estimators.mf.data.ids import is_text, united
+from schmp_estimators.mf.data.ids import is_text
 from schmp_estimators.mf.data.rows import RatingRows
 from schmp_estimators.mf.data.scale import AS_THEY_ARE, Scale, choose_scale, left_by_biases, mean_and_spread
 from schmp_estimators.mf.data.seen import DuplicateRatingError, RepeatedCallError, SeenItems, check_not_seen
 from schmp_estimators.mf.kernels.layout import Placement, deal
 from schmp_estimators.mf.losses import RANKING
-from schmp_estimators.mf.parameters import (
-    ALPHA_OF_CLICKS,
-    ALPHA_OF_RANKING,
-    NAMES,
-    choose_alpha,
-    choose_solver,
-    warn_of_equal_ratings,
-)
-from schmp_estimators.mf.programs.bsp import BspFactorization
 from schmp_estimators.mf.programs.ccd import CcdFactorization
-from schmp_estimators.mf.programs.factors import Factors, gather, rescaled
+from schmp_estimators.mf.programs.factors import Side, gather, rescaled
 from schmp_estimators.mf.programs.implicit import ImplicitFactorization
-from schmp_estimators.mf.programs.sgd import SgdFactorization
+from schmp_estimators.mf.programs.sgd import BspFactorization, SgdFactorization
 
 logger = logging.getLogger(__name__)
 
@@ -59,66 +50,41 @@ class MFFit:
     place : Place
         Where the fit runs.
     seed : int
-    earlier, scale, counts : Factors, Scale, and sequence of ndarray of shape (n, 2), optional
-        From the earlier fit: its factors, from which this one starts, its scale, and its `counts`.
-
-    Attributes
-    ----------
-    scale : Scale
-        The mean that is subtracted from the ratings, and the unit that divides them, once `run` has begun.
-    alpha : float
-        The weight of the penalty, once `run` has begun.
-    known : Known
-        The ids of the rows.
-    occur : tuple of two ndarray of bool
-        Which rows of users and of items have ratings, here or in earlier fits, once `run` has begun.
-    on_pairs : bool
-        Whether the first fit of the estimator was one of pairs.
-    counts : tuple of two ndarrays of shape (n, 2), float32
-        For users and items, once `run` has begun: clicks and sums of confidences; for ratings sums of weights, twice.
-    told : tuple of two ints
-        Hashes of the pairs and of the ratings, which do not depend on their order, once `run` has begun.
-    solver : str
-        The solver: "sgd" or "ccd".
-    range : tuple of two floats
-        The smallest and the largest rating; with implicit feedback including the zeros of missing pairs.
+    anew : bool
+        Whether this is a first fit; otherwise it starts from the fitted attributes of the estimator.
     """
 
-    def __init__(
-        self,
-        estimator: Any,
-        ratings: RatingRows,
-        place: Place,
-        *,
-        seed: int,
-        earlier: Factors | None = None,
-        scale: Scale | None = None,
-        counts: Sequence[NDArray[np.float32]] = (),
-    ) -> None:
-        self._estimator, self._pieces, self._place = estimator, ratings.pieces, place
-        self._seed, self._earlier, self._earlier_scale, self._earlier_counts = seed, earlier, scale, counts
-        self._grid, self.known = ratings.grid, ratings.known
-        self.on_pairs = ratings.are_pairs if earlier is None else estimator._fitted_on_pairs
-        self._shape = len(self.known.users), len(self.known.items)
-        self._hold_out = data.NOTHING
+    def __init__(self, estimator: Any, ratings: RatingRows, place: Place, *, seed: int, anew: bool) -> None:
+        self._estimator, self._ratings, self._pieces, self._place = estimator, ratings, ratings.pieces, place
+        self._seed, self._known, self._hold_out = seed, ratings.known, data.NOTHING
+        self._shape = len(ratings.known.users), len(ratings.known.items)
+        #: Users and items of the earlier fit, in its units; its scale, and what it has counted.
+        self._earlier: tuple[Side, ...] = ()
+        self._earlier_scale, self._earlier_counts, self._earlier_occur = AS_THEY_ARE, (), ()
+        if not anew:
+            users = Side(estimator.user_factors_, estimator.user_bias_)
+            self._earlier = users, Side(estimator.components_.T, estimator.item_bias_)
+            self._earlier_scale = Scale(estimator.global_mean_, estimator.rating_scale_)
+            self._earlier_counts, self._earlier_occur = estimator._counts, estimator._occur
         # After an earlier fit ratings are fitted by sums, to which the influence of earlier ratings is added.
-        self.solver = choose_solver(estimator, ratings.are_weighted)
-        self._gradients = self.solver == "sgd" and earlier is None
-        self._unobserved, self._ranks = float(estimator.unobserved_weight), estimator.loss in RANKING
-        #: Automatic `alpha` for clicks and for losses that rank; None for ratings, from which it is computed.
-        self._alpha_of_clicks = ALPHA_OF_CLICKS if self._unobserved else ALPHA_OF_RANKING if self._ranks else None
-        ranges = [ratings.range, (0.0, 0.0)] if self._unobserved else [ratings.range]
-        ranges += [estimator.rating_range_] if earlier is not None else []
-        self.range = min(low for low, _ in ranges), max(high for _, high in ranges)
+        self._solver = parameters.choose_solver(estimator, ratings.are_weighted)
+        self._gradients = self._solver == "sgd" and anew
         self._rotating = self._gradients and estimator.schedule == "rotation"
+        self._unobserved, self._ranks = float(estimator.unobserved_weight), estimator.loss in RANKING
+        #: None until it is computed from the ratings.
+        self._alpha: float | None = parameters.given_alpha(estimator, anew)
+        ranges = [ratings.range] if anew else [ratings.range, estimator.rating_range_]
+        ends = [*sum(ranges, ()), 0.0] if self._unobserved else sum(ranges, ())
+        self._range = min(ends), max(ends)
+        self._program: Any = None
         self._checkpoint: Checkpoint | None = None
-        #: The items that each user has rated, shard by shard; None until the shards have been made.
-        self._seen: list[Any] | None = None
+        #: The items that each user has rated, if they are kept.
+        self._seen: SeenItems | None = None
         #: The best factors so far, if early stopping keeps them.
-        self._best: Factors | None = None
+        self._best: tuple[Side, ...] = ()
 
-    def run(self, X: Any, y: Any) -> Factors:
-        """Factorise, and return the last factors, or with early stopping the best."""
+    def run(self, X: Any, y: Any) -> dict[str, Any]:
+        """Factorise; return the fitted attributes, with the last factors, or with early stopping the best."""
         estimator = self._estimator
         if estimator.early_stopping:
             share = np.uint64(float(estimator.validation_fraction) * 2.0**64)
@@ -128,32 +94,26 @@ class MFFit:
         try:
             return self._run(X, y)
         except DuplicateRatingError as twice:
-            users, items = self.known
+            users, items = self._known
             raise DuplicateRatingError(users[twice.user], items[twice.item], twice.earlier) from None
 
-    def _run(self, X: Any, y: Any) -> Factors:
+    def _run(self, X: Any, y: Any) -> dict[str, Any]:
         estimator = self._estimator
         self._choose()
-        here = self._pieces.place.is_local
-        first, saved, estimator.history_ = 0, None, []
-        if here and not self._place.is_local and estimator.checkpoint is None:
-            sources = self._shards_made_there()
-        else:
-            made = self._make_shards()
-            if estimator.checkpoint is not None:
-                first, saved, estimator.history_ = self._resume(made)
-            sources = [Source(attrgetter("shard"), (one,)) for one in made]
-        if self._earlier is not None:
-            saved = self._begin_from(self._earlier)
+        first, saved, estimator.history_ = (0, None, []) if estimator.checkpoint is None else self._resume()
+        if self._earlier:
+            saved = self._begin_from_earlier()
         estimator.n_iter_ = first
         options: dict[str, Any] = {"n_sweeps": estimator.max_iter, "saved": saved, "first": first}
         options |= {"may_ask": self._may_ask, "ends": estimator._ends}
-        with static_run(self._program, sources, self._place, **options) as run:
-            self._seen = self._seen or run.told_by_sources()  # all shards have been made by then
-            if self._earlier is not None and self.seen is not None:
-                check_not_seen(self.seen, estimator._seen or ())
+        with static_run(self._program, self._sources(), self._place, **options) as run:
+            plan, found = self._plan, run.told_by_sources()  # all shards have been made by then
+            if plan.keep_seen:
+                self._seen = SeenItems(tuple(found), plan.users, plan.item_ids)
+                if self._earlier:
+                    check_not_seen(self._seen, estimator._seen or ())
             told: dict[str, Any] = {"place": self._place, "first": first, "n_samples": self._n_ratings}
-            told |= {"snapshot": partial(self._attributes, run), "took": lambda: run.took}
+            told |= {"snapshot": lambda: self._attributes(self._factors(run.harvest())), "took": lambda: run.took}
             for done in estimator._follow(run, X, y, **told):
                 self._check_finite(done)
                 self._keep_best(run)
@@ -161,7 +121,7 @@ class MFFit:
                     self._write(run, done)
             if self._checkpoint and estimator.n_iter_ % estimator.checkpoint_every:
                 self._write(run, estimator.n_iter_)
-            return self._best or self._factors(run.harvest())
+            return self._attributes(self._best or self._factors(run.harvest()))
 
     def _may_ask(self, sweep: int) -> bool:
         """Return whether the fit may need more than the record of a sweep, or may end there for reasons but `tol`."""
@@ -183,7 +143,7 @@ class MFFit:
             raise ValueError(f"{what}; lower unobserved_weight={self._unobserved:g}, or scale ratings and weights down")
         if not self._gradients:
             raise ValueError(f"{what}; raise alpha")
-        copies, rate = "" if self._rotating else f" for {self.n_shards} copies of the items", estimator.learning_rate
+        copies, rate = "" if self._rotating else f" for {self._n_shards} copies of the items", estimator.learning_rate
         raise ValueError(f"{what}: learning_rate={rate:g} is too large{copies}; lower it, or raise alpha")
 
     def _keep_best(self, run: AnyRun) -> None:
@@ -192,12 +152,13 @@ class MFFit:
         if errors and errors[-1] < min(errors[:-1], default=np.inf):
             self._best = self._factors(run.harvest())
 
-    def _resume(self, made: Sequence[Any]) -> tuple[int, Saved | None, list[dict[str, Any]]]:
+    def _resume(self) -> tuple[int, Saved | None, list[dict[str, Any]]]:
         """Return the first sweep to do, the state to start from, and the history so far."""
-        estimator, pieces = self._estimator, self._pieces
-        shards = pieces.here(pieces.tasks(data.hash_shard, list(zip(made, strict=True)), "mf-hash-shard"))
-        told = [*shards, repr((self.scale, *map(_digest, self.known)))]
-        found = identity_of(estimator, told, **identity(self._program, NAMES), n_shards=self.n_shards)
+        estimator = self._estimator
+        told = self._told, self._hold_out, self._scale, *map(_digest, self._known)
+        found = identity_of(
+            estimator, map(repr, told), **identity(self._program, parameters.NAMES), n_shards=self._n_shards
+        )
         self._checkpoint = Checkpoint(estimator.checkpoint, found)
         if (found := self._checkpoint.read()) is None:
             return 0, None, []
@@ -213,42 +174,55 @@ class MFFit:
 
     def _choose(self) -> None:
         """Count and measure the ratings; choose the number of shards, what they contain, and the program."""
-        pieces, (n_users, n_items) = self._pieces, self._shape
-        alpha = self._given_alpha()
-        how: dict[str, Any] = {"hold_out": self._hold_out, "grid": self._grid, "sums_rows": alpha is None}
+        estimator, pieces, grid, (n_users, n_items) = self._estimator, self._pieces, self._ratings.grid, self._shape
+        how: dict[str, Any] = {"hold_out": self._hold_out, "grid": grid, "sums_rows": self._alpha is None}
         count = partial(data.count_and_measure, n_users=n_users, n_items=n_items, **how)
         counted = pieces.reduce(count, data.add_counted, "mf-count-ratings")
-        self.occur = united(counted.occur, n_users, () if self._earlier is None else self._estimator._occur)
-        self.alpha = self._choose_alpha(counted) if alpha is None else alpha
-        self.counts, self.told = self._add_counts(counted), counted.told
-        self._n_ratings = int(counted.counts[:n_users].sum())
-        self._measured = mean, spread = mean_and_spread(counted.weighted, self._grid)
+        counts, weights = self._sides(counted.counts), self._sides(counted.confidences)
+        self._occur, self._told = _grown(self._sides(counted.occur), self._earlier_occur), counted.told
+        # For users and items clicks so far, and sums of weights; for ratings the sums twice.
+        both = zip(counts if self._unobserved else weights, weights, strict=True)
+        self._counts = _grown([np.stack(pair, axis=1).astype(np.float32) for pair in both], self._earlier_counts)
+        if self._alpha is None:
+            left = left_by_biases(counted.moments, counts, self._sides(counted.sums))
+            self._alpha = parameters.choose_alpha(estimator.penalty, counts, left)
+        self._n_ratings = int(counts[0].sum())
+        mean, spread = mean_and_spread(counted.weighted, grid)
         keep_seen = pieces.place.is_local
-        if self._earlier is not None:
-            self._check_against_earlier(keep_seen)
-        self.scale = self._earlier_scale or choose_scale(mean, spread, bool(self._estimator.fit_bias))
-        if self._alpha_of_clicks is not None:
-            self.scale = AS_THEY_ARE
-        elif 0 < self.range[0] == self.range[1] and 1 < self._n_ratings < n_users * n_items and self._earlier is None:
-            warn_of_equal_ratings(mean, self._n_ratings)
-        users, items = self._deal(counted.counts[:n_users], counted.counts[n_users:])
-        width = padded_width(int(self._estimator.n_components))
-        form = self._gradients, keep_seen, bool(self._unobserved), width, self._ranks
-        item_counts = (counted.counts if self._unobserved else counted.confidences)[n_users:]
+        if self._earlier:
+            self._check_against_earlier(mean, spread, keep_seen)
+        self._scale = self._earlier_scale if self._earlier else choose_scale(mean, spread, bool(estimator.fit_bias))
+        if self._unobserved or self._ranks:
+            self._scale = AS_THEY_ARE
+        elif 0 < self._range[0] == self._range[1] and 1 < self._n_ratings < n_users * n_items and not self._earlier:
+            parameters.warn_of_equal_ratings(mean, self._n_ratings)
+        users, items = self._deal(*counts)
+        form = (
+            self._gradients,
+            keep_seen,
+            bool(self._unobserved),
+            padded_width(int(estimator.n_components)),
+            self._ranks,
+        )
+        item_counts = (counts if self._unobserved else weights)[1]
         self._plan = data.ShardPlan(users, items, item_counts, self._hold_out, *form)
-        self._choose_program()
+        self._program = self._choose_program(mean)
 
-    def _check_against_earlier(self, keep_seen: bool) -> None:
+    def _sides(self, array: NDArray[Any]) -> list[NDArray[Any]]:
+        """Return the parts of users and of items, for an array of both."""
+        return [part.copy() for part in np.split(array, self._shape[:1])]
+
+    def _check_against_earlier(self, mean: float, spread: float, keep_seen: bool) -> None:
         """Raise an error if ratings are on another scale than earlier ones, or are those of an earlier call."""
-        estimator, (mean, spread), (earlier, unit) = self._estimator, self._measured, self._earlier_scale or AS_THEY_ARE
+        estimator, (earlier, unit) = self._estimator, self._earlier_scale
         if not self._unobserved and max(spread, abs(mean - earlier)) > _OTHER_SCALE * unit:
             raise ValueError(
                 f"ratings of mean {mean:g} and standard deviation {spread:g} are not on the scale of the first fit, "
                 f"whose mean was {earlier:g} and deviation {unit:g}; begin anew with fit"
             )
-        if self.told in estimator._told:
+        if self._told in estimator._told:
             raise RepeatedCallError
-        if not (keep_seen and estimator._seen is not None) and self.told[0] in {pairs for pairs, _ in estimator._told}:
+        if not (keep_seen and estimator._seen is not None) and self._told[0] in {pairs for pairs, _ in estimator._told}:
             raise ValueError(
                 "the pairs of this call are those of an earlier one, with other ratings, and each is rated once; leave "
                 "them out of partial_fit, or begin anew with fit"
@@ -256,38 +230,25 @@ class MFFit:
 
     def _deal(self, user_counts: NDArray[np.int64], item_counts: NDArray[np.int64]) -> tuple[Placement, Placement]:
         """Assign users and items to shards; after an earlier fit, only those with new ratings or missing pairs."""
-        masks = [np.ones(counts.size, np.bool_) for counts in (user_counts, item_counts)]
-        if self._earlier is not None:
-            masks[0] = user_counts > 0
-            masks[1] = masks[1] if self._unobserved else item_counts > 0  # missing pairs concern all items
+        every = not self._earlier, not self._earlier or bool(self._unobserved)  # missing pairs concern all items
+        masks = [(counts > 0) | all_rows for counts, all_rows in zip((user_counts, item_counts), every, strict=True)]
         self._moved = masks
         # Rows that have only held-out ratings need a place, too.
         taking_part = [mask | bool(self._hold_out.threshold) for mask in masks]
         n_users, n_items = (int(mask.sum()) for mask in taking_part)
         n_items = int(np.count_nonzero(item_counts)) if self._ranks else n_items
-        self.n_shards = self._choose_shards(n_users, n_items)
-        n_blocks = self.n_shards if self._rotating else 1
-        return deal(user_counts, self.n_shards, taking_part[0]), deal(item_counts, n_blocks, taking_part[1])
+        self._n_shards = self._choose_shards(n_users, n_items)
+        n_blocks = self._n_shards if self._rotating else 1
+        return deal(user_counts, self._n_shards, taking_part[0]), deal(item_counts, n_blocks, taking_part[1])
 
-    def _shards_made_there(self) -> list[Source]:
-        """Divide the ratings of this process among shards, which workers make from them."""
-        [ratings], plan, users = self._pieces.partitions, self._place.lasting(self._plan), self._plan.users
-        self._pieces.partitions = []
-        split = zip(data.split_ratings(ratings, users, self.scale), users.members, strict=True)
-        parts = [data.packed(part, len(members), self._shape[1]) for part, members in split]
-        return [Source(partial(data.make_lone_shard, p), (plan, part), tells=True) for p, part in enumerate(parts)]
-
-    def _make_shards(self) -> list[Any]:
-        """Make the shards, and return them: values, or futures of them."""
-        pieces, keep_seen = self._pieces, self._plan.keep_seen
-        split = pieces.each(partial(data.split_ratings, users=self._plan.users, scale=self.scale), "mf-split-ratings")
+    def _sources(self) -> list[Source]:
+        """Divide the ratings among shards, which are made from their parts where they are needed."""
+        pieces, plan, users = self._pieces, self._place.lasting(self._plan), self._plan.users
+        split = partial(data.split_ratings, users=users, n_items=self._shape[1], scale=self._scale)
+        found = pieces.each(split, "mf-split-ratings")
         pieces.partitions = []  # from now on only the parts for shards are needed
-        made = []
-        for p in range(self.n_shards):
-            parts = pieces.place.take(split, p, "mf-take-part")
-            made += pieces.tasks(data.make_shard, [(p, self._plan, parts)], "mf-make-shard")
-        self._seen = pieces.here(pieces.tasks(attrgetter("seen"), list(zip(made, strict=True)), "mf-seen"))
-        return [one._replace(seen=None) for one in made] if keep_seen else made  # `seen` need not be sent again
+        parts = [pieces.place.take(found, p, "mf-take-part") for p in range(self._n_shards)]
+        return [Source(partial(data.make_shard, p), (plan, *own), tells=True) for p, own in enumerate(parts)]
 
     def _choose_shards(self, n_users: int, n_items: int) -> int:
         """Return the number of shards; of the number asked for, shards that would be empty are left out."""
@@ -303,75 +264,79 @@ class MFFit:
             logger.info("n_shards=%d: %d users and %d items make %d", asked, n_users, n_items, chosen)
         return chosen
 
-    def _add_counts(self, counted: data.Counted) -> tuple[NDArray[np.float32], ...]:
-        """Return (n, 2) for users and items: clicks so far, and sums of weights; for ratings the sums twice."""
-        weights, n_users = counted.confidences, self._shape[0]
-        counts = counted.counts if self._unobserved else weights
-        both = np.stack([counts, weights], axis=1).astype(np.float32)
-        sides = both[:n_users], both[n_users:]
-        for side, earlier in zip(sides, self._earlier_counts, strict=False):
-            side[: len(earlier)] += earlier
-        return sides
-
-    @property
-    def seen(self) -> SeenItems | None:
-        """The items that each user has rated, if they are kept."""
-        plan = self._plan
-        return SeenItems(tuple(self._seen or ()), plan.users, plan.item_ids) if plan.keep_seen else None
-
-    def _given_alpha(self) -> float | None:
-        """Return the weight of the penalty, or None if it must be computed from these ratings."""
-        if self._estimator.alpha != "auto":
-            return float(self._estimator.alpha)
-        return float(self._estimator.alpha_) if self._earlier is not None else self._alpha_of_clicks
-
-    def _choose_alpha(self, counted: data.Counted) -> float:
-        """Compute the weight of the penalty from these ratings."""
-        sides = slice(None, self._shape[0]), slice(self._shape[0], None)
-        counts, sums = ([array[side] for side in sides] for array in (counted.counts, counted.sums))
-        return choose_alpha(self._estimator.penalty, counts, left_by_biases(counted.moments, counts, sums))
-
-    def _choose_program(self) -> None:
-        estimator, (mean, _), unit = self._estimator, self._measured, self.scale.unit
+    def _choose_program(self, mean: float) -> Any:
+        """Return the program, given the mean of the ratings."""
+        estimator, (centre, unit) = self._estimator, self._scale
+        fit_bias, positive = bool(estimator.fit_bias and not self._unobserved), bool(estimator.positive)
         common: dict[str, Any] = {
             "n_components": int(estimator.n_components),
-            "mean": 0.0 if estimator.fit_bias or self._ranks else (mean - self.scale.mean) / unit,
-            "penalty": self.alpha,
+            "mean": 0.0 if estimator.fit_bias or self._ranks or self._unobserved else (mean - centre) / unit,
+            "penalty": self._alpha,
             "per_rating": estimator.penalty == "per_rating",
-            "fit_bias": bool(estimator.fit_bias),
-            "positive": bool(estimator.positive),
+            "fit_bias": fit_bias,
+            "positive": positive,
             "seed": self._seed,
             "unit": unit,
         }
-        kind: Any = CcdFactorization
         if self._unobserved:
-            anew = self._earlier is None and not estimator.positive  # centred items are not positive
-            kind, own = ImplicitFactorization, {"fit_bias": False, "unobserved": self._unobserved, "anew": anew}
-            common |= {"mean": 0.0, **own}
-        elif self._gradients:
-            kind = SgdFactorization if self._rotating else BspFactorization
-            common |= {"learning_rate": float(estimator.learning_rate), "loss": estimator.loss}
-            common |= {"evaluate_every": int(estimator.evaluate_every), "validates": bool(self._hold_out.threshold)}
-        self._program = kind(**common)
+            anew = not self._earlier and not positive  # centred items are not positive
+            return ImplicitFactorization(**common, unobserved=self._unobserved, anew=anew)
+        if not self._gradients:
+            return CcdFactorization(**common)
+        common |= {"learning_rate": float(estimator.learning_rate), "loss": estimator.loss}
+        common |= {"evaluate_every": int(estimator.evaluate_every), "validates": bool(self._hold_out.threshold)}
+        return SgdFactorization(**common) if self._rotating else BspFactorization(**common)
 
-    def _begin_from(self, earlier: Factors) -> Saved:
+    def _begin_from_earlier(self) -> Saved:
         """Return the state from which the run starts after an earlier fit."""
-        plan, sides = self._plan, tuple(rescaled(side, 1 / self.scale.unit) for side in earlier[:2])
+        plan, sides = self._plan, [rescaled(side, 1 / self._scale.unit) for side in self._earlier]
         counts = self._earlier_counts, plan.users.members, plan.item_ids, plan.item_counts[plan.item_ids]
         saved: Saved = self._program.begin_from(sides, *counts)
         return saved
 
-    def _attributes(self, run: AnyRun) -> dict[str, Any]:
-        return self._estimator._as_attributes(self._factors(run.harvest()), self)
-
-    def _factors(self, harvest: Harvest) -> Factors:
+    def _factors(self, harvest: Harvest) -> tuple[Side, ...]:
+        """Return users and items, in the units of the ratings."""
         placed = zip(self._program.sides(harvest), (self._plan.users, self._plan.items), strict=True)
-        users, items = (gather(sides, placement, self.scale.unit) for sides, placement in placed)
-        if self._earlier is not None:
-            for side, before, moved in zip((users, items), self._earlier[:2], self._moved, strict=True):
-                kept = np.flatnonzero(~moved[: len(before.bias)])
-                side.factors[kept], side.bias[kept] = before.factors[kept], before.bias[kept]
-        return Factors(users, items, self.scale.mean)
+        found = tuple(gather(sides, placement, self._scale.unit) for sides, placement in placed)
+        for side, before, moved in zip(found, self._earlier, self._moved, strict=False):
+            kept = np.flatnonzero(~moved[: len(before.bias)])
+            side.factors[kept], side.bias[kept] = before.factors[kept], before.bias[kept]
+        return found
+
+    def _attributes(self, factors: tuple[Side, ...]) -> dict[str, Any]:
+        """Return the fitted attributes."""
+        (users, items), estimator, earlier = factors, self._estimator, bool(self._earlier)
+        seen = estimator._seen if earlier else ()
+        return {
+            "components_": items.factors.T,
+            "user_factors_": users.factors,
+            "user_bias_": users.bias,
+            "item_bias_": items.bias,
+            "global_mean_": self._scale.mean,
+            "rating_scale_": self._scale.unit,
+            "solver_": self._solver,
+            "alpha_": self._alpha,
+            "rating_range_": self._range,
+            "user_ids_": self._known.users,
+            "item_ids_": self._known.items,
+            "n_shards_": self._n_shards,
+            "_fitted_on_pairs": estimator._fitted_on_pairs if earlier else self._ratings.are_pairs,
+            "_occur": self._occur,
+            "_counts": self._counts,
+            "_unobserved": self._unobserved,
+            "_loss": estimator.loss,
+            # Ratings of a Dask input are not kept, so it is not known who has rated what.
+            "_seen": None if self._seen is None or seen is None else (*seen, self._seen),
+            "_told": (*(estimator._told if earlier else ()), self._told),
+            "_tables": {},
+        }
+
+
+def _grown(sides: Sequence[NDArray[Any]], earlier: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
+    """Return sides with what earlier fits have counted added to them, for fewer rows; mutates `sides`."""
+    for now, before in zip(sides, earlier, strict=False):
+        now[: len(before)] += before
+    return tuple(sides)
 
 
 def _digest(ids: NDArray[Any]) -> str:

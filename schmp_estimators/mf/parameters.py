@@ -55,9 +55,9 @@ NAMES = {
 #: "auto" is this part of the weight that would leave nothing of ratings without structure; see docs/measurements/mf.
 _SHARE_OF_EDGE = 0.55
 #: The value of "auto" if missing pairs count.
-ALPHA_OF_CLICKS = 0.07
+_ALPHA_OF_CLICKS = 0.07
 #: The value of "auto" with losses that rank; see "Losses that rank" in docs/measurements/mf.
-ALPHA_OF_RANKING = 0.05
+_ALPHA_OF_RANKING = 0.05
 #: The values of other parameters that losses that rank allow, and the reason why no other value is allowed.
 _RANKS = {
     "solver": (("auto", "sgd"), "coordinate descent knows squared errors only"),
@@ -116,10 +116,8 @@ def _check_ranking(estimator: Any, weighted: bool, anew: bool) -> None:
         )
 
 
-def check_earlier(estimator: Any, earlier: Any) -> None:
-    """Raise ValueError if parameters differ from those of the earlier fit, whose factors are given, if there is one."""
-    if earlier is None:
-        return
+def check_earlier(estimator: Any) -> None:
+    """Raise ValueError if parameters differ from those of the earlier fit."""
     if estimator.loss != estimator._loss:
         raise ValueError(f"loss={estimator.loss!r}, but {estimator._loss!r} in the earlier fit; begin anew with fit")
     if bool(estimator.unobserved_weight) != bool(estimator._unobserved):
@@ -127,11 +125,20 @@ def check_earlier(estimator: Any, earlier: Any) -> None:
             f"unobserved_weight={estimator.unobserved_weight:g}, but {estimator._unobserved:g} in the earlier fit; "
             "begin anew with fit, as ratings and clicks have different models"
         )
-    if (rank := earlier.items.factors.shape[1]) != estimator.n_components:
+    if (rank := estimator.components_.shape[0]) != estimator.n_components:
         raise ValueError(
             f"n_components={estimator.n_components}, but the earlier fit had {rank}; keep the number, or begin anew "
             "with fit"
         )
+
+
+def given_alpha(estimator: Any, anew: bool) -> float | None:
+    """Return the weight of the penalty, or None if it must be computed from the ratings."""
+    if estimator.alpha != "auto":
+        return float(estimator.alpha)
+    if not anew:
+        return float(estimator.alpha_)
+    return _ALPHA_OF_CLICKS if estimator.unobserved_weight else _ALPHA_OF_RANKING if estimator.loss in RANKING else None
 
 
 def choose_alpha(penalty: str, counts: Sequence[NDArray[np.int64]], noise: float) -> float:

@@ -38,7 +38,6 @@ from schmp_estimators.mf.kernels.ranking import candidates_of
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 from schmp_estimators.mf.losses import RANKING
 from schmp_estimators.mf.metrics import Hits, RankingScorer, find_hits
-from schmp_estimators.mf.programs.factors import Factors, Side
 from schmp_estimators.mf.recommend import Recommender
 
 dask: Any = Later("dask")
@@ -249,35 +248,6 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         if y is not None:
             warn_unused(y, rows.shape[0])
         return _divided(user_ratings(rows))
-
-    def _as_factors(self) -> Factors:
-        """Return the fitted attributes as `Factors`."""
-        users, items = Side(self.user_factors_, self.user_bias_), Side(self.components_.T, self.item_bias_)
-        return Factors(users, items, self.global_mean_)
-
-    def _as_attributes(self, factors: Factors, fit: Any) -> dict[str, Any]:
-        """Return the results of a fit as fitted attributes."""
-        (users, items, mean), parameters = factors, cast(Any, self)
-        return {
-            "components_": items.factors.T,
-            "user_factors_": users.factors,
-            "user_bias_": users.bias,
-            "item_bias_": items.bias,
-            "global_mean_": mean,
-            "rating_scale_": fit.scale.unit,
-            "solver_": fit.solver,
-            "alpha_": fit.alpha,
-            "user_ids_": fit.known.users,
-            "item_ids_": fit.known.items,
-            "n_shards_": fit.n_shards,
-            "_fitted_on_pairs": fit.on_pairs,
-            "_occur": fit.occur,
-            "_counts": fit.counts,
-            "_unobserved": float(parameters.unobserved_weight),
-            "_loss": parameters.loss,
-            "rating_range_": fit.range,
-            "_tables": {},
-        }
 
     def _are_pairs(self, X: Any, among_two: str = "integers") -> bool:
         """Return whether X is pairs.  For a model of two items, two columns are pairs only if integers, or never."""

@@ -215,22 +215,3 @@ def number(
         return np.full(ids.size, UNKNOWN)
     check_alike(known, ids, kind, source)
     return (rows or look_up(known))(ids)
-
-
-def united(
-    occur: NDArray[np.bool_], n_users: int, earlier: tuple[NDArray[np.bool_], ...]
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return which users and which items have ratings, now or in earlier fits.
-
-    Parameters
-    ----------
-    occur : ndarray of shape (n_users + n_items,)
-        Which of them have ratings now.
-    n_users : int
-    earlier : tuple of two ndarray of bool, or of none
-        What this function has returned for earlier fits, which may have had fewer rows.
-    """
-    users, items = occur[:n_users].copy(), occur[n_users:].copy()
-    for now, before in zip((users, items), earlier, strict=False):
-        now[: before.size] |= before
-    return users, items

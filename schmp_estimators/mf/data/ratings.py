@@ -7,7 +7,6 @@ with a weight is one complex number, ``value + 1j * weight``, so that both are m
 
 from __future__ import annotations
 
-from hashlib import sha256
 from itertools import pairwise
 from math import log2, sqrt
 from typing import Any, NamedTuple
@@ -16,17 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.lanes import LANES
-from schmp_estimators.core.values import replace_leaves
-from schmp_estimators.mf.data.scale import (
-    AS_THEY_ARE,
-    Grid,
-    Moments,
-    Scale,
-    add_moments,
-    measure,
-    standardised,
-    sum_steps,
-)
+from schmp_estimators.core.values import freeze
+from schmp_estimators.mf.data import scale as scales
+from schmp_estimators.mf.data.scale import Grid, Moments, Scale
 from schmp_estimators.mf.data.seen import DuplicateRatingError, Seen
 from schmp_estimators.mf.kernels import layout
 from schmp_estimators.mf.kernels.ccd import UserRatings
@@ -141,13 +132,6 @@ class Counted(NamedTuple):
     told: tuple[int, int]
 
 
-class MadeShard(NamedTuple):
-    """A shard, and the items that its users have rated, if these are kept."""
-
-    shard: RatingShard
-    seen: Seen | None
-
-
 def rotating_shards(n_ratings: int) -> int:
     """Return the number of shards, and of blocks, for a rotation; it depends only on the size of the data."""
     return _between(n_ratings, sqrt(n_ratings / RATINGS_PER_BLOCK))
@@ -166,12 +150,17 @@ def _between(n_ratings: int, number: float) -> int:
     return min(max(FEWEST_SHARDS, 2 ** round(log2(max(number, 1.0)))), MAX_SHARDS)
 
 
+def hash_pairs(ratings: RatingBlock, key: np.uint64) -> NDArray[np.uint64]:
+    """Return a hash of each user and item under `key`."""
+    hashes: NDArray[np.uint64] = layout.hash_pairs(*freeze((ratings.users, ratings.items)), key)
+    return hashes
+
+
 def held_out_mask(ratings: RatingBlock, hold_out: HoldOut) -> NDArray[np.bool_]:
     """Return which ratings are only predicted; this depends only on the user and the item of a rating."""
     if not hold_out.threshold:
         return np.zeros(ratings.values.size, np.bool_)
-    mask: NDArray[np.bool_] = layout.hash_pairs(ratings.users, ratings.items, hold_out.key) < hold_out.threshold
-    return mask
+    return hash_pairs(ratings, hold_out.key) < hold_out.threshold
 
 
 def count_and_measure(
@@ -182,15 +171,20 @@ def count_and_measure(
     counts = _totals(ratings, shape)
     occur = counts > 0
     if hold_out.threshold:
-        kept = ~held_out_mask(ratings, hold_out)
-        ratings = RatingBlock(*(array[kept] for array in ratings))
+        ratings = chosen(ratings, ~held_out_mask(ratings, hold_out))
         counts = _totals(ratings, shape)
     sums, confidences = np.empty(0, np.int64), counts
     if sums_rows:
-        sums = np.concatenate([sum_steps(ratings[side], ratings.values, grid, shape[side]) for side in (0, 1)])
+        rows = zip(ratings, shape, strict=False)
+        sums = np.concatenate([scales.sum_steps(ids, ratings.values, grid, size) for ids, size in rows])
     if np.iscomplexobj(ratings.values):  # float64 adds up float32 numbers of similar size without rounding
         confidences = _totals(ratings, shape, ratings.values.imag.astype(np.float32))
-    return Counted(occur, counts, *measure(ratings.values, grid), sums, confidences, told)
+    return Counted(occur, counts, *scales.measure(ratings.values, grid), sums, confidences, told)
+
+
+def chosen(ratings: RatingBlock, mask: NDArray[np.bool_]) -> RatingBlock:
+    """Return the ratings for which the mask is true."""
+    return RatingBlock(*(array[mask] for array in ratings))
 
 
 def _totals(ratings: RatingBlock, shape: tuple[int, int], weights: Any = None) -> NDArray[Any]:
@@ -199,12 +193,11 @@ def _totals(ratings: RatingBlock, shape: tuple[int, int], weights: Any = None) -
 
 
 def _hash_of(ratings: RatingBlock) -> tuple[int, int]:
-    """Return hashes of ratings, which are sums: over the pairs, and over the pairs with values and confidences."""
-    users, items, values = ratings
-    weighted = np.iscomplexobj(values)
-    numbers = values.astype(np.complex64 if weighted else np.float32).view(np.int64 if weighted else np.int32)
-    of_pairs, of_all = layout.hash_ratings(users, items, numbers)
-    return int(of_pairs), int(of_all)
+    """Return hashes of ratings, which are sums: over the pairs, and over the pairs times values and confidences."""
+    values = ratings.values
+    real, whole = (np.complex64, np.uint64) if np.iscomplexobj(values) else (np.float32, np.uint32)
+    pairs = hash_pairs(ratings, np.uint64(0))
+    return int(pairs.sum()), int(pairs @ values.astype(real).view(whole).astype(np.uint64))
 
 
 def add_counted(parts: list[Counted]) -> Counted:
@@ -212,13 +205,13 @@ def add_counted(parts: list[Counted]) -> Counted:
     occur, counts, moments, weighted, sums, confidences, told = zip(*parts, strict=True)
     counts, sums, confidences = (np.sum(arrays, axis=0) for arrays in (counts, sums, confidences))
     first, second = (sum(hashes) % 2**64 for hashes in zip(*told, strict=True))
-    both = add_moments(list(moments)), add_moments(list(weighted))
+    both = scales.add_moments(list(moments)), scales.add_moments(list(weighted))
     return Counted(np.any(occur, axis=0), counts, *both, sums, confidences, (first, second))
 
 
 def draw_hold_out(ratings: RatingBlock, hold_out: HoldOut) -> tuple[int, int]:
     """Return the smallest and the largest hash of some of the ratings."""
-    found = layout.hash_pairs(ratings.users, ratings.items, hold_out.key)
+    found = hash_pairs(ratings, hold_out.key)
     return int(found.min(initial=np.uint64(2**64 - 1))), int(found.max(initial=np.uint64(0)))
 
 
@@ -248,35 +241,29 @@ def settle_hold_out(hold_out: HoldOut, drawn: tuple[int, int]) -> HoldOut:
     return hold_out._replace(threshold=np.uint64(min(max(int(hold_out.threshold), least + 1), greatest)))
 
 
-def split_ratings(ratings: RatingBlock, users: layout.Placement, scale: Scale = AS_THEY_ARE) -> list[RatingBlock]:
-    """Return the ratings of each shard's users, by their rows in the shard, in units of the scale."""
-    ratings = standardised(ratings, scale)
-    if len(users.members) == 1:
-        return [ratings._replace(users=users.row[ratings.users])]
+def split_ratings(
+    ratings: RatingBlock, users: layout.Placement, n_items: int, scale: Scale = scales.AS_THEY_ARE
+) -> list[RatingBlock]:
+    """Return the ratings of each shard's users, by their rows in the shard, in units of the scale.
+
+    Numbers of users and items have 16 bits if that is enough, because the ratings may be sent.
+    """
+    ratings = scales.standardised(ratings, scale)
     offsets, dealt = layout.sort_by(users.group[ratings.users], len(users.members), ratings)
-    dealt = dealt._replace(users=users.row[dealt.users])
+    rows, items = _narrow(users.row[dealt.users], max(map(len, users.members))), _narrow(dealt.items, n_items)
+    dealt = RatingBlock(rows, items, dealt.values)
     return [layout.slice_ratings(dealt, *some) for some in pairwise(offsets.tolist())]
 
 
-def packed(ratings: RatingBlock, n_users: int, n_items: int) -> RatingBlock:
-    """Return ratings for sending: numbers of users and items have 16 bits if that is enough."""
-    users, items = (
-        ids.astype(np.uint16 if size <= 1 << 16 else np.int32, copy=False)
-        for ids, size in zip(ratings, (n_users, n_items), strict=False)
-    )
-    return RatingBlock(users, items, ratings.values)
+def _narrow(ids: NDArray[Any], size: int) -> NDArray[Any]:
+    """Return numbers below `size` as uint16 if that is enough, else as int32."""
+    return ids.astype(np.uint16 if size <= 1 << 16 else np.int32, copy=False)
 
 
-def make_lone_shard(number: int, plan: ShardPlan, ratings: RatingBlock) -> MadeShard:
-    """Make a shard of the ratings of its users, as `packed` returns them; raises as `make_shard`."""
-    users, items = (array.astype(np.int32, copy=False) for array in ratings[:2])
-    return make_shard(number, plan, [RatingBlock(users, items, ratings.values)])
+def make_shard(number: int, plan: ShardPlan, *pieces: RatingBlock) -> tuple[RatingShard, Seen | None]:
+    """Make a shard from its users' ratings in all pieces; return it, and all ratings of its users if they are kept.
 
-
-def make_shard(number: int, plan: ShardPlan, pieces: list[RatingBlock]) -> MadeShard:
-    """Make a shard from its users' ratings in all pieces, and empty the list of these, so that no rating is held twice.
-
-    The pieces are what `split_ratings` returns.
+    The pieces are those that `split_ratings` returns.
 
     Raises
     ------
@@ -284,42 +271,36 @@ def make_shard(number: int, plan: ShardPlan, pieces: list[RatingBlock]) -> MadeS
         If a user rated an item twice; the message names both.
     """
     members, n_items = plan.users.members[number], plan.items.group.size
-    ratings = pieces[0] if len(pieces) == 1 else RatingBlock(*map(np.concatenate, zip(*pieces, strict=True)))
-    pieces.clear()
-    mask = np.zeros(ratings.values.size, np.bool_)
-    if plan.hold_out.threshold:
-        mask = held_out_mask(ratings._replace(users=members.astype(np.int32)[ratings.users]), plan.hold_out)
+    users, items, values = map(np.concatenate, zip(*pieces, strict=True)) if len(pieces) > 1 else pieces[0]
     # Without blocks, items are numbered by their rows; `cut_blocks` needs the items' own numbers.
-    items = ratings.items if plan.blocks else plan.items.row[ratings.items]
-    ratings = ratings._replace(items=items)
-    indptr, everything = layout.sort_ratings(ratings, members.size, n_items)
-    if (twice := layout.repeated(everything.users, everything.items)).size:
-        user, item = members[everything.users[twice[0]]], plan.item_ids[everything.items[twice[0]]]
+    numbered = RatingBlock(users, items if plan.blocks else plan.items.row[items], values)
+    indptr, train = layout.sort_ratings(numbered, members.size, n_items)
+    if (twice := layout.repeated(train.users, train.items)).size:
+        user, item = members[train.users[twice[0]]], plan.item_ids[train.items[twice[0]]]
         raise DuplicateRatingError(int(user), int(item))
-    narrow = everything.items.astype(np.uint16 if n_items <= 1 << 16 else np.int32)
+    narrow, held_out, more = _narrow(train.items, n_items), chosen(train, np.empty(0, np.intp)), dict[str, Any]()
     seen = Seen(indptr, narrow) if plan.keep_seen else None
-    train, held_out = everything, layout.empty_ratings(0)
     if plan.hold_out.threshold:
-        parts = [RatingBlock(*(array[chosen] for array in ratings)) for chosen in (~mask, mask)]
-        (indptr, train), (_, held_out) = (layout.sort_ratings(part, members.size, n_items) for part in parts)
-        narrow = train.items.astype(narrow.dtype)
-    del ratings, everything, items
-    of_plan = number, len(plan.users.members)
-    if not plan.blocks:
-        weighted, values = np.iscomplexobj(train.values), np.ascontiguousarray(train.values.real)
-        item_ids, own = plan.item_ids, UserRatings(indptr, narrow, values)
-        confidences = np.ascontiguousarray(train.values.imag) if weighted else None
-        by_item = sort_by_item(own, train.users, confidences, n_items) if plan.twice else None
-        sizes = np.diff(indptr)
-        if weighted and not plan.twice:
+        users, items = (ids.astype(np.int32) for ids in (members[train.users], plan.item_ids[train.items]))
+        mask = held_out_mask(RatingBlock(users, items, train.values), plan.hold_out)
+        narrow, train, held_out = narrow[~mask], chosen(train, ~mask), chosen(train, mask)
+        indptr = np.searchsorted(train.users, np.arange(members.size + 1))
+    parts: Any = train, held_out
+    sizes, item_ids = np.diff(indptr), plan.item_ids
+    if plan.blocks:
+        item_ids = plan.items.members[number] if number < len(plan.items.members) else np.empty(0, np.int64)
+        parts = [layout.cut_blocks(part, plan.items, plan.width) for part in parts]
+        more["taken"] = _taken(parts[0], members.size, plan.items) if plan.draws else ()
+    else:
+        confidences = np.ascontiguousarray(train.values.imag) if np.iscomplexobj(train.values) else None
+        more["confidences"], own = confidences, UserRatings(indptr, narrow, np.ascontiguousarray(train.values.real))
+        parts = own, held_out
+        if plan.twice:
+            more["by_item"] = sort_by_item(own, train.users, confidences, n_items)
+        elif confidences is not None:
             sizes = np.bincount(train.users, confidences, members.size)
-        counts = sizes, item_ids, plan.item_counts[item_ids]
-        return MadeShard(RatingShard(members, *counts, own, held_out, *of_plan, confidences, by_item), seen)
-    item_ids = plan.items.members[number] if number < len(plan.items.members) else np.empty(0, np.int64)
-    counts = np.diff(indptr), item_ids, plan.item_counts[item_ids]
-    blocks = layout.cut_blocks(train, plan.items, plan.width), layout.cut_blocks(held_out, plan.items, plan.width)
-    taken = _taken(blocks[0], members.size, plan.items) if plan.draws else ()
-    return MadeShard(RatingShard(members, *counts, *blocks, *of_plan, taken=taken), seen)
+    counts: Any = sizes, item_ids, plan.item_counts[item_ids]
+    return RatingShard(members, *counts, *parts, number, len(plan.users.members), **more), seen
 
 
 def _taken(ratings: layout.CutRatings, n_users: int, items: layout.Placement) -> tuple[Any, ...]:
@@ -337,10 +318,3 @@ def sort_by_item(
     indptr = np.concatenate([[0], np.cumsum(np.bincount(ratings.items, minlength=n_items))])
     weights = None if confidences is None else confidences[order]
     return ByItem(UserRatings(indptr, users[order], ratings.values[order]), weights, order)
-
-
-def hash_shard(made: MadeShard) -> str:
-    """Return a fingerprint of the ratings of a shard."""
-    digest = sha256()
-    replace_leaves(made.shard, np.ndarray, lambda array: digest.update(np.ascontiguousarray(array).data))
-    return digest.hexdigest()

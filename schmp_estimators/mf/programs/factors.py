@@ -27,14 +27,6 @@ class Side(NamedTuple):
     bias: NDArray[np.float32]  #: (n,)
 
 
-class Factors(NamedTuple):
-    """A factorisation, in the units of the ratings: the result of a fit, from which a later fit may start."""
-
-    users: Side
-    items: Side
-    mean: float
-
-
 @dataclass(frozen=True)
 class Factorization(Program[State, Block, Model, Report]):
     """Base of programs for matrix factorisation.

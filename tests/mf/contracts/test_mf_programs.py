@@ -23,10 +23,9 @@ from schmp_estimators.mf.data.scale import Grid
 from schmp_estimators.mf.kernels.layout import deal
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 from schmp_estimators.mf.kernels.steps import NORM
-from schmp_estimators.mf.programs.bsp import BspFactorization
 from schmp_estimators.mf.programs.ccd import CcdFactorization
 from schmp_estimators.mf.programs.implicit import ImplicitFactorization
-from schmp_estimators.mf.programs.sgd import SgdFactorization
+from schmp_estimators.mf.programs.sgd import BspFactorization, SgdFactorization
 
 N_SWEEPS = 4
 N_USERS, N_ITEMS = 60, 45
@@ -57,8 +56,8 @@ def make_shards(n_shards, program, hold_out=HOLD_OUT):
     blocks = not issubclass(program, CcdFactorization)
     form = {"keep_seen": True, "twice": program is ImplicitFactorization, "draws": blocks}
     plan = ShardPlan(users, items, counts[N_USERS:], hold_out, blocks, **form)
-    split = split_ratings(RATINGS, users)
-    return [make_shard(p, plan, [split[p]]).shard for p in range(n_shards)]
+    split = split_ratings(RATINGS, users, N_ITEMS)
+    return [make_shard(p, plan, split[p])[0] for p in range(n_shards)]
 
 
 def sgd_case(n_shards, hold_out=HOLD_OUT, kind=SgdFactorization, **changes):

@@ -7,7 +7,7 @@ from clusters import Killer, keys_left
 
 from schmp_estimators import ModelParallelMF
 from schmp_estimators.core.engine.static import GroupRun
-from schmp_estimators.mf.data.ratings import packed, split_ratings
+from schmp_estimators.mf.data.ratings import split_ratings
 from schmp_estimators.mf.data.scale import Scale
 from schmp_estimators.mf.kernels.layout import deal
 from schmp_estimators.mf.kernels.sgd import RatingBlock
@@ -125,15 +125,14 @@ def test_workers_find_that_a_fit_has_converged(client, ratings, parameters, monk
 
 
 @pytest.mark.parametrize("n_items", [90, 70_000])
-def test_ratings_are_split_among_shards_and_packed(n_items):
+def test_ratings_are_split_among_shards_in_few_bits(n_items):
     generator = np.random.default_rng(1)
     users, items = (generator.integers(0, size, 5_000).astype(np.int32) for size in (300, n_items))
     given = RatingBlock(users, items, generator.normal(size=5_000))
     placed, scale = deal(np.bincount(users, minlength=300), 3), Scale(0.5, 2.0)
-    split = split_ratings(given, placed, scale)
-    for members, part in zip(placed.members, split, strict=True):
+    split = split_ratings(given, placed, n_items, scale)
+    for members, found in zip(placed.members, split, strict=True):
         mine = np.isin(users, members)
-        found = packed(part, len(members), n_items)
         assert (found.users.dtype, found.items.dtype) == (np.uint16, np.uint16 if n_items < 1 << 16 else np.int32)
         np.testing.assert_array_equal(members[found.users], users[mine])
         np.testing.assert_array_equal(found.items, items[mine])
