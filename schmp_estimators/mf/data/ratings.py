@@ -293,14 +293,14 @@ def make_shard(number: int, plan: ShardPlan, *pieces: RatingBlock) -> tuple[Rati
         more["taken"] = _taken(parts[0], members.size, plan.items) if plan.draws else ()
     else:
         confidences = np.ascontiguousarray(train.values.imag) if np.iscomplexobj(train.values) else None
-        more["confidences"], own = confidences, UserRatings(indptr, narrow, np.ascontiguousarray(train.values.real))
-        parts = own, held_out
+        more["confidences"] = confidences
+        parts = UserRatings(indptr, narrow, np.ascontiguousarray(train.values.real)), held_out
         if plan.twice:
-            more["by_item"] = sort_by_item(own, train.users, confidences, n_items)
+            more["by_item"] = sort_by_item(parts[0], train.users, confidences, n_items)
         elif confidences is not None:
             sizes = np.bincount(train.users, confidences, members.size)
-    counts: Any = sizes, item_ids, plan.item_counts[item_ids]
-    return RatingShard(members, *counts, *parts, number, len(plan.users.members), **more), seen
+    counts, (own, rest) = plan.item_counts[item_ids], parts
+    return RatingShard(members, sizes, item_ids, counts, own, rest, number, len(plan.users.members), **more), seen
 
 
 def _taken(ratings: layout.CutRatings, n_users: int, items: layout.Placement) -> tuple[Any, ...]:
