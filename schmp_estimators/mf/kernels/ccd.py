@@ -19,7 +19,7 @@ import numpy as np
 
 from schmp_estimators.core.jit import kernel
 from schmp_estimators.core.lanes import LANES, PRODUCTS, add_products, add_scaled, row_dot
-from schmp_estimators.mf.kernels.tiles import SUMS, TILE, copy_register, solve_tile
+from schmp_estimators.mf.kernels.registers import SUMS, TILE, copy_register, solve_tile
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
 

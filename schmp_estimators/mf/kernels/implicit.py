@@ -19,13 +19,16 @@ from schmp_estimators.core.jit import kernel, part
 from schmp_estimators.core.lanes import LANES, PRODUCTS, add_scaled, row_dot
 from schmp_estimators.mf.kernels.registers import (
     SIDE_BY_SIDE,
+    SUMS,
+    TILE,
     add_clicks,
     add_outer,
     add_weighted_clicks,
+    copy_register,
+    solve_tile,
     subtract_combination,
     subtract_four_combinations,
 )
-from schmp_estimators.mf.kernels.tiles import SUMS, TILE, copy_register, solve_tile
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
 #: Number of rows whose products are added up in float32, before the sum is added to a total in float64.

@@ -19,7 +19,7 @@ from schmp_estimators.core.lanes import row_dot
 from schmp_estimators.core.rng import GAMMA, below, mix
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.kernels.sgd import clip_row
-from schmp_estimators.mf.kernels.steps import BIAS, move_rows, take_step
+from schmp_estimators.mf.kernels.steps import BIAS, move_rows, take_steps
 
 #: Number of draws for a pair; the first item that the user has not taken is used, and without one the pair is skipped.
 ATTEMPTS = 8
@@ -119,13 +119,13 @@ def rank_block(loss, pairs, taken, candidates, user_ids, key, users, items, step
         scores = item_numbers[item, _BIAS] + products[0], item_numbers[drawn, _BIAS] + products[1]
         value, up, down = pull(loss, np.float64(scores[0]), np.float64(scores[1]))
         total += value
-        factors = take_step(user_numbers, user, item_numbers, item, *sizes, np.float32(up), products[0])
+        (factors,) = take_steps(user_numbers, (user,), item_numbers, (item,), *sizes, (np.float32(up),), products[:1])
         move_rows(users.factors, user, items.factors, item, factors, user, drawn)
         if positive:
             clip_row(users, user, user_numbers)
             clip_row(items, item, item_numbers)
         product = row_dot(users.factors, user, items.factors, drawn)
-        factors = take_step(user_numbers, user, item_numbers, drawn, *sizes, np.float32(down), product)
+        (factors,) = take_steps(user_numbers, (user,), item_numbers, (drawn,), *sizes, (np.float32(down),), (product,))
         move_rows(users.factors, user, items.factors, drawn, factors, user, item)
         if positive:
             clip_row(users, user, user_numbers)

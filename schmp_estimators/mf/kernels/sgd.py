@@ -20,7 +20,7 @@ import numpy as np
 from schmp_estimators.core.jit import inlined, kernel, part
 from schmp_estimators.core.lanes import row_dot
 from schmp_estimators.core.rng import GAMMA, mix
-from schmp_estimators.mf.kernels.steps import BIAS, NORM, move_rows, take_step, take_two_steps
+from schmp_estimators.mf.kernels.steps import BIAS, NORM, move_rows, take_steps
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
 #: If rows are longer, the eight rows of two pairs of ratings do not stay in the first cache.
@@ -53,7 +53,7 @@ class FactorBlock(NamedTuple):
 
 
 class StepSizes(NamedTuple):
-    """Numbers that every rating of a fit shares, float32, in the order of `take_step`."""
+    """Numbers that every rating of a fit shares, float32, in the order of `take_steps`."""
 
     rate: np.float32  #: numerator of the factors' step
     bias_rate: np.float32  #: numerator of the biases' step; 0 keeps the biases as they are
@@ -116,7 +116,7 @@ def _one_by_one(ratings, start, stop, users, items, user_numbers, item_numbers, 
         next_user, next_item = np.uint64(ratings.users[following]), np.uint64(ratings.items[following])
         error = _error(ratings, position, user_numbers, user, item_numbers, item, product)
         total += error * error
-        factors = take_step(user_numbers, user, item_numbers, item, *sizes, error, product)
+        (factors,) = take_steps(user_numbers, (user,), item_numbers, (item,), *sizes, (error,), (product,))
         product = move_rows(users.factors, user, items.factors, item, factors, next_user, next_item)
         if positive:
             clip_row(users, user, user_numbers)
@@ -151,7 +151,7 @@ def _two_by_two(ratings, users, items, user_numbers, item_numbers, sizes, positi
             )
             total += errors[0] * errors[0]
             total += errors[1] * errors[1]
-            one, two = take_two_steps(user_numbers, pair_users, item_numbers, pair_items, *sizes, errors, products)
+            one, two = take_steps(user_numbers, pair_users, item_numbers, pair_items, *sizes, errors, products)
             number += 2
             first, second = np.uint64(min(number, size - 1)), np.uint64(min(number + 1, size - 1))
             next_users = np.uint64(ratings.users[first]), np.uint64(ratings.users[second])

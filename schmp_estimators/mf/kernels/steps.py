@@ -14,27 +14,19 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from schmp_estimators.core.lanes import (
-    INDEX,
-    LANES,
-    UNROLLED,
-    VECTOR,
-    fold_sums,
-    instruction,
-    register_pointer,
-    row_pointer,
-    zero_rows,
-)
+from schmp_estimators.core.lanes import LANES, UNROLLED, fold_sums, zero_rows
+from schmp_estimators.mf.kernels.vectors import NUMBER, VECTOR, Value, emitted
 
-#: Columns of the numbers of a row, in the order that `take_step` needs: the sum of its mean squared gradients so far,
+#: Columns of the numbers of a row, in the order that `take_steps` needs: the sum of its mean squared gradients so far,
 #: and that of its bias, both > 0; its squared length; its bias; the penalty of each rating, for the row and the bias.
 SQUARE, BIAS_SQUARE, NORM, BIAS, PENALTY, BIAS_PENALTY = range(6)
 #: Number of columns, which keeps each row within one cache line.
 NUMBERS = LANES
 
 _HALF = LANES // 2
-_QUAD = ir.VectorType(ir.FloatType(), _HALF)
-_LANE = ir.IntType(32)
+_QUAD = ir.VectorType(NUMBER, _HALF)
+#: Four multipliers, see `take_steps`.
+_STEP = types.UniTuple(types.float32, 4)
 
 
 def numbers_of(factors: np.ndarray, penalty: Any) -> np.ndarray:
@@ -46,208 +38,120 @@ def numbers_of(factors: np.ndarray, penalty: Any) -> np.ndarray:
     return numbers
 
 
-class _Numbers:
-    """Emits arithmetic on four float32 of each rating: of the rows of user and item, and of their biases."""
-
-    def __init__(self, builder: Any, value: Any) -> None:
-        self.builder, self.value = builder, value
-
-    def __add__(self, other: _Numbers) -> _Numbers:
-        return _Numbers(self.builder, self.builder.fadd(self.value, other.value))
-
-    def __sub__(self, other: _Numbers) -> _Numbers:
-        return _Numbers(self.builder, self.builder.fsub(self.value, other.value))
-
-    def __mul__(self, other: _Numbers) -> _Numbers:
-        return _Numbers(self.builder, self.builder.fmul(self.value, other.value))
-
-    def __truediv__(self, other: _Numbers) -> _Numbers:
-        return _Numbers(self.builder, self.builder.fdiv(self.value, other.value))
-
-    def mixed(self, other: _Numbers, order: list[int]) -> _Numbers:
-        """Return lanes of both, in an order where those of `other` count from 4; the same for every rating."""
-        count = self.value.type.count
-        lanes = [first + lane + (count - _HALF) * (lane >= _HALF) for first in range(0, count, _HALF) for lane in order]
-        return self._shuffled(other, lanes)
-
-    def rows_of(self, biases: _Numbers) -> _Numbers:
-        """Return the lanes of the rows of self, and the lanes of the biases of the other."""
-        return self.mixed(biases, [0, 1, 6, 7])
-
-    def beside(self, other: _Numbers) -> _Numbers:
-        """Return the lanes of one rating beside those of another."""
-        return self._shuffled(other, list(range(LANES)))
-
-    def of(self, rating: int) -> _Numbers:
-        """Return the lanes of one of the ratings."""
-        return self._shuffled(self, list(range(rating * _HALF, (rating + 1) * _HALF)))
-
-    def root(self) -> _Numbers:
-        vector = self.value.type
-        kind = ir.FunctionType(vector, [vector])
-        function = cgutils.get_or_insert_function(self.builder.module, kind, f"llvm.sqrt.v{vector.count}f32")
-        return _Numbers(self.builder, self.builder.call(function, [self.value]))
-
-    def from_zero(self) -> _Numbers:
-        """Return max(x, 0) in each lane; NaN stays NaN."""
-        zeros = ir.Constant(self.value.type, [0.0] * self.value.type.count)
-        return self.where(self.builder.fcmp_ordered("<", self.value, zeros), zeros)
-
-    def where(self, condition: Any, other: Any) -> _Numbers:
-        """Return `other` where a condition holds, and self elsewhere."""
-        return _Numbers(self.builder, self.builder.select(condition, other, self.value))
-
-    def lane(self, number: int) -> Any:
-        return self.builder.extract_element(self.value, ir.Constant(_LANE, number))
-
-    def _shuffled(self, other: _Numbers, lanes: list[int]) -> _Numbers:
-        mask = ir.Constant(ir.VectorType(_LANE, len(lanes)), lanes)
-        return _Numbers(self.builder, self.builder.shuffle_vector(self.value, other.value, mask))
+def _mixed(one: Value, other: Value, order: list[int]) -> Value:
+    """Return lanes of both, in an order where those of `other` count from 4; the same for every rating."""
+    count = one.value.type.count
+    lanes = [first + lane + (count - _HALF) * (lane >= _HALF) for first in range(0, count, _HALF) for lane in order]
+    return one.mixed(other, lanes)
 
 
-def _spread(builder: Any, number: Any, n_lanes: int) -> Any:
-    kind = ir.VectorType(ir.FloatType(), n_lanes)
-    vector = builder.insert_element(ir.Constant(kind, ir.Undefined), number, ir.Constant(_LANE, 0))
-    return builder.shuffle_vector(vector, vector, ir.Constant(ir.VectorType(_LANE, n_lanes), [0] * n_lanes))
+def _rows_of(rows: Value, biases: Value) -> Value:
+    """Return the lanes of the rows of the one, and the lanes of the biases of the other."""
+    return _mixed(rows, biases, [0, 1, 6, 7])
 
 
-def _take(builder: Any, places: list[tuple[Any, Any]], sizes: list[Any], errors: list[Any], products: list[Any]) -> Any:
-    """Emit the steps of ratings without a common row; return a list of four factors for each rating."""
+def _root(value: Value) -> Value:
+    vector = value.value.type
+    kind = ir.FunctionType(vector, [vector])
+    function = cgutils.get_or_insert_function(value.builder.module, kind, f"llvm.sqrt.v{vector.count}f32")
+    return Value(value.builder, value.builder.call(function, [value.value]))
 
-    def load(place, first):
-        pointer = builder.bitcast(builder.gep(place, [ir.Constant(INDEX, first)]), _QUAD.as_pointer())
-        return _Numbers(builder, builder.load(pointer, align=4))
 
-    def together(numbers):
-        return numbers[0] if len(numbers) == 1 else numbers[0].beside(numbers[1])
+def _from_zero(value: Value) -> Value:
+    """Return max(x, 0) in each lane; NaN stays NaN."""
+    zero = value.constant(0.0)
+    return value.where(zero.exceeds(value), zero)
 
-    def constant(number):
-        return _Numbers(builder, ir.Constant(ir.VectorType(ir.FloatType(), n_lanes), [number] * n_lanes))
 
-    n_lanes = _HALF * len(places)
-    user_sums, item_sums = (together([load(place[side], 0) for place in places]) for side in (0, 1))
-    user_penalty, item_penalty = (together([load(place[side], _HALF) for place in places]) for side in (0, 1))
-    squares, own = user_sums.mixed(item_sums, [0, 4, 1, 5]), user_sums.mixed(item_sums, [2, 6, 3, 7])
-    penalty, other = user_penalty.mixed(item_penalty, [0, 4, 1, 5]), own.mixed(own, [1, 0, 3, 2])
-    rate, bias_rate, inverse_rank = (_Numbers(builder, _spread(builder, number, n_lanes)) for number in sizes)
-    error, product = (
-        together([_Numbers(builder, _spread(builder, number, _HALF)) for number in numbers])
-        for numbers in (errors, products)
-    )
-    one, two = constant(1.0), constant(2.0)
+def _together(values: list[Value]) -> Value:
+    """Return the lanes of one rating, or those of two beside each other."""
+    return values[0] if len(values) == 1 else values[0].mixed(values[1], list(range(LANES)))
 
-    step = rate.rows_of(bias_rate) / squares.root()
-    shrink = (one - step * penalty).from_zero()  # if it were negative, a large penalty would diverge
+
+@emitted(lambda users, rows, *others: types.UniTuple(_STEP, len(rows)))
+def take_steps(code, users, rows, items, other_rows, rate, bias_rate, inverse_rank, errors, products):
+    """Change all numbers of a user and an item, except their factors, by the step of one of their ratings.
+
+    It is done for one rating, or for two ratings without a common row.
+
+    Parameters
+    ----------
+    users, items : (n, NUMBERS) float32, C-contiguous
+        Mutated.
+    rows, other_rows : tuple of int
+        The user and the item of each rating.
+    rate, bias_rate, inverse_rank : float32
+        As in `sgd.StepSizes`.
+    errors, products : tuple of float32
+        Error of each rating, and product of the two rows of factors.
+
+    Returns
+    -------
+    tuple of tuples of four float32
+        For each rating multipliers for the new factors of the user: that of the user's own factors, and that of the
+        item's factors, which are added; then the same two for the item.
+    """
+    n_lanes, ratings, places = _HALF * len(rows), range(len(rows)), ((users, rows), (items, other_rows))
+
+    def load(first):
+        return [_together([side.load(row * LANES + first, _QUAD) for row in own]) for side, own in places]
+
+    user_sums, item_sums = load(0)
+    user_penalty, item_penalty = load(_HALF)
+    squares, own = _mixed(user_sums, item_sums, [0, 4, 1, 5]), _mixed(user_sums, item_sums, [2, 6, 3, 7])
+    penalty, other = _mixed(user_penalty, item_penalty, [0, 4, 1, 5]), _mixed(own, own, [1, 0, 3, 2])
+    rates, inverse_ranks = _rows_of(rate.spread(n_lanes), bias_rate.spread(n_lanes)), inverse_rank.spread(n_lanes)
+    error, product = (_together([number.spread(_HALF) for number in numbers]) for numbers in (errors, products))
+    one, two = squares.constant(1.0), squares.constant(2.0)
+
+    step = rates / _root(squares)
+    shrink = _from_zero(one - step * penalty)  # if it were negative, a large penalty would diverge
     push = step * error
     # ‖shrink·w + push·h‖² from ‖w‖², w·h and ‖h‖², and in the same way the mean squared gradient of the row.
     length = shrink * shrink * own + two * shrink * push * product + push * push * other
     square = error * error * other - two * error * penalty * product + penalty * penalty * own
     gradient = error - penalty * own  # of the bias
-    added = (square.from_zero() * inverse_rank).rows_of(gradient * gradient)
-    has_biases = builder.fcmp_ordered(">", sizes[1], ir.Constant(ir.FloatType(), 0.0))
-    grown = squares + added
-    grown = grown.rows_of(squares).where(has_biases, grown.value)
-    moved = length.from_zero().rows_of(shrink * own + push)
-    for side, order in enumerate(([0, 2, 4, 6], [1, 3, 5, 7])):
-        mixed = grown.mixed(moved, order)
-        for rating, place in enumerate(places):
-            builder.store(mixed.of(rating).value, builder.bitcast(place[side], _QUAD.as_pointer()), align=4)
-    starts = range(0, n_lanes, _HALF)
+    grown = squares + _rows_of(_from_zero(square) * inverse_ranks, gradient * gradient)
+    grown = _rows_of(grown, squares).where(bias_rate.exceeds(bias_rate.constant(0.0)), grown)
+    moved = _rows_of(_from_zero(length), shrink * own + push)
+    for (side, own_rows), order in zip(places, ([0, 2, 4, 6], [1, 3, 5, 7]), strict=True):
+        changed = _mixed(grown, moved, order)
+        for rating in ratings:
+            lanes = list(range(rating * _HALF, (rating + 1) * _HALF))
+            side.store(own_rows[rating] * LANES, changed.mixed(changed, lanes))
+    starts = [rating * _HALF for rating in ratings]
     return [[shrink.lane(at), push.lane(at), shrink.lane(at + 1), push.lane(at + 1)] for at in starts]
 
 
-_STEP = types.UniTuple(types.float32, 4)
-
-
-@instruction
-def take_step(typing_context, users, user, items, item, rate, bias_rate, inverse_rank, error, product):
-    """Change all numbers of a user and an item, except their factors, by the step of one of their ratings.
-
-    Parameters
-    ----------
-    users, items : (n, NUMBERS) float32, C-contiguous
-        Mutated.  No bounds are checked.
-    user, item : int
-    rate, bias_rate, inverse_rank : float32
-        As in `sgd.StepSizes`.
-    error, product : float32
-        Error of the rating, and product of the two rows of factors.
-
-    Returns
-    -------
-    tuple of four float32
-        Multipliers for the new factors of the user: that of the user's own factors, and that of the item's factors,
-        which are added; then the same two for the item.
-    """
-
-    def generate(context, builder, signature, arguments):
-        place = [register_pointer(context, builder, signature.args[at], *arguments[at : at + 2]) for at in (0, 2)]
-        (factors,) = _take(builder, [place], arguments[4:7], [arguments[7]], [arguments[8]])
-        return context.make_tuple(builder, signature.return_type, factors)
-
-    return _STEP(users, types.intp, items, types.intp, *[types.float32] * 5), generate
-
-
-@instruction
-def take_two_steps(typing_context, users, pair, items, other_pair, rate, bias_rate, inverse_rank, errors, products):
-    """Do for two ratings, which share neither a user nor an item, what `take_step` does for one; return both results.
-
-    `pair` has the users and `other_pair` the items; `errors` and `products` are tuples of two, too.
-    """
-
-    def generate(context, builder, signature, arguments):
-        def both(number):
-            return [builder.extract_value(arguments[number], at) for at in (0, 1)]
-
-        sides = [
-            [register_pointer(context, builder, signature.args[at], arguments[at], row) for row in both(at + 1)]
-            for at in (0, 2)
-        ]
-        steps = _take(builder, list(zip(*sides, strict=True)), arguments[4:7], both(7), both(8))
-        made = [context.make_tuple(builder, _STEP, factors) for factors in steps]
-        return context.make_tuple(builder, signature.return_type, made)
-
-    rows, numbers = types.UniTuple(types.uint64, 2), types.UniTuple(types.float32, 2)
-    sizes = [types.float32] * 3
-    return types.UniTuple(_STEP, 2)(users, rows, items, rows, *sizes, numbers, numbers), generate
-
-
-@instruction
-def move_rows(typing_context, left, i, right, j, factors, k, l):  # noqa: E741
+@emitted(lambda *kinds: types.float32)
+def move_rows(code, left, i, right, j, factors, k, l):  # noqa: E741
     """Set ``left[i]`` to ``factors[0] * left[i] + factors[1] * right[j]``, and ``right[j]`` at once with the other two.
 
     Return the product of rows k and l as `row_dot` would, if neither of them changes; otherwise the result has no
     meaning.  The product is computed here because a processor looks ahead only so far: it would not begin it by itself
-    after rows that wait for their factors.  All rows are C-contiguous float32 of the same padded width; no bounds are
-    checked.
+    after rows that wait for their factors.  All rows are C-contiguous float32 of the same padded width.
     """
+    width, totals = left.shape[1], code.totals(UNROLLED)
+    starts = [row * width for row in (i, j, k, l)]
+    shrink_left, push_left, shrink_right, push_right = (factor.spread() for factor in factors)
 
-    def generate(context, builder, signature, arguments):
-        (w_row, width), (h_row, _), (left_row, _), (right_row, _) = (
-            row_pointer(context, builder, signature.args[at], arguments[at], arguments[to])
-            for at, to in ((0, 1), (2, 3), (0, 5), (2, 6))
+    def move(offset, total):
+        at_w, at_h, at_x, at_y = (start + offset for start in starts)
+        w, h, x, y = (
+            left.load(at_w, VECTOR),
+            right.load(at_h, VECTOR),
+            left.load(at_x, VECTOR),
+            right.load(at_y, VECTOR),
         )
-        numbers = [builder.extract_value(arguments[4], at) for at in range(4)]
-        stride, zeros = LANES * UNROLLED, ir.Constant(VECTOR, [0.0] * LANES)
-        totals = [cgutils.alloca_once_value(builder, zeros) for _ in range(UNROLLED)]
-        shrink_left, push_left, shrink_right, push_right = [_spread(builder, number, LANES) for number in numbers]
+        total.add(x * y)
+        w_moved, h_moved = shrink_left * w + push_left * h, shrink_right * h + push_right * w
+        left.store(at_w, w_moved)
+        right.store(at_h, h_moved)
 
-        def move(offset, total):
-            rows = w_row, h_row, left_row, right_row
-            places = [builder.bitcast(builder.gep(row, [offset]), VECTOR.as_pointer()) for row in rows]
-            w, h, x, y = (builder.load(place, align=4) for place in places)
-            builder.store(builder.fadd(builder.load(total), builder.fmul(x, y)), total)
-            w_moved = builder.fadd(builder.fmul(shrink_left, w), builder.fmul(push_left, h))
-            h_moved = builder.fadd(builder.fmul(shrink_right, h), builder.fmul(push_right, w))
-            for place, moved in zip(places[:2], (w_moved, h_moved), strict=True):
-                builder.store(moved, place, align=4)
-
-        whole = builder.and_(width, ir.Constant(INDEX, -stride))
-        with cgutils.for_range_slice(builder, ir.Constant(INDEX, 0), whole, ir.Constant(INDEX, stride)) as (start, _):
-            for number, total in enumerate(totals):
-                move(builder.add(start, ir.Constant(INDEX, LANES * number)), total)
-        with cgutils.for_range_slice(builder, whole, width, ir.Constant(INDEX, LANES)) as (start, _):
-            move(start, totals[0])
-        return fold_sums(builder, [builder.load(total) for total in totals])
-
-    return types.float32(left, types.intp, right, types.intp, _STEP, types.intp, types.intp), generate
+    whole = width & -LANES * UNROLLED
+    with code.loop(code.index(0), whole, LANES * UNROLLED) as start:
+        for number, total in enumerate(totals):
+            move(start + LANES * number, total)
+    with code.loop(whole, width, LANES) as start:
+        move(start, totals[0])
+    return Value(code.builder, fold_sums(code.builder, [total.value.value for total in totals]))

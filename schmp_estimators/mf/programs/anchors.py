@@ -24,7 +24,7 @@ from schmp_estimators.core.lanes import LANES, PRODUCTS
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.implicit import gather_clicks, gram_rows
-from schmp_estimators.mf.kernels.tiles import SUMS
+from schmp_estimators.mf.kernels.registers import SUMS
 
 Chunks = NDArray[np.float32]
 

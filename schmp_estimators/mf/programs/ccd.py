@@ -32,8 +32,8 @@ from schmp_estimators.mf.kernels.ccd import (
     solve_rows,
     weighted_squares,
 )
+from schmp_estimators.mf.kernels.registers import SUMS, lay_beside
 from schmp_estimators.mf.kernels.sgd import RatingBlock, draw_factors
-from schmp_estimators.mf.kernels.tiles import SUMS, lay_beside
 from schmp_estimators.mf.programs.anchors import Anchored, Anchors, Chunks, Earlier, anchor, distance
 from schmp_estimators.mf.programs.factors import Factorization, Side
 

@@ -33,7 +33,7 @@ from schmp_estimators.mf.kernels.implicit import (
     improve_clicks,
     pass_on,
 )
-from schmp_estimators.mf.kernels.tiles import SUMS, lay_beside
+from schmp_estimators.mf.kernels.registers import SUMS, lay_beside
 from schmp_estimators.mf.programs.ccd import (
     CcdFactorization,
     CcdModel,

@@ -13,7 +13,7 @@ from sklearn.base import clone
 from schmp_estimators import ModelParallelMF
 from schmp_estimators.core.lanes import LANES
 from schmp_estimators.mf.kernels import layout
-from schmp_estimators.mf.kernels.tiles import PASSES
+from schmp_estimators.mf.kernels.registers import PASSES
 
 N_USERS, N_ITEMS = 50, 40
 SOLVERS = ["sgd", "ccd"]

@@ -14,8 +14,8 @@ from schmp_estimators import ModelParallelMF
 from schmp_estimators.core.errors import CheckpointMismatchError
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.exceptions import DuplicateRatingError
+from schmp_estimators.mf.kernels.registers import PASSES
 from schmp_estimators.mf.kernels.sgd import draw_factors
-from schmp_estimators.mf.kernels.tiles import PASSES
 
 N_USERS, N_ITEMS = 41, 30
 generator = np.random.default_rng(3)
