@@ -19,7 +19,7 @@ from schmp_estimators.mf.data.rows import check_pair_columns
 from schmp_estimators.mf.data.seen import DuplicateRatingError, SeenItems
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.foldin import top_items
-from schmp_estimators.mf.kernels.layout import repeated
+from schmp_estimators.mf.kernels.layout import RatingBlock, repeated, sort_ratings
 from schmp_estimators.mf.losses import RANKING
 
 #: Lists of items, one for each of some users: offsets and items.
@@ -219,14 +219,12 @@ class Recommender:
         self._check_columns(X)
         users, items, values = read_ratings(X, y, weights, clicks=True)
         who, rows = np.unique(users, return_inverse=True)
-        columns = number(items, self.item_ids_, "item", rows=self._looked_up("item"))
-        order = np.lexsort((columns, rows))
-        order = order[columns[order] < len(self.item_bias_)]
-        of_users, of_items = rows[order], columns[order]
-        if (again := repeated(of_users, of_items)).size:
-            raise DuplicateRatingError(who[of_users[again[0]]], self.item_ids_[of_items[again[0]]])
-        indptr = np.searchsorted(of_users, np.arange(who.size + 1))
-        return who, rows, UserRatings(indptr, of_items.astype(np.int32), values[order])
+        columns, n_items = number(items, self.item_ids_, "item", rows=self._looked_up("item")), len(self.item_bias_)
+        known = RatingBlock(*(array[columns < n_items] for array in (rows, columns, values)))
+        indptr, told = sort_ratings(known, who.size, n_items)
+        if (again := repeated(told.users, told.items)).size:
+            raise DuplicateRatingError(who[told.users[again[0]]], self.item_ids_[told.items[again[0]]])
+        return who, rows, UserRatings(indptr, told.items, told.values)
 
     def _check_columns(self, X: Any) -> None:
         """Compare the names of the columns of pairs with those of the fit, if the fit was one of pairs."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from copy import copy
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,18 +17,8 @@ from schmp_estimators.core.inputs.validation import is_dask, map_rows, refuse_co
 from schmp_estimators.core.lanes import pad_rows
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.values import freeze
-from schmp_estimators.mf.data.ids import Known, is_text, number
-from schmp_estimators.mf.data.inputs import (
-    PairRatings,
-    are_pairs,
-    hold_floats,
-    pair_columns,
-    read_pairs,
-    read_ratings,
-    user_ratings,
-    warn_unused,
-    weights_of,
-)
+from schmp_estimators.mf.data import inputs
+from schmp_estimators.mf.data.ids import KINDS, is_text, number
 from schmp_estimators.mf.data.ratings import HoldOut, draw_hold_out, held_out_mask, settle_hold_out
 from schmp_estimators.mf.data.rows import map_chunks
 from schmp_estimators.mf.folding import Items, features_of, find_vectors, predict_rows, solve, without_bias
@@ -47,18 +37,6 @@ _HELD_BACK = 0.1
 _FEWEST_JUDGED = 100
 #: Key of the hashes that choose them: the choice depends only on row and column, and is the same for every call.
 _KEY = np.uint64(0)
-
-
-class _Pairs(NamedTuple):
-    """All that is needed to predict ratings of pairs."""
-
-    known: Known
-    #: Functions that find the rows of their ids, or None.
-    looked_up: tuple[Any, Any]
-    #: Padded factors and the biases of users and items, as `predict_pairs` takes them.
-    sides: tuple[NDArray[np.float32], ...]
-    mean: float
-    limits: tuple[float, float]
 
 
 class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin):
@@ -108,7 +86,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             raise ValueError("confidence computes the confidences of clicks; give no sample_weight beside it")
         if sample_weight is not None and self._loss in RANKING:
             raise ValueError(f"sample_weight needs loss='squared'; with loss={self._loss!r} all pairs count alike")
-        if are_pairs(X, y):
+        if inputs.are_pairs(X, y):
             return self._fold_in_pairs(X, y, sample_weight)
         rank = self.components_.shape[0]
         if y is None and self._are_pairs(X, "never"):
@@ -117,11 +95,11 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             return map_chunks(_known_vectors, X, model, name="mf-fold-in", shape=(rank,))
         items, owner = self._items(), self._for_matrices(X)
         if y is not None:
-            warn_unused(y, len(X) if isinstance(X, list) else X.shape[0])
+            inputs.warn_unused(y, len(X) if isinstance(X, list) else X.shape[0])
         if sample_weight is None:
             return map_rows(find_vectors, X, owner, items, n_outputs=rank, dtype=np.float64, name="mf-fold-in")
         rows = validate_in_memory(X, owner, reset=False, ensure_all_finite=False)
-        return without_bias(solve(user_ratings(rows, weights_of(X, rows, sample_weight)), items), items)
+        return without_bias(solve(inputs.user_ratings(rows, inputs.weights_of(X, rows, sample_weight)), items), items)
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
         """Fit, then return the vectors of the users: the same as ``fit(X, y).transform(X)``.
@@ -142,7 +120,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         """
         refuse_container(self, X)
         self.fit(X, y, **fit_params)
-        weights = {} if are_pairs(X, y) else fit_params
+        weights = {} if inputs.are_pairs(X, y) else fit_params
         return self.transform(X, **weights)
 
     def predict(self, X: Any) -> Any:
@@ -206,7 +184,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         check_is_fitted(self)
         if self._ranks:
             return RankingScorer()(self, X, y)
-        if are_pairs(X, y):
+        if inputs.are_pairs(X, y):
             ratings = self._judged_pairs(X, y)
             return float(r2_score(ratings.values, _predict_ids(ratings[:2], self._pair_model())))
         told, judged = self._divided(X, y)
@@ -218,7 +196,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
     def _hits(self, X: Any, y: Any, k: int, threshold: float) -> Hits:
         """Return what is right among k recommendations for the users of judged pairs, or of a judged matrix."""
         check_is_fitted(self)
-        if are_pairs(X, y):
+        if inputs.are_pairs(X, y):
             users, items, values = self._judged_pairs(X, y)
             who, rows = np.unique(users, return_inverse=True)
             wanted = number(items, self.item_ids_, "item", rows=self._looked_up("item"))
@@ -235,10 +213,10 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         n_candidates = int(self._occur[1].sum()) - np.diff(lists[0])
         return find_hits(found, rows[right], wanted[right], n_candidates, len(self.item_bias_))
 
-    def _judged_pairs(self, X: Any, y: Any) -> PairRatings:
+    def _judged_pairs(self, X: Any, y: Any) -> RatingBlock:
         """Return the judged pairs, in memory."""
         self._check_columns(X)
-        return read_ratings(*(dask.compute(X, y) if is_dask(X) or is_dask(y) else (X, y)))
+        return inputs.read_ratings(*(dask.compute(X, y) if is_dask(X) or is_dask(y) else (X, y)))
 
     def _divided(self, X: Any, y: Any) -> tuple[UserRatings, RatingBlock]:
         """Divide the ratings of a matrix: return those from which users are folded in, and those that are judged."""
@@ -246,14 +224,14 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             raise ValueError("X holds pairs of ids: pass their ratings, as score(pairs, ratings)")
         rows = validate_in_memory(X, self._for_matrices(X), reset=False, ensure_all_finite=False)
         if y is not None:
-            warn_unused(y, rows.shape[0])
-        return _divided(user_ratings(rows))
+            inputs.warn_unused(y, rows.shape[0])
+        return _divided(inputs.user_ratings(rows))
 
     def _are_pairs(self, X: Any, among_two: str = "integers") -> bool:
         """Return whether X is pairs.  For a model of two items, two columns are pairs only if integers, or never."""
-        columns = pair_columns(X)
+        columns = inputs.pair_columns(X)
         ambiguous = not self._fitted_on_pairs and len(self.item_bias_) == 2
-        return columns is not None and not (ambiguous and (among_two == "never" or hold_floats(columns)))
+        return columns is not None and not (ambiguous and (among_two == "never" or inputs.hold_floats(columns)))
 
     def _fold_in_pairs(self, X: Any, y: Any, weights: Any) -> NDArray[np.float64]:
         """Return the vector of the user of each pair, folded in from the ratings of these pairs."""
@@ -272,12 +250,12 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             twin.feature_names_in_ = self.item_ids_
         return twin
 
-    def _pair_model(self, is_here: bool = True) -> _Pairs:
+    def _pair_model(self, is_here: bool = True) -> tuple[Any, ...]:
         """Return what is needed to predict; the functions that find ids stay in this process."""
         users = self._once("users", lambda users: freeze(pad_rows(users)), self.user_factors_)
-        sides = users, self._padded_items(), freeze(self.user_bias_), freeze(self.item_bias_)
-        looked_up = (self._looked_up("user"), self._looked_up("item")) if is_here else (None, None)
-        return _Pairs(Known(self.user_ids_, self.item_ids_), looked_up, sides, self.global_mean_, self._limits())
+        sides = users, self._padded_items(), *freeze((self.user_bias_, self.item_bias_))
+        tables = [(self._ids_of(kind), kind, "pairs", self._looked_up(kind) if is_here else None) for kind in KINDS]
+        return tables, sides, self.global_mean_, self._limits()
 
     def _items(self) -> Items:
         parameters: Any = self
@@ -290,18 +268,15 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         weight, limits = self._unobserved, self._limits()
         alpha = self.alpha_ if parameters.alpha == "auto" else float(parameters.alpha)
         numbers = self.global_mean_, unit, alpha
-        rest = limits, parameters.confidence, self._drawing()
+        drawing: Any = None
+        if (loss := RANKING.get(self._loss)) is not None:
+            candidates = self._once("candidates", lambda counts: candidates_of(counts[:, 0]), self._counts[1])
+            drawing = loss, candidates, float(parameters.learning_rate), self.n_iter_
+        rest = limits, parameters.confidence, drawing
         return Items(features, bias, *numbers, *flags, weight, weight * gram, *rest)
 
-    def _drawing(self) -> Any:
-        """Return what steps with drawn items need, or None if the loss does not draw items."""
-        if (loss := RANKING.get(self._loss)) is None:
-            return None
-        candidates = self._once("candidates", lambda counts: candidates_of(counts[:, 0]), self._counts[1])
-        return loss, candidates, float(cast(Any, self).learning_rate), self.n_iter_
-
     def _folded(self, rows: Any) -> tuple[UserRatings, NDArray[np.float32], NDArray[np.float64]]:
-        told, items = user_ratings(rows), self._items()
+        told, items = inputs.user_ratings(rows), self._items()
         solved, rank = solve(told, items), self.components_.shape[0]
         level = np.full(len(solved), items.mean)
         if items.fit_bias:
@@ -337,21 +312,21 @@ def _divided(ratings: UserRatings) -> tuple[UserRatings, RatingBlock]:
     return UserRatings(indptr, told.items, told.values), rest
 
 
-def _predict_pairs(pairs: Any, model: _Pairs) -> NDArray[np.float64]:
-    return _predict_ids(read_pairs(pairs), model)
+def _predict_pairs(pairs: Any, model: tuple[Any, ...]) -> NDArray[np.float64]:
+    return _predict_ids(inputs.read_pairs(pairs), model)
 
 
-def _predict_ids(pairs: Any, model: _Pairs) -> NDArray[np.float64]:
-    ids = zip(pairs, model.known, ("user", "item"), model.looked_up, strict=True)
-    users, items = (number(column, table, kind, rows=found) for column, table, kind, found in ids)
+def _predict_ids(pairs: tuple[NDArray[Any], ...], model: tuple[Any, ...]) -> NDArray[np.float64]:
+    tables, sides, mean, limits = model
+    users, items = (number(column, *table) for column, table in zip(pairs, tables, strict=True))
     out = np.empty(users.size)
-    predict_pairs(*freeze((users, items)), *model.sides, model.mean, out)
-    return np.clip(out, *model.limits, out=out)
+    predict_pairs(*freeze((users, items)), *sides, mean, out)
+    return np.clip(out, *limits, out=out)
 
 
 def _known_vectors(pairs: Any, model: tuple[NDArray[Any], NDArray[np.float32]]) -> NDArray[np.float64]:
     """Return the vectors of the users of pairs; zeros for unknown users."""
-    (ids, factors), (users, _) = model, read_pairs(pairs)
+    (ids, factors), (users, _) = model, inputs.read_pairs(pairs)
     rows = number(users, ids, "user")
     known = rows < len(factors)
     vectors = np.zeros((rows.size, factors.shape[1]))

@@ -26,6 +26,9 @@ Table = NDArray[Any]
 Rows = Callable[[NDArray[Any]], NDArray[np.int64]]
 
 
+KINDS = ("user", "item")
+
+
 class Known(NamedTuple):
     """The ids of a fit: tables of users and of items."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import narwhals.stable.v2 as nw
 import numpy as np
@@ -29,15 +29,6 @@ _TABLE = (
     "ids and, apart, their ratings: fit(df[['user', 'item']], df['rating']) for a data frame, fit(X[:, :2], X[:, 2]) "
     "for an array. If X is a complete matrix of ratings of {width} items, pass scipy.sparse.csr_array(X)."
 )
-
-
-class PairRatings(NamedTuple):
-    """Pairs of ids, integers or strings, with a rating each."""
-
-    users: NDArray[Any]
-    items: NDArray[Any]
-    #: Complex if ratings have weights, which are the imaginary parts.
-    values: NDArray[Any]
 
 
 def columns_of(X: Any) -> list[Any] | None:
@@ -244,7 +235,7 @@ def read_pairs(pairs: Any, source: str = "pairs") -> tuple[NDArray[Any], NDArray
     return read_ids(users, "user", source), read_ids(items, "item", source)
 
 
-def read_ratings(pairs: Any, values: Any, weights: Any = None, *, clicks: bool = False) -> PairRatings:
+def read_ratings(pairs: Any, values: Any, weights: Any = None, *, clicks: bool = False) -> RatingBlock:
     """Return pairs of ids with a rating each, and with its weight if there are weights.
 
     Raises
@@ -259,7 +250,7 @@ def read_ratings(pairs: Any, values: Any, weights: Any = None, *, clicks: bool =
     if weights is not None:
         check_consistent_length(pairs, weights)
         weights = _check_weights(_read_column(unmask(weights, "sample_weight"), "weight"))
-    ratings: PairRatings = weighed(PairRatings(users, items, numbers), weights, clicks=clicks)
+    ratings: RatingBlock = weighed(RatingBlock(users, items, numbers), weights, clicks=clicks)
     return ratings
 
 

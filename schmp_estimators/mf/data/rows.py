@@ -19,14 +19,13 @@ from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.mf.data import ids as rating_ids
 from schmp_estimators.mf.data import inputs
-from schmp_estimators.mf.data.ids import NOBODY, Known, Table
+from schmp_estimators.mf.data.ids import KINDS, NOBODY, Known, Table
 from schmp_estimators.mf.data.scale import Grid, choose_grid
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 from schmp_estimators.mf.losses import RANKING
 
 dask: Any = Later("dask")
 da: Any = Later("dask.array")
-_KINDS = ("user", "item")
 #: Factors may take this many bytes even if most of their rows have no ratings.
 _UNQUESTIONED = 2 << 30
 #: Rows are numbered in 32 bits.
@@ -121,13 +120,13 @@ def open_ratings(
             inputs.warn_unused(y, limits[0])
         if estimator.confidence is not None:
             rows.partitions = rows.each(partial(inputs.confide, confidence=estimator.confidence), "mf-confidences")
-        n_ratings, low, high, heaviest, tables = rows.reduce(_survey, _merge, "mf-survey")
+        n_ratings, low, high, heaviest, tables = rows.reduce(partial(_survey, pairs), _merge, "mf-survey")
         if not n_ratings:
             raise ValueError("there are no ratings to fit; X must store, or y hold, at least one")
         inputs.check_range(low, high)
         if estimator.loss in RANKING:
             inputs.check_taken(low)
-        sides = zip(_KINDS, limits, earlier or NOBODY, tables or (None, None), strict=True)
+        sides = zip(KINDS, limits, earlier or NOBODY, tables or (None, None), strict=True)
         users, items = [_table_of(*side) for side in sides]
         _check_size(len(users), len(items), n_ratings, estimator.n_components)
         known = Known(*(np.arange(len(table)) if isinstance(table, range) else table for table in (users, items)))
@@ -138,7 +137,9 @@ def open_ratings(
 
 
 def check_pair_columns(X: Any, estimator: Any, *, reset: bool) -> None:
-    """Set or compare the names of the two columns of pairs."""
+    """Set or compare the names of the two columns of pairs; a list of pairs has none, and needs no warning of this."""
+    if isinstance(X, list | tuple) and not reset:
+        return
     if is_dask(X):
         X = X._meta if hasattr(X, "columns") else np.empty((0, 2))
     validate_data(estimator, X=X, reset=reset, skip_check_array=True)
@@ -187,7 +188,8 @@ def _number_users(rows: Rows, estimator: Any) -> tuple[int, int]:
 
 
 def _open_pairs(pairs: Any, values: Any, weights: Any, place: Place | None, clicks: bool) -> Rows:
-    if not (is_dask(pairs) or is_dask(values) or is_dask(weights)):
+    if not is_dask(pairs):
+        values, weights = dask.compute(values, weights) if is_dask(values) or is_dask(weights) else (values, weights)
         return Rows([inputs.read_ratings(pairs, values, weights, clicks=clicks)])
     columns = {"y": values} if weights is None else {"y": values, "sample_weight": weights}
     return open_tasks(partial(_ratings_of_chunk, clicks), _side_by_side(pairs, columns), place=place)
@@ -208,7 +210,7 @@ def _table_of(kind: str, limit: int | None, known: Table, found: Table | None) -
 def _check_size(n_users: int, n_items: int, n_ratings: int, n_components: int) -> None:
     """Raise ValueError if factors would be large, and nearly all of them those of users or items without ratings."""
     n_rows = n_users + n_items
-    for kind, size in zip(_KINDS, (n_users, n_items), strict=True):
+    for kind, size in zip(KINDS, (n_users, n_items), strict=True):
         rated_hardly = size > 8 * n_ratings and size >= n_rows / 2
         if size > _LARGEST_SIDE or (rated_hardly and n_rows * 4 * padded_width(n_components) > _UNQUESTIONED):
             raise ValueError(
@@ -227,41 +229,28 @@ def _side_by_side(pairs: Any, columns: dict[str, Any]) -> list[tuple[Any, ...]]:
             _together, *frames[1:], meta=pairs._meta, enforce_metadata=False, align_dataframes=False
         )
         return list(enumerate(joined.to_delayed()))
-    columns = {name: _as_column(column) for name, column in columns.items()}
-    if not is_dask(pairs):
-        values = columns["y"]
-        ends = np.cumsum(values.chunks[0])
-        if np.isnan(ends[-1]):
-            raise ValueError("y is on Dask, with chunks of unknown lengths, and X is not; call y.compute_chunk_sizes()")
-        _check_lengths(len(pairs), int(ends[-1]))
-        starts = np.concatenate([[0], ends[:-1]])
-        cut = pairs.iloc if hasattr(pairs, "iloc") else pairs if hasattr(pairs, "shape") else np.asarray(pairs)
-        chunks = [cut[int(start) : int(stop)] for start, stop in zip(starts, ends, strict=True)]
-        return _aligned(chunks, values.chunks[0], columns)
     if hasattr(pairs, "columns"):
         lengths, chunks = (np.nan,) * pairs.npartitions, pairs.to_delayed()
     else:
         pairs = pairs.rechunk({1: -1})
         lengths, chunks = pairs.chunks[0], pairs.to_delayed().ravel()
-    return _aligned(chunks, lengths, columns)
-
-
-def _aligned(chunks: Any, lengths: Any, columns: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """Return tuples: the number of a chunk, its pairs, and the same rows of `columns`; chunks have `lengths`."""
-    aligned = []
-    for name, values in columns.items():
-        if np.isnan(sum(lengths) + values.shape[0]):
-            if len(lengths) != values.numblocks[0]:
+    aligned = [range(len(lengths)), chunks]
+    for name, column in columns.items():
+        values, n_pairs = _as_column(column), sum(lengths)
+        if not np.isnan(n_pairs + values.shape[0]):
+            if n_pairs != values.shape[0]:
                 raise ValueError(
-                    f"X has {len(lengths)} partitions and {name} {values.numblocks[0]}, of unknown lengths; take both "
-                    "from one data frame, or pass Dask arrays whose chunk sizes are known, for example from "
-                    "frame.to_dask_array(lengths=True)"
+                    f"Found input variables with inconsistent numbers of samples: {[n_pairs, values.shape[0]]}"
                 )
-            aligned.append(values)
-        else:
-            _check_lengths(sum(lengths), values.shape[0])
-            aligned.append(values.rechunk({0: lengths}))
-    return list(zip(range(len(lengths)), chunks, *(values.to_delayed().ravel() for values in aligned), strict=True))
+            values = values.rechunk({0: lengths})
+        elif len(lengths) != values.numblocks[0]:
+            raise ValueError(
+                f"X has {len(lengths)} partitions and {name} {values.numblocks[0]}, of unknown lengths; take both "
+                "from one data frame, or pass Dask arrays whose chunk sizes are known, for example from "
+                "frame.to_dask_array(lengths=True)"
+            )
+        aligned.append(values.to_delayed().ravel())
+    return list(zip(*aligned, strict=True))
 
 
 def _as_column(values: Any) -> Any:
@@ -273,18 +262,11 @@ def _as_column(values: Any) -> Any:
     return values if values.ndim == 1 else values.rechunk({1: -1})
 
 
-def _check_lengths(n_pairs: int, n_values: int) -> None:
-    if n_pairs != n_values:
-        raise ValueError(f"Found input variables with inconsistent numbers of samples: {[n_pairs, n_values]}")
-
-
 def _together(*columns: Any) -> tuple[Any, ...]:
     return columns
 
 
-def _ratings_of_chunk(
-    clicks: bool, number: int, pairs: Any, values: Any = None, weights: Any = None
-) -> inputs.PairRatings:
+def _ratings_of_chunk(clicks: bool, number: int, pairs: Any, values: Any = None, weights: Any = None) -> RatingBlock:
     if isinstance(pairs, tuple):
         pairs, values, weights = (*pairs, None)[:3]
     if len(pairs) != len(values):
@@ -303,12 +285,11 @@ def _shift(part: _Part, first_user: int) -> RatingBlock:
     return part.ratings._replace(users=part.ratings.users + np.int32(first_user))
 
 
-def _survey(ratings: RatingBlock | inputs.PairRatings) -> _Survey:
+def _survey(are_pairs: bool, ratings: RatingBlock) -> _Survey:
     values = ratings.values.real
     if not values.size:
         return _Survey(0, np.inf, -np.inf, 0.0, ())
-    numbered = isinstance(ratings, RatingBlock)
-    tables = () if numbered else (rating_ids.distinct(ratings.users), rating_ids.distinct(ratings.items))
+    tables = tuple(map(rating_ids.distinct, ratings[:2])) if are_pairs else ()
     heaviest = float(ratings.values.imag.max()) if np.iscomplexobj(ratings.values) else 1.0
     return _Survey(values.size, float(values.min()), float(values.max()), heaviest, tables)
 
@@ -316,13 +297,13 @@ def _survey(ratings: RatingBlock | inputs.PairRatings) -> _Survey:
 def _merge(parts: list[_Survey]) -> _Survey:
     sizes, lows, highs, weights, _ = zip(*parts, strict=True)
     sides = zip(*(part.tables for part in parts if part.tables), strict=True)
-    tables = tuple(rating_ids.merge(list(side), kind) for side, kind in zip(sides, _KINDS, strict=False))
+    tables = tuple(rating_ids.merge(list(side), kind) for side, kind in zip(sides, KINDS, strict=False))
     return _Survey(sum(sizes), min(lows), max(highs), max(weights), tables)
 
 
-def _number_piece(ratings: inputs.PairRatings, known: Known) -> RatingBlock:
+def _number_piece(ratings: RatingBlock, known: Known) -> RatingBlock:
     users, items = (
         rating_ids.number(ids, table, kind).astype(np.int32)
-        for ids, table, kind in zip(ratings[:2], known, _KINDS, strict=True)
+        for ids, table, kind in zip(ratings[:2], known, KINDS, strict=True)
     )
     return RatingBlock(users, items, ratings.values)

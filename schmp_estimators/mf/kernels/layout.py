@@ -129,6 +129,8 @@ def slice_ratings(ratings: RatingBlock, start: int, stop: int) -> RatingBlock:
 
 def sort_by(keys: NDArray[np.int32], n_keys: int, ratings: RatingBlock) -> tuple[NDArray[np.int64], RatingBlock]:
     """Return (n_keys + 1,) offsets of keys, and ratings sorted by keys; those with equal keys keep their order."""
+    if n_keys == 1:
+        return np.array([0, keys.size]), ratings
     positions = np.arange(keys.size)
     counted = _unsummed(np.zeros(keys.size, np.int8), keys, positions, (n_keys, keys.size)).tocsr()
     return counted.indptr.astype(np.int64), RatingBlock(*(array[counted.indices] for array in ratings))
@@ -162,7 +164,7 @@ def cut_blocks(ratings: RatingBlock, items: Placement, width: int = LANES) -> Cu
         return CutRatings(ratings, np.zeros(first.size, np.int64))
     strips = (first[items.group] + items.row // n_rows).astype(np.int32)
     offsets, by_strip = sort_by(strips[ratings.items], int(first[-1]), ratings)
-    by_strip.items[:] = items.row[by_strip.items]
+    by_strip = by_strip._replace(items=items.row[by_strip.items])
     by_turn, room = RatingBlock(*map(np.empty_like, ratings)), np.empty((2, min(tile, TILE)), np.int64)
     _take_turns(by_strip, offsets, *room, by_turn)
     return CutRatings(by_turn, offsets[first])

@@ -196,7 +196,7 @@ def _wrapped(context: Any, builder: Any, kind: Any, argument: Any) -> Any:
 
 
 def _unwrapped(context: Any, builder: Any, kind: Any, found: Any) -> Any:
-    if isinstance(kind, types.BaseTuple):
+    if isinstance(found, list):
         parts = [_unwrapped(context, builder, *pair) for pair in zip(kind, found, strict=True)]
         return context.make_tuple(builder, kind, parts)
     return context.get_dummy_value() if found is None else found.value
