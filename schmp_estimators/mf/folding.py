@@ -13,7 +13,7 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data.inputs import check_taken, clicks_of, user_ratings
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.foldin import fold_in
-from schmp_estimators.mf.kernels.ranking import fold_in_drawn
+from schmp_estimators.mf.kernels.sgd import fold_in_drawn
 
 #: Key of the draws of items, which depend only on this, the epoch and the item, and so are the same for every call.
 _KEY = np.uint64(0)

@@ -7,7 +7,7 @@ both.
 
 from typing import Any, NamedTuple
 
-from schmp_estimators.mf.kernels.ranking import log_odds
+from schmp_estimators.mf.kernels.sgd import log_odds
 
 
 class Bpr(NamedTuple):

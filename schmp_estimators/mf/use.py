@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
@@ -24,8 +23,7 @@ from schmp_estimators.mf.data.rows import map_chunks
 from schmp_estimators.mf.folding import Items, features_of, find_vectors, predict_rows, solve, without_bias
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.foldin import predict_pairs
-from schmp_estimators.mf.kernels.ranking import candidates_of
-from schmp_estimators.mf.kernels.sgd import RatingBlock
+from schmp_estimators.mf.kernels.sgd import RatingBlock, candidates_of
 from schmp_estimators.mf.losses import RANKING
 from schmp_estimators.mf.metrics import Hits, RankingScorer, find_hits
 from schmp_estimators.mf.recommend import Recommender
@@ -142,8 +140,6 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         if self._are_pairs(X):
             self._check_columns(X)
             return map_chunks(_predict_pairs, X, self._pair_model(is_here=not is_dask(X)), name="mf-predict")
-        if sparse.issparse(X):
-            raise ValueError("predict takes pairs of ids or a dense matrix, not a sparse one; use transform(X)")
         owner, n_items = self._for_matrices(X), len(self.item_bias_)
         if self._fitted_on_pairs and getattr(X, "shape", ())[1:] == (3,) and n_items != 3:
             raise ValueError(

@@ -273,7 +273,8 @@ def make_shard(number: int, plan: ShardPlan, *pieces: RatingBlock) -> tuple[Rati
     members, n_items = plan.users.members[number], plan.items.group.size
     users, items, values = map(np.concatenate, zip(*pieces, strict=True)) if len(pieces) > 1 else pieces[0]
     # Without blocks, items are numbered by their rows; `cut_blocks` needs the items' own numbers.
-    numbered = RatingBlock(users, items if plan.blocks else plan.items.row[items], values)
+    items = items.astype(np.int32, copy=False) if plan.blocks else plan.items.row[items]
+    numbered = RatingBlock(users.astype(np.int32, copy=False), items, values)
     indptr, train = layout.sort_ratings(numbered, members.size, n_items)
     if (twice := layout.repeated(train.users, train.items)).size:
         user, item = members[train.users[twice[0]]], plan.item_ids[train.items[twice[0]]]

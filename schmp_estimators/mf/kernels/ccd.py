@@ -89,7 +89,7 @@ def improve_users(
     turned, chunk = np.zeros((SUMS * LANES, TILE), np.float32), np.zeros((LANES, TILE), np.float32)
     own_penalties, scaled = np.zeros(TILE, np.float32), np.empty((1, LANES), np.float32)
     ends, own = np.empty((TILE, 2 * LANES), np.float32), np.empty((TILE * SUMS, LANES), np.float32)
-    products = np.empty((PRODUCTS, LANES), np.float32)
+    products, weight = np.empty((PRODUCTS, LANES), np.float32), _ONE
     sums[:] = _ZERO
     for start in range(0, now.shape[0], TILE):
         size = min(TILE, now.shape[0] - start)
@@ -106,14 +106,14 @@ def improve_users(
                 item = np.intp(ratings.items[rating])
                 residual = residuals[rating] + row_dot(ends, position, items, item)
                 residuals[rating] = residual
-                if weights is not None:  # products of a row that is scaled by the root of the weight
-                    scaled[:] = _ZERO
-                    add_scaled(scaled, 0, items, 2 * item + 1, np.sqrt(weights[rating]))
-                    add_products(own, at, scaled, 0)
-                    add_scaled(own, at + PRODUCTS, items, 2 * item + 1, weights[rating] * residual)
-                else:
+                if weights is None:
                     add_products(own, at, items, 2 * item + 1)
-                    add_scaled(own, at + PRODUCTS, items, 2 * item + 1, residual)
+                else:  # products of a row that is scaled by the root of the weight
+                    weight = weights[rating]
+                    scaled[:] = _ZERO
+                    add_scaled(scaled, 0, items, 2 * item + 1, np.sqrt(weight))
+                    add_products(own, at, scaled, 0)
+                add_scaled(own, at + PRODUCTS, items, 2 * item + 1, weight * residual)
         solve_tile(own, start, size, penalties, first, stop, positive, now, turned, chunk, own_penalties)
         for user in range(start, start + size):
             products[:] = _ZERO
@@ -121,13 +121,10 @@ def improve_users(
             for rating in range(ratings.indptr[user], ratings.indptr[user + 1]):
                 at = np.intp(ratings.items[rating]) * SUMS
                 if weights is not None:
-                    for register in range(PRODUCTS):
-                        add_scaled(sums, at + register, products, register, weights[rating])
-                    add_scaled(sums, at + PRODUCTS, now, user, weights[rating] * residuals[rating])
-                else:
-                    for register in range(PRODUCTS):
-                        add_scaled(sums, at + register, products, register, _ONE)
-                    add_scaled(sums, at + PRODUCTS, now, user, residuals[rating])
+                    weight = weights[rating]
+                for register in range(PRODUCTS):
+                    add_scaled(sums, at + register, products, register, weight)
+                add_scaled(sums, at + PRODUCTS, now, user, weight * residuals[rating])
 
 
 @kernel

@@ -17,18 +17,8 @@ import numpy as np
 
 from schmp_estimators.core.jit import kernel, part
 from schmp_estimators.core.lanes import LANES, PRODUCTS, add_scaled, row_dot
-from schmp_estimators.mf.kernels.registers import (
-    SIDE_BY_SIDE,
-    SUMS,
-    TILE,
-    add_clicks,
-    add_outer,
-    add_weighted_clicks,
-    copy_register,
-    solve_tile,
-    subtract_combination,
-    subtract_four_combinations,
-)
+from schmp_estimators.mf.kernels import registers
+from schmp_estimators.mf.kernels.registers import SIDE_BY_SIDE, SUMS, TILE, copy_register, solve_tile
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
 #: Number of rows whose products are added up in float32, before the sum is added to a total in float64.
@@ -55,7 +45,7 @@ def gram_rows(chunks, rows, first, step, out):
         size = min(_RUN, n - start)
         for chunk in range(chunks.shape[0]):
             block[:] = _ZERO
-            add_outer(block, 0, chunks, chunk * n + start, rows, first + step * start, step, size)
+            registers.add_outer(block, 0, chunks, chunk * n + start, rows, first + step * start, step, size)
             for lane in range(LANES):
                 for other in range(LANES):
                     out[chunk * LANES + lane, other] += block[lane, other]
@@ -66,17 +56,17 @@ def _add_rows(sums, rows, first, size, gram, ends, others, indptr, ids, values, 
     """Add to `sums` what all chunks, and the clicks, contribute to the chunk of ``rows[:, first : first + size]``."""
     m, n, together = rows.shape[0], rows.shape[1], size - size % SIDE_BY_SIDE
     for position in range(0, together, SIDE_BY_SIDE):
-        subtract_four_combinations(sums, position * SUMS + PRODUCTS, SUMS, rows, first + position, n, gram, m)
+        registers.subtract_four_combinations(sums, position * SUMS + PRODUCTS, SUMS, rows, first + position, n, gram, m)
     for position in range(together, size):
-        subtract_combination(sums, position * SUMS + PRODUCTS, SUMS, rows, first + position, n, gram, m)
+        registers.subtract_combination(sums, position * SUMS + PRODUCTS, SUMS, rows, first + position, n, gram, m)
     for position in range(size):
         at, begin, end = position * SUMS, indptr[first + position], indptr[first + position + 1]
         if confidences is not None:
-            add_weighted_clicks(
+            registers.add_weighted_clicks(
                 sums, at, ends, position, others, ids, values, confidences, unobserved, left, begin, end
             )
         else:
-            add_clicks(sums, at, ends, position, others, ids, values, values, unobserved, left, begin, end)
+            registers.add_clicks(sums, at, ends, position, others, ids, values, values, unobserved, left, begin, end)
 
 
 @kernel

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from schmp_estimators.core.jit import inlined, kernel
 from schmp_estimators.core.lanes import LANES
 from schmp_estimators.core.rng import GAMMA, mix
+from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 #: Number of users whose ratings take turns, unless rows are long; more than eight gain nothing.
@@ -78,6 +78,24 @@ def hash_pairs(users, items, key):
     return out
 
 
+@kernel
+def _scatter(keys, ends, ratings, out):
+    """Copy `ratings` to `out`, sorted by ``keys`` (n,) int32; 10 ns per rating.
+
+    `ends` (n_keys + 2,) must be zeros; on return ``ends[:-1]`` are the offsets of the keys.
+    """
+    for key in keys:
+        ends[key + 2] += 1
+    for key in range(2, ends.size):
+        ends[key] += ends[key - 1]
+    for position in range(keys.size):
+        target = ends[keys[position] + 1]
+        ends[keys[position] + 1] += 1
+        out.users[target] = ratings.users[position]
+        out.items[target] = ratings.items[position]
+        out.values[target] = ratings.values[position]
+
+
 @inlined
 def _end_of_user(users, start, stop):
     """Return the first position after `start` with another user, or `stop`."""
@@ -131,24 +149,15 @@ def sort_by(keys: NDArray[np.int32], n_keys: int, ratings: RatingBlock) -> tuple
     """Return (n_keys + 1,) offsets of keys, and ratings sorted by keys; those with equal keys keep their order."""
     if n_keys == 1:
         return np.array([0, keys.size]), ratings
-    positions = np.arange(keys.size)
-    counted = _unsummed(np.zeros(keys.size, np.int8), keys, positions, (n_keys, keys.size)).tocsr()
-    return counted.indptr.astype(np.int64), RatingBlock(*(array[counted.indices] for array in ratings))
+    ends, out = np.zeros(n_keys + 2, np.int64), RatingBlock(*map(np.empty_like, ratings))
+    _scatter(*freeze((keys,)), ends, freeze(ratings), out)
+    return ends[:-1], out
 
 
 def sort_ratings(ratings: RatingBlock, n_users: int, n_items: int) -> tuple[NDArray[np.int64], RatingBlock]:
     """Return offsets of the users, and the ratings sorted by user, then by item."""
-    users, items, values = ratings
-    found = _unsummed(values, users, items, (n_users, n_items)).tocsc().tocsr()
-    users = np.repeat(np.arange(n_users, dtype=np.int32), np.diff(found.indptr))
-    return found.indptr.astype(np.int64), RatingBlock(users, found.indices.astype(np.int32, copy=False), found.data)
-
-
-def _unsummed(values: Any, rows: Any, columns: Any, shape: tuple[int, int]) -> sparse.coo_array:
-    """Return a matrix whose conversions are stable counting sorts, 10 ns per entry, and keep repeated entries."""
-    matrix = sparse.coo_array((values, (rows, columns)), shape=shape)
-    matrix.has_canonical_format = True  # otherwise repeated entries would be summed
-    return matrix
+    _, by_item = sort_by(ratings.items, n_items, ratings)
+    return sort_by(by_item.users, n_users, by_item)
 
 
 def cut_blocks(ratings: RatingBlock, items: Placement, width: int = LANES) -> CutRatings:

@@ -25,13 +25,7 @@ from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At, Stage, each
 from schmp_estimators.core.values import freeze, own
 from schmp_estimators.mf.data.ratings import RatingShard
-from schmp_estimators.mf.kernels.ccd import (
-    close_round,
-    improve_users,
-    shift_residuals,
-    solve_rows,
-    weighted_squares,
-)
+from schmp_estimators.mf.kernels import ccd as kernels
 from schmp_estimators.mf.kernels.registers import SUMS, lay_beside
 from schmp_estimators.mf.kernels.sgd import RatingBlock, draw_factors
 from schmp_estimators.mf.programs.anchors import Anchored, Anchors, Chunks, Earlier, anchor, distance
@@ -42,25 +36,17 @@ ITEMS_AT_ONCE = 512
 
 
 class CcdState(NamedTuple):
-    """The state of a shard."""
+    """The state of a shard; at first it has only the items, and the rest is None."""
 
-    #: (n_chunks, n_users, LANES).
-    users: Chunks
     #: (n_chunks of this shard, n_items, LANES) the chunks of the items that this shard stores.
     items: Chunks
-    #: (n_ratings,) and (n_held_out,) residuals of the ratings, and of the held-out ones.
-    residuals: NDArray[np.float32]
-    tested: NDArray[np.float32]
     #: The influence of earlier ratings, if there are any; see `anchors`.
     anchored: Anchored | None = None
-
-
-class Start(NamedTuple):
-    """What a shard starts from."""
-
-    #: (n_chunks of this shard, n_items, LANES).
-    items: Chunks
-    anchored: Anchored | None = None
+    #: (n_chunks, n_users, LANES).
+    users: Any = None
+    #: (n_ratings,) and (n_held_out,) residuals of the ratings, and of the held-out ones.
+    residuals: Any = None
+    tested: Any = None
 
 
 class CcdModel(NamedTuple):
@@ -114,6 +100,8 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
     """
 
     name: ClassVar[str] = "mf-ccd"
+    #: Weight of pairs without a rating; 0 if they do not count.
+    unobserved = 0.0
 
     @property
     def n_chunks(self) -> int:
@@ -131,18 +119,18 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
 
     def init(self, at: At) -> tuple[CcdState, dict[int, Any]]:
         """Return users that are zero, and items that are random, so that the first round can improve the users."""
-        return self.restore(at, Start(self._draw_items(at.shard.item_ids, at.number, at.n_shards)))
+        return self.restore(at, CcdState(self._draw_items(at.shard.item_ids, at.number, at.n_shards)))
 
-    def restore(self, at: At, saved: CcdState | Start) -> tuple[CcdState, dict[int, Any]]:
+    def restore(self, at: At, saved: CcdState) -> tuple[CcdState, dict[int, Any]]:
         """Return a saved state, or one in which only the items are set: the first rounds make the users."""
-        shard = at.shard
-        if isinstance(saved, CcdState):
-            return own(saved), {}
+        shard, state = at.shard, own(saved)
+        if state.users is not None:
+            return state, {}
         users = np.zeros((self.n_chunks, shard.user_ids.size, LANES), np.float32)
         if self.fit_bias:
             users[0, :, 1] = 1
-        rest = np.array(shard.train.values), np.array(shard.held_out.values.real)
-        return CcdState(users, own(saved.items), *rest, own(saved.anchored)), {}
+        residuals, tested = np.array(shard.train.values), np.array(shard.held_out.values.real)
+        return state._replace(users=users, residuals=residuals, tested=tested), {}
 
     def report(self, at: At, state: CcdState) -> CcdReport:
         """Return the first report: the number of ratings of each item, and the first chunk of the items."""
@@ -156,10 +144,10 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         if number:
             self._take_home(shard, state, number - 1, items)
         if state.tested.size:
-            shift_residuals(shard.held_out, state.tested, *freeze((before, state.users[number])), items)
-        improve_users(
+            kernels.shift_residuals(shard.held_out, state.tested, *freeze((before, state.users[number])), items)
+        kernels.improve_users(
             shard.train, shard.confidences, state.residuals, freeze(before), state.users[number], items,
-            self._penalties(shard.user_counts), *of_users(state, number), *self._free(number, is_item=False),
+            self._penalties(shard.user_counts), *self._of_users(state, number), *self._free(number, is_item=False),
             self.positive and not self._is_bias(number), sums,
         )  # fmt: skip
         self._anchor_items(shard, state, number, sums)
@@ -192,7 +180,7 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
             sums = tree_sum([report.sums[of_rows] for report in reports])
             if shared is not None:
                 sums = (sums.reshape(-1, SUMS, LANES) + shared).reshape(-1, LANES)
-            solve_rows(*freeze((sums, penalties[rows])), *free, positive, improved[rows])
+            kernels.solve_rows(*freeze((sums, penalties[rows])), *free, positive, improved[rows])
         return improved
 
     def save(self, at: At, state: CcdState) -> CcdState:
@@ -234,17 +222,17 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
             Earlier(self._in_chunks(side, is_item=is_item), rated)
             for side, rated, is_item in zip(sides, counts, (False, True), strict=True)
         )
-        how: Any = {"penalty": self.penalty, "per_rating": self.per_rating, "unobserved": self._missing}
+        how: Any = {"penalty": self.penalty, "per_rating": self.per_rating, "unobserved": self.unobserved}
         known, n_shards = items.pick(item_ids), len(members)
         of_items, shards, gram = anchor(known, users, **how), [], None
-        if self._missing:
+        if self.unobserved:
             gram = users.pick(np.setdiff1d(np.arange(len(users.counts)), np.concatenate(members))).gram()
         for number, ids in enumerate(members):
             mine = slice(number, None, n_shards)
             resting = Anchors(of_items.pull[mine], of_items.target[mine], 0.0 if number else of_items.offset)
             of_users = anchor(users.pick(ids), items, **how)
             first = self._first_items(known, item_ids, item_counts, number, n_shards)
-            shards.append(Start(first, Anchored(of_users, resting, None if number else gram)))
+            shards.append(CcdState(first, Anchored(of_users, resting, None if number else gram)))
         return Saved(None, shards, [])
 
     def _first_items(
@@ -256,11 +244,6 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
             if not self._is_bias(chunk):
                 rows[rated], rows[~rated & (item_counts == 0)] = known.rows[chunk, rated], 0
         return items
-
-    @property
-    def _missing(self) -> float:
-        """Weight of pairs without a rating; 0 if they do not count."""
-        return 0.0
 
     def _of_all_pairs(self, model: CcdModel, chunk: int) -> Any:
         """Return (SUMS, LANES) what missing pairs add to the sums of each item for a chunk; None if not counted."""
@@ -293,6 +276,13 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
     def _penalties(self, counts: Any) -> NDArray[np.float32]:
         weights = counts if self.per_rating else np.ones(counts.size)
         return freeze((self.penalty * weights).astype(np.float32))
+
+    def _of_users(self, state: CcdState, chunk: int) -> tuple[NDArray[np.float32], ...]:
+        """Return the influence of earlier ratings on a chunk of the users, as kernels take it."""
+        if state.anchored is None:
+            return freeze(2 * (np.empty((0, LANES), np.float32),))
+        pull, target, _ = state.anchored.users
+        return freeze((pull[chunk], target[chunk]))
 
     def _chunk(self, shard: RatingShard, state: CcdState, chunk: int) -> Any:
         """Return a chunk of the items, or None if this shard does not store it."""
@@ -333,9 +323,9 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         self._take_home(shard, state, self.n_chunks - 1, items)
         last = freeze(state.users[-1])
         put_back = freeze(np.negative(items[:, :LANES], order="C"))
-        loss = close_round(shard.train, shard.confidences, state.residuals, last, put_back)
+        loss = kernels.close_round(shard.train, shard.confidences, state.residuals, last, put_back)
         if state.tested.size:
-            shift_residuals(shard.held_out, state.tested, last, freeze(np.zeros_like(last)), items)
+            kernels.shift_residuals(shard.held_out, state.tested, last, freeze(np.zeros_like(last)), items)
         tested = float(np.sum(state.tested.astype(np.float64) ** 2 * _weights_of(shard.held_out)))
         size = shard.train.values.size if shard.confidences is None else shard.confidences.sum(dtype=np.float64)
         sizes = np.array([size, np.sum(_weights_of(shard.held_out), dtype=np.float64)])
@@ -347,9 +337,9 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         penalty, mine = 0.0, range(shard.number, self.n_chunks, shard.n_shards)
         user_weights, item_weights = map(self._penalties, (shard.user_counts, shard.item_counts))
         for chunk, rows in enumerate(freeze(state.users)):
-            penalty += weighted_squares(rows, *self._free(chunk, is_item=False), user_weights)
+            penalty += kernels.weighted_squares(rows, *self._free(chunk, is_item=False), user_weights)
         for chunk, rows in zip(mine, freeze(state.items), strict=True):
-            penalty += weighted_squares(rows, *self._free(chunk, is_item=True), item_weights)
+            penalty += kernels.weighted_squares(rows, *self._free(chunk, is_item=True), item_weights)
         if state.anchored is not None:
             penalty += distance(state.anchored.users, state.users) + distance(state.anchored.items, state.items)
         return penalty
@@ -369,14 +359,6 @@ def measured(reports: Sequence[CcdReport]) -> tuple[Any, Any, float]:
 def _weights_of(ratings: RatingBlock) -> Any:
     values = ratings.values
     return values.imag if np.iscomplexobj(values) else np.ones(values.size)
-
-
-def of_users(state: CcdState, chunk: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return the influence of earlier ratings on a chunk of the users, as kernels take it."""
-    if state.anchored is None:
-        return freeze(2 * (np.empty((0, LANES), np.float32),))
-    pull, target, _ = state.anchored.users
-    return freeze((pull[chunk], target[chunk]))
 
 
 def beside(improved: Any, following: Any) -> NDArray[np.float32]:

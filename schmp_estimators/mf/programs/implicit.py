@@ -25,25 +25,9 @@ from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.stages import At, Stage, each
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data.ratings import RatingShard
-from schmp_estimators.mf.kernels.implicit import (
-    centre_chunk,
-    close_clicks,
-    gather_clicks,
-    gram_rows,
-    improve_clicks,
-    pass_on,
-)
+from schmp_estimators.mf.kernels import implicit as kernels
 from schmp_estimators.mf.kernels.registers import SUMS, lay_beside
-from schmp_estimators.mf.programs.ccd import (
-    CcdFactorization,
-    CcdModel,
-    CcdReport,
-    CcdState,
-    Start,
-    beside,
-    following_of,
-    of_users,
-)
+from schmp_estimators.mf.programs.ccd import CcdFactorization, CcdModel, CcdReport, CcdState, beside, following_of
 
 Gram = NDArray[np.float64]
 
@@ -88,14 +72,12 @@ class ImplicitFactorization(CcdFactorization):
         """Return users that are zero, and items that are random; items without clicks are zero and stay so."""
         items = self._draw_items(at.shard.item_ids, at.number, at.n_shards)
         items[:, at.shard.item_counts == 0] = 0
-        return self.restore(at, Start(items))
+        return self.restore(at, CcdState(items))
 
     def restore(self, at: At, saved: Any) -> tuple[CcdState, dict[int, Any]]:
         """Return a saved state, or the shard's chunks of the items with users and predictions that are zero."""
         state, blocks = super().restore(at, saved)
-        if not isinstance(saved, CcdState):
-            state = state._replace(residuals=np.zeros_like(state.residuals))
-        return state, blocks
+        return (state if saved.users is not None else state._replace(residuals=np.zeros_like(state.residuals))), blocks
 
     def turn(self, at: At, state: CcdState, number: int) -> tuple[CcdState, CcdReport]:
         """Multiply a chunk of the items by the clicks and back, as in a power iteration; `aggregate` scales it."""
@@ -105,7 +87,7 @@ class ImplicitFactorization(CcdFactorization):
         with np.errstate(divide="ignore"):
             shares = np.where(shard.item_counts > 0, 1 / np.sqrt(shard.item_counts), 0).astype(np.float32)
         passed = np.zeros((len(items), LANES), np.float32)
-        pass_on(shard.train, *freeze((items[:, LANES:] * shares[:, None],)), passed)
+        kernels.pass_on(shard.train, *freeze((items[:, LANES:] * shares[:, None],)), passed)
         return state, Turned(number, passed, self._chunk(shard, state, number + 1))
 
     def begin(self, at: At, state: CcdState) -> tuple[CcdState, CcdReport]:
@@ -118,14 +100,14 @@ class ImplicitFactorization(CcdFactorization):
         shard, model = at.shard, at.model
         before = state.users[number - 1] if number else np.zeros_like(state.users[0])
         gram, diagonal = self._cross(model.item_gram, number)
-        improve_clicks(
+        kernels.improve_clicks(
             shard.train, shard.confidences, np.float32(self.unobserved), state.residuals, freeze(before), state.users,
             number, model.items, gram, diagonal, self._penalties(shard.user_counts),
-            *of_users(state, number), self._free(number, is_item=False)[1], self.positive,
+            *self._of_users(state, number), self._free(number, is_item=False)[1], self.positive,
         )  # fmt: skip
         own, so_far = np.zeros((self.n_chunks * LANES, LANES)), number + 1  # later chunks add their own products
         users = freeze(state.users)
-        gram_rows(users[:so_far], users, number * users.shape[1], 1, own[: so_far * LANES])
+        kernels.gram_rows(users[:so_far], users, number * users.shape[1], 1, own[: so_far * LANES])
         if state.anchored is not None and shard.number == 0:
             own += state.anchored.gram[:, number * LANES : so_far * LANES]
         share = None if model.is_complete else self._share(shard, state, model.items, self.n_chunks, last=False)
@@ -146,7 +128,7 @@ class ImplicitFactorization(CcdFactorization):
         users, chunks = zero_rows(state.users.shape[1], 2 * LANES), freeze(state.users)
         for at_register, chunk in enumerate((number - 1, number)):
             lay_beside(chunks[chunk], at_register, users)
-        gather_clicks(
+        kernels.gather_clicks(
             shard.by_item.clicks, shard.by_item.confidences, np.float32(self.unobserved), state.residuals,
             model.items, *freeze((users, state.items, mine)), sums,
         )  # fmt: skip
@@ -185,7 +167,7 @@ class ImplicitFactorization(CcdFactorization):
         residuals[shard.by_item.order] = state.residuals
         state = state._replace(residuals=residuals)
         put_back = freeze(np.negative(model.items[:, :LANES], order="C"))
-        errors = close_clicks(
+        errors = kernels.close_clicks(
             shard.train, shard.confidences, np.float32(self.unobserved), state.residuals, freeze(state.users[last]),
             put_back,
         )  # fmt: skip
@@ -200,12 +182,8 @@ class ImplicitFactorization(CcdFactorization):
         passed = tree_sum([report.sums for report in reports])
         turned, stop = np.array(model.items[:, LANES:], order="C"), self._free(number, is_item=True)[1]
         spread = 2 * self.start_range(is_item=True)[1] / np.sqrt(3)
-        centre_chunk(*freeze((passed, model.item_counts)), int(not number), stop, spread, turned)
+        kernels.centre_chunk(*freeze((passed, model.item_counts)), int(not number), stop, spread, turned)
         return model._replace(items=beside(turned, following))
-
-    @property
-    def _missing(self) -> float:
-        return self.unobserved
 
     def _of_all_pairs(self, model: CcdModel, chunk: int) -> Any:
         shared = np.zeros((SUMS, LANES), np.float32)
@@ -226,7 +204,7 @@ class ImplicitFactorization(CcdFactorization):
         share = np.zeros((self.n_chunks, LANES, LANES))
         resting = range(shard.number, stop, shard.n_shards)
         mine = np.empty((len(resting) * LANES, LANES))
-        gram_rows(freeze(state.items)[: len(resting)], items, 0 if last else 1, 2, mine)
+        kernels.gram_rows(freeze(state.items)[: len(resting)], items, 0 if last else 1, 2, mine)
         share[list(resting)] = mine.reshape(-1, LANES, LANES) * (-1 if last else 1)
         return share.reshape(-1, LANES)
 
@@ -249,7 +227,7 @@ class ImplicitFactorization(CcdFactorization):
         item_gram, products = np.array(model.item_gram), np.empty((LANES, LANES))
         of_chunk = slice(chunk * LANES, (chunk + 1) * LANES)
         now, items = freeze((np.array(model.items[None, :, LANES:], order="C"), model.items))
-        gram_rows(now, items, 1, 2, products)
+        kernels.gram_rows(now, items, 1, 2, products)
         item_gram[of_chunk, of_chunk] = products
         return model._replace(item_gram=item_gram)
 

@@ -2,6 +2,11 @@
 
 A shard owns users, a block owns items, and no two shards hold the same block at the same time.  So every step moves a
 user and an item that no other shard uses, and the result is that of a serial pass over the same blocks.
+
+Rotation is compared with bulk synchronous steps (BSP): in each epoch, every shard takes the steps of all its ratings on
+a copy of all items, as they were at the last barrier.  At the next barrier the changes of all shards are added up.
+There is one barrier per epoch, and another one if errors are measured.  An item takes as many steps from one starting
+point as there are shards, so the steps must be smaller if there are more shards; and each worker holds all items.
 """
 
 from __future__ import annotations
@@ -20,8 +25,8 @@ from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, changes, each, observes, reads
 from schmp_estimators.core.values import freeze, own
-from schmp_estimators.mf.kernels.ranking import candidates_of, rank_block
-from schmp_estimators.mf.kernels.sgd import FactorBlock, StepSizes, draw_factors, sgd_block, squared_error
+from schmp_estimators.mf.kernels import sgd as kernels
+from schmp_estimators.mf.kernels.sgd import FactorBlock, StepSizes, candidates_of
 from schmp_estimators.mf.kernels.steps import NORM, PENALTY, numbers_of
 from schmp_estimators.mf.losses import RANKING
 from schmp_estimators.mf.programs.factors import Factorization, Side
@@ -39,27 +44,18 @@ class SgdState(NamedTuple):
     errors: NDArray[np.float64]
 
 
-class SgdModel(NamedTuple):
-    """The last reports of the shards, added up."""
+class SgdReport(NamedTuple):
+    """The report of a shard at the end of a sweep; the model has those of all shards, added up."""
 
     #: (3,) sums of squared errors, as in `SgdState`.
     errors: NDArray[np.float64]
     #: (2,) number of ratings, and of held-out ratings.
     sizes: NDArray[np.int64]
-    #: Penalty of users and items, if it has just been measured.
-    penalty: float | None = None
-    #: All items, if shards work on copies of them.
+    #: If shards work on copies: the changes of this copy of the items, or the copy itself if it is the only one; in the
+    #: model all items.
     items: Any = None
-
-
-class SgdReport(NamedTuple):
-    """The report of a shard at the end of a sweep."""
-
-    errors: NDArray[np.float64]
-    sizes: NDArray[np.int64]
-    #: If shards work on copies: the changes of this copy of the items, or the copy itself if it is the only one.
-    items: Any = None
-    #: (2,) penalties of the users, and of the block with the number of the shard, if they have just been measured.
+    #: If they have just been measured, the penalties of the users, and of the block with the number of the shard; in
+    #: the model their sum.
     penalty: Any = None
 
 
@@ -118,9 +114,9 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
         ratings, moved = shard.train.block(index), (state.users, items, self.steps(), self.positive)
         if loss is not None:
             key, candidates = stream_key(self.seed, _DRAWN, at.sweep, index), candidates_of(items.counts)
-            total = rank_block(loss, ratings, shard.taken[index], candidates, shard.user_ids, key, *moved)
+            total = kernels.rank_block(loss, ratings, shard.taken[index], candidates, shard.user_ids, key, *moved)
         else:
-            total = sgd_block(ratings, *moved)
+            total = kernels.sgd_block(ratings, *moved)
         state.errors[0, index] = total
 
     def measure(self, at: At, state: SgdState, block: FactorBlock) -> SgdState:
@@ -135,7 +131,7 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
         shard, users = at.shard, freeze(state.users)
         measured = [(2, shard.held_out), (1, shard.train)] if self.measures(at.sweep) else [(2, shard.held_out)]
         for kind, blocks in measured:
-            state.errors[kind, index] = squared_error(blocks.block(index), users, items)
+            state.errors[kind, index] = kernels.squared_error(blocks.block(index), users, items)
 
     def add_up(self, at: At, state: SgdState) -> Any:
         """Return the report of a shard at the end of a sweep."""
@@ -152,7 +148,7 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
         """Add up errors and penalties in shard order."""
         errors, sizes = (np.sum(parts, axis=0) for parts in list(zip(*reports, strict=True))[:2])
         found = [one.penalty for one in reports if one.penalty is not None]
-        return SgdModel(errors, sizes, sum(np.array(found).T.ravel()) if found else None)
+        return SgdReport(errors, sizes, penalty=sum(np.array(found).T.ravel()) if found else None)
 
     def record(self, sweep: int, model: Any) -> dict[str, Any]:
         """Return the record of all programs, or the mean of a loss that is no squared error."""
@@ -190,7 +186,7 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
         centre, spread = self.start_range(stream == _ITEMS)
         factors = empty_rows(ids.size, self.n_components)
         key = stream_key(self.seed, stream)
-        draw_factors(freeze(ids), 0, self.n_components, key, np.float32(centre), np.float32(spread), factors)
+        kernels.draw_factors(freeze(ids), 0, self.n_components, key, np.float32(centre), np.float32(spread), factors)
         factors[counts == 0] = 0
         penalty = np.full(ids.size, self.penalty) if self.per_rating else self.penalty / np.maximum(counts, 1)
         return FactorBlock(factors, numbers_of(factors, penalty), counts.astype(np.int32))
@@ -247,14 +243,14 @@ class BspFactorization(SgdFactorization):
         errors = np.vstack([report.errors, other.errors])
         return SgdReport(errors, report.sizes + other.sizes, _add_up([report.items, other.items]))  # no penalty yet
 
-    def aggregate(self, model: Any, reports: Sequence[Any]) -> SgdModel:
+    def aggregate(self, model: Any, reports: Sequence[Any]) -> SgdReport:
         """Add up errors, the changes that the shards made to the items, and penalties."""
         errors, sizes = (np.vstack(parts).sum(axis=0) for parts in list(zip(*reports, strict=True))[:2])
         items = reports[0].items if model is None else model.items
         if model is not None and reports[0].items is not None:
             items = _merge(model.items, [one.items for one in reports])
         found = [one.penalty[0] for one in reports if one.penalty is not None]
-        return SgdModel(errors, sizes, sum([*found, penalty_of(items)]) if found else None, items)
+        return SgdReport(errors, sizes, items, sum([*found, penalty_of(items)]) if found else None)
 
     def sides(self, harvest: Harvest) -> tuple[Sequence[Side], Sequence[Side]]:
         """Return users and items of a run, group by group."""

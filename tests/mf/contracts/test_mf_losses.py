@@ -11,7 +11,7 @@ from schmp_estimators.core.jit import kernel
 from schmp_estimators.core.lanes import pad_rows
 from schmp_estimators.core.values import freeze
 from schmp_estimators.exceptions import CheckpointMismatchError
-from schmp_estimators.mf.kernels import ranking as kernels
+from schmp_estimators.mf.kernels import sgd as kernels
 from schmp_estimators.mf.kernels.sgd import FactorBlock, RatingBlock, StepSizes
 from schmp_estimators.mf.kernels.steps import numbers_of
 from schmp_estimators.mf.losses import RANKING
