@@ -197,13 +197,8 @@ class MFFit:
         elif 0 < self._range[0] == self._range[1] and 1 < self._n_ratings < n_users * n_items and not self._earlier:
             parameters.warn_of_equal_ratings(mean, self._n_ratings)
         users, items = self._deal(*counts)
-        form = (
-            self._gradients,
-            keep_seen,
-            bool(self._unobserved),
-            padded_width(int(estimator.n_components)),
-            self._ranks,
-        )
+        width = padded_width(int(estimator.n_components))
+        form = self._gradients, keep_seen, bool(self._unobserved), width, self._ranks
         item_counts = (counts if self._unobserved else weights)[1]
         self._plan = data.ShardPlan(users, items, item_counts, self._hold_out, *form)
         self._program = self._choose_program(mean)

@@ -18,7 +18,7 @@ from schmp_estimators.core.later import Later
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data import inputs
 from schmp_estimators.mf.data.ids import KINDS, is_text, number
-from schmp_estimators.mf.data.ratings import HoldOut, draw_hold_out, held_out_mask, settle_hold_out
+from schmp_estimators.mf.data.ratings import HoldOut, chosen, draw_hold_out, held_out_mask, settle_hold_out
 from schmp_estimators.mf.data.rows import map_chunks
 from schmp_estimators.mf.folding import Items, features_of, find_vectors, predict_rows, solve, without_bias
 from schmp_estimators.mf.kernels.ccd import UserRatings
@@ -215,13 +215,32 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         return inputs.read_ratings(*(dask.compute(X, y) if is_dask(X) or is_dask(y) else (X, y)))
 
     def _divided(self, X: Any, y: Any) -> tuple[UserRatings, RatingBlock]:
-        """Divide the ratings of a matrix: return those from which users are folded in, and those that are judged."""
+        """Divide the ratings of a matrix: return those from which users are folded in, and those that are judged.
+
+        Raises
+        ------
+        ValueError
+            If there are fewer than two ratings.
+        """
         if y is None and self._are_pairs(X):
             raise ValueError("X holds pairs of ids: pass their ratings, as score(pairs, ratings)")
         rows = validate_in_memory(X, self._for_matrices(X), reset=False, ensure_all_finite=False)
         if y is not None:
             inputs.warn_unused(y, rows.shape[0])
-        return _divided(inputs.user_ratings(rows))
+        ratings = inputs.user_ratings(rows)
+        if ratings.values.size < 2:
+            raise ValueError(
+                f"X holds {ratings.values.size} ratings, but score judges some of them by what the others say of their "
+                "users; pass more rows"
+            )
+        users = np.repeat(np.arange(ratings.indptr.size - 1, dtype=np.int32), np.diff(ratings.indptr))
+        every = RatingBlock(users, ratings.items, ratings.values)
+        share = max(_HELD_BACK, min(0.5, _FEWEST_JUDGED / users.size))
+        part = HoldOut(_KEY, np.uint64(share * 2.0**64))
+        judged = held_out_mask(every, settle_hold_out(part, draw_hold_out(every, part)))
+        told, rest = chosen(every, ~judged), chosen(every, judged)
+        indptr = np.searchsorted(told.users, np.arange(ratings.indptr.size))
+        return UserRatings(indptr, told.items, told.values), rest
 
     def _are_pairs(self, X: Any, among_two: str = "integers") -> bool:
         """Return whether X is pairs.  For a model of two items, two columns are pairs only if integers, or never."""
@@ -283,29 +302,6 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         """Return the range of predictions."""
         parameters: Any = self
         return self.rating_range_ if parameters.clip else (-np.inf, np.inf)
-
-
-def _divided(ratings: UserRatings) -> tuple[UserRatings, RatingBlock]:
-    """Divide the ratings of a matrix: return those from which users are folded in, and those that are judged.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than two ratings.
-    """
-    if ratings.values.size < 2:
-        raise ValueError(
-            f"X holds {ratings.values.size} ratings, but score judges some of them by what the others say of their "
-            "users; pass more rows"
-        )
-    users = np.repeat(np.arange(ratings.indptr.size - 1, dtype=np.int32), np.diff(ratings.indptr))
-    every = RatingBlock(users, ratings.items, ratings.values)
-    share = max(_HELD_BACK, min(0.5, _FEWEST_JUDGED / users.size))
-    part = HoldOut(_KEY, np.uint64(share * 2.0**64))
-    judged = held_out_mask(every, settle_hold_out(part, draw_hold_out(every, part)))
-    told, rest = (RatingBlock(*(array[chosen] for array in every)) for chosen in (~judged, judged))
-    indptr = np.searchsorted(told.users, np.arange(ratings.indptr.size))
-    return UserRatings(indptr, told.items, told.values), rest
 
 
 def _predict_pairs(pairs: Any, model: tuple[Any, ...]) -> NDArray[np.float64]:

@@ -150,32 +150,26 @@ def merge(tables: list[Table], kind: str) -> Table:
         return tables[0] if tables else np.empty(0, np.int64)
     if len({is_text(table) for table in tables}) > 1:
         raise ValueError(f"some {kind}s are numbers and others strings; pass all as strings, for example .astype(str)")
-    if not is_text(tables[0]):
-        tables = [_narrow(table) for table in tables]
-        if len({table.dtype for table in tables}) > 1:
-            tables = [table.astype(np.uint64) for table in tables]
-        return np.unique(np.concatenate(tables))
-    return distinct(np.concatenate(tables))
+    return distinct(_joined(tables))
 
 
 def extend(known: Table, found: Table, kind: str) -> Table:
     """Return a table with new ids appended: those in `found`, from `distinct`, that it does not have yet."""
     new = found[number(found, known, kind) == UNKNOWN]
-    if is_text(found):
-        return np.concatenate([known, new]) if known.size else new
-    parts = [_narrow(known), _narrow(new)]
-    return np.concatenate(parts if parts[0].dtype == parts[1].dtype else [part.astype(np.uint64) for part in parts])
+    return _joined([known, new] if known.size else [new])
+
+
+def _joined(tables: list[Table]) -> Table:
+    """Return tables of one kind one after the other; numbers as int64, or as uint64 if some are too large for that."""
+    if is_text(tables[0]):
+        return np.concatenate(tables)
+    large = any(table.dtype == np.uint64 and table.size and table.max() > np.uint64(UNKNOWN) for table in tables)
+    return np.concatenate([table.astype(np.uint64 if large else np.int64, copy=False) for table in tables])
 
 
 def are_positions(table: Table) -> bool:
     """Return whether ids are the numbers of their rows."""
     return not is_text(table) and bool((table == np.arange(table.size)).all())
-
-
-def _narrow(table: Table) -> Table:
-    """Return numbers as int64, or as uint64 if they are too large for that."""
-    large = table.dtype == np.uint64 and table.size and table.max() > np.uint64(UNKNOWN)
-    return table if large else table.astype(np.int64, copy=False)
 
 
 def check_alike(known: Table, ids: NDArray[Any], kind: str, source: str = "pairs") -> None:

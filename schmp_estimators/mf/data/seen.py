@@ -81,10 +81,7 @@ class DuplicateRatingError(ValueError):
 
 def check_not_seen(now: SeenItems, earlier: tuple[SeenItems, ...]) -> None:
     """Raise DuplicateRatingError for the first pair of `now` that is in any of `earlier`."""
-    n_users = now.users.group.size
-    rating = np.zeros(n_users, np.bool_)
-    for members in now.users.members:
-        rating[members] = True
+    rating = now.users.group != NOWHERE
     pairs = now.pairs(rating)
     again = [np.intersect1d(pairs, seen.pairs(rating), assume_unique=True) for seen in earlier]
     if any(found.size for found in again):

@@ -192,12 +192,12 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
         return FactorBlock(factors, numbers_of(factors, penalty), counts.astype(np.int32))
 
 
+@np.errstate(over="ignore", invalid="ignore")  # a fit that diverges raises an error of its own
 def penalty_of(side: FactorBlock) -> float:
     """Return the weighted squares of all factors and biases."""
-    with np.errstate(over="ignore", invalid="ignore"):  # a fit that diverges raises an error of its own
-        squares = np.einsum("nk,nk->n", side.factors, side.factors, dtype=np.float64)
-        squares += side.biases.astype(np.float64) ** 2
-        return float(np.sum(squares * side.numbers[:, PENALTY] * side.counts))
+    squares = np.einsum("nk,nk->n", side.factors, side.factors, dtype=np.float64)
+    squares += side.biases.astype(np.float64) ** 2
+    return float(np.sum(squares * side.numbers[:, PENALTY] * side.counts))
 
 
 class BspFactorization(SgdFactorization):
@@ -257,23 +257,23 @@ class BspFactorization(SgdFactorization):
         return harvest.shards, [self.harvest_block(harvest.model.items)]
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def _change(before: FactorBlock, after: FactorBlock) -> tuple[Any, ...]:
     """Return the changes that a shard has made to its copy of the items."""
-    with np.errstate(over="ignore", invalid="ignore"):  # a fit that diverges raises an error of its own
-        return tuple(new - old for new, old in zip(after[:2], before[:2], strict=True))
+    return tuple(new - old for new, old in zip(after[:2], before[:2], strict=True))
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def _add_up(changes: Sequence[tuple[Any, ...]]) -> Any:
-    with np.errstate(over="ignore", invalid="ignore"):
-        return tree_sum(changes)
+    return tree_sum(changes)
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def _merge(before: FactorBlock, after: Sequence[Any]) -> FactorBlock:
     """Return `before` with the changes of all copies, or a single copy as it is."""
     if len(after) == 1:
         lone: FactorBlock = after[0]
         return lone
-    with np.errstate(over="ignore", invalid="ignore"):
-        factors, numbers = (old + change for old, change in zip(before[:2], _add_up(after), strict=True))
-        numbers[:, NORM] = (factors**2).sum(axis=1)
-        return FactorBlock(factors, numbers, before.counts)
+    factors, numbers = (old + change for old, change in zip(before[:2], _add_up(after), strict=True))
+    numbers[:, NORM] = (factors**2).sum(axis=1)
+    return FactorBlock(factors, numbers, before.counts)

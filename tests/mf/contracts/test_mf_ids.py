@@ -448,20 +448,3 @@ def test_matrices_of_users_who_are_new_need_no_names():
 def test_what_cannot_be_used_is_named(use, message):
     with pytest.raises(ValueError, match=message):
         use(make().fit(FRAME, VALUES))
-
-
-def test_lists_of_pairs_need_no_names():
-    frame = pd.DataFrame({"user": ["ada", "bob", "ada", "cy"], "item": ["Emma", "Dune", "Dune", "Emma"]})
-    ratings = [5.0, 3.0, 4.0, 1.0]
-    mf = ModelParallelMF(2, max_iter=2, random_state=0).fit(frame, ratings)
-    pairs = frame.to_numpy().tolist()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        np.testing.assert_array_equal(mf.predict(pairs), mf.predict(frame))
-        np.testing.assert_array_equal(mf.transform(pairs), mf.transform(frame))
-        assert mf.score(pairs, ratings) == mf.score(frame, ratings)
-        mf.to_matrix(pairs, ratings)
-    with pytest.warns(UserWarning, match="valid feature names"):  # an array has lost its names
-        mf.predict(frame.to_numpy())
-    with pytest.raises(ValueError, match="feature names"):
-        mf.predict(frame.set_axis(["item", "user"], axis=1))

@@ -1,5 +1,7 @@
 """Ratings on Dask, in every form in which they may come: the same bits as in memory, and nothing gathered."""
 
+import warnings
+
 import dask
 import dask.array as da
 import dask.dataframe as dd
@@ -250,3 +252,20 @@ def test_masks_of_what_is_no_matrix_are_refused():
     ):
         with pytest.raises(ValueError, match=f"^{name}"):
             attempt()
+
+
+def test_lists_of_pairs_need_no_names():
+    frame = pd.DataFrame({"user": ["ada", "bob", "ada", "cy"], "item": ["Emma", "Dune", "Dune", "Emma"]})
+    ratings = [5.0, 3.0, 4.0, 1.0]
+    mf = ModelParallelMF(2, max_iter=2, random_state=0).fit(frame, ratings)
+    pairs = frame.to_numpy().tolist()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(mf.predict(pairs), mf.predict(frame))
+        np.testing.assert_array_equal(mf.transform(pairs), mf.transform(frame))
+        assert mf.score(pairs, ratings) == mf.score(frame, ratings)
+        mf.to_matrix(pairs, ratings)
+    with pytest.warns(UserWarning, match="valid feature names"):  # an array has lost its names
+        mf.predict(frame.to_numpy())
+    with pytest.raises(ValueError, match="feature names"):
+        mf.predict(frame.set_axis(["item", "user"], axis=1))
