@@ -152,7 +152,8 @@ def _between(n_ratings: int, number: float) -> int:
 
 def hash_pairs(ratings: RatingBlock, key: np.uint64) -> NDArray[np.uint64]:
     """Return a hash of each user and item under `key`."""
-    hashes: NDArray[np.uint64] = layout.hash_pairs(*freeze((ratings.users, ratings.items)), key)
+    hashes = np.empty(ratings.users.size, np.uint64)
+    layout.hash_pairs(*freeze((ratings.users, ratings.items)), key, hashes)
     return hashes
 
 

@@ -69,13 +69,11 @@ def deal(counts: np.ndarray, n_groups: int, taking_part: Any = None) -> Placemen
 
 
 @kernel
-def hash_pairs(users, items, key):
-    """Return (n,) uint64 hashes of (key, user, item); users and items may be any integers."""
-    out = np.empty(users.size, np.uint64)
+def hash_pairs(users, items, key, out):
+    """Fill `out` (n,) uint64 with hashes of (key, user, item); users and items may be any integers."""
     for position in range(users.size):
         user_key = mix(key + GAMMA * np.uint64(users[position] + 1))
         out[position] = mix(user_key + GAMMA * np.uint64(items[position] + 1))
-    return out
 
 
 @kernel
