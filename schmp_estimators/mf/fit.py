@@ -239,7 +239,8 @@ class MFFit:
     def _sources(self) -> list[Source]:
         """Divide the ratings among shards, which are made from their parts where they are needed."""
         pieces, plan, users = self._pieces, self._place.lasting(self._plan), self._plan.users
-        split = partial(data.split_ratings, users=users, n_items=self._shape[1], scale=self._scale)
+        how: dict[str, Any] = {"scale": self._scale, "sent": not self._place.is_local}
+        split = partial(data.split_ratings, users=users, n_items=self._shape[1], **how)
         found = pieces.each(split, "mf-split-ratings")
         pieces.partitions = []  # from now on only the parts for shards are needed
         parts = [pieces.place.take(found, p, "mf-take-part") for p in range(self._n_shards)]

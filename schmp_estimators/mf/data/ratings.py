@@ -243,16 +243,18 @@ def settle_hold_out(hold_out: HoldOut, drawn: tuple[int, int]) -> HoldOut:
 
 
 def split_ratings(
-    ratings: RatingBlock, users: layout.Placement, n_items: int, scale: Scale = scales.AS_THEY_ARE
+    ratings: RatingBlock, users: layout.Placement, n_items: int, scale: Scale = scales.AS_THEY_ARE, sent: bool = True
 ) -> list[RatingBlock]:
     """Return the ratings of each shard's users, by their rows in the shard, in units of the scale.
 
-    Numbers of users and items have 16 bits if that is enough, because the ratings may be sent.
+    If they may be sent, numbers of users and items have 16 bits where that is enough.
     """
     ratings = scales.standardised(ratings, scale)
     offsets, dealt = layout.sort_by(users.group[ratings.users], len(users.members), ratings)
-    rows, items = _narrow(users.row[dealt.users], max(map(len, users.members))), _narrow(dealt.items, n_items)
-    dealt = RatingBlock(rows, items, dealt.values)
+    dealt = dealt._replace(users=users.row[dealt.users])
+    if sent:
+        most = max(map(len, users.members))
+        dealt = RatingBlock(_narrow(dealt.users, most), _narrow(dealt.items, n_items), dealt.values)
     return [layout.slice_ratings(dealt, *some) for some in pairwise(offsets.tolist())]
 
 
