@@ -1,11 +1,10 @@
-"""The topics of documents as short lists of (topic, count): what a Gibbs sampler runs through for every token.
+"""The topics of documents or words as short lists of (topic, count).  A Gibbs sampler reads one for every token.
 
-"fplus" changes its lists with every token, and goes through them one by one.  "saber" only reads its lists, in vectors:
-such a list has blocks of `LANES` topics, and behind those of each block their counts; its end is filled up with zeros.
+"fplus" and "sparse" change their lists with every token, and read them entry by entry.  "saber" only reads its lists,
+in vectors.  Such a list has blocks of `LANES` topics, each block followed by their counts; zeros fill up the last one.
 The products of counts and weights of the topics in place j of all blocks are added up in lane j of a vector, one after
 the other; the sums of the lanes are then added up in steps that double, as in `draw`.  The additions, and so the bits,
-are the same on every processor.  One topic has a weight of its own, and one token less: that of the token for which is
-drawn.
+are the same on every processor.  The topic of the token for which is drawn has one token less, and a weight of its own.
 """
 
 from typing import Any, NamedTuple
@@ -16,20 +15,25 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import inlined, kernel
+from schmp_estimators.core.jit import inlined, kernel, maker, part
+from schmp_estimators.lda.blocks import HEAD
 from schmp_estimators.lda.kernels.draw import address, in_all_lanes, shifted, vector_at
-from schmp_estimators.lda.kernels.word_lists import sort_falling
+from schmp_estimators.lda.kernels.rows import count_row
 
 #: More than any topic.
 _LAST = 1 << 31
 
 
-class TopicLists(NamedTuple):
-    """For each document a list of its topics and of how many of its tokens each has."""
+#: Lists up to this length are sorted in one pass, which is short where little has changed.
+_SHORT = 48
 
-    #: (n_docs + 1,) offsets of the lists, which have room for the lesser of K and the document's length.
+
+class TopicLists(NamedTuple):
+    """For each document, or word, a list of its topics and of how many of its tokens each has."""
+
+    #: (n_lists + 1,) offsets of the lists, which have room for the lesser of K and the number of tokens.
     ptr: NDArray[np.int64]
-    #: (n_docs,) entries in use.
+    #: (n_lists,) entries in use.
     length: NDArray[np.int32]
     #: Topics, int16 or int32.
     topic: NDArray[np.signedinteger]
@@ -37,25 +41,71 @@ class TopicLists(NamedTuple):
     tokens: NDArray[np.int32]
 
 
+@inlined
+def sort_falling(keys):
+    """Sort in place, in falling order: by insertion, of long lists of keys far from each other first (Shell)."""
+    gap = len(keys) >> 1 if len(keys) > _SHORT else 1
+    while gap > 0:
+        for i in range(gap, len(keys)):
+            key, at = keys[i], i
+            while at >= gap and keys[at - gap] < key:
+                keys[at] = keys[at - gap]
+                at -= gap
+            keys[at] = key
+        gap = gap * 5 // 11 if gap != 2 else 1
+
+
+@part
+def _order(lists, d, keys):
+    """Sort a list by descending count, then topic; `keys` has room for its entries."""
+    start, n = lists.ptr[d], np.int64(lists.length[d])
+    for i in range(n):
+        keys[i] = (np.int64(lists.tokens[start + i]) << 32) + (_LAST - lists.topic[start + i])
+    sort_falling(keys[:n])
+    for i in range(n):
+        lists.topic[start + i] = _LAST - (keys[i] & 0xFFFFFFFF)
+        lists.tokens[start + i] = keys[i] >> 32
+
+
 @kernel
 def order_lists(lists):
     """Sort the topic lists of documents by descending count, then topic.
 
-    Likely topics come first, so that searches are short; and the order, which decides for which topic a random number
-    stands, becomes a function of the counts alone.  1 ns per entry if little has changed.
+    Likely topics come first, so that searches are short.  The order decides for which topic a random number stands; so
+    it becomes a function of the counts alone.  1 ns per entry if little has changed.
     """
     most = 0
     for d in range(len(lists.length)):
         most = max(most, np.int64(lists.length[d]))
     room = np.empty(most, np.int64)
     for d in range(len(lists.length)):
-        start, keys = lists.ptr[d], room[: lists.length[d]]
-        for i in range(len(keys)):
-            keys[i] = (np.int64(lists.tokens[start + i]) << 32) + (_LAST - lists.topic[start + i])
-        sort_falling(keys)
-        for i in range(len(keys)):
-            lists.topic[start + i] = _LAST - (keys[i] & 0xFFFFFFFF)
-            lists.tokens[start + i] = keys[i] >> 32
+        _order(lists, d, room)
+
+
+@maker
+def list_words(block, n_topics):
+    """Return the lists of the words of a WordBlock, earlier batches included, in the order of `order_lists`.
+
+    2 ns per token and 15 ns per entry.
+    """
+    n_heads, fixed = len(block.heads), block.fixed
+    n_words = n_heads + len(block.tail_ptr) - 1
+    ptr, length = np.zeros(n_words + 1, np.int64), np.empty(n_words, np.int32)
+    for word in range(n_words):
+        n = np.int64(HEAD) * n_topics
+        if word >= n_heads:
+            n = block.tail_ptr[word - n_heads + 1] - block.tail_ptr[word - n_heads]
+        ptr[word + 1] = ptr[word] + min(np.int64(n_topics), n + fixed.ptr[word + 1] - fixed.ptr[word])
+    lists = TopicLists(ptr, length, np.empty(ptr[-1], np.int32), np.empty(ptr[-1], np.int32))
+    row, keys = np.zeros(n_topics, np.int32), np.empty(n_topics, np.int64)
+    for word in range(n_words):
+        start, end = ptr[word], ptr[word + 1]
+        length[word] = count_row(block, word, row, lists.topic[start:end])
+        for i in range(start, start + length[word]):
+            lists.tokens[i] = row[lists.topic[i]]
+            row[lists.topic[i]] = 0
+        _order(lists, word, keys)
+    return lists
 
 
 @inlined

@@ -28,6 +28,32 @@ def add_row(block, word, row):
         row[np.uint32(fixed.topic[i])] += fixed.tokens[i]
 
 
+@part
+def count_row(block, word, row, topics):
+    """Add the counts of a word to `row` (K,), zero before, and list its topics; return how many there are."""
+    n, tail, fixed = 0, word - len(block.heads), block.fixed
+    if tail < 0:
+        for k in range(len(row)):
+            if block.heads[word, k] > 0:
+                row[k] = block.heads[word, k]
+                topics[n] = k
+                n += 1
+    else:
+        for i in range(block.tail_ptr[tail], block.tail_ptr[tail + 1]):
+            k = np.uint32(block.tails[np.uint64(i)])
+            if row[k] == 0:
+                topics[n] = k
+                n += 1
+            row[k] += 1
+    for i in range(fixed.ptr[word], fixed.ptr[word + 1]):
+        k = np.uint32(fixed.topic[i])
+        if row[k] == 0:
+            topics[n] = k
+            n += 1
+        row[k] += fixed.tokens[i]
+    return n
+
+
 @kernel
 def look_up(block, words, ptr, topics, n_topics, out):
     """Write how many tokens words of a WordBlock have in topics, those of word i from ``ptr[i]`` on; O(K) each."""

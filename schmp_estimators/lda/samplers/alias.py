@@ -26,8 +26,8 @@ from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, mix, unit
 from schmp_estimators.lda.kernels.document_priors import build_alias, draw_alias
 from schmp_estimators.lda.kernels.draw import first_above
+from schmp_estimators.lda.kernels.lists import TopicLists, list_words
 from schmp_estimators.lda.kernels.rows import count_of, make_rows
-from schmp_estimators.lda.kernels.word_lists import list_words
 from schmp_estimators.lda.kernels.word_priors import beta_of
 from schmp_estimators.lda.samplers.documents import DocumentLDA, document_loop
 from schmp_estimators.lda.samplers.light import moved, weigh
@@ -46,9 +46,8 @@ class Alias(NamedTuple):
     stale: NDArray[np.int32]
     #: (K,) ``1 / (n_k + V beta)`` in the beginning.
     inverse: NDArray[np.float64]
-    #: As in `word_lists.WordLists`, of the beginning.
-    bounds: NDArray[np.int64]
-    entries: NDArray[np.int32]
+    #: The topics of words in the beginning.
+    lists: TopicLists
     #: (n_entries + K,) as in `build_alias`: tables with a slot for each entry of a word, at last one of all topics.
     share: NDArray[np.float64]
     other: NDArray[np.int32]
@@ -63,20 +62,21 @@ def _begin(cell):
     """Return what is kept of a block; 15 ns per slot of a table."""
     n_topics, (inverse, _) = len(cell.total), inverse_totals(cell)
     rows, cells = make_rows(cell.block, n_topics)
-    bounds, entries = list_words(cell.block, n_topics)
-    n_words, n_slots = len(bounds) >> 1, bounds[-1] + n_topics
+    lists = list_words(cell.block, n_topics)
+    n_words, end = len(lists.length), lists.ptr[-1]
+    n_slots = end + n_topics
     share, other, sums = np.empty(n_slots), np.empty(n_slots, np.int32), np.empty(n_words + 1)
     weights, order = np.empty(n_topics), np.empty(n_topics, np.int32)
     for word in range(n_words):
-        start, end = bounds[2 * word], bounds[2 * word + 1]
-        for at in range(start, end):
-            k = np.uint32(entries[2 * at])
-            weights[at - start] = entries[2 * at + 1] * cell.alpha[k] * inverse[k]
-        sums[word] = build_alias(weights[: end - start], share[start:end], other[start:end], order)
+        start, n = lists.ptr[word], np.int64(lists.length[word])
+        for i in range(n):
+            k = np.uint32(lists.topic[start + i])
+            weights[i] = lists.tokens[start + i] * cell.alpha[k] * inverse[k]
+        sums[word] = build_alias(weights[:n], share[start : start + n], other[start : start + n], order)
     for k in range(n_topics):
         weights[k] = cell.alpha[k] * inverse[k]
-    sums[n_words] = build_alias(weights, share[bounds[-1] :], other[bounds[-1] :], order)
-    return Alias(rows, cells, cells.copy(), inverse, bounds, entries, share, other, sums, np.empty(n_topics))
+    sums[n_words] = build_alias(weights, share[end:], other[end:], order)
+    return Alias(rows, cells, cells.copy(), inverse, lists, share, other, sums, np.empty(n_topics))
 
 
 @inlined
@@ -108,15 +108,15 @@ def _sum_document(own, cell, document, word, old):
 @inlined
 def _propose(own, cell, document, word, fresh, point):
     """Return the topic in which a point lies: of the document's topics, the word's table, or that of all topics."""
-    start, of_word, last = own.bounds[np.uint64(2 * word)], own.sums[np.uint64(word)], len(own.sums) - 1
-    n = own.bounds[np.uint64(2 * word + 1)] - start
+    start, of_word, last = own.lists.ptr[np.uint64(word)], own.sums[np.uint64(word)], len(own.sums) - 1
     if point < fresh:
         return np.uint64(document.listed[np.uint64(first_above(own.ends, 0, document.now[0].n_listed, point))])
     if point - fresh < of_word:
+        n = np.int64(own.lists.length[np.uint64(word)])
         slot = draw_alias(own.share, own.other, start, n, (point - fresh) / of_word)
-        return np.uint64(own.entries[np.uint64(2 * (start + slot))])
+        return np.uint64(own.lists.topic[np.uint64(start + slot)])
     uniform = (point - fresh - of_word) / (cell.beta * own.sums[last])
-    return np.uint64(draw_alias(own.share, own.other, own.bounds[2 * last], len(cell.total), uniform))
+    return np.uint64(draw_alias(own.share, own.other, own.lists.ptr[last], len(cell.total), uniform))
 
 
 @inlined
@@ -143,10 +143,10 @@ def _fetch(own, cell, visit):
     if visit + _FAR_AHEAD < cell.state.visits.ptr[cell.number, -1]:
         coming = np.int64(word[np.uint64(visit + _FAR_AHEAD)])
         prefetch(own.rows, 2 * coming)
-        prefetch(own.bounds, 2 * coming)
+        prefetch(own.lists.ptr, coming)
         prefetch(own.sums, coming)
         coming = np.int64(word[np.uint64(visit + _AHEAD)])
-        start, table = own.rows[np.uint64(2 * coming)], own.bounds[np.uint64(2 * coming)]
+        start, table = own.rows[np.uint64(2 * coming)], own.lists.ptr[np.uint64(coming)]
         prefetch(own.stale, start)
         prefetch(own.share, table)
         prefetch(own.other, table)

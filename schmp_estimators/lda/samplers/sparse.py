@@ -23,11 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.jit import inlined, kernel, maker
+from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import mix, unit
 from schmp_estimators.core.stages import At
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.kernels import ftree
-from schmp_estimators.lda.kernels.word_lists import entry_of, fetch_lists, find_entry, list_words, sum_entries
+from schmp_estimators.lda.kernels.lists import TopicLists, list_words, place_of, sum_list
 from schmp_estimators.lda.kernels.word_priors import beta_of, find_seed
 from schmp_estimators.lda.samplers.documents import (
     ROUNDING,
@@ -37,6 +38,9 @@ from schmp_estimators.lda.samplers.documents import (
     sum_others,
 )
 from schmp_estimators.lda.samplers.sequential import inverse_totals
+
+#: The lists of the words that come so many tokens later are fetched into the cache, their offsets before that.
+_AHEAD, _FAR_AHEAD = 6, 12
 
 #: Scalars that the sampler keeps.
 _KEPT = np.dtype(
@@ -48,8 +52,8 @@ _KEPT = np.dtype(
         ("version", np.int64),
         ("of_word", np.float64),
         #: Entries of the token that is to move: of its old topic, and of its new one.
-        ("old_at", np.int64),
-        ("new_at", np.int64),
+        ("old_at", np.uint64),
+        ("new_at", np.uint64),
     ]
 )
 
@@ -58,9 +62,8 @@ class Sparse(NamedTuple):
     """What the sampler keeps."""
 
     kept: NDArray[np.void]
-    #: As in `word_lists.WordLists`.
-    bounds: NDArray[np.int64]
-    entries: NDArray[np.int32]
+    #: The topics of words.
+    lists: TopicLists
     #: (K,) leaves of the tree, ``alpha_k / (n_k + V beta)``, and its sums.
     spread: NDArray[np.float64]
     sums: NDArray[np.float64]
@@ -70,13 +73,29 @@ class Sparse(NamedTuple):
 def _begin(cell):
     """Return what is kept of a block."""
     (level_ptr,) = cell.extra
-    bounds, entries = list_words(cell.block, len(cell.total))
     kept, sums = np.zeros(1, _KEPT), np.empty(level_ptr[-1])
     spread, _ = inverse_totals(cell)
     for k in range(len(spread)):
         spread[k] *= cell.alpha[k]
     kept[0].smooth = ftree.build(spread, level_ptr, sums)
-    return Sparse(kept, bounds, entries, spread, sums)
+    return Sparse(kept, list_words(cell.block, len(cell.total)), spread, sums)
+
+
+@inlined
+def _find_entry(topics, tokens, start, end, skipped, weights, point):
+    """Return the place in which `point` lies of the sum of ``tokens * weights[topic]``, or `end`; and the sum with it.
+
+    The topic `skipped` is left out.
+    """
+    at, before = np.uint64(start), 0.0
+    while at < end:
+        k = np.uint64(topics[at])
+        if k != skipped:
+            before += weights[k] * tokens[at]
+            if before > point:
+                break
+        at += np.uint64(1)
+    return at, before
 
 
 @inlined
@@ -95,19 +114,20 @@ def _draw(own, cell, document, token, word, old, counter):
 
     0.7 ns per topic of the word for the first of its tokens in a document, 50 ns beside.
     """
-    kept, entries, factor, inverse, n_dk = own.kept[0], own.entries, document.factor, document.inverse, document.tokens
-    alpha, beta, seeds, layout = cell.alpha, cell.beta, cell.seeds, cell.first + word
-    start, end = own.bounds[np.uint64(2 * word)], own.bounds[np.uint64(2 * word + 1)]
+    kept, (ptr, length, topics, tokens), factor, n_dk = own.kept[0], own.lists, document.factor, document.tokens
+    alpha, beta, seeds, layout, inverse = cell.alpha, cell.beta, cell.seeds, cell.first + word, document.inverse
+    start, n = ptr[np.uint64(word)], np.int64(length[np.uint64(word)])
+    end = np.uint64(start + n)
     if word != kept.word or document.now[0].version != kept.version:
         kept.word, kept.version = word, document.now[0].version
-        kept.of_word = sum_entries(entries, start, end, factor)
-    old_at = entry_of(entries, start, end, old)
-    n_old = entries[np.uint64(2 * old_at + 1)]
+        kept.of_word = sum_list(topics, tokens, start, n, factor)
+    old_at = place_of(topics, start, end, old)
+    n_old = tokens[old_at]
     weight = (n_dk[old] - 1 + alpha[old]) * (n_old - 1 + beta_of(seeds, layout, old, beta)) * document.inverse_less[old]
     _, of_seeds = find_seed(seeds, layout, old, n_dk, alpha, inverse, np.inf)
     of_word = kept.of_word - n_old * factor[old]
     if of_word < ROUNDING * kept.of_word:
-        _, of_word = find_entry(entries, start, end, old, factor, np.inf)
+        _, of_word = _find_entry(topics, tokens, start, end, old, factor, np.inf)
     of_document = sum_others(document, old)
     smooth = max(0.0, kept.smooth - own.spread[old])
     point = unit(mix(counter)) * (weight + of_seeds + of_word + beta * (of_document + smooth)) - weight
@@ -117,9 +137,9 @@ def _draw(own, cell, document, token, word, old, counter):
     if point < of_seeds:
         new, _ = find_seed(seeds, layout, old, n_dk, alpha, inverse, point)
     elif point - of_seeds < of_word:
-        new_at, _ = find_entry(entries, start, end, old, factor, point - of_seeds)
+        new_at, _ = _find_entry(topics, tokens, start, end, old, factor, point - of_seeds)
         if new_at < end:
-            new = np.uint64(entries[np.uint64(2 * new_at)])
+            new = np.uint64(topics[new_at])
     else:
         point = (point - of_seeds - of_word) / beta
         if point < of_document:
@@ -127,57 +147,62 @@ def _draw(own, cell, document, token, word, old, counter):
         else:
             new = _find_by_prior(own, cell, old, point - of_document)
     if new_at == end:
-        new_at = entry_of(entries, start, end, new)
+        new_at = place_of(topics, start, end, new)
     kept.old_at, kept.new_at = old_at, new_at
     return new
 
 
 @inlined
-def _move_entry(entries, start, end, old_at, new_at, new):
+def _move_entry(topics, tokens, start, end, old_at, new_at, new):
     """Move a token between entries of a list, to `new_at` or, if that is `end`, to a new one; return the new end.
 
     An entry that has grown changes places with the one before if that is smaller.
     """
-    old_count, new_count = np.uint64(2 * old_at + 1), np.uint64(2 * new_at + 1)
-    entries[old_count] -= 1
+    last = end - np.uint64(1)
+    tokens[old_at] -= 1
     if new_at == end:
-        if entries[old_count] == 0:
-            entries[np.uint64(2 * old_at)] = new
-            entries[old_count] = 1
-            return end
-        entries[np.uint64(2 * end)] = new
-        entries[np.uint64(2 * end + 1)] = 1
-        return end + 1
-    entries[new_count] += 1
-    before = new_count - np.uint64(2)
-    if new_at > start and entries[new_count] > entries[before]:
-        count = entries[new_count]
-        entries[new_count] = entries[before]
-        entries[new_count - np.uint64(1)] = entries[before - np.uint64(1)]
-        entries[before] = count
-        entries[before - np.uint64(1)] = new
-        if old_at == new_at - 1:
-            old_count = new_count
-    if entries[old_count] > 0:
+        at = end if tokens[old_at] > 0 else old_at
+        topics[at], tokens[at] = new, 1
+        return max(end, at + np.uint64(1))
+    tokens[new_at] += 1
+    before = new_at - np.uint64(1)
+    if new_at > start and tokens[new_at] > tokens[before]:
+        topics[new_at], topics[before] = topics[before], new
+        tokens[new_at], tokens[before] = tokens[before], tokens[new_at]
+        if old_at == before:
+            old_at = new_at
+    if tokens[old_at] > 0:
         return end
-    last = np.uint64(2 * end - 1)
-    entries[old_count] = entries[last]
-    entries[old_count - np.uint64(1)] = entries[last - np.uint64(1)]
-    return end - 1
+    topics[old_at], tokens[old_at] = topics[last], tokens[last]
+    return last
 
 
 @inlined
 def _moved(own, cell, document, token, word, old, new):
     """Move the token in the list of its word, and mend the tree; 100 ns."""
     kept, alpha, (level_ptr,) = own.kept[0], cell.alpha, cell.extra
-    start, end = own.bounds[np.uint64(2 * word)], own.bounds[np.uint64(2 * word + 1)]
-    own.bounds[np.uint64(2 * word + 1)] = _move_entry(own.entries, start, end, kept.old_at, kept.new_at, new)
+    ptr, length, topics, tokens = own.lists
+    start = np.uint64(ptr[np.uint64(word)])
+    end = start + np.uint64(length[np.uint64(word)])
+    length[np.uint64(word)] = _move_entry(topics, tokens, start, end, kept.old_at, kept.new_at, new) - start
     for k in (old, new):
         weight = alpha[k] * document.inverse[k]
         kept.smooth = ftree.put(own.spread, level_ptr, own.sums, kept.smooth, k, weight)
 
 
-_loop = document_loop(_begin, _draw, _moved, fetch_lists)
+@inlined
+def _fetch(own, cell, visit):
+    """Fetch the lists of words that come later."""
+    word, lists = cell.state.visits.word, own.lists
+    if visit + _FAR_AHEAD < cell.state.visits.ptr[cell.number, -1]:
+        prefetch(lists.ptr, np.int64(word[np.uint64(visit + _FAR_AHEAD)]))
+        coming = lists.ptr[np.uint64(word[np.uint64(visit + _AHEAD)])]
+        for line in range(3):
+            prefetch(lists.topic, coming + 16 * line)
+            prefetch(lists.tokens, coming + 16 * line)
+
+
+_loop = document_loop(_begin, _draw, _moved, _fetch)
 
 
 @kernel
