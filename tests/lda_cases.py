@@ -13,7 +13,7 @@ from schmp_estimators.lda.data.counts import canonical_counts, count_words
 from schmp_estimators.lda.data.met_shards import Plan, home_columns, make_shard
 from schmp_estimators.lda.data.tokens import make_layout
 from schmp_estimators.lda.data.topic_rows import order_rows, rows_of_counts, stack_rows
-from schmp_estimators.lda.programs.warp import WarpLDA
+from schmp_estimators.lda.samplers.warp import WarpLDA
 
 #: How 12 documents may be divided: before which of them the shards after the first begin.
 CUTS = [(), (6,), (1, 10), (0, 2, 2, 5, 6, 9, 12)]

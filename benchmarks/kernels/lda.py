@@ -12,11 +12,11 @@ from schmp_estimators.lda.data.counts import canonical_counts, count_words
 from schmp_estimators.lda.data.met_shards import Plan, make_shard
 from schmp_estimators.lda.data.tokens import make_layout
 from schmp_estimators.lda.data.topic_rows import order_rows, rows_of_lists
+from schmp_estimators.lda.kernels import warp_documents
 from schmp_estimators.lda.kernels.draw import padded
 from schmp_estimators.lda.kernels.foldin import fold_in, make_scratch, rows_of_words, topic_model
 from schmp_estimators.lda.kernels.frozen import frozen_of, make_slots, sample_documents, take_rows
 from schmp_estimators.lda.kernels.warp import pieces_of, sample_words
-from schmp_estimators.lda.kernels.warp_documents import start_documents
 from schmp_estimators.lda.samplers.alias import AliasLDA
 from schmp_estimators.lda.samplers.fplus import FPlusLDA
 from schmp_estimators.lda.samplers.hybrid import HybridLDA, sample_hybrid
@@ -62,10 +62,12 @@ def started(n_steps):
     """Return topics with `n_steps` proposals of every token, word-major, and the topic totals."""
     shard, _ = one_shard()
     topics = freeze(corpus()[1])
-    tokens, totals = np.empty(len(topics) * (1 + n_steps), topics.dtype), np.zeros(N_TOPICS, np.int64)
-    steps = (0,) * n_steps
-    start_documents(0, N_DOCS, shard, topics, tokens, np.float32(ALPHA), KEY, totals, steps)
-    return tokens, totals
+    tokens, totals = np.empty((len(topics), 1 + n_steps), topics.dtype), np.zeros(N_TOPICS, np.int64)
+    tokens[shard.place] = topics[:, None]  # proposals that change nothing
+    inverse = freeze(np.ones(N_TOPICS, np.float32))
+    given = shard, tokens.reshape(-1), inverse, np.float32(ALPHA), KEY, totals, (0,) * n_steps
+    warp_documents.sample_documents(0, N_DOCS, *given)
+    return tokens.reshape(-1), totals
 
 
 class WarpWords(OneKernel):

@@ -1,4 +1,4 @@
-"""The document pass of the frozen-count sampler, and the state at which it starts.
+"""The document pass of the frozen-count sampler.
 
 A token's proposals were drawn from its word.  The document is nobody else's, so its counts are live: proposals are
 accepted or rejected by the counts of all other tokens as they are now::
@@ -6,9 +6,9 @@ accepted or rejected by the counts of all other tokens as they are now::
     accept t with probability min(1, (n_dt + alpha_t) (n_s + V beta) / ((n_ds + alpha_s) (n_t + V beta)))
 
 Then new proposals are drawn from the finished document, q(k) proportional to n_dk + alpha_k: a random token's topic
-with probability L_d / (L_d + sum of alpha), else one drawn from alpha.  They depend on the topics at the end of the
-pass and on random bits addressed by the token's position in document order, on nothing else, so a saved run need not
-keep them.
+with probability L_d / (L_d + sum of alpha), else one drawn from alpha.  They depend only on the topics at the end of
+the pass and on random bits addressed by the token's position in document order.  So a saved run need not keep them.  A
+pass whose proposals are the topics themselves moves no token, and draws them again.
 """
 
 import numpy as np
@@ -24,15 +24,6 @@ from schmp_estimators.lda.kernels.warp import AHEAD, NEAR, fetch
 CHUNK = 64
 #: Up to so many topics the weights of all topics are kept: beyond, they would only take room in the cache.
 MAX_KEPT = 1 << 14
-
-
-@inlined
-def longest_document(first, last, doc_ptr):
-    """Return the length of the longest of some documents."""
-    longest = 0
-    for doc in range(first, last):
-        longest = max(longest, doc_ptr[doc + 1] - doc_ptr[doc])
-    return longest
 
 
 @inlined
@@ -160,12 +151,14 @@ def sample_documents(first, last, shard, tokens, inverse, alpha, key, totals, st
     14 ns per token with one proposal, 21 with two.  The two visits to a random place of `tokens` are loops of their
     own, so that many are under way at a time, and what the next document reads is fetched into the cache meanwhile.
     Random numbers are made many at a time as well, those of a token's acceptance and of its next proposal from one
-    hash.  Acceptance is a coin
-    toss, and a processor that has to guess it loses more than all the arithmetic takes, so there is a branch only for a
-    token that moves: then `row` and `weights` change, and a proposal costs a single look-up.
+    hash.  Acceptance is a coin toss, and a processor that has to guess it loses more than all the arithmetic takes.  So
+    there is a branch only for a token that moves: then `row` and `weights` change, and a proposal costs a single
+    look-up.
     """
     n_steps, width, n_topics, prior = len(steps), 1 + len(steps), len(inverse), values_of(alpha)
-    longest = longest_document(first, last, shard.doc_ptr)
+    longest = 0
+    for doc in range(first, last):
+        longest = max(longest, shard.doc_ptr[doc + 1] - shard.doc_ptr[doc])
     row = np.zeros(n_topics, np.int32)
     weights = np.empty(n_topics if n_topics <= MAX_KEPT else 0, np.float32)
     for k in range(len(weights)):
@@ -206,44 +199,3 @@ def sample_documents(first, last, shard, tokens, inverse, alpha, key, totals, st
         _clear(n, topics, prior, inverse, totals, row, weights)
         _propose(own, topics, draws, tokens, steps)
     return moved
-
-
-@kernel
-def start_documents(first, last, shard, saved, tokens, alpha, key, totals, steps):
-    """Set the topics of some documents, and draw the proposals that a document pass would have left.
-
-    Parameters
-    ----------
-    first, last : int
-        Range of documents.
-    shard : TokenShard
-        Any.
-    saved : (n_tokens,) int16 or int32
-        Topics in document order.
-    tokens : (n_tokens * (1 + mh_steps),) int16 or int32
-        Mutated: topics and proposals.
-    alpha : float32 or TopicPriors
-        Document-topic prior.
-    key : uint64
-        Stream of the last sweep's document pass.
-    totals : (K,) int64
-        Mutated: the tokens' topics are added.
-    steps : tuple
-        As many numbers as proposals.
-
-    Notes
-    -----
-    9 ns per token.
-    """
-    n_topics, n_steps = len(totals), len(steps)
-    longest = longest_document(first, last, shard.doc_ptr)
-    topics = np.empty(longest, tokens.dtype)
-    uniforms, draws = np.empty(longest * n_steps, np.float32), np.empty(longest * n_steps, np.int32)
-    for doc in range(first, last):
-        start, n = shard.doc_ptr[doc], shard.doc_ptr[doc + 1] - shard.doc_ptr[doc]
-        for i in range(n):
-            topics[i] = saved[start + i]
-            totals[topics[i]] += 1
-        counter = key + np.uint64(shard.first_token + start) * np.uint64(n_steps) * GAMMA
-        draw_slots(alpha, n * n_steps, counter, n, n_topics, uniforms, draws)
-        _propose(shard.place[start : start + n], topics, draws, tokens, steps)

@@ -10,17 +10,17 @@ from schmp_estimators.lda.programs.topics import TopicProgram
 
 #: Where the program of each sampler is, under the name that users give.
 _HOMES = {
-    "warp": "programs.warp:WarpLDA",
-    "frozen": "samplers.frozen:FrozenLDA",
-    "saber": "samplers.saber:SaberLDA",
-    "fplus": "samplers.fplus:FPlusLDA",
-    "sparse": "samplers.sparse:SparseLDA",
-    "light": "samplers.light:LightLDA",
-    "light-word": "samplers.light:LightWordLDA",
-    "light-document": "samplers.light:LightDocumentLDA",
-    "alias": "samplers.alias:AliasLDA",
-    "hybrid": "samplers.hybrid:HybridLDA",
-    "data-parallel": "samplers.fplus:DataParallelLDA",
+    "warp": "warp:WarpLDA",
+    "frozen": "frozen:FrozenLDA",
+    "saber": "saber:SaberLDA",
+    "fplus": "fplus:FPlusLDA",
+    "sparse": "sparse:SparseLDA",
+    "light": "light:LightLDA",
+    "light-word": "light:LightWordLDA",
+    "light-document": "light:LightDocumentLDA",
+    "alias": "alias:AliasLDA",
+    "hybrid": "hybrid:HybridLDA",
+    "data-parallel": "fplus:DataParallelLDA",
 }
 
 
@@ -29,7 +29,7 @@ class _Samplers(Mapping[str, type[TopicProgram[Any, Any]]]):
 
     def __getitem__(self, name: str) -> type[TopicProgram[Any, Any]]:
         module, _, kind = _HOMES[name].partition(":")
-        found: type[TopicProgram[Any, Any]] = getattr(import_module(f"schmp_estimators.lda.{module}"), kind)
+        found: type[TopicProgram[Any, Any]] = getattr(import_module(f"{__name__}.{module}"), kind)
         return found
 
     def __iter__(self) -> Iterator[str]:

@@ -24,8 +24,8 @@ from schmp_estimators.lda.data.met_shards import (
 )
 from schmp_estimators.lda.data.partition import TOKENS_PER_CELL, cut_documents, default_shards
 from schmp_estimators.lda.data.tokens import make_layout
-from schmp_estimators.lda.programs.warp_values import writable
 from schmp_estimators.lda.samplers.frozen import Table
+from schmp_estimators.lda.samplers.warp import writable
 
 
 def assert_canonical(counts: Counts, expected):

@@ -15,7 +15,7 @@ from untouchable import make_untouchable
 
 from schmp_estimators import DistributedLDA
 from schmp_estimators.core.errors import NoWorkersError, WorkLostError
-from schmp_estimators.lda.programs.warp_values import MetWords
+from schmp_estimators.lda.samplers.warp import MetWords
 
 make = partial(DistributedLDA, n_components=3, max_iter=4, evaluate_every=2, random_state=7)
 

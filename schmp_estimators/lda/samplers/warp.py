@@ -1,6 +1,6 @@
 """Latent Dirichlet allocation by a sampler with frozen counts (WarpLDA: Chen et al., VLDB 2016).
 
-One sweep is a pass over the words and a pass over the documents (`kernels.lda_warp`, `kernels.lda_warp_documents`).
+One sweep is a pass over the words and a pass over the documents (`kernels.warp`, `kernels.warp_documents`).
 All that a token reads is either frozen for the pass or belongs to its own document, and random bits are addressed by
 canonical positions, so the topics do not depend on how documents, words and jobs are divided.
 """
@@ -8,9 +8,10 @@ canonical positions, so the topics do not depend on how documents, words and job
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, repeat
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,27 +19,127 @@ from numpy.typing import NDArray
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At, Stage, each, exchanges, observes
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordBlock
+from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordBlock, no_topics
+from schmp_estimators.lda.data.counts import changed
 from schmp_estimators.lda.data.met_shards import words_at_home
 from schmp_estimators.lda.data.tokens import Layout
-from schmp_estimators.lda.data.topic_rows import rows_of_lists, stack_rows
-from schmp_estimators.lda.kernels import warp_documents
+from schmp_estimators.lda.data.topic_rows import cut_rows, rows_of_lists, stack_rows
 from schmp_estimators.lda.kernels.document_priors import TopicPriors, topic_priors
-from schmp_estimators.lda.kernels.warp import pieces_of, sample_words
-from schmp_estimators.lda.programs.blocks import combine_parts, make_parts, rows_of_tokens
+from schmp_estimators.lda.kernels.warp import Pieces, join_pieces, order_pieces, pieces_of, sample_words
+from schmp_estimators.lda.kernels.warp_documents import sample_documents
+from schmp_estimators.lda.kernels.word_priors import SeedRows
+from schmp_estimators.lda.programs.blocks import WordPart, combine_parts, make_parts, rows_of_tokens
 from schmp_estimators.lda.programs.frozen_counts import FrozenCountsLDA, FrozenModel
 from schmp_estimators.lda.programs.seeds import seeds_of_words
 from schmp_estimators.lda.programs.topics import Measured, topic_dtype
-from schmp_estimators.lda.programs.warp_values import (
-    MetWords,
-    WarpAnswer,
-    WarpPiece,
-    WarpState,
-    Words,
-)
 
 #: Which stream of random numbers: a pass of a sweep; the first topics have the next ones.
 _WORDS, _DOCUMENTS = range(2)
+
+
+class WarpState(NamedTuple):
+    """What changes of a shard."""
+
+    #: (n_tokens, 1 + mh_steps) topic and pending proposals of each token, word-major; int16 or int32.
+    tokens: NDArray[np.signedinteger]
+    #: (K,) tokens of each topic.
+    totals: NDArray[np.int64]
+    #: Tokens that moved to another topic in the word pass and in the document pass of the last sweep.
+    moved: tuple[int, int] = (0, 0)
+
+
+class WarpPiece(NamedTuple):
+    """What a shard has for the owner of a block."""
+
+    #: Topics of the words whose rows travel; None if there are none.
+    part: WordPart | None
+    #: Tokens of the other words, word-major; or their topics, where it is for a look at them.
+    tokens: NDArray[Any]
+    #: (n,) numbers of the words of these tokens among those that the owner samples, and how many there are of each.
+    word: NDArray[np.int32]
+    n_tokens: NDArray[np.int64]
+
+
+class WarpAnswer(NamedTuple):
+    """What the owner of a block has for a shard."""
+
+    #: Rows of the words whose rows travel; None if there are none.
+    block: WordBlock | None
+    #: Tokens of the other words, sampled, as they came.
+    tokens: NDArray[Any]
+    #: Of them, those that moved to another topic; the tokens of all shards in the answer to the first one.
+    moved: int
+
+
+class Words(NamedTuple):
+    """What a word pass is told of words, see `kernels.warp.sample_words`: where their tokens are, and their rows."""
+
+    pieces: Pieces
+    #: (n_words,) canonical address of the first of these tokens of each word.
+    address: NDArray[np.int64]
+    block: WordBlock | None
+    fixed: TopicRows
+    seeds: SeedRows | None
+
+
+class MetWords(NamedTuple):
+    """Words whose tokens are here."""
+
+    #: Tokens of each shard, word-major: (n_tokens, 1 + mh_steps), or their topics.
+    tokens: list[NDArray[Any]]
+    pieces: Pieces
+    #: (n_words + 1,) offsets of the words where all tokens of a word are together.
+    ptr: NDArray[np.int64]
+    #: The shard that owns the words, as if it had no others, and no tokens.
+    owner: TokenShard
+
+    @classmethod
+    def of(cls, at: At, given: Sequence[WarpPiece]) -> MetWords:
+        """Return the words that a shard owns, given what all shards have of them; their tokens can be written to.
+
+        Raises
+        ------
+        ValueError
+            If they do not have as many tokens as they had when shards were made.
+        """
+        owner, tokens = _owner(at.shard), [writable(piece.tokens) for piece in given]
+        n, word = np.concatenate([piece.n_tokens for piece in given]), np.concatenate([piece.word for piece in given])
+        size = int(np.prod(tokens[0].shape[1:])) * tokens[0].itemsize  # strides do not tell it where there is no token
+        ends = [one.ctypes.data + size * np.cumsum(piece.n_tokens) for one, piece in zip(tokens, given, strict=True)]
+        pieces, left = Pieces.empty(len(owner.word_total), len(n)), owner.word_total.copy()
+        order_pieces(word, np.concatenate(ends) - size * n, n, left, pieces)
+        if left.any():
+            raise changed()
+        return cls(tokens, freeze(pieces), np.append(0, np.cumsum(owner.word_total)), owner)
+
+    def together(self) -> NDArray[Any]:
+        """Return the topics of all tokens, word after word; `tokens` are topics."""
+        found = np.empty(self.ptr[-1], self.tokens[0].dtype)
+        join_pieces(self.pieces, found)
+        return found
+
+
+def writable(tokens: NDArray[Any]) -> NDArray[Any]:
+    """Return tokens that have come, and can be written to: in the shard that they are from, if that is in this process.
+
+    Until it has the answer, nobody reads them there.
+    """
+    found = tokens if tokens.flags.owndata else tokens.view()  # a view, unless they have come from another process
+    with suppress(ValueError):  # of memory that is read-only
+        found.flags.writeable = True
+    return np.require(found, requirements=["C", "A", "W"])
+
+
+def _owner(shard: TokenShard) -> TokenShard:
+    """Return what a shard knows of the words that it owns whose tokens travel, as if they were all."""
+    home, (begin, end) = int(shard.home[shard.number]), shard.block_ptr[shard.number : shard.number + 2].tolist()
+    words, n, none = slice(begin + home, end), end - begin - home, np.zeros(1, np.int64)
+    owner = TokenShard(
+        none, np.zeros(0, np.uint32), np.zeros(n + 1, np.int64), np.zeros(n, np.int64), shard.word_first[words],
+        shard.word_total[words], np.array([0, n]), 0, 0, cut_rows(shard.fixed, home, home + n), no_topics(), none,
+        np.zeros(0, np.int32),
+    )  # fmt: skip
+    return freeze(owner)
 
 
 @dataclass(frozen=True)
@@ -83,17 +184,11 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         )
 
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[WarpState, dict[int, Any]]:
-        """Return topics that were saved in document order, with what a document pass leaves."""
-        tokens, steps = np.empty((len(at.shard.place), 1 + self.mh_steps), saved.dtype), self._steps
-        prior, jobs = self._document_prior(at.sweep, self.alphas_before(at)), self.jobs(at.shard.doc_ptr)
-        topic, key = freeze(saved), stream_key(self.seed, at.sweep, _DOCUMENTS)
-
-        def work(job: tuple[int, int]) -> NDArray[np.signedinteger]:
-            totals = np.zeros(self.n_components, np.int64)
-            warp_documents.start_documents(*job, at.shard, topic, tokens.reshape(-1), prior, key, totals, steps)
-            return totals
-
-        return WarpState(tokens, np.sum(at.each(work, jobs), axis=0)), {}
+        """Return topics that were saved in document order, with the proposals of a document pass that moves nothing."""
+        tokens = np.empty((len(at.shard.place), 1 + self.mh_steps), saved.dtype)
+        tokens[at.shard.place] = saved[:, None]
+        prior, inverse = self._document_prior(at.sweep, self.alphas_before(at)), np.ones(self.n_components, np.float32)
+        return self._pass_documents(at, tokens, prior, freeze(inverse), 0), {}
 
     def sample(self, at: At, state: WarpState) -> WarpState:
         """Do both passes of a single shard."""
@@ -145,17 +240,27 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         return sum(at.each(work, [(words, *job) for words, ptr in some for job in self.jobs(ptr)]))
 
     def _finish(self, at: At, state: WarpState, moved_by_words: int) -> WarpState:
-        """Do the document pass."""
-        tokens, prior = state.tokens.reshape(-1), self._document_prior(at.sweep, self.alphas(at.sweep, at.model))
-        key, inverse = stream_key(self.seed, at.sweep, _DOCUMENTS), self._inverse(at)
+        """Do the document pass of a sweep."""
+        prior = self._document_prior(at.sweep, self.alphas(at.sweep, at.model))
+        return self._pass_documents(at, state.tokens, prior, self._inverse(at), moved_by_words)
 
-        def work(job: tuple[int, int]) -> tuple[NDArray[np.signedinteger], int]:
+    def _pass_documents(
+        self,
+        at: At,
+        tokens: NDArray[np.signedinteger],
+        prior: np.float32 | TopicPriors,
+        inverse: NDArray[np.float32],
+        moved_by_words: int,
+    ) -> WarpState:
+        key = stream_key(self.seed, at.sweep, _DOCUMENTS)
+
+        def work(job: tuple[int, int]) -> tuple[NDArray[np.int64], int]:
             totals = np.zeros(self.n_components, np.int64)
-            given = *job, at.shard, tokens, inverse, prior, key, totals, self._steps
-            return totals, warp_documents.sample_documents(*given)
+            given = *job, at.shard, tokens.reshape(-1), inverse, prior, key, totals, self._steps
+            return totals, sample_documents(*given)
 
         totals, moved = zip(*at.each(work, self.jobs(at.shard.doc_ptr)), strict=True)
-        return WarpState(state.tokens, sum(totals), (moved_by_words, sum(moved)))
+        return WarpState(tokens, sum(totals), (moved_by_words, sum(moved)))
 
     def _inverse(self, at: At) -> NDArray[np.float32]:
         """Return ``1 / (n_k + V beta)``, rounded as kernels take it."""
