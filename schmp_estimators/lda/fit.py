@@ -24,11 +24,10 @@ from schmp_estimators.lda.blocks import WordTopics, no_rows, no_topics
 from schmp_estimators.lda.data.corpus import Corpus, documents_as_counted, made_again, narrow
 from schmp_estimators.lda.data.met_shards import Plan, home_columns, make_shard
 from schmp_estimators.lda.data.partition import cut_documents, default_shards
-from schmp_estimators.lda.data.passages import MANY_CHOICES, topics_from_passages, weigh_topics
+from schmp_estimators.lda.data.passages import MANY_CHOICES, draw_sparse_topics, topics_from_passages, weigh_topics
 from schmp_estimators.lda.data.tokens import layout_by_column, make_layout
 from schmp_estimators.lda.data.topic_rows import counts_of_rows, rows_of_block
 from schmp_estimators.lda.parameters import (
-    TOPICS_OF_WORD,
     check_learning,
     going_on,
     hot_priors,
@@ -50,10 +49,7 @@ LARGEST_TABLE = 1 << 31
 #: Sweeps between two evaluations where only `tol` asks for them: they change by chance, too, so few say little.
 EVALUATE_EVERY = 10
 #: What users call the parameters of programs.
-NAMES = {
-    "program": "sampler", "seed": "random_state", "hot_priors": "init (hot_priors)",
-    "topics_of_word": "init (topics_of_word)", "from_passages": "init (from_passages)",
-}  # fmt: skip
+NAMES = {"program": "sampler", "seed": "random_state", "hot_priors": "init (hot_priors)"}
 
 logger = logging.getLogger(__name__)
 
@@ -108,7 +104,7 @@ class LDAFit:
         if estimator.spill is not None and self._spilling is None:
             self._corpus = corpus.held()
         self._checkpoint: Checkpoint | None = None
-        self._first: WordTopics | None = None
+        self._first = no_topics()
 
     def run(self, X: Any, y: Any) -> dict[str, Any]:
         """Sample, and return the fitted attributes."""
@@ -129,8 +125,7 @@ class LDAFit:
         seconds = 0.0
         if self._earlier is not None and not self._keep:
             saved, begun, seconds = self._warm_up()
-        if self._program.from_passages and saved is None:
-            self._first = self._choose_topics_of_words()
+        self._first = self._choose_topics_of_words() if saved is None else no_topics()
         with self._started(
             self._program,
             self._earlier if self._keep else None,
@@ -151,6 +146,10 @@ class LDAFit:
 
     def _choose_topics_of_words(self) -> WordTopics:
         """Return in which topics words may begin."""
+        if self._init == "sparse":
+            return draw_sparse_topics(self._corpus.word_totals, self._n_topics, self._seed)
+        if self._init == "uniform":
+            return no_topics()
         given = self._corpus, self._documents, self._bounds
         is_learned = self._priors.learn_every[0]  # weighed topics of learned priors are less coherent
         if is_learned or not self._program.weighs_passages:
@@ -237,6 +236,9 @@ class LDAFit:
         # Starts are for topics that begin anew, not for those of earlier documents.
         init = estimator.init if self._earlier is None else "uniform"
         tempered = init == "tempered" or (init == "auto" and program.begins_tempered)
+        if init == "auto":
+            init = "documents" if suits_passages(self._n_tokens, self._n_topics) else "uniform"
+        self._init = "uniform" if init == "tempered" else init
         options = {name: getattr(estimator, name) for name in program.options}
         return program(
             n_components=self._n_topics,
@@ -247,8 +249,6 @@ class LDAFit:
             learn_every=self._priors.learn_every,
             seed=self._seed,
             evaluate_every=int(estimator.evaluate_every) or (EVALUATE_EVERY if estimator.tol else 0),
-            topics_of_word=TOPICS_OF_WORD if init == "sparse" else 0,
-            from_passages=init == "documents" or (init == "auto" and suits_passages(self._n_tokens, self._n_topics)),
             hot_priors=hot_priors(self._priors[:2], *sizes, self._n_topics) if tempered else (0.0, 0.0),
             hot_sweeps=hot_sweeps(int(estimator.max_iter)),
             seeds=None if self._seeds is None else word_seeds(self._seeds, self._corpus.word_totals, earlier),
@@ -304,7 +304,7 @@ class LDAFit:
         layout, first_token = self._layout, int(self._corpus.lengths[: self._bounds[p]].sum())
         fixed = no_rows(int(np.diff(layout.block_ptr)[p])) if earlier is None else rows_of_block(earlier, layout, p)
         totals = narrow(self._corpus.word_totals)
-        return Plan(p, layout, totals, self._home, first_token, fixed, self._first or no_topics())
+        return Plan(p, layout, totals, self._home, first_token, fixed, self._first)
 
     def _resume(self) -> tuple[int, Saved | None, list[dict[str, Any]]]:
         """Return the first sweep to do, what it starts from, and the history so far."""
@@ -334,7 +334,7 @@ class LDAFit:
 
     def _fingerprint(self) -> dict[str, Any]:
         """Return what must be alike for something kept to be this fit's own."""
-        found = {**identity(self._program, NAMES), **self._program.prior_identity()}
+        found = {**identity(self._program, NAMES), **self._program.prior_identity(), "init": self._init}
         n_shards = None if self._program.partition_invariant else self._n_shards
         return identity_of(self._estimator, [self._corpus.digest()], **found, n_shards=n_shards)
 

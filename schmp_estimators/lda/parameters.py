@@ -116,8 +116,6 @@ LONG_DOCUMENT = 500
 #: From so many topics on, "auto" begins with passages, unless topics have more tokens than so many on average: beyond
 #: these, longer fits end better without.
 MANY_TOPICS, TOKENS_OF_TOPIC = 50, 100_000
-#: Among how many topics, drawn for each word, its tokens begin in a sparse start.
-TOPICS_OF_WORD = 2
 #: The most sweeps of a tempered start.
 HOT_SWEEPS = 30
 

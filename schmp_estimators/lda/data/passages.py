@@ -35,8 +35,10 @@ TRIED = 4
 FEW = 10
 #: All passages together have no more tokens: with very many topics passages are shorter, and fewer are tried.
 MOST = 1 << 24
-#: Streams of random numbers: which documents, which of their tokens, which topics of a word.
-_DOCUMENTS, _TOKENS, _TOPICS = 5, 6, 7
+#: Streams of random numbers: which documents, which of their tokens, which topics of a word; those of a sparse start.
+_DOCUMENTS, _TOKENS, _TOPICS, _SPARSE = 5, 6, 7, 3
+#: Among how many topics, drawn for each word, its tokens begin in a sparse start.
+_SPARSE_TOPICS = 2
 
 
 class Passages(NamedTuple):
@@ -45,6 +47,14 @@ class Passages(NamedTuple):
     ptr: NDArray[np.int64]
     #: Columns of their tokens.
     words: NDArray[np.int32]
+
+
+def draw_sparse_topics(word_totals: NDArray[np.int64], n_topics: int, seed: int) -> WordTopics:
+    """Return two random topics for each column, in which its tokens may begin.  They may be the same."""
+    address, n = (np.cumsum(word_totals) - word_totals).astype(np.uint64), np.uint64(_SPARSE_TOPICS)
+    numbers = (address[:, None] * n + np.arange(n, dtype=np.uint64)).reshape(-1)
+    drawn = below.py_func(mix.py_func(stream_key(seed, 0, _SPARSE) + numbers * GAMMA), n_topics)
+    return WordTopics(np.arange(0, len(numbers) + 1, _SPARSE_TOPICS), drawn.astype(np.int32))
 
 
 def topics_from_passages(
@@ -82,16 +92,16 @@ def topics_from_passages(
     if np.count_nonzero(corpus.lengths >= FEW) >= len(chosen):
         mean = int(corpus.lengths.sum()) // int(np.count_nonzero(corpus.lengths))
         size, n_choices = min(max(TOKENS, mean // PART), MOST_TOKENS), choices
-    size = max(1, min(size, MOST // len(chosen)))
+    sizes = np.minimum(corpus.lengths[chosen], max(1, min(size, MOST // len(chosen))))
     order = np.argsort(chosen, kind="stable")
-    cuts = np.searchsorted(chosen[order], bounds)
     work = []
-    for shard, (first, last) in enumerate(pairwise(cuts)):
+    for shard, (first, last) in enumerate(pairwise(np.searchsorted(chosen[order], bounds))):
         numbers = order[first:last]
-        mine = chosen[numbers]
-        work.append((documents[shard], mine - bounds[shard], np.minimum(corpus.lengths[mine], size), numbers, seed))
-    found = corpus.rows.here(corpus.rows.tasks(_draw, work, "draw-passages"))
-    passages = _in_order(found, order)
+        work.append((documents[shard], chosen[numbers] - bounds[shard], sizes[numbers], numbers, seed))
+    words = np.concatenate(corpus.rows.here(corpus.rows.tasks(_draw, work, "draw-passages")))
+    begins = np.empty_like(sizes)  # of each passage, where they are in the order of the documents
+    begins[order] = np.cumsum(sizes[order]) - sizes[order]
+    passages = Passages(np.append(0, np.cumsum(sizes)), words[spans(begins, sizes)])
     chosen = choose_passages(passages, n_topics, corpus.n_features, FEW)
     topics, n_seen = topics_of_words(passages, chosen, corpus.n_features, n_choices, stream_key(seed, 0, _TOPICS))
     kept = np.minimum(n_seen, n_choices)
@@ -203,32 +213,17 @@ def draw_without_replacement(n_all: int, n: int, key: np.uint64) -> NDArray[np.i
 
 def _draw(
     pieces: Sequence[Counts], rows: NDArray[np.int64], sizes: NDArray[np.int64], numbers: NDArray[np.int64], seed: int
-) -> Passages:
-    """Return passages of a shard's documents, whose numbers in the shard ascend, of these sizes."""
-    found, first, key = [], 0, stream_key(seed, 0, _TOKENS)
+) -> NDArray[np.int32]:
+    """Return the columns of passages of a shard's documents, whose numbers in the shard ascend, of these sizes."""
+    first, key, ptr = 0, stream_key(seed, 0, _TOKENS), freeze(np.append(0, np.cumsum(sizes)))
+    words = np.empty(ptr[-1], np.int32)
     for piece in pieces:
         n = len(piece.indptr) - 1
-        mine = slice(*np.searchsorted(rows, (first, first + n)))
-        ptr = np.concatenate([[0], np.cumsum(sizes[mine])])
-        words = np.empty(ptr[-1], np.int32)
-        given = freeze((rows[mine] - first, numbers[mine], ptr))
-        draw_passages(piece.indptr, piece.indices, piece.data, *given[:2], key, given[2], words)
-        found.append(Passages(ptr, words))
+        begin, end = np.searchsorted(rows, (first, first + n)).tolist()
+        given = freeze((rows[begin:end] - first, numbers[begin:end]))
+        draw_passages(piece.indptr, piece.indices, piece.data, *given, key, ptr[begin : end + 1], words)
         first += n
-    return _stack(found)
-
-
-def _stack(found: Sequence[Passages]) -> Passages:
-    sizes = np.concatenate([np.diff(one.ptr) for one in found])
-    return Passages(np.concatenate([[0], np.cumsum(sizes)]), np.concatenate([one.words for one in found]))
-
-
-def _in_order(found: Sequence[Passages], numbers: NDArray[np.int64]) -> Passages:
-    """Return the passages of all shards by their numbers."""
-    ptr, words = _stack(found)
-    at = np.argsort(numbers)
-    sizes = np.diff(ptr)[at]
-    return Passages(np.concatenate([[0], np.cumsum(sizes)]), words[spans(ptr[at], sizes)])
+    return words
 
 
 #: How many topics a word remembers first, if there are documents enough.

@@ -17,6 +17,7 @@ topics there are no more than ``sqrt(2 n K)`` different cells of these counts, a
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,7 +51,7 @@ class Histogram(NamedTuple):
         return int(self.dense @ np.arange(LIMIT)) + int(self.overflow.sum())
 
 
-def merge(histograms: list[Histogram]) -> Histogram:
+def merge(histograms: Sequence[Histogram]) -> Histogram:
     """Return the histogram of several tables taken together."""
     dense = np.zeros(LIMIT, np.int64)
     for histogram in histograms:
@@ -131,8 +132,14 @@ class TopicCounts(NamedTuple):
         return Histogram(dense, np.sort(np.repeat(self.tokens[~small], self.documents[~small])))
 
 
+def count_cells(topic: int | NDArray[Any], tokens: int | NDArray[Any]) -> TopicCounts:
+    """Count documents that have so many tokens of a topic each, and none of any other; one of the two is an array."""
+    cells = np.asarray(topic, np.int64) << _HALF | tokens
+    return TopicCounts(*np.unique(cells, return_counts=True))
+
+
 def topic_counts(
-    doc_ptr: NDArray[np.int64], place: NDArray[np.uint32], topic: NDArray[Any], n_topics: int, shortest: int = 0
+    doc_ptr: NDArray[np.int64], place: NDArray[np.uint32], topic: NDArray[Any], n_topics: int
 ) -> TopicCounts:
     """Count the documents between ``doc_ptr[0]`` and ``doc_ptr[-1]``, or words, whose tokens are in their order.
 
@@ -146,21 +153,19 @@ def topic_counts(
         Topics, perhaps a strided view.
     n_topics : int
         Number of topics.
-    shortest : int
-        Documents with fewer tokens are left out.
     """
     n_small = max(1, min(SMALL, MAX_CELLS // n_topics))
     longest = int(np.diff(doc_ptr).max(initial=0))
     table = np.zeros((n_topics, n_small), np.int64)
     large = np.empty((doc_ptr[-1] - doc_ptr[0]) // n_small, np.int64)
     seen, counts = np.empty(longest, topic.dtype), np.zeros(n_topics, np.int32)
-    n = _tally(doc_ptr, place, topic, shortest, seen, counts, table, large)
+    n = _tally(doc_ptr, place, topic, seen, counts, table, large)
     some_topic, some_tokens = np.nonzero(table)
     small = TopicCounts(some_topic << _HALF | some_tokens, table[some_topic, some_tokens])
     return merge_counts([small, TopicCounts(large[:n], np.ones(n, np.int64))])
 
 
-def merge_counts(pieces: list[TopicCounts]) -> TopicCounts:
+def merge_counts(pieces: Sequence[TopicCounts]) -> TopicCounts:
     """Return the counts of several sets of documents taken together; the cells of a piece need no order."""
     cell = np.concatenate([piece.cell for piece in pieces])
     order = np.argsort(cell, kind="stable")
@@ -171,7 +176,7 @@ def merge_counts(pieces: list[TopicCounts]) -> TopicCounts:
 
 
 @kernel
-def _tally(doc_ptr, place, topic, shortest, seen, counts, table, large):
+def _tally(doc_ptr, place, topic, seen, counts, table, large):
     """Tally the n_dk of documents in `table` (K, n_small), or list them in `large`; return how many are listed.
 
     Parameters are those of `topic_counts`; `seen` (longest document) and `counts` (K,) int32 are scratch, and `counts`
@@ -181,8 +186,6 @@ def _tally(doc_ptr, place, topic, shortest, seen, counts, table, large):
     n_small = table.shape[1]
     for d in range(len(doc_ptr) - 1):
         first, length = doc_ptr[d], doc_ptr[d + 1] - doc_ptr[d]
-        if length < shortest:
-            continue
         for i in range(length):
             t = topic[place[first + i]]
             seen[i] = t

@@ -1,8 +1,7 @@
-"""First topics of tokens: any, or drawn from the few that each word may begin in.
+"""First topics of tokens: uniform ones, and those of seed words.
 
-A word is known by its canonical address, and a token by its number in the corpus, so that topics do not depend on how
-documents are divided among shards.  The usual way has a kernel.  The others are done in NumPy, some tokens at a time: a
-kernel would take longer to compile than most corpora take here.
+A token is known by its number in the corpus, so that topics do not depend on how documents are divided among shards.
+This is NumPy, some tokens at a time: a kernel would take longer to compile than most corpora take here.
 """
 
 from __future__ import annotations
@@ -38,29 +37,6 @@ def draw_uniform_topics(first_token: int, key: np.uint64, n_topics: int, out: ND
     """Write a uniform topic for every token of a shard, in document order; token i is number `first_token` + i."""
     for span, bits in _some_tokens(len(out), first_token, key):
         out[span] = below.py_func(bits, n_topics)
-
-
-def draw_of_words(
-    shard: TokenShard, n_topics: int, n_choices: int, words: np.uint64, tokens: np.uint64, out: NDArray[Any]
-) -> None:
-    """Draw a topic for each token from `n_choices` topics that its word has drawn, with equal chances.
-
-    Parameters
-    ----------
-    shard : TokenShard
-        Any.
-    n_topics, n_choices : int
-        Both at least 1.  A word may draw the same topic twice.
-    words, tokens : uint64
-        Streams of the topics of words, and of what their tokens take.
-    out : (n_tokens,) int16 or int32
-        Mutated: topics in document order.
-    """
-    word_of, addresses = words_of_places(shard), shard.word_first.astype(np.uint64)
-    for span, bits in _some_tokens(len(out), shard.first_token, tokens):
-        choice, address = below.py_func(bits, n_choices), addresses[word_of[shard.place[span]]]
-        drawn = mix.py_func(words + (address * np.uint64(n_choices) + choice) * GAMMA)
-        out[span] = below.py_func(drawn, n_topics)
 
 
 def draw_of_seeds(shard: TokenShard, seeds: SeedRows, key: np.uint64, out: NDArray[Any]) -> None:

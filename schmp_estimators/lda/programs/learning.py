@@ -31,24 +31,22 @@ psi, and with ``V beta + sum of s_wk`` for V beta.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import psi
 
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.blocks import TokenShard, WordBlock
+from schmp_estimators.lda.blocks import WordBlock
 from schmp_estimators.lda.data.topic_rows import add_sparse
 from schmp_estimators.lda.kernels.likelihood import (
     Histogram,
     TopicCounts,
     count_histogram,
-    document_log_likelihood,
     merge,
     merge_counts,
     topic_counts,
-    word_log_likelihood,
 )
 from schmp_estimators.lda.programs.blocks import harvest_rows
 from schmp_estimators.lda.programs.seeds import SeedCounts, WordSeeds
@@ -95,36 +93,28 @@ class Cells(NamedTuple):
         return math.fsum(self.often * (psi(start + self.tokens) - psi(start)))
 
 
-class Exposure(NamedTuple):
-    """What is reported of the documents of one shard or several."""
-
-    counts: TopicCounts
-    #: The same of lengths of documents, as if all their tokens had topic 0.
-    lengths: TopicCounts
-    #: Number of the sweep.
-    sweep: int
-
-
-def expose(shard: TokenShard, topic: NDArray[Any], n_components: int, sweep: int) -> Exposure:
-    """Report the documents of a shard, given its topics in word-major order."""
-    counts = topic_counts(shard.doc_ptr, shard.place, freeze(topic), n_components, SHORTEST)
-    lengths = np.diff(shard.doc_ptr)
-    return Exposure(counts, TopicCounts(*np.unique(lengths[lengths >= SHORTEST], return_counts=True)), sweep)
-
-
-def merge_exposures(reports: list[Exposure]) -> Exposure:
-    """Report the documents of several shards together."""
-    counts = merge_counts([report.counts for report in reports])
-    return Exposure(counts, merge_counts([report.lengths for report in reports]), reports[0].sweep)
-
-
 def more_turns(total: float, length: float) -> float:
     """Return how many turns each topic gets, given the sum of the priors and the mean length of a document."""
     return MORE_TURNS * max(0.0, 1.0 - total / (LARGE_SHARE * length))
 
 
-def learn_alphas(alphas: NDArray[np.float64], counts: TopicCounts, lengths: TopicCounts) -> NDArray[np.float64]:
-    """Return what some steps of the fixed point make of the priors (K,); their sum is no more than a mean document."""
+def learn_alphas(
+    alphas: NDArray[np.float64], counts: TopicCounts, singles: TopicCounts, lengths: TopicCounts
+) -> NDArray[np.float64]:
+    """Return what some steps of the fixed point make of the priors (K,); their sum is no more than a mean document.
+
+    Parameters
+    ----------
+    alphas : (K,) float64
+        The priors so far.
+    counts, singles : TopicCounts
+        Of all documents, and of those with a single token, which are left out.
+    lengths : TopicCounts
+        Lengths of all documents, as if all their tokens had topic 0.
+    """
+    is_long = lengths.tokens >= SHORTEST
+    lengths = TopicCounts(lengths.cell[is_long], lengths.documents[is_long])
+    counts = merge_counts([counts, singles._replace(documents=-singles.documents)])
     n_documents = int(lengths.documents.sum())
     if n_documents == 0:
         return alphas
@@ -185,28 +175,9 @@ def memory_of_counts(n_tokens: int, n_topics: int) -> float:
     return 3 * 16 * min(n_tokens, math.sqrt(2.0 * n_tokens * n_topics))
 
 
-#: What a record calls the joint log-likelihood and its parts.
-LIKELIHOODS = ("log_likelihood", "document_log_likelihood", "word_log_likelihood")
-
-
 def measure_block(block: WordBlock, n_components: int) -> Histogram:
     """Return the histogram of the counts of topics in the words of a block, earlier batches included."""
     if len(block.fixed.topic):
         return count_histogram(add_sparse(harvest_rows(block, n_components), block.fixed, n_components))
     ptr, in_order, tails = freeze((block.tail_ptr, np.arange(len(block.tails), dtype=np.uint32), block.tails))
     return merge([count_histogram(block.heads), topic_counts(ptr, in_order, tails, n_components).histogram])
-
-
-def joint_log_likelihood(
-    documents: TopicCounts,
-    lengths: Histogram,
-    words: Histogram,
-    topic_total: NDArray[np.int64],
-    n_words: int,
-    doc_topic_prior: float | NDArray[np.float64],
-    topic_word_prior: float,
-) -> tuple[float, float, float]:
-    """Return the joint log-likelihood and its two parts, as in `LIKELIHOODS`."""
-    of_documents = document_log_likelihood(documents, lengths, doc_topic_prior, len(topic_total))
-    of_words = word_log_likelihood(words, topic_total, topic_word_prior, n_words)
-    return of_documents + of_words, of_documents, of_words

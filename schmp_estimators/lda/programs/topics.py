@@ -21,21 +21,21 @@ from schmp_estimators.lda.data.tokens import Layout
 from schmp_estimators.lda.kernels.likelihood import (
     Histogram,
     TopicCounts,
-    count_histogram,
+    count_cells,
+    document_log_likelihood,
     merge,
     merge_counts,
     topic_counts,
+    word_log_likelihood,
 )
 from schmp_estimators.lda.kernels.passages import draw_known_topics
 from schmp_estimators.lda.kernels.word_priors import SeedRows
 from schmp_estimators.lda.programs import blocks, learning
 from schmp_estimators.lda.programs.first_topics import (
     draw_of_seeds,
-    draw_of_words,
     draw_uniform_topics,
     words_of_places,
 )
-from schmp_estimators.lda.programs.learning import Exposure
 from schmp_estimators.lda.programs.seeds import (
     SeedCounts,
     WordSeeds,
@@ -45,10 +45,12 @@ from schmp_estimators.lda.programs.seeds import (
     seeded_word_log_likelihood,
 )
 
+#: What a record calls the joint log-likelihood and its parts.
+LIKELIHOODS = ("log_likelihood", "document_log_likelihood", "word_log_likelihood")
 #: Stream of random numbers of a sweep.
 SWEEP = 0
-#: Those of the first topics; passages have 5 to 7.
-_ORIGIN, _OF_WORDS, _OF_TOKENS, _OF_SEEDS = 2, 3, 4, 8
+#: Those of the first topics; `data.passages` has 3 and 5 to 7.
+_ORIGIN, _OF_TOKENS, _OF_SEEDS = 2, 4, 8
 
 State = TypeVar("State")
 Model = TypeVar("Model", bound=Any)
@@ -60,13 +62,16 @@ def topic_dtype(n_components: int) -> type[np.signedinteger]:
 
 
 class Measured(NamedTuple):
-    """What a shard reports for the joint log-likelihood: of its documents, and of the words of a block, or its own."""
+    """What a shard reports of the counts on which learned priors and the joint log-likelihood depend."""
 
+    #: Of its documents, and of those with a single token.
     documents: TopicCounts
-    #: Of the lengths of documents, and of the counts of topics in words.
-    lengths: Histogram
+    singles: TopicCounts
+    #: Of the lengths of documents, as if all their tokens had topic 0.
+    lengths: TopicCounts
+    #: Of the words of a block, or its own; of none where only document-topic priors are learned.
     words: Histogram
-    #: None where no words are seeded.
+    #: None where no words are seeded, or none are counted.
     seeds: SeedCounts | None
     #: Number of the sweep.
     sweep: int
@@ -88,10 +93,6 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         Seed of all random numbers.
     evaluate_every : int
         Number of sweeps between two evaluations of the joint log-likelihood; 0 for none.
-    topics_of_word : int
-        Among how many topics, drawn for each word, the first topics of its tokens are; 0 for all topics.
-    from_passages : bool
-        Whether the first topics are those that words have in passages of documents, of which every shard knows.
     hot_priors : tuple of two floats
         The priors of the first `hot_sweeps` sweeps, as far as they are larger than `doc_topic_prior` and
         `topic_word_prior`.  With larger priors documents and words are not yet set on the few topics that chance gave
@@ -117,8 +118,6 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
     topic_word_prior: float
     seed: int = 0
     evaluate_every: int = 0
-    topics_of_word: int = 0
-    from_passages: bool = False
     hot_priors: tuple[float, float] = (0.0, 0.0)
     #: Not shown: a fit that goes on from a checkpoint may have another number, and is the same fit.
     hot_sweeps: int = field(default=0, repr=False)
@@ -154,11 +153,9 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         raise NotImplementedError
 
     def aggregate(self, model: Model | None, reports: Sequence[Any]) -> Model:
-        """Bring the model up to date: by topics, by what has been measured, or by what learned priors depend on."""
+        """Bring the model up to date, by topics or by what has been measured."""
         if isinstance(reports[0], Measured):
             return self.with_measured(cast("Model", model), reports)
-        if isinstance(reports[0], Exposure):
-            return self.with_alphas(cast("Model", model), reports)
         return self.summed(model, reports)
 
     def with_fixed(self, at: At, total: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -237,17 +234,14 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
 
     def init(self, at: At) -> tuple[State, Mapping[int, Any]]:
         """Return the first topics: uniform ones, if words do not restrict them."""
-        topics = np.empty(len(at.shard.place), topic_dtype(self.n_components))
-        words, tokens, origin = (stream_key(self.seed, 0, stream) for stream in (_OF_WORDS, _OF_TOKENS, _ORIGIN))
-        if self.from_passages:
-            of_words = at.shard.place, at.shard.doc_ptr, words_of_places(at.shard), *at.shard.first
-            draw_known_topics(*of_words, at.shard.first_token, tokens, self.n_components, topics)
-        elif self.topics_of_word:
-            draw_of_words(at.shard, self.n_components, self.topics_of_word, words, tokens, topics)
+        topics, shard = np.empty(len(at.shard.place), topic_dtype(self.n_components)), at.shard
+        if len(shard.first.ptr) > 1:
+            of_words, key = (words_of_places(shard), *shard.first), stream_key(self.seed, 0, _OF_TOKENS)
+            draw_known_topics(shard.place, shard.doc_ptr, *of_words, shard.first_token, key, self.n_components, topics)
         else:
-            draw_uniform_topics(at.shard.first_token, origin, self.n_components, topics)
+            draw_uniform_topics(shard.first_token, stream_key(self.seed, 0, _ORIGIN), self.n_components, topics)
         if self.seeds is not None:
-            draw_of_seeds(at.shard, seed_rows(self.seeds, at.shard), stream_key(self.seed, 0, _OF_SEEDS), topics)
+            draw_of_seeds(shard, seed_rows(self.seeds, shard), stream_key(self.seed, 0, _OF_SEEDS), topics)
         return self.restore(at, topics)
 
     def begun(self, at: At, saved: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]:
@@ -259,37 +253,26 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
     def looking(self, sweep: int, n_shards: int) -> list[Stage]:
         """Return the stages at the end of a sweep that change no topic."""
         of_documents, of_words = self.learns(sweep)
-        learning = [observes(self.expose, merge=self.merge_exposed)] if of_documents else []
-        return [*learning, self.measuring(n_shards)] if of_words or self.measures(sweep) else learning
+        if of_words or self.measures(sweep):
+            return [self.measuring(n_shards)]
+        return [observes(self.measure_documents, merge=self.merge_measured)] if of_documents else []
 
     def learns(self, sweep: int) -> list[bool]:
         """Return whether document-topic priors, and the topic-word prior, are learned after this sweep."""
         return [every > 0 and sweep >= self.hot_sweeps and (sweep + 1) % every == 0 for every in self.learn_every]
 
-    def expose(self, at: At, state: State) -> Exposure:
-        """Return what learning must know of a shard."""
-        return learning.expose(at.shard, self.by_word(at, state), self.n_components, at.sweep)
-
-    def merge_exposed(self, one: Exposure, other: Exposure) -> Exposure:
-        """Take what two shards report together."""
-        return learning.merge_exposures([one, other])
-
-    def with_alphas(self, model: Model, exposed: Sequence[Exposure]) -> Model:
-        """Return the model with document-topic priors learned of all documents."""
-        found = learning.merge_exposures(list(exposed))
-        before = self.alphas(found.sweep, model)
-        return _with_learned(
-            model, {"alphas": before}, {"alphas": learning.learn_alphas(before, found.counts, found.lengths)}
-        )
-
     def measuring(self, n_shards: int) -> Stage:
-        """Return the stage that measures what the joint log-likelihood and a learned topic-word prior depend on."""
+        """Return the stage that measures documents and words."""
         order = [range(n_blocks)] if (n_blocks := self.n_blocks(n_shards)) else None
         return observes(self.measure, order=order, merge=self.merge_measured)
 
     def measures(self, sweep: int) -> bool:
         """Return whether the joint log-likelihood is wanted after this sweep."""
         return self.evaluate_every > 0 and (sweep + 1) % self.evaluate_every == 0
+
+    def measure_documents(self, at: At, state: State) -> Measured:
+        """Return what learning document-topic priors must know of a shard."""
+        return self.measured(at, state, [])
 
     def measure(self, at: At, state: State, block: WordBlock | None = None) -> Measured:
         """Return what a shard has of the joint log-likelihood, and a block."""
@@ -302,33 +285,39 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
     def measured(self, at: At, state: State, some: Sequence[tuple[TokenShard, WordBlock, int]]) -> Measured:
         """Return what a shard has, and blocks, with the shards that know their words, and the numbers of the first."""
         shard, topic = at.shard, freeze(self.by_word(at, state))
-        documents = topic_counts(shard.doc_ptr, shard.place, topic, self.n_components)
+        documents, lengths = topic_counts(shard.doc_ptr, shard.place, topic, self.n_components), np.diff(shard.doc_ptr)
+        of_singles = topic[shard.place[shard.doc_ptr[:-1][lengths == 1]]]
         words, seeds = merge([learning.measure_block(block, self.n_components) for _, block, _ in some]), None
-        if self.seeds is not None:
+        if self.seeds is not None and some:
             given = [(seed_rows(self.seeds, owner), block, self.n_components, first) for owner, block, first in some]
             seeds = chain_seeds([count_seeds(*one) for one in given])
-        return Measured(documents, count_histogram(np.diff(shard.doc_ptr)), words, seeds, at.sweep)
+        counted = documents, count_cells(of_singles, 1), count_cells(0, lengths[lengths > 0])
+        return Measured(*counted, words, seeds, at.sweep)
 
     def merge_measured(self, one: Measured, other: Measured) -> Measured:
         """Take what two shards have measured together."""
         return _together([one, other])
 
     def with_measured(self, model: Model, measured: Sequence[Measured]) -> Model:
-        """Return the model with a topic-word prior learned, and with the joint log-likelihood, where it is time."""
-        documents, lengths, words, seeded, sweep = _together(measured)
-        if self.learns(sweep)[1]:
-            before = self.priors(sweep, model)[1]
+        """Return the model with priors learned, and with the joint log-likelihood, where it is time."""
+        documents, singles, lengths, words, seeded, sweep = _together(measured)
+        of_documents, of_words = self.learns(sweep)
+        if of_documents:
+            before = self.alphas(sweep, model)
+            model = _with_learned(model, alphas=(before, learning.learn_alphas(before, documents, singles, lengths)))
+        if of_words:
+            beta = self.priors(sweep, model)[1]
             cells = learning.word_cells(words, self.seeds, seeded), learning.topic_cells(model.topic_total, self.seeds)
-            model = _with_learned(model, {"beta": before}, {"beta": learning.learn_beta(before, self.n_words, *cells)})
+            model = _with_learned(model, beta=(beta, learning.learn_beta(beta, self.n_words, *cells)))
         if not self.measures(sweep):
             return model
         # Of a tempered start, too, under the priors asked for.
         alphas, beta = self._asked(model)
-        found = learning.joint_log_likelihood(documents, lengths, words, model.topic_total, self.n_words, alphas, beta)
+        document = document_log_likelihood(documents, lengths.histogram, alphas, self.n_components)
+        word = word_log_likelihood(words, model.topic_total, beta, self.n_words)
         if self.seeds is not None and seeded is not None:
-            of_words = seeded_word_log_likelihood(found[2], self.seeds, seeded, model.topic_total, beta, self.n_words)
-            found = found[1] + of_words, found[1], of_words
-        return cast("Model", model._replace(likelihood=found))
+            word = seeded_word_log_likelihood(word, self.seeds, seeded, model.topic_total, beta, self.n_words)
+        return cast("Model", model._replace(likelihood=(document + word, document, word)))
 
     def _asked(self, model: Model) -> tuple[float | NDArray[np.float64], float]:
         """Return the priors asked for, or those learned."""
@@ -344,7 +333,7 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
             alpha = learning.mean_alpha(before.alphas)
         beta = beta if before.beta is None else before.beta
         named = {"doc_topic_prior": alpha, "topic_word_prior": beta}
-        return {**self.moves(model), **named, **dict(zip(learning.LIKELIHOODS, model.likelihood, strict=False))}
+        return {**self.moves(model), **named, **dict(zip(LIKELIHOODS, model.likelihood, strict=False))}
 
     def combine(self, index: int, parts: Sequence[blocks.WordPart]) -> WordBlock:
         """Interleave the lists of all shards, word by word, and add up dense rows."""
@@ -366,13 +355,14 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
 
 def _together(measured: Sequence[Measured]) -> Measured:
     """Return what several shards have measured as if they were one."""
-    documents, lengths, words, seeds, (sweep, *_) = zip(*measured, strict=True)
+    documents, singles, lengths, words, seeds, (sweep, *_) = zip(*measured, strict=True)
     counted = [one for one in seeds if one is not None]
     seeded = chain_seeds(counted) if counted else None
-    return Measured(merge_counts(list(documents)), merge(list(lengths)), merge(list(words)), seeded, sweep)
+    return Measured(merge_counts(documents), merge_counts(singles), merge_counts(lengths), merge(words), seeded, sweep)
 
 
-def _with_learned(model: Model, before: dict[str, Any], now: dict[str, Any]) -> Model:
-    """Return a model that has learned something, and knows what the sweep had."""
-    kept, learned = model.learned_before._replace(**before), model.learned._replace(**now)
-    return cast("Model", model._replace(learned_before=kept, learned=learned))
+def _with_learned(model: Model, **learned: tuple[Any, Any]) -> Model:
+    """Return a model that has learned something, given by name as the sweep had it, and as it is now."""
+    before, now = ({name: both[i] for name, both in learned.items()} for i in (0, 1))
+    kept = {"learned_before": model.learned_before._replace(**before), "learned": model.learned._replace(**now)}
+    return cast("Model", model._replace(**kept))

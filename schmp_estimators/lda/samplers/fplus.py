@@ -207,8 +207,8 @@ class FPlusLDA(WordLDA):
 
     Parameters
     ----------
-    n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, topics_of_word,
-    from_passages, hot_priors, hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
+    n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
+    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
         As in `TopicProgram`.
     """
 
@@ -226,8 +226,8 @@ class DataParallelLDA(FPlusLDA):
 
     Parameters
     ----------
-    n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, topics_of_word,
-    from_passages, hot_priors, hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
+    n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
+    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
         As in `TopicProgram`.
     """
 

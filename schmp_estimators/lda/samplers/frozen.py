@@ -48,8 +48,8 @@ class FrozenWordsLDA(FrozenCountsLDA[S]):
 
     Parameters
     ----------
-    n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, topics_of_word,
-    from_passages, hot_priors, hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
+    n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
+    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
         As in `TopicProgram`.
     """
 
@@ -145,8 +145,8 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
 
     Parameters
     ----------
-    n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, topics_of_word,
-    from_passages, hot_priors, hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
+    n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
+    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
         As in `TopicProgram`.
     """
 

@@ -283,8 +283,8 @@ class LightLDA(DocumentLDA):
 
     Parameters
     ----------
-    n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, topics_of_word,
-    from_passages, hot_priors, hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
+    n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
+    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
         As in `TopicProgram`.
     mh_steps : int, at least 1
         Proposals of the word, and of the document, for each token in a sweep.
@@ -313,8 +313,8 @@ class LightWordLDA(LightLDA):
 
     Parameters
     ----------
-    n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, topics_of_word,
-    from_passages, hot_priors, hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far, mh_steps
+    n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
+    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far, mh_steps
         As in `LightLDA`.
     """
 
@@ -327,8 +327,8 @@ class LightDocumentLDA(LightLDA):
 
     Parameters
     ----------
-    n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, topics_of_word,
-    from_passages, hot_priors, hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far, mh_steps
+    n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
+    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far, mh_steps
         As in `LightLDA`.
     """
 

@@ -142,8 +142,8 @@ class SequentialProgram(TopicProgram[State, SequentialModel]):
 
     Parameters
     ----------
-    n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, topics_of_word,
-    from_passages, hot_priors, hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
+    n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
+    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
         As in `TopicProgram`.
     """
 

@@ -18,10 +18,12 @@ from schmp_estimators.lda.programs import learning
 def counted(table):
     """What is reported of a dense table, documents × topics."""
     lengths = table.sum(1)
-    table, lengths = table[lengths >= 2], lengths[lengths >= 2]
-    topic = np.tile(np.arange(table.shape[1]), len(table))
-    cells, documents = np.unique((topic << 32 | table.ravel())[table.ravel() > 0], return_counts=True)
-    return TopicCounts(cells, documents), TopicCounts(*np.unique(lengths, return_counts=True))
+
+    def cells(table):
+        topic = np.tile(np.arange(table.shape[1]), len(table))
+        return TopicCounts(*np.unique((topic << 32 | table.ravel())[table.ravel() > 0], return_counts=True))
+
+    return cells(table), cells(table[lengths == 1]), TopicCounts(*np.unique(lengths[lengths > 0], return_counts=True))
 
 
 def more(table, alphas):
