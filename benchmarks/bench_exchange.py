@@ -28,7 +28,8 @@ from schmp_estimators import DistributedLDA, ModelParallelMF, schmp
 from schmp_estimators.core.cluster import group
 from schmp_estimators.core.engine.communicator import MANY
 from schmp_estimators.lda.blocks import HEAD
-from schmp_estimators.lda.data.met_shards import (
+from schmp_estimators.lda.data.partition import make_layout
+from schmp_estimators.lda.data.shards import (
     COUNT_BYTES,
     LARGEST_SHARE,
     ROW_BYTES,
@@ -36,7 +37,6 @@ from schmp_estimators.lda.data.met_shards import (
     bytes_saved,
     words_at_home,
 )
-from schmp_estimators.lda.data.tokens import make_layout
 
 SWEEPS = 4
 #: Of those figures that do not have one for each shard.

@@ -10,8 +10,8 @@ from definition import run_serial
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import no_rows
 from schmp_estimators.lda.data.counts import canonical_counts, count_words
-from schmp_estimators.lda.data.met_shards import Plan, home_columns, make_shard
-from schmp_estimators.lda.data.tokens import make_layout
+from schmp_estimators.lda.data.partition import make_layout
+from schmp_estimators.lda.data.shards import Plan, home_columns, make_shard
 from schmp_estimators.lda.data.topic_rows import order_rows, rows_of_counts, stack_rows
 from schmp_estimators.lda.samplers.warp import WarpLDA
 

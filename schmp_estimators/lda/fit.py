@@ -22,10 +22,9 @@ from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Harvest, Saved, identity
 from schmp_estimators.lda.blocks import WordTopics, no_rows, no_topics
 from schmp_estimators.lda.data.corpus import Corpus, documents_as_counted, made_again, narrow
-from schmp_estimators.lda.data.met_shards import Plan, home_columns, make_shard
-from schmp_estimators.lda.data.partition import cut_documents, default_shards
+from schmp_estimators.lda.data.partition import cut_documents, default_shards, layout_by_column, make_layout
 from schmp_estimators.lda.data.passages import MANY_CHOICES, draw_sparse_topics, topics_from_passages, weigh_topics
-from schmp_estimators.lda.data.tokens import layout_by_column, make_layout
+from schmp_estimators.lda.data.shards import Plan, home_columns, make_shard
 from schmp_estimators.lda.data.topic_rows import counts_of_rows, rows_of_block
 from schmp_estimators.lda.parameters import (
     check_learning,

@@ -20,7 +20,7 @@ from schmp_estimators.core.io.slices import Slices, memory_left
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.lda.blocks import HEAD
 from schmp_estimators.lda.data.corpus import Corpus
-from schmp_estimators.lda.data.met_shards import LARGEST_SHARE
+from schmp_estimators.lda.data.shards import LARGEST_SHARE
 from schmp_estimators.lda.programs.topics import TopicProgram, topic_dtype
 from schmp_estimators.lda.samplers import SAMPLERS
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from schmp_estimators.core.rng import stream_key
-from schmp_estimators.lda.kernels.document_priors import topic_priors
+from schmp_estimators.lda.kernels.priors import topic_priors
 
 MASK = (1 << 64) - 1
 GAMMA = 0x9E3779B97F4A7C15

@@ -19,6 +19,7 @@ from schmp_estimators.lda.data.counts import (
     Fault,
     changed,
     copy_rows,
+    count_words,
     hash_documents,
     raise_fault,
     read_counts,
@@ -26,7 +27,6 @@ from schmp_estimators.lda.data.counts import (
     token_counts,
 )
 from schmp_estimators.lda.data.partition import locate_shards
-from schmp_estimators.lda.data.tokens import count_some_words
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +67,7 @@ class Corpus:
         if len(shards) > 1:
             shared = self.rows.place.share(columns)
             given = [(one, shared, self.n_features) for one in shards] if len(columns) else []
-            counts = self.rows.here(self.rows.tasks(count_some_words, given, "count-words"))
+            counts = self.rows.here(self.rows.tasks(_count_some, given, "count-words"))
             found = np.array(counts, np.int64).reshape(len(shards), -1)
         return list(zip(np.cumsum(found, axis=0) - found, found, strict=True))
 
@@ -130,6 +130,10 @@ def open_corpus(
     except BaseException:
         rows.close()
         raise
+
+
+def _count_some(pieces: Sequence[Counts], columns: NDArray[np.int32], n_words: int) -> NDArray[np.int64]:
+    return count_words(pieces, n_words)[columns].astype(np.int64)
 
 
 class _Survey(NamedTuple):

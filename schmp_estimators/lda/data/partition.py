@@ -1,14 +1,17 @@
-"""Cutting documents into shards, by tokens and in order, and the work of a shard into jobs of threads."""
+"""Division of work: documents into shards, words into blocks, and the work of a shard into jobs of threads."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from schmp_estimators.core.values import freeze
+from schmp_estimators.lda.kernels.tokens import assign_blocks
 
 #: A cell should last about 0.1 s, so that what travels before it costs little beside it; a core resamples 15 million
 #: tokens or more in a second.
@@ -72,6 +75,31 @@ def locate_shards(
         cuts = [(p, max(first - int(starts[p]), 0), min(stop, int(starts[p + 1])) - int(starts[p])) for p in reached]
         shards.append([(p, slice(low, high)) for p, low, high in cuts if low < high] or [(0, slice(0, 0))])
     return shards
+
+
+class Layout(NamedTuple):
+    """The order in which words are stored: the words of block 0, those of block 1, …; heaviest first in each."""
+
+    #: (n_words,) column of each word of the layout.
+    column: NDArray[np.int32]
+    #: (n_blocks + 1,) offsets of the blocks.
+    block_ptr: NDArray[np.int64]
+
+
+def make_layout(word_counts: NDArray[np.int64], n_blocks: int) -> Layout:
+    """Divide the vocabulary into blocks of equal cost, given the tokens of each column in all shards."""
+    order = np.argsort(-word_counts, kind="stable")
+    block_of = np.zeros(len(order), np.int32)
+    if n_blocks > 1:
+        assign_blocks(freeze(word_counts), freeze(order), n_blocks, block_of)
+    sizes = np.bincount(block_of, minlength=n_blocks)
+    column = order[np.argsort(block_of, kind="stable")].astype(np.int32)
+    return Layout(column, np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
+
+
+def layout_by_column(n_words: int) -> Layout:
+    """Return the layout of a single block in the order of the columns, for samplers to whom the order is all one."""
+    return Layout(np.arange(n_words, dtype=np.int32), np.array([0, n_words], np.int64))
 
 
 def cut_jobs(ptr: NDArray[Any], least: int, most: int) -> list[tuple[int, int]]:

@@ -12,7 +12,7 @@ from scipy import sparse
 
 from schmp_estimators.lda.blocks import TopicRows
 from schmp_estimators.lda.data.counts import add_at
-from schmp_estimators.lda.data.tokens import Layout, is_by_column
+from schmp_estimators.lda.data.partition import Layout
 from schmp_estimators.lda.kernels.lists import TopicLists
 
 #: Entries that are counted or moved at a time.
@@ -140,7 +140,7 @@ def counts_of_rows(
     ptr, begins = np.zeros(n_words + 1, np.int64), np.cumsum([0, *(len(piece.ptr) - 1 for piece in pieces)])
     ptr[1:][layout.column] = np.concatenate([np.diff(piece.ptr) for piece in pieces])
     np.cumsum(ptr, out=ptr)
-    if len(pieces) == 1 and is_by_column(layout):
+    if len(pieces) == 1 and (layout.column == np.arange(n_words)).all():
         # A journey may have left them at odd addresses.
         topic, tokens = (np.require(one, requirements=["ALIGNED", "WRITEABLE"]) for one in pieces[0][1:])
     else:

@@ -29,8 +29,8 @@ from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
 from schmp_estimators.lda.blocks import HEAD
 from schmp_estimators.lda.kernels.draw import first_above, select, uniform24
 from schmp_estimators.lda.kernels.lists import LANES, add_listed, find_lane
+from schmp_estimators.lda.kernels.priors import add_seeds
 from schmp_estimators.lda.kernels.rows import count_row
-from schmp_estimators.lda.kernels.word_priors import add_seeds
 
 #: Tokens of a word that are sampled together.
 TOGETHER = 16

@@ -36,9 +36,8 @@ from schmp_estimators.core.jit import copy_to, inlined, kernel, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
 from schmp_estimators.lda.blocks import HEAD
-from schmp_estimators.lda.kernels.document_priors import where_given
 from schmp_estimators.lda.kernels.draw import uniform24
-from schmp_estimators.lda.kernels.word_priors import add_seeds, draw_of_weights, make_row, prior_mass
+from schmp_estimators.lda.kernels.priors import add_seeds, draw_of_prior, make_row, prior_mass, where_given
 
 #: With more topics, 8 bytes each of a row and of totals leave the second cache.
 NEAR = 1 << 17
@@ -276,7 +275,8 @@ def _draw(y, slots, shift, ends, n, fixed_topic, fixed_ends, n_fixed, beta, per_
         return k
     if y < np.float64(n + n_fixed):
         return np.int64(fixed_topic[np.searchsorted(fixed_ends, np.int64(y) - n, side="right")])
-    return draw_of_weights(seeds, word, y - np.float64(n + n_fixed), beta, per_topic, n_topics)
+    point = y - np.float64(n + n_fixed)
+    return draw_of_prior(seeds, word, point, n_topics * np.float64(beta), point * per_topic, n_topics)
 
 
 @kernel

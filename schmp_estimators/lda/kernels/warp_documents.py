@@ -16,8 +16,8 @@ import numpy as np
 from schmp_estimators.core.jit import inlined, kernel, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA
-from schmp_estimators.lda.kernels.document_priors import alpha_at, draw_slots, values_of
 from schmp_estimators.lda.kernels.draw import select
+from schmp_estimators.lda.kernels.priors import alpha_at, draw_slots, values_of
 from schmp_estimators.lda.kernels.warp import AHEAD, NEAR, fetch
 
 #: Tokens of a document for which random numbers are made at a time.

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from schmp_estimators.core.rng import GAMMA, below, mix, unit
 from schmp_estimators.lda.blocks import TokenShard
-from schmp_estimators.lda.kernels.word_priors import SeedRows
+from schmp_estimators.lda.kernels.priors import SeedRows
 
 #: Tokens whose topics are drawn at a time: what is made for them stays in the cache.
 _AT_ONCE = 1 << 14

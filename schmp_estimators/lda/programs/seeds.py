@@ -14,8 +14,8 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TokenShard, WordBlock
 from schmp_estimators.lda.data.topic_rows import spans
 from schmp_estimators.lda.kernels.likelihood import rising
+from schmp_estimators.lda.kernels.priors import SeedRows
 from schmp_estimators.lda.kernels.rows import look_up
-from schmp_estimators.lda.kernels.word_priors import SeedRows
 
 
 class WordSeeds(NamedTuple):

@@ -17,7 +17,7 @@ from schmp_estimators.core.stages import At, Stage, observes
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordBlock
 from schmp_estimators.lda.data.counts import count_values
-from schmp_estimators.lda.data.tokens import Layout
+from schmp_estimators.lda.data.partition import Layout
 from schmp_estimators.lda.kernels.likelihood import (
     Histogram,
     TopicCounts,
@@ -29,7 +29,7 @@ from schmp_estimators.lda.kernels.likelihood import (
     word_log_likelihood,
 )
 from schmp_estimators.lda.kernels.passages import draw_known_topics
-from schmp_estimators.lda.kernels.word_priors import SeedRows
+from schmp_estimators.lda.kernels.priors import SeedRows
 from schmp_estimators.lda.programs import blocks, learning
 from schmp_estimators.lda.programs.first_topics import (
     draw_of_seeds,

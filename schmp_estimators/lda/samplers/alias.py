@@ -24,11 +24,10 @@ from numpy.typing import NDArray
 from schmp_estimators.core.jit import inlined, kernel, maker
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, mix, unit
-from schmp_estimators.lda.kernels.document_priors import build_alias, draw_alias
 from schmp_estimators.lda.kernels.draw import first_above
 from schmp_estimators.lda.kernels.lists import TopicLists, list_words
+from schmp_estimators.lda.kernels.priors import beta_of, build_alias, draw_alias
 from schmp_estimators.lda.kernels.rows import count_of, make_rows
-from schmp_estimators.lda.kernels.word_priors import beta_of
 from schmp_estimators.lda.samplers.documents import DocumentLDA, document_loop
 from schmp_estimators.lda.samplers.light import moved, weigh
 from schmp_estimators.lda.samplers.sequential import inverse_totals

@@ -31,7 +31,7 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import WordBlock
 from schmp_estimators.lda.kernels.draw import padded
 from schmp_estimators.lda.kernels.frozen import aligned, frozen_of, make_slots, sample_documents, take_rows
-from schmp_estimators.lda.kernels.word_priors import SeedRows
+from schmp_estimators.lda.kernels.priors import SeedRows
 from schmp_estimators.lda.programs import blocks
 from schmp_estimators.lda.programs.blocks import WordPart
 from schmp_estimators.lda.programs.frozen_counts import FrozenCountsLDA, FrozenModel

@@ -25,10 +25,9 @@ from schmp_estimators.core.jit import copy_to, inlined, kernel, maker, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
 from schmp_estimators.core.stages import At
-from schmp_estimators.lda.kernels.document_priors import build_alias, draw_alias
 from schmp_estimators.lda.kernels.draw import first_above, uniform24
+from schmp_estimators.lda.kernels.priors import beta_of, build_alias, draw_alias, draw_of_prior, prior_mass
 from schmp_estimators.lda.kernels.rows import add_to, cell_of, count_of, make_rows, take_one
-from schmp_estimators.lda.kernels.word_priors import beta_of, draw_of_prior, prior_mass
 from schmp_estimators.lda.samplers.documents import DocumentLDA, document_loop
 from schmp_estimators.lda.samplers.sequential import nothing
 
@@ -173,7 +172,9 @@ def _propose_by_word(own, cell, token, x):
     if x < token.n_word:
         start, end = fixed.ptr[np.uint64(word)], fixed.ptr[np.uint64(word + 1)]
         return np.uint64(fixed.topic[first_above(slots.fixed_ends, start, end, np.int64(x) - token.n_slots)])
-    return draw_of_prior(cell.seeds, cell.first + word, x - token.n_word, cell.beta, len(cell.total))
+    n_topics, point = len(cell.total), x - token.n_word
+    smooth = n_topics * cell.beta
+    return np.uint64(draw_of_prior(cell.seeds, cell.first + word, point, smooth, point / cell.beta, n_topics))
 
 
 @inlined

@@ -22,8 +22,7 @@ from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, changes, each
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TokenShard, WordBlock
-from schmp_estimators.lda.kernels.document_priors import alpha_at
-from schmp_estimators.lda.kernels.word_priors import SeedRows
+from schmp_estimators.lda.kernels.priors import SeedRows, alpha_at
 from schmp_estimators.lda.programs.learning import Learned
 from schmp_estimators.lda.programs.topics import SWEEP, TopicProgram
 

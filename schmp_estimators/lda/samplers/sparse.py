@@ -29,7 +29,7 @@ from schmp_estimators.core.stages import At
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.kernels import ftree
 from schmp_estimators.lda.kernels.lists import TopicLists, list_words, place_of, sum_list
-from schmp_estimators.lda.kernels.word_priors import beta_of, find_seed
+from schmp_estimators.lda.kernels.priors import beta_of, find_seed
 from schmp_estimators.lda.samplers.documents import (
     ROUNDING,
     DocumentLDA,

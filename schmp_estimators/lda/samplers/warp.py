@@ -21,13 +21,12 @@ from schmp_estimators.core.stages import At, Stage, each, exchanges, observes
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordBlock, no_topics
 from schmp_estimators.lda.data.counts import changed
-from schmp_estimators.lda.data.met_shards import words_at_home
-from schmp_estimators.lda.data.tokens import Layout
+from schmp_estimators.lda.data.partition import Layout
+from schmp_estimators.lda.data.shards import words_at_home
 from schmp_estimators.lda.data.topic_rows import cut_rows, rows_of_lists, stack_rows
-from schmp_estimators.lda.kernels.document_priors import TopicPriors, topic_priors
+from schmp_estimators.lda.kernels.priors import SeedRows, TopicPriors, topic_priors
 from schmp_estimators.lda.kernels.warp import Pieces, join_pieces, order_pieces, pieces_of, sample_words
 from schmp_estimators.lda.kernels.warp_documents import sample_documents
-from schmp_estimators.lda.kernels.word_priors import SeedRows
 from schmp_estimators.lda.programs.blocks import WordPart, combine_parts, make_parts, rows_of_tokens
 from schmp_estimators.lda.programs.frozen_counts import FrozenCountsLDA, FrozenModel
 from schmp_estimators.lda.programs.seeds import seeds_of_words

@@ -17,8 +17,8 @@ from schmp_estimators.core.rng import GAMMA
 from schmp_estimators.core.stages import At
 from schmp_estimators.lda.data.topic_rows import list_topics
 from schmp_estimators.lda.kernels.lists import TopicLists, order_lists
+from schmp_estimators.lda.kernels.priors import add_seeds, make_row
 from schmp_estimators.lda.kernels.rows import add_row
-from schmp_estimators.lda.kernels.word_priors import add_seeds, make_row
 from schmp_estimators.lda.programs.blocks import WordPart
 from schmp_estimators.lda.samplers.sequential import SequentialProgram, inverse_totals, move_total, nothing, write_row
 

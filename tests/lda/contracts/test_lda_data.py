@@ -13,7 +13,8 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import HEAD, no_rows
 from schmp_estimators.lda.data.corpus import narrow
 from schmp_estimators.lda.data.counts import Counts, canonical_counts, count_words
-from schmp_estimators.lda.data.met_shards import (
+from schmp_estimators.lda.data.partition import TOKENS_PER_CELL, cut_documents, default_shards, make_layout
+from schmp_estimators.lda.data.shards import (
     LARGEST_SHARE,
     ROW_BYTES,
     WORK_BYTES,
@@ -22,8 +23,6 @@ from schmp_estimators.lda.data.met_shards import (
     make_shard,
     words_at_home,
 )
-from schmp_estimators.lda.data.partition import TOKENS_PER_CELL, cut_documents, default_shards
-from schmp_estimators.lda.data.tokens import make_layout
 from schmp_estimators.lda.samplers.frozen import Table
 from schmp_estimators.lda.samplers.warp import writable
 

@@ -19,7 +19,7 @@ from oracles.lda_warp import WarpOracle
 from scipy import sparse
 from scipy.special import gammaln
 
-from schmp_estimators.lda.kernels.document_priors import topic_priors
+from schmp_estimators.lda.kernels.priors import topic_priors
 from schmp_estimators.lda.programs.seeds import word_seeds
 from schmp_estimators.lda.samplers import SAMPLERS
 from schmp_estimators.lda.samplers.documents import DocumentLDA

@@ -1,5 +1,9 @@
-"""Shards: each knows the words that it has to do with, and no more; where no tokens are exchanged, these are all.
+"""From counted documents to shards: the tokens of each, in two orders, and which words travel between them.
 
+The pieces of the input never have to meet in one place: words are counted where documents are, the layout is made from
+all the counts, and then the tokens of each shard are placed.
+
+A shard knows the words that it has to do with, and no more; where no tokens are exchanged, these are all.
 What a shard must know of the others is how many tokens earlier shards have of words that are sampled where their tokens
 are, at home.  All else follows from its documents, and from the layout and the tokens of each column in all shards.
 
@@ -17,9 +21,46 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.lda.blocks import HEAD, TokenShard, TopicRows, WordTopics, no_topics
-from schmp_estimators.lda.data.counts import Counts, count_words
+from schmp_estimators.lda.data.counts import Counts, changed, count_words
+from schmp_estimators.lda.data.partition import Layout
 from schmp_estimators.lda.data.passages import topics_of_shard
-from schmp_estimators.lda.data.tokens import Layout, lay_out
+from schmp_estimators.lda.kernels.tokens import place_tokens
+
+#: A shard addresses its tokens with 32 bits.
+MAX_TOKENS = 2**32
+
+
+def lay_out(
+    pieces: Sequence[Counts], layout_of: NDArray[np.int32], lengths: NDArray[np.signedinteger]
+) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.int64]]:
+    """Return `doc_ptr`, `place` and `word_ptr` of a shard.
+
+    Parameters
+    ----------
+    pieces : sequence of Counts
+        Consecutive documents.
+    layout_of : (n_columns,) int32
+        Number of each column among the words of the shard; of columns that the documents do not have, anything.
+    lengths : (n_words,) int32 or int64
+        Tokens of these words in the documents.
+    """
+    n_docs = sum([len(piece.indptr) - 1 for piece in pieces])
+    word_ptr = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=word_ptr[1:])
+    n_tokens = int(word_ptr[-1])
+    if n_tokens >= MAX_TOKENS:
+        raise ValueError(f"a shard has {n_tokens} tokens; raise n_shards, a shard holds fewer than {MAX_TOKENS}")
+    doc_ptr = np.zeros(n_docs + 1, np.int64)
+    place = np.empty(n_tokens, np.uint32)
+    cursor, doc, token = word_ptr[:-1].copy(), 0, 0
+    for piece in pieces:
+        token = place_tokens(
+            piece.indptr, piece.indices, piece.data, layout_of, cursor, doc, token, doc_ptr, place
+        )  # fmt: skip
+        doc += len(piece.indptr) - 1
+    if not np.array_equal(cursor, word_ptr[1:]):
+        raise changed()
+    return doc_ptr, place, word_ptr
 
 
 class Plan(NamedTuple):
