@@ -12,7 +12,7 @@ from schmp_estimators.lda.blocks import no_rows
 from schmp_estimators.lda.data.counts import canonical_counts, count_words
 from schmp_estimators.lda.data.partition import make_layout
 from schmp_estimators.lda.data.shards import Plan, home_columns, make_shard
-from schmp_estimators.lda.data.topic_rows import order_rows, rows_of_counts, stack_rows
+from schmp_estimators.lda.data.topic_rows import counts_of_rows, rows_of_counts, rows_of_counts_array
 from schmp_estimators.lda.samplers.warp import WarpLDA
 
 #: How 12 documents may be divided: before which of them the shards after the first begin.
@@ -65,8 +65,7 @@ def fit(
         topics.append(np.concatenate(kept.shards))
         records.append(record)
         harvest = last
-    rows = stack_rows(harvest.blocks or harvest.shards)
-    rows = order_rows(rows, np.argsort(layout.column), n_components)
+    rows = rows_of_counts_array(counts_of_rows(harvest.blocks or harvest.shards, layout, n_components))
     return SimpleNamespace(topics=topics, records=records, rows=rows, saved=kept, model=harvest.model)
 
 

@@ -11,17 +11,18 @@ from schmp_estimators.lda.blocks import HEAD, WordBlock, no_rows
 from schmp_estimators.lda.data.counts import canonical_counts, count_words
 from schmp_estimators.lda.data.partition import make_layout
 from schmp_estimators.lda.data.shards import Plan, make_shard
-from schmp_estimators.lda.data.topic_rows import order_rows, rows_of_lists
+from schmp_estimators.lda.data.topic_rows import counts_of_rows, rows_of_counts_array, rows_of_lists
 from schmp_estimators.lda.kernels import warp_documents
 from schmp_estimators.lda.kernels.draw import padded
 from schmp_estimators.lda.kernels.foldin import fold_in, make_scratch, rows_of_words, topic_model
 from schmp_estimators.lda.kernels.frozen import frozen_of, make_slots, sample_documents, take_rows
 from schmp_estimators.lda.kernels.warp import pieces_of, sample_words
+from schmp_estimators.lda.programs.topics import SweepModel
 from schmp_estimators.lda.samplers.alias import AliasLDA
 from schmp_estimators.lda.samplers.fplus import FPlusLDA
 from schmp_estimators.lda.samplers.hybrid import HybridLDA, sample_hybrid
 from schmp_estimators.lda.samplers.light import LightLDA
-from schmp_estimators.lda.samplers.sequential import SequentialModel, SequentialProgram
+from schmp_estimators.lda.samplers.sequential import SequentialProgram
 from schmp_estimators.lda.samplers.sparse import SparseLDA
 
 from .one_kernel import OneKernel
@@ -109,7 +110,7 @@ class Cell(OneKernel):
     program: SequentialProgram
 
     def fresh(self):
-        model = SequentialModel(started(0)[1], len(corpus()[1]))
+        model = SweepModel(started(0)[1], n_tokens=len(corpus()[1]))
         at = At(one_shard()[0], model, 0, 0, 1, block=0, n_blocks=1)
         return (self.program.cell(at, own(sampled(self.program)), own(block())),)
 
@@ -179,7 +180,8 @@ class FrozenDocuments(OneKernel):
 def fitted():
     """Return the topics of the corpus as fold-in wants them."""
     shard, layout = one_shard()
-    rows = order_rows(rows_of_lists(shard.word_ptr, started(0)[0], N_TOPICS), np.argsort(layout.column), N_TOPICS)
+    rows = rows_of_lists(shard.word_ptr, started(0)[0], N_TOPICS)
+    rows = rows_of_counts_array(counts_of_rows([rows], layout, N_TOPICS))
     return freeze(topic_model(rows, started(0)[1], ALPHA, BETA, 1e-3))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
@@ -16,21 +16,11 @@ from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.reduction import tree_sum
-from schmp_estimators.lda.data.corpus import open_corpus
+from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.topic_rows import topic_totals
 from schmp_estimators.lda.parameters import read_names
-from schmp_estimators.lda.programs.coherence import (
-    MEASURES,
-    WINDOWS,
-    BestWords,
-    WindowCounts,
-    count_pairs,
-    count_windows,
-    find_slots,
-    mean_over_pairs,
-    n_pairs,
-    top_words,
-)
+from schmp_estimators.lda.programs import coherence
+from schmp_estimators.lda.programs.coherence import MEASURES, WINDOWS, BestWords, WindowCounts
 from schmp_estimators.lda.use import TopicMethods, check_room, where_it_is
 
 dask: Any = Later("dask")
@@ -229,29 +219,28 @@ class DescribedTopics(TopicMethods):
         self._check("coherence", _COHERENCE, **given)
         n_words = int(n_words)  # numbers of pairs do not fit into small integers of NumPy
         self._check_pairs(n_words)
-        best = find_slots(self._best_words(n_words)[0], self.n_features_in_)
+        best = coherence.find_slots(self._best_words(n_words)[0], self.n_features_in_)
         if window_size is not None and measure not in WINDOWS:
             raise ValueError(
                 f"window_size={window_size} is for 'c_npmi' and 'c_v'; measure={measure!r} takes whole documents"
             )
-        columns = self._columns_of_words(X, measure, best, feature_names) if measure in WINDOWS else {}
 
-        def count(place: Place) -> tuple[NDArray[np.int64], int]:
-            if measure in WINDOWS:
-                return _count_windows(X, (best, columns, int(window_size or WINDOWS[measure])), place)
-            with closing(open_corpus(X, self, place=place, reset=False)) as corpus:
-                rows = corpus.rows
-                shared = rows.place.share(best)
-                found = rows.tasks(count_pairs, [(part, shared) for part in rows.partitions], "lda-coherence")
-                return rows.merged(found, tree_sum, "lda-coherence"), len(corpus.lengths)
+        def count(corpus: Corpus, _place: Place) -> tuple[NDArray[np.int64], int]:
+            found = corpus.tasks(coherence.count_pairs, "lda-coherence", best)
+            return corpus.rows.merged(found, tree_sum, "lda-coherence"), len(corpus.lengths)
 
-        documents, n_documents = where_it_is(X, self.n_jobs, count)
+        if measure in WINDOWS:
+            columns = self._columns_of_words(X, measure, best, feature_names)
+            work = partial(_count_windows, X, (best, columns, int(window_size or WINDOWS[measure])))
+            documents, n_documents = where_it_is(X, self.n_jobs, work)
+        else:
+            documents, n_documents = self._with_documents(X, count)
         if not documents.any() and measure in WINDOWS:
             raise ValueError(
                 f"X has {n_documents} windows, but none of the words of topics; split texts as the vectorizer does, by "
                 "vectorizer.build_analyzer(), and give its words as feature_names"
             )
-        return mean_over_pairs(documents, n_documents, min(n_words, self.n_features_in_), measure)
+        return coherence.mean_over_pairs(documents, n_documents, min(n_words, self.n_features_in_), measure)
 
     def _columns_of_words(self, X: Any, measure: str, best: BestWords, feature_names: Any) -> dict[Any, int]:
         """Return the numbers of the words that are best ones of topics, for texts."""
@@ -269,7 +258,8 @@ class DescribedTopics(TopicMethods):
 
     def _best_words(self, n_words: int, relevance: float | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
         n_topics, n_features = self.topic_word_counts_.shape
-        return top_words(self._rows()[0], n_topics, self.topic_word_prior_, min(n_words, n_features), relevance)
+        n_best = min(n_words, n_features)
+        return coherence.top_words(self._rows()[0], n_topics, self.topic_word_prior_, n_best, relevance)
 
     def _names(self, feature_names: Any) -> NDArray[Any] | None:
         if feature_names is not None:
@@ -280,16 +270,17 @@ class DescribedTopics(TopicMethods):
     def _check_pairs(self, n_words: int) -> None:
         """Raise if the numbers of documents of all pairs of words would be too large an array."""
         n_topics, n_features = self.topic_word_counts_.shape
-        needed, what = 8 * n_topics * n_pairs(min(n_words, n_features)), f"n_words={n_words} of {n_topics} topics need"
+        needed = 8 * n_topics * coherence.n_pairs(min(n_words, n_features))
+        what = f"n_words={n_words} of {n_topics} topics need"
         check_room(needed, what, " for the numbers of documents of all pairs", "take fewer words, or ")
 
 
 def _count_windows(texts: Any, given: tuple[Any, ...], place: Place) -> WindowCounts:
     """Return ``count_windows(texts, *given)`` of texts here or on Dask."""
     if not is_dask(texts):
-        return count_windows(texts, *given)
+        return coherence.count_windows(texts, *given)
     shared = [dask.delayed(one, traverse=False) for one in given]
     chunks = texts if isinstance(texts, list | tuple) else texts.to_delayed()
-    with open_tasks(count_windows, [(chunk, *shared) for chunk in chunks], place=place) as rows:
+    with open_tasks(coherence.count_windows, [(chunk, *shared) for chunk in chunks], place=place) as rows:
         found: WindowCounts = rows.merged(rows.partitions, tree_sum, "lda-coherence")
         return found

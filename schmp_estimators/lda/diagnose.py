@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from functools import partial
 from os import PathLike
 from typing import Any
@@ -18,21 +17,14 @@ from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.stages import Each
-from schmp_estimators.lda.data.corpus import Corpus, open_corpus
+from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.counts import Counts
 from schmp_estimators.lda.data.topic_rows import rows_of_counts_array
 from schmp_estimators.lda.describe import NAMES, SOME, DescribedTopics
 from schmp_estimators.lda.kernels.foldin import TopicModel
-from schmp_estimators.lda.programs.diagnostics import (
-    DocumentCounts,
-    count_topics,
-    document_measures,
-    exclusivity,
-    word_measures,
-    write_state,
-)
+from schmp_estimators.lda.programs import diagnostics
 from schmp_estimators.lda.programs.foldin import draw_topics
-from schmp_estimators.lda.use import check_room, where_it_is
+from schmp_estimators.lda.use import check_room
 
 dask: Any = Later("dask")
 
@@ -145,11 +137,14 @@ class TopicsOfDocuments(DescribedTopics):
         >>> tokens["word"][:4].tolist()
         [0, 0, 0, 1]
         """
+        check_is_fitted(self)
+        seed = make_seed(random_state)
 
-        def sample(corpus: Corpus, arguments: list[tuple[Any, ...]]) -> dict[str, NDArray[np.integer]]:
+        def sample(corpus: Corpus, place: Place) -> dict[str, NDArray[np.integer]]:
             needed, remedy = _TOKEN * int(corpus.lengths.sum()), "take some documents at a time, or "
             check_room(needed, "the tokens of X need", " in this process", remedy)
-            found = corpus.rows.here(corpus.rows.tasks(_draw, arguments, "lda-draw-topics"))
+            drawn = corpus.tasks(partial(_draw, seed=seed, each=place.each), "lda-draw-topics", self._model())
+            found = corpus.rows.here(drawn)
             words, topics = (np.concatenate(part) for part in zip(*found, strict=True))
             return {
                 "document": np.repeat(np.arange(len(corpus.lengths)), corpus.lengths),
@@ -157,7 +152,7 @@ class TopicsOfDocuments(DescribedTopics):
                 "topic": topics,
             }
 
-        return self._with_documents(X, random_state, sample)
+        return self._with_documents(X, sample)
 
     def write_mallet_state(
         self, path: str | PathLike[str], X: Any, *, feature_names: Any = None, random_state: Any = None
@@ -202,7 +197,7 @@ class TopicsOfDocuments(DescribedTopics):
         names = np.arange(self.n_features_in_) if names is None else names
         tokens = self.sample_topics(X, random_state=random_state)
         alpha, beta = self._alphas(), float(self.topic_word_prior_)
-        replace_file(path, lambda file: write_state(file, tokens, names, alpha, beta))
+        replace_file(path, lambda file: diagnostics.write_state(file, tokens, names, alpha, beta))
 
     def topic_diagnostics(
         self, X: Any = None, n_words: int = 10, *, feature_names: Any = None, random_state: Any = None
@@ -281,33 +276,27 @@ class TopicsOfDocuments(DescribedTopics):
         given = {"n_words": n_words, "feature_names": feature_names}
         self._check("topic_diagnostics", {"n_words": SOME, "feature_names": NAMES}, **given)
         self._check_pairs(int(n_words))
-        names, sizes = self._names(feature_names), self.topic_sizes_
+        names, sizes, beta = self._names(feature_names), self.topic_sizes_, float(self.topic_word_prior_)
         best, weights = self._best_words(int(n_words))
         found = {"topic": np.arange(len(sizes)), "alpha": self._alphas(), "tokens": sizes}
         if X is not None:
-            counted = self._with_documents(X, random_state, partial(_count_all, best=best))
-            found |= document_measures(counted, float(self.topic_word_prior_), best.shape[1])
-        found |= word_measures(rows_of_counts_array(self.topic_word_counts_), len(sizes))
-        found["exclusivity"] = exclusivity(*self._rows(), float(self.topic_word_prior_), best, weights)
+            seed = make_seed(random_state)
+
+            def count(corpus: Corpus, place: Place) -> diagnostics.DocumentCounts:
+                counted = partial(_count, seed=seed, each=place.each)
+                parts = corpus.tasks(counted, "lda-diagnose", self._model(), best)
+                whole: diagnostics.DocumentCounts = corpus.rows.merged(parts, tree_sum, "lda-diagnose")
+                return whole
+
+            found |= diagnostics.document_measures(self._with_documents(X, count), beta, best.shape[1])
+        found |= diagnostics.word_measures(rows_of_counts_array(self.topic_word_counts_), len(sizes))
+        found["exclusivity"] = diagnostics.exclusivity(*self._rows(), beta, best, weights)
         words = (best if names is None else names[best]).tolist()
         found["words"] = np.array([" ".join(map(str, row)) for row in words], object)
         return found
 
     def _alphas(self) -> NDArray[np.float64]:
         return np.array(np.broadcast_to(self.doc_topic_prior_, self._n_features_out), np.float64)
-
-    def _with_documents(self, X: Any, random_state: Any, use: Any) -> Any:
-        """Return ``use(corpus, arguments)``, where `arguments` are those of `_draw` for each partition of documents."""
-        check_is_fitted(self)
-        seed = make_seed(random_state)
-
-        def go(place: Place) -> Any:
-            with closing(open_corpus(X, self, place=place, reset=False)) as corpus:
-                rows = corpus.rows
-                model = rows.place.share(self._model())
-                return use(corpus, [(partition, model, seed, place.each) for partition in rows.partitions])
-
-        return where_it_is(X, self.n_jobs, go)
 
 
 def _most(theta: Any, n_best: int, n_topics: int) -> tuple[int, NDArray[np.int64], NDArray[np.float64]]:
@@ -323,18 +312,12 @@ def _most(theta: Any, n_best: int, n_topics: int) -> tuple[int, NDArray[np.int64
     return len(shares), order, np.take_along_axis(shares, order, 0)
 
 
-def _draw(counts: Counts, model: TopicModel, seed: int, each: Each) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+def _draw(counts: Counts, model: TopicModel, *, seed: int, each: Each) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return the word and the topic of each token."""
     return np.repeat(counts.indices, counts.data), draw_topics(counts, model, seed, each)
 
 
-def _count(counts: Counts, model: TopicModel, seed: int, each: Each, best: NDArray[np.int64]) -> DocumentCounts:
-    return count_topics(counts, draw_topics(counts, model, seed, each), best)
-
-
-def _count_all(corpus: Corpus, arguments: list[tuple[Any, ...]], *, best: NDArray[np.int64]) -> DocumentCounts:
-    rows = corpus.rows
-    shared = rows.place.share(best)
-    parts = rows.tasks(_count, [(*given, shared) for given in arguments], "lda-diagnose")
-    found: DocumentCounts = rows.merged(parts, tree_sum, "lda-diagnose")
-    return found
+def _count(
+    counts: Counts, model: TopicModel, best: NDArray[np.int64], *, seed: int, each: Each
+) -> diagnostics.DocumentCounts:
+    return diagnostics.count_topics(counts, draw_topics(counts, model, seed, each), best)

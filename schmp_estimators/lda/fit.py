@@ -170,7 +170,7 @@ class LDAFit:
         self._counted = self._corpus.count_some(self._documents, home_columns(self._layout, self._home))
 
     def _started(
-        self, program: TopicProgram[Any, Any], earlier: sparse.csc_array | None, **options: Any
+        self, program: TopicProgram[Any], earlier: sparse.csc_array | None, **options: Any
     ) -> AbstractContextManager[AnyRun]:
         """Give a run of a program that has begun, with counts of earlier documents."""
         told: dict[str, Any] = {"may_ask": self._may_ask, "slices": self._slices}
@@ -221,7 +221,7 @@ class LDAFit:
             return counts_of_rows(rows, *how, self._slices.empty)
         return counts_of_rows(rows, *how)
 
-    def _choose_program(self) -> TopicProgram[Any, Any]:
+    def _choose_program(self) -> TopicProgram[Any]:
         estimator = self._estimator
         sizes = self._n_tokens, len(self._corpus.lengths), int(np.count_nonzero(self._corpus.word_totals))
         program = choose_sampler(

@@ -81,7 +81,7 @@ class Sizes(NamedTuple):
     rotates: bool = False
 
     @classmethod
-    def of(cls, corpus: Corpus, program: TopicProgram[Any, Any]) -> Sizes:
+    def of(cls, corpus: Corpus, program: TopicProgram[Any]) -> Sizes:
         """Return those of a corpus and a program."""
         total, n_topics = corpus.word_totals, program.n_components
         is_head = total >= HEAD * n_topics
@@ -222,7 +222,7 @@ def telling_of_folder(slices: Slices | None) -> Iterator[None]:
         ) from error
 
 
-def choose_spilling(estimator: Any, program: TopicProgram[Any, Any], corpus: Corpus, place: Place) -> Spilling | None:
+def choose_spilling(estimator: Any, program: TopicProgram[Any], corpus: Corpus, place: Place) -> Spilling | None:
     """Return how a fit goes to files, None if it stays in memory; raises as `count_slices`."""
     if estimator.spill is None:
         return None

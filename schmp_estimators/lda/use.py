@@ -19,7 +19,6 @@ from sklearn.utils.validation import check_is_fitted
 from schmp_estimators.core.inputs.validation import is_dask, map_rows, refuse_container
 from schmp_estimators.core.later import setting
 from schmp_estimators.core.places.place import Place, begun_anew, choose_place, n_threads
-from schmp_estimators.core.stages import Each
 from schmp_estimators.lda.blocks import TopicRows
 from schmp_estimators.lda.data.corpus import Corpus, open_corpus
 from schmp_estimators.lda.data.topic_rows import rows_of_counts_array, topic_totals
@@ -160,12 +159,12 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         """
         check_is_fitted(self)
 
-        def complete(place: Place) -> tuple[float, int, int]:
-            with closing(open_corpus(X, self, place=place, reset=False)) as corpus:
-                scores = self._scores(corpus, place.each)
-            return math.fsum(scores), int((corpus.lengths // 2).sum()), int(corpus.lengths.sum())
+        def complete(corpus: Corpus, place: Place) -> tuple[float, int, int]:
+            scores = corpus.tasks(partial(completion_scores, each=place.each), "lda-score", self._model())
+            total = math.fsum(np.concatenate(corpus.rows.here(scores)))
+            return total, int((corpus.lengths // 2).sum()), int(corpus.lengths.sum())
 
-        found = where_it_is(X, self.n_jobs, complete)
+        found = self._with_documents(X, complete)
         if not found[1]:
             warnings.warn(
                 f"X has {found[2]} tokens, but no document with two, so that there is nothing to score: half of the "
@@ -175,11 +174,14 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             )
         return found
 
-    def _scores(self, corpus: Corpus, each: Each) -> NDArray[np.float64]:
-        rows = corpus.rows
-        model = rows.place.share(self._model())
-        arguments = [(partition, model, each) for partition in rows.partitions]
-        return np.concatenate(rows.here(rows.tasks(completion_scores, arguments, "lda-score")))
+    def _with_documents(self, X: Any, work: Callable[[Corpus, Place], R]) -> R:
+        """Return ``work(corpus, place)`` for documents and the place where they are, as `where_it_is`."""
+
+        def go(place: Place) -> R:
+            with closing(open_corpus(X, self, place=place, reset=False)) as corpus:
+                return work(corpus, place)
+
+        return where_it_is(X, self.n_jobs, go)
 
     def _model(self) -> TopicModel:
         return topic_model(*self._rows(), self.doc_topic_prior_, self.topic_word_prior_, self.transform_tol)

@@ -56,6 +56,11 @@ class Corpus:
             return self.rows.cut(copy_rows, arguments, "cut-shards")
         return self.rows.tasks(take_rows, arguments, "cut-shards")
 
+    def tasks(self, function: Callable[..., Any], name: str, *shared: Any) -> list[Any]:
+        """Return ``function(documents, *shared)`` of every partition: values, or futures of them."""
+        given = [self.rows.place.share(one) for one in shared]
+        return self.rows.tasks(function, [(partition, *given) for partition in self.rows.partitions], name)
+
     def digest(self) -> str:
         """Return a hash of the documents in their order, whatever partitions they are in."""
         documents = self.rows.here(self.rows.each(hash_documents, "hash-documents"))
@@ -91,8 +96,8 @@ def open_corpus(
         Word counts.
     estimator : estimator
         Gets the number and names of the features, or is asked for them.
-    client : distributed.Client, default=None
-        The cluster that shall hold a Dask input.
+    place : Place, default=None
+        Where a Dask input is held.
     reset : bool, default=True
         Whether this is a fit.
     again : bool, default=False
@@ -103,10 +108,8 @@ def open_corpus(
     ValueError
         If an entry is no count, with its place in X and the remedy; if there are no documents or no features.
     """
-    if again:
-        rows = open_again(read_counts, X, estimator, place=place, reset=reset, ensure_all_finite=False)
-    else:
-        rows = open_rows(read_counts, X, estimator, place=place, reset=reset, ensure_all_finite=False)
+    opened = open_again if again else open_rows
+    rows = opened(read_counts, X, estimator, place=place, reset=reset, ensure_all_finite=False)
     try:
         parts, widths, fault, totals = rows.reduce(_survey, _merge, "survey-rows")
         if fault is not None:

@@ -107,22 +107,10 @@ def cut_rows(rows: TopicRows, first: int, last: int) -> TopicRows:
 
 def add_sparse(rows: TopicRows, others: TopicRows, n_topics: int) -> NDArray[np.int32]:
     """Return the sums of two rows of each word, as far as there are any."""
-    summed: NDArray[np.int32] = (_table(rows, n_topics) + _table(others, n_topics)).data
+    shape = len(rows.ptr) - 1, n_topics
+    one, other = (sparse.csr_array((rows.tokens, rows.topic, rows.ptr), shape=shape) for rows in (rows, others))
+    summed: NDArray[np.int32] = (one + other).data
     return summed
-
-
-def _table(rows: TopicRows, n_topics: int) -> sparse.csr_array:
-    return sparse.csr_array((rows.tokens, rows.topic, rows.ptr), shape=(len(rows.ptr) - 1, n_topics))
-
-
-def order_rows(rows: TopicRows, word: NDArray[Any], n_topics: int) -> TopicRows:
-    """Return the rows of the given words, in the given order.
-
-    With rows in layout order, ``order_rows(rows, np.argsort(layout.column), K)`` are those of the columns; with rows by
-    column, ``order_rows(rows, layout.column[first:last], K)`` are those of some words of the layout.
-    """
-    taken = _table(rows, n_topics)[word]
-    return TopicRows(taken.indptr.astype(np.int64), taken.indices.astype(np.int32), taken.data)
 
 
 def _offsets(lengths: NDArray[Any]) -> NDArray[np.int64]:
@@ -166,7 +154,7 @@ def rows_of_counts_array(counts: sparse.csc_array) -> TopicRows:
 def rows_of_block(counts: sparse.csc_array, layout: Layout, block: int) -> TopicRows:
     """Return the rows of the words of one block, in layout order."""
     first, last = layout.block_ptr[block : block + 2]
-    return order_rows(rows_of_counts_array(counts), layout.column[first:last], counts.shape[0])
+    return rows_of_counts_array(counts[:, layout.column[first:last]])
 
 
 def topic_totals(counts: sparse.csc_array) -> NDArray[np.int64]:

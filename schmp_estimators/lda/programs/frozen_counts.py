@@ -18,7 +18,7 @@ from schmp_estimators.lda.blocks import TopicRows
 from schmp_estimators.lda.data.partition import cut_jobs
 from schmp_estimators.lda.data.topic_rows import rows_of_lists
 from schmp_estimators.lda.programs.learning import Learned
-from schmp_estimators.lda.programs.topics import TopicProgram
+from schmp_estimators.lda.programs.topics import SweepModel, TopicProgram
 
 #: A job has at least this many tokens, and a shard at most this many jobs in a pass.
 MIN_JOB, MAX_JOBS = 1 << 17, 16
@@ -36,22 +36,8 @@ class FrozenReport(NamedTuple):
     moved: Any
 
 
-class FrozenModel(NamedTuple):
-    """What every token reads."""
-
-    #: (K,) counts of each topic, earlier batches included.
-    topic_total: NDArray[np.int64]
-    #: As in `FrozenReport`, in the last sweep.
-    moved: Any
-    #: The joint log-likelihood and its parts, if it has just been measured.
-    likelihood: tuple[float, ...] = ()
-    #: Priors that have been learned, if there are, and those of the last sweep.
-    learned: Learned = Learned()
-    learned_before: Learned = Learned()
-
-
 @dataclass(frozen=True)
-class FrozenCountsLDA(TopicProgram[S, FrozenModel]):
+class FrozenCountsLDA(TopicProgram[S]):
     """Base of samplers whose topics do not depend on how documents are divided.
 
     Parameters
@@ -82,7 +68,7 @@ class FrozenCountsLDA(TopicProgram[S, FrozenModel]):
             return None
         return rows_of_lists(at.shard.word_ptr, self.by_word(at, state), self.n_components)
 
-    def summed(self, model: FrozenModel | None, reports: Sequence[Any]) -> FrozenModel:
+    def summed(self, model: SweepModel | None, reports: Sequence[Any]) -> SweepModel:
         """Add up the topic totals, which all tokens of the next sweep read."""
         (total, moved), learned = tree_sum(reports), model.learned if model else Learned()
-        return FrozenModel(total, moved, (), learned, learned)
+        return SweepModel(total, moved, learned=learned, learned_before=learned)

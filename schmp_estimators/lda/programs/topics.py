@@ -36,6 +36,7 @@ from schmp_estimators.lda.programs.first_topics import (
     draw_uniform_topics,
     words_of_places,
 )
+from schmp_estimators.lda.programs.learning import Learned
 from schmp_estimators.lda.programs.seeds import (
     SeedCounts,
     WordSeeds,
@@ -53,12 +54,32 @@ SWEEP = 0
 _ORIGIN, _OF_TOKENS, _OF_SEEDS = 2, 4, 8
 
 State = TypeVar("State")
-Model = TypeVar("Model", bound=Any)
 
 
 def topic_dtype(n_components: int) -> type[np.signedinteger]:
     """Return the dtype of topic numbers: 16 bits as long as they suffice."""
     return np.int16 if n_components <= np.iinfo(np.int16).max else np.int32
+
+
+class SweepModel(NamedTuple):
+    """What every shard reads."""
+
+    #: (K,) counts of each topic, earlier batches included.
+    topic_total: NDArray[np.int64]
+    #: Tokens that moved to another topic in the last sweep, or how many in each pass.
+    moved: Any = 0
+    #: The joint log-likelihood and its parts, if it has just been measured.
+    likelihood: tuple[float, ...] = ()
+    #: Priors that have been learned, if there are, and those of the last sweep.
+    learned: Learned = Learned()
+    learned_before: Learned = Learned()
+    # Where shards change counts token by token: see `samplers.sequential`.
+    n_tokens: int = 0
+    #: How far the shards' copies of the totals were off before the worst barrier of the last sweep, by shard and token.
+    s_error: float = 0.0
+    #: The same of the present sweep, so far, and the tokens that moved in it.
+    s_error_now: float = 0.0
+    moved_now: int = 0
 
 
 class Measured(NamedTuple):
@@ -78,7 +99,7 @@ class Measured(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TopicProgram(Program[State, WordBlock, Model, Any]):
+class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
     """Base of samplers for latent Dirichlet allocation.
 
     Parameters
@@ -148,14 +169,14 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         """Return the topics of a shard's tokens in word-major order."""
         return cast("NDArray[Any]", cast("Any", state).topic)
 
-    def summed(self, model: Model | None, reports: Sequence[Any]) -> Model:
+    def summed(self, model: SweepModel | None, reports: Sequence[Any]) -> SweepModel:
         """Return the model that follows from what shards report of their topics."""
         raise NotImplementedError
 
-    def aggregate(self, model: Model | None, reports: Sequence[Any]) -> Model:
+    def aggregate(self, model: SweepModel | None, reports: Sequence[Any]) -> SweepModel:
         """Bring the model up to date, by topics or by what has been measured."""
         if isinstance(reports[0], Measured):
-            return self.with_measured(cast("Model", model), reports)
+            return self.with_measured(cast("SweepModel", model), reports)
         return self.summed(model, reports)
 
     def with_fixed(self, at: At, total: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -165,10 +186,10 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         return total
 
     @abstractmethod
-    def moves(self, model: Model) -> dict[str, Any]:
+    def moves(self, model: SweepModel) -> dict[str, Any]:
         """Return what a record says of the tokens that moved."""
 
-    def priors(self, sweep: int, model: Model | None) -> tuple[float, float]:
+    def priors(self, sweep: int, model: SweepModel | None) -> tuple[float, float]:
         """Return the document-topic prior (the mean, if each topic has its own) and the topic-word prior of a sweep.
 
         `model` is ``at.model``, which has a learned topic-word prior; learned document-topic priors are in `alphas`.
@@ -179,10 +200,10 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         beta = max(self.topic_word_prior, hot[1]) if learned is None else learned
         return max(self.doc_topic_prior, hot[0]), beta
 
-    def alphas(self, sweep: int, model: Model | None) -> NDArray[np.float64]:
+    def alphas(self, sweep: int, model: SweepModel | None) -> NDArray[np.float64]:
         """Return the document-topic prior of every topic in a sweep; `model`, ``at.model``, has learned ones."""
         if model is not None and model.learned.alphas is not None:
-            return cast("NDArray[np.float64]", model.learned.alphas)
+            return model.learned.alphas
         mean = self.priors(sweep, None)[0]
         if self.own_alphas is None:
             return np.full(self.n_components, mean)
@@ -298,7 +319,7 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         """Take what two shards have measured together."""
         return _together([one, other])
 
-    def with_measured(self, model: Model, measured: Sequence[Measured]) -> Model:
+    def with_measured(self, model: SweepModel, measured: Sequence[Measured]) -> SweepModel:
         """Return the model with priors learned, and with the joint log-likelihood, where it is time."""
         documents, singles, lengths, words, seeded, sweep = _together(measured)
         of_documents, of_words = self.learns(sweep)
@@ -312,21 +333,16 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         if not self.measures(sweep):
             return model
         # Of a tempered start, too, under the priors asked for.
-        alphas, beta = self._asked(model)
+        learned, alphas = model.learned, self.doc_topic_prior if self.own_alphas is None else self.own_alphas
+        alphas = alphas if learned.alphas is None else learned.alphas
+        beta = self.topic_word_prior if learned.beta is None else learned.beta
         document = document_log_likelihood(documents, lengths.histogram, alphas, self.n_components)
         word = word_log_likelihood(words, model.topic_total, beta, self.n_words)
         if self.seeds is not None and seeded is not None:
             word = seeded_word_log_likelihood(word, self.seeds, seeded, model.topic_total, beta, self.n_words)
-        return cast("Model", model._replace(likelihood=(document + word, document, word)))
+        return model._replace(likelihood=(document + word, document, word))
 
-    def _asked(self, model: Model) -> tuple[float | NDArray[np.float64], float]:
-        """Return the priors asked for, or those learned."""
-        alphas, beta = model.learned
-        if alphas is None:
-            alphas = self.doc_topic_prior if self.own_alphas is None else self.own_alphas
-        return alphas, self.topic_word_prior if beta is None else beta
-
-    def record(self, sweep: int, model: Model) -> dict[str, Any]:
+    def record(self, sweep: int, model: SweepModel) -> dict[str, Any]:
         """Return how many tokens moved, under which priors, and the joint log-likelihood if it was measured."""
         (alpha, beta), before = self.priors(sweep, None), model.learned_before
         if before.alphas is not None:
@@ -361,8 +377,8 @@ def _together(measured: Sequence[Measured]) -> Measured:
     return Measured(merge_counts(documents), merge_counts(singles), merge_counts(lengths), merge(words), seeded, sweep)
 
 
-def _with_learned(model: Model, **learned: tuple[Any, Any]) -> Model:
+def _with_learned(model: SweepModel, **learned: tuple[Any, Any]) -> SweepModel:
     """Return a model that has learned something, given by name as the sweep had it, and as it is now."""
     before, now = ({name: both[i] for name, both in learned.items()} for i in (0, 1))
-    kept = {"learned_before": model.learned_before._replace(**before), "learned": model.learned._replace(**now)}
-    return cast("Model", model._replace(**kept))
+    kept = model.learned_before._replace(**before)
+    return model._replace(learned_before=kept, learned=model.learned._replace(**now))

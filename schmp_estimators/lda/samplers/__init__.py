@@ -24,12 +24,12 @@ _HOMES = {
 }
 
 
-class _Samplers(Mapping[str, type[TopicProgram[Any, Any]]]):
+class _Samplers(Mapping[str, type[TopicProgram[Any]]]):
     """Programs by name, each imported when it is asked for: a fit takes one, and all take a fifth of a second."""
 
-    def __getitem__(self, name: str) -> type[TopicProgram[Any, Any]]:
+    def __getitem__(self, name: str) -> type[TopicProgram[Any]]:
         module, _, kind = _HOMES[name].partition(":")
-        found: type[TopicProgram[Any, Any]] = getattr(import_module(f"{__name__}.{module}"), kind)
+        found: type[TopicProgram[Any]] = getattr(import_module(f"{__name__}.{module}"), kind)
         return found
 
     def __iter__(self) -> Iterator[str]:
@@ -56,7 +56,7 @@ SHORT_DOCUMENT, MANY_TOPICS, MANY_TOKENS = 300, 1 << 12, 1 << 25
 
 def choose_sampler(
     name: str, *, n_topics: int = 0, n_used_words: int = 0, n_tokens: int = 0, n_docs: int = 0
-) -> type[TopicProgram[Any, Any]]:
+) -> type[TopicProgram[Any]]:
     """Return the program of a sampler.
 
     Parameters

@@ -34,7 +34,8 @@ from schmp_estimators.lda.blocks import WordBlock
 from schmp_estimators.lda.kernels import ftree
 from schmp_estimators.lda.kernels.lists import find_in_list, move_in_list, place_of, sum_list
 from schmp_estimators.lda.programs.blocks import WordPart
-from schmp_estimators.lda.samplers.sequential import SequentialModel, Step, SweepReport
+from schmp_estimators.lda.programs.topics import SweepModel
+from schmp_estimators.lda.samplers.sequential import Step, SweepReport
 from schmp_estimators.lda.samplers.words import WordLDA, WordState, word_loop
 
 #: The tree is rebuilt for a word with more than K over this many tokens; for others, topic by topic is cheaper.
@@ -254,7 +255,7 @@ class DataParallelLDA(FPlusLDA):
         """Return the topic totals, and how they have changed."""
         return super().report(at, state)._replace(step=Step(state.total - state.began, state.moved))
 
-    def summed(self, model: SequentialModel | None, reports: Sequence[Any]) -> SequentialModel:
+    def summed(self, model: SweepModel | None, reports: Sequence[Any]) -> SweepModel:
         """Bring the topic totals up to date, and measure how far the shards' copies of them were off in the end."""
         if model is not None:
             model = super().summed(model._replace(s_error_now=0.0, moved_now=0), [report.step for report in reports])

@@ -34,9 +34,9 @@ from schmp_estimators.lda.kernels.frozen import aligned, frozen_of, make_slots, 
 from schmp_estimators.lda.kernels.priors import SeedRows
 from schmp_estimators.lda.programs import blocks
 from schmp_estimators.lda.programs.blocks import WordPart
-from schmp_estimators.lda.programs.frozen_counts import FrozenCountsLDA, FrozenModel
+from schmp_estimators.lda.programs.frozen_counts import FrozenCountsLDA
 from schmp_estimators.lda.programs.seeds import seeds_of_words
-from schmp_estimators.lda.programs.topics import SWEEP, topic_dtype
+from schmp_estimators.lda.programs.topics import SWEEP, SweepModel, topic_dtype
 
 #: What changes of a shard: `topic` of each token, word-major, and what `FrozenCountsLDA` asks for.
 S = TypeVar("S", bound=Any)
@@ -78,7 +78,7 @@ class FrozenWordsLDA(FrozenCountsLDA[S]):
         """Return how many groups of words have rows that travel; a single shard has them in its own tokens."""
         return n_shards if n_shards > 1 else 0
 
-    def moves(self, model: FrozenModel) -> dict[str, int]:
+    def moves(self, model: SweepModel) -> dict[str, int]:
         """Return how many tokens moved."""
         return {"moved": model.moved}
 

@@ -24,7 +24,7 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TokenShard, WordBlock
 from schmp_estimators.lda.kernels.priors import SeedRows, alpha_at
 from schmp_estimators.lda.programs.learning import Learned
-from schmp_estimators.lda.programs.topics import SWEEP, TopicProgram
+from schmp_estimators.lda.programs.topics import SWEEP, SweepModel, TopicProgram
 
 #: What changes of a shard: topics of its tokens, `topic`, how many have each, `total`, and what the sampler adds.
 State = TypeVar("State", bound=Any)
@@ -115,28 +115,8 @@ class SweepReport(NamedTuple):
     step: Step | None = None
 
 
-class SequentialModel(NamedTuple):
-    """What every shard reads."""
-
-    #: (K,) counts of each topic, earlier batches included.
-    topic_total: NDArray[np.int64]
-    n_tokens: int
-    #: How far the shards' copies of the totals were off before the worst barrier of the last sweep, by shard and token.
-    s_error: float = 0.0
-    #: Tokens that moved to another topic in the last sweep.
-    moved: int = 0
-    #: The same of the present sweep, so far.
-    s_error_now: float = 0.0
-    moved_now: int = 0
-    #: The joint log-likelihood and its parts, if it has just been measured.
-    likelihood: tuple[float, ...] = ()
-    #: Priors that have been learned, if there are, and those of the last sweep.
-    learned: Learned = Learned()
-    learned_before: Learned = Learned()
-
-
 @dataclass(frozen=True)
-class SequentialProgram(TopicProgram[State, SequentialModel]):
+class SequentialProgram(TopicProgram[State]):
     """Base of samplers that change the counts token by token.
 
     Parameters
@@ -195,13 +175,13 @@ class SequentialProgram(TopicProgram[State, SequentialModel]):
         """Add up what two shards report at the end of a sweep."""
         return tree_sum((report, other))
 
-    def summed(self, model: SequentialModel | None, reports: Sequence[Any]) -> SequentialModel:
+    def summed(self, model: SweepModel | None, reports: Sequence[Any]) -> SweepModel:
         """Bring the topic totals up to date, and measure how far the shards' copies of them were off."""
         if isinstance(reports[0], SweepReport):
             total, n_tokens = _sum([report.topic_total for report in reports]), sum(one.n_tokens for one in reports)
-            before, learned = model or SequentialModel(total, n_tokens), model.learned if model else Learned()
-            moved = before.s_error_now, before.moved_now
-            return SequentialModel(total, n_tokens, *moved, learned=learned, learned_before=learned)
+            before, learned = model or SweepModel(total), model.learned if model else Learned()
+            given = {"learned": learned, "learned_before": learned, "n_tokens": n_tokens, "s_error": before.s_error_now}
+            return SweepModel(total, before.moved_now, **given)
         assert model is not None  # the run began with reports
         change = _sum([step.change for step in reports])
         off = sum(int(np.abs(change - step.change).sum()) for step in reports)
@@ -211,7 +191,7 @@ class SequentialProgram(TopicProgram[State, SequentialModel]):
             moved_now=model.moved_now + sum(step.moved for step in reports),
         )
 
-    def moves(self, model: SequentialModel) -> dict[str, Any]:
+    def moves(self, model: SweepModel) -> dict[str, Any]:
         """Return how many tokens moved, and the s-error."""
         return {"moved": model.moved, "s_error": model.s_error}
 

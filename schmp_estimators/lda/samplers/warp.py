@@ -28,9 +28,9 @@ from schmp_estimators.lda.kernels.priors import SeedRows, TopicPriors, topic_pri
 from schmp_estimators.lda.kernels.warp import Pieces, join_pieces, order_pieces, pieces_of, sample_words
 from schmp_estimators.lda.kernels.warp_documents import sample_documents
 from schmp_estimators.lda.programs.blocks import WordPart, combine_parts, make_parts, rows_of_tokens
-from schmp_estimators.lda.programs.frozen_counts import FrozenCountsLDA, FrozenModel
+from schmp_estimators.lda.programs.frozen_counts import FrozenCountsLDA
 from schmp_estimators.lda.programs.seeds import seeds_of_words
-from schmp_estimators.lda.programs.topics import Measured, topic_dtype
+from schmp_estimators.lda.programs.topics import Measured, SweepModel, topic_dtype
 
 #: Which stream of random numbers: a pass of a sweep; the first topics have the next ones.
 _WORDS, _DOCUMENTS = range(2)
@@ -325,7 +325,7 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         """Return the topics of a shard's tokens in word-major order."""
         return state.tokens[:, 0]
 
-    def moves(self, model: FrozenModel) -> dict[str, int]:
+    def moves(self, model: SweepModel) -> dict[str, int]:
         """Return how many tokens moved in each pass."""
         return {"moved_by_words": model.moved[0], "moved_by_documents": model.moved[1]}
 

@@ -10,7 +10,8 @@ from schmp_estimators.core.rng import GAMMA, mix
 from schmp_estimators.core.stages import At
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.kernels.lists import order_lists
-from schmp_estimators.lda.samplers.sequential import Cell, SequentialModel
+from schmp_estimators.lda.programs.topics import SweepModel
+from schmp_estimators.lda.samplers.sequential import Cell
 
 
 def log_posterior(counts, topic, alpha, beta, fixed):
@@ -60,7 +61,7 @@ def leads_to(program, counts, alpha, beta, fixed, starts, states, **options):
     """How often a sweep leads to each state, from the given ones."""
     program = program(len(alpha), counts.shape[1], float(alpha.mean()), beta, own_alphas=alpha, **options)
     shard, state, report, block = begin(program, counts, fixed)
-    cell = program.cell(At(shard, SequentialModel(report.topic_total, 0), 0, 0, 1, block=0, n_blocks=1), state, block)
+    cell = program.cell(At(shard, SweepModel(report.topic_total), 0, 0, 1, block=0, n_blocks=1), state, block)
     # What the cell finds at each state.
     by_word = np.empty_like(states)
     by_word[:, shard.place] = states
@@ -136,7 +137,7 @@ def assert_long_run_has_the_posterior(program, sweep, counts, *, n_samples=40_00
     n_components, beta = program.n_components, program.topic_word_prior
     _, p = all_states(counts, program.alphas(0, None), beta, np.zeros((counts.shape[1], n_components)))
     shard, state, report, block = begin(program, counts)
-    model = SequentialModel(report.topic_total, 0)
+    model = SweepModel(report.topic_total)
     cell = program.cell(At(shard, model, 0, 0, 1, block=0, n_blocks=1), state, block)
     visits = np.zeros(len(p), np.int64)
     long_chain(sweep, cell, n_samples, thin, np.uint64(99), freeze(shard.place), visits)
