@@ -20,23 +20,13 @@ from schmp_estimators.core.io.files import CHECKPOINT
 from schmp_estimators.core.io.slices import Slices, memory_left
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Harvest, Saved, identity
+from schmp_estimators.lda import parameters
 from schmp_estimators.lda.blocks import WordTopics, no_rows, no_topics
 from schmp_estimators.lda.data.corpus import Corpus, documents_as_counted, made_again, narrow
 from schmp_estimators.lda.data.partition import cut_documents, default_shards, layout_by_column, make_layout
 from schmp_estimators.lda.data.passages import MANY_CHOICES, draw_sparse_topics, topics_from_passages, weigh_topics
 from schmp_estimators.lda.data.shards import Plan, home_columns, make_shard
 from schmp_estimators.lda.data.topic_rows import counts_of_rows, rows_of_block
-from schmp_estimators.lda.parameters import (
-    check_learning,
-    going_on,
-    hot_priors,
-    hot_sweeps,
-    priors_asked_for,
-    seed_counts,
-    seeds_of_first_batch,
-    suits_passages,
-    word_names,
-)
 from schmp_estimators.lda.programs.learning import mean_alpha
 from schmp_estimators.lda.programs.seeds import word_seeds
 from schmp_estimators.lda.programs.topics import TopicProgram
@@ -73,26 +63,19 @@ class LDAFit:
     """
 
     def __init__(
-        self,
-        estimator: Any,
-        corpus: Corpus,
-        place: Place,
-        *,
-        seed: int,
-        earlier: sparse.csc_array | None,
-        keep: bool,
+        self, estimator: Any, corpus: Corpus, place: Place, *, seed: int, earlier: sparse.csc_array | None, keep: bool
     ) -> None:
         self._estimator, self._corpus, self._place = estimator, corpus, place
         self._seed, self._earlier, self._keep = seed, earlier, keep
         self._n_tokens = int(corpus.lengths.sum())
         self._n_topics = int(estimator.n_components)
-        self._priors = priors_asked_for(estimator)
+        self._priors = parameters.priors_asked_for(estimator)
         if earlier is not None:
-            self._priors = going_on(self._priors, estimator, keep=keep)
-        self._names = word_names(estimator, corpus.n_features)
-        self._seeds = seed_counts(estimator, corpus.word_totals, self._names)
+            self._priors = parameters.going_on(self._priors, estimator, keep=keep)
+        self._names = parameters.word_names(estimator, corpus.n_features)
+        self._seeds = parameters.seed_counts(estimator, corpus.word_totals, self._names)
         if keep and earlier is not None:
-            self._seeds = seeds_of_first_batch(estimator, self._seeds)
+            self._seeds = parameters.seeds_of_first_batch(estimator, self._seeds)
         self._program = self._choose_program()
         self._n_shards = self._choose_shards()
         self._spilling = choose_spilling(estimator, self._program, corpus, place)
@@ -225,18 +208,14 @@ class LDAFit:
         estimator = self._estimator
         sizes = self._n_tokens, len(self._corpus.lengths), int(np.count_nonzero(self._corpus.word_totals))
         program = choose_sampler(
-            estimator.sampler,
-            n_topics=self._n_topics,
-            n_used_words=sizes[2],
-            n_tokens=sizes[0],
-            n_docs=sizes[1],
+            estimator.sampler, n_topics=self._n_topics, n_used_words=sizes[2], n_tokens=sizes[0], n_docs=sizes[1]
         )
         earlier = self._earlier if self._keep else None
         # Starts are for topics that begin anew, not for those of earlier documents.
         init = estimator.init if self._earlier is None else "uniform"
         tempered = init == "tempered" or (init == "auto" and program.begins_tempered)
         if init == "auto":
-            init = "documents" if suits_passages(self._n_tokens, self._n_topics) else "uniform"
+            init = "documents" if parameters.suits_passages(self._n_tokens, self._n_topics) else "uniform"
         self._init = "uniform" if init == "tempered" else init
         options = {name: getattr(estimator, name) for name in program.options}
         return program(
@@ -248,8 +227,8 @@ class LDAFit:
             learn_every=self._priors.learn_every,
             seed=self._seed,
             evaluate_every=int(estimator.evaluate_every) or (EVALUATE_EVERY if estimator.tol else 0),
-            hot_priors=hot_priors(self._priors[:2], *sizes, self._n_topics) if tempered else (0.0, 0.0),
-            hot_sweeps=hot_sweeps(int(estimator.max_iter)),
+            hot_priors=parameters.hot_priors(self._priors[:2], *sizes, self._n_topics) if tempered else (0.0, 0.0),
+            hot_sweeps=parameters.hot_sweeps(int(estimator.max_iter)),
             seeds=None if self._seeds is None else word_seeds(self._seeds, self._corpus.word_totals, earlier),
             **options,
         )
@@ -279,7 +258,7 @@ class LDAFit:
                 "use sampler='warp', or fewer topics"
             )
         if self._priors.learn_every[0]:
-            check_learning(self._n_tokens, self._n_topics)
+            parameters.check_learning(self._n_tokens, self._n_topics)
         limit, needed = self._place.memory_limit, sizes.on_cluster(self._n_shards)
         if limit and needed > limit and self._spilling is None:
             raise MemoryError(
@@ -320,7 +299,7 @@ class LDAFit:
             check_sweeps(self._checkpoint.url, done, self._estimator.max_iter)
         logger.info("going on after sweep %d from %s", done, self._checkpoint.url)
         # It may have fewer sweeps, or more, than the fit that began.
-        n_hot = hot_sweeps(int(self._estimator.max_iter), done, found["hot_sweeps"])
+        n_hot = parameters.hot_sweeps(int(self._estimator.max_iter), done, found["hot_sweeps"])
         self._program = replace(self._program, hot_sweeps=n_hot)
         if found["alphas"]:
             drawn, now = found["alphas"]

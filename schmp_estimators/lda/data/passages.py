@@ -58,12 +58,7 @@ def draw_sparse_topics(word_totals: NDArray[np.int64], n_topics: int, seed: int)
 
 
 def topics_from_passages(
-    corpus: Corpus,
-    documents: list[Any],
-    bounds: NDArray[np.int64],
-    n_topics: int,
-    seed: int,
-    choices: int = CHOICES,
+    corpus: Corpus, documents: list[Any], bounds: NDArray[np.int64], n_topics: int, seed: int, choices: int = CHOICES
 ) -> WordTopics:
     """Return the topics in which tokens of each column may begin, where each topic begins with a passage.
 

@@ -120,13 +120,6 @@ def make_slots(
     return slot, topics, np.zeros(SLOTS * width, np.int32), np.arange(width, dtype=np.int32)
 
 
-def aligned(size: int) -> NDArray[np.float32]:
-    """Return room for numbers that begins with a line of the cache."""
-    whole = np.empty(size + LANES, np.float32)
-    start = -(whole.ctypes.data // whole.itemsize) % LANES
-    return whole[start : start + size]
-
-
 @maker
 def _zeros_of_lines(size):
     """Return zeros that begin with a line of the cache."""

@@ -31,11 +31,7 @@ from schmp_estimators.lda.kernels.likelihood import (
 from schmp_estimators.lda.kernels.passages import draw_known_topics
 from schmp_estimators.lda.kernels.priors import SeedRows
 from schmp_estimators.lda.programs import blocks, learning
-from schmp_estimators.lda.programs.first_topics import (
-    draw_of_seeds,
-    draw_uniform_topics,
-    words_of_places,
-)
+from schmp_estimators.lda.programs.first_topics import draw_of_seeds, draw_uniform_topics, words_of_places
 from schmp_estimators.lda.programs.learning import Learned
 from schmp_estimators.lda.programs.seeds import (
     SeedCounts,
@@ -306,9 +302,12 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
     def measured(self, at: At, state: State, some: Sequence[tuple[TokenShard, WordBlock, int]]) -> Measured:
         """Return what a shard has, and blocks, with the shards that know their words, and the numbers of the first."""
         shard, topic = at.shard, freeze(self.by_word(at, state))
-        documents, lengths = topic_counts(shard.doc_ptr, shard.place, topic, self.n_components), np.diff(shard.doc_ptr)
+        documents, lengths = (
+            topic_counts(shard.doc_ptr, shard.place, topic, self.n_components),
+            np.diff(shard.doc_ptr),
+        )
         of_singles = topic[shard.place[shard.doc_ptr[:-1][lengths == 1]]]
-        words, seeds = merge([learning.measure_block(block, self.n_components) for _, block, _ in some]), None
+        words, seeds = (merge([learning.measure_block(block, self.n_components) for _, block, _ in some]), None)
         if self.seeds is not None and some:
             given = [(seed_rows(self.seeds, owner), block, self.n_components, first) for owner, block, first in some]
             seeds = chain_seeds([count_seeds(*one) for one in given])

@@ -191,12 +191,7 @@ def _no_document(cell):
 
 
 def document_loop(
-    begin: Any,
-    draw: Any,
-    moved: Any = nothing,
-    fetch: Any = nothing,
-    write: Any = write_at_once,
-    end: Any = nothing,
+    begin: Any, draw: Any, moved: Any = nothing, fetch: Any = nothing, write: Any = write_at_once, end: Any = nothing
 ) -> Any:
     """Return the loop with these functions inside, for a kernel: it takes a `Cell`, and returns how many tokens moved.
 

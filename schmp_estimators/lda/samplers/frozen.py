@@ -17,20 +17,20 @@ live in the order of the blocks, and so depend on the division.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from schmp_estimators.core.lanes import empty_rows
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, each, reads
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import WordBlock
 from schmp_estimators.lda.kernels.draw import padded
-from schmp_estimators.lda.kernels.frozen import aligned, frozen_of, make_slots, sample_documents, take_rows
+from schmp_estimators.lda.kernels.frozen import frozen_of, make_slots, sample_documents, take_rows
 from schmp_estimators.lda.kernels.priors import SeedRows
 from schmp_estimators.lda.programs import blocks
 from schmp_estimators.lda.programs.blocks import WordPart
@@ -83,11 +83,6 @@ class FrozenWordsLDA(FrozenCountsLDA[S]):
         return {"moved": model.moved}
 
 
-def total_of(pieces: Sequence[NDArray[np.int64]], size: int) -> NDArray[np.int64]:
-    """Return the sum of counts (size,) of some jobs or shards, of which there may be none."""
-    return np.sum(pieces, axis=0) if pieces else np.zeros(size, np.int64)
-
-
 class Table:
     """The words that a shard has, and room for their weights, kept from sweep to sweep; neither is pickled."""
 
@@ -119,7 +114,7 @@ class Table:
         """
         if self._made is None:
             words = np.flatnonzero(np.diff(word_ptr))
-            rows = aligned(words.size * padded(n_topics)).reshape(words.size, padded(n_topics))
+            rows = empty_rows(words.size, padded(n_topics))
             self._made = words, np.searchsorted(words, block_ptr).tolist(), rows
         return self._made
 
@@ -199,8 +194,7 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
             return totals, moved
 
         done = at.each(work, self.jobs(at.shard.doc_ptr))
-        totals = total_of([totals for totals, _ in done], self.n_components)
-        return state._replace(totals=totals, moved=sum(moved for _, moved in done))
+        return state._replace(totals=sum(totals for totals, _ in done), moved=sum(moved for _, moved in done))
 
     def state_bytes(self) -> int:
         """Return how many bytes of a shard's state there are for each token: its topic and its word."""

@@ -20,17 +20,10 @@ from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import WordBlock
-from schmp_estimators.lda.kernels.saber import (
-    DocumentLists,
-    list_documents,
-    make_lists,
-    make_scratch,
-    sample_words,
-    smoothing,
-)
+from schmp_estimators.lda.kernels import saber
 from schmp_estimators.lda.programs.blocks import WordPart
 from schmp_estimators.lda.programs.topics import SWEEP, topic_dtype
-from schmp_estimators.lda.samplers.frozen import FrozenWordsLDA, total_of
+from schmp_estimators.lda.samplers.frozen import FrozenWordsLDA
 
 
 class SaberState(NamedTuple):
@@ -39,7 +32,7 @@ class SaberState(NamedTuple):
     #: (n_tokens,) topics, word-major; int16 or int32.
     topic: NDArray[np.signedinteger]
     #: The topics of its documents, after the last sweep.
-    documents: DocumentLists
+    documents: saber.DocumentLists
     #: (K,) tokens of each topic.
     totals: NDArray[np.int64]
     #: Tokens that moved to another topic in this sweep, as far as it is done, and in the last one.
@@ -64,7 +57,7 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[SaberState, dict[int, WordPart]]:
         """Return topics that were saved in document order."""
         shard, (_, topic, total) = at.shard, self.begun(at, saved)
-        documents = make_lists(shard.doc_ptr, shard.place, self.n_components)
+        documents = saber.make_lists(shard.doc_ptr, shard.place, self.n_components)
         state = self._listed(at, SaberState(topic, documents, total))
         return state, self.parts(at, state) if at.n_blocks else {}
 
@@ -80,15 +73,15 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
         """Sample the tokens whose words are in the block."""
         block, begin = freeze(block), int(at.shard.block_ptr[at.block])
         beta, alphas = self.priors(at.sweep, at.model)[1], self.alphas(at.sweep, at.model)
-        smooth = freeze(smoothing(at.model.topic_total, self.beta_sums(beta), alphas, beta))
+        smooth = freeze(saber.smoothing(at.model.topic_total, self.beta_sums(beta), alphas, beta))
         key, lists, seeds = stream_key(self.seed, at.sweep, SWEEP), freeze(state.documents), self.seeds_of(at.shard)
         n_words = len(block.heads) + len(block.tail_ptr) - 1
         of_words = at.shard.word_ptr, at.shard.word_total, at.shard.word_first, at.shard.word_rank
 
         def work(job: tuple[int, int]) -> int:
-            row, together = make_scratch(smooth, seeded=seeds is not None)
+            row, together = saber.make_scratch(smooth, seeded=seeds is not None)
             given = *job, begin, of_words, block, state.topic, lists, smooth, key, row, together, seeds
-            moved: int = sample_words(*given)
+            moved: int = saber.sample_words(*given)
             return moved
 
         moved = sum(at.each(work, self.jobs(at.shard.word_ptr[begin : begin + n_words + 1])))
@@ -100,11 +93,11 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
         def work(job: tuple[int, int]) -> NDArray[np.int64]:
             totals, row = np.zeros(self.n_components, np.int64), np.zeros(self.n_components, np.int32)
             given = *job, at.shard.doc_ptr, at.shard.place, topic, ptr, n_blocks, lists, row, np.empty_like(row)
-            list_documents(*given, totals)
+            saber.list_documents(*given, totals)
             return totals
 
-        done = at.each(work, self.jobs(at.shard.doc_ptr))
-        return state._replace(totals=total_of(done, self.n_components), moving=0, moved=state.moving)
+        totals = sum(at.each(work, self.jobs(at.shard.doc_ptr)))
+        return state._replace(totals=totals, moving=0, moved=state.moving)
 
     def state_bytes(self) -> int:
         """Return how many bytes of a shard's state there are for each token at most: topic, document, and in a list."""

@@ -30,13 +30,7 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.kernels import ftree
 from schmp_estimators.lda.kernels.lists import TopicLists, list_words, place_of, sum_list
 from schmp_estimators.lda.kernels.priors import beta_of, find_seed
-from schmp_estimators.lda.samplers.documents import (
-    ROUNDING,
-    DocumentLDA,
-    document_loop,
-    find_in_document,
-    sum_others,
-)
+from schmp_estimators.lda.samplers.documents import ROUNDING, DocumentLDA, document_loop, find_in_document, sum_others
 from schmp_estimators.lda.samplers.sequential import inverse_totals
 
 #: The lists of the words that come so many tokens later are fetched into the cache, their offsets before that.
