@@ -185,16 +185,18 @@ class LDAFit:
                 raise OverflowError(
                     "a word has 2**31 tokens or more in one topic; fit so many batches with more topics, or start anew"
                 )
-        last = self._estimator.n_iter_ - 1
-        alpha, beta = self._program.priors(last, harvest.model)
+        last, program = self._estimator.n_iter_ - 1, self._program
+        alpha, beta = program.priors(last, harvest.model)
         return {
             "topic_word_counts_": counts,
-            "doc_topic_prior_": self._program.alphas(last, harvest.model) if self._program.is_asymmetric else alpha,
+            "doc_topic_prior_": self._program.alphas(last, harvest.model)
+            if self._program.own_alphas is not None
+            else alpha,
             "topic_word_prior_": beta,
             "seed_counts_": self._seeds,
             "feature_names_": self._names,
             "n_shards_": self._n_shards,
-            "sampler_": self._program.sampler,
+            "sampler_": program.sampler,
         }
 
     def _counts_of(self, harvest: Harvest) -> sparse.csc_array:

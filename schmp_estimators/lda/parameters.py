@@ -8,6 +8,7 @@ Measured in docs/measurements/lda.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from schmp_estimators.core.inputs.masks import unmask
-from schmp_estimators.lda.programs.learning import mean_alpha, memory_of_counts
+from schmp_estimators.lda.programs.learning import mean_alpha
 from schmp_estimators.lda.samplers import check_steps
 from schmp_estimators.lda.use import check_room
 
@@ -105,8 +106,9 @@ def _check_array(name: str, values: Any, n_topics: int) -> NDArray[np.float64]:
 
 def check_learning(n_tokens: int, n_topics: int) -> None:
     """Raise MemoryError if what learning document-topic priors needs on the client could be too large."""
+    needed = 3 * 16 * min(n_tokens, math.sqrt(2.0 * n_tokens * n_topics))  # while counts are merged: see `TopicCounts`
     use, remedy = f" for the counts of {n_topics} topics in {n_tokens} tokens", "give an array or a number, or "
-    check_room(memory_of_counts(n_tokens, n_topics), "doc_topic_prior='learn' may need", use, remedy)
+    check_room(needed, "doc_topic_prior='learn' may need", use, remedy)
 
 
 #: Larger priors of a tempered start, in units of those asked for.

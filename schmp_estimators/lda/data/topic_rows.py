@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from schmp_estimators.lda.blocks import TopicRows
+from schmp_estimators.lda.blocks import TopicRows, documents_of_places
 from schmp_estimators.lda.data.counts import add_at
 from schmp_estimators.lda.data.partition import Layout
 from schmp_estimators.lda.kernels.lists import TopicLists
@@ -60,14 +60,13 @@ def list_topics(
     n_topics : int
         K.
     """
-    lengths, document = np.diff(doc_ptr), np.empty(len(place), np.uint32)
-    document[place] = np.repeat(np.arange(len(lengths), dtype=np.uint32), lengths)
+    lengths = np.diff(doc_ptr)
     rows, ptr = rows_of_lists(doc_ptr, topic[place], n_topics), _offsets(np.minimum(lengths, n_topics))
     n = np.diff(rows.ptr)
     lists = TopicLists(ptr, n.astype(np.int32), np.zeros(ptr[-1], topic.dtype), np.zeros(ptr[-1], np.int32))
     at = spans(ptr[:-1], n)
     lists.topic[at], lists.tokens[at] = rows.topic, rows.tokens
-    return document, lists
+    return documents_of_places(doc_ptr, place), lists
 
 
 def some_words(ptr: NDArray[np.int64]) -> list[tuple[int, int]]:

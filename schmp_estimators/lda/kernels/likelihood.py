@@ -45,11 +45,6 @@ class Histogram(NamedTuple):
         often = np.ones(len(self.overflow), np.int64)
         return np.concatenate([small, self.overflow]), np.concatenate([self.dense[small], often])
 
-    @property
-    def total(self) -> int:
-        """Sum of all counts."""
-        return int(self.dense @ np.arange(LIMIT)) + int(self.overflow.sum())
-
 
 def merge(histograms: Sequence[Histogram]) -> Histogram:
     """Return the histogram of several tables taken together."""

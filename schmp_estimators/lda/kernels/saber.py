@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from schmp_estimators.core.jit import inlined, kernel, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
-from schmp_estimators.lda.blocks import HEAD
+from schmp_estimators.lda.blocks import HEAD, documents_of_places
 from schmp_estimators.lda.kernels.draw import first_above, select, uniform24
 from schmp_estimators.lda.kernels.lists import LANES, add_listed, find_lane
 from schmp_estimators.lda.kernels.priors import add_seeds
@@ -61,8 +61,7 @@ def make_lists(doc_ptr: NDArray[np.int64], place: NDArray[np.uint32], n_topics: 
     narrow = max(n_topics, int(lengths.max(initial=0))) <= np.iinfo(np.int16).max
     number: type[np.signedinteger] = np.int16 if narrow else np.int32
     lists = np.empty(int(ptr[-1]) * 2 * LANES, number)
-    document = np.empty(len(place), np.uint32)
-    document[place] = np.repeat(np.arange(len(lengths), dtype=np.uint32), lengths)
+    document = documents_of_places(doc_ptr, place)
     return DocumentLists(document, ptr, np.zeros(len(lengths), np.int32), lists)
 
 

@@ -69,36 +69,6 @@ class Pieces(NamedTuple):
     #: (n_pieces,) how many tokens they have.
     n_tokens: NDArray[np.uint32]
 
-    @classmethod
-    def empty(cls, n_words: int, n_pieces: int) -> Pieces:
-        """Return room for pieces: see `order_pieces`."""
-        return cls(np.zeros(n_words + 2, np.int64), np.empty(n_pieces, np.int64), np.empty(n_pieces, np.uint32))
-
-
-@kernel
-def order_pieces(word, begin, n_tokens, left, pieces):
-    """Order pieces by their words; those of a word stay in their order.
-
-    Parameters
-    ----------
-    word, begin, n_tokens : (n_pieces,) int32, int64 and int64
-        The word of each piece, the address of its first token, and its tokens.
-    left : (n_words,) int64
-        Mutated: less the tokens of the pieces of each word.
-    pieces : Pieces
-        Mutated; all zeros in `ptr`, with an element more for use here.
-    """
-    ptr, to_begin, to_n = pieces
-    for i in range(len(word)):
-        ptr[word[i] + 2] += 1
-        left[word[i]] -= n_tokens[i]
-    for i in range(2, len(ptr)):
-        ptr[i] += ptr[i - 1]
-    for i in range(len(word)):
-        at = ptr[word[i] + 1]
-        ptr[word[i] + 1] += 1
-        to_begin[at], to_n[at] = begin[i], n_tokens[i]
-
 
 @kernel
 def join_pieces(pieces, out):

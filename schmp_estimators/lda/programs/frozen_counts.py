@@ -58,10 +58,6 @@ class FrozenCountsLDA(TopicProgram[S]):
         """Return the topic totals, with those of earlier batches that the shard speaks for."""
         return FrozenReport(self.with_fixed(at, state.totals), state.moved)
 
-    def merge(self, report: FrozenReport, other: FrozenReport) -> FrozenReport:
-        """Add up what two shards report."""
-        return tree_sum((report, other))
-
     def harvest(self, at: At, state: S) -> TopicRows | None:
         """Return the word rows, without the fixed ones, in layout order, if there is one shard."""
         if at.n_shards > 1:

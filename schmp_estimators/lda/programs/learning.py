@@ -170,11 +170,6 @@ def mean_alpha(alphas: NDArray[np.float64]) -> float:
     return math.fsum(alphas) / len(alphas)
 
 
-def memory_of_counts(n_tokens: int, n_topics: int) -> float:
-    """Return how many bytes the counts of a corpus take at most while they are merged."""
-    return 3 * 16 * min(n_tokens, math.sqrt(2.0 * n_tokens * n_topics))
-
-
 def measure_block(block: WordBlock, n_components: int) -> Histogram:
     """Return the histogram of the counts of topics in the words of a block, earlier batches included."""
     if len(block.fixed.topic):

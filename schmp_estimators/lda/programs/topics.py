@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.program import Program
+from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At, Stage, observes
 from schmp_estimators.core.values import freeze
@@ -165,6 +166,10 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         """Return the topics of a shard's tokens in word-major order."""
         return cast("NDArray[Any]", cast("Any", state).topic)
 
+    def merge(self, report: Any, other: Any) -> Any:
+        """Add up what two shards report at the end of a sweep."""
+        return tree_sum((report, other))
+
     def summed(self, model: SweepModel | None, reports: Sequence[Any]) -> SweepModel:
         """Return the model that follows from what shards report of their topics."""
         raise NotImplementedError
@@ -220,11 +225,6 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
     def seeds_of(self, shard: TokenShard) -> SeedRows | None:
         """Return the seeds in the layout of a shard, if there are."""
         return None if self.seeds is None else seed_rows(self.seeds, shard)
-
-    @property
-    def is_asymmetric(self) -> bool:
-        """Whether every topic has a document-topic prior of its own."""
-        return self.own_alphas is not None
 
     def prior_identity(self) -> dict[str, Any]:
         """Return what identifies the priors, as far as it is not in the parameters that are shown."""

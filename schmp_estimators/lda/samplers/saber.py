@@ -96,7 +96,7 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
             saber.list_documents(*given, totals)
             return totals
 
-        totals = sum(at.each(work, self.jobs(at.shard.doc_ptr)))
+        totals = np.sum(at.each(work, self.jobs(at.shard.doc_ptr)), axis=0)
         return state._replace(totals=totals, moving=0, moved=state.moving)
 
     def state_bytes(self) -> int:

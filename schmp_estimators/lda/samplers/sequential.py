@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.jit import inlined, maker
-from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, changes, each
@@ -170,10 +169,6 @@ class SequentialProgram(TopicProgram[State]):
     def report(self, at: At, state: State) -> SweepReport:
         """Return the topic totals, with those of earlier batches that the shard speaks for."""
         return SweepReport(self.with_fixed(at, state.total), len(state.topic))
-
-    def merge(self, report: SweepReport, other: SweepReport) -> SweepReport:
-        """Add up what two shards report at the end of a sweep."""
-        return tree_sum((report, other))
 
     def summed(self, model: SweepModel | None, reports: Sequence[Any]) -> SweepModel:
         """Bring the topic totals up to date, and measure how far the shards' copies of them were off."""

@@ -25,7 +25,7 @@ from schmp_estimators.lda.data.partition import Layout
 from schmp_estimators.lda.data.shards import words_at_home
 from schmp_estimators.lda.data.topic_rows import cut_rows, rows_of_lists, stack_rows
 from schmp_estimators.lda.kernels.priors import SeedRows, TopicPriors, topic_priors
-from schmp_estimators.lda.kernels.warp import Pieces, join_pieces, order_pieces, pieces_of, sample_words
+from schmp_estimators.lda.kernels.warp import Pieces, join_pieces, pieces_of, sample_words
 from schmp_estimators.lda.kernels.warp_documents import sample_documents
 from schmp_estimators.lda.programs.blocks import WordPart, combine_parts, make_parts, rows_of_tokens
 from schmp_estimators.lda.programs.frozen_counts import FrozenCountsLDA
@@ -103,13 +103,14 @@ class MetWords(NamedTuple):
         """
         owner, tokens = _owner(at.shard), [writable(piece.tokens) for piece in given]
         n, word = np.concatenate([piece.n_tokens for piece in given]), np.concatenate([piece.word for piece in given])
+        total = owner.word_total
+        if (np.bincount(word, n, len(total)) != total).any():
+            raise changed()
         size = int(np.prod(tokens[0].shape[1:])) * tokens[0].itemsize  # strides do not tell it where there is no token
         ends = [one.ctypes.data + size * np.cumsum(piece.n_tokens) for one, piece in zip(tokens, given, strict=True)]
-        pieces, left = Pieces.empty(len(owner.word_total), len(n)), owner.word_total.copy()
-        order_pieces(word, np.concatenate(ends) - size * n, n, left, pieces)
-        if left.any():
-            raise changed()
-        return cls(tokens, freeze(pieces), np.append(0, np.cumsum(owner.word_total)), owner)
+        ptr, order = np.append(0, np.cumsum(np.bincount(word, minlength=len(total)))), np.argsort(word, kind="stable")
+        pieces = Pieces(ptr, (np.concatenate(ends) - size * n)[order], n[order].astype(np.uint32))
+        return cls(tokens, freeze(pieces), np.append(0, np.cumsum(total)), owner)
 
     def together(self) -> NDArray[Any]:
         """Return the topics of all tokens, word after word; `tokens` are topics."""
@@ -335,7 +336,7 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
 
     def _document_prior(self, sweep: int, alphas: NDArray[np.float64]) -> np.float32 | TopicPriors:
         """Return the document-topic prior of a sweep, as kernels take it."""
-        return topic_priors(alphas) if self.is_asymmetric else np.float32(self.priors(sweep, None)[0])
+        return topic_priors(alphas) if self.own_alphas is not None else np.float32(self.priors(sweep, None)[0])
 
     @property
     def _steps(self) -> tuple[int, ...]:
