@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from schmp_estimators.core.jit import inlined, kernel, maker, part
 from schmp_estimators.lda.blocks import HEAD
-from schmp_estimators.lda.kernels.draw import address, in_all_lanes, shifted, vector_at
+from schmp_estimators.lda.kernels.draw import address, in_all_lanes, select, shifted, vector_at
 from schmp_estimators.lda.kernels.rows import count_row
 
 #: More than any topic.
@@ -170,8 +170,8 @@ def move_in_list(topics, tokens, end, old_at, new_at, new):
 #: Topics of a block.
 LANES = 8
 
-_INDEX, _WORD, _FLOAT = ir.IntType(64), ir.IntType(32), ir.FloatType()
-_VECTOR = ir.VectorType(_FLOAT, LANES)
+_INDEX, _WORD = ir.IntType(64), ir.IntType(32)
+_VECTOR = ir.VectorType(ir.FloatType(), LANES)
 _ZEROS = ir.Constant(_VECTOR, [0.0] * LANES)
 
 
@@ -248,8 +248,9 @@ def _add_listed(
     return weight(lists, index, index, weights, index, weight, sums, index), generate
 
 
-def _find_lane(typing_context: Any, sums: Any, start: Any, n_blocks: Any, point: Any) -> Any:
-    """Return the lane into which a point less than the sum of a list falls, and how far in it that is (float32).
+@inlined
+def find_lane(sums, start, n_blocks, point):
+    """Return the lane into which a point less than the sum of a list falls, and how far in it that is.
 
     Parameters
     ----------
@@ -258,25 +259,11 @@ def _find_lane(typing_context: Any, sums: Any, start: Any, n_blocks: Any, point:
     point : float32
         From 0 on.
     """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        n_blocks, point = arguments[2:]
-        own = address(context, builder, signature.args[0], arguments[0], arguments[1])
-        end = builder.mul(n_blocks, _INDEX(LANES))
-        up_to = builder.load(vector_at(builder, own, end, _VECTOR), align=4)
-        passed = builder.fcmp_ordered("<=", up_to, in_all_lanes(builder, point, LANES))
-        bits = builder.zext(builder.bitcast(passed, ir.IntType(LANES)), _WORD)
-        lane = builder.zext(builder.ctpop(bits), _INDEX)
-        lane = builder.select(builder.icmp_unsigned("<", lane, _INDEX(LANES - 1)), lane, _INDEX(LANES - 1))
-        is_first = builder.icmp_unsigned("==", lane, _INDEX(0))
-        at = builder.select(is_first, _INDEX(0), builder.sub(lane, _INDEX(1)))
-        before = builder.load(builder.gep(own, [builder.add(end, at)]))
-        rest = builder.fsub(point, builder.select(is_first, _FLOAT(0.0), before))
-        return context.make_tuple(builder, signature.return_type, [lane, rest])
-
-    index, weight = types.intp, types.float32
-    return types.Tuple((index, weight))(sums, index, index, weight), generate
+    end, lane = np.uint64(start + n_blocks * LANES), 0
+    for j in range(LANES - 1):
+        lane += sums[end + np.uint64(j)] <= point
+    before = sums[end + np.uint64(max(lane - 1, 0))]
+    return lane, point - select(lane > 0, before, np.float32(0.0))
 
 
 add_listed: Any = intrinsic(_add_listed)
-find_lane: Any = intrinsic(_find_lane)

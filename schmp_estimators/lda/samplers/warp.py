@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At, Stage, each, exchanges, observes
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordBlock, no_topics
+from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordBlock
 from schmp_estimators.lda.data.counts import changed
 from schmp_estimators.lda.data.partition import Layout
 from schmp_estimators.lda.data.shards import words_at_home
@@ -89,7 +89,7 @@ class MetWords(NamedTuple):
     pieces: Pieces
     #: (n_words + 1,) offsets of the words where all tokens of a word are together.
     ptr: NDArray[np.int64]
-    #: The shard that owns the words, as if it had no others, and no tokens.
+    #: The shard that owns the words, as if it had no others.
     owner: TokenShard
 
     @classmethod
@@ -133,13 +133,8 @@ def writable(tokens: NDArray[Any]) -> NDArray[Any]:
 def _owner(shard: TokenShard) -> TokenShard:
     """Return what a shard knows of the words that it owns whose tokens travel, as if they were all."""
     home, (begin, end) = int(shard.home[shard.number]), shard.block_ptr[shard.number : shard.number + 2].tolist()
-    words, n, none = slice(begin + home, end), end - begin - home, np.zeros(1, np.int64)
-    owner = TokenShard(
-        none, np.zeros(0, np.uint32), np.zeros(n + 1, np.int64), np.zeros(n, np.int64), shard.word_first[words],
-        shard.word_total[words], np.array([0, n]), 0, 0, cut_rows(shard.fixed, home, home + n), no_topics(), none,
-        np.zeros(0, np.int32),
-    )  # fmt: skip
-    return freeze(owner)
+    words, fixed = slice(begin + home, end), cut_rows(shard.fixed, home, end - begin)
+    return freeze(shard._replace(word_first=shard.word_first[words], word_total=shard.word_total[words], fixed=fixed))
 
 
 @dataclass(frozen=True)
