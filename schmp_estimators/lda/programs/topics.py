@@ -301,13 +301,10 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
 
     def measured(self, at: At, state: State, some: Sequence[tuple[TokenShard, WordBlock, int]]) -> Measured:
         """Return what a shard has, and blocks, with the shards that know their words, and the numbers of the first."""
-        shard, topic = at.shard, freeze(self.by_word(at, state))
-        documents, lengths = (
-            topic_counts(shard.doc_ptr, shard.place, topic, self.n_components),
-            np.diff(shard.doc_ptr),
-        )
+        shard, topic, lengths = at.shard, freeze(self.by_word(at, state)), np.diff(at.shard.doc_ptr)
+        documents = topic_counts(shard.doc_ptr, shard.place, topic, self.n_components)
         of_singles = topic[shard.place[shard.doc_ptr[:-1][lengths == 1]]]
-        words, seeds = (merge([learning.measure_block(block, self.n_components) for _, block, _ in some]), None)
+        words, seeds = merge([learning.measure_block(block, self.n_components) for _, block, _ in some]), None
         if self.seeds is not None and some:
             given = [(seed_rows(self.seeds, owner), block, self.n_components, first) for owner, block, first in some]
             seeds = chain_seeds([count_seeds(*one) for one in given])
