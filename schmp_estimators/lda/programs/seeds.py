@@ -77,11 +77,6 @@ def seed_rows(seeds: WordSeeds, shard: TokenShard) -> SeedRows:
     return freeze(SeedRows(np.where(found, at, -1).astype(np.int32), seeds.ptr, seeds.topic, seeds.weight))
 
 
-def seeds_of_words(rows: SeedRows, words: NDArray[np.integer] | slice) -> SeedRows:
-    """Return the seeds of some words of the layout."""
-    return freeze(rows._replace(number=rows.number[words]))
-
-
 def count_seeds(rows: SeedRows, block: WordBlock, n_topics: int, first: int = 0) -> SeedCounts:
     """Count the tokens of the seeded words of a block, earlier batches included, whose first word has this number."""
     words = np.flatnonzero(rows.number[first : first + len(block.fixed.ptr) - 1] >= 0)

@@ -222,9 +222,12 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         beta_sum = self.n_words * beta
         return beta_sum if self.seeds is None else freeze(beta_sum + self.seeds.total)
 
-    def seeds_of(self, shard: TokenShard) -> SeedRows | None:
-        """Return the seeds in the layout of a shard, if there are."""
-        return None if self.seeds is None else seed_rows(self.seeds, shard)
+    def seeds_of(self, shard: TokenShard, words: NDArray[np.integer] | slice = slice(None)) -> SeedRows | None:
+        """Return the seeds of words in the layout of a shard, by default of all, if there are any."""
+        if self.seeds is None:
+            return None
+        rows = seed_rows(self.seeds, shard)
+        return freeze(rows._replace(number=rows.number[words]))
 
     def prior_identity(self) -> dict[str, Any]:
         """Return what identifies the priors, as far as it is not in the parameters that are shown."""

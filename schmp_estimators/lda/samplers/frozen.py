@@ -31,11 +31,9 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import WordBlock
 from schmp_estimators.lda.kernels.draw import padded
 from schmp_estimators.lda.kernels.frozen import frozen_of, make_slots, sample_documents, take_rows
-from schmp_estimators.lda.kernels.priors import SeedRows
 from schmp_estimators.lda.programs import blocks
 from schmp_estimators.lda.programs.blocks import WordPart
 from schmp_estimators.lda.programs.frozen_counts import FrozenCountsLDA
-from schmp_estimators.lda.programs.seeds import seeds_of_words
 from schmp_estimators.lda.programs.topics import SWEEP, SweepModel, topic_dtype
 
 #: What changes of a shard: `topic` of each token, word-major, and what `FrozenCountsLDA` asks for.
@@ -165,7 +163,7 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
         """Write the weights of the words of a block that the shard has."""
         words, begins, rows = self._table(at, state)
         mine, (begin, end) = slice(*begins[at.block : at.block + 2]), at.shard.block_ptr[at.block : at.block + 2]
-        words, rows, seeds = freeze(words[mine] - begin), rows[mine], self._seeds_of_rows(at, words[mine])
+        words, rows, seeds = freeze(words[mine] - begin), rows[mine], self.seeds_of(at.shard, words[mine])
         ptr, beta = at.shard.word_ptr[begin : end + 1], self.priors(at.sweep, at.model)[1]
         inverse = 1.0 / (at.model.topic_total + self.beta_sums(beta))
 
@@ -185,7 +183,7 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
         words, _, rows = self._table(at, state)
         frozen = freeze(frozen_of(rows, alpha, at.model.topic_total, beta, self.beta_sums(beta)))
         of_shard = at.shard.doc_ptr, at.shard.place, at.shard.first_token
-        seeds = self._seeds_of_rows(at, words)
+        seeds = self.seeds_of(at.shard, words)
 
         def work(job: tuple[int, int]) -> tuple[NDArray[np.int64], int]:
             slots = make_slots(np.diff(at.shard.doc_ptr[job[0] : job[1] + 1]), self.n_components, state.topic.dtype)
@@ -203,8 +201,3 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
     def row_bytes(self) -> int:
         """Return how many bytes a shard needs for each word that it has."""
         return 4 * padded(self.n_components)
-
-    def _seeds_of_rows(self, at: At, words: NDArray[np.integer]) -> SeedRows | None:
-        """Return the seeds of words of the layout that have rows, if there are."""
-        rows = self.seeds_of(at.shard)
-        return None if rows is None else seeds_of_words(rows, words)

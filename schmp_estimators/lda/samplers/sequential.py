@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.jit import inlined, maker
+from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, changes, each
@@ -173,23 +174,19 @@ class SequentialProgram(TopicProgram[State]):
     def summed(self, model: SweepModel | None, reports: Sequence[Any]) -> SweepModel:
         """Bring the topic totals up to date, and measure how far the shards' copies of them were off."""
         if isinstance(reports[0], SweepReport):
-            total, n_tokens = _sum([report.topic_total for report in reports]), sum(one.n_tokens for one in reports)
+            total, n_tokens, _ = tree_sum(reports)
             before, learned = model or SweepModel(total), model.learned if model else Learned()
             given = {"learned": learned, "learned_before": learned, "n_tokens": n_tokens, "s_error": before.s_error_now}
             return SweepModel(total, before.moved_now, **given)
         assert model is not None  # the run began with reports
-        change = _sum([step.change for step in reports])
+        change, moved = tree_sum(reports)
         off = sum(int(np.abs(change - step.change).sum()) for step in reports)
         return model._replace(
             topic_total=model.topic_total + change,
             s_error_now=max(model.s_error_now, off / max(1, len(reports) * model.n_tokens)),
-            moved_now=model.moved_now + sum(step.moved for step in reports),
+            moved_now=model.moved_now + moved,
         )
 
     def moves(self, model: SweepModel) -> dict[str, Any]:
         """Return how many tokens moved, and the s-error."""
         return {"moved": model.moved, "s_error": model.s_error}
-
-
-def _sum(pieces: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
-    return np.asarray(np.sum(pieces, axis=0, dtype=np.int64))

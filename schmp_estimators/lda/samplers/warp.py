@@ -29,7 +29,6 @@ from schmp_estimators.lda.kernels.warp import Pieces, join_pieces, pieces_of, sa
 from schmp_estimators.lda.kernels.warp_documents import sample_documents
 from schmp_estimators.lda.programs.blocks import WordPart, combine_parts, make_parts, rows_of_tokens
 from schmp_estimators.lda.programs.frozen_counts import FrozenCountsLDA
-from schmp_estimators.lda.programs.seeds import seeds_of_words
 from schmp_estimators.lda.programs.topics import Measured, SweepModel, topic_dtype
 
 #: Which stream of random numbers: a pass of a sweep; the first topics have the next ones.
@@ -208,7 +207,7 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         for met, answer in zip(_met_tokens(at.shard), answers, strict=True):
             if answer.tokens.ctypes.data != state.tokens[met].ctypes.data:  # else they are there
                 state.tokens[met] = answer.tokens
-        shard, seeds, jobs = at.shard, self.seeds_of(at.shard), []
+        shard, jobs = at.shard, []
         address = shard.word_first + shard.word_rank
         for number, answer in enumerate(answers):
             if (block := answer.block) is not None:
@@ -216,7 +215,7 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
                 words = slice(begin, begin + len(block.fixed.ptr) - 1)
                 ptr = shard.word_ptr[words.start : words.stop + 1]
                 own = freeze((pieces_of(state.tokens, ptr), address[words], block, block.fixed))
-                jobs.append((Words(*own, None if seeds is None else seeds_of_words(seeds, words)), ptr))
+                jobs.append((Words(*own, self.seeds_of(shard, words)), ptr))
         moved = sum([answer.moved for answer in answers])  # by owners
         return self._finish(at, state, moved + self._pass_words(at, jobs, state.tokens))
 
