@@ -179,8 +179,8 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
 
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[WarpState, dict[int, Any]]:
         """Return topics that were saved in document order, with the proposals of a document pass that moves nothing."""
-        tokens = np.empty((len(at.shard.place), 1 + self.mh_steps), saved.dtype)
-        tokens[at.shard.place] = saved[:, None]
+        width = 1 + int(self.mh_steps)
+        tokens = np.repeat(self.begun(at, saved)[1], width).reshape(-1, width)
         prior, inverse = self._document_prior(at.sweep, self.alphas_before(at)), np.ones(self.n_components, np.float32)
         return self._pass_documents(at, tokens, prior, freeze(inverse), 0), {}
 
