@@ -14,7 +14,7 @@ from corpora import SMALL, assert_same_bits, planted
 from numba import njit
 from sklearn.exceptions import NotFittedError
 
-from schmp_estimators import ConvergenceDisplay, DistributedLDA, HeldOutPerplexity, ModelParallelMF, PrioritizedLasso
+from schmp_estimators import ConvergenceDisplay, DistributedLDA, HeldOutPerplexity, PrioritizedLasso
 from schmp_estimators.core.progress import in_units
 
 #: a tempered start depends on `max_iter`, and fits that end earlier are compared with shorter ones here
@@ -55,20 +55,6 @@ def test_a_fit_that_a_callback_ends_is_a_shorter_fit(n_shards, place):
         lda = make(n_shards=n_shards).set_callbacks(Sweeps(stop_at=5)).fit(SMALL)
     assert lda.n_iter_ == len(lda.history_) == 5
     assert_same_bits(lda, make(max_iter=5).fit(SMALL))
-
-
-@pytest.mark.parametrize("sampler", ["warp", "fplus"])
-def test_tol_ends_a_fit_between_two_evaluations(sampler):
-    parameters = {"sampler": sampler, "evaluate_every": 2}
-    lda = make(max_iter=300, tol=0.001, **parameters).fit(SMALL)
-    assert lda.n_iter_ < 300
-    assert lda.n_iter_ % 2 == 0
-    values = [record["log_likelihood"] for record in lda.history_ if "log_likelihood" in record]
-    changes = np.abs(np.diff(values)) / np.abs(values[:-1])
-    assert changes[-1] <= 0.001
-    assert (changes[:-1] > 0.001).all()
-    assert changes[:-1].min() < 0.004  # not far above: so `tol` was taken as it is
-    assert_same_bits(lda, make(max_iter=lda.n_iter_, **parameters).fit(SMALL))
 
 
 # Held-out perplexity.
@@ -153,16 +139,6 @@ def test_the_plot_shows_the_history(fitted, x, label):
     assert [text.get_text() for text in display.ax_.get_legend().get_texts()] == ["DistributedLDA"]
 
 
-def test_what_is_plotted_and_where(fitted):
-    _, ax = plt.subplots()
-    display = ConvergenceDisplay.from_estimator(fitted, y="moved", ax=ax, name="mine", color="red")
-    assert display.ax_ is ax
-    assert len(display.line_.get_xdata()) == 12  # recorded in every sweep
-    assert (display.line_.get_label(), display.line_.get_color()) == ("mine", "red")
-    again = display.plot(name="other")
-    assert again.ax_ is not ax and again.line_.get_label() == "other"
-
-
 def test_errors_of_the_plot(fitted):
     for lda, parameters, message in (
         (make(), {}, "not fitted yet"),
@@ -205,16 +181,6 @@ def test_numbers_in_units_are_rounded_and_have_no_exponent(digits):
         assert 1 <= float(number) < (1e4 if not unit else 1000), text
     assert in_units(5.71e6) == "5.7 M"
     assert in_units(-5.71e6) == "-5.7 M"
-
-
-def test_values_on_held_out_samples_are_said(lines):
-    watch = HeldOutPerplexity(SMALL, every=5)
-    make(max_iter=10).set_callbacks(watch).fit(SMALL)
-    mf = ModelParallelMF(2, max_iter=10, early_stopping=True, random_state=0).fit(SMALL.astype(float))
-    assert watch.latest == {"perplexity": watch.history_[-1]["perplexity"]}
-    first, *_, last = lines()
-    assert f", perplexity {watch.latest['perplexity']:.6g}, " in first
-    assert f", validation_rmse {mf.history_[-1]['validation_rmse']:.6g}, " in last
 
 
 #: A fit of one target that is followed step by step.

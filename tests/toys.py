@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from schmp_estimators.core.program import Program, Source
-from schmp_estimators.core.reduction import tree_merge, tree_sum
+from schmp_estimators.core.reduction import tree_merge
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import changes, each, exchanges, observes, reads
 
@@ -379,51 +379,6 @@ class Merging(Exchanging):
         return scramble(*([] if model is None else [model]), tree_merge(reports, self.mix))
 
 
-@dataclass(frozen=True)
-class Floats(Program):
-    """Sums of floats of all sizes, whose bits show any other order."""
-
-    name: ClassVar[str] = "floats"
-    may_merge: ClassVar[bool] = True
-
-    def n_blocks(self, n_shards):
-        return 0
-
-    def schedule(self, sweep, n_shards):
-        return each(self.grow, merge=self.add if self.may_merge else None), self.observing(n_shards)
-
-    def init(self, at):
-        return at.shard * np.random.default_rng(at.number).normal(size=4) * 10.0 ** (at.number % 17 - 8), {}
-
-    def grow(self, at, state):
-        state *= 1.7
-        return state
-
-    def look(self, at, state):
-        return state / 3, at.number
-
-    def report(self, at, state):
-        return state, at.number
-
-    def add(self, one, other):
-        assert one[1] < other[1]
-        return one[0] + other[0], one[1]
-
-    def aggregate(self, model, reports):
-        assert [one[1] for one in reports] == sorted(one[1] for one in reports)
-        summed = tree_sum([one[0] for one in reports])
-        return summed if model is None else model * 0.3 + summed
-
-    def record(self, sweep, model):
-        return {"total": model.tobytes()}
-
-    def harvest(self, at, state):
-        return state
-
-    def observing(self, n_shards):
-        return observes(self.look, merge=self.add if self.may_merge else None)
-
-
 def changed(kind, method, before):
     """Return a program one of whose methods does something else before."""
 
@@ -463,5 +418,5 @@ def bits(value):
 
 PROGRAMS = [
     *(Ring(), Synced(), Resting(), ReadAndChanged(), Blind(), ManyBlocks(), ManySynced(), FewBlocks(), Partial()),
-    *(Observed(), Remade(), RemadeSynced(), SomeParts(), Exchanging(), Foretold(), Merging(), Floats()),
+    *(Observed(), Remade(), RemadeSynced(), SomeParts(), Exchanging(), Foretold(), Merging()),
 ]

@@ -62,14 +62,17 @@ def described(fitted):
     )
 
 
+def given(X, chunks):
+    return X if chunks is None else da.from_array(X, chunks=(chunks, X.shape[1]))
+
+
 def fit(kind, X, y, weights=None, chunks=None, **parameters):
     """Fit in memory, or, with `chunks`, on Dask."""
 
     def run(place):
         threads = {"n_jobs": 2} if place == "threads" else {}
         estimator = kind(**{"tol": 1e-6} | parameters | threads)
-        given = X if chunks is None else da.from_array(X, chunks=(chunks, X.shape[1]))
-        return described(estimator.fit(given, y, sample_weight=weights))
+        return described(estimator.fit(given(X, chunks), y, sample_weight=weights))
 
     return run
 
@@ -89,10 +92,6 @@ def warm(make, **change):
         return described(estimator.set_params(**change).fit(X, y))
 
     return run
-
-
-def given(X, chunks):
-    return X if chunks is None else da.from_array(X, chunks=(chunks, X.shape[1]))
 
 
 def path(X, chunks=None, **parameters):
@@ -128,11 +127,8 @@ def lasso_cv(X, weights=None, chunks=None, **parameters):
 def logistic_cv(X, y, chunks=None, **parameters):
     def run(place):
         found = SparseLogisticRegressionCV(**{"Cs": [0.1, 1.0, 10.0], "cv": 3} | parameters).fit(given(X, chunks), y)
-        scores = np.array(
-            [found.scores_[label] for label in found.scores_] if isinstance(found.scores_, dict) else found.scores_
-        )
-        figures = {"scores": scores.mean(), "loss": np.mean(found.C_)}
-        return result(figures, coef=found.coef_, chosen=found.C_, scores=scores, intercept=found.intercept_)
+        figures = {"scores": found.scores_.mean(), "loss": np.mean(found.C_)}
+        return result(figures, coef=found.coef_, chosen=found.C_, scores=found.scores_, intercept=found.intercept_)
 
     return run
 

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 import dask
 import numpy as np
-from oracles.l1 import lasso_descent, lasso_objective, logistic_objective
+from oracles.l1 import lasso_objective, logistic_objective
 from scipy import sparse
-from sklearn.linear_model import LogisticRegression
+from sklearn import linear_model
 
 from schmp_estimators import DistributedLDA, ModelParallelMF, PrioritizedLasso, SparseLogisticRegression
 
@@ -243,11 +243,13 @@ class Lasso(Certified):
             return float(np.square(np.asarray(y, float)).mean())
 
     def objectives(self, fitted: Any, X: Any, y: Any) -> tuple[float, float]:
-        options = {"fit_intercept": fitted.fit_intercept, "positive": fitted.positive, "sweeps": 100}
-        other = lasso_descent(X, y, fitted.alpha, **options)
-        solutions = (fitted.coef_.astype(float), fitted.intercept_), other
-        found, other = (lasso_objective(X, y, *solution, fitted.alpha) for solution in solutions)
-        return found, other
+        options = {"fit_intercept": fitted.fit_intercept, "positive": fitted.positive, "max_iter": 100}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            other = linear_model.Lasso(fitted.alpha, **options).fit(X, y)
+        return tuple(
+            lasso_objective(X, y, one.coef_.astype(float), one.intercept_, fitted.alpha) for one in (fitted, other)
+        )
 
 
 class Logistic(Certified):
@@ -286,7 +288,7 @@ class Logistic(Certified):
         weights = np.ones(len(y))
         if fitted.class_weight == "balanced":
             weights = len(y) / (2.0 * np.array([(sign == one).sum() for one in sign]))
-        other = LogisticRegression(
+        other = linear_model.LogisticRegression(
             C=np.clip(fitted.C, 1e-10, 1e10),
             l1_ratio=1.0,
             solver="saga",

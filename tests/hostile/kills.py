@@ -22,7 +22,7 @@ from contextlib import ExitStack, suppress
 import dask
 from distributed import Client
 from distributed.exceptions import WorkerStartTimeoutError
-from real import Attempt, cases, digest, fit_here, keys_left, processes, signal_all, worker_pids
+from real import Attempt, cases, fit_here, keys_left, left_by, processes, signal_all, worker_pids
 
 N_WORKERS = 2
 #: Seconds after which a fit is said to wait for ever; undisturbed ones take a few.
@@ -102,7 +102,7 @@ class Disturber(threading.Thread):
 def disturbed_fit(case, lazy, client, disturber):
     """Return how the attempt ended, and the attempt."""
     X, y = case.data(lazy)
-    attempt = Attempt(lambda: digest(case.make().fit(X, y)))
+    attempt = Attempt(lambda: left_by(case.make().fit(X, y)))
     attempt.start()
     disturber.start()
     outcome = attempt.within(LIMIT)
@@ -125,7 +125,7 @@ def killed_client(name, case, client, chance, tally, usual):
         child.kill()
         child.wait()
         tally["clients"] += 1
-        attempt = Attempt(lambda: digest(case.make().set_params(checkpoint=path).fit(case.X, case.y)))
+        attempt = Attempt(lambda: left_by(case.make().set_params(checkpoint=path).fit(case.X, case.y)))
         attempt.start()
         return attempt.within(LIMIT), attempt
 
@@ -147,7 +147,7 @@ def run(n_kills, seed, seconds, names=None):
         client = stack.enter_context(processes(N_WORKERS))
         for name, case in chosen.items():
             begun = time.monotonic()
-            assert digest(case.make().fit(case.X, case.y)) == expected[name], name
+            assert left_by(case.make().fit(case.X, case.y)) == expected[name], name
             usual[name] = time.monotonic() - begun
         while tally["killed"] + tally["clients"] < n_kills and time.monotonic() < started + seconds:
             name = list(chosen)[tally["fits"] % len(chosen)]

@@ -18,7 +18,7 @@ import dask.array as da
 import numpy as np
 from distributed import Client
 from distributed.deploy.subprocess import SubprocessCluster
-from real import Attempt, digest, fit_here
+from real import Attempt, fit_here, left_by
 
 from schmp_estimators import DistributedLDA, PrioritizedLasso
 from schmp_estimators.exceptions import SchMPError
@@ -64,7 +64,7 @@ def run(limits, n_rows, timeout):
 
 
 def under_limit(make, X, y, limit, timeout):
-    """Return how a fit on workers of `limit` MB ended, and its digest, its error or where it waits."""
+    """Return how a fit on workers of `limit` MB ended, and what it left, its error or where it waits."""
     options = {"worker_kwargs": {"memory_limit": f"{limit}MB"}, "dashboard_address": None, "silence_logs": 50}
     with (
         dask.config.set({"schmp-estimators.worker-timeout": timeout}),
@@ -73,7 +73,7 @@ def under_limit(make, X, y, limit, timeout):
     ):
         with suppress(TimeoutError):  # a limit may be too small even to start
             client.wait_for_workers(2, timeout=60)
-        attempt = Attempt(lambda: digest(make().fit(X, y)))
+        attempt = Attempt(lambda: left_by(make().fit(X, y)))
         attempt.start()
         outcome = attempt.within(LIMIT)
         if outcome == "answer":

@@ -1,6 +1,5 @@
 """What the programs of this folder share: clusters of real processes, fits whose bits are known, limits on waiting."""
 
-import hashlib
 import os
 import sys
 import threading
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import checkpoints
 import clusters
 import dask
 import dask.array as da
@@ -23,9 +23,7 @@ from scipy import sparse
 
 from schmp_estimators import DistributedLDA, ModelParallelMF, PrioritizedLasso, SparseLogisticRegression
 
-AfterSweeps, keys_left = clusters.AfterSweeps, clusters.keys_left
-#: What the fitted attributes are that two equal fits must share to the last bit.
-ATTRIBUTES = ("topic_word_counts_", "components_", "user_factors_", "user_bias_", "item_bias_", "coef_", "intercept_")
+AfterSweeps, keys_left, left_by = clusters.AfterSweeps, clusters.keys_left, checkpoints.left_by
 
 
 class Case(NamedTuple):
@@ -88,22 +86,10 @@ def cases(scale=1.0):
     }
 
 
-def digest(estimator):
-    """Return a hash of all that was learnt."""
-    found = hashlib.sha256()
-    for name in ATTRIBUTES:
-        # the components of topics are made of the counts, on demand
-        if hasattr(estimator, name) and not (name == "components_" and isinstance(estimator, DistributedLDA)):
-            value = getattr(estimator, name)
-            value = value.toarray() if sparse.issparse(value) else np.asarray(value)
-            found.update(f"{name} {value.dtype} {value.shape}".encode() + np.ascontiguousarray(value).tobytes())
-    return found.hexdigest()
-
-
 def fit_here(make, X, y):
-    """Return the digest of a fit in this process, whatever clients there are."""
+    """Return what a fit in this process leaves, whatever clients there are."""
     with dask.config.set({"schmp-estimators.runtime": "local"}):
-        return digest(make().fit(X, y))
+        return left_by(make().fit(X, y))
 
 
 @contextmanager

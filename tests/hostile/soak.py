@@ -15,7 +15,7 @@ from statistics import median
 
 import psutil
 from dask.utils import key_split
-from real import AfterSweeps, cases, digest, fit_here, keys_left, processes, worker_pids
+from real import AfterSweeps, cases, fit_here, keys_left, left_by, processes, worker_pids
 
 #: Sweeps between two cuts of a run.
 CUT_EVERY = 50
@@ -78,7 +78,7 @@ def run(n_sweeps):
     expected = fit_here(make, case.X, case.y)
     with processes() as client:
         meter = Meter(client, every)
-        same = digest(make().set_callbacks(meter).fit(case.X)) == expected
+        same = left_by(make().set_callbacks(meter).fit(case.X)) == expected
         left = keys_left(client)
     grown = growth(meter.readings)
     memory = {key: value for key, value in grown.items() if f"{key} files" in grown}

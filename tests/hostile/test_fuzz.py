@@ -7,7 +7,7 @@ from pathlib import Path
 import fuzz
 import numpy as np
 import pytest
-from fuzz_models import FAMILIES, WrongError, require
+from fuzz_models import require
 
 from schmp_estimators import PrioritizedLasso
 
@@ -43,29 +43,6 @@ def test_crashes_and_hangs_are_named_and_the_next_input_is_tried(tmp_path, monke
         outcome = child.try_one(seed, 0.0)
         assert (outcome.seed, outcome.label, outcome.kind) == (seed, fuzz.make(seed).label, kind)
     child.close()
-
-
-def test_a_seed_is_an_input_for_ever():
-    for seed in range(28):
-        assert fuzz.make(seed).label == fuzz.make(seed).label
-    assert len({fuzz.make(seed).label for seed in range(112)}) > 100
-
-
-@pytest.mark.slow
-def test_laws_notice_false_results():
-    rng = np.random.default_rng(0)
-    for family in FAMILIES:
-        X, y = family.data(rng)
-        fitted = family.fit(family.estimator(rng), X if family.name != "mf" else family.dense(X), y)
-        family.obey(fitted, X, y)
-        if family.name == "lda":
-            fitted.topic_word_counts_.data[0] += 1
-        elif family.name == "mf":
-            fitted.item_bias_[0] = np.nan
-        else:
-            fitted.coef_ = fitted.coef_ + 0.5
-        with pytest.raises(WrongError):
-            family.obey(fitted, X, y)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Penalised losses of K decision values in plain NumPy: objectives, gaps, and a slow solver.
+"""Penalised losses of K decision values in plain NumPy: objectives and gaps.
 
 Coefficients are (K, p), intercepts (K,), decision values (K, n).
 """
@@ -100,57 +100,3 @@ class Glm:
         dual = self.weights @ conjugates(self.loss, slope, decision, target - shift, 1.0 / excess)
         squares = sum(f * self.ridge * flat[g] @ flat[g] for g, f in zip(self.groups, self.factors, strict=True))
         return self.objective(coef, intercept, strength) - dual + 0.5 * strength * squares / excess**2, apart
-
-    def fista(self, strength, steps=3000):
-        """Return the least objective that accelerated proximal gradient steps with restarts find.
-
-        A. Beck and M. Teboulle, SIAM Journal on Imaging Sciences 2009; the step is halved while it is too long.
-        """
-        middle = self.X.mean(axis=0) if self.fit_intercept else np.zeros(self.X.shape[1])
-        apart = self.X - middle
-        unit = max(np.sqrt((apart**2).mean()), 1e-300)
-        shape, level = (self.n_outputs, self.X.shape[1]), np.full(self.n_outputs, self.fit_intercept, float)
-        base = np.median(self.y) if self.loss in ("squared", "huber") and self.fit_intercept else 0.0
-
-        def smooth(point):
-            coef, intercept = point[:, :-1] / unit, point[:, -1] * level + base
-            with np.errstate(over="ignore", invalid="ignore"):
-                losses, slope = of_rows(self.loss, coef @ apart.T + intercept[:, None], self.y, **self.options)
-                slope = self.weights * slope
-                gradient = np.column_stack([-slope @ apart / unit, -slope.sum(axis=1) * level])
-                return float(self.weights @ losses), gradient
-
-        def prox(point, step):
-            flat = np.ravel(point[:, :-1]).copy()
-            for group, factor in zip(self.groups, self.factors, strict=True):
-                part = np.maximum(flat[group], 0.0) if self.positive else flat[group]
-                size, cut = np.linalg.norm(part), step * strength * factor / unit
-                flat[group] = part * (max(0.0, 1.0 - cut / size) if size else 0.0)
-                flat[group] /= 1.0 + step * strength * factor * self.ridge / unit**2
-            return np.column_stack([flat.reshape(shape), point[:, -1]])
-
-        def value(point):
-            return smooth(point)[0] + strength * self.penalty(point[:, :-1] / unit)
-
-        here = ahead = np.zeros((shape[0], shape[1] + 1))
-        momentum, step, best = 1.0, 1.0, value(here)
-        for _ in range(steps):
-            loss, gradient = smooth(ahead)
-            while step > 1e-30:
-                new = prox(ahead - step * gradient, step)
-                moved = new - ahead
-                if smooth(new)[0] <= loss + (gradient * moved).sum() + 0.5 / step * (moved**2).sum() + 1e-13 * abs(
-                    loss
-                ):
-                    break
-                step *= 0.5
-            found = value(new)
-            if found > best:
-                if momentum == 1.0:
-                    break
-                ahead, momentum = here, 1.0
-                continue
-            after = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum**2))
-            ahead, here, momentum, best = new + (momentum - 1.0) / after * (new - here), new, after, found
-            step *= 1.1
-        return best

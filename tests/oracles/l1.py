@@ -1,13 +1,7 @@
-"""What the L1 problems are, in plain NumPy: objectives, duality gaps, optimality conditions, and slow solvers."""
+"""What the L1 problems are, in plain NumPy: objectives and duality gaps."""
 
 import numpy as np
 from scipy.special import expit, xlogy
-
-
-def centre(X, y, weights):
-    """Return X and y less their weighted means, and the means."""
-    x_mean, y_mean = np.average(X, axis=0, weights=weights), np.average(y, weights=weights)
-    return X - x_mean, y - y_mean, x_mean, y_mean
 
 
 def lasso_gap(X, y, coef, intercept, alpha, weights=None, positive=False):
@@ -29,28 +23,6 @@ def lasso_gap(X, y, coef, intercept, alpha, weights=None, positive=False):
 def lasso_objective(X, y, coef, intercept, alpha, weights=None):
     weights = np.ones(len(y)) if weights is None else weights / np.mean(weights)
     return (weights * (y - X @ coef - intercept) ** 2).mean() / 2 + alpha * np.abs(coef).sum()
-
-
-def lasso_descent(X, y, alpha, weights=None, fit_intercept=True, positive=False, sweeps=5000):
-    """Solve the Lasso by cyclic coordinate descent, one coordinate after the other."""
-    weights = np.ones(len(y)) if weights is None else weights / np.mean(weights)
-    n, p = X.shape
-    x_mean, y_mean = np.zeros(p), 0.0
-    if fit_intercept:
-        X, y, x_mean, y_mean = centre(X, y, weights)
-    coef, residual = np.zeros(p), y.astype(float).copy()
-    for _ in range(sweeps):
-        for j in range(p):
-            norm = (weights * X[:, j] ** 2).sum() / n
-            if norm == 0:
-                continue
-            aim = (weights * X[:, j] * residual).sum() / n + norm * coef[j]
-            new = np.sign(aim) * max(abs(aim) - alpha, 0) / norm
-            if positive:
-                new = max(new, 0.0)
-            residual -= X[:, j] * (new - coef[j])
-            coef[j] = new
-    return coef, y_mean - x_mean @ coef
 
 
 def logistic_objective(X, sign, coef, intercept, C, weights=None):

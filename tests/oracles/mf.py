@@ -148,13 +148,6 @@ def chunk_epoch(dense, users, items, penalty, width, passes, positive, weights=1
     return loss + penalty * ((users**2).sum() + (items**2).sum())
 
 
-def ridge(dense_row, features, penalty):
-    """Closed form of the fold-in of one user."""
-    known = ~np.isnan(dense_row)
-    gram = features[known].T @ features[known] + penalty * np.eye(features.shape[1])
-    return np.linalg.solve(gram, features[known].T @ dense_row[known])
-
-
 def implicit_objective(targets, weights, users, items, user_penalty, item_penalty):
     """Objective of implicit feedback, pair by pair: `weights` (n_users, n_items) has those of missing pairs, too."""
     loss = np.sum(weights * (targets - users @ items.T) ** 2)

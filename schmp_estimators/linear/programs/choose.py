@@ -76,9 +76,8 @@ def choose_solver(asked: Any, size: Extent, n_fits: int, penalty: Penalty, loss:
         known = isinstance(loss, Rowwise) and loss.certified
         return "newton" if small and known and not has_free(penalty) else "rounds"
     if small:
-        if tall and size.n_columns <= _MULTIPLIED * n_fits:
-            return "gram"
-        return "columns" if min(size.n_rows, size.n_columns) <= _MOST_SUPPORT or has_free(penalty) else "rounds"
+        others = "columns" if min(size[:2]) <= _MOST_SUPPORT or has_free(penalty) else "rounds"
+        return "gram" if tall and size.n_columns <= _MULTIPLIED * n_fits else others
     few = size.n_columns <= min(_MULTIPLIED_THERE * n_fits, _MOST_MULTIPLIED)
     return "gram" if tall and few and not size.sparse else "rounds"
 

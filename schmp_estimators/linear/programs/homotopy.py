@@ -305,6 +305,7 @@ def first_room(n_columns: int, n_rows: int, start: Floats) -> int:
 def make_room(size: int, n_columns: int) -> Room:
     """Return arrays for a working set."""
     most = size // PINNED + 1
-    matrices = *np.empty((2, size, size)), np.empty((most, size)), np.empty((most, most))
-    own = *matrices, np.empty(most, np.int64), *np.empty((2, size), np.int64)
-    return Room(*own, np.empty(n_columns, np.int64), np.empty((N_VECTORS, size)), np.empty(n_columns))
+    matrices, numbers = np.empty((2, size, size)), np.empty((2, size), np.int64)
+    held = np.empty((most, size)), np.empty((most, most)), np.empty(most, np.int64)
+    places, vectors, gradient = np.empty(n_columns, np.int64), np.empty((N_VECTORS, size)), np.empty(n_columns)
+    return Room._make([*matrices, *held, *numbers, places, vectors, gradient])

@@ -5,7 +5,6 @@ import math
 import sys
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import SimpleNamespace
 from urllib.request import urlopen
@@ -17,14 +16,11 @@ from clusters import keys_left, own_cluster
 from corpora import SMALL
 from distributed.dashboard.scheduler import template_variables
 
-from schmp_estimators import DistributedLDA, ModelParallelMF, schmp
-from schmp_estimators.core.cluster import group
+from schmp_estimators import DistributedLDA, ModelParallelMF
 from schmp_estimators.core.dashboard import fits as fits_module
 from schmp_estimators.core.dashboard import tables
 from schmp_estimators.core.dashboard.fits import ENDED, EVERY, FOR_SECONDS, POINTS, SPANS, TOPIC, Fit, Fits
 from schmp_estimators.core.dashboard.page import show
-from schmp_estimators.core.errors import WorkLostError
-from schmp_estimators.core.places.place import Restores
 
 make = partial(DistributedLDA, n_components=4, max_iter=6, init="uniform", random_state=7)
 
@@ -57,13 +53,6 @@ def test_a_fit_tells_of_itself_from_its_beginning_to_its_end(told, client):
     events = [event["event"] for message in messages for event in message]
     assert events == ["begin", *["record"] * 6, "end"]
     assert len(messages) <= 2 + (fit.ended - fit.began) / EVERY  # the first, the last, and what comes together
-
-
-def test_a_fit_that_fails_says_so(told):
-    with pytest.raises(ZeroDivisionError):
-        schmp.run(lambda state: (yield schmp.Report({"gap": 2.0})), [1, 2], callback=lambda record: 1 / 0)
-    [fit] = told()
-    assert (fit.state, fit.objective, fit.last["gap"]) == ("failed: ZeroDivisionError", "gap", 2.0)
 
 
 def test_the_page_is_opened_once_and_listed(told, client):
@@ -104,26 +93,6 @@ def test_fits_that_have_ended_are_forgotten_in_the_end(plugin, monkeypatch):
     monkeypatch.setattr(fits_module.time, "time", lambda: now + FOR_SECONDS + ENDED + 3)
     plugin.tidy()
     assert list(plugin.fits) == ["runs"]
-
-
-def test_a_restart_is_told():
-    events = []
-    place = SimpleNamespace(tell=lambda *told: events.append(told), reset=lambda: None)
-    Restores(place, "progress").prepare(WorkLostError("gone"), "going on")
-    assert events == [("restart",)]
-
-
-@pytest.mark.parametrize(
-    ("names", "last"),
-    [({}, 3), ({"sweep": 6}, 7), ({"sweep": 6, "iterations": 9}, 9), ({"sweep": "warm up", "phase": "warm up"}, 3)],
-)
-def test_sweeps_are_counted_where_a_program_does_not(names, last):
-    fit = Fit("", "", "", began=1.0)
-    for _ in range(3):
-        fit.add({"time": 5.0, "gap": 0.5, **names})
-    assert fit.points[-1][:2] == (last, 4.0)
-    assert math.isnan(fit.points[-1][2])
-    assert fit.points[-1][3] == 0.5
 
 
 def test_a_curve_has_a_bounded_number_of_points_and_keeps_both_ends():
@@ -179,28 +148,6 @@ def test_spans_of_ranks_reach_who_looks_and_metrics_of_dask(told, client):
 async def beat(dask_worker):
     """Let a worker tell its metrics now."""
     await dask_worker.heartbeat()
-
-
-def test_messages_about_spans_are_short_and_few(monkeypatch):
-    messages, seconds = [], []
-    loop = SimpleNamespace(asyncio_loop=None)
-    worker = SimpleNamespace(loop=loop, log_event=lambda topic, message: messages.append((topic, message)))
-    monkeypatch.setattr(group, "get_worker", lambda: worker)
-    monkeypatch.setattr(group, "time", SimpleNamespace(monotonic=lambda: seconds[-1], time=time.time))
-    rank = group.Group(group.Ranks(("here",), ("key",), 0, "run-1"))
-
-    def slow(spans):
-        time.sleep(1e-6)  # other threads come in between, if they can
-        return len(spans)
-
-    monkeypatch.setattr(group, "len", slow, raising=False)
-    for second in (100.5, 101.5):
-        seconds.append(second)
-        with ThreadPoolExecutor(4) as pool:
-            list(pool.map(lambda n: rank.note(f"{n}", 0.0, sweep=n), range(20 * group.SPANS_OF_A_MESSAGE)))
-    assert {(topic, message["run"], len(message["spans"])) for topic, message in messages} == {(SPANS, "run", 60)}
-    assert len(messages) == 2 * group.MESSAGES_A_SECOND
-    assert {span[3] for _, message in messages for span in message["spans"]} <= set(range(8))
 
 
 # Where there is no page.

@@ -1,30 +1,21 @@
 """Runs on clusters: workers that die, leave, come or are busy, fits side by side, and what is left behind."""
 
-import multiprocessing
-import os
-import signal
 import threading
 import time
 from collections import Counter
 from contextlib import nullcontext
 
-import dask
-import numpy as np
 import pytest
-from clusters import keys_left, kill_workers, own_cluster
+from clusters import keys_left
 from definition import run_serial
-from distributed import Client
 from hypothesis import given
 from hypothesis import strategies as st
 from toys import Exchanging, Merging, Remade, Ring, bits, changed, make_shards, make_sources
 
-from schmp_estimators import schmp
 from schmp_estimators.core.cluster import group
 from schmp_estimators.core.cluster.group import Group, RankLostError, Ranks, as_rank, prepare
-from schmp_estimators.core.engine import static
 from schmp_estimators.core.engine.running import static_run
 from schmp_estimators.core.errors import WorkLostError
-from schmp_estimators.core.io.checkpoint import Checkpoint
 from schmp_estimators.core.places.cluster import Dealt, Worker
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.program import Source
@@ -87,27 +78,6 @@ def test_the_scheduler_does_not_grow_with_the_number_of_sweeps(client):
             if record["sweep"] % 10 == 7:
                 sizes.append(client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)))
     assert max(sizes) <= sizes[0] + 4
-
-
-def test_large_messages_arrive(client):
-    assert finish(Wide(), client, 2, 3) == expected(Wide(), 2, 3)
-
-
-class Wide(Ring):
-    """Blocks of some megabytes, which are worked on for as good as no time."""
-
-    name = "wide"
-
-    def init(self, at):
-        return np.array(at.shard), {at.number: np.full((250_000, 4), at.number + 1.0)}
-
-    def turn(self, at, state, block):
-        state += block[::50_000].sum(0).astype(np.int64) % 1_000
-        block += state
-        return state, block
-
-    def harvest_block(self, block):
-        return block.sum(0).tolist()
 
 
 # Who is there
@@ -198,42 +168,6 @@ def test_the_error_of_a_program_counts_although_other_ranks_lose_each_other(clie
         finish(changed(Exchanging, "take", fail), client, 2, 5)
     assert caught.value.__notes__[0] == "in Changed.take, sweep 2, shard 1"
     assert keys_left(client) == []
-
-
-@pytest.mark.cluster
-def test_a_worker_that_is_to_retire_keeps_its_rank():
-    """Dask finds no other worker for what a rank holds, and so lets it work on."""
-    with own_cluster(protocol="tcp://", set_as_default=False) as client:
-        first, *_ = client.nthreads()
-
-        def retire(record):
-            if record["sweep"] == 1:
-                client.retire_workers([first])
-
-        assert finish(Ring(), client, 3, 4, retire, may_ask=lambda sweep: True) == expected(Ring(), 3, 4)
-        assert keys_left(client) == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "n_killed", "snapshots"), [(Ring, 1, False), (Ring, 3, True), (Remade, 3, False), (Exchanging, 1, True)]
-)
-@NO_TEARS
-def test_workers_killed_within_a_batch_change_nothing(processes, monkeypatch, kind, n_killed, snapshots):
-    if snapshots:
-        monkeypatch.setattr(static, "SNAPSHOT_EVERY", 0.2)
-        monkeypatch.setattr(static, "LONGEST_BATCH", 0.2)
-    timers = []
-
-    def kill_soon(record):
-        if not timers:
-            timers.append(threading.Timer(0.3, kill_workers, (processes, n_killed)))
-            timers[0].start()
-
-    slow = changed(kind, "report", lambda *_: time.sleep(0.05))
-    assert finish(slow, processes, 5, look=kill_soon) == expected(kind(), 5)
-    timers[0].join()
-    assert keys_left(processes) == []
 
 
 # Ranks that are silent
@@ -340,40 +274,3 @@ def test_a_source_that_cannot_be_read_is_an_error_of_its_own(client):
     with pytest.raises(FileNotFoundError, match="no shard"), static_run(Ring(), sources, DaskPlace(client), n_sweeps=2):
         pass
     assert keys_left(client) == []
-
-
-class Mortal(Checkpoint):
-    """Its process dies when all is there for the third checkpoint, before it is written."""
-
-    n = 0
-
-    def write_behind(self, done, values):
-        self.settle()
-        Mortal.n += 1
-        if Mortal.n == 3:
-            os.kill(os.getpid(), signal.SIGKILL)
-        super().write_behind(done, values)
-
-
-def be_killed(address, path):
-    from schmp_estimators.core.engine import running
-
-    running.Checkpoint = Mortal
-    with Client(address):
-        schmp.run(Ring(), make_shards(3), sweeps=8, checkpoint=path, checkpoint_every=2)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("where", ["here", "there"])
-def test_a_client_killed_before_it_writes_leaves_the_checkpoint_before(processes, where, tmp_path):
-    path = tmp_path / "run"
-    child = multiprocessing.get_context("spawn").Process(target=be_killed, args=(processes.scheduler.address, path))
-    child.start()
-    child.join(60)
-    assert child.exitcode == -signal.SIGKILL
-    assert keys_left(processes) == []
-    seen = []
-    with processes.as_current(), dask.config.set({"schmp-estimators.runtime": {"here": "local"}.get(where, "dask")}):
-        found = schmp.run(Ring(), make_shards(3), sweeps=8, checkpoint=path, callback=seen.append)
-    assert str(found) == str(schmp.run(Ring(), make_shards(3), sweeps=8, engine="serial"))
-    assert len(seen) == 8 - 4  # the checkpoint after the fourth sweep was whole

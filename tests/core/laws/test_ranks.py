@@ -11,7 +11,7 @@ from definition import run_serial
 from hypothesis import given
 from hypothesis import strategies as st
 from ranks import RankPlace, in_ranks
-from toys import Floats, bits, make_shards, make_sources
+from toys import Merging, bits, make_shards, make_sources
 
 from schmp_estimators.core.cluster.wire import narrow, widen
 from schmp_estimators.core.engine.communicator import MANY, SMALL
@@ -47,25 +47,6 @@ def test_small_and_large_values_arrive_at_all_ranks(size):
     large = (lengths > SMALL // 8).sum(1) - (lengths.diagonal() > SMALL // 8)
     rows = 2 * np.ceil(np.sqrt(size)) - 2
     assert all(sent[rank] <= (size - 1 if size < MANY else large[rank] + rows) for rank in range(size))
-
-
-@pytest.mark.parametrize("size", [1, 2, 5, 9])
-def test_collective_operations_are_those_of_arrays(size):
-    table = np.random.default_rng(size).integers(99, size=(size, size))
-
-    def talk(communicator):
-        rank = communicator.rank
-        given = list(table[rank])
-        exchanged = communicator.alltoall(given)
-        assert given == []
-        told = communicator.broadcast(table[0] if rank == 0 else None)
-        return exchanged, told, communicator.gather(table[rank].sum())
-
-    found = in_ranks(size, talk)
-    np.testing.assert_array_equal([exchanged for exchanged, *_ in found], table.T)
-    np.testing.assert_array_equal([told for _, told, _ in found], [table[0]] * size)
-    assert found[0][2] == table.sum(1).tolist()
-    assert [gathered for *_, gathered in found[1:]] == [None] * (size - 1)
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 9])
@@ -180,7 +161,7 @@ def records(program, n_shards, groups):
         return list(run)
 
 
-class Unmerged(Floats):
+class Unmerged(Merging):
     may_merge = False
 
 
@@ -189,7 +170,7 @@ def test_reports_that_are_merged_on_their_way_make_the_same_model(n_ranks):
     for n_shards in (5, 23):
         groups = [[p for p in range(n_shards) if p * n_ranks // n_shards == rank] for rank in range(n_ranks)]
         expected = [record for record, *_ in run_serial(Unmerged(), make_shards(n_shards), N_SWEEPS)]
-        assert records(Floats(), n_shards, groups) == records(Unmerged(), n_shards, groups) == expected
+        assert records(Merging(), n_shards, groups) == records(Unmerged(), n_shards, groups) == expected
 
 
 class Inner(NamedTuple):

@@ -264,42 +264,6 @@ def test_the_form_of_the_costs_and_their_unit_do_not_matter(cost, seed):
     assert schedule_from_costs(halves) == expected
 
 
-def test_what_is_stored_twice_is_added_and_costs_stay_as_they_were():
-    data, columns = np.array([1.0, 2.0, 0.0, 3.0, 2.0]), np.array([1, 0, 2, 1, 1])
-    stored = sp.csr_array((data, columns, np.array([0, 3, 5])), (2, 3))
-    for part in (stored.data, stored.indices, stored.indptr):
-        part.flags.writeable = False
-    assert schedule_from_costs(stored) == ((0, 1), (1, -1))
-    assert stored.indices.tolist() == [1, 0, 2, 1, 1] and stored.nnz == 5
-    # together, what stands twice is the dearest: it goes first, and with it the other pair that is apart
-    twice = sp.csr_array((np.array([2.0, 2.0, 3.0, 1.0]), np.array([0, 0, 1, 1]), np.array([0, 3, 4])), (2, 2))
-    assert schedule_from_costs(twice) == ((0, 1), (1, -1))
-
-
-def waits(cost, order):
-    return sum(max(cost[p, b] for p, b in enumerate(step) if b >= 0) for step in order)
-
-
-def least_wait(cost):
-    """Return a bound for all orders: if somebody has k pairs of cost c or more, then k steps cost c or more."""
-    size = max(cost.shape)
-    square = np.zeros((size, size))
-    square[: cost.shape[0], : cost.shape[1]] = cost
-    return np.maximum(np.sort(square, axis=0).T, np.sort(square, axis=1)).max(axis=0).sum()
-
-
-@pytest.mark.parametrize(("shape", "share"), [((20, 20), 0.2), ((12, 60), 0.2), ((60, 12), 0.2), ((32, 32), 1.0)])
-def test_what_steps_wait_for_is_near_the_least_that_any_order_waits_for(shape, share):
-    ratios = []
-    for seed in range(8):
-        rng = np.random.default_rng(seed)
-        cost = rng.exponential(size=shape) * (rng.random(shape) < share)
-        waited, least = waits(cost, schedule_from_costs(cost)), least_wait(cost)
-        assert least * (1 - 1e-12) <= waited <= waits(cost, schedule_rotation(*shape))
-        ratios.append(waited / least)
-    assert np.median(ratios) < (1.03 if share < 1 else 1.3)
-
-
 @pytest.mark.parametrize(
     ("cost", "message"),
     [

@@ -1,6 +1,5 @@
 """Documents as numbers: counts that are sound, shards that are even, and words that travel at the least cost."""
 
-import pickle
 import tracemalloc
 
 import numpy as np
@@ -9,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import HEAD, no_rows
 from schmp_estimators.lda.data.corpus import narrow
 from schmp_estimators.lda.data.counts import Counts, canonical_counts, count_words
@@ -23,8 +21,6 @@ from schmp_estimators.lda.data.shards import (
     make_shard,
     words_at_home,
 )
-from schmp_estimators.lda.samplers.frozen import Table
-from schmp_estimators.lda.samplers.warp import writable
 
 
 def assert_canonical(counts: Counts, expected):
@@ -153,27 +149,3 @@ def test_what_a_shard_holds_follows_its_tokens_and_not_the_vocabulary():
     assert len(shard.word_ptr) - 1 <= n_met < n_words // 20
     assert held < 60 * n_met + 20_000
     assert peak < 13 * n_words  # and while it is made there are eight bytes for a word at most, and some bits
-
-
-def test_tokens_are_sampled_where_they_are_if_that_memory_may_be_written_to():
-    whole = np.arange(24, dtype=np.int16).reshape(8, 3)
-    of_bytes = np.frombuffer(whole.tobytes(), np.int16).reshape(8, 3)
-    sent = freeze(whole.copy())
-    for tokens, stays in ((freeze(whole[2:6]), True), (sent, True), (of_bytes, False), (freeze(whole[:, 0]), False)):
-        found = writable(tokens)
-        assert found.flags.writeable
-        assert found.flags.c_contiguous
-        assert np.shares_memory(found, tokens) == stays
-        np.testing.assert_array_equal(found, tokens)
-
-
-def test_room_for_weights_stays_with_its_state_and_not_with_copies_of_it():
-    table, given = Table(), (np.array([0, 2, 2, 3, 7]), np.array([0, 2, 2, 4]), 20)
-    words, begins, room = table.of(*given)
-    assert (words.tolist(), begins) == ([0, 2, 3], [0, 1, 1, 3])
-    assert room.shape == (3, 32)
-    assert room.ctypes.data % 64 == 0
-    room[:] = 1.0
-    assert table.of(*given)[-1] is room
-    assert pickle.loads(pickle.dumps(table)).of(*given)[-1] is not room
-    assert Table().of(np.zeros(5, np.int64), *given[1:])[-1].shape == (0, 32)

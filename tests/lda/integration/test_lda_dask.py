@@ -14,8 +14,7 @@ from scipy import sparse
 from untouchable import make_untouchable
 
 from schmp_estimators import DistributedLDA
-from schmp_estimators.core.errors import NoWorkersError, WorkLostError
-from schmp_estimators.lda.samplers.warp import MetWords
+from schmp_estimators.core.errors import NoWorkersError
 
 make = partial(DistributedLDA, n_components=3, max_iter=4, evaluate_every=2, random_state=7)
 
@@ -84,23 +83,6 @@ def test_a_killed_worker_does_not_change_a_bit(processes, lazy, sampler):
     assert killer.killed
     assert_same_bits(lda, expected)
     assert keys_left(processes) == []
-
-
-@pytest.mark.cluster
-def test_tokens_that_are_lost_are_sampled_again_from_the_start(client, monkeypatch):
-    expected = make(sampler="warp").fit(SMALL)
-    of_shards, asked = MetWords.of, iter(range(10**9))
-
-    def of_shards_but_once(*given):
-        if next(asked) == 5:  # in a later sweep than the first two: in each two shards ask
-            raise WorkLostError("a peer is gone")
-        return of_shards(*given)
-
-    monkeypatch.setattr(MetWords, "of", of_shards_but_once)
-    with client.as_current():
-        assert_same_bits(make(sampler="warp", n_shards=2).fit(SMALL), expected)
-    assert next(asked) > 5 + 2 * 4
-    assert keys_left(client) == []
 
 
 @pytest.mark.cluster

@@ -11,7 +11,7 @@ from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, ShuffleSplit, cross_val_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 
 from schmp_estimators import DistributedLDA
@@ -69,14 +69,6 @@ def test_auto_leaves_long_documents_and_large_corpora_to_warp():
 
 
 # scikit-learn around it.
-
-
-def test_grid_search_picks_a_sensible_number_of_topics():
-    X, _, _ = planted(n_docs=80, length=30)  # few documents, so that superfluous topics do harm
-    model = make(max_iter=60, doc_topic_prior=0.15, topic_word_prior=0.05)
-    splits = ShuffleSplit(3, test_size=0.3, random_state=0)
-    search = GridSearchCV(model, {"n_components": [1, 2, 4, 16, 64]}, cv=splits).fit(X)
-    assert search.best_params_ == {"n_components": 4}
 
 
 def test_pipeline_from_text_to_classes():

@@ -2,9 +2,7 @@
 
 from functools import partial
 
-import dask
 import numpy as np
-import pandas as pd
 import pytest
 from corpora import SMALL, assert_same_bits, completion_perplexity, planted, samplers
 from sklearn.base import clone
@@ -73,14 +71,6 @@ def test_priors_are_learned_and_go_with_the_model(sampler):
     np.testing.assert_allclose(lda.perplexity(X), completion_perplexity(lda, X))
 
 
-def test_counts_that_could_be_too_large_are_refused():
-    with (
-        dask.config.set({"schmp-estimators.dense-limit": 1000}),
-        pytest.raises(MemoryError, match=r"doc_topic_prior='learn' may need .* give an array or a number"),
-    ):
-        learning().fit(SMALL)
-
-
 SEEDS = {0: [12, 11], 2: [30, 31, 12]}
 
 
@@ -144,18 +134,6 @@ def test_later_batches_have_the_seeds_of_the_first():
         seeded(seed_words=None).partial_fit(X).set_params(seed_words=SEEDS).partial_fit(X)
     lda.set_params(seed_words=table).fit(X)
     np.testing.assert_array_equal(lda.seed_counts_.toarray(), table)
-
-
-def test_seeds_by_name():
-    X = planted(n_docs=30)[0]
-    frame = pd.DataFrame(X, columns=[f"w{i}" for i in range(40)])
-    named = seeded(seed_words={0: ["w12", "w11"], np.int64(2): np.array(["w30", "w31", "w12"])}).fit(frame)
-    assert_same_bits(named, seeded().fit(X))
-    assert_same_bits(seeded(seed_words=named.seed_words, feature_names=list(frame)).fit(X), named)
-    others = [*frame.columns[1:], "w0"]  # in place of those of the columns
-    moved = seeded(seed_words={2: ["w30"]}, feature_names=others).fit(frame)
-    assert moved.seed_counts_.indices.tolist() == [2] and moved.seed_counts_.toarray()[2, 29] > 0
-    assert moved.top_words(1).tolist() == [[others[w]] for [w] in moved.top_words(1, feature_names=range(40))]
 
 
 TEXTS = ["war army peace", "tax tariff duty", "army war duty"] * 20

@@ -2,16 +2,12 @@
 
 import numpy as np
 from lda_cases import make_shards, token_words
-from numba import njit
 from scipy.special import gammaln
 from scipy.stats import chi2
 
-from schmp_estimators.core.rng import GAMMA, mix
 from schmp_estimators.core.stages import At
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.kernels.lists import order_lists
 from schmp_estimators.lda.programs.topics import SweepModel
-from schmp_estimators.lda.samplers.sequential import Cell
 
 
 def log_posterior(counts, topic, alpha, beta, fixed):
@@ -108,38 +104,3 @@ def assert_keeps_the_posterior(program, case, n_samples, **options):
 
 
 # A long run from any state: for samplers that go word by word.
-
-
-@njit
-def with_key(cell, key, extra):
-    """The same cell in another sweep."""
-    return Cell(
-        cell.number, cell.first, cell.shard, cell.block, cell.state, cell.total, cell.alpha, cell.beta, cell.beta_sum,
-        cell.seeds, key, cell.n_random, extra,
-    )  # fmt: skip
-
-
-@njit
-def long_chain(sweep, cell, n_samples, thin, key, place, codes):
-    """Count how often the topics, read as a number in document order, are found after every `thin` sweeps."""
-    for sample in range(n_samples):
-        for i in range(thin):
-            order_lists(cell.state.lists)
-            sweep(cell, mix(key + np.uint64(sample * thin + i) * GAMMA))
-        code = 0
-        for at in place:
-            code = code * len(cell.total) + cell.state.topic[at]
-        codes[code] += 1
-
-
-def assert_long_run_has_the_posterior(program, sweep, counts, *, n_samples=40_000, thin=20):
-    """`sweep` takes a cell and a key; so far apart, samples of these corpora are as good as independent."""
-    n_components, beta = program.n_components, program.topic_word_prior
-    _, p = all_states(counts, program.alphas(0, None), beta, np.zeros((counts.shape[1], n_components)))
-    shard, state, report, block = begin(program, counts)
-    model = SweepModel(report.topic_total)
-    cell = program.cell(At(shard, model, 0, 0, 1, block=0, n_blocks=1), state, block)
-    visits = np.zeros(len(p), np.int64)
-    long_chain(sweep, cell, n_samples, thin, np.uint64(99), freeze(shard.place), visits)
-    assert visits.sum() == n_samples
-    assert_distributed_like(p, visits)

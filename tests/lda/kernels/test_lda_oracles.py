@@ -157,18 +157,6 @@ def test_other_numbers_of_proposals(sampler, mh_steps):
     assert_equals_oracle(sampler, CASES["17 topics"], mh_steps=mh_steps)
 
 
-@pytest.mark.parametrize(
-    "sampler", [one if one in QUICK else pytest.param(one, marks=pytest.mark.slow) for one in ORACLES]
-)
-@pytest.mark.parametrize("shape", [(1, 5), (3, 1), (4, 6)])
-def test_corpora_with_little_in_them(sampler, shape):
-    counts = np.zeros(shape, np.int32)
-    for cuts in (), (1,):
-        assert fit(counts, 3, kind=SAMPLERS[sampler], cuts=cuts).topics[-1].size == 0
-    counts[0, 0] = 1
-    assert fit(counts, 3, kind=SAMPLERS[sampler], cuts=(0, 1)).topics[-1].size == 1
-
-
 @pytest.mark.parametrize("sampler", QUICK)
 def test_same_bits_for_any_jobs_and_threads(sampler, monkeypatch):
     go = partial(fit, random_counts(13, 300, 40, 0.3), 5, kind=SAMPLERS[sampler], cuts=(6,))

@@ -8,17 +8,14 @@ import pytest
 from lda_cases import make_shards, random_counts, token_words
 from scipy.stats import chisquare
 
-from schmp_estimators import DistributedLDA
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import WordTopics
-from schmp_estimators.lda.data.corpus import open_corpus
 from schmp_estimators.lda.data.counts import canonical_counts
 from schmp_estimators.lda.data.passages import (
     Passages,
     choose_passages,
     draw_without_replacement,
-    topics_from_passages,
     topics_of_shard,
     topics_of_words,
 )
@@ -63,13 +60,6 @@ def test_numbers_are_drawn_fairly():
     assert min(chisquare(row).pvalue for row in firsts) > 1e-3
 
 
-def test_a_passage_is_a_part_of_its_document():
-    counts = random_counts(4)
-    for row, found in zip(range(len(counts)), passages(counts, range(len(counts)), 6), strict=True):
-        assert len(found) == min(6, counts[row].sum())
-        assert all(counts[row, word] >= n for word, n in Counter(found).items())
-
-
 def test_all_tokens_have_equal_chances_to_be_in_a_passage():
     """Ten tokens of four words; four of them are drawn, by 5,000 passages of the same document."""
     counts = np.array([[1, 2, 3, 4]])
@@ -85,31 +75,11 @@ def test_all_tokens_have_equal_chances_to_be_in_a_passage():
 # Topics.
 
 
-def test_a_topic_has_the_words_of_its_passage():
-    table, seen = chosen([[0, 0, 2], [1, 2], [], [3]], 4, 5)
-    assert table == [[0, 0], [1], [0, 1], [3], []]
-    assert seen == [2, 1, 2, 1, 0]
-
-
 def test_of_several_passages_the_newest_words_win():
     """Topic 1 may have words 0 and 1 again, or word 1 with word 2, which is new; topic 2 gets word 3."""
     lists = [[0, 1, 1], [0, 1, 1], [0, 1], [1, 2], [3], [0, 1, 2]]
     assert chosen(lists, 3, 4)[0] == [[0], [0, 0, 1], [1], [2]]
     assert chosen(lists, 3, 4, few=1)[0] == [[0, 2], [0, 0, 1, 2], [1, 2], []]  # a passage of one word counts for less
-
-
-@pytest.mark.parametrize("n_shards", [2, 5])
-def test_passages_do_not_depend_on_the_division(n_shards):
-    counts = random_counts(6, n_docs=60, n_words=40)
-    found = []
-    for n in (1, n_shards):
-        corpus = open_corpus(counts, DistributedLDA())
-        bounds = np.linspace(0, 60, n + 1).astype(np.int64)
-        found.append(topics_from_passages(corpus, corpus.shards(bounds), bounds, 9, 3))
-        corpus.close()
-    assert found[0].ptr[-1] > 9
-    for one, other in zip(*found, strict=True):
-        np.testing.assert_array_equal(one, other)
 
 
 # Tokens.

@@ -4,11 +4,10 @@ With everything else frozen a token's topic should have the probability (n_d + Î
 out of all counts.  A proposal from the document, accepted by the word, and one from the word, accepted by the document,
 must each leave that distribution in place: what flows from s to t flows from t to s.
 
-The last tests do not take this formula for granted: they begin with the joint probability of all topics, of a model
-whose topics are normalised by frozen totals, and enumerate.
+The test does not take this formula for granted: it begins with the joint probability of all topics, of a model
+whose topics are normalised by frozen totals.
 """
 
-from itertools import product
 from math import lgamma, log
 
 import numpy as np
@@ -123,33 +122,3 @@ def test_a_token_stays_in_the_law_of_the_joint_probability(cycle):
     up, down = flow[np.triu_indices(K, 1)], flow.T[np.triu_indices(K, 1)]
     assert (up + down).min() > 20
     assert chi2.sf(((up - down) ** 2 / (up + down)).sum(), up.size) > 1e-3  # Bowker's test of symmetry
-
-
-def test_a_document_stays_in_the_law_of_the_joint_probability():
-    """A document pass over three tokens of different words, whose frozen rows are given, against all KÂ³ topics.
-
-    With the rows frozen, too, a word's part of the joint probability is a constant for each topic of its token.
-    """
-    rows = np.array([[2, 7, 0, 1], [0, 1, 4, 0], [9, 0, 0, 3]])
-    states = list(product(range(K), repeat=3))
-    logs = []
-    for topics in states:
-        in_topics = sum(log(rows[i, k] + float(BETA)) - log(TOTAL[k] + 30 * float(BETA)) for i, k in enumerate(topics))
-        logs.append(sum(lgamma(topics.count(k) + float(ALPHA)) for k in range(K)) + in_topics)
-    law, rng = normalised(logs), np.random.default_rng(2)
-    (shard,), _ = make_shards(np.ones((N, 3), np.int32))
-    in_order = np.empty((N, 3, 2), np.int16)
-    in_order[:, :, 0] = np.array(states)[rng.choice(len(states), N, p=law)]
-    for i, row in enumerate(rows):
-        in_order[:, i, 1] = rng.choice(K, N, p=(row + BETA) / (row + BETA).sum())
-    tokens = np.empty((3 * N, 2), np.int16)
-    tokens[shard.place] = in_order.reshape(-1, 2)
-    moved = sample_documents(
-        0, N, shard, tokens.reshape(-1), INVERSE, ALPHA, stream_key(3), np.zeros(K, np.int64), (0,)
-    )
-    assert moved > N // 2
-    after = tokens[shard.place, 0].reshape(N, 3) @ K ** np.arange(2, -1, -1)
-    counts = np.bincount(after, minlength=len(states))
-    often = N * law > 5
-    assert law[often].sum() > 0.999
-    assert_as_expected(counts[often], law[often] / law[often].sum())

@@ -90,15 +90,6 @@ def test_names_of_words(fitted):
     np.testing.assert_array_equal(named.top_words(3, feature_names=np.arange(11)), numbers)
 
 
-def test_sizes_are_tokens_of_topics():
-    lda = make().fit(SMALL).partial_fit(2 * SMALL)
-    assert lda.topic_sizes_.dtype == np.int64
-    np.testing.assert_array_equal(lda.topic_sizes_, lda.topic_word_counts_.toarray().sum(axis=1))
-    assert lda.topic_sizes_.sum() == 3 * SMALL.sum()
-    with pytest.warns(UserWarning, match="X holds no counts"):
-        assert make().fit(0 * SMALL).topic_sizes_.tolist() == [0, 0, 0]
-
-
 # Coherence.
 
 FORMS = {

@@ -16,7 +16,6 @@ from schmp_estimators import DistributedLDA
 
 each_sampler = samplers()
 each_invariant = samplers(wanted=lambda kind: kind.partition_invariant)
-each_sequential = samplers(wanted=lambda kind: not kind.partition_invariant)
 shapes = st.tuples(st.integers(1, 12), st.integers(1, 9))
 corpora = arrays(np.int64, shapes, elements=st.integers(0, 6), fill=st.just(0))
 
@@ -37,24 +36,6 @@ def test_some_depend_neither_on_shards_nor_on_threads(sampler, X, n_components, 
     parameters = {"n_components": n_components, "random_state": seed, "max_iter": 3}
     one = make(**parameters, sampler=sampler).fit(X)
     assert_same_bits(make(**parameters, sampler=sampler, n_shards=n_shards, n_jobs=n_jobs).fit(X), one)
-
-
-@each_sequential
-@settings(max_examples=5)
-@given(X=corpora, n_components=st.integers(1, 20), n_shards=st.integers(1, 6), n_jobs=st.integers(2, 3))
-def test_others_depend_on_the_shards_only(sampler, X, n_components, n_shards, n_jobs):
-    parameters = {"n_components": n_components, "sampler": sampler, "n_shards": n_shards, "max_iter": 3}
-    assert_same_bits(make(**parameters, n_jobs=n_jobs).fit(X), make(**parameters).fit(X))
-
-
-@pytest.mark.covering
-@each_sampler
-@pytest.mark.parametrize("n_shards", [1, 3])
-def test_a_cluster_gives_the_bits_of_this_process(sampler, n_shards, client):
-    parameters = {"sampler": sampler, "n_shards": n_shards}
-    here = make(**parameters).fit(SMALL)
-    with client.as_current():
-        assert_same_bits(make(**parameters).fit(SMALL), here)
 
 
 def test_seeds_mean_something():
@@ -78,19 +59,6 @@ def test_every_token_has_one_topic(sampler, X, n_components, n_shards):
     assert counts.data.min(initial=1) > 0
     assert counts.has_canonical_format
     assert lda.history_[-1]["samples"] == 3 * X.sum()
-
-
-@each_sampler
-@settings(max_examples=5)
-@given(X=corpora, cut=st.integers(0, 12), n_shards=st.integers(1, 3))
-def test_partial_fit_keeps_what_it_had(sampler, X, cut, n_shards):
-    first, second = X[: max(1, cut)], X[cut:] if cut < len(X) else X[-1:]
-    lda = make(sampler=sampler, n_shards=n_shards, max_iter=2).partial_fit(first)
-    before = lda.topic_word_counts_.toarray()
-    lda.partial_fit(second)
-    gained = lda.topic_word_counts_.toarray() - before
-    assert (gained >= 0).all()
-    np.testing.assert_array_equal(gained.sum(axis=0), second.sum(axis=0))
 
 
 @each_sampler
@@ -138,16 +106,6 @@ def test_warm_start_changes_nothing_the_first_time_and_refuses_another_shape():
 # Checkpoints.
 
 
-@pytest.mark.parametrize(
-    ("few", "many", "init"), [(6, 9, "uniform"), (60, 64, "tempered"), (6, 9, None)], ids=["uniform", "long", "fplus"]
-)
-def test_a_prolonged_fit_is_a_longer_one_unless_its_tempered_start_would_be_longer(few, many, init, tmp_path):
-    parameters = {"init": init} if init else {"sampler": "fplus"}
-    make(max_iter=few, checkpoint=tmp_path / "state", **parameters).fit(SMALL)
-    longer = make(max_iter=many, checkpoint=tmp_path / "state", **parameters).fit(SMALL)
-    assert_same_bits(longer, make(max_iter=many, **parameters).fit(SMALL))
-
-
 def test_other_shards_may_go_on_with_warp(tmp_path):
     parameters = {"checkpoint": tmp_path / "state", "checkpoint_every": 1}
     for n_shards, at in ((1, 2), (5, 4)):
@@ -157,17 +115,6 @@ def test_other_shards_may_go_on_with_warp(tmp_path):
 
 
 # Applying a model.
-
-
-@settings(max_examples=5)
-@given(X=corpora, data=st.data())
-def test_a_row_is_transformed_without_regard_to_the_others(X, data):
-    lda = make(n_components=5, max_iter=2).fit(X)
-    theta = lda.transform(X)
-    np.testing.assert_allclose(theta.sum(axis=1), 1, rtol=1e-12)
-    order = data.draw(st.lists(st.integers(0, len(X) - 1), min_size=1, max_size=20))
-    np.testing.assert_array_equal(lda.transform(X[order]), theta[order])
-    np.testing.assert_array_equal(lda.set_params(n_jobs=2).transform(sparse.csr_array(X[order])), theta[order])
 
 
 def maximum(counts, phi, alpha):

@@ -138,18 +138,6 @@ def test_every_sampler_learns_the_topic_word_prior_of_its_own_counts(sampler, of
     np.testing.assert_allclose(lda.history_[-1]["word_log_likelihood"], likelihood)
 
 
-def test_a_learned_topic_word_prior_is_kept_by_later_batches_and_goes_on_with_warm_start():
-    X = random_counts(5, n_docs=60, n_words=50)
-    lda = DistributedLDA(3, topic_word_prior="learn", max_iter=10, random_state=0).partial_fit(X)
-    first = lda.topic_word_prior_
-    assert first != 0.01
-    lda.partial_fit(random_counts(6, n_docs=30, n_words=50))
-    assert lda.topic_word_prior_ == first
-    assert {record["topic_word_prior"] for record in lda.history_} == {first}
-    lda.set_params(warm_start=True, max_iter=7).fit(X)
-    assert lda.history_[4]["topic_word_prior"] == first != lda.topic_word_prior_
-
-
 @pytest.mark.parametrize("way", ["checkpoint", "spill"])
 def test_a_fit_that_goes_on_has_the_same_learned_topic_word_prior(tmp_path, way):
     X = random_counts(5, n_docs=60, n_words=50)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from callbacks import dies
 from corpora import SMALL, assert_same_bits, planted
-from input_cases import IN_MEMORY, ON_DASK
 
 from schmp_estimators import DistributedLDA
 from schmp_estimators.core.io import slices
@@ -20,11 +19,6 @@ from schmp_estimators.lda.samplers import SAMPLERS as SAMPLERS_OF_ALL
 
 SAMPLERS = ["warp", "frozen", "saber"]
 X = planted(n_docs=60, length=30)[0]
-EMPTY = np.vstack([np.zeros((3, 11), int), SMALL[:9], np.zeros((2, 11), int)])
-#: A document that is longer than all others together.
-LONG = np.insert(SMALL, 12, 10 * np.arange(11), axis=0)
-#: A word that has more tokens than all others together.
-HEAVY = np.insert(SMALL, 5, 20, axis=1)
 
 
 make = partial(DistributedLDA, n_components=4, random_state=7, sampler="warp", max_iter=7)
@@ -80,20 +74,6 @@ def test_slices_have_the_bits_of_memory(setting, sampler, tmp_path):
     assert lda.n_shards_ == 5
 
 
-@pytest.mark.covering
-@pytest.mark.parametrize(
-    "counts",
-    [EMPTY, SMALL[:1], LONG, HEAVY, np.ones((5, 1), int), np.eye(9, dtype=int)],
-    ids=lambda counts: str(counts.shape),
-)
-@pytest.mark.parametrize("sampler", SAMPLERS)
-def test_strange_corpora(counts, sampler, tmp_path, monkeypatch):
-    expected = make(sampler=sampler).fit(counts)
-    for n in (1, 4):
-        monkeypatch.setattr(spill, "count_slices", lambda *args, n=n: n)
-        assert_same_bits(make(sampler=sampler, spill=tmp_path / str(n)).fit(counts), expected)
-
-
 def fit_auto(method, *batches, **parameters):
     """Fit batch after batch; each has to go to disk."""
     lda = make(spill="auto", **parameters)
@@ -113,31 +93,6 @@ def test_batches_on_disk(setting, sampler, little_memory):
     assert_same_bits(fit_auto("partial_fit", *batches, **parameters), lda)
     lda = make(**parameters, warm_start=True).fit(batches[0]).fit(batches[1])
     assert_same_bits(fit_auto("fit", *batches, **parameters, warm_start=True), lda)
-
-
-FORMS = IN_MEMORY | ON_DASK
-SOME = ["csr_array", "csc_matrix", "float64", "columns", "unknown rows, sparse", "delayed"]
-
-
-@pytest.mark.covering
-@pytest.mark.parametrize("form", SOME)
-@pytest.mark.parametrize("init", ["uniform", "documents"])
-def test_any_input_goes_to_disk(form, init, little_memory):
-    assert_same_bits(fit_auto("fit", FORMS[form](X), init=init), make(init=init).fit(X))
-
-
-@pytest.mark.parametrize("form", SOME[::3])
-def test_what_fits_stays_in_memory(form, tmp_path):
-    with dask.config.set({"temporary-directory": str(tmp_path / "none")}):
-        lda = make(spill="auto", n_shards=2).fit(FORMS[form](X))
-    assert_same_bits(lda, make().fit(X))
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_auto_samples_in_the_same_way_whether_or_not_it_spills(little_memory):
-    spilled, stayed = fit_auto("fit", X, sampler="auto"), make(sampler="auto").fit(X)
-    assert spilled.sampler_ == stayed.sampler_ == "frozen"
-    assert_same_bits(spilled, stayed)
 
 
 def test_counts_that_do_not_fit_are_in_a_file(tmp_path, monkeypatch):
@@ -213,27 +168,6 @@ def test_an_interrupted_fit_goes_on_in_its_folder(at, parameters, tmp_path):
     assert_same_bits(lda, make(**parameters).fit(X))
 
 
-def test_a_finished_fit_stays_small_is_read_and_can_be_prolonged(tmp_path):
-    once = make(spill=tmp_path, n_shards=3).fit(X)
-    assert files(tmp_path) == ["checkpoint", "lock"]
-    again = make(spill=tmp_path, n_shards=3).fit(X)
-    assert once.history_ == again.history_
-    assert_same_bits(once, again)
-    with pytest.raises(CheckpointMismatchError, match="7 iterations behind it"):
-        make(spill=tmp_path, max_iter=6).fit(X)
-
-
-@pytest.mark.parametrize(("init", "others"), [("uniform", 5), ("tempered", 9), ("tempered", 20)])
-def test_a_folder_may_be_gone_on_with_for_another_number_of_sweeps(init, others, tmp_path):
-    at = {"checkpoint": tmp_path / "kept.npz", "checkpoint_every": 1}
-    interrupted(4, init=init, max_iter=12, spill=tmp_path / "folder", n_shards=3)
-    interrupted(4, init=init, max_iter=12, **at)  # a tempered start ends sooner where fewer sweeps are wanted
-    lda = make(init=init, max_iter=others, spill=tmp_path / "folder").fit(X)
-    assert_same_bits(lda, make(init=init, max_iter=others, **at).fit(X))
-    if init == "uniform":
-        assert_same_bits(lda, make(init=init, max_iter=others).fit(X))
-
-
 @pytest.mark.parametrize(
     ("parameters", "counts", "what"), [({"random_state": 8}, X, "random_state"), ({}, X[::-1], "data")]
 )
@@ -243,13 +177,6 @@ def test_the_folder_of_another_fit_is_refused_and_left_alone(parameters, counts,
     with pytest.raises(CheckpointMismatchError, match=rf"spill=.*{what}: .* there.*give another folder"):
         make(**parameters, spill=tmp_path).fit(counts)
     assert before == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
-def test_a_temporary_folder_is_gone_whatever_ends_the_fit(error, little_memory):
-    with pytest.warns(SpillWarning):
-        interrupted(2, error, spill="auto")
-    assert files(little_memory) == []
 
 
 def test_a_full_disk_ends_the_fit_and_what_was_done_stays(little_memory, tmp_path):
@@ -308,15 +235,6 @@ def test_a_named_folder_is_for_fits_that_start_anew(tmp_path):
     for lda, method in ((make(), "partial_fit"), (make(warm_start=True), "fit")):
         with pytest.raises(ValueError, match=r"starts anew; set spill='auto' for partial_fit and for warm_start"):
             getattr(lda.fit(SMALL).set_params(spill=tmp_path), method)(SMALL)
-
-
-def test_one_process_and_a_cluster_go_on_in_each_others_folders(client, tmp_path):
-    expected = make().fit(X)
-    interrupted(2, spill=tmp_path / "here")
-    with client.as_current():
-        interrupted(2, spill=tmp_path / "there")
-        assert_same_bits(make(spill=tmp_path / "here").fit(X), expected)
-    assert_same_bits(make(spill=tmp_path / "there").fit(X), expected)
 
 
 @pytest.mark.parametrize("sampler", ["warp", "saber"])

@@ -15,7 +15,7 @@ import dask.array as da
 import pytest
 from clusters import Killer, keys_left
 from corpora import assert_same_bits, planted
-from input_cases import ON_DASK, memory_mapped, rows_after_the_first
+from input_cases import ON_DASK
 
 from schmp_estimators import DistributedLDA
 from schmp_estimators.core.engine import static
@@ -91,31 +91,7 @@ def test_worker_processes(processes, monkeypatch):
         assert_same_bits(make(spill="auto").fit(da.from_array(X, chunks=(7, 11))), fitted_here())
 
 
-@pytest.mark.parametrize(
-    ("counts", "where"),
-    [
-        (partial(memory_mapped, X), "folder"),
-        slow(partial(rows_after_the_first, X), "auto"),
-        (lambda folder: ON_DASK["csr_array"](X), "auto"),
-        slow(lambda folder: ON_DASK["delayed"](X), "auto"),
-    ],
-)
-def test_any_input_goes_to_the_disks(counts, where, spilling, tmp_path):
-    (tmp_path / "input").mkdir()
-    spill = where if where == "auto" else tmp_path / where
-    assert_same_bits(make(spill=spill).fit(counts(tmp_path / "input")), fitted_here())
-    assert where == "auto" or sorted(one.name for one in spill.iterdir()) == ["checkpoint", "lock"]
-
-
 # What ends, and what cannot begin.
-
-
-def test_what_cannot_fit_is_refused_with_its_numbers_before_any_work(client, monkeypatch, tmp_path):
-    monkeypatch.setattr(spill, "memory_of_workers", lambda place: [10_000, 20_000])
-    for where in ("auto", tmp_path / "none"):
-        with client.as_current(), pytest.raises(MemoryError, match=r"longest document.*GiB.*that of the workers"):
-            make(spill=where).fit(X)
-    assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.parametrize("there", ["nothing", "a folder", "the folder, on some"])
@@ -138,14 +114,6 @@ def test_a_folder_that_is_another_one_on_workers_is_refused_and_nothing_is_left(
     where = f"host {gethostname()} (worker {workers[0]})"
     assert f"spill={path + '/spill'!r} is another folder, or none, on {where};" in str(caught.value)
     assert set(own.parent.rglob("*")) == before
-
-
-def test_a_folder_that_workers_may_not_write_into_is_refused(spilling, monkeypatch, tmp_path):
-    access = os.access
-    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK and access(path, mode))
-    with pytest.raises(NotSharedError, match=rf"host .* may not write into spill='{tmp_path}/new'"):
-        make(spill=tmp_path / "new").fit(X)
-    assert not list(tmp_path.iterdir())
 
 
 # Workers that die.

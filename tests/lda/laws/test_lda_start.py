@@ -5,8 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 from callbacks import AfterSweeps
-from corpora import SMALL, assert_same_bits, planted
-from sklearn.base import clone
+from corpora import assert_same_bits, planted
 
 from schmp_estimators import DistributedLDA
 from schmp_estimators.lda.parameters import suits_passages
@@ -107,17 +106,6 @@ def test_a_fit_that_was_ended_in_its_start_says_so():
 # First topics of words.
 
 
-@pytest.mark.parametrize("sampler", ["warp", "fplus", "frozen"])
-def test_a_sparse_start(sampler):
-    lda = make(max_iter=3, init="sparse", sampler=sampler, n_shards=1).fit(X)
-    assert priors(lda) == [(ALPHA, BETA)] * 3
-    assert_same_bits(lda, make(max_iter=3, init="sparse", sampler=sampler, n_shards=1).fit(X))
-    assert (lda.topic_word_counts_ != make(max_iter=3, init="uniform", sampler=sampler).fit(X).topic_word_counts_).nnz
-    assert lda.topic_word_counts_.sum() == X.sum()
-    if sampler != "fplus":
-        assert_same_bits(lda, make(max_iter=3, init="sparse", sampler=sampler, n_shards=3).fit(X))
-
-
 # Going on.
 
 
@@ -131,20 +119,6 @@ def test_a_start_that_was_interrupted_ends_in_time(done, max_iter, n_hot, tmp_pa
     assert (lda.doc_topic_prior_, lda.topic_word_prior_) == used[-1]
     if max_iter == 80:
         assert_same_bits(lda, make(max_iter=80).fit(X))
-
-
-@pytest.mark.parametrize("sampler", ["warp", "fplus", "frozen"])
-@pytest.mark.parametrize("max_iter", [1, 5])
-def test_a_warm_start_has_a_record_for_each_sweep(sampler, max_iter):
-    watch = Stop(-1)
-    lda = make(max_iter=max_iter, sampler=sampler, evaluate_every=1, warm_start=True).fit(X)
-    lda.set_callbacks(watch).fit(X)
-    sweeps = [*range(1, max_iter + 1)]
-    assert [(one["iterations"], one["samples"]) for one in lda.history_] == [(n, X.sum() * n) for n in sweeps]
-    seconds = [record["seconds"] for record in lda.history_]
-    assert seconds == sorted(seconds) and seconds[0] > 0
-    assert priors(lda) == [(ALPHA, BETA)] * max_iter
-    assert lda.n_iter_ == watch.seen.n_iter_ == max_iter
 
 
 def test_an_earlier_fit_leaves_no_room_for_a_tempered_start():
@@ -177,8 +151,3 @@ def test_a_fit_has_converged_when_the_last_two_evaluations_hardly_differ(size):
         assert not estimator._has_converged()
     estimator.set_params(tol=0.0).history_ = [{"log_likelihood": -2.0, **priors}] * 2
     assert not estimator._has_converged()
-
-
-def test_tokens_begin_in_the_topics_of_passages_alike_for_any_shards():
-    lda = DistributedLDA(5, init="documents", sampler="warp", max_iter=1, random_state=0)
-    assert_same_bits(clone(lda).set_params(n_shards=3).fit(SMALL), lda.fit(SMALL))

@@ -8,18 +8,13 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from sklearn.base import clone
-from sklearn.feature_selection import SelectFromModel
 
 from schmp_estimators import (
     PrioritizedLasso,
     PrioritizedLassoCV,
-    SparseGLM,
-    SparseGLMCV,
     SparseLogisticRegression,
     SparseLogisticRegressionCV,
     prioritized_lasso_path,
-    sparse_glm_path,
     sparse_logistic_path,
     stability_selection,
 )
@@ -54,26 +49,6 @@ def test_factors_by_name_of_column(kind):
         kind(frame, penalty_factors=pd.Series([1.0, 2.0], index=["a", "a"]))
     with pytest.raises(ValueError, match="penalty_factors names columns, but X has no names; give a data frame"):
         kind(penalty_factors={"a": 1.0})
-
-
-def test_paths_and_cross_validation_take_names():
-    frame, named = pd.DataFrame(X, columns=list("abcdef")), {"c": 0.2, "f": 0.0}
-    given = [1.0, 1, 0.2, 1, 1, 0]
-    for fit, y in ((prioritized_lasso_path, Y), (sparse_logistic_path, Y > 0), (sparse_glm_path, Y)):
-        size = {"Cs" if fit is sparse_logistic_path else "alphas": 4}
-        by_name, by_position = (fit(frame, y, penalty_factors=one, **size) for one in (named, given))
-        np.testing.assert_array_equal(by_name[1], by_position[1])
-    for make, y in ((PrioritizedLassoCV(alphas=4), Y), (SparseGLMCV(alphas=4), Y)):
-        by_name, by_position = (clone(make).set_params(penalty_factors=one).fit(frame, y) for one in (named, given))
-        np.testing.assert_array_equal(by_name.coef_, by_position.coef_)
-
-
-def test_selection_keeps_what_is_not_zero():
-    """SelectFromModel asks an estimator for its penalty."""
-    for estimator, y in ((SparseLogisticRegression(0.5), Y > 0), (PrioritizedLasso(0.1), Y), (SparseGLM(alpha=0.1), Y)):
-        selector = SelectFromModel(estimator).fit(X, y)
-        np.testing.assert_array_equal(selector.get_support(), (np.abs(selector.estimator_.coef_) > 1e-5).ravel())
-    assert SparseLogisticRegression(l1_ratio=0.5).penalty == "elasticnet"
 
 
 TAKERS = {
@@ -154,11 +129,3 @@ def test_a_column_is_either_free_or_restricted():
         ValueError, match=r"penalty_factors holds zeros, which cannot be combined with positive=True.*small"
     ):
         PrioritizedLasso(penalty_factors=[0, 1, 1, 1, 1, 1], positive=True).fit(X, Y)
-
-
-@pytest.mark.parametrize("make", [np.array, list, tuple, lambda f: np.array(f, np.float32), lambda f: np.array(f, int)])
-def test_forms_of_factors(kind, make):
-    plain = kind(penalty_factors=np.array([0.0, 2.0, 1.0, 1.0, 3.0, 1.0]))
-    assert kind(penalty_factors=make([0, 2, 1, 1, 3, 1])).coef_.tobytes() == plain.coef_.tobytes()
-    chunks = da.from_array(X, chunks=(40, 3))
-    assert kind(chunks, penalty_factors=make([0, 2, 1, 1, 3, 1])).coef_.tobytes() == plain.coef_.tobytes()

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from oracles.l1 import lasso_gap, lasso_objective, logistic_objective
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Lasso
 
 from schmp_estimators.core.engine.dynamic import run_coroutine
@@ -22,7 +21,6 @@ from schmp_estimators.linear.programs.jobs import Dual, Sums
 from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
 from schmp_estimators.linear.programs.screening import Screening
 from schmp_estimators.linear.programs.smooth import ResolveSmooth
-from schmp_estimators.linear.programs.smooth_point import Bracket
 
 
 def correlated(seed, n=80, p=300):
@@ -157,20 +155,6 @@ def test_each_record_of_a_logistic_fit_has_a_bound(monkeypatch, form):
     assert np.isfinite([record["dual_gap"] for record in fitted.history_]).all()
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_best_intercept_is_found_from_anywhere(seed):
-    rng = np.random.default_rng(seed)
-    values = rng.normal(size=50) * 10.0 ** rng.uniform(-3, 6)
-    labels = np.where(rng.random(50) < rng.uniform(0.05, 0.95), 1.0, -1.0)
-    labels[:2] = 1.0, -1.0
-    for start in (0.0, 2.5, -5.0, 1e3, -1e7):
-        bracket, place, steps = Bracket(), start, 0
-        while place is not None:
-            found = Logistic().derivatives(values, labels, np.empty(0), place).level
-            place, steps = (None if abs(found.slope) < 1e-8 else bracket.next(place, found)), steps + 1
-        assert abs(found.slope) < 1e-6 and steps < 150
-
-
 def test_steps_that_cannot_lower_the_objective_leave_the_best_point():
     """A direction that is uphill, whatever its length."""
     X, y = correlated(4, 60, 30)
@@ -200,26 +184,3 @@ def test_responses_whose_squares_overflow_are_refused(value):
     np.testing.assert_array_equal(ours.coef_, coef)
     with pytest.raises(ValueError, match="sample weights up to"):
         ours.fit(X, y, sample_weight=1e307 * np.linspace(0.5, 1.0, 30))
-
-
-@pytest.mark.slow
-def test_one_huge_value_in_x_ends_soon_and_says_how_good_it_is():
-    X, y = correlated(0, 20, 9)
-    X[3, 4] = 3.4e38
-    ours = SparseLogisticRegression(0.5, max_iter=1000)
-    with pytest.warns(ConvergenceWarning, match="ended in step"):
-        ours.fit(X, y > 0)
-    assert np.isfinite(ours.coef_).all() and ours.history_[-1]["iterations"] < 200
-    rest = np.delete(X, 4, axis=1)
-    without = SparseLogisticRegression(0.5).fit(rest, y > 0)
-    assert ours.history_[-1]["objective"] <= without.history_[-1]["objective"] + 1e-6
-
-
-def test_what_is_left_to_rounding_ends_a_fit_that_asks_for_more():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(60, 60))
-    y = X[:, :3] @ [1.0, -2.0, 3.0] + rng.normal(size=60)
-    with pytest.warns(ConvergenceWarning):
-        fitted = PrioritizedLasso(0.03, tol=0.0).fit(X, y)
-    assert fitted.n_iter_ < 50
-    assert 0.0 <= fitted.dual_gap_ < 1e-13 * fitted.history_[-1]["objective"]

@@ -1,6 +1,5 @@
 """Following fits of L1 models: callbacks, early ends, the log, the progress bar, the plot."""
 
-import logging
 import pickle
 
 import matplotlib as mpl
@@ -9,7 +8,6 @@ import pytest
 from callbacks import Recorder
 
 from schmp_estimators import (
-    ConvergenceDisplay,
     PrioritizedLasso,
     PrioritizedLassoCV,
     SparseLogisticRegression,
@@ -88,19 +86,6 @@ def test_an_early_end_tells_the_gap_of_the_whole_problem(monkeypatch):
         assert early.dual_gap_ >= objective(early.coef_) - objective(full.coef_) - 1e-12
 
 
-def test_records_are_logged_and_drawn(case, caplog):
-    estimator, target = case
-    with caplog.at_level(logging.DEBUG, logger="schmp_estimators"):
-        estimator.fit(X, target)
-    name = type(estimator).__name__
-    told = [one for one in caplog.records if one.levelno == logging.DEBUG and name in one.getMessage()]
-    assert len(told) == len(estimator.history_)
-    for axis in ("iterations", "seconds", "samples"):
-        display = ConvergenceDisplay.from_estimator(estimator, x=axis)
-        assert display.y == [record["objective"] for record in estimator.history_]
-        assert len(display.x) == len(display.y)
-
-
 def test_a_failed_fit_leaves_no_trace():
     class Failing(Recorder):
         def on_fit_task_end(self, estimator, context):
@@ -133,11 +118,3 @@ def test_a_failed_refit_keeps_the_earlier_fit(kind, fault):
         estimator.fit(narrow, target)
     assert estimator.n_features_in_ == X.shape[1]
     np.testing.assert_array_equal(estimator.predict(X), before)
-
-
-def test_samples_count_all_work(monkeypatch):
-    monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
-    monkeypatch.setattr(choose, "_ROWS", 1 << 30)
-    first, second = (record["samples"] for record in PrioritizedLasso(0.01).fit(X, Y).history_[:2])
-    assert first == X.size
-    assert second > 2 * X.size  # another gradient, and candidates that were explored, multiplied and solved

@@ -9,10 +9,6 @@ from sklearn.linear_model import Lasso
 
 from schmp_estimators.linear.lasso import PrioritizedLasso
 from schmp_estimators.linear.logistic import SparseLogisticRegression
-from schmp_estimators.linear.programs import choose
-
-#: Kernels are compiled for each dtype and order.
-SLOW = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -63,27 +59,8 @@ def test_schedules_of_the_papers(problem, schedule, n_shards):
     np.testing.assert_allclose(sparse.coef_, reference.coef_, atol=1e-3)
 
 
-@SLOW
-def test_shotgun_diverges_where_the_dependency_check_does_not():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(100, 1)) + 0.1 * rng.normal(size=(100, 60))
-    y = X[:, 0] + 0.1 * rng.normal(size=100)
-    with pytest.warns(ConvergenceWarning, match="n_parallel"):
-        PrioritizedLasso(1e-3, schedule="random", n_parallel=30, random_state=0).fit(X, y)
-    for depth in (1, 3):
-        ours = PrioritizedLasso(
-            1e-3, schedule="priority", n_parallel=30, pipeline_depth=depth, tol=1e-3, max_iter=2000, random_state=0
-        ).fit(X, y)
-        assert ours.dual_gap_ <= 1e-3 * np.var(y)
-
-
 @pytest.mark.parametrize(
-    ("dtype", "order"),
-    [
-        pytest.param(dtype, order, marks=[] if (dtype, order) in ((np.int8, "F"), (np.float32, "C")) else SLOW)
-        for dtype in (np.int8, np.float32, np.uint8, np.int64)
-        for order in "CF"
-    ],
+    ("dtype", "order"), [(np.int8, "F"), (np.float32, "C"), pytest.param(np.int64, "C", marks=pytest.mark.slow)]
 )
 def test_dtypes_and_integer_columns(problem, dtype, order):
     _, y, _ = problem
@@ -119,22 +96,3 @@ def test_squares_that_overflow_are_refused(estimator):
     X[3, 2] = 1e200
     with pytest.raises(ValueError, match="squares overflow float64; scale its columns"):
         estimator.fit(X, X[:, 0] > 0)
-
-
-@pytest.mark.covering
-@pytest.mark.parametrize(
-    "estimator",
-    [
-        PrioritizedLasso(0.05, n_shards=4),
-        PrioritizedLasso(0.05, schedule="priority", n_parallel=2, random_state=3, n_shards=4, tol=1e-2),
-        SparseLogisticRegression(n_shards=4),
-    ],
-    ids=["lasso", "priority", "logistic"],
-)
-@pytest.mark.parametrize("offset", [0.0, 2.0**24])
-def test_bits_do_not_depend_on_threads(monkeypatch, problem, estimator, offset):
-    monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
-    X, y, _ = problem
-    fits = [estimator.set_params(n_jobs=jobs).fit(np.round(X, 1) + offset, y > 0).coef_.copy() for jobs in (1, 2, 4)]
-    for other in fits[1:]:
-        np.testing.assert_array_equal(fits[0], other)

@@ -2,9 +2,6 @@
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
-from oracles.l1 import lasso_gap
-from sklearn.linear_model import lasso_path
 
 from schmp_estimators.linear.lasso import prioritized_lasso_path
 
@@ -17,25 +14,6 @@ def problem(request):
     rng = np.random.default_rng(1)
     X = rng.normal(size=(n, p)) + 3 * (request.param == "with offset")
     return X, X[:, :6].sum(axis=1) + noise * rng.normal(size=n)
-
-
-@pytest.mark.covering
-@pytest.mark.parametrize("count, tol", [(100, 1e-4), (300, 1e-1)])
-@pytest.mark.parametrize("form", [np.asarray, sp.csc_array])
-def test_neighbours_differ(problem, form, tol, count):
-    """Whatever the tolerance: a solution that meets it may be that of a neighbour."""
-    X, y = problem
-    alphas, coefs, intercepts, gaps = prioritized_lasso_path(form(X), y, alphas=count, tol=tol)
-    assert (np.diff(alphas) < 0).all()
-    assert (np.abs(np.diff(coefs)).max(axis=0) > 0).all()
-    _, exact, _ = lasso_path(X - X.mean(axis=0), y - y.mean(), alphas=alphas, tol=1e-12, max_iter=100_000)
-    step = np.abs(np.diff(exact)).max(axis=0)
-    assert (np.abs(coefs - exact)[:, 1:].max(axis=0) < 0.5 * step).mean() > 0.95
-    for number in range(1, count, count // 10):
-        gap = lasso_gap(X, y, coefs[:, number], intercepts[number], alphas[number])
-        before = lasso_gap(X, y, exact[:, number - 1], y.mean() - X.mean(0) @ exact[:, number - 1], alphas[number])
-        assert gap <= max(0.02 * before, 1e-12 * y @ y)
-        assert gaps[number] == pytest.approx(gap, abs=1e-10 * y.var())
 
 
 def test_alphas_in_any_order_and_twice(problem):

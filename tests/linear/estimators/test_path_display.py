@@ -3,16 +3,14 @@
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Lasso
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import Binarizer, StandardScaler
+from sklearn.preprocessing import StandardScaler
 
 from schmp_estimators import (
     PathDisplay,
     PrioritizedLassoCV,
-    SparseGLMCV,
     SparseLogisticRegressionCV,
     prioritized_lasso_path,
     sparse_logistic_path,
@@ -113,29 +111,9 @@ def test_names_and_numbers_of_coefficients():
     scaled = make_pipeline(StandardScaler(), PrioritizedLassoCV(alphas=10, eps=0.02)).fit(frame, Y)
     of_pipeline = PathDisplay.from_estimator(scaled, kind="path", n_named=20)
     assert set(written(of_pipeline)) == {names[j] for j in np.flatnonzero(scaled[-1].coefs_path_[:, -1])}
-    one_hot = make_pipeline(ColumnTransformer([("b", Binarizer(), names[:3])]), PrioritizedLassoCV(alphas=5))
-    assert set(written(PathDisplay.from_estimator(one_hot.fit(frame, Y), kind="path"))) <= {
-        f"b__{one}" for one in names
-    }
     assert PathDisplay.from_estimator(scaled).ax_.get_ylabel() == "Mean squared error"
     heights = sorted(label.get_position()[1] for label in of_pipeline.labels_)
     assert np.diff(heights).min() > 0.04 and heights[-1] <= 1.0 + 1e-9
-
-
-def test_pictures_of_several_ratios_and_of_any_loss():
-    several = PrioritizedLassoCV(alphas=8, l1_ratio=[0.3, 1.0]).fit(X, Y)
-    display = PathDisplay.from_estimator(several)
-    row = [0.3, 1.0].index(several.l1_ratio_)
-    np.testing.assert_array_equal(display.lines_[0].get_xdata(), several.alphas_[row])
-    np.testing.assert_array_equal(display.lines_[0].get_ydata(), several.mse_path_[row][:, 0])
-    glm = SparseGLMCV("logistic", alphas=5).fit(X, Y > 0)
-    assert PathDisplay.from_estimator(glm).ax_.get_ylabel() == "Deviance"
-    classes = SparseLogisticRegressionCV(Cs=[0.1, 1.0], cv=3).fit(X, np.digitize(Y, [-1, 1]))
-    assert PathDisplay.from_estimator(classes).counts_ is not None
-    with pytest.raises(ValueError, match=r"give coefs_path_\[k\] to from_path"):
-        PathDisplay.from_estimator(classes, kind="path")
-    with pytest.raises(ValueError, match="several targets"):
-        PathDisplay.from_estimator(PrioritizedLassoCV(alphas=3).fit(X, np.column_stack([Y, -Y])))
 
 
 def test_errors_of_the_picture():

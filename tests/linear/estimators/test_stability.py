@@ -4,7 +4,7 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.linear_model import Lasso, LassoCV
+from sklearn.linear_model import Lasso
 
 from schmp_estimators import PrioritizedLasso, SparseGLM, SparseLogisticRegression, stability_selection
 
@@ -37,18 +37,6 @@ def test_counts_are_those_of_scikit_learn(weights):
     assert found.n_selected == pytest.approx(q) and found.expected_false == pytest.approx(q**2 / (0.2 * 12))
 
 
-def test_few_are_selected_that_tell_nothing():
-    """The bound holds on average, here over data sets of noise."""
-    false, bounds = [], []
-    for seed in range(8):
-        rng = np.random.default_rng(seed)
-        noise, y = rng.normal(size=(60, 30)), rng.normal(size=60)
-        found = stability_selection(PrioritizedLasso(0.22), noise, y, n_halves=30, threshold=0.9, random_state=seed)
-        false.append(found.selected.sum())
-        bounds.append(found.expected_false)
-    assert np.mean(false) <= np.mean(bounds) < 3.0 and np.mean(bounds) > 0.05
-
-
 def test_columns_without_a_penalty_are_left_out_of_the_bound():
     model = PrioritizedLasso(0.3, penalty_factors=[0.0] + [1.0] * 11)
     found = stability_selection(model, X, Y, n_halves=20, random_state=0)
@@ -74,10 +62,3 @@ def test_any_estimator_and_any_input():
     assert several.selected[[0, 4]].all()
     rising = stability_selection(SparseLogisticRegression(), X, labels, penalties=[1.0, 0.1], **options)
     assert rising.penalties.tolist() == [0.1, 1.0]
-
-
-def test_what_is_wrong_is_named():
-    with pytest.raises(ValueError, match="y has 3 samples, too few for halves"):
-        stability_selection(PrioritizedLasso(), X[:3], Y[:3])
-    with pytest.raises(ValueError, match="LassoCV has no parameter alpha or C"):
-        stability_selection(LassoCV(), X, Y)

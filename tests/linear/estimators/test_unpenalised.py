@@ -1,13 +1,9 @@
 """Columns that are not penalised: covariates that depend on each other, are far from zero, too many, or separate."""
 
-import warnings
-
-import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from oracles.elastic_net import logistic_net_least, logistic_net_objective, net_least, net_objective, without
-from sklearn.exceptions import ConvergenceWarning
 
 from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
 from schmp_estimators.linear.penalties.elastic_net import L1
@@ -92,31 +88,6 @@ def test_logistic_with_covariates(covariates, form, fit_intercept):
     assert found - least <= ours.dual_gap_[0] + 1e-9 * at_zero
 
 
-@pytest.mark.parametrize("form", LANES)
-def test_more_covariates_than_rows_leave_nothing(form):
-    make, n_shards = FORMS[form]
-    X, factors = with_covariates(RNG.normal(size=(N, N + 10)))
-    ours = PrioritizedLasso(0.05, penalty_factors=factors, n_shards=n_shards).fit(make(X), Y)
-    assert not ours.coef_[N + 10 :].any()
-    assert ours.history_[-1]["objective"] <= 1e-20 * np.var(Y)
-    np.testing.assert_allclose(ours.predict(X), Y, atol=1e-9)
-    fitted = SparseLogisticRegression(0.3, penalty_factors=factors, n_shards=n_shards).fit(make(X), Y > 0)
-    assert (fitted.predict(X) == (Y > 0)).all() and not fitted.coef_[:, N + 10 :].any()
-
-
-@pytest.mark.parametrize("fit_intercept", [False, True])
-def test_covariates_that_separate_the_classes_end_in_time(fit_intercept):
-    """There is no minimiser, only coefficients that grow: the fit ends, and says so."""
-    X, factors = with_covariates(COVARIATES["two"])
-    ours = SparseLogisticRegression(1.0, penalty_factors=factors, fit_intercept=fit_intercept, tol=0.0, max_iter=30)
-    with pytest.warns(ConvergenceWarning, match="duality gap"):
-        ours.fit(X, OTHER > 0)
-    assert np.isfinite(ours.coef_).all() and (ours.predict(X) == (OTHER > 0)).all()
-    assert not ours.coef_[0, 2:].any()
-    easy = SparseLogisticRegression(1.0, penalty_factors=factors, fit_intercept=fit_intercept).fit(X, OTHER > 0)
-    assert easy.dual_gap_[0] <= 1e-4 * N * np.log(2.0)
-
-
 @pytest.mark.covering
 @pytest.mark.parametrize("form", [np.asarray, sp.csc_array])
 @pytest.mark.parametrize("pipeline_depth", [1, 3])
@@ -152,19 +123,6 @@ def test_the_gap_of_rounded_coefficients_of_covariates_is_true():
     assert ours.history_[-1]["objective"] == pytest.approx(found, rel=1e-11)
 
 
-@pytest.mark.parametrize("kind", [PrioritizedLasso, SparseLogisticRegression])
-def test_a_warm_start_at_the_solution_is_done_at_once(kind):
-    X, factors = with_covariates(COVARIATES["two"])
-    y = Y if kind is PrioritizedLasso else Y > 0
-    ours = kind(0.1, penalty_factors=factors, l1_ratio=0.7, tol=1e-8, warm_start=True).fit(X, y)
-    coef = ours.coef_.copy()
-    assert len(ours.fit(X, y).history_) == 1
-    np.testing.assert_allclose(ours.coef_, coef, rtol=1e-6, atol=1e-9)
-    worse = kind(0.1, penalty_factors=factors, l1_ratio=0.7, tol=1e-10, warm_start=True)
-    worse.coef_, worse.intercept_ = -1e3 * coef, np.zeros(np.shape(ours.intercept_))
-    np.testing.assert_allclose(worse.fit(X, y).coef_, coef, atol=1e-3)
-
-
 @pytest.mark.slow  # which kernels are compiled for anew
 @pytest.mark.parametrize(("l1_ratio", "weighted"), [(0.5, True), (1.0, False), (1.0, True), (0.5, False)])
 def test_large_sparse_problems_on_their_residuals(l1_ratio, weighted):
@@ -195,24 +153,6 @@ def test_large_sparse_problems_on_their_residuals(l1_ratio, weighted):
         gram.fit(dense, labels, sample_weight=weights)
         other = logistic_net_objective(dense, problem[0], gram.coef_[0], float(gram.intercept_[0]), *settings)
         assert abs(found - other) <= 1e-8 * at_zero
-
-
-@pytest.mark.parametrize("kind", [PrioritizedLasso, SparseLogisticRegression])
-@pytest.mark.parametrize("schedule", ["resolve", pytest.param("priority", marks=pytest.mark.slow)])
-def test_bits_do_not_depend_on_where_chunks_are(client, kind, schedule):
-    X, factors = with_covariates(COVARIATES["powers of a year"])
-    y = Y if kind is PrioritizedLasso else Y > 0
-    options = {"schedule": schedule, "n_parallel": 3, "random_state": 0, "tol": 1e-6, "max_iter": 20}
-    make = lambda **more: kind(0.1, penalty_factors=factors, l1_ratio=0.7, **options, **more)  # noqa: E731
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        here = make(n_shards=3).fit(X, y)
-        threads = make(n_shards=3, n_jobs=2).fit(X, y)
-        with client.as_current():
-            there = make().fit(da.from_array(X, chunks=(40, X.shape[1])), y)
-    for other in (threads, there):
-        assert other.coef_.tobytes() == here.coef_.tobytes()
-        assert np.asarray(other.dual_gap_).tobytes() == np.asarray(here.dual_gap_).tobytes()
 
 
 @pytest.mark.parametrize("weighted", [False, True])

@@ -1,17 +1,14 @@
-"""Paths and cross-validation of L1 models on Dask: the bits of this process, X stays there, nothing is left."""
+"""Cross-validation of L1 models on Dask: the bits of this process, any folds, and nothing is left."""
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
-from clusters import keys_left, kill_workers
+from clusters import keys_left
 from scipy import sparse
 from sklearn.model_selection import GroupKFold, KFold, RepeatedKFold, ShuffleSplit
-from untouchable import make_untouchable
 
 from schmp_estimators import PrioritizedLassoCV, SparseLogisticRegressionCV, prioritized_lasso_path
 from schmp_estimators.linear.programs import choose
-from schmp_estimators.linear.programs.choose import Path
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(80, 10)) * (RNG.random((80, 10)) < 0.6)
@@ -105,76 +102,3 @@ def test_any_folds(cut, splitter):
         _, coefs, levels, _ = prioritized_lasso_path(X[train], Y[train], alphas=found.alphas_, tol=1e-8)
         errors = ((Y[test, None] - X[test] @ coefs - levels) ** 2).mean(axis=0)
         np.testing.assert_allclose(found.mse_path_[:, number], errors, rtol=2e-4)  # √tol of the first penalty
-
-
-@pytest.mark.parametrize("form", [None, pytest.param(sparse.csr_array, marks=pytest.mark.slow)])
-def test_the_path_on_dask(client, form):
-    given, options = chunked(form=form), {"alphas": 6, "eps": 0.02, "tol": 1e-9}
-    here = prioritized_lasso_path(given, Y, sample_weight=WEIGHTS, **options)
-    with client.as_current():
-        there = prioritized_lasso_path(given, Y, sample_weight=da.from_array(WEIGHTS, chunks=9), **options)
-    plain = prioritized_lasso_path(X, Y, sample_weight=WEIGHTS, **options)
-    for one, other, third in zip(here, there, plain, strict=True):
-        np.testing.assert_array_equal(one, other)
-        np.testing.assert_allclose(one, third, rtol=1e-5, atol=1e-6)
-    assert keys_left(client) == []
-
-
-# -- callbacks -----------------------------------------------------------------------------------------------------
-
-
-# -- X stays there -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_the_client_never_has_x(processes):
-    collection = chunked().map_blocks(make_untouchable, dtype=float, meta=sparse.csr_array((1, 1)))
-    plain = chunked(form=sparse.csr_array)
-
-    def fits(given):
-        options = {"Cs": [1.0], "cv": 2, "tol": 0.01, "scoring": "neg_log_loss"}
-        return lasso(alphas=2, cv=2).fit(given, Y), logistic(**options).fit(given, LABELS == "up")
-
-    expected = fits(plain)
-    with processes.as_current():
-        with pytest.raises(AssertionError, match="the client has got a chunk"):
-            collection[:5].compute()  # so it would be noticed
-        found = fits(collection)
-        prioritized_lasso_path(collection, Y, alphas=2)
-    for one, other in zip(found, expected, strict=True):
-        assert_same_bits(one, other)
-    assert keys_left(processes) == []
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
-def test_killed_workers_do_not_change_a_bit(monkeypatch, processes):
-    monkeypatch.setattr(choose, "_ROWS", 1 << 30)  # so that there are rounds
-    monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
-    expected, seen = lasso().fit(chunked(), Y), []
-    go_to = Path._go_to
-
-    def killing(self, alpha):
-        seen.append(alpha)
-        if len(seen) == 12:
-            kill_workers(processes, 2)
-        return go_to(self, alpha)
-
-    monkeypatch.setattr(Path, "_go_to", killing)
-    with processes.as_current():
-        assert_same_bits(lasso().fit(chunked(), Y), expected)
-    assert len(seen) == 20
-    assert keys_left(processes) == []
-
-
-def test_what_is_wrong_is_named_on_dask(client):
-    with client.as_current():
-        with pytest.raises(ValueError, match="Input X contains NaN"):
-            lasso().fit(chunked(values=np.where(X[70, 3] == X, np.nan, X)), Y)
-        with pytest.raises(ValueError, match="inconsistent numbers of samples"):
-            lasso().fit([dask.delayed(X[:50]), dask.delayed(X[50:79])], Y)
-        with pytest.raises(ValueError, match=r"cv=.* leaves one class only"):
-            logistic(cv=KFold(2)).fit(chunked(), np.arange(80) >= 40)
-        with pytest.raises(ValueError, match="no samples of positive weight held out"):
-            lasso(cv=KFold(4)).fit(chunked(), Y, sample_weight=WEIGHTS)
-    assert keys_left(client) == []

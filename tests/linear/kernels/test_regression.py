@@ -10,8 +10,8 @@ from schmp_estimators.core.jit import kernel
 from schmp_estimators.core.lanes import dot
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.gram import gram_passes
-from schmp_estimators.linear.kernels.newton import Blocks, weighted_gram
-from schmp_estimators.linear.kernels.sparse import Columns, Quadratic, shuffled_passes, sparse_passes
+from schmp_estimators.linear.kernels.newton import Blocks
+from schmp_estimators.linear.kernels.sparse import Quadratic, sparse_passes
 from schmp_estimators.linear.penalties.elastic_net import L1
 from schmp_estimators.linear.programs.input import as_matrix
 from schmp_estimators.linear.programs.matrix import stack_columns, take_sparse
@@ -21,15 +21,6 @@ from schmp_estimators.linear.programs.residual import NewtonSystem
 @kernel
 def _dot(left, right):
     return dot(left, right)
-
-
-@pytest.mark.parametrize("length", [0, 1, 31, 32, 33, 463])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int8, np.uint8, np.int64])
-def test_dot_of_any_dtype_and_length(length, dtype):
-    rng = np.random.default_rng(length)
-    left = rng.integers(0, 3, length).astype(dtype)
-    right = rng.normal(size=length)
-    assert _dot(left, right) == pytest.approx(float(left.astype(float) @ right), rel=1e-12, abs=1e-12)
 
 
 def test_dot_adds_in_the_order_that_is_written_down():
@@ -137,34 +128,6 @@ def test_sparse_pass_is_coordinate_descent_on_centred_columns(weighted, intercep
     np.testing.assert_allclose(residual, weights * left, atol=1e-10)
 
 
-def _slope_of(block, residual):
-    return freeze(as_matrix(sp.csc_array(tuple(block), shape=(60, 20))).gradient(residual, None))
-
-
-@pytest.mark.parametrize("intercept", [False, True])
-def test_passes_in_changing_orders_arrive_at_the_solution(intercept):
-    _, centred, weights, block, constants, target = _quadratic(True, intercept)
-    coef, residual = np.zeros(20), weights * target
-    for _ in range(30):
-        shuffled_passes(block, constants, coef, residual, _slope_of(block, residual), L1(0.5), 20, 0.01)
-    np.testing.assert_allclose(residual, weights * (target - centred @ coef), atol=1e-12)
-    slope = centred.T @ residual
-    support = coef != 0.0
-    assert 3 < np.count_nonzero(support) < 20
-    np.testing.assert_allclose(slope[support], 0.5 * np.sign(coef[support]), rtol=1e-8)
-    assert np.abs(slope[~support]).max() <= 0.5
-
-
-def test_empty_columns_are_empty_wherever_they_are():
-    X = np.random.default_rng(0).poisson(0.5, (9, 8)).astype(float)
-    X[:, [0, 1, 4, 7]] = 0.0
-    matrix = as_matrix(sp.csc_array(X))
-    vector = np.arange(9.0)
-    np.testing.assert_allclose(matrix.gradient(vector, None), X.T @ vector, rtol=1e-14)
-    np.testing.assert_array_equal(matrix.combine(np.arange(8), np.arange(8.0)), X @ np.arange(8.0))
-    np.testing.assert_array_equal(matrix.take_dense(np.array([0, 7, 3])), X[:, [0, 7, 3]].T)
-
-
 @pytest.mark.parametrize("ridges", [np.empty(0), np.linspace(0.0, 30.0, 20)], ids=["L1", "ridges"])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("intercept", [False, True])
@@ -181,15 +144,6 @@ def test_conjugate_gradients_solve_the_normal_equations(weighted, intercept, rid
     np.testing.assert_allclose(hessian @ step[chosen], gradient[chosen], atol=1e-9)
     np.testing.assert_allclose(moved, part @ step[chosen], atol=1e-9)
     assert not step[~free].any()
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("intercept", [False, True])
-def test_the_whole_matrix_of_sparse_columns(weighted, intercept):
-    _, centred, weights, block, constants, _ = _quadratic(weighted, intercept)
-    gram = weighted_gram(block, constants, 60)
-    expected = centred.T @ (weights[:, None] * centred)
-    np.testing.assert_allclose(np.triu(gram), np.triu(expected), atol=1e-12)
 
 
 def _with_copies(weighted, intercept):
@@ -248,12 +202,6 @@ def test_gram_passes_keep_gradient_and_coefficients_together():
     np.testing.assert_allclose(gradient, X.T @ y - gram @ coef, atol=1e-8)
     assert np.abs(gradient).max() <= 2.0 + 1e-5
     np.testing.assert_allclose(gradient[coef != 0], 2.0 * np.sign(coef[coef != 0]), atol=1e-5)
-
-
-def test_constant_arguments_have_one_signature():
-    assert not freeze(Columns(np.ones(1), np.zeros(1, np.int32), np.array([0, 1]))).values.flags.writeable
-    signatures = [signature[0] for signature in sparse_passes.signatures]
-    assert all(not field.mutable for signature in signatures for field in signature.types)
 
 
 def test_arrays_at_odd_addresses_are_brought_to_even_ones():

@@ -1,10 +1,8 @@
 """Fits, paths and cross-validation that need no rounds: their certificates by brute force, and scikit-learn."""
 
-import tracemalloc
 import warnings
 from types import SimpleNamespace
 
-import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -66,44 +64,6 @@ def test_every_certificate_is_true(monkeypatch, at_hand, seed):
     assert exact_gap(X, y, weights, ours.coef_, alphas[-1], l1_ratio, factors, positive) <= bound
 
 
-@pytest.mark.parametrize("alpha", [1e-4, 1e-8, 1e-10])
-@pytest.mark.parametrize("noise", [0.0, 0.5])
-def test_a_penalty_far_below_the_largest_is_reached_by_way_of_larger_ones(alpha, noise):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(32, 64))
-    y = X[:, :5] @ rng.normal(size=5) + noise * rng.normal(size=32)
-    ours = PrioritizedLasso(alpha, tol=1e-10).fit(X, y)
-    assert ours.solver_ == "columns"
-    assert ours.n_iter_ < 60
-    assert ours.dual_gap_ <= 1e-10 * np.var(y)
-
-
-@pytest.mark.parametrize("many", [False, True])
-def test_same_bits_on_chunks_as_on_shards(monkeypatch, many):
-    if many:
-        monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
-    rng = np.random.default_rng(1)
-    X = rng.normal(size=(120, 9)) + 1e6
-    y = X[:, 0] - X[:, 1] + rng.normal(size=120)
-    here, chunks = PrioritizedLasso(0.01, n_shards=3).fit(X, y), da.from_array(X, chunks=(40, 9))
-    there = PrioritizedLasso(0.01).fit(chunks, y)
-    assert here.solver_ == there.solver_ == "gram"
-    np.testing.assert_array_equal(here.coef_, there.coef_)
-    assert here.intercept_ == there.intercept_
-
-
-def test_products_that_cancel_are_not_relied_upon():
-    rng = np.random.default_rng(3)
-    X = rng.normal(size=(300, 6))
-    X[:, 5] = X[:, 4] + 1e-7 * X[:, 5]
-    y = 1e5 * (X[:, 5] - X[:, 4]) + rng.normal(size=300)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # but no gap is said to be smaller than it is
-        ours = PrioritizedLasso(1e-9, tol=1e-12, max_iter=5000).fit(X, y)
-    gap = exact_gap(X, y, np.ones(300), ours.coef_, 1e-9, 1.0, np.ones(6), False)
-    assert ours.dual_gap_ / (0.5 * np.var(y)) >= 0.5 * gap - 1e-11
-
-
 @pytest.mark.parametrize(
     ("shape", "n_fits", "expected"),
     [
@@ -128,40 +88,6 @@ def test_the_solver_follows_from_the_shape(shape, n_fits, expected):
     assert choose_solver(None, size, n_fits, free, Logistic()) == "rounds"
     assert choose_solver(PrioritizedLasso(checkpoint="here.npz"), size, n_fits, alike, Squared()) == "rounds"
     assert choose_solver(PrioritizedLasso(schedule="random"), size, n_fits, alike, Squared()) == "scheduled"
-
-
-def test_memory_follows_the_support_and_not_the_columns():
-    rng = np.random.default_rng(0)
-    n, p = 30, 5_000
-    X = rng.normal(size=(n, p))
-    y = X[:, :5].sum(axis=1) + rng.normal(size=n)
-    tracemalloc.start()
-    try:
-        alphas, coefs, _, _ = prioritized_lasso_path(X, y, alphas=60, eps=1e-5, tol=1e-8)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 20 * X.nbytes < 8 * p * p
-    for alpha, coef in zip(alphas, coefs.T, strict=True):
-        assert exact_gap(X, y, np.ones(n), coef, alpha, 1.0, np.ones(p), False) <= 3e-8
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_the_gap_of_a_point_that_is_not_the_solution_is_told_as_it_is(seed):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(60, 300)) + 0.5 * rng.normal(size=(60, 1))
-    y = X[:, :10] @ rng.normal(size=10) + rng.normal(size=60)
-    weights, factors, l1_ratio = rng.random(60) + 0.1, rng.uniform(0.3, 3.0, 300), [1.0, 0.5][seed % 2]
-    shape = {"l1_ratio": l1_ratio, "penalty_factors": factors, "sample_weight": weights}
-    with pytest.warns(ConvergenceWarning):
-        alphas, coefs, _, gaps = prioritized_lasso_path(X, y, alphas=4, eps=0.02, tol=1e-9, max_iter=1, **shape)
-    null = 0.5 * np.average((y - np.average(y, weights=weights)) ** 2, weights=weights)
-    exact = [
-        exact_gap(X, y, weights, coef, alpha, l1_ratio, factors, False)
-        for alpha, coef in zip(alphas, coefs.T, strict=True)
-    ]
-    assert max(exact) > 1e-3
-    np.testing.assert_allclose(gaps / null, exact, rtol=1e-6, atol=1e-9)
 
 
 def test_a_certificate_adds_what_the_rounding_of_products_may_hide():

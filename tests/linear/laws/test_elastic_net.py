@@ -9,7 +9,6 @@ from oracles.elastic_net import logistic_net_least, logistic_net_objective, net_
 from sklearn.exceptions import ConvergenceWarning
 
 from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
-from schmp_estimators.linear.programs import choose
 
 FORMS = (np.ascontiguousarray, np.asfortranarray, sp.csc_array, sp.csr_array)
 
@@ -51,13 +50,6 @@ def test_lasso_on_hostile_problems_is_never_worse_and_its_gap_is_true(seed, size
     rng = np.random.default_rng(seed)
     n, p = int(size * rng.integers(12, 120)), int(size * rng.integers(5, 200))
     assert_never_worse_and_true(rng, n, p, FORMS)
-
-
-@pytest.mark.parametrize(("seed", "size"), lanes(10, 200))
-def test_lasso_on_hostile_problems_of_many_rows(monkeypatch, seed, size):
-    monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
-    rng = np.random.default_rng(seed)
-    assert_never_worse_and_true(rng, int(size * rng.integers(150, 1500)), int(size * rng.integers(5, 30)), FORMS[:2])
 
 
 def assert_never_worse_and_true(rng, n, p, forms):
@@ -132,38 +124,3 @@ def test_logistic_on_hostile_problems_is_never_worse_and_its_gap_is_true(seed, s
     assert ours.history_[-1]["objective"] * ours.C * weights.sum() == pytest.approx(
         found, rel=1e-9, abs=1e-12 * at_zero
     )
-
-
-@pytest.fixture(scope="module")
-def problem():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(70, 90)) + 1.0
-    X[:, 1:] += 0.6 * X[:, :-1]
-    return X, X[:, 0] * 3 - X[:, 4] * 2 + 0.5 * rng.normal(size=70) + 5, rng.random(70) + 0.1
-
-
-@pytest.mark.parametrize("kind", [PrioritizedLasso, SparseLogisticRegression])
-def test_a_column_and_its_factor_may_be_scaled_together(problem, kind):
-    X, y, weights = problem
-    y = y > np.median(y) if kind is SparseLogisticRegression else y
-    scales = np.exp(np.random.default_rng(1).normal(size=X.shape[1]) * 3)
-    factors = np.linspace(0.5, 2.0, X.shape[1])
-    factors[[3, 50]] = 0.0
-    plain = kind(0.1, penalty_factors=factors, tol=1e-11).fit(X, y, sample_weight=weights)
-    scaled = kind(0.1, penalty_factors=factors * scales, tol=1e-11).fit(X * scales, y, sample_weight=weights)
-    np.testing.assert_allclose(scaled.coef_ * scales, plain.coef_, atol=1e-5 * np.abs(plain.coef_).max())
-
-
-@pytest.mark.parametrize("form", [np.asarray, sp.csc_array])
-@pytest.mark.parametrize("l1_ratio", [1.0, 0.5])
-@pytest.mark.parametrize(
-    ("kind", "strength", "times"), [(PrioritizedLasso, 0.1, 3.0 * 0.1), (SparseLogisticRegression, 0.25, 0.125)]
-)
-def test_factors_that_are_all_alike_multiply_alpha_to_the_bit(problem, kind, strength, times, l1_ratio, form):
-    X, y, _ = problem
-    factor = 3.0 if kind is PrioritizedLasso else 2.0
-    y = y > np.median(y) if kind is SparseLogisticRegression else y
-    found = kind(strength, l1_ratio=l1_ratio, penalty_factors=np.full(90, factor), tol=1e-8).fit(form(X), y)
-    expected = kind(times, l1_ratio=l1_ratio, tol=1e-8).fit(form(X), y)
-    assert found.coef_.tobytes() == expected.coef_.tobytes()
-    assert np.any(found.coef_)

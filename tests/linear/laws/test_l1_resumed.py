@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.exceptions import ConvergenceWarning
+from checkpoints import fitted_in_spite_of_deaths, left_by
 
 from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
-from schmp_estimators.core.io.checkpoint import Checkpoint
 from schmp_estimators.linear.programs import choose
 
 RNG = np.random.default_rng(0)
@@ -65,17 +64,6 @@ CASES = {
 }  # fmt: skip
 
 
-def left_by(fitted):
-    """What a fit leaves behind, to the last bit, but for the clock."""
-    records = [{name: value for name, value in record.items() if name != "seconds"} for record in fitted.history_]
-    names = ("coef_", "intercept_", "dual_gap_", "n_iter_")
-    return [np.asarray(getattr(fitted, name)).tobytes() for name in names], records
-
-
-class Dies(Exception):
-    """What ends a process."""
-
-
 @pytest.fixture(params=CASES)
 def case(request, monkeypatch):
     """A function that fits, with more parameters."""
@@ -84,38 +72,16 @@ def case(request, monkeypatch):
     return lambda **more: make(**parameters, **more).fit(X, y, weights)
 
 
-def dying(monkeypatch):
-    """Let each fit die once it has written a checkpoint; returns whom to ask for the number of those."""
-    write = Checkpoint.write
-
-    class Deaths:
-        n = 0
-
-    def write_and_die(self, done, values):
-        write(self, done, values)
-        Deaths.n += 1
-        raise Dies
-
-    monkeypatch.setattr(Checkpoint, "write", write_and_die)
-    return Deaths
-
-
 @pytest.mark.parametrize(
     "case",
     [pytest.param(name, marks=[] if n % 3 == 1 else pytest.mark.slow) for n, name in enumerate(CASES)],
     indirect=True,
 )
-def test_a_fit_that_dies_at_every_place_where_it_can_be_left(case, tmp_path, monkeypatch):
+def test_a_fit_that_dies_at_every_place_where_it_can_be_left(case, tmp_path):
     expected = left_by(case())
-    deaths, path = dying(monkeypatch), tmp_path / "fit"
-    for _ in range(1000):
-        try:
-            resumed = case(checkpoint=path, checkpoint_every=1)
-        except Dies:
-            continue
-        break
+    resumed, deaths = fitted_in_spite_of_deaths(lambda: case(checkpoint=tmp_path / "fit", checkpoint_every=1))
     assert left_by(resumed) == expected
-    assert 3 <= deaths.n <= len(expected[1])
+    assert 3 <= len(deaths) <= len(expected[1])
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -130,29 +96,3 @@ def test_a_larger_max_iter_goes_further_with_the_bits_of_one_fit(case, tmp_path)
         assert short == left_by(case(max_iter=max_iter)) and short != expected
         assert left_by(case(checkpoint=path, max_iter=max_iter)) == short
         assert left_by(case(checkpoint=path)) == expected
-
-
-def test_a_fit_that_a_callback_has_ended_goes_on(tmp_path):
-    class Stop:
-        def setup(self, **_): ...
-        def teardown(self, **_): ...
-        def on_fit_task_begin(self, *_, **__): ...
-
-        def on_fit_task_end(self, *_, **__):
-            return True
-
-    expected = left_by(PrioritizedLasso(**LASSO).fit(DENSE, Y))
-    early = PrioritizedLasso(**LASSO, checkpoint=tmp_path / "fit").set_callbacks(Stop()).fit(DENSE, Y)
-    assert len(early.history_) == 1
-    assert left_by(PrioritizedLasso(**LASSO, checkpoint=tmp_path / "fit").fit(DENSE, Y)) == expected
-
-
-def test_a_fit_that_diverges_leaves_its_last_good_point(tmp_path):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(50, 1)) + 0.01 * rng.normal(size=(50, 40))
-    lasso = PrioritizedLasso(1e-4, schedule="random", n_parallel=40, max_iter=10_000, random_state=0)
-    with pytest.warns(ConvergenceWarning):
-        expected = left_by(lasso.fit(X, X[:, 0]))
-    for _ in range(2):
-        with pytest.warns(ConvergenceWarning):
-            assert left_by(lasso.set_params(checkpoint=tmp_path / "fit").fit(X, X[:, 0])) == expected

@@ -4,7 +4,6 @@ import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.linear_model import Lasso
 
 from schmp_estimators import (
     PrioritizedLasso,
@@ -84,36 +83,3 @@ def test_responses_whose_squares_underflow_are_refused(use):
         PrioritizedLasso().fit(X, np.column_stack([Y, Y * 1e-160]))
     for constant in (0.0, 1e-200):
         assert PrioritizedLasso().fit(X, np.full(60, constant)).intercept_ == pytest.approx(constant, rel=1e-12, abs=0)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_a_tiny_column_beside_others_is_left_out_where_that_is_right(form):
-    """Its coefficient is zero for any penalty above its gradient; where it would not be, there is no certificate."""
-    mixed = X * np.where(np.arange(30) == 3, TINY, 1.0)
-    ours = PrioritizedLasso(0.05, tol=1e-10).fit(FORMS[form](mixed), Y)
-    theirs = Lasso(0.05, tol=1e-10, max_iter=100_000).fit(np.delete(mixed, 3, axis=1), Y)
-    np.testing.assert_allclose(np.delete(ours.coef_, 3), theirs.coef_, atol=1e-6)
-    assert ours.coef_[3] == 0.0 and 0.0 <= ours.dual_gap_ <= 1e-10 * np.var(Y)
-    assert SparseLogisticRegression().fit(FORMS[form](mixed), CLASSES).coef_[0, 3] == 0.0
-    for factor in (0.0, TINY):
-        factors = np.where(np.arange(30) == 3, factor, 1.0)
-        for estimator, y in ((PrioritizedLasso, Y), (SparseLogisticRegression, CLASSES)):
-            with pytest.raises(ValueError, match="column 3 of X holds values whose squares"):
-                estimator(penalty_factors=factors).fit(FORMS[form](mixed), y)
-    for path, penalties in (
-        (prioritized_lasso_path, {"alphas": [0.1, TINY]}),
-        (sparse_logistic_path, {"Cs": [1 / TINY]}),
-    ):
-        with pytest.raises(ValueError, match="column 3 of X holds values whose squares"):
-            path(FORMS[form](mixed), CLASSES, **penalties)
-    empty = X * np.where(np.arange(30) == 3, 0.0, 1.0)
-    assert PrioritizedLasso(0.05, penalty_factors=factors).fit(FORMS[form](empty), Y).coef_[3] == 0.0
-
-
-def test_the_priority_schedule_knows_correlations_at_any_scale():
-    """Columns that are all but copies of each other, of which no two may be updated together."""
-    related = np.repeat(X[:, :8], 4, axis=1) + 0.05 * np.random.default_rng(0).normal(size=(60, 32))
-    for unit in (2.0**-330, 2.0**270):
-        options = {"schedule": "priority", "n_parallel": 16, "random_state": 0, "tol": 1e-2}
-        fitted = PrioritizedLasso(0.0625 * unit, **options).fit(related * unit, Y)
-        assert fitted.dual_gap_ <= 1e-2 * np.var(Y)

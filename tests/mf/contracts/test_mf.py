@@ -1,12 +1,13 @@
 """ModelParallelMF: what it promises beyond scikit-learn's checks."""
 
 import pickle
+from functools import partial
 
 import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from estimator_contract import EstimatorContract
+from mf_cases import bits, stored
 from oracles import mf as oracle
 from sklearn.base import clone
 
@@ -18,41 +19,7 @@ from schmp_estimators.mf.kernels.registers import PASSES
 N_USERS, N_ITEMS = 50, 40
 SOLVERS = ["sgd", "ccd"]
 
-
-class TestSgd(EstimatorContract):
-    @staticmethod
-    def make(**parameters):
-        return ModelParallelMF(**{"n_components": 3, "max_iter": 3, "random_state": 0} | parameters)
-
-    @staticmethod
-    def same(one, other):
-        assert bits(one) == bits(other)
-
-    @property
-    def bad(self):
-        X = self.X[:, :5].astype(float)
-        X[-1, -1] = np.inf
-        return X
-
-
-class TestCcd(TestSgd):
-    @staticmethod
-    def make(**parameters):
-        return TestSgd.make(solver="ccd", n_shards=2, **parameters)
-
-
-class TestImplicit(TestSgd):
-    @staticmethod
-    def make(**parameters):
-        return TestCcd.make(unobserved_weight=0.3, **parameters)
-
-
-class TestBpr(TestSgd):
-    X = np.where(TestSgd.X > 0, TestSgd.X, np.nan)
-
-    @staticmethod
-    def make(**parameters):
-        return TestSgd.make(loss="bpr", n_shards=2, **parameters)
+model = partial(ModelParallelMF, n_components=4, random_state=0, max_iter=5, tol=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -70,19 +37,6 @@ def ratings():
     values = truth[observed].astype(np.float32)
     dense = np.where(observed, truth, np.nan).astype(np.float32)
     return pairs, values, sp.csr_array((values, pairs.T), shape=truth.shape), dense
-
-
-def model(**parameters):
-    return ModelParallelMF(**{"n_components": 4, "random_state": 0, "max_iter": 5, "tol": 0.0, **parameters})
-
-
-def bits(fitted):
-    arrays = fitted.components_, fitted.user_factors_, fitted.user_bias_, fitted.item_bias_
-    return [array.tobytes() for array in arrays] + [fitted.global_mean_]
-
-
-def _stored(block):
-    return sp.csr_array((block[~np.isnan(block)], np.nonzero(~np.isnan(block))), shape=block.shape)
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
@@ -207,12 +161,6 @@ def test_alpha_tells_noise_from_biases():
         assert found == pytest.approx(noise, rel=0.05)
 
 
-@pytest.mark.parametrize("pairs", [[[0, 0]], [[0, 0], [1, 1], [2, 2]], [[0, 0], [0, 1], [0, 2]]])
-def test_alpha_of_hardly_any_ratings_is_a_number_above_zero(pairs):
-    fitted = model(max_iter=1).fit(np.array(pairs), np.arange(1.0, 1 + len(pairs)))
-    assert 0 < fitted.alpha_ <= 1.1
-
-
 def test_recommendations_leave_out_what_was_rated(ratings):
     _, _, matrix, dense = ratings
     fitted = model().fit(matrix)
@@ -230,13 +178,6 @@ def test_recommendations_leave_out_what_was_rated(ratings):
 GAPS = np.array([3, 101, 205, 309, 412, 577, 640, 890])
 CLICKS = {"solver": "ccd", "unobserved_weight": 0.1}
 KINDS = [{}, {"solver": "ccd"}, {"fit_bias": False}, CLICKS, {"early_stopping": True}]
-
-
-def with_gaps(first, last):
-    """Return pairs of 30 users and 8 items, numbers with gaps, and ratings of which many are below the mean."""
-    generator = np.random.default_rng(first)
-    pairs = [(7 * user, item) for user in range(first, last) for item in generator.choice(GAPS, 5, replace=False)]
-    return np.array(pairs), generator.normal(size=5 * len(range(first, last))) - 2
 
 
 @pytest.mark.parametrize(
@@ -280,7 +221,9 @@ def test_only_candidates_are_recommended(ratings):
 @pytest.mark.parametrize("parameters", KINDS)
 def test_only_what_occurs_is_recommended(parameters, form):
     """Numbers that leave gaps, columns without entries, room for more: rows of the factors that are nobody's."""
-    pairs, values = with_gaps(1, 31)
+    generator = np.random.default_rng(1)
+    pairs = np.array([(7 * user, item) for user in range(1, 31) for item in generator.choice(GAPS, 5, replace=False)])
+    values = generator.normal(size=150) - 2  # many are below the mean
     matrix = sp.csr_array((values, pairs.T), shape=(300, 1000))
     dense = np.where(matrix.toarray(), matrix.toarray(), np.nan)
     lazy = da.from_array(dense, chunks=(100, 1000))
@@ -290,7 +233,7 @@ def test_only_what_occurs_is_recommended(parameters, form):
         "csr": (matrix,),
         "dense": (dense,),
         "dask": (da.from_array(pairs, chunks=(40, 2)), values),
-        "dask csr": (lazy.map_blocks(_stored, dtype=float, meta=sp.csr_array((1, 1))),),
+        "dask csr": (lazy.map_blocks(stored, dtype=float, meta=sp.csr_array((1, 1))),),
     }[form]
     sizes = {"n_users": 2000, "n_items": 1500} if form == "wide" else {}
     fitted = pickle.loads(pickle.dumps(model(**parameters, **sizes, n_shards=2).fit(*given)))
@@ -302,31 +245,19 @@ def test_only_what_occurs_is_recommended(parameters, form):
 
 def _check_what_occurs(fitted, pairs, items):
     users = np.unique(pairs[:, 0])
-    rows, columns = np.meshgrid(users, items, indexing="ij")
-    predicted = fitted.predict(np.column_stack([rows.ravel(), columns.ravel()])).reshape(rows.shape)
+    predicted = fitted.predict(np.array([(user, item) for user in users for item in items])).reshape(len(users), -1)
     found, scores = fitted.recommend(users, len(items) + 2, exclude=None)
     assert (found[:, -2:] == -1).all() and np.isneginf(scores[:, -2:]).all()
     assert (np.sort(found[:, :-2], axis=1) == np.sort(items)).all()
-    rows_of = [{one: row for row, one in enumerate(table)} for table in (fitted.user_ids_, fitted.item_ids_)]
-    alive = [
-        np.array([side[rows[one]].any() for one in ids])
-        for side, rows, ids in zip((fitted.user_factors_, fitted.components_.T), rows_of, (users, items), strict=True)
-    ]
-    known = alive[0] | (fitted.unobserved_weight == 0)  # of clicks the others get a mean
+    sides = (fitted.user_ids_, fitted.user_factors_), (fitted.item_ids_, fitted.components_.T)
+    alive_users, alive_items = (ids[rows.any(axis=1)] for ids, rows in sides)
+    known = np.isin(users, alive_users) | (fitted.unobserved_weight == 0)  # of clicks the others get a mean
     np.testing.assert_allclose(scores[known, :-2], -np.sort(-predicted[known], axis=1), atol=1e-4)
     assert set(fitted.recommend([10**6], 20, exclude=None)[0][0]) == {-1, *items}
-    for ask, ids, are_alive in ((fitted.similar_items, items, alive[1]), (fitted.similar_users, users, alive[0])):
-        asked = np.asarray(ids)[are_alive]
+    for ask, asked in ((fitted.similar_items, alive_items), (fitted.similar_users, alive_users)):
         for one, found in zip(asked, ask(asked, len(asked) + 1)[0], strict=True):
             assert set(found) == {-1, *asked} - {one}
         assert (ask([1, 2], 3)[0] == -1).all()  # who is nobody has nobody like it
-
-
-def test_what_early_stopping_holds_out_occurs():
-    pairs = np.column_stack([np.arange(40), np.arange(40)])
-    values = np.random.default_rng(0).normal(size=40)
-    fitted = model(early_stopping=True, validation_fraction=0.5).fit(pairs, values)
-    assert (np.sort(fitted.recommend([0], 40, exclude=None)[0][0]) == np.arange(40)).all()
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
@@ -374,12 +305,6 @@ def test_copies_of_the_items_or_blocks_of_them(ratings):
         model(solver="ccd", schedule="bsp").fit(pairs, values)
 
 
-def test_partial_fit_refuses_another_rank(ratings):
-    fitted = model().fit(ratings[2])
-    with pytest.raises(ValueError, match="n_components=7, but the earlier fit had 4"):
-        fitted.set_params(n_components=7).partial_fit(ratings[2])
-
-
 @pytest.mark.parametrize(
     ("parameters", "given", "message"),
     [
@@ -391,6 +316,7 @@ def test_partial_fit_refuses_another_rank(ratings):
         ({}, ([[0, 1], [0, 1]], [1.0, 2.0]), "user 0 rated item 1 more than once"),
         ({}, (sp.coo_array(([1.0, 2.0], ([0, 0], [1, 1]))),), "stores 1 entries more than once"),
         ({}, ([[0, 1], [0, 2]], [1.0]), "inconsistent numbers of samples"),
+        ({}, ([[0, 1], [0, 2]], ["good", "bad"]), "y holds a rating that is no number: .*'good'"),
         ({}, (np.full((3, 2), np.nan),), "no ratings to fit"),
         ({}, (sp.csr_array((3, 2)),), "no ratings to fit"),
         ({"n_components": 0}, (np.ones((3, 2)),), "'n_components' parameter"),
@@ -406,6 +332,11 @@ def test_bad_input_is_refused_with_a_remedy(parameters, given, message):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (
+            lambda m: m.set_params(n_components=7).partial_fit([[0, 0]], [1.0]),
+            "n_components=7, but the earlier fit had 4",
+        ),
+        (lambda m: m.recommend([0], exclude=sp.csr_array((30, 3))), r"exclude has shape \(30, 3\), .* of the 40 items"),
         (lambda m: m.predict([[0.5, 1.0]]), "pairs holds the user 0.5 in row 0, which is no whole number"),
         (lambda m: m.predict([[0, -1]]), "the item -1"),
         (lambda m: m.predict(sp.csr_array((3, N_ITEMS))), "not a sparse one"),
@@ -439,12 +370,6 @@ def test_blocks_are_cut_for_the_length_of_rows(ratings, monkeypatch):
 def test_no_shard_is_made_that_would_be_empty(solver):
     X = np.random.default_rng(0).integers(1, 6, (9, 4)).astype(float)
     X[::2, 1] = np.nan
-    many, enough = (TestSgd.make(solver=solver, n_shards=n).fit(X) for n in (1000, {"sgd": 4, "ccd": 9}[solver]))
+    many, enough = (model(solver=solver, n_shards=n).fit(X) for n in (1000, {"sgd": 4, "ccd": 9}[solver]))
     assert many.n_shards_ == enough.n_shards_ == enough.n_shards
     assert bits(many) == bits(enough)
-
-
-@pytest.mark.parametrize("beyond", [{"alpha": 1e38}, {"alpha": 1e38, "solver": "ccd"}, {"learning_rate": 1e300}])
-def test_what_float32_has_no_room_for_is_refused_by_its_name(beyond):
-    with pytest.raises(ValueError, match=rf"The '{next(iter(beyond))}' parameter"):
-        TestSgd.make(**beyond).fit(np.array([[1.0, np.nan], [2.0, 3.0]]))

@@ -1,14 +1,13 @@
 """Implicit feedback: what `unobserved_weight` and confidences promise."""
 
+from functools import partial
+
 import dask.array as da
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.sparse as sp
 from clusters import at
 from oracles import mf as oracle
-from sklearn import config_context
-from sklearn.model_selection import GridSearchCV, KFold
 
 from schmp_estimators import ModelParallelMF
 from schmp_estimators.core.errors import CheckpointMismatchError
@@ -27,28 +26,19 @@ PAIRS = np.argwhere(SEEN)
 ONES = np.ones(len(PAIRS))
 MATRIX = sp.csr_array((ONES, PAIRS.T), shape=SEEN.shape)
 TARGETS, CONFIDENCES = (generator.integers(low, 4, len(PAIRS)).astype(float) for low in (-1, 0))
-NAMES = ("user_factors_", "components_")
 #: What occurs has rows, and nothing else.
 NUMBERED = {"n_users": None, "n_items": None}
 
 
-def model(**parameters):
-    given = {
-        "n_components": 11,
-        "solver": "ccd",
-        "unobserved_weight": 0.2,
-        "random_state": 0,
-        "tol": 0.0,
-        "max_iter": 3,
-        "n_users": N_USERS,
-        "n_items": N_ITEMS,
-    }
-    return ModelParallelMF(**given | parameters)
+model = partial(
+    ModelParallelMF, n_components=11, solver="ccd", unobserved_weight=0.2, random_state=0, tol=0.0, max_iter=3,
+    n_users=N_USERS, n_items=N_ITEMS,
+)  # fmt: skip
 
 
 def same_bits(one, other):
-    for name in NAMES:
-        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    np.testing.assert_array_equal(one.user_factors_, other.user_factors_)
+    np.testing.assert_array_equal(one.components_, other.components_)
 
 
 def dense(values, missing):
@@ -100,45 +90,14 @@ def test_items_start_where_clicks_take_them(n_shards):
     np.testing.assert_allclose(fitted.components_.T, items, atol=2e-3)
 
 
-def test_clicks_that_say_nothing_but_how_many_leave_the_start_as_it_was_drawn():
-    everything = np.argwhere(np.ones((6, 1)))
-    fitted = model(n_components=2, max_iter=2).fit(everything, np.ones(6))
-    assert fitted.components_.any() and np.isfinite(fitted.user_factors_).all()
-
-
 def test_alpha_of_clicks_is_a_constant():
     assert model().fit(MATRIX).alpha_ == 0.07
-
-
-@pytest.mark.covering
-@pytest.mark.parametrize("n_shards", [1, 3])
-@pytest.mark.parametrize("u", [1e-3, 1.0, 50.0])
-@pytest.mark.parametrize("positive", [False, True])
-def test_the_objective_descends(u, n_shards, positive):
-    fitted = model(unobserved_weight=u, n_shards=n_shards, positive=positive, max_iter=12, alpha=0.01)
-    values = [one["objective"] for one in fitted.fit(PAIRS, TARGETS, sample_weight=CONFIDENCES).history_]
-    assert (np.diff(values) <= 1e-6 * values[0]).all()
-    factors = fitted.user_factors_.astype(float), fitted.components_.T.astype(float)
-    matrices, penalties = (dense(TARGETS, 0.0), dense(CONFIDENCES, u)), penalties_of(0.01, True)
-    assert values[-1] == pytest.approx(oracle.implicit_objective(*matrices, *factors, *penalties), rel=1e-4)
 
 
 def test_a_weight_like_that_of_clicks_is_a_decomposition_of_the_whole_matrix():
     fitted = model(n_components=5, unobserved_weight=1.0, alpha=0.0, max_iter=300).fit(MATRIX)
     values = np.linalg.svd(dense(1.0, 0.0), compute_uv=False)
     assert fitted.history_[-1]["objective"] == pytest.approx(np.sum(values[5:] ** 2), rel=1e-3)
-
-
-def test_ids_come_back_as_they_were_given():
-    names = np.array([f"u{n:02}" for n in PAIRS[:, 0]]), np.array([f"i{n:02}" for n in PAIRS[:, 1]])
-    named = model(**NUMBERED).fit(pd.DataFrame({"user": names[0], "item": names[1]}), ONES)
-    items, scores = named.similar_items(["i00", "i99", "i03"], n=2)
-    assert items[1].tolist() == [None, None] and np.isneginf(scores[1]).all()
-    assert set(items[[0, 2]].ravel()) <= set(names[1]) and "i00" not in items[0]
-    assert named.similar_users(["u00"])[0].shape == (1, 10)
-    assert set(named.recommend(["u00"], n=3)[0].ravel()) <= set(names[1])
-    floats = model().fit(PAIRS.astype(np.float32), ONES)
-    assert floats.recommend(np.float32([3]), n=2)[0].dtype == np.int64
 
 
 def test_similar_rows_have_the_largest_cosines():
@@ -158,17 +117,6 @@ def test_similar_rows_have_the_largest_cosines():
         fitted.similar_items(3)
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.1])
-def test_new_users_are_folded_in_with_what_they_have_not_seen(alpha):
-    fitted = model(max_iter=10, n_components=4).fit(MATRIX).set_params(alpha=alpha)
-    items, weights = fitted.components_.T.astype(float), np.where(SEEN, 1.0, 0.2)
-    penalties = penalties_of(alpha, True)[0]
-    expected = [oracle.implicit_fold_in(*one, items, p) for *one, p in zip(SEEN, weights, penalties, strict=True)]
-    np.testing.assert_allclose(fitted.transform(MATRIX), expected, atol=1e-8)
-    lazy = fitted.transform(da.from_array(np.where(SEEN, 1.0, np.nan), chunks=(20, N_ITEMS)))
-    np.testing.assert_array_equal(lazy.compute(), fitted.transform(MATRIX))
-
-
 COUNTS = np.where(SEEN, np.random.default_rng(5).integers(1, 30, SEEN.shape), 0)
 
 
@@ -185,41 +133,13 @@ def test_confidences_follow_from_values(confidence):
     told = model(max_iter=4, confidence=confidence).fit(pairs, values)
     lazy = da.from_array(np.where(SEEN, COUNTS, np.nan), chunks=(20, N_ITEMS))
     for other in (given, told, model(max_iter=4, confidence=confidence).fit(lazy)):
-        np.testing.assert_array_equal(fitted.components_, other.components_)
-        np.testing.assert_array_equal(fitted.user_factors_, other.user_factors_)
+        same_bits(fitted, other)
     items, weights = fitted.components_.T.astype(float), np.where(SEEN, confidence(COUNTS), 0.2)
     penalties = penalties_of(fitted.alpha_, True)[0]
     expected = [oracle.implicit_fold_in(*one, items, p) for *one, p in zip(SEEN, weights, penalties, strict=True)]
     np.testing.assert_allclose(fitted.transform(counts), expected, atol=1e-8)
     np.testing.assert_allclose(fitted.transform(lazy).compute(), expected, atol=1e-8)
     assert fitted.rating_range_ == (0.0, 1.0)
-
-
-def test_converged_users_are_those_that_fold_in_finds():
-    fitted = model(n_components=4, max_iter=400, alpha=0.2).fit(MATRIX)
-    np.testing.assert_allclose(fitted.transform(MATRIX), fitted.user_factors_, atol=1e-4)
-
-
-def test_unknown_users_get_what_is_liked_by_all():
-    fitted = model(max_iter=10).fit(MATRIX)
-    mean = fitted.user_factors_.mean(axis=0) @ fitted.components_
-    items, scores = fitted.recommend([7, 999], n=3)
-    assert items.tolist() == [np.argsort(-mean)[:3].tolist()] * 2
-    np.testing.assert_allclose(scores[0], np.sort(mean)[::-1][:3], rtol=1e-5)
-    np.testing.assert_array_equal(fitted.predict([[999, 3], [3, 999]]), 0.0)
-
-
-def test_searches_hand_confidences_on():
-    search = GridSearchCV(model(), {"alpha": [0.1, 1e4]}, cv=KFold(2, shuffle=True, random_state=0))
-    with pytest.warns(UserWarning, match="score does not support sample_weight"):
-        search.fit(PAIRS, ONES, sample_weight=CONFIDENCES + 1)
-    assert search.best_params_ == {"alpha": 0.1}
-    with config_context(enable_metadata_routing=True):
-        routed = GridSearchCV(model().set_fit_request(sample_weight=True), {"alpha": [0.1]}, cv=search.cv)
-        same_bits(
-            routed.fit(PAIRS, ONES, sample_weight=CONFIDENCES + 1).best_estimator_,
-            model(alpha=0.1).fit(PAIRS, ONES, sample_weight=CONFIDENCES + 1),
-        )
 
 
 FORMS = {
@@ -399,15 +319,6 @@ def test_weights_that_fit_no_matrix_are_refused():
         fitted.partial_fit(MATRIX)
 
 
-@pytest.mark.parametrize("u", [1e-6, 1.0, 1e6])
-def test_odd_clicks_are_fitted(u):
-    """One item; one pair; more components than items; nothing but zeros."""
-    for pairs, values in (([[0, 0], [3, 0]], [1, 1]), ([[0, 0]], [2]), ([[0, 0], [1, 1]], [0, 0])):
-        fitted = model(unobserved_weight=u, n_shards=2).fit(np.array(pairs), np.array(values))
-        assert np.isfinite(fitted.user_factors_).all() and np.isfinite(fitted.history_[-1]["objective"])
-        assert np.isfinite(fitted.predict(pairs)).all()
-
-
 def test_equal_ratings_are_pointed_out():
     with pytest.warns(UserWarning, match=r"all \d+ ratings are 1, .* set unobserved_weight, for example to 0.1"):
         model(unobserved_weight=0.0).fit(PAIRS, ONES)
@@ -430,6 +341,3 @@ def test_clipping_changes_predictions_only(solver):
     rows = dense(TARGETS, np.nan)
     np.testing.assert_array_equal(clipped.predict(rows), np.clip(plain.predict(rows), -1, 3))
     np.testing.assert_array_equal(clipped.recommend([1])[1], plain.recommend([1])[1])
-    more = clipped.partial_fit(PAIRS[:9] + np.array([N_USERS, 0]), TARGETS[:9] + 9)
-    assert more.rating_range_ == (-1, TARGETS[:9].max() + 9)
-    assert model(unobserved_weight=0.5).fit(MATRIX).rating_range_ == (0, 1)

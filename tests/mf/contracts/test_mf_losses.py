@@ -4,13 +4,13 @@ import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from mf_cases import bits
 from oracles import mf as oracle
 
 from schmp_estimators import ModelParallelMF
 from schmp_estimators.core.jit import kernel
 from schmp_estimators.core.lanes import pad_rows
 from schmp_estimators.core.values import freeze
-from schmp_estimators.exceptions import CheckpointMismatchError
 from schmp_estimators.mf.kernels import sgd as kernels
 from schmp_estimators.mf.kernels.sgd import FactorBlock, RatingBlock, StepSizes
 from schmp_estimators.mf.kernels.steps import numbers_of
@@ -34,10 +34,6 @@ ROWS = np.where(SEEN & ~TEST, 1.0, np.nan)
 def model(loss, **parameters):
     shape = {"n_components": 4, "n_shards": 3, "n_users": N_USERS, "n_items": N_ITEMS}
     return ModelParallelMF(**shape | {"loss": loss, "random_state": 0, "max_iter": 6, "tol": 0.0} | parameters)
-
-
-def bits(fitted):
-    return [getattr(fitted, name).tobytes() for name in ("user_factors_", "components_", "item_bias_")]
 
 
 @kernel
@@ -197,34 +193,10 @@ def test_new_users_take_the_steps_of_the_fit(loss, parameters):
     np.testing.assert_array_equal(some[0], np.argsort(-rest, axis=1)[:, :4])
 
 
-@losses
-def test_a_checkpoint_knows_its_loss(loss, tmp_path):
-    expected = model(loss).fit(PAIRS, ONES)
-    model(loss, max_iter=3, checkpoint=tmp_path / "state").fit(PAIRS, ONES)
-    assert bits(model(loss, checkpoint=tmp_path / "state").fit(PAIRS, ONES)) == bits(expected)
-    with pytest.raises(CheckpointMismatchError, match="loss"):
-        model({"bpr": "logistic", "logistic": "bpr"}[loss], checkpoint=tmp_path / "state").fit(PAIRS, ONES)
-
-
 def test_where_nothing_can_be_drawn_that_is_said():
     for pairs in ([[0, 0]], [[0, 0], [0, 1]], np.argwhere(np.ones((9, 20)))):
         with pytest.raises(ValueError, match=r"loss='bpr' no item can be drawn beside any pair.* rank more items"):
             model("bpr", n_users=None, n_items=None).fit(np.array(pairs), np.ones(len(pairs)))
-
-
-@losses
-def test_blocks_have_items_to_draw_from(loss):
-    fitted = model(loss, n_shards=1000, n_items=5000).fit(PAIRS, ONES)
-    assert fitted.n_shards_ == 6 and fitted.history_[0]["running_loss"] > 0.5  # 49 items occur
-
-
-@losses
-def test_tol_waits_for_epochs_without_improvement(loss):
-    """The loss on the way rises now and then, as other items are drawn."""
-    fitted = model(loss, max_iter=200, tol=0.01, n_iter_no_change=4).fit(PAIRS, ONES)
-    running = np.array([record["running_loss"] for record in fitted.history_])
-    assert (np.diff(running) > 0).any() and 10 < fitted.n_iter_ < 200
-    assert (running[-4:] >= running[:-4].min() * 0.99).all()
 
 
 @losses

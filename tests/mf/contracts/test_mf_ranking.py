@@ -9,12 +9,11 @@ import polars as pl
 import pytest
 import scipy.sparse as sp
 from sklearn.metrics import average_precision_score, ndcg_score, roc_auc_score
-from sklearn.model_selection import GridSearchCV, KFold, cross_val_score, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 
 from schmp_estimators import ModelParallelMF, ranking
-from schmp_estimators.ranking import LeaveLastOut, RankingScorer, TimeSplit, UserShareSplit, as_pairs
+from schmp_estimators.ranking import LeaveLastOut, RankingScorer, TimeSplit, UserShareSplit
 
 N_USERS, N_ITEMS = 30, 17
 rng = np.random.default_rng(0)
@@ -130,19 +129,6 @@ def test_score_is_one_thing_for_each_model():
     assert explicit.score(PAIRS, ratings) != RankingScorer()(explicit, PAIRS, ratings)
 
 
-def test_searches_compare_like_with_like():
-    """With one scorer among values of `unobserved_weight` that include 0, on pairs and on a matrix."""
-    grid, X = {"unobserved_weight": [0.0, 0.1], "alpha": [0.07]}, sp.csr_array((ONES, PAIRS.T))
-    scoring = {name: RankingScorer(name, 5) for name in MEASURES}
-    for given, cv in (((PAIRS, ONES + TIMES % 2), UserShareSplit(2, random_state=0)), ((X,), KFold(3))):
-        search = GridSearchCV(model(), grid, cv=cv, scoring=scoring, refit="ndcg", error_score="raise")
-        if len(given) == 1:
-            X.data = ONES + np.arange(len(ONES)) % 2
-        found = search.fit(*given).cv_results_
-        assert all(0 < found[f"mean_test_{name}"].min() <= found[f"mean_test_{name}"].max() < 1 for name in MEASURES)
-        assert search.best_params_["unobserved_weight"] == 0.1
-
-
 SPLITS = [LeaveLastOut(), LeaveLastOut(2, 2), TimeSplit(), TimeSplit(3, 0.1), UserShareSplit(2, 0.3, random_state=1)]
 FORMS = [
     np.asarray,
@@ -184,28 +170,6 @@ def test_splits_are_those_that_loops_find(splitter, form):
     dates = np.datetime64("2024-01-01") + TIMES
     for one, other in zip(found, splitter.split(form(PAIRS), groups=pd.Series(dates)), strict=True):
         np.testing.assert_array_equal(one[1], other[1])
-
-
-def test_splits_are_cross_validators():
-    by_time = np.argsort(TIMES, kind="stable")
-    for splitter in SPLITS:
-        scores = cross_val_score(model(), PAIRS, ONES, cv=splitter, groups=TIMES, error_score="raise")
-        assert scores.shape == (splitter.get_n_splits(),) and np.isfinite(scores).all()
-        if isinstance(splitter, LeaveLastOut):  # rows that are in the order of time need no times
-            again = cross_val_score(model(), PAIRS[by_time], ONES, cv=splitter)
-            np.testing.assert_allclose(scores, again)
-    pairs, values = as_pairs(sp.coo_array((ONES, PAIRS.T)))
-    assert cross_validate(model(), pairs, values, cv=LeaveLastOut(), scoring=RankingScorer("recall"))["test_score"] > 0
-
-
-def test_a_matrix_becomes_pairs():
-    dense = np.where(rng.random((6, 5)) < 0.5, rng.normal(size=(6, 5)), np.nan)
-    stored = sp.csr_array(np.nan_to_num(dense))
-    masked = np.ma.masked_invalid(dense)
-    for given in (dense, stored, stored.tocsc(), pd.DataFrame(dense), masked):
-        pairs, values = as_pairs(given)
-        np.testing.assert_array_equal(pairs, np.argwhere(~np.isnan(dense)))
-        np.testing.assert_array_equal(values, dense[~np.isnan(dense)])
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Ratings on Dask, in every form in which they may come: the same bits as in memory, and nothing gathered."""
 
 import warnings
+from functools import partial
 
 import dask
 import dask.array as da
@@ -9,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from mf_cases import bits, stored
 
 from schmp_estimators import ModelParallelMF
 
@@ -21,10 +23,6 @@ PAIRS, VALUES = np.argwhere(OBSERVED), DENSE[OBSERVED]
 WIDE = pd.DataFrame(DENSE, columns=[f"item{i}" for i in range(N_ITEMS)])
 PAIR_NAMES = ["user", "item"]
 LONG = pd.DataFrame({"user": PAIRS[:, 0], "item": PAIRS[:, 1], "rating": VALUES})
-
-
-def stored(block):
-    return sp.csr_array((block[~np.isnan(block)], np.nonzero(~np.isnan(block))), shape=block.shape)
 
 
 def masked(dtype):
@@ -66,10 +64,6 @@ LISTS = {
     "small integers in another order": lambda: (PAIRS[::-1].astype(np.uint16), VALUES[::-1].astype(np.int8)),
     "arrays": lambda: (da.from_array(PAIRS, chunks=(50, 2)), da.from_array(VALUES, chunks=50)),
     "arrays, chunked apart": lambda: (da.from_array(PAIRS, chunks=(50, 1)), da.from_array(VALUES, chunks=33)),
-    "arrays, ratings as a column": lambda: (
-        da.from_array(PAIRS, chunks=(50, 2)),
-        da.from_array(VALUES[:, None], chunks=50),
-    ),
     "arrays, 32 bits": lambda: (da.from_array(PAIRS.astype(np.int32), chunks=60), da.from_array(VALUES, chunks=60)),
     "ratings in memory": lambda: (da.from_array(PAIRS, chunks=(50, 2)), VALUES),
     "pairs in memory": lambda: (PAIRS, da.from_array(VALUES, chunks=50)),
@@ -87,6 +81,7 @@ def with_empty():
 
 KINDS = [
     {"solver": "sgd"},
+    {"solver": "sgd", "schedule": "bsp"},
     {"solver": "ccd", "early_stopping": True},
     {"solver": "ccd", "unobserved_weight": 0.2},
     {"loss": "logistic"},
@@ -94,14 +89,7 @@ KINDS = [
 ]
 
 
-def make(**parameters):
-    shape = {"n_components": 3, "n_shards": 3, "max_iter": 3, "tol": 0.0, "random_state": 0}
-    return ModelParallelMF(**shape | parameters)
-
-
-def bits(fitted):
-    arrays = fitted.components_, fitted.user_factors_, fitted.user_bias_, fitted.item_bias_
-    return [array.tobytes() for array in arrays]
+make = partial(ModelParallelMF, n_components=3, n_shards=3, max_iter=3, tol=0.0, random_state=0)
 
 
 @pytest.mark.filterwarnings("ignore:The inplace keyword")  # of pandas to Dask
@@ -154,37 +142,6 @@ def test_every_matrix_is_folded_in(in_place, form):
     np.testing.assert_array_equal(values, fitted.transform(WIDE if form == "wide frame" else DENSE))
 
 
-@pytest.mark.parametrize(
-    "form",
-    [
-        "sparse",
-        "arrays",
-        *(pytest.param(form, marks=pytest.mark.slow) for form in ("dense", "wide frame", "frame and series")),
-    ],
-)
-def test_ratings_are_not_gathered(client, form, monkeypatch):
-    """Nothing that the client fetches has room for the ratings of a partition."""
-    fetched, gather = [], client.gather
-
-    async def watch(futures, *args, **kwargs):
-        fetched.append(await gather(futures, *args, **kwargs))
-        return fetched[-1]
-
-    monkeypatch.setattr(client, "gather", watch)
-    with client.as_current():
-        make(n_components=1, max_iter=1).fit(*{**MATRICES, **LISTS}[form]())
-    sizes = [array.size for result in fetched for array in arrays_in(result) if array.dtype == np.float32]
-    assert 0 < max(sizes) < 40  # two numbers for each user of a shard
-
-
-def arrays_in(value):
-    if isinstance(value, np.ndarray):
-        yield value
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from arrays_in(part)
-
-
 def chunked(pairs=PAIRS, values=VALUES):
     return da.from_array(pairs, chunks=(50, 2)), da.from_array(values, chunks=50)
 
@@ -193,15 +150,7 @@ NAMED = pd.DataFrame({"a": ["x", "y"], "b": ["u", "v"]})
 BAD = {
     "infinite": (lambda: (da.from_array(np.where(OBSERVED, np.inf, np.nan), chunks=(9, 12)),), "rating inf"),
     "not a number": (lambda: chunked(values=np.where(VALUES > 4, np.nan, VALUES)), "y holds the rating nan"),
-    "masked ids": (
-        lambda: chunked(np.ma.masked_equal(PAIRS, 3)),
-        "the (user|item) nan in row .* missing. Drop these",
-    ),
     "masked ids in memory": (lambda: (np.ma.masked_equal(PAIRS, 3), VALUES), "is missing. Drop these rows"),
-    "masked ratings": (
-        lambda: chunked(values=np.ma.masked_equal(VALUES, 4)),
-        "^y has masked entries, the first .*row",
-    ),
     "masked ratings in memory": (lambda: (chunked()[0], np.ma.masked_equal(VALUES, 4)), "^y has masked entries"),
     "negative": (lambda: chunked(PAIRS - [0, 1]), "the item -1 in row .*, which is negative; ids count from 0"),
     "too short": (lambda: chunked(values=VALUES[:-1]), r"inconsistent numbers of samples: \["),

@@ -33,16 +33,6 @@ def dense():
     return dense
 
 
-def test_fold_in_without_penalty_fits_what_it_can(dense):
-    features = np.random.default_rng(2).normal(size=(30, 40))
-    features[:, 1] = features[:, 0]
-    out = np.empty((12, 40))
-    fold_in(*rated(dense), features, np.zeros(12), np.zeros((40, 40)), 40, False, out)
-    fitted = out @ features.T
-    assert np.isfinite(out).all()
-    np.testing.assert_allclose(fitted[~np.isnan(dense)], dense[~np.isnan(dense)], atol=1e-5)
-
-
 def test_positive_fold_in_equals_non_negative_least_squares(dense):
     features = np.random.default_rng(3).normal(size=(30, 6))
     out = np.empty((12, 6))

@@ -1,13 +1,13 @@
 """Laws of ModelParallelMF: what a second fit goes on from, when a fit stops, where it starts, what is held out."""
 
+from functools import partial
+
 import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import ndcg_score, r2_score
-from sklearn.model_selection import GridSearchCV, KFold
 
 from schmp_estimators import ModelParallelMF
 from schmp_estimators.core.rng import stream_key
@@ -22,10 +22,7 @@ DENSE = np.where(OBSERVED, TRUTH, np.nan)
 MATRIX = sp.csr_array((TRUTH[OBSERVED], np.nonzero(OBSERVED)), shape=TRUTH.shape)
 
 
-def model(**parameters):
-    return ModelParallelMF(
-        **{"n_components": 4, "random_state": 0, "max_iter": 3, "tol": 0.0, "n_shards": 2} | parameters
-    )
+model = partial(ModelParallelMF, n_components=4, random_state=0, max_iter=3, tol=0.0, n_shards=2)
 
 
 def stopping(errors, **parameters):
@@ -131,43 +128,6 @@ def test_score_of_a_matrix_of_clicks_ranks_what_it_was_not_told():
     wanted = judged & (X > 0)
     asked = wanted.any(axis=1)
     assert fitted.score(X) == pytest.approx(ndcg_score(wanted[asked], ranks[asked], k=10), rel=1e-6)
-
-
-def test_new_users_of_noise_are_not_praised():
-    """With as many components as ratings users fit all that they are told, and predict nothing else."""
-    noise, new = np.random.default_rng(5).normal(size=(2, 80, 30))
-    fitted = model(n_components=30, alpha=1e-3, max_iter=30).fit(noise)
-    assert r2_score(new.ravel(), fitted.predict(new).ravel()) > 0.9
-    assert fitted.score(new) < 0
-
-
-def test_a_rating_at_least_is_judged_and_one_is_told():
-    fitted = model(max_iter=2).fit(MATRIX)
-    few = np.full((3, 40), np.nan)
-    for n in range(2):
-        with pytest.raises(ValueError, match=f"X holds {n} ratings, but score judges some of them"):
-            fitted.score(few)
-        few[0, n] = 2.0
-    with pytest.warns(UndefinedMetricWarning, match="less than two samples"):
-        assert np.isnan(fitted.score(few))
-    for n in range(10, 60, 7):
-        few.flat[:n] = np.arange(n)
-        assert np.isfinite(fitted.score(few))
-
-
-@pytest.mark.parametrize("solver", ["sgd", pytest.param("ccd", marks=pytest.mark.slow)])
-def test_searches_on_a_matrix_and_on_its_pairs_choose_alike(solver):
-    """Where fits have converged: a matrix is judged by users that are solved for exactly."""
-    generator = np.random.default_rng(7)
-    truth = 2 * generator.normal(size=(300, 2)) @ generator.normal(size=(2, 60)) + generator.normal(size=(300, 60))
-    part = generator.random(truth.shape)
-    pairs, rest = np.argwhere(part < 0.25), np.argwhere((part > 0.25) & (part < 0.35))
-    values, others = truth[tuple(pairs.T)], truth[tuple(rest.T)]
-    grid, cv = {"n_components": [2, 30], "alpha": [0.05, 1.0]}, KFold(3, shuffle=True, random_state=0)
-    mf, matrix = model(max_iter=60, solver=solver), sp.csr_array((values, pairs.T), shape=truth.shape)
-    searches = [GridSearchCV(mf, grid, cv=cv).fit(*given) for given in ((matrix,), (pairs, values))]
-    errors = [np.sqrt(np.mean((search.predict(rest) - others) ** 2)) for search in searches]
-    assert errors[0] <= 1.01 * errors[1] and errors[0] < 1.4 < others.std()
 
 
 def test_which_ratings_are_held_out_follows_from_user_item_and_seed():

@@ -1,11 +1,13 @@
 """Laws of `ModelParallelMF.partial_fit`: what earlier ratings go on to say, and which ratings are refused."""
 
 import pickle
+from functools import partial
 
 import dask.array as da
 import numpy as np
 import pytest
 from clusters import at
+from mf_cases import bits
 from oracles import mf as oracle
 
 from schmp_estimators import ModelParallelMF
@@ -24,13 +26,11 @@ VALUES = (
     + 0.3 * generator.normal(size=OBSERVED.shape)
 )
 CONFIDENCES = generator.integers(1, 5, OBSERVED.shape).astype(float)
-NAMES = ("user_factors_", "components_", "user_bias_", "item_bias_")
 SOLVERS = [{"solver": "sgd"}, {"solver": "ccd"}, {"solver": "ccd", "unobserved_weight": 0.1}]
 solvers = pytest.mark.parametrize("solver", SOLVERS, ids=["sgd", "ccd", "clicks"])
 
 
-def make(**parameters):
-    return ModelParallelMF(**{"n_components": 3, "random_state": 0, "n_shards": 1} | parameters)
+make = partial(ModelParallelMF, n_components=3, random_state=0, n_shards=1)
 
 
 def values_of(pairs, parameters):
@@ -39,10 +39,6 @@ def values_of(pairs, parameters):
 
 def call(model, pairs, **given):
     return model.partial_fit(pairs, values_of(pairs, model.get_params() if model.unobserved_weight else {}), **given)
-
-
-def bits(model):
-    return [getattr(model, name).tobytes() for name in NAMES]
 
 
 def two_sides(model, n):
@@ -164,24 +160,6 @@ def test_pairs_of_an_earlier_call_are_refused_and_nothing_changes(solver):
     names = ModelParallelMF(2, random_state=0).fit(np.array([["a", "x"], ["b", "y"]]), [1.0, 2.0])
     with pytest.raises(DuplicateRatingError, match="user b rated item y in an earlier call"):
         names.partial_fit(np.array([["c", "x"], ["b", "y"]]), [1.0, 2.0])
-
-
-@solvers
-def test_one_rating_moves_its_user_and_its_item_only(solver):
-    """With missing pairs the item's clicks say something of its user, and so of all items, but little."""
-    model = make(**solver).fit(OLD, values_of(OLD, solver))
-    users, items = model.user_factors_.copy(), model.components_.copy()
-    user, item = next(pair for pair in NEW if pair[0] < 5 and pair[1] < 5)
-    model.partial_fit([[user, item]], [1.0])
-    assert np.flatnonzero((model.user_factors_ != users).any(axis=1)).tolist() == [user]
-    moved = np.abs(model.components_ - items).max(axis=0)
-    assert moved.argmax() == item or "unobserved_weight" in solver
-    assert (moved > 0.1 * np.abs(items).max()).sum() <= 1
-    if "unobserved_weight" not in solver:
-        assert np.flatnonzero(moved).tolist() == [item]
-    nobody = model.partial_fit([[N_USERS + 7, N_ITEMS + 7]], [1.0])
-    assert np.isfinite(nobody.predict([[N_USERS + 7, N_ITEMS + 7]])).all()
-    np.testing.assert_array_equal(nobody.user_factors_[: len(users)][user + 1 :], users[user + 1 :])
 
 
 @solvers

@@ -6,9 +6,9 @@ import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from mf_cases import bits
 
 from schmp_estimators import ModelParallelMF
-from schmp_estimators.mf.data import scale
 
 generator = np.random.default_rng(3)
 N_USERS, N_ITEMS = 70, 45
@@ -31,11 +31,6 @@ cases = pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str
 def fit(ratings=RATINGS, pairs=PAIRS, **parameters):
     shape = {"n_components": 5, "n_shards": 2, "max_iter": 8, "tol": 0.0, "random_state": 0}
     return ModelParallelMF(**shape | parameters).fit(pairs, ratings)
-
-
-def bits(fitted):
-    arrays = fitted.components_, fitted.user_factors_, fitted.user_bias_, fitted.item_bias_
-    return [array.tobytes() for array in arrays] + [fitted.global_mean_, fitted.rating_scale_]
 
 
 @pytest.mark.covering
@@ -83,17 +78,6 @@ def test_moments_are_those_of_the_ratings():
         assert fitted.rating_scale_ == pytest.approx(ratings.std(), rel=1e-7)
 
 
-@pytest.mark.parametrize("at_once", [7, 1 << 23])
-def test_sums_of_rows_are_exact(monkeypatch, at_once):
-    monkeypatch.setattr(scale, "_SUMMED", at_once)
-    generator = np.random.default_rng(0)
-    ids, values = generator.integers(0, 5, 100).astype(np.int32), generator.normal(size=100) + 1e6
-    grid = scale.choose_grid(values.min(), values.max(), 1.0)
-    steps = [round((value - grid.middle) * grid.inverse_step) for value in values.tolist()]
-    expected = [sum(step for step, one in zip(steps, ids, strict=True) if one == number) for number in range(6)]
-    assert scale.sum_steps(ids, values, grid, 6).tolist() == expected and max(map(abs, steps)) > 1 << 29
-
-
 @pytest.mark.covering
 @pytest.mark.filterwarnings("ignore:all .* ratings are:UserWarning")
 @pytest.mark.parametrize("value", [0.0, 1e-20, -3.0, 1e20])
@@ -102,18 +86,6 @@ def test_equal_ratings_are_predicted(value, solver):
     fitted = fit(np.full(len(RATINGS), value), solver=solver, max_iter=30)
     assert np.abs(fitted.predict(PAIRS) - value).max() <= 0.05 * (abs(value) or 1)
     assert fitted.global_mean_ == value
-
-
-@pytest.mark.covering
-@pytest.mark.parametrize("n", range(2, 9))
-@pytest.mark.parametrize("solver", ["sgd", "ccd"])
-def test_something_is_held_out_and_something_is_left(n, solver):
-    for fraction in (1e-30, 0.1, 1 - 1e-15):
-        for seed in range(3):
-            options = {"early_stopping": True, "validation_fraction": fraction, "max_iter": 2, "random_state": seed}
-            fitted = fit(RATINGS[:n], PAIRS[:n], solver=solver, **options)
-            assert np.isfinite([record["validation_rmse"] for record in fitted.history_]).all()
-            assert 1 <= fitted.history_[0]["samples"] <= n - 1
 
 
 @pytest.mark.parametrize("solver", ["sgd", "ccd"])
@@ -136,14 +108,6 @@ def test_one_rating_cannot_be_held_out(solver, in_place):
 def test_ratings_that_float32_cannot_take_are_refused(ratings, message):
     with pytest.raises(ValueError, match=message):
         fit(np.array(ratings), PAIRS[:2])
-
-
-def test_divergence_of_coordinate_descent_is_not_blamed_on_a_step(monkeypatch):
-    from schmp_estimators.mf.programs.ccd import CcdFactorization
-
-    monkeypatch.setattr(CcdFactorization, "record", lambda *_: {"running_rmse": np.nan})
-    with pytest.raises(ValueError, match="beyond all bounds in epoch 1; raise alpha"):
-        fit(solver="ccd")
 
 
 @pytest.mark.filterwarnings("ignore:all 2 ratings are 3:UserWarning")

@@ -16,7 +16,7 @@ from pages import ROOT, code_on, example
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import ElasticNet, Lasso
 
-from schmp_estimators import PrioritizedLasso, datasets, schmp
+from schmp_estimators import datasets, schmp
 
 
 @pytest.fixture(autouse=True)
@@ -140,31 +140,7 @@ def test_coming_from_elsewhere():
 WATCHING = ROOT / "docs" / "user_guide" / "watching.rst"
 
 
-class Recorder:
-    """Notes what a tracker is told."""
-
-    def __init__(self):
-        self.told = []
-
-    def __getattr__(self, name):
-        return lambda *args, **kwargs: self.told.append((name, args, kwargs))
-
-
 def test_watching():
     failed, tried = doctest.testfile(str(WATCHING), module_relative=False)
     assert not failed
     assert tried > 5
-
-
-def test_the_recipe_for_a_tracker():
-    names, examples = {}, doctest.DocTestParser().get_examples(WATCHING.read_text())
-    [tracked] = [one for one in examples if "class Tracked" in one.source]
-    exec(tracked.source, names)
-    recorder, X = Recorder(), [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [2.0, 0.5]]
-    lasso = PrioritizedLasso(0.01).set_callbacks(names["Tracked"](recorder)).fit(X, [1.0, 2.0, 3.0, 2.0])
-    (start, *_), (params, *_), *metrics, (end, *_) = recorder.told
-    assert (start, params, end) == ("start_run", "log_params", "end_run")
-    assert [(name, args, kwargs["step"]) for name, args, kwargs in metrics] == [
-        ("log_metrics", ({key: float(value) for key, value in record.items()},), step)
-        for step, record in enumerate(lasso.history_, 1)
-    ]

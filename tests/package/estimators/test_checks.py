@@ -81,15 +81,6 @@ def test_many_settings(estimator):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("make", [lambda: DistributedLDA(max_iter=2, n_shards=2), lambda: ModelParallelMF(n_shards=2)])
-def test_with_a_cluster_at_hand(client, make):
-    with client.as_current():
-        results = check_estimator(make(), on_skip=None, on_fail=None)
-    assert [(result["check_name"], result["exception"]) for result in results if result["status"] == "failed"] == []
-
-
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_all_of_them_with_the_array_api():
     """SciPy reads the setting once, when it is imported."""

@@ -44,12 +44,3 @@ def test_frames_in_memory_are_refused_before_any_work(model, kind, container):
     model.set_output(transform="default")
     with config_context(transform_output=container):
         assert is_dask(model.transform(LAZY[kind]()))
-
-
-def test_what_the_refusal_advises_works(model):
-    model.set_output(transform="pandas")
-    expected = model.transform(VALUES.astype(float))
-    assert isinstance(expected, pd.DataFrame)
-    result = model.set_output(transform="default").transform(da.from_array(VALUES.astype(float), chunks=(5, -1)))
-    frame = dd.from_dask_array(result, columns=model.get_feature_names_out())
-    pd.testing.assert_frame_equal(frame.compute().reset_index(drop=True), expected)
