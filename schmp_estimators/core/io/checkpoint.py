@@ -32,7 +32,7 @@ from schmp_estimators.core.io.files import PathLike, located, replace_file
 logger = logging.getLogger(__name__)
 
 #: Version of the format; a file of another version is refused.
-FORMAT = 3
+FORMAT = 4
 
 _REMEDY = "give another path, or remove the file to start anew"
 

@@ -131,7 +131,7 @@ def fill_slots(row, n_slots_max, slots, ends):
     while total > np.int64(n_slots_max) << shift:
         shift += 1
     filled = np.int64(0)
-    if shift == 0:  # without the questions of the other loop: 2 % of a sweep
+    if shift == 0:  # no slot has two owners
         for k in range(len(row)):
             _fill(slots, filled, ends[k], k)
             filled = ends[k]
