@@ -46,7 +46,7 @@ JOINING = 10
 _CROWDED = 0.75
 #: If the support is more than this part of the number of rows, small changes of the penalty change most of it.  Then
 #: penalties are inserted: ratio of one to the one before, and part of their gap that is left.
-_CLOSE, _STRIDE, _BETWEEN = 0.05, 0.85, 0.1
+_CLOSE, _STRIDE, _BETWEEN = 0.25, 0.85, 0.1
 #: Columns of a record of `follow_path`.
 GAP, OBJECTIVE, STEPS, WORK, SUPPORT = range(5)
 
@@ -178,7 +178,9 @@ def _solve_for(columns, room, energy, penalty, bound, goal, max_iter, count, rec
     record[WORK], record[STEPS] = 0.0, 0.0
     while True:
         before = count
-        limit = limit_of(columns.factors, room, bound, JOINING + 2 * count, columns.positive)
+        joining, free = JOINING + 2 * count, room.members.shape[0] - count
+        joining = free if JOINING < free < joining else joining
+        limit = limit_of(columns.factors, room, bound, joining, columns.positive)
         count = _join(columns, room, limit, count)
         if count < 0 or (count == before and record[STEPS] > 0.0):
             return count
