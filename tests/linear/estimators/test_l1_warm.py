@@ -43,6 +43,7 @@ def test_lasso_after_any_other(form, seed, before, now, positive):
     assert gap <= 1.01 * bound + 1e-12 * np.mean(y**2)
 
 
+@pytest.mark.usefixtures("solved")
 @pytest.mark.parametrize("n_shards", [1, 2])
 @pytest.mark.parametrize("value", [1e9, -1e200, np.inf])
 def test_a_start_worse_than_zero_leaves_nothing_behind(n_shards, value):

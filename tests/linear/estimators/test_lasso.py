@@ -96,3 +96,16 @@ def test_squares_that_overflow_are_refused(estimator):
     X[3, 2] = 1e200
     with pytest.raises(ValueError, match="squares overflow float64; scale its columns"):
         estimator.fit(X, X[:, 0] > 0)
+
+
+def test_shotgun_diverges_where_the_dependency_check_does_not():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 1)) + 0.1 * rng.normal(size=(100, 60))
+    y = X[:, 0] + 0.1 * rng.normal(size=100)
+    with pytest.warns(ConvergenceWarning, match="n_parallel"):
+        PrioritizedLasso(1e-3, schedule="random", n_parallel=30, random_state=0).fit(X, y)
+    for depth in (1, 3):
+        ours = PrioritizedLasso(
+            1e-3, schedule="priority", n_parallel=30, pipeline_depth=depth, tol=1e-3, max_iter=2000, random_state=0
+        ).fit(X, y)
+        assert ours.dual_gap_ <= 1e-3 * np.var(y)

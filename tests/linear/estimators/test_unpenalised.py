@@ -46,6 +46,7 @@ def covariates(request):
     return COVARIATES[request.param]
 
 
+@pytest.mark.usefixtures("solved")
 @pytest.mark.parametrize("fit_intercept", [False, True])
 @pytest.mark.parametrize("form", LANES)
 def test_lasso_with_covariates(covariates, form, fit_intercept):
@@ -112,6 +113,7 @@ def test_every_schedule_certifies_what_it_returns(schedule, pipeline_depth, form
     assert fitted.history_[-1]["objective"] * 0.2 * N == pytest.approx(found, rel=1e-12)
 
 
+@pytest.mark.usefixtures("solved")
 def test_the_gap_of_rounded_coefficients_of_covariates_is_true():
     """Rounded coefficients of t and t² miss the best fit by far more than they would on other columns."""
     years = YEAR.astype(np.float32)
