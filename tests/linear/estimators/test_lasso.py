@@ -28,6 +28,7 @@ FORMS = {
 
 
 @pytest.mark.covering
+@pytest.mark.usefixtures("solved")
 @pytest.mark.parametrize("positive", [False, True])
 @pytest.mark.parametrize("fit_intercept", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
@@ -44,6 +45,16 @@ def test_same_as_scikit_learn(problem, form, positive, fit_intercept, weighted, 
     np.testing.assert_allclose(ours.predict(X), expected.predict(X), atol=1e-5)
     gap = lasso_gap(X, y, ours.coef_, ours.intercept_, 0.05, weights, positive)
     assert gap <= 1e-11 * np.sum((y - y.mean() * fit_intercept) ** 2) / 60 + 1e-12
+
+
+@pytest.mark.usefixtures("solved")
+def test_weights_in_one_partition(problem):
+    X, y, weights = problem
+    expected = Lasso(0.01, tol=1e-12, max_iter=100_000).fit(X, y, sample_weight=weights)
+    ours = PrioritizedLasso(0.01, tol=1e-11).fit(X, y, sample_weight=weights)
+    np.testing.assert_allclose(ours.coef_, expected.coef_, atol=1e-6)
+    assert lasso_gap(X, y, ours.coef_, ours.intercept_, 0.01, weights) <= 1e-10 * np.var(y)
+    assert ours.n_iter_ <= 12
 
 
 @pytest.mark.covering

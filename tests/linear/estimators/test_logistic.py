@@ -21,6 +21,7 @@ FORMS = {"by rows": np.ascontiguousarray, "by columns": np.asfortranarray, "csr"
 
 
 @pytest.mark.covering
+@pytest.mark.usefixtures("solved")
 @pytest.mark.parametrize("fit_intercept", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("n_shards", [1, 3])
