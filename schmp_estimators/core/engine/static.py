@@ -366,6 +366,8 @@ class GroupRun:
         self._due = now + max(SNAPSHOT_EVERY, SNAPSHOT_SHARE * (now - pending.began))
         if pending.asked:
             checkpoint, done, values = pending.asked
+            if self._kept is not checkpoint:
+                settle(self._kept, None)  # what another file still writes
             self._kept = checkpoint
             checkpoint.write_behind(done, values(saved))
 
