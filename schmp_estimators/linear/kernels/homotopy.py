@@ -247,8 +247,10 @@ def follow_path(columns, room, energy, asked, part_of_step, most, start, coefs, 
     """Solve for falling penalties λ > 0; returns the number of solved penalties, fewer than all if arrays are full.
 
     `energy` is ‖t‖².  `asked` (2, n_penalties) has λ and goals of the gap.  A gap must also be at most `part_of_step`
-    times the gap of the previous exact solution at this λ.  ``most[t]`` limits the number of gradients.  `start` (p,)
-    are the first coefficients.  Overwritten are `room`, ``columns.residual``, rows of `coefs` (n_penalties, p), which
-    are zero before, and of `records`: gap, objective, number of gradients, multiply–adds, size of the support.
+    times the gap of the previous exact solution at this λ.  Where the support nears the number of rows, penalties are
+    inserted between two of them; their multiply–adds count for the next one, their gradients do not.  ``most[t]``
+    limits the number of gradients.  `start` (p,) are the first coefficients.  Overwritten are `room`,
+    ``columns.residual``, rows of `coefs` (n_penalties, p), which are zero before, and of `records`: gap, objective,
+    number of gradients, multiply–adds, size of the support.
     """
     return _follow(handed(columns), handed(room), energy, asked, part_of_step, most, start, coefs, records)

@@ -41,7 +41,7 @@ def choose_solver(asked: Any, size: Extent, n_fits: int, penalty: Penalty, loss:
     asked : object
         Its attributes `schedule` and `checkpoint` are used, if it has them.
     size : Extent
-        That of X.
+        That of X.  With more than 700 rows and columns, the squared loss is fitted by "rounds" instead of "columns".
     n_fits : int
         Number of fits to the same rows.
     penalty : Penalty
