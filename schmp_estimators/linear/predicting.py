@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from schmp_estimators.core.inputs.validation import is_dask, map_rows, name_input, refuse_dates, validate_in_memory
 from schmp_estimators.linear.programs.input import is_sparse
-from schmp_estimators.linear.samples import check_finite, here
+from schmp_estimators.linear.samples import check_finite, check_responses, here
 
 #: Elements that are converted at once when integers are predicted from.
 _AT_A_TIME = 1 << 24
@@ -77,7 +77,11 @@ class LinearModel:
         metric = getattr(self._loss_to_predict, "score", accuracy_score if self._classifies else r2_score)
         with name_input(y, "y"):
             refuse_dates(np.asarray(y), "y")
-            return float(metric(y, predicted, sample_weight=weights))
+            try:
+                return float(metric(y, predicted, sample_weight=weights))
+            except ValueError:  # most metrics do not name y
+                check_responses(self, y, multi_output=True, y_numeric=not self._classifies)
+                raise
 
     @property
     def sparse_coef_(self) -> sp.csr_array:

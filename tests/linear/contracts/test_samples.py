@@ -189,3 +189,13 @@ def test_dates_are_no_columns(use):
     for dates in (columns, columns - DATES[0], da.from_array(columns, chunks=(7, 5))):
         with pytest.raises(ValueError, match=r"^X holds dates or times.*choose a unit"):
             dask.compute(use(X=dates))
+
+
+def test_scores_name_y():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(30, 4)), rng.normal(size=30)
+    model = PrioritizedLasso(0.1).fit(X, y)
+    with pytest.raises(ValueError, match="Input y contains NaN"):
+        model.score(X, np.where(y > 0, np.nan, y))
+    with pytest.raises(ValueError, match="y has an entry that is no number"):
+        model.score(X, ["a"] * 30)
