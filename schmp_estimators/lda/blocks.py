@@ -7,8 +7,6 @@ Words are renumbered by the *layout*: the words of block 0 come first, then thos
 heaviest first.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
@@ -109,3 +107,8 @@ def documents_of_places(doc_ptr: NDArray[np.int64], place: NDArray[np.uint32]) -
     document = np.empty(len(place), np.uint32)
     document[place] = np.repeat(np.arange(len(doc_ptr) - 1, dtype=np.uint32), np.diff(doc_ptr))
     return document
+
+
+def words_of_places(shard: TokenShard) -> NDArray[np.int32]:
+    """Return the word of each place in word-major order: 4 bytes for a token."""
+    return np.repeat(np.arange(len(shard.word_ptr) - 1, dtype=np.int32), np.diff(shard.word_ptr))

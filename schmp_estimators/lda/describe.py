@@ -1,7 +1,5 @@
 """What topics are about, and how good they look: their words, sizes and coherence."""
 
-from __future__ import annotations
-
 from functools import partial
 from numbers import Integral, Real
 from typing import Any
@@ -20,7 +18,7 @@ from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.topic_rows import topic_totals
 from schmp_estimators.lda.parameters import read_names
 from schmp_estimators.lda.programs import coherence
-from schmp_estimators.lda.programs.coherence import MEASURES, WINDOWS, BestWords, WindowCounts
+from schmp_estimators.lda.programs.coherence import MEASURES, WINDOWS, BestWords
 from schmp_estimators.lda.use import TopicMethods, check_room, where_it_is
 
 dask: Any = Later("dask")
@@ -275,12 +273,12 @@ class DescribedTopics(TopicMethods):
         check_room(needed, what, " for the numbers of documents of all pairs", "take fewer words, or ")
 
 
-def _count_windows(texts: Any, given: tuple[Any, ...], place: Place) -> WindowCounts:
+def _count_windows(texts: Any, given: tuple[Any, ...], place: Place) -> tuple[NDArray[np.int64], int]:
     """Return ``count_windows(texts, *given)`` of texts here or on Dask."""
     if not is_dask(texts):
         return coherence.count_windows(texts, *given)
     shared = [dask.delayed(one, traverse=False) for one in given]
     chunks = texts if isinstance(texts, list | tuple) else texts.to_delayed()
     with open_tasks(coherence.count_windows, [(chunk, *shared) for chunk in chunks], place=place) as rows:
-        found: WindowCounts = rows.merged(rows.partitions, tree_sum, "lda-coherence")
-        return found
+        documents, n_windows = rows.merged(rows.partitions, tree_sum, "lda-coherence")
+        return documents, n_windows

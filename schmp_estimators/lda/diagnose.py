@@ -1,7 +1,5 @@
 """Topics in documents: which documents have most of a topic, the topics of tokens, and diagnostics of both."""
 
-from __future__ import annotations
-
 from functools import partial
 from os import PathLike
 from typing import Any

@@ -1,7 +1,5 @@
 """One fit of `DistributedLDA`: how documents become shards, which program runs, and what is kept of it."""
 
-from __future__ import annotations
-
 import logging
 import os
 from contextlib import AbstractContextManager
@@ -15,23 +13,24 @@ import numpy as np
 from scipy import sparse
 
 from schmp_estimators.core.engine.running import AnyRun, Source, static_run
+from schmp_estimators.core.errors import CheckpointMismatchError
 from schmp_estimators.core.io.checkpoint import Checkpoint, check_sweeps, identity_of
 from schmp_estimators.core.io.files import CHECKPOINT
 from schmp_estimators.core.io.slices import Slices, memory_left
 from schmp_estimators.core.places.place import Place
-from schmp_estimators.core.program import Harvest, Saved, identity
+from schmp_estimators.core.program import Saved, identity
 from schmp_estimators.lda import parameters
 from schmp_estimators.lda.blocks import WordTopics, no_rows, no_topics
+from schmp_estimators.lda.data import passages
 from schmp_estimators.lda.data.corpus import Corpus, documents_as_counted, made_again, narrow
 from schmp_estimators.lda.data.partition import cut_documents, default_shards, layout_by_column, make_layout
-from schmp_estimators.lda.data.passages import MANY_CHOICES, draw_sparse_topics, topics_from_passages, weigh_topics
 from schmp_estimators.lda.data.shards import Plan, home_columns, make_shard
 from schmp_estimators.lda.data.topic_rows import counts_of_rows, rows_of_block
 from schmp_estimators.lda.programs.learning import mean_alpha
 from schmp_estimators.lda.programs.seeds import word_seeds
 from schmp_estimators.lda.programs.topics import TopicProgram
-from schmp_estimators.lda.samplers import choose_sampler
-from schmp_estimators.lda.spill import SHARE, Sizes, choose_spilling, telling_of_folder
+from schmp_estimators.lda.samplers import SAMPLERS, choose_sampler
+from schmp_estimators.lda.spill import SHARE, Sizes, choose_spilling
 
 #: The most bytes of a table of word rows, where a sampler keeps one in every shard.
 LARGEST_TABLE = 1 << 31
@@ -72,7 +71,9 @@ class LDAFit:
         self._priors = parameters.priors_asked_for(estimator)
         if earlier is not None:
             self._priors = parameters.going_on(self._priors, estimator, keep=keep)
-        self._names = parameters.word_names(estimator, corpus.n_features)
+        self._names = getattr(estimator, "feature_names_in_", None)
+        if estimator.feature_names is not None:
+            self._names = parameters.read_names(estimator.feature_names, corpus.n_features)
         self._seeds = parameters.seed_counts(estimator, corpus.word_totals, self._names)
         if keep and earlier is not None:
             self._seeds = parameters.seeds_of_first_batch(estimator, self._seeds)
@@ -96,31 +97,23 @@ class LDAFit:
             return self._run(X, y)
 
     def _run(self, X: Any, y: Any) -> dict[str, Any]:
-        estimator = self._estimator
-        corpus = self._corpus
+        estimator, corpus = self._estimator, self._corpus
         self._bounds = cut_documents(corpus.lengths, self._n_parts)
         self._divide()
         first, saved, estimator.history_ = self._resume()
         corpus.rows.partitions = []  # what the shards are made of is all that is needed from now on
         estimator.n_iter_, estimator._tempered_sweeps = first, self._program.hot_sweeps
-        begun: list[dict[str, Any]] = []
-        seconds = 0.0
+        begun, seconds = list[dict[str, Any]](), 0.0
         if self._earlier is not None and not self._keep:
             saved, begun, seconds = self._warm_up()
         self._first = self._choose_topics_of_words() if saved is None else no_topics()
-        with self._started(
-            self._program,
-            self._earlier if self._keep else None,
-            n_sweeps=estimator.max_iter,
-            saved=saved,
-            first=first + len(begun),
-            release=self._documents.clear,
-        ) as run:
+        given: dict[str, Any] = {"n_sweeps": estimator.max_iter, "saved": saved, "first": first + len(begun)}
+        earlier, release = self._earlier if self._keep else None, self._documents.clear
+        with self._started(self._program, earlier, **given, release=release) as run:
             if begun and self._program.measures(0):  # now that the earlier counts no longer count
                 begun = [{**run.observe(self._program.measuring(self._n_parts)), **begun[0]}]
-            snapshot = partial(self._attributes, run)
             told: dict[str, Any] = {"place": self._place, "first": first, "n_samples": self._n_tokens}
-            told |= {"snapshot": snapshot, "seconds": seconds, "took": lambda: run.took}
+            told |= {"snapshot": partial(self._attributes, run), "seconds": seconds, "took": lambda: run.took}
             for done in estimator._follow(chain(begun, run), X, y, **told):
                 self._keep_sweep(run, done, due=done % self._checkpoint_every == 0)
             self._keep_sweep(run, estimator.n_iter_, due=estimator.n_iter_ % self._checkpoint_every != 0)
@@ -129,15 +122,17 @@ class LDAFit:
     def _choose_topics_of_words(self) -> WordTopics:
         """Return in which topics words may begin."""
         if self._init == "sparse":
-            return draw_sparse_topics(self._corpus.word_totals, self._n_topics, self._seed)
+            return passages.draw_sparse_topics(self._corpus.word_totals, self._n_topics, self._seed)
         if self._init == "uniform":
             return no_topics()
         given = self._corpus, self._documents, self._bounds
-        is_learned = self._priors.learn_every[0]  # weighed topics of learned priors are less coherent
-        if is_learned or not self._program.weighs_passages:
-            return topics_from_passages(*given, self._n_topics, self._seed)
-        found = topics_from_passages(*given, self._n_topics, self._seed, choices=MANY_CHOICES)
-        return weigh_topics(*given, found, self._program.alphas(0, None), self._program.priors(0, None)[1])
+        # Weighed topics are less coherent where document-topic priors are learned.
+        weighs = self._program.weighs_passages and not self._priors.learn_every[0]
+        found = passages.topics_from_passages(
+            *given, self._n_topics, self._seed, passages.MANY_CHOICES if weighs else passages.CHOICES
+        )
+        alphas, beta = self._program.alphas(0, None), self._program.priors(0, None)[1]
+        return passages.weigh_topics(*given, found, alphas, beta) if weighs else found
 
     def _divide(self) -> None:
         """Cut the documents into shards, and the words into blocks."""
@@ -148,7 +143,6 @@ class LDAFit:
             self._layout = make_layout(self._corpus.word_totals, self._n_parts)
         else:  # as the model will be: nothing has to be put into its order in the end
             self._layout = layout_by_column(self._corpus.n_features)
-        self._program = replace(self._program, far=self._place.n_processes > 1)
         self._home = self._program.words_at_home(self._corpus.word_totals, self._layout)
         self._counted = self._corpus.count_some(self._documents, home_columns(self._layout, self._home))
 
@@ -177,7 +171,10 @@ class LDAFit:
 
     def _attributes(self, run: AnyRun) -> dict[str, Any]:
         harvest = run.harvest()
-        counts = self._counts_of(harvest)
+        rows, empty = harvest.blocks or harvest.shards, None
+        if self._slices is not None and 8 * sum(len(one.topic) for one in rows) > SHARE * memory_left():
+            empty = self._slices.empty
+        counts = counts_of_rows(rows, self._layout, self._n_topics, empty or np.empty)
         if self._earlier is not None and self._keep:
             counts = sparse.csc_array(counts + self._earlier)
             counts.sort_indices()
@@ -186,32 +183,24 @@ class LDAFit:
                     "a word has 2**31 tokens or more in one topic; fit so many batches with more topics, or start anew"
                 )
         last, program = self._estimator.n_iter_ - 1, self._program
-        alpha, beta = program.priors(last, harvest.model)
+        (alpha, beta), alphas = program.priors(last, harvest.model), program.alphas(last, harvest.model)
         return {
             "topic_word_counts_": counts,
-            "doc_topic_prior_": self._program.alphas(last, harvest.model)
-            if self._program.own_alphas is not None
-            else alpha,
+            "doc_topic_prior_": alpha if program.own_alphas is None else alphas,
             "topic_word_prior_": beta,
             "seed_counts_": self._seeds,
             "feature_names_": self._names,
             "n_shards_": self._n_shards,
-            "sampler_": program.sampler,
+            "sampler_": self._sampler,
         }
-
-    def _counts_of(self, harvest: Harvest) -> sparse.csc_array:
-        """Return how many tokens each topic has of each word."""
-        rows, how = harvest.blocks or harvest.shards, (self._layout, self._n_topics)
-        if self._slices is not None and 8 * sum(len(one.topic) for one in rows) > SHARE * memory_left():
-            return counts_of_rows(rows, *how, self._slices.empty)
-        return counts_of_rows(rows, *how)
 
     def _choose_program(self) -> TopicProgram[Any]:
         estimator = self._estimator
         sizes = self._n_tokens, len(self._corpus.lengths), int(np.count_nonzero(self._corpus.word_totals))
-        program = choose_sampler(
+        self._sampler = choose_sampler(
             estimator.sampler, n_topics=self._n_topics, n_used_words=sizes[2], n_tokens=sizes[0], n_docs=sizes[1]
         )
+        program = SAMPLERS[self._sampler]
         earlier = self._earlier if self._keep else None
         # Starts are for topics that begin anew, not for those of earlier documents.
         init = estimator.init if self._earlier is None else "uniform"
@@ -219,20 +208,17 @@ class LDAFit:
         if init == "auto":
             init = "documents" if parameters.suits_passages(self._n_tokens, self._n_topics) else "uniform"
         self._init = "uniform" if init == "tempered" else init
-        options = {name: getattr(estimator, name) for name in program.options}
         return program(
             n_components=self._n_topics,
             n_words=self._corpus.n_features,
-            doc_topic_prior=self._priors.alpha,
-            topic_word_prior=self._priors.beta,
-            own_alphas=self._priors.alphas,
-            learn_every=self._priors.learn_every,
+            **self._priors._asdict(),
             seed=self._seed,
+            far=self._place.n_processes > 1,
             evaluate_every=int(estimator.evaluate_every) or (EVALUATE_EVERY if estimator.tol else 0),
             hot_priors=parameters.hot_priors(self._priors[:2], *sizes, self._n_topics) if tempered else (0.0, 0.0),
             hot_sweeps=parameters.hot_sweeps(int(estimator.max_iter)),
             seeds=None if self._seeds is None else word_seeds(self._seeds, self._corpus.word_totals, earlier),
-            **options,
+            **({"mh_steps": estimator.mh_steps} if hasattr(program, "mh_steps") else {}),
         )
 
     def _choose_shards(self) -> int:
@@ -255,7 +241,7 @@ class LDAFit:
         n_used, sizes = int(np.count_nonzero(self._corpus.word_totals)), Sizes.of(self._corpus, self._program)
         if (table := sizes.table) > LARGEST_TABLE:
             raise MemoryError(
-                f"sampler={self._program.sampler!r} keeps the weights of {n_used} words in {self._n_topics} topics, "
+                f"sampler={self._sampler!r} keeps the weights of {n_used} words in {self._n_topics} topics, "
                 f"{table / 2**30:.3g} GiB, more than {LARGEST_TABLE / 2**30:.3g}; it is for few topics: "
                 "use sampler='warp', or fewer topics"
             )
@@ -294,11 +280,17 @@ class LDAFit:
         if not url:
             return 0, None, []
         self._checkpoint = Checkpoint(url, self._fingerprint())
-        with telling_of_folder(self._slices):
+        try:
             if (found := self._checkpoint.read()) is None:
                 return 0, None, []
             done, history = len(found["history"]), found["history"]
             check_sweeps(self._checkpoint.url, done, self._estimator.max_iter)
+        except CheckpointMismatchError as error:
+            if self._slices is None:
+                raise
+            raise CheckpointMismatchError(
+                f"what is in spill={self._slices.folder!r} cannot be gone on with: {error}; or give another folder"
+            ) from error
         logger.info("going on after sweep %d from %s", done, self._checkpoint.url)
         # It may have fewer sweeps, or more, than the fit that began.
         n_hot = parameters.hot_sweeps(int(self._estimator.max_iter), done, found["hot_sweeps"])

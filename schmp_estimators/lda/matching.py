@@ -1,7 +1,5 @@
 """Which topics of two models are the same, and how stable those of one are."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -123,8 +121,7 @@ class MatchedTopics(DescribedTopics):
             again = clone(self).set_params(random_state=seed, feature_names=self._names(None))
             again.set_params(checkpoint=None, spill=spill)
             found.append(self.match_topics(again.fit(X))[1])
-        mean: NDArray[np.float64] = np.mean(found, axis=0)
-        return mean
+        return np.asarray(np.mean(found, axis=0))
 
     spill: Any
 
@@ -133,9 +130,7 @@ def _weights(model: Any) -> tuple[sparse.csr_array, float]:
     """Return the weights of words in topics as a sparse array, and what is added to each of them."""
     if isinstance(model, DescribedTopics):
         check_is_fitted(model)
-        seeds = model.seed_counts_
-        counts = model.topic_word_counts_ if seeds is None else model.topic_word_counts_ + seeds
-        return sparse.csr_array(counts, dtype=np.float64), float(model.topic_word_prior_)
+        return sparse.csr_array(model._tokens(), dtype=np.float64), float(model.topic_word_prior_)
     given = getattr(model, "components_", model)
     try:
         found = sparse.csr_array(given if sparse.issparse(given) else np.asarray(given, np.float64), dtype=np.float64)

@@ -6,8 +6,6 @@ on, and what is together in a topic belongs together.  With words that begin in 
 Measured in docs/measurements/lda.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -28,15 +26,14 @@ LEARN_FROM, LEARN_BETA_FROM, LEARN_EVERY = 0.1, 0.01, 5
 
 
 class Priors(NamedTuple):
-    """Priors as numbers."""
+    """Priors as numbers, under the names that programs have for them."""
 
     #: The document-topic prior, or the mean of those of all topics.
-    alpha: float
-    #: The topic-word prior.
-    beta: float
+    doc_topic_prior: float
+    topic_word_prior: float
     #: (K,) the document-topic prior of each topic, or None if they are the same.
-    alphas: NDArray[np.float64] | None = None
-    #: Number of sweeps between two times that `alphas` are learned, and that `beta` is; 0 for never.
+    own_alphas: NDArray[np.float64] | None = None
+    #: Number of sweeps between two times that `own_alphas` are learned, and that the topic-word prior is; 0 for never.
     learn_every: tuple[int, int] = (0, 0)
 
 
@@ -75,10 +72,10 @@ def going_on(asked: Priors, fitted: Any, *, keep: bool) -> Priors:
     """Return learned priors as an earlier fit has left them; `keep` them from then on, or go on learning."""
     found = asked._replace(learn_every=(0, 0)) if keep else asked
     if asked.learn_every[1]:
-        found = found._replace(beta=fitted.topic_word_prior_)
+        found = found._replace(topic_word_prior=fitted.topic_word_prior_)
     if asked.learn_every[0]:
-        alphas = np.array(np.broadcast_to(fitted.doc_topic_prior_, len(asked.alphas)), np.float64)  # type: ignore[arg-type]
-        found = found._replace(alpha=mean_alpha(alphas), alphas=alphas)
+        alphas = np.array(np.broadcast_to(fitted.doc_topic_prior_, fitted.n_components), np.float64)
+        found = found._replace(doc_topic_prior=mean_alpha(alphas), own_alphas=alphas)
     return found
 
 
@@ -170,13 +167,6 @@ _NAMELESS = (
     "X has no names of columns: give numbers of columns, or feature_names, a list of names or the vectorizer in front, "
     "as in make_pipeline(vectorizer, DistributedLDA(feature_names=vectorizer))"
 )
-
-
-def word_names(estimator: Any, n_words: int) -> NDArray[Any] | None:
-    """Return the names of the words, those of `feature_names` or of the columns of X; None if there are none."""
-    if estimator.feature_names is None:
-        return getattr(estimator, "feature_names_in_", None)
-    return read_names(estimator.feature_names, n_words)
 
 
 def read_names(given: Any, n_words: int) -> NDArray[Any]:

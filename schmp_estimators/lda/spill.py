@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.errors import CheckpointMismatchError, SpillWarning
+from schmp_estimators.core.errors import SpillWarning
 from schmp_estimators.core.inputs.files import marked, memory_of_workers
 from schmp_estimators.core.inputs.rows import RowsAgain
 from schmp_estimators.core.io.files import INPUT, local_folder, named_folder, temporary_directory
@@ -86,17 +86,10 @@ class Sizes(NamedTuple):
         total, n_topics = corpus.word_totals, program.n_components
         is_head = total >= HEAD * n_topics
         rows = 4 * n_topics * int(np.count_nonzero(is_head)) + _topic(n_topics) * int(total[~is_head].sum())
-        return cls(
-            n_tokens=int(corpus.lengths.sum()),
-            n_docs=len(corpus.lengths),
-            n_words=len(total),
-            n_topics=n_topics,
-            longest=int(corpus.lengths.max(initial=0)),
-            state=program.state_bytes(),
-            table=program.row_bytes() * int(np.count_nonzero(total)),
-            rows=rows,
-            rotates=program.rotates,
-        )
+        longest = int(corpus.lengths.max(initial=0))
+        counted = int(corpus.lengths.sum()), len(corpus.lengths), len(total), n_topics, longest
+        table = program.row_bytes() * int(np.count_nonzero(total))
+        return cls(*counted, program.state_bytes(), table, rows, program.rotates)
 
     @property
     def arrays(self) -> int:
@@ -207,19 +200,6 @@ class Spilling(NamedTuple):
             SpillWarning,
             stacklevel=2,
         )
-
-
-@contextmanager
-def telling_of_folder(slices: Slices | None) -> Iterator[None]:
-    """Let an error about the checkpoint in a folder that the user has named say so."""
-    try:
-        yield
-    except CheckpointMismatchError as error:
-        if slices is None:
-            raise
-        raise CheckpointMismatchError(
-            f"what is in spill={slices.folder!r} cannot be gone on with: {error}; or give another folder"
-        ) from error
 
 
 def choose_spilling(estimator: Any, program: TopicProgram[Any], corpus: Corpus, place: Place) -> Spilling | None:

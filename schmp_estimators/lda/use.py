@@ -1,7 +1,5 @@
 """What a fitted topic model is used for: proportions of documents, perplexity, topics as a dense array."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable
@@ -186,16 +184,20 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     def _model(self) -> TopicModel:
         return topic_model(*self._rows(), self.doc_topic_prior_, self.topic_word_prior_, self.transform_tol)
 
-    def _rows(self) -> tuple[Any, NDArray[Any]]:
-        """Return the tokens of words in topics, seeds included, as `TopicRows`, and those of topics."""
-        counts, seeds = self.topic_word_counts_, self.seed_counts_
-        rows, totals = rows_of_counts_array(counts), topic_totals(counts)
-        if seeds is None:
-            return rows, totals
-        both = sparse.csc_array(counts + seeds)
+    def _tokens(self) -> sparse.csc_array:
+        """Return the tokens of words in topics, seeds included."""
+        if self.seed_counts_ is None:
+            return self.topic_word_counts_
+        both = sparse.csc_array(self.topic_word_counts_ + self.seed_counts_)
         both.sort_indices()
-        seeded = TopicRows(both.indptr.astype(np.int64), both.indices.astype(np.int32), both.data.astype(np.float64))
-        return seeded, totals + np.bincount(seeds.indices, seeds.data, len(totals))
+        return both
+
+    def _rows(self) -> tuple[TopicRows, NDArray[Any]]:
+        """Return the tokens of words in topics, seeds included, as `TopicRows`, and those of topics."""
+        totals, seeds = topic_totals(self.topic_word_counts_), self.seed_counts_
+        if seeds is not None:
+            totals = totals + np.bincount(seeds.indices, seeds.data, len(totals))
+        return rows_of_counts_array(self._tokens()), totals
 
     @property
     def _n_features_out(self) -> int:

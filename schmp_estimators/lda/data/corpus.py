@@ -6,26 +6,16 @@ import hashlib
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import _check_n_features
 
 from schmp_estimators.core.inputs.rows import Again, Rows, forget_last, open_again, open_rows
 from schmp_estimators.core.inputs.validation import check_width
 from schmp_estimators.core.places.place import Place
-from schmp_estimators.lda.data.counts import (
-    Counts,
-    Fault,
-    changed,
-    copy_rows,
-    count_words,
-    hash_documents,
-    raise_fault,
-    read_counts,
-    take_rows,
-    token_counts,
-)
+from schmp_estimators.lda.data import counts
 from schmp_estimators.lda.data.partition import locate_shards
 
 
@@ -53,8 +43,8 @@ class Corpus:
             numbers, rows = zip(*place, strict=True)
             arguments.append((rows, *map(self.rows.partitions.__getitem__, numbers)))
         if self.rows.place.n_processes > 1:
-            return self.rows.cut(copy_rows, arguments, "cut-shards")
-        return self.rows.tasks(take_rows, arguments, "cut-shards")
+            return self.rows.cut(counts.copy_rows, arguments, "cut-shards")
+        return self.rows.tasks(counts.take_rows, arguments, "cut-shards")
 
     def tasks(self, function: Callable[..., Any], name: str, *shared: Any) -> list[Any]:
         """Return ``function(documents, *shared)`` of every partition: values, or futures of them."""
@@ -63,7 +53,7 @@ class Corpus:
 
     def digest(self) -> str:
         """Return a hash of the documents in their order, whatever partitions they are in."""
-        documents = self.rows.here(self.rows.each(hash_documents, "hash-documents"))
+        documents = self.rows.here(self.rows.each(counts.hash_documents, "hash-documents"))
         return hashlib.sha256(np.concatenate(documents).tobytes()).hexdigest()
 
     def count_some(self, shards: list[Any], columns: NDArray[np.int32]) -> list[tuple[NDArray[np.int64], ...]]:
@@ -72,8 +62,8 @@ class Corpus:
         if len(shards) > 1:
             shared = self.rows.place.share(columns)
             given = [(one, shared, self.n_features) for one in shards] if len(columns) else []
-            counts = self.rows.here(self.rows.tasks(_count_some, given, "count-words"))
-            found = np.array(counts, np.int64).reshape(len(shards), -1)
+            own = self.rows.here(self.rows.tasks(_count_some, given, "count-words"))
+            found = np.array(own, np.int64).reshape(len(shards), -1)
         return list(zip(np.cumsum(found, axis=0) - found, found, strict=True))
 
     def held(self) -> Corpus:
@@ -109,11 +99,11 @@ def open_corpus(
         If an entry is no count, with its place in X and the remedy; if there are no documents or no features.
     """
     opened = open_again if again else open_rows
-    rows = opened(read_counts, X, estimator, place=place, reset=reset, ensure_all_finite=False)
+    rows = opened(counts.read_counts, X, estimator, place=place, reset=reset, ensure_all_finite=False)
     try:
         parts, widths, fault, totals = rows.reduce(_survey, _merge, "survey-rows")
         if fault is not None:
-            raise_fault(fault)
+            counts.raise_fault(fault)
         n_features, lengths = widths[0], np.concatenate(parts)
         if {*widths} != {getattr(estimator, "n_features_in_", None)}:  # else it was known before
             _check_widths(widths, estimator, reset=reset)
@@ -135,44 +125,35 @@ def open_corpus(
         raise
 
 
-def _count_some(pieces: Sequence[Counts], columns: NDArray[np.int32], n_words: int) -> NDArray[np.int64]:
-    return count_words(pieces, n_words)[columns].astype(np.int64)
+def _count_some(pieces: Sequence[counts.Counts], columns: NDArray[np.int32], n_words: int) -> NDArray[np.int64]:
+    return counts.count_words(pieces, n_words)[columns].astype(np.int64)
 
 
-class _Survey(NamedTuple):
-    """What the client must know of consecutive partitions."""
-
-    #: Tokens of each document, partition by partition.
-    lengths: list[NDArray[np.int64]]
-    #: Columns of each partition.
-    widths: list[int]
-    #: The first fault, its row counted from the first of these partitions.
-    fault: Fault | None
-    #: (n_features,) tokens of each word, in as few bits as they need, since many of them meet in one place; nothing
-    #: where partitions are at fault, or differ in width.
-    word_totals: NDArray[np.integer]
+#: What the client must know of consecutive partitions: tokens of each document; columns of each partition; the first
+#: fault, its row counted from the first of these partitions; tokens of each word, in few bits, since many of them meet
+#: in one place.  Partitions that are at fault, or differ in width, have none of words.
+_Survey = tuple[list[NDArray[np.int64]], list[int], counts.Fault | None, NDArray[np.integer]]
 
 
-def _survey(piece: Counts | Fault) -> _Survey:
-    if isinstance(piece, Fault):
-        return _Survey([np.zeros(0, np.int64)], [-1], piece, np.zeros(0, np.int64))
-    lengths, totals = token_counts(piece)
-    return _Survey([lengths], [piece.n_features], None, narrow(totals))
+def _survey(piece: counts.Counts | counts.Fault) -> _Survey:
+    if isinstance(piece, counts.Fault):
+        return [np.zeros(0, np.int64)], [-1], piece, np.zeros(0, np.int64)
+    lengths, totals = counts.token_counts(piece)
+    return [lengths], [piece.n_features], None, narrow(totals)
 
 
 def _merge(parts: list[_Survey]) -> _Survey:
-    lengths, widths, n_rows, fault = [], [], 0, None
-    for part in parts:
-        if fault is None and part.fault is not None:
-            fault = part.fault._replace(row=part.fault.row + n_rows)
-        n_rows += sum(map(len, part.lengths))
-        lengths += part.lengths
-        widths += part.widths
-    alike = len({len(part.word_totals) for part in parts}) == 1
-    totals = np.zeros(len(parts[0].word_totals) if alike else 0, np.int64)
+    lengths, widths, fault = list[NDArray[np.int64]](), list[int](), None
+    for some, some_widths, found, _ in parts:
+        if fault is None and found is not None:
+            fault = found._replace(row=found.row + sum(map(len, lengths)))
+        lengths += some
+        widths += some_widths
+    alike = len({len(part[3]) for part in parts}) == 1
+    totals = np.zeros(len(parts[0][3]) if alike else 0, np.int64)
     for part in parts if alike else ():
-        totals += part.word_totals
-    return _Survey(lengths, widths, fault, narrow(totals))
+        totals += part[3]
+    return lengths, widths, fault, narrow(totals)
 
 
 def narrow(totals: NDArray[np.integer]) -> NDArray[np.integer]:
@@ -191,13 +172,7 @@ def _check_widths(widths: list[int], estimator: Any, *, reset: bool) -> None:
                 f"{width}. Build all chunks with the same columns, for example one vocabulary."
             )
     check_width(n_features, estimator)
-    if reset:
-        estimator.n_features_in_ = n_features
-    elif n_features != estimator.n_features_in_:
-        raise ValueError(
-            f"X has {n_features} features, but {type(estimator).__name__} is expecting {estimator.n_features_in_} "
-            "features as input."
-        )
+    _check_n_features(estimator, np.empty((0, n_features)), reset=reset)
 
 
 def documents_as_counted(corpus: Corpus, documents: Sequence[Any], bounds: NDArray[np.int64]) -> list[Any]:
@@ -209,9 +184,9 @@ def documents_as_counted(corpus: Corpus, documents: Sequence[Any], bounds: NDArr
     return corpus.rows.tasks(_as_counted, [(one, corpus.lengths[a:b]) for one, a, b in given], "check-documents")
 
 
-def _as_counted(pieces: Sequence[Counts], lengths: NDArray[np.int64]) -> Sequence[Counts]:
-    if not np.array_equal(np.concatenate([token_counts(piece)[0] for piece in pieces]), lengths):
-        raise changed()
+def _as_counted(pieces: Sequence[counts.Counts], lengths: NDArray[np.int64]) -> Sequence[counts.Counts]:
+    if not np.array_equal(np.concatenate([counts.token_counts(piece)[0] for piece in pieces]), lengths):
+        raise counts.changed()
     return pieces
 
 

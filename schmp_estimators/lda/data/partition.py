@@ -1,7 +1,5 @@
 """Division of work: documents into shards, words into blocks, and the work of a shard into jobs of threads."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import pairwise

@@ -6,8 +6,6 @@ remember, of which most are soon forgotten, and at some of the documents at a ti
 algorithm that justifies incremental, sparse, and other variants", 1998).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -58,7 +56,7 @@ def draw_sparse_topics(word_totals: NDArray[np.int64], n_topics: int, seed: int)
 
 
 def topics_from_passages(
-    corpus: Corpus, documents: list[Any], bounds: NDArray[np.int64], n_topics: int, seed: int, choices: int = CHOICES
+    corpus: Corpus, documents: list[Any], bounds: NDArray[np.int64], n_topics: int, seed: int, choices: int
 ) -> WordTopics:
     """Return the topics in which tokens of each column may begin, where each topic begins with a passage.
 
@@ -244,9 +242,9 @@ class Weighed(NamedTuple):
 def weigh_topics(
     corpus: Corpus,
     documents: list[Any],
-    bounds: NDArray[np.int64],
+    bounds: NDArray[Any],
     remembered: WordTopics,
-    alphas: NDArray[np.float64],
+    alphas: NDArray[Any],
     beta: float,
 ) -> WordTopics:
     """Return the topics in which the tokens of each column may begin, repeated according to their shares.

@@ -12,8 +12,6 @@ its counts go to the owner, who adds them up and sends the row to all: counts of
 a list of topics.  Topics are the same either way; what differs is bytes, and who does the work (`words_at_home`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Sparse word rows: made from lists or dense rows, cut, stacked, and put into the form in which users keep topics."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -61,7 +59,7 @@ def list_topics(
         K.
     """
     lengths = np.diff(doc_ptr)
-    rows, ptr = rows_of_lists(doc_ptr, topic[place], n_topics), _offsets(np.minimum(lengths, n_topics))
+    rows, ptr = rows_of_lists(doc_ptr, topic[place], n_topics), np.append(0, np.cumsum(np.minimum(lengths, n_topics)))
     n = np.diff(rows.ptr)
     lists = TopicLists(ptr, n.astype(np.int32), np.zeros(ptr[-1], topic.dtype), np.zeros(ptr[-1], np.int32))
     at = spans(ptr[:-1], n)
@@ -84,7 +82,7 @@ def spans(begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int
 def rows_of_counts(counts: NDArray[np.int32]) -> TopicRows:
     """Return the rows of words, given dense ones of shape (n_words, n_topics)."""
     word, topic = np.nonzero(counts)
-    ptr = _offsets(np.bincount(word, minlength=len(counts)))
+    ptr = np.searchsorted(word, np.arange(len(counts) + 1))
     return TopicRows(ptr, topic.astype(np.int32), counts[word, topic])
 
 
@@ -93,7 +91,7 @@ def stack_rows(pieces: Sequence[TopicRows]) -> TopicRows:
     pieces = [piece for piece in pieces if len(piece.ptr) > 1] or pieces[:1]
     if len(pieces) == 1:
         return pieces[0]
-    ptr = _offsets(np.concatenate([np.diff(piece.ptr) for piece in pieces]))
+    ptr = np.append(0, np.cumsum(np.concatenate([np.diff(piece.ptr) for piece in pieces])))
     return TopicRows(ptr, *(np.concatenate([piece[i] for piece in pieces]) for i in (1, 2)))
 
 
@@ -108,12 +106,7 @@ def add_sparse(rows: TopicRows, others: TopicRows, n_topics: int) -> NDArray[np.
     """Return the sums of two rows of each word, as far as there are any."""
     shape = len(rows.ptr) - 1, n_topics
     one, other = (sparse.csr_array((rows.tokens, rows.topic, rows.ptr), shape=shape) for rows in (rows, others))
-    summed: NDArray[np.int32] = (one + other).data
-    return summed
-
-
-def _offsets(lengths: NDArray[Any]) -> NDArray[np.int64]:
-    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return np.asarray((one + other).data)
 
 
 def counts_of_rows(
@@ -144,10 +137,8 @@ def counts_of_rows(
 
 
 def rows_of_counts_array(counts: sparse.csc_array) -> TopicRows:
-    """Return the rows by column of what `counts_of_rows` returned."""
-    return TopicRows(
-        np.asarray(counts.indptr, np.int64), np.asarray(counts.indices, np.int32), np.asarray(counts.data, np.int32)
-    )
+    """Return the rows by column of what `counts_of_rows` returned, or of such an array with other numbers."""
+    return TopicRows(np.asarray(counts.indptr, np.int64), np.asarray(counts.indices, np.int32), counts.data)
 
 
 def rows_of_block(counts: sparse.csc_array, layout: Layout, block: int) -> TopicRows:

@@ -9,6 +9,7 @@ every processor.
 These are three functions, for who makes several draws at a time: see `frozen`.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,7 @@ LANES = 16
 
 _INDEX, _WORD = ir.IntType(64), ir.IntType(32)
 _FLOAT = ir.FloatType()
-_VECTOR = ir.VectorType(_FLOAT, LANES)
-_WORDS = ir.VectorType(_WORD, LANES)
-_ZEROS = ir.Constant(_VECTOR, [0.0] * LANES)
+_VECTOR, _WORDS = ir.VectorType(_FLOAT, LANES), ir.VectorType(_WORD, LANES)
 
 
 def padded(n_topics: int) -> int:
@@ -58,20 +57,28 @@ def in_all_lanes(builder: Any, value: Any, n: int = LANES) -> Any:
     return builder.shuffle_vector(one, none, ir.Constant(ir.VectorType(_WORD, n), [0] * n))
 
 
-def _add_products(
-    typing_context: Any,
-    left: Any,
-    left_start: Any,
-    right: Any,
-    right_start: Any,
-    width: Any,
-    own: Any,
-    own_weight: Any,
-    numbers: Any,
-    sums: Any,
-    sums_start: Any,
-) -> Any:
-    """Add up the products of two rows in the lanes, and keep the sums after every vector.
+def add_up(builder: Any, out: Any, width: Any, n: int, weigh: Callable[[Any], Any]) -> Any:
+    """Emit a sum in n lanes of the vectors that ``weigh(start)`` emits for every n-th start below `width`.
+
+    The sums of the lanes after every vector are stored from `out` on, and behind them what lanes have up to each.
+    Returned is the sum of all.
+    """
+    kind = ir.VectorType(_FLOAT, n)
+    lanes, distance = cgutils.alloca_once_value(builder, ir.Constant(kind, [0.0] * n)), 1
+    with cgutils.for_range_slice(builder, _INDEX(0), width, _INDEX(n)) as (start, _):
+        so_far = builder.fadd(builder.load(lanes), weigh(start))
+        builder.store(so_far, lanes)
+        builder.store(so_far, vector_at(builder, out, start, kind), align=4)
+    up_to = builder.load(lanes)
+    while distance < n:
+        up_to, distance = builder.fadd(up_to, shifted(builder, up_to, distance)), 2 * distance
+    builder.store(up_to, vector_at(builder, out, width, kind), align=4)
+    return builder.extract_element(up_to, _WORD(n - 1))
+
+
+@intrinsic
+def add_products(typingctx, left, left_start, right, right_start, width, own, own_weight, sums, sums_start):
+    """Add up the products of two rows in `LANES` lanes, and return the sum of all.
 
     Parameters
     ----------
@@ -81,84 +88,29 @@ def _add_products(
         Length of the rows, a multiple of `LANES`.
     own, own_weight : int and float32
         A topic, and its weight instead of the product.
-    numbers : (at least width,) int32
-        0, 1, 2, …
-    sums : (at least sums_start + width,) float32
-        Mutated from `sums_start` on.
+    sums : (at least sums_start + width + LANES,) float32
+        Mutated from `sums_start` on: what `add_up` stores.
     """
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kinds, (width, own, own_weight) = signature.args, arguments[4:7]
-        first = address(context, builder, kinds[0], arguments[0], arguments[1])
-        second = address(context, builder, kinds[2], arguments[2], arguments[3])
-        topics = address(context, builder, kinds[7], arguments[7], _INDEX(0))
-        out = address(context, builder, kinds[8], arguments[8], arguments[9])
+    def generate(context, builder, signature, arguments):
+        width, own, own_weight = arguments[4:7]
+        first, second, out = (
+            address(context, builder, signature.args[i], arguments[i], arguments[i + 1]) for i in (0, 2, 7)
+        )
         own_lanes = in_all_lanes(builder, builder.trunc(own, _WORD))
         own_weights = in_all_lanes(builder, own_weight)
-        lanes = cgutils.alloca_once_value(builder, _ZEROS)
-        with cgutils.for_range_slice(builder, _INDEX(0), width, _INDEX(LANES)) as (start, _):
-            one = builder.load(vector_at(builder, first, start), align=4)
-            other = builder.load(vector_at(builder, second, start), align=4)
-            here = builder.bitcast(builder.gep(topics, [start]), _WORDS.as_pointer())
-            is_own = builder.icmp_unsigned("==", builder.load(here, align=4), own_lanes)
-            weights = builder.select(is_own, own_weights, builder.fmul(one, other))
-            so_far = builder.fadd(builder.load(lanes), weights)
-            builder.store(so_far, lanes)
-            builder.store(so_far, vector_at(builder, out, start), align=4)
-        return context.get_dummy_value()
+
+        def weigh(start):
+            one, other = (builder.load(vector_at(builder, row, start), align=4) for row in (first, second))
+            begin = in_all_lanes(builder, builder.trunc(start, _WORD))
+            topics = builder.add(begin, ir.Constant(_WORDS, list(range(LANES))))
+            is_own = builder.icmp_unsigned("==", topics, own_lanes)
+            return builder.select(is_own, own_weights, builder.fmul(one, other))
+
+        return add_up(builder, out, width, LANES, weigh)
 
     number, weight = types.intp, types.float32
-    return types.none(left, number, right, number, number, number, weight, numbers, sums, number), generate
-
-
-def _find_lane(typing_context: Any, sums: Any, start: Any, width: Any, uniform: Any) -> Any:
-    """Find the lane into which a point in the total falls.
-
-    Parameters
-    ----------
-    sums, start, width
-        What `add_products` has kept; the next `LANES` numbers of `sums` are for use here only.
-    uniform : float32
-        In [0, 1).
-
-    Returns
-    -------
-    lane : int
-    rest : float32
-        How far in the lane the point is: less than the lane's sum.  A point that rounding has put beyond is moved to
-        the largest number below it, and so finds the last topic of any weight.
-    total : float32
-        The sum of the weights.
-    """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        width, uniform = arguments[2:]
-        own = address(context, builder, signature.args[0], arguments[0], arguments[1])
-        before_last = builder.sub(width, _INDEX(LANES))
-        up_to = builder.load(vector_at(builder, own, before_last), align=4)
-        for distance in (1, 2, 4, 8):
-            up_to = builder.fadd(up_to, shifted(builder, up_to, distance))
-        total = builder.extract_element(up_to, _WORD(LANES - 1))
-        point = builder.fmul(uniform, total)
-
-        # As many lanes end no later than the point as there are before its own.
-        passed = builder.fcmp_ordered("<=", up_to, in_all_lanes(builder, point))
-        bits = builder.zext(builder.bitcast(passed, ir.IntType(LANES)), _WORD)
-        count, last = builder.zext(builder.ctpop(bits), _INDEX), _INDEX(LANES - 1)
-        lane = builder.select(builder.icmp_unsigned("<", count, last), count, last)
-        builder.store(shifted(builder, up_to, 1), vector_at(builder, own, width), align=4)
-        rest = builder.fsub(point, builder.load(builder.gep(own, [builder.add(width, lane)])))
-        most = builder.load(builder.gep(own, [builder.add(before_last, lane)]))
-        below = builder.bitcast(builder.sub(builder.bitcast(most, _WORD), _WORD(1)), _FLOAT)
-        rest = builder.select(builder.fcmp_ordered("<", rest, below), rest, below)
-        return context.make_tuple(builder, signature.return_type, [lane, rest, total])
-
-    number, weight = types.intp, types.float32
-    return types.Tuple((number, weight, weight))(sums, number, number, weight), generate
-
-
-add_products: Any = intrinsic(_add_products)
-find_lane: Any = intrinsic(_find_lane)
+    return weight(left, number, right, number, number, number, weight, sums, number), generate
 
 
 @intrinsic
@@ -176,6 +128,24 @@ def select(typingctx, condition, yes, no):
 
 
 @inlined
+def find_lane(sums, end, n, point):
+    """Return the lane into which a point less than the sum falls, and how far in it that is.
+
+    Parameters
+    ----------
+    sums : float32
+        What `add_up` has stored for n lanes, of which those up to each lane begin at `end`.
+    point : float32
+        From 0 on.
+    """
+    lane = 0
+    for j in range(n - 1):
+        lane += sums[np.uint64(end + j)] <= point
+    before = sums[np.uint64(end + max(lane - 1, 0))]
+    return lane, point - select(lane > 0, before, np.float32(0.0))
+
+
+@inlined
 def find_topic(sums, start, width, lane, rest):
     """Return the topic of a lane into whose weight a point falls, by halving.
 
@@ -184,7 +154,7 @@ def find_topic(sums, start, width, lane, rest):
     sums, start, width
         What `add_products` has kept.
     lane, rest
-        From `find_lane`.
+        From `find_lane`, `rest` less than the sum of the lane.
 
     Returns
     -------

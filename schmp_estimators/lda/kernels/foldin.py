@@ -29,7 +29,8 @@ from schmp_estimators.core.jit import kernel, part
 from schmp_estimators.core.rng import GAMMA, mix, unit
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TopicRows
-from schmp_estimators.lda.kernels.lists import sum_list
+from schmp_estimators.lda.kernels.draw import first_above
+from schmp_estimators.lda.kernels.lists import find_in_list, sum_list
 
 #: Full steps before topics are held still: their order of size settles in the first two.
 FIRST_STEPS = 2
@@ -334,11 +335,7 @@ def draw(ptr, counts, keys, rows, priors, theta, common, topics):
                 address += GAMMA
                 left = unit(mix(address)) * (sparse + total)
                 if left < sparse:
-                    j = first
-                    while j < last - 1 and left >= rows.tokens[j] * weight[rows.topic[j]]:
-                        left -= rows.tokens[j] * weight[rows.topic[j]]
-                        j += 1
-                    topics[at] = rows.topic[j]
+                    topics[at] = rows.topic[find_in_list(rows.topic, rows.tokens, first, last - first, weight, left)]
                 else:
-                    topics[at] = min(np.searchsorted(common, left - sparse, side="right"), len(common) - 1)
+                    topics[at] = first_above(common, 0, len(common), left - sparse)
                 at += 1

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from schmp_estimators.core.jit import inlined, kernel, maker, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, mix
-from schmp_estimators.lda.kernels.draw import LANES, add_products, find_lane, find_topic, padded, uniform24
+from schmp_estimators.lda.kernels.draw import LANES, add_products, find_lane, find_topic, padded, select, uniform24
 from schmp_estimators.lda.kernels.priors import add_seeds, beta_of
 from schmp_estimators.lda.kernels.rows import add_row
 
@@ -39,59 +39,50 @@ _EXACT = 2.0**20
 _TINY = np.float32(1e-30)
 
 
-class Frozen(NamedTuple):
-    """What tokens read and nobody changes in a sweep."""
-
-    #: (n_rows * padded K,) weights of the words, from `take_rows`, row after row.
-    rows: NDArray[np.float32]
-    #: (K,) document-topic prior.
-    alpha: NDArray[np.float64]
-    #: (K,) ``n_k + V beta``, earlier batches included, and the inverse of that with one token less.
-    total_and_prior: NDArray[np.float64]
-    inverse_less: NDArray[np.float64]
-    beta: float
-
-
 def frozen_of(
-    rows: NDArray[np.float32],
-    alpha: NDArray[np.float64],
-    total: NDArray[np.int64],
-    beta: float,
-    beta_sum: float | NDArray[np.float64],
-) -> Frozen:
-    """Return what tokens read, given the counts of topics and V beta, with seeds one number for each topic."""
+    rows: NDArray[Any], alpha: NDArray[Any], total: NDArray[Any], beta: float, beta_sum: Any
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any], float]:
+    """Return what tokens read and nobody changes in a sweep.
+
+    Parameters
+    ----------
+    rows : (n_rows, padded K) float32
+        Weights of words, from `take_rows`.
+    alpha : (K,) float64
+        Document-topic prior.
+    total : (K,) int64
+        Tokens of topics, earlier batches included.
+    beta, beta_sum : float
+        Topic-word prior, and the prior of all words together: with seeds one number for each topic.
+
+    Returns
+    -------
+    tuple
+        The rows one after the other; `alpha`; (K,) float64 ``n_k + V beta``; the inverse of that with one token less;
+        `beta`.
+    """
     both = np.asarray(total + beta_sum, np.float64)
     with np.errstate(divide="ignore"):  # of a topic without tokens, which no token reads
         less = np.asarray(1.0 / (total - 1 + beta_sum), np.float64)
-    return Frozen(rows.reshape(-1), alpha, both, less, beta)
+    return rows.reshape(-1), alpha, both, less, beta
 
 
-#: What there is of a document under way, and of its token that is being sampled.
+#: What there is of a document under way: its number `document`, -1 for none; in document order its next token `at`, and
+#: the `end` of its tokens.
+#: Of the token that is being sampled: its place `own` in `Slots.topics`, its `old` topic, and where the `row` of its
+#: word begins; the `weight` of its topic without it, and the document's part of that, `left`; its random number
+#: `uniform`; the `total` of all weights; the `lane` of its new topic, and how far in the lane that is, `rest`.
 SLOT = np.dtype(
     [
-        #: Number of the document, -1 for none; its next token, and the end of its tokens, in document order.
-        ("document", np.int64),
-        ("at", np.int64),
-        ("end", np.int64),
-        #: Of the token: its place in `Slots.topics`, its topic, and where the row of its word begins.
-        ("own", np.int64),
-        ("old", np.int64),
-        ("row", np.int64),
-        #: Lane of the new topic.
-        ("lane", np.int64),
-        #: Weight of its topic without the token, and the document's part of that.
-        ("weight", np.float64),
-        ("left", np.float32),
-        ("uniform", np.float32),
-        #: How far in the lane the new topic is, and the sum of all weights.
-        ("rest", np.float32),
-        ("total", np.float32),
+        *((name, "i8") for name in ("document", "at", "end", "own", "old", "row", "lane")),
+        ("weight", "f8"),
+        *((name, "f4") for name in ("left", "uniform", "rest", "total")),
     ]
 )
 
 
 class Slots(NamedTuple):
-    """The documents under way, each with a row of its own in all arrays but the last."""
+    """The documents under way, each with a row of its own in all arrays."""
 
     #: (SLOTS,) of `SLOT`.
     slot: NDArray[np.void]
@@ -100,24 +91,22 @@ class Slots(NamedTuple):
     #: (SLOTS * padded K,) tokens of each topic, and with alpha added.
     counts: NDArray[np.int32]
     weights: NDArray[np.float32]
-    #: (SLOTS * (padded K + 2 * LANES),) what `add_products` keeps.
+    #: (SLOTS * (padded K + LANES),) what `add_products` keeps.
     sums: NDArray[np.float32]
-    #: (padded K,) 0, 1, 2, …
-    numbers: NDArray[np.int32]
 
 
 def make_slots(
     lengths: NDArray[np.int64], n_topics: int, dtype: Any
-) -> tuple[NDArray[np.void], NDArray[np.signedinteger], NDArray[np.int32], NDArray[np.int32]]:
-    """Return `slot`, `topics`, `counts` and `numbers` of `Slots` without documents, for documents of such lengths.
+) -> tuple[NDArray[np.void], NDArray[np.signedinteger], NDArray[np.int32]]:
+    """Return `slot`, `topics` and `counts` of `Slots` without documents, for documents of such lengths.
 
     They are made here, since a kernel that makes arrays takes longer to compile.  Weights and sums it makes, so that
     LLVM knows that nothing else lies there: else a token takes a tenth more.
     """
     slot = np.zeros(SLOTS, SLOT)
     slot["document"] = -1
-    topics, width = np.empty(SLOTS * int(lengths.max(initial=0)), dtype), padded(n_topics)
-    return slot, topics, np.zeros(SLOTS * width, np.int32), np.arange(width, dtype=np.int32)
+    topics = np.empty(SLOTS * int(lengths.max(initial=0)), dtype)
+    return slot, topics, np.zeros(SLOTS * padded(n_topics), np.int32)
 
 
 @maker
@@ -224,6 +213,13 @@ def _change_slots(following, last, doc_ptr, place, topic, alpha, width, longest,
 
 
 @inlined
+def _less_than(limit, rest):
+    """Return `rest`, or if rounding has put it beyond the largest float32 below `limit`, that number."""
+    below = np.int32(limit.view(np.int32) - 1).view(np.float32)
+    return select(rest < below, rest, below)
+
+
+@inlined
 def _fetch(rows, row, width):
     """Fetch a row of a word into the cache."""
     for line in range(0, width, LANES):
@@ -291,8 +287,8 @@ def sample_documents(first, last, doc_ptr, place, first_token, word, topic, froz
         Row of each token's word, in document order.
     topic : (n_tokens,) int16 or int32
         Mutated: topics, word-major.
-    frozen : Frozen
-        Any.
+    frozen : tuple
+        From `frozen_of`.
     key : uint64
         Stream of this sweep.
     made : tuple of arrays
@@ -312,11 +308,11 @@ def sample_documents(first, last, doc_ptr, place, first_token, word, topic, froz
     31 ns per token at K = 16, 38 at 48, 50 at 100, 75 at 200.
     """
     rows, alpha, total_and_prior, inverse_less, beta = frozen
-    begun, topics, counts, numbers = made
-    n_topics, width, longest = len(alpha), len(numbers), len(topics) // SLOTS
-    size = width + 2 * LANES
+    begun, topics, counts = made
+    n_topics, width, longest = len(alpha), len(counts) // SLOTS, len(topics) // SLOTS
+    size = width + LANES
     weights, sums = _zeros_of_lines(SLOTS * width), _zeros_of_lines(SLOTS * size)
-    slots = Slots(begun, topics, counts, weights, sums, numbers)
+    slots = Slots(begun, topics, counts, weights, sums)
     moved, following = 0, first
     while True:
         n_steps, following = _change_slots(following, last, doc_ptr, place, topic, alpha, width, longest, slots, totals)
@@ -343,13 +339,15 @@ def sample_documents(first, last, doc_ptr, place, first_token, word, topic, froz
                     rows[np.uint64(row + old)], own_beta, total_and_prior[np.uint64(old)], inverse_less[np.uint64(old)]
                 )
                 weight = left * q
-                add_products(weights, base, rows, row, width, old, np.float32(weight), numbers, sums, k * size)
+                slot.total = add_products(weights, base, rows, row, width, old, np.float32(weight), sums, k * size)
                 slot.own, slot.old, slot.row, slot.weight, slot.left = own, old, row, weight, left
                 slot.uniform = uniform24(mix(key + np.uint64(first_token + i) * GAMMA))
             for k in range(SLOTS):
                 slot = slots.slot[k]
                 if slot.document >= 0:
-                    slot.lane, slot.rest, slot.total = find_lane(sums, k * size, width, slot.uniform)
+                    end = k * size + width
+                    lane, rest = find_lane(sums, end, LANES, slot.uniform * slot.total)
+                    slot.lane, slot.rest = lane, _less_than(sums[np.uint64(end - LANES + lane)], rest)
             for k in range(SLOTS):
                 slot, base = slots.slot[k], k * width
                 if slot.document < 0:

@@ -14,8 +14,6 @@ An asymmetric document-topic prior depends on how many documents have how many t
 topics there are no more than ``sqrt(2 n K)`` different cells of these counts, and no more than n.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -26,88 +24,23 @@ from scipy.special import gammaln
 
 from schmp_estimators.core.jit import kernel
 
-#: Counts from here on are listed one by one: at most one for every `LIMIT` tokens.
+#: Sums add terms of counts from here on one by one, others multiplied by how often they occur.
 LIMIT = 4096
-
-
-class Histogram(NamedTuple):
-    """How often each positive count occurs in a table of counts."""
-
-    #: (LIMIT,) number of cells that hold the count c, for c < LIMIT; the empty cells are not counted.
-    dense: NDArray[np.int64]
-    #: The counts of all other cells, ascending.
-    overflow: NDArray[np.int64]
-
-    @property
-    def cells(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The counts that occur, and how often: those that overflow one by one."""
-        small = np.flatnonzero(self.dense)
-        often = np.ones(len(self.overflow), np.int64)
-        return np.concatenate([small, self.overflow]), np.concatenate([self.dense[small], often])
-
-
-def merge(histograms: Sequence[Histogram]) -> Histogram:
-    """Return the histogram of several tables taken together."""
-    dense = np.zeros(LIMIT, np.int64)
-    for histogram in histograms:
-        dense += histogram.dense
-    overflow = np.concatenate([np.empty(0, np.int64), *(histogram.overflow for histogram in histograms)])
-    return Histogram(dense, np.sort(overflow))
-
-
-def count_histogram(counts: NDArray[Any]) -> Histogram:
-    """Return the histogram of an integer array of any shape.
-
-    Serves lengths of documents, topic totals, and the counts of word rows, sparse or dense.
-    """
-    dense = np.bincount(counts[counts < LIMIT], minlength=LIMIT)
-    dense[0] = 0
-    large = counts[counts >= LIMIT]
-    return Histogram(dense, np.sort(large.astype(np.int64)))
-
-
-def document_log_likelihood(
-    counts: TopicCounts, lengths: Histogram, alpha: float | NDArray[np.float64], n_topics: int
-) -> float:
-    """Return the document part, from the counts of topics in documents and the histogram of the documents' lengths.
-
-    The prior is one number, or one for each topic (K,).
-    """
-    if not isinstance(alpha, np.ndarray):
-        return _log_rising(counts.histogram, alpha) - _log_rising(lengths, n_topics * alpha)
-    start = alpha[counts.topic]
-    found = math.fsum(counts.documents * (gammaln(start + counts.tokens) - gammaln(start)))
-    return found - _log_rising(lengths, math.fsum(alpha))
-
-
-def word_log_likelihood(histogram: Histogram, topic_totals: NDArray[np.int64], beta: float, n_words: int) -> float:
-    """Return the word part, from the histogram of the n_wk and from the topic totals n_k."""
-    return _log_rising(histogram, beta) - _log_rising(count_histogram(topic_totals), n_words * beta)
-
-
-def rising(start: float | NDArray[np.float64], counts: NDArray[np.int64]) -> float:
-    """Return the sum of ``ln(start (start + 1) ... (start + count - 1))`` over counts, correctly rounded."""
-    return math.fsum(gammaln(start + counts) - gammaln(start))
-
-
-def _log_rising(histogram: Histogram, start: float) -> float:
-    """Return the sum over the cells of ``ln(start (start + 1) ... (start + count - 1))``, correctly rounded."""
-    count, weight = histogram.cells
-    return math.fsum(weight * (gammaln(start + count) - gammaln(start)))
-
-
 #: Counts that are tallied in a table, of no more than so many cells; others are listed one by one.
 SMALL, MAX_CELLS = 64, 1 << 22
 _HALF = 32
 
 
 class TopicCounts(NamedTuple):
-    """In how many documents a topic has so many tokens, for those pairs that occur."""
+    """In how many documents a topic has so many tokens, for those pairs that occur.
+
+    Where topics do not matter, as for the words of topics or for lengths of documents, all have topic 0.
+    """
 
     #: (n,) ``topic << 32 | tokens``, ascending; tokens are positive.
     cell: NDArray[np.int64]
-    #: (n,) how many documents.
-    documents: NDArray[np.int64]
+    #: (n,) how many documents, or words.
+    often: NDArray[np.int64]
 
     @property
     def topic(self) -> NDArray[np.int64]:
@@ -120,17 +53,47 @@ class TopicCounts(NamedTuple):
         return self.cell & ((1 << _HALF) - 1)
 
     @property
-    def histogram(self) -> Histogram:
-        """The counts n_dk, whichever topics have them."""
-        small = self.tokens < LIMIT
-        dense = np.bincount(self.tokens[small], self.documents[small], LIMIT).astype(np.int64)  # exact up to 2**53
-        return Histogram(dense, np.sort(np.repeat(self.tokens[~small], self.documents[~small])))
+    def terms(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Tokens, whichever topics have them, and how often, for sums with one term each; see `LIMIT`."""
+        merged = merge_counts([TopicCounts(self.tokens, self.often)])
+        n_terms = np.where(merged.cell < LIMIT, 1, merged.often)
+        return np.repeat(merged.cell, n_terms), np.repeat(merged.often // n_terms, n_terms)
 
 
 def count_cells(topic: int | NDArray[Any], tokens: int | NDArray[Any]) -> TopicCounts:
     """Count documents that have so many tokens of a topic each, and none of any other; one of the two is an array."""
     cells = np.asarray(topic, np.int64) << _HALF | tokens
     return TopicCounts(*np.unique(cells, return_counts=True))
+
+
+def count_table(counts: NDArray[Any]) -> TopicCounts:
+    """Count how often each positive number occurs in an integer array of any shape."""
+    is_small = counts < LIMIT
+    table = np.bincount(counts[is_small], minlength=1)
+    small = np.flatnonzero(table[1:]) + 1
+    return merge_counts([TopicCounts(small, table[small]), count_cells(0, counts[~is_small])])
+
+
+def document_log_likelihood(
+    counts: TopicCounts, lengths: TopicCounts, alpha: float | NDArray[np.float64], n_topics: int
+) -> float:
+    """Return the document part, from the counts of topics in documents and from the lengths of documents.
+
+    The prior is one number, or one for each topic (K,).
+    """
+    if isinstance(alpha, np.ndarray):
+        return rising(alpha[counts.topic], counts.tokens, counts.often) - rising(math.fsum(alpha), *lengths.terms)
+    return rising(alpha, *counts.terms) - rising(n_topics * alpha, *lengths.terms)
+
+
+def word_log_likelihood(words: TopicCounts, topic_totals: NDArray[np.int64], beta: float, n_words: int) -> float:
+    """Return the word part, from the counts n_wk and from the topic totals n_k."""
+    return rising(beta, *words.terms) - rising(n_words * beta, *count_table(topic_totals).terms)
+
+
+def rising(start: float | NDArray[np.float64], counts: NDArray[np.int64], often: NDArray[np.int64] | int = 1) -> float:
+    """Return the sum of ``often * ln(start (start + 1) ... (start + count - 1))`` over counts, correctly rounded."""
+    return math.fsum(often * (gammaln(start + counts) - gammaln(start)))
 
 
 def topic_counts(
@@ -162,12 +125,12 @@ def topic_counts(
 
 def merge_counts(pieces: Sequence[TopicCounts]) -> TopicCounts:
     """Return the counts of several sets of documents taken together; the cells of a piece need no order."""
-    cell = np.concatenate([piece.cell for piece in pieces])
+    nothing = np.empty(0, np.int64)
+    cell, often = (np.concatenate([nothing, *(piece[i] for piece in pieces)]) for i in (0, 1))
     order = np.argsort(cell, kind="stable")
-    cell = cell[order]
-    documents = np.concatenate([piece.documents for piece in pieces])[order]
+    cell, often = cell[order], often[order]
     first = np.flatnonzero(np.diff(cell, prepend=-1))
-    return TopicCounts(cell[first], np.add.reduceat(documents, first) if len(first) else documents)
+    return TopicCounts(cell[first], np.add.reduceat(often, first) if len(first) else often)
 
 
 @kernel

@@ -7,17 +7,17 @@ the other; the sums of the lanes are then added up in steps that double, as in `
 are the same on every processor.  The topic of the token for which is drawn has one token less, and a weight of its own.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from schmp_estimators.core.jit import inlined, kernel, maker, part
 from schmp_estimators.lda.blocks import HEAD
-from schmp_estimators.lda.kernels.draw import address, in_all_lanes, select, shifted, vector_at
+from schmp_estimators.lda.kernels.draw import add_up, address, in_all_lanes, vector_at
 from schmp_estimators.lda.kernels.rows import count_row
 
 #: More than any topic.
@@ -170,23 +170,12 @@ def move_in_list(topics, tokens, end, old_at, new_at, new):
 #: Topics of a block.
 LANES = 8
 
-_INDEX, _WORD = ir.IntType(64), ir.IntType(32)
 _VECTOR = ir.VectorType(ir.FloatType(), LANES)
-_ZEROS = ir.Constant(_VECTOR, [0.0] * LANES)
 
 
-def _add_listed(
-    typing_context: Any,
-    lists: Any,
-    first: Any,
-    n_blocks: Any,
-    weights: Any,
-    own: Any,
-    own_weight: Any,
-    sums: Any,
-    start: Any,
-) -> Any:
-    """Add up a list's counts times weights in lanes, keep the sums after every block, and return that of all.
+@intrinsic
+def add_listed(typingctx, lists, first, n_blocks, weights, own, own_weight, sums, start):
+    """Add up a list's counts times weights in `LANES` lanes, and return the sum of all.
 
     Parameters
     ----------
@@ -199,29 +188,25 @@ def _add_listed(
     own, own_weight : int and float32
         A topic that counts one token less, if it is in the list, and has this weight.
     sums : (at least start + LANES * (n_blocks + 1),) float32
-        Mutated from `start` on: the sums of the lanes after every block, then what lanes have up to each.
+        Mutated from `start` on: what `draw.add_up` stores.
     """
-    width = lists.dtype.bitwidth
+    bits, index, number = lists.dtype.bitwidth, ir.IntType(64), ir.IntType(lists.dtype.bitwidth)
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context, builder, signature, arguments):
         kinds, (first, n_blocks), (own, own_weight) = signature.args, arguments[1:3], arguments[4:6]
-        begin = builder.mul(first, _INDEX(2 * LANES))
-        data = address(context, builder, kinds[0], arguments[0], begin)
-        weight = address(context, builder, kinds[3], arguments[3], _INDEX(0))
+        data = address(context, builder, kinds[0], arguments[0], builder.mul(first, index(2 * LANES)))
+        weight = address(context, builder, kinds[3], arguments[3], index(0))
         out = address(context, builder, kinds[6], arguments[6], arguments[7])
-        number = ir.IntType(width)
         numbers = ir.VectorType(number, LANES)
         ones, none = ir.Constant(numbers, [1] * LANES), ir.Constant(numbers, [0] * LANES)
         own_lanes = in_all_lanes(builder, builder.trunc(own, number), LANES)
         own_weights = in_all_lanes(builder, own_weight, LANES)
-        lanes = cgutils.alloca_once(builder, _VECTOR)
-        builder.store(_ZEROS, lanes)
-        end = builder.mul(n_blocks, _INDEX(LANES))
-        with cgutils.for_range_slice(builder, _INDEX(0), end, _INDEX(LANES)) as (at, _):
-            place = builder.mul(at, _INDEX(2))
-            topics = builder.load(vector_at(builder, data, place, numbers), align=width // 8)
-            behind = builder.add(place, _INDEX(LANES))
-            counts = builder.load(vector_at(builder, data, behind, numbers), align=width // 8)
+
+        def weigh(at):
+            places = [builder.add(builder.mul(at, index(2)), index(lane)) for lane in range(LANES + 1)]
+            topics, counts = (
+                builder.load(vector_at(builder, data, place, numbers), align=bits // 8) for place in places[::LANES]
+            )
             is_own = builder.icmp_unsigned("==", topics, own_lanes)
             # What fills up a list may have the number of the topic, and has no tokens.
             fewer = builder.select(builder.icmp_unsigned("==", counts, none), none, builder.sub(counts, ones))
@@ -230,40 +215,12 @@ def _add_listed(
             for lane in range(LANES):
                 # Atomic, so that it stays a load: LLVM would take the topics out of the vector, one after the other,
                 # which takes 10 ns more for a list of nine blocks.
-                one = builder.gep(data, [builder.add(place, _INDEX(lane))])
-                topic = builder.load_atomic(one, "monotonic", width // 8)
-                value = builder.load(builder.gep(weight, [builder.zext(topic, _INDEX)]))
-                found = builder.insert_element(found, value, _WORD(lane))
-            found = builder.select(is_own, own_weights, found)
-            so_far = builder.fadd(builder.load(lanes), builder.fmul(counts, found))
-            builder.store(so_far, lanes)
-            builder.store(so_far, vector_at(builder, out, at, _VECTOR), align=4)
-        up_to = builder.load(lanes)
-        for distance in (1, 2, 4):
-            up_to = builder.fadd(up_to, shifted(builder, up_to, distance))
-        builder.store(up_to, vector_at(builder, out, end, _VECTOR), align=4)
-        return builder.extract_element(up_to, _WORD(LANES - 1))
+                topic = builder.load_atomic(builder.gep(data, [places[lane]]), "monotonic", bits // 8)
+                value = builder.load(builder.gep(weight, [builder.zext(topic, index)]))
+                found = builder.insert_element(found, value, ir.IntType(32)(lane))
+            return builder.fmul(counts, builder.select(is_own, own_weights, found))
 
-    index, weight = types.intp, types.float32
-    return weight(lists, index, index, weights, index, weight, sums, index), generate
+        return add_up(builder, out, builder.mul(n_blocks, index(LANES)), LANES, weigh)
 
-
-@inlined
-def find_lane(sums, start, n_blocks, point):
-    """Return the lane into which a point less than the sum of a list falls, and how far in it that is.
-
-    Parameters
-    ----------
-    sums, start, n_blocks
-        What `add_listed` has kept.
-    point : float32
-        From 0 on.
-    """
-    end, lane = np.uint64(start + n_blocks * LANES), 0
-    for j in range(LANES - 1):
-        lane += sums[end + np.uint64(j)] <= point
-    before = sums[end + np.uint64(max(lane - 1, 0))]
-    return lane, point - select(lane > 0, before, np.float32(0.0))
-
-
-add_listed: Any = intrinsic(_add_listed)
+    size, weight = types.intp, types.float32
+    return weight(lists, size, size, weights, size, weight, sums, size), generate

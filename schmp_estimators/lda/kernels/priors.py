@@ -14,8 +14,6 @@ word: the word has ``beta + s_kw`` in place of beta, and the topic ``V beta + su
 ``V beta``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, NamedTuple
@@ -87,12 +85,27 @@ def alpha_at(alpha, topic):
     return alpha[np.uint64(topic)]
 
 
+@where_given(lambda alpha, n_topics: n_topics * np.float64(alpha))
+def _alpha_sum(alpha, n_topics):
+    """Return the sum of the prior over all topics."""
+    return alpha.total
+
+
 @where_given(
-    lambda alpha, n, counter, n_slots, n_topics, uniforms, out: _draw_evenly(
-        n, counter, np.float64(n_slots), np.float64(alpha), n_topics, uniforms, out
-    ),
-    copied=False,
+    lambda alpha, point, bits, n_topics: np.int32(max(min(point * (1.0 / np.float64(alpha)), n_topics - 1.0), 0.0))
 )
+def _topic_of_prior(alpha, point, bits, n_topics):
+    """Return a topic drawn from the prior, without a branch that would have to be guessed.
+
+    If all topics have the same prior, it is that in which `point` lies; floats are kept within the topics before they
+    are converted, and to 32 bits, which vector instructions can do.  Else a second hash of the same bits says which.
+    """
+    bits = mix(bits)
+    slot = (bits >> _HALF) * np.uint64(n_topics) >> _HALF
+    return select(bits & _LOWER < alpha.own[slot], np.int32(slot), alpha.other[slot])
+
+
+@part
 def draw_slots(alpha, n, counter, n_slots, n_topics, uniforms, out):
     """Make what n proposals of a document need: numbers for their acceptance, and draws for those that follow.
 
@@ -112,48 +125,19 @@ def draw_slots(alpha, n, counter, n_slots, n_topics, uniforms, out):
         Mutated: uniform numbers, from the upper bits of the hash.
     out : (at least n,) int32
         Mutated: ``~x`` for slot x of the document's tokens, else a topic drawn from the prior.
+
+    Notes
+    -----
+    1 ns for each draw, 1.5 ns if topics have priors of their own.
     """
-    _draw_by_table(n, counter, np.float64(n_slots), alpha.total, alpha.own, alpha.other, n_topics, uniforms, out)
-
-
-@inlined
-def _slot(y, n_slots):
-    """Return ``~x`` for slot x, the integer part of y, as an int32; anything where y is beyond all slots."""
-    return np.int32(~np.int32(min(y, n_slots)))
-
-
-@part
-def _draw_evenly(n, counter, n_slots, alpha, n_topics, uniforms, out):
-    """Draw from a symmetric prior; 1 ns each.
-
-    Floats are kept within the topics before they are converted, so that no branch is needed, and to 32 bits, which
-    vector instructions can do.
-    """
-    scale = (n_slots + n_topics * alpha) * SCALE_PROPOSE
-    per_topic, last = 1.0 / alpha, np.float64(n_topics - 1)
+    last_slot = np.float64(n_slots)
+    scale = (last_slot + _alpha_sum(alpha, n_topics)) * SCALE_PROPOSE
     for i in range(n):
         bits = mix(counter + np.uint64(i) * GAMMA)
         uniforms[np.uint64(i)] = uniform24(bits)
         y = np.float64(np.int64(bits & MASK_PROPOSE)) * scale
-        topic = np.int32(max(min((y - n_slots) * per_topic, last), 0.0))
-        out[np.uint64(i)] = select(y < n_slots, _slot(y, n_slots), topic)
-
-
-@part
-def _draw_by_table(n, counter, n_slots, alpha_sum, own, other, n_topics, uniforms, out):
-    """Draw from an asymmetric prior: which of its topics, a second hash of the same bits says; 1.5 ns each.
-
-    The table is looked at for every draw, since a branch would have to be guessed.
-    """
-    scale = (n_slots + alpha_sum) * SCALE_PROPOSE
-    for i in range(n):
-        bits = mix(counter + np.uint64(i) * GAMMA)
-        uniforms[np.uint64(i)] = uniform24(bits)
-        y = np.float64(np.int64(bits & MASK_PROPOSE)) * scale
-        bits = mix(bits)
-        slot = (bits >> _HALF) * np.uint64(n_topics) >> _HALF
-        topic = select(bits & _LOWER < own[slot], np.int32(slot), other[slot])
-        out[np.uint64(i)] = select(y < n_slots, _slot(y, n_slots), topic)
+        slot = np.int32(~np.int32(min(y, last_slot)))  # anything where y is beyond all slots
+        out[np.uint64(i)] = select(y < last_slot, slot, _topic_of_prior(alpha, y - last_slot, bits, n_topics))
 
 
 @part
@@ -294,25 +278,19 @@ def prior_mass(seeds, word, beta, n_topics):
     return n_topics * beta + total
 
 
-@inlined
-def _seed_at(seeds, at, point):
-    """Return the topic in which a point of the seeds of a word lies; the last if rounding leads beyond."""
-    found = np.int64(0)
-    for i in range(seeds.ptr[at], seeds.ptr[at + 1]):
-        found = np.int64(seeds.topic[i])
-        point -= seeds.weight[i]
-        if point < 0.0:
-            break
-    return found
-
-
 @where_given(lambda seeds, word, point, smooth, topic, n_topics: at_most(topic, n_topics - 1))
 def draw_of_prior(seeds, word, point, smooth, topic, n_topics):
     """Return the topic (int64) in which a point of the prior of a word lies: beta for each topic, then the seeds.
 
     `smooth` is the prior of all topics, and `topic` the point divided by beta, as a float.
     """
-    at = seeds.number[word]
+    at, found = seeds.number[word], np.int64(0)
     if at < 0 or point < smooth:
         return at_most(topic, n_topics - 1)
-    return _seed_at(seeds, at, point - smooth)
+    point -= smooth
+    for i in range(seeds.ptr[at], seeds.ptr[at + 1]):
+        found = np.int64(seeds.topic[i])
+        point -= seeds.weight[i]
+        if point < 0.0:
+            break
+    return found  # the last one, if rounding leads beyond

@@ -5,10 +5,7 @@ WWW 2015, section 5): a tail word has a hash row with at least twice as many pla
 look-up takes one or two probes.
 """
 
-from typing import NamedTuple
-
 import numpy as np
-from numpy.typing import NDArray
 
 from schmp_estimators.core.jit import copy_to, inlined, kernel, maker, part
 from schmp_estimators.lda.blocks import HEAD
@@ -66,24 +63,22 @@ def look_up(block, words, ptr, topics, n_topics, out):
 
 
 @kernel
-def pack_rows(word_ptr, words, topic, n_listed, n_dense, n_topics):
-    """Pack the topics of a shard's tokens of some words: a dense row where that is shorter, else a list.
+def pack_rows(word_ptr, topic, n_topics):
+    """Pack the topics of a shard's tokens of consecutive words: a dense row where that is shorter, else a list.
 
     Parameters
     ----------
     word_ptr : (n_words + 1,) int64
         Offsets of the words in `topic`.
-    words : (n_packed,) int64
-        The words that are packed.
     topic : (n_tokens,) int16 or int32
         Topics in word-major order, perhaps a strided view.
-    n_listed, n_dense, n_topics : int
-        Tokens of the words with fewer than ``HEAD * K`` of them, how many others there are, and K.
+    n_topics : int
+        K.
 
     Returns
     -------
-    lists : (n_listed,) int16 or int32
-        Topics of the words with fewer tokens, one after the other.
+    lists : int16 or int32
+        Topics of the words with fewer than ``HEAD * K`` tokens, one after the other.
     dense : (n_dense, K) int32
         Counts of the others.
 
@@ -91,11 +86,16 @@ def pack_rows(word_ptr, words, topic, n_listed, n_dense, n_topics):
     -----
     1 ns per token: the kernel makes the arrays, so that LLVM knows that they are nowhere else.
     """
+    limit, n_listed, n_dense = HEAD * n_topics, 0, 0
+    for word in range(len(word_ptr) - 1):
+        n = word_ptr[word + 1] - word_ptr[word]
+        n_dense += n >= limit
+        n_listed += n if n < limit else 0
     lists, dense = np.empty(n_listed, topic.dtype), np.zeros((n_dense, n_topics), np.int32)
     n_listed = n_dense = 0
-    for word in words:
+    for word in range(len(word_ptr) - 1):
         first, last = word_ptr[word], word_ptr[word + 1]
-        if last - first >= HEAD * n_topics:
+        if last - first >= limit:
             row = dense[n_dense]
             n_dense += 1
             for i in range(first, last):
@@ -150,15 +150,6 @@ def unpack_rows(lengths, lists, dense, heads, tails, cursor):
 #: The multiplier of Fibonacci hashing.
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _ONE, _HALF = np.uint64(1), np.uint64(32)
-
-
-class CountRows(NamedTuple):
-    """For each word of a block the counts of its topics, earlier batches included."""
-
-    #: (2 * n_words,) for each word where its row begins in `cells`, and one less than its places; -1 for a dense row.
-    rows: NDArray[np.int64]
-    #: Counts by topic of dense rows, pairs of topic and count of others; a free place has topic -1.
-    cells: NDArray[np.int32]
 
 
 @inlined
@@ -232,7 +223,17 @@ def take_one(cells, start, mask, topic):
 
 @maker
 def make_rows(block, n_topics):
-    """Return the CountRows of a WordBlock; 3 ns per token, and what it takes to clear them."""
+    """Return for each word of a WordBlock the counts of its topics, earlier batches included.
+
+    3 ns per token, and what it takes to clear them.
+
+    Returns
+    -------
+    rows : (2 * n_words,) int64
+        For each word where its row begins in `cells`, and one less than its places; -1 for a dense row.
+    cells : int32
+        Counts by topic of dense rows, pairs of topic and count of others; a free place has topic -1.
+    """
     n_heads, fixed = len(block.heads), block.fixed
     n_words = n_heads + len(block.tail_ptr) - 1
     rows, end = np.empty(2 * n_words, np.int64), np.int64(0)
@@ -260,4 +261,4 @@ def make_rows(block, n_topics):
                 add_to(cells, start, mask, np.uint32(block.tails[np.uint64(i)]), np.int32(1))
         for i in range(fixed.ptr[word], fixed.ptr[word + 1]):
             add_to(cells, start, mask, np.uint32(fixed.topic[i]), fixed.tokens[i])
-    return CountRows(rows, cells)
+    return rows, cells

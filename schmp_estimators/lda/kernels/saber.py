@@ -27,8 +27,8 @@ from schmp_estimators.core.jit import inlined, kernel, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
 from schmp_estimators.lda.blocks import HEAD, documents_of_places
-from schmp_estimators.lda.kernels.draw import first_above, select, uniform24
-from schmp_estimators.lda.kernels.lists import LANES, add_listed, find_lane
+from schmp_estimators.lda.kernels.draw import find_lane, first_above, select, uniform24
+from schmp_estimators.lda.kernels.lists import LANES, add_listed
 from schmp_estimators.lda.kernels.priors import add_seeds
 from schmp_estimators.lda.kernels.rows import count_row
 
@@ -223,7 +223,7 @@ def _fetch(i, document, ptr, n_blocks, lists):
 @inlined
 def _draw_listed(point, sums, start, first, n_blocks, lists, old):
     """Return the topic of a list into which a point falls; the old one where rounding leads beyond what has tokens."""
-    lane, rest = find_lane(sums, start, n_blocks, point)
+    lane, rest = find_lane(sums, start + n_blocks * LANES, LANES, point)
     block = 0
     for b in range(n_blocks):
         block += sums[np.uint64(start + b * LANES + lane)] <= rest

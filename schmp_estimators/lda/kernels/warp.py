@@ -24,8 +24,6 @@ Where a row over all topics leaves the second cache, what tokens need to know of
 ahead.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Word blocks of topic programs: made of what the shards contribute, sampled from, and harvested as sparse rows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -10,7 +8,7 @@ from numpy.typing import NDArray
 
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import HEAD, TokenShard, TopicRows, WordBlock, no_rows
-from schmp_estimators.lda.data.topic_rows import cut_rows, rows_of_counts, rows_of_lists, spans, stack_rows
+from schmp_estimators.lda.data.topic_rows import cut_rows, rows_of_counts, rows_of_lists, stack_rows
 from schmp_estimators.lda.kernels.rows import pack_rows, unpack_rows
 
 _NO_ROWS = freeze(no_rows())
@@ -36,19 +34,12 @@ def make_parts(
 
     `topic` are the topics of its tokens in word-major order.
     """
-    sizes = np.diff(shard.block_ptr) if n_words is None else n_words
-    words = spans(shard.block_ptr[:-1], sizes)
-    lengths = np.diff(shard.word_ptr)[words].astype(np.int32)
-    is_dense = lengths >= HEAD * n_components
-    last, in_lists = np.append(0, np.cumsum(sizes)), np.where(is_dense, 0, lengths)
-    counted = [np.append(0, np.cumsum(one, dtype=np.int64))[last] for one in (in_lists, is_dense)]
-    ends = np.column_stack([last, *counted]).tolist()
-    packed = pack_rows(shard.word_ptr, freeze(words), freeze(topic), *ends[-1][1:], n_components)
-    lengths, lists, dense, parts = *freeze((lengths, *packed)), dict[int, WordPart]()
-    for block in range(len(sizes)):
-        (word, listed, row), (word_end, list_end, row_end) = ends[block], ends[block + 1]
-        fixed = freeze(cut_rows(shard.fixed, 0, word_end - word)) if block == shard.number else _NO_ROWS
-        parts[block] = WordPart(lengths[word:word_end], lists[listed:list_end], dense[row:row_end], fixed)
+    sizes, topic, parts = np.diff(shard.block_ptr) if n_words is None else n_words, freeze(topic), dict[int, WordPart]()
+    for block, (begin, n) in enumerate(zip(shard.block_ptr.tolist(), sizes.tolist(), strict=False)):
+        word_ptr = freeze(shard.word_ptr[begin : begin + n + 1])
+        lists, dense = pack_rows(word_ptr, topic, n_components)
+        fixed = cut_rows(shard.fixed, 0, n) if block == shard.number else _NO_ROWS
+        parts[block] = freeze(WordPart(np.diff(word_ptr).astype(np.int32), lists, dense, fixed))
     return parts
 
 

@@ -1,7 +1,5 @@
 """The best words of each topic, and whether they occur together: coherence, from counts of documents or of windows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise, repeat
 from typing import Any, NamedTuple
@@ -53,22 +51,18 @@ def _count(ptr: NDArray[np.int64], words: NDArray[np.int32], best: BestWords, wi
     return documents
 
 
-class WindowCounts(NamedTuple):
-    """Numbers of windows."""
+def count_windows(
+    texts: Iterable[Any], best: BestWords, columns: Mapping[Any, int], width: int
+) -> tuple[NDArray[np.int64], int]:
+    """Return how many windows of texts have each pair of best words, as `count_pairs` of documents, and how many all.
 
-    #: (n_topics, n_pairs) that have each pair of best words, as `count_in_windows` numbers pairs.
-    documents: NDArray[np.int64]
-    #: All of them.
-    n_windows: int
-
-
-def count_windows(texts: Iterable[Any], best: BestWords, columns: Mapping[Any, int], width: int) -> WindowCounts:
-    """Count the windows of texts, which are lists of words; `columns` has the numbers of best words."""
+    Texts are lists of words; `columns` has the numbers of best words.
+    """
     parts = [_columns_of(text, columns, number) for number, text in enumerate(texts)]
     lengths = np.array([*map(len, parts)], np.int64)
     words = np.concatenate(parts) if parts else np.zeros(0, np.int32)
     documents = _count(np.append(0, np.cumsum(lengths)), words, best, width)
-    return WindowCounts(documents, int(np.maximum(1, lengths - width + 1).sum()))
+    return documents, int(np.maximum(1, lengths - width + 1).sum())
 
 
 def _columns_of(text: Any, columns: Mapping[Any, int], number: int) -> NDArray[np.int32]:
@@ -100,9 +94,8 @@ def u_mass(pair: NDArray[np.float64], lower: NDArray[np.float64], upper: NDArray
     return np.where(upper > 0, np.log((pair + _EPSILON) / upper), 0.0)
 
 
-MEASURES: dict[str, Callable[..., NDArray[np.float64]]] = {
-    "npmi": npmi, "u_mass": u_mass, "c_npmi": npmi, "c_v": npmi,
-}  # fmt: skip
+#: What `mean_over_pairs` takes the mean of.
+MEASURES: dict[str, Callable[..., Any]] = {"npmi": npmi, "u_mass": u_mass, "c_npmi": npmi, "c_v": npmi}
 
 
 def _similarity_to_all(
@@ -115,8 +108,7 @@ def _similarity_to_all(
     whole = vectors.sum(axis=1, keepdims=True)
     dots = (vectors * whole).sum(axis=2)
     scales = np.linalg.norm(vectors, axis=2) * np.linalg.norm(whole, axis=2)
-    mean: NDArray[np.float64] = np.divide(dots, scales, out=np.zeros_like(dots), where=scales > 0).mean(axis=1)
-    return mean
+    return np.asarray(np.divide(dots, scales, out=np.zeros_like(dots), where=scales > 0).mean(axis=1))
 
 
 def mean_over_pairs(documents: NDArray[np.int64], n_documents: int, n_best: int, measure: str) -> NDArray[np.float64]:

@@ -1,7 +1,5 @@
 """Measures of topics by which MALLET finds bad ones, from words alone and from the topics of tokens; its state file."""
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Mapping
 from typing import IO, Any, NamedTuple
@@ -121,8 +119,7 @@ def exclusivity(
     inverse = 1.0 / (totals + (len(rows.ptr) - 1) * prior)
     everywhere = sum_rows(rows.ptr, rows.tokens * inverse[rows.topic]) + prior * inverse.sum()
     shares = np.where(weights > prior, weights * inverse[:, None] / everywhere[words], 0.0)
-    mean: NDArray[np.float64] = shares.mean(axis=1)
-    return mean
+    return np.asarray(shares.mean(axis=1))
 
 
 #: Lines that are put together in memory at a time.

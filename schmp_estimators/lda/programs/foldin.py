@@ -1,7 +1,5 @@
 """Applying fitted topics: proportions of documents, and how well one half of them predicts the other."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 
@@ -14,9 +12,9 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.data.counts import Counts, canonical_counts, hash_documents, sum_rows, take_rows
 from schmp_estimators.lda.kernels.foldin import TopicModel, draw, fold_in, make_scratch, rows_of_words, score
 
-#: Tokens of documents that make one job for a thread.
+#: Entries of documents that make one job for a thread.
 _JOB = 1 << 14
-#: Proportions that a thread keeps at a time where nobody else wants them.
+#: The most proportions that a job makes.
 _PROPORTIONS = 1 << 20
 
 
@@ -27,9 +25,9 @@ def proportions(matrix: Any, model: TopicModel, each: Each = in_turn) -> NDArray
 
     def work(job: tuple[slice, Counts]) -> None:
         docs, (ptr, words, tokens, _) = job
-        _fold(ptr, words, tokens, model, theta[docs])
+        theta[docs] = _fold(ptr, words, tokens, model)
 
-    each(work, _jobs(documents))
+    each(work, _jobs(documents, model))
     return theta
 
 
@@ -47,11 +45,11 @@ def completion_scores(counts: Counts, model: TopicModel, each: Each = in_turn) -
         before = np.cumsum(tokens, dtype=np.int64) - tokens
         before -= np.repeat(np.append(before, 0)[ptr[:-1]], np.diff(ptr))
         seen = ((before + tokens + 1) >> 1) - ((before + 1) >> 1)
-        kept, theta = seen > 0, np.empty((len(ptr) - 1, len(model.inverse)))
-        _fold(np.append(0, np.cumsum(kept))[ptr], words[kept], seen[kept].astype(np.int32), model, theta)
+        kept = seen > 0
+        theta = _fold(np.append(0, np.cumsum(kept))[ptr], words[kept], seen[kept].astype(np.int32), model)
         score(ptr, tokens, freeze(before), rows_of_words(model.rows, words), model[1:6], theta, scores[docs])
 
-    each(work, _jobs(counts, max(1, _PROPORTIONS // len(model.inverse))))
+    each(work, _jobs(counts, model))
     return scores
 
 
@@ -66,34 +64,29 @@ def draw_topics(counts: Counts, model: TopicModel, seed: int, each: Each = in_tu
 
     def work(job: tuple[slice, Counts]) -> None:
         docs, (ptr, words, tokens, _) = job
-        theta = np.empty((len(ptr) - 1, len(model.inverse)))
-        _fold(ptr, words, tokens, model, theta)
-        given = ptr, tokens, freeze(keys[docs]), rows_of_words(model.rows, words), model[1:], theta
-        draw(*given, np.empty(theta.shape[1]), topics[begins[docs.start] : begins[docs.stop]])
+        given = ptr, tokens, freeze(keys[docs]), rows_of_words(model.rows, words), model[1:]
+        theta, common = _fold(ptr, words, tokens, model), np.empty(len(model.inverse))
+        draw(*given, theta, common, topics[begins[docs.start] : begins[docs.stop]])
 
-    each(work, _jobs(counts, max(1, _PROPORTIONS // len(model.inverse))))
+    each(work, _jobs(counts, model))
     return topics
 
 
-def _fold(
-    ptr: NDArray[np.int64],
-    words: NDArray[np.int32],
-    counts: NDArray[np.int32],
-    model: TopicModel,
-    theta: NDArray[np.float64],
-) -> None:
+def _fold(ptr: NDArray[Any], words: NDArray[Any], counts: NDArray[Any], model: TopicModel) -> NDArray[np.float64]:
+    """Return the proportions of documents with these offsets, words and tokens of each word."""
     rows, lengths = rows_of_words(model.rows, words), sum_rows(ptr, counts).astype(np.float64)
-    theta[:] = (lengths[:, None] + model.alpha_sum) / theta.shape[1]
-    given = *freeze((ptr, counts, lengths)), rows, model[1:6], make_scratch(ptr, rows, theta.shape[1])
-    fold_in(*given, theta)
+    n_topics = len(model.inverse)
+    theta = np.repeat((lengths[:, None] + model.alpha_sum) / n_topics, n_topics, axis=1)
+    fold_in(*freeze((ptr, counts, lengths)), rows, model[1:6], make_scratch(ptr, rows, n_topics), theta)
     theta /= np.cumsum(theta, axis=1)[:, -1:]  # the sum in the order of the topics
     theta[lengths == 0] = model.expected
+    return theta
 
 
-def _jobs(counts: Counts, most: int = 0) -> list[tuple[slice, Counts]]:
-    """Cut documents into jobs of about so many tokens, and of no more than `most` documents unless that is 0."""
+def _jobs(counts: Counts, model: TopicModel) -> list[tuple[slice, Counts]]:
+    """Cut documents into jobs of about `_JOB` entries, and of no more than `_PROPORTIONS` proportions."""
     n_docs, n_entries = len(counts.indptr) - 1, int(counts.indptr[-1])
     cuts = np.searchsorted(counts.indptr, np.linspace(0, n_entries, max(1, n_entries // _JOB) + 1)[1:-1])
-    ends = np.unique(np.concatenate([[0], cuts, np.arange(0, n_docs, most or n_docs or 1), [n_docs]]))
-    jobs = [slice(first, last) for first, last in pairwise(ends.tolist())]
+    steps = np.arange(0, n_docs, max(1, _PROPORTIONS // len(model.inverse)))
+    jobs = [slice(*ends) for ends in pairwise(np.unique(np.concatenate([[0], cuts, steps, [n_docs]])).tolist())]
     return [(docs, take_rows([docs], counts)[0]) for docs in jobs]

@@ -28,8 +28,6 @@ Where a word has s_wk seeds in a topic, the same bounds of Minka give this step 
 psi, and with ``V beta + sum of s_wk`` for V beta.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 
@@ -40,14 +38,7 @@ from scipy.special import psi
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import WordBlock
 from schmp_estimators.lda.data.topic_rows import add_sparse
-from schmp_estimators.lda.kernels.likelihood import (
-    Histogram,
-    TopicCounts,
-    count_histogram,
-    merge,
-    merge_counts,
-    topic_counts,
-)
+from schmp_estimators.lda.kernels.likelihood import TopicCounts, count_table, merge_counts, topic_counts
 from schmp_estimators.lda.programs.blocks import harvest_rows
 from schmp_estimators.lda.programs.seeds import SeedCounts, WordSeeds
 
@@ -113,18 +104,18 @@ def learn_alphas(
         Lengths of all documents, as if all their tokens had topic 0.
     """
     is_long = lengths.tokens >= SHORTEST
-    lengths = TopicCounts(lengths.cell[is_long], lengths.documents[is_long])
-    counts = merge_counts([counts, singles._replace(documents=-singles.documents)])
-    n_documents = int(lengths.documents.sum())
+    lengths = TopicCounts(lengths.cell[is_long], lengths.often[is_long])
+    counts = merge_counts([counts, singles._replace(often=-singles.often)])
+    n_documents = int(lengths.often.sum())
     if n_documents == 0:
         return alphas
     topic, tokens = counts.topic, counts.tokens
-    length = int(lengths.documents @ lengths.tokens) / n_documents
+    length = int(lengths.often @ lengths.tokens) / n_documents
     for _ in range(STEPS):
         total, alpha = math.fsum(alphas), alphas[topic]
-        exposure = math.fsum(lengths.documents * (psi(lengths.tokens + total) - psi(total)))
+        exposure = math.fsum(lengths.often * (psi(lengths.tokens + total) - psi(total)))
         # NumPy adds up weights one by one, in the order of the cells.
-        turns = alphas * np.bincount(topic, counts.documents * (psi(alpha + tokens) - psi(alpha)), len(alphas))
+        turns = alphas * np.bincount(topic, counts.often * (psi(alpha + tokens) - psi(alpha)), len(alphas))
         least = max(LEAST_TURNS, LEAST_SHARE * math.fsum(turns) / len(turns))
         alphas = np.maximum(turns, least) / exposure
         # Beyond a mean document the prior would outvote the text; what is added leads no further than to its share.
@@ -134,10 +125,10 @@ def learn_alphas(
     return alphas
 
 
-def word_cells(words: Histogram, seeds: WordSeeds | None, seeded: SeedCounts | None) -> Cells:
+def word_cells(words: TopicCounts, seeds: WordSeeds | None, seeded: SeedCounts) -> Cells:
     """Return the cells of words in topics; those with seeds, which are among `words`, too, are taken from them."""
-    tokens, often = words.cells
-    if seeds is None or seeded is None:
+    tokens, often = words.terms
+    if seeds is None:
         return Cells(tokens, often, np.zeros(len(tokens)))
     own, one = seeded.tokens, np.ones(len(seeded.tokens), np.int64)
     more = np.concatenate([np.zeros(len(tokens) + len(own)), seeds.weight[seeded.seed]])
@@ -147,7 +138,7 @@ def word_cells(words: Histogram, seeds: WordSeeds | None, seeded: SeedCounts | N
 def topic_cells(totals: NDArray[np.int64], seeds: WordSeeds | None) -> Cells:
     """Return the cells of topics with these totals (K,)."""
     if seeds is None:
-        return Cells(*count_histogram(totals).cells, np.zeros(1))
+        return Cells(*count_table(totals).terms, np.zeros(1))
     return Cells(totals, np.ones(len(totals), np.int64), seeds.total)
 
 
@@ -170,9 +161,10 @@ def mean_alpha(alphas: NDArray[np.float64]) -> float:
     return math.fsum(alphas) / len(alphas)
 
 
-def measure_block(block: WordBlock, n_components: int) -> Histogram:
-    """Return the histogram of the counts of topics in the words of a block, earlier batches included."""
+def measure_block(block: WordBlock, n_components: int) -> TopicCounts:
+    """Return the counts of topics in the words of a block, earlier batches included."""
     if len(block.fixed.topic):
-        return count_histogram(add_sparse(harvest_rows(block, n_components), block.fixed, n_components))
+        return count_table(add_sparse(harvest_rows(block, n_components), block.fixed, n_components))
     ptr, in_order, tails = freeze((block.tail_ptr, np.arange(len(block.tails), dtype=np.uint32), block.tails))
-    return merge([count_histogram(block.heads), topic_counts(ptr, in_order, tails, n_components).histogram])
+    found = topic_counts(ptr, in_order, tails, n_components)
+    return merge_counts([count_table(block.heads), found._replace(cell=found.tokens)])

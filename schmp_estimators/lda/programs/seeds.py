@@ -1,17 +1,21 @@
-"""Seeds of words as programs hold them: by canonical addresses, so that they fit any division of the words."""
+"""Seeds of words, and the first topics of tokens: uniform ones, and those of seed words.
 
-from __future__ import annotations
+Programs know seeded words by canonical addresses, so that seeds fit any division of the words.  A token is known by its
+number in the corpus, so that first topics do not depend on how documents are divided among shards.  These are drawn in
+NumPy, some tokens at a time: a kernel would take longer to compile than most corpora take here.
+"""
 
 import hashlib
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from schmp_estimators.core.rng import GAMMA, below, mix, unit
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.blocks import TokenShard, WordBlock
+from schmp_estimators.lda.blocks import TokenShard, WordBlock, words_of_places
 from schmp_estimators.lda.data.topic_rows import spans
 from schmp_estimators.lda.kernels.likelihood import rising
 from schmp_estimators.lda.kernels.priors import SeedRows
@@ -77,20 +81,25 @@ def seed_rows(seeds: WordSeeds, shard: TokenShard) -> SeedRows:
     return freeze(SeedRows(np.where(found, at, -1).astype(np.int32), seeds.ptr, seeds.topic, seeds.weight))
 
 
-def count_seeds(rows: SeedRows, block: WordBlock, n_topics: int, first: int = 0) -> SeedCounts:
-    """Count the tokens of the seeded words of a block, earlier batches included, whose first word has this number."""
+def count_seeds(seeds: WordSeeds, shard: TokenShard, block: WordBlock, first: int, n_topics: int) -> SeedCounts:
+    """Count the tokens of the seeded words of a block, earlier batches included.
+
+    The first word of the block has number `first` in the shard.
+    """
+    rows = seed_rows(seeds, shard)
     words = np.flatnonzero(rows.number[first : first + len(block.fixed.ptr) - 1] >= 0)
     numbers = rows.number[first + words]
     sizes = np.diff(rows.ptr)[numbers]
-    seeds = spans(rows.ptr[numbers], sizes)
-    tokens = np.empty(len(seeds), np.int64)
-    look_up(*freeze((block, words, np.append(0, np.cumsum(sizes)), rows.topic[seeds])), n_topics, tokens)
-    return SeedCounts(seeds, tokens)
+    found = spans(rows.ptr[numbers], sizes)
+    tokens = np.empty(len(found), np.int64)
+    look_up(*freeze((block, words, np.append(0, np.cumsum(sizes)), rows.topic[found])), n_topics, tokens)
+    return SeedCounts(found, tokens)
 
 
 def chain_seeds(pieces: Sequence[SeedCounts]) -> SeedCounts:
     """Take what has been counted of several words together."""
-    return SeedCounts(*(np.concatenate(part) for part in zip(*pieces, strict=True)))
+    nothing = np.empty(0, np.int64)
+    return SeedCounts(*(np.concatenate([nothing, *(piece[i] for piece in pieces)]) for i in (0, 1)))
 
 
 def seeded_word_log_likelihood(
@@ -101,3 +110,46 @@ def seeded_word_log_likelihood(
     tokens = np.concatenate([counts.tokens, seeds.rest_tokens])
     of_topics = rising(smooth, topic_total) - rising(smooth + seeds.total, topic_total)
     return plain + of_topics + rising(beta + weight, tokens) - rising(beta, tokens)
+
+
+#: Tokens whose topics are drawn at a time: what is made for them stays in the cache.
+_AT_ONCE = 1 << 14
+
+
+def _some_tokens(n_tokens: int, first_token: int, key: np.uint64) -> Iterator[tuple[slice, NDArray[np.uint64]]]:
+    """Give tokens of a shard, in document order: which they are, and random bits of each."""
+    for begin in range(0, n_tokens, _AT_ONCE):
+        end = min(n_tokens, begin + _AT_ONCE)
+        address = np.arange(first_token + begin, first_token + end, dtype=np.uint64)
+        yield slice(begin, end), mix.py_func(key + address * GAMMA)
+
+
+def draw_uniform_topics(first_token: int, key: np.uint64, n_topics: int, out: NDArray[Any]) -> None:
+    """Write a uniform topic for every token of a shard, in document order; token i is number `first_token` + i."""
+    for span, bits in _some_tokens(len(out), first_token, key):
+        out[span] = below.py_func(bits, n_topics)
+
+
+def draw_of_seeds(shard: TokenShard, seeds: SeedRows, key: np.uint64, out: NDArray[Any]) -> None:
+    """Draw the first topics of tokens of seed words; other tokens keep theirs.
+
+    Parameters
+    ----------
+    shard : TokenShard
+        Any; a token is known by its number in the corpus.
+    seeds : SeedRows
+        Of all words.
+    key : uint64
+        Stream of random numbers.
+    out : (n_tokens,) int16 or int32
+        Mutated: topics in document order.
+    """
+    number_of = seeds.number[words_of_places(shard)]
+    ends = np.append(0.0, np.cumsum(seeds.weight))
+    for span, bits in _some_tokens(len(out), shard.first_token, key):
+        number = number_of[shard.place[span]]
+        seeded = np.flatnonzero(number >= 0)
+        first, last = seeds.ptr[number[seeded]], seeds.ptr[number[seeded] + 1]
+        y = ends[first] + unit.py_func(bits[seeded]) * (ends[last] - ends[first])
+        found = np.minimum(np.searchsorted(ends, y, side="right") - 1, last - 1)
+        out[seeded + span.start] = seeds.topic[found]

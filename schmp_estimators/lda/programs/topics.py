@@ -1,7 +1,5 @@
 """What all programs for topic models share: word blocks made of parts, and the joint log-likelihood."""
 
-from __future__ import annotations
-
 import hashlib
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -16,33 +14,20 @@ from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At, Stage, observes
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordBlock
+from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordBlock, words_of_places
 from schmp_estimators.lda.data.counts import count_values
-from schmp_estimators.lda.data.partition import Layout
-from schmp_estimators.lda.kernels.likelihood import (
-    Histogram,
-    TopicCounts,
-    count_cells,
-    document_log_likelihood,
-    merge,
-    merge_counts,
-    topic_counts,
-    word_log_likelihood,
-)
+from schmp_estimators.lda.data.partition import Layout, cut_jobs
+from schmp_estimators.lda.data.topic_rows import rows_of_lists
+from schmp_estimators.lda.kernels import likelihood
+from schmp_estimators.lda.kernels.likelihood import TopicCounts, count_cells, merge_counts, topic_counts
 from schmp_estimators.lda.kernels.passages import draw_known_topics
 from schmp_estimators.lda.kernels.priors import SeedRows
 from schmp_estimators.lda.programs import blocks, learning
-from schmp_estimators.lda.programs.first_topics import draw_of_seeds, draw_uniform_topics, words_of_places
+from schmp_estimators.lda.programs import seeds as seeding
 from schmp_estimators.lda.programs.learning import Learned
-from schmp_estimators.lda.programs.seeds import (
-    SeedCounts,
-    WordSeeds,
-    chain_seeds,
-    count_seeds,
-    seed_rows,
-    seeded_word_log_likelihood,
-)
 
+#: A job has at least this many tokens, and a shard at most this many jobs in a pass.
+MIN_JOB, MAX_JOBS = 1 << 17, 16
 #: What a record calls the joint log-likelihood and its parts.
 LIKELIHOODS = ("log_likelihood", "document_log_likelihood", "word_log_likelihood")
 #: Stream of random numbers of a sweep.
@@ -50,7 +35,8 @@ SWEEP = 0
 #: Those of the first topics; `data.passages` has 3 and 5 to 7.
 _ORIGIN, _OF_TOKENS, _OF_SEEDS = 2, 4, 8
 
-State = TypeVar("State")
+#: What changes of a shard: topics of its tokens, and what follows from these.
+State = TypeVar("State", bound=Any)
 
 
 def topic_dtype(n_components: int) -> type[np.signedinteger]:
@@ -88,9 +74,9 @@ class Measured(NamedTuple):
     #: Of the lengths of documents, as if all their tokens had topic 0.
     lengths: TopicCounts
     #: Of the words of a block, or its own; of none where only document-topic priors are learned.
-    words: Histogram
-    #: None where no words are seeded, or none are counted.
-    seeds: SeedCounts | None
+    words: TopicCounts
+    #: Of seeded words among these words.
+    seeds: seeding.SeedCounts
     #: Number of the sweep.
     sweep: int
 
@@ -143,13 +129,11 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
     own_alphas: NDArray[np.float64] | None = field(default=None, repr=False, compare=False)
     learn_every: tuple[int, int] = field(default=(0, 0), repr=False)
     drawn_alphas: NDArray[np.float64] | None = field(default=None, repr=False, compare=False)
-    seeds: WordSeeds | None = field(default=None, repr=False, compare=False)
+    seeds: seeding.WordSeeds | None = field(default=None, repr=False, compare=False)
     far: bool = field(default=False, repr=False, compare=False)
 
     name: ClassVar[str] = "lda"
     saves_blocks: ClassVar[bool] = False
-    #: What `DistributedLDA` calls it.
-    sampler: ClassVar[str]
     #: Whether the topics do not depend on how documents are divided among shards.  Such a program has jobs for many
     #: threads inside of a cell, so that a process needs one shard only.
     partition_invariant: ClassVar[bool] = False
@@ -159,12 +143,10 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
     begins_tempered: ClassVar[bool] = False
     #: Whether words weigh the topics in whose passages they are before the first sweep: see `data.passages`.
     weighs_passages: ClassVar[bool] = False
-    #: Parameters of `DistributedLDA` that the sampler takes beside those of all samplers.
-    options: ClassVar[tuple[str, ...]] = ()
 
     def by_word(self, at: At, state: State) -> NDArray[Any]:
         """Return the topics of a shard's tokens in word-major order."""
-        return cast("NDArray[Any]", cast("Any", state).topic)
+        return np.asarray(state.topic)
 
     def merge(self, report: Any, other: Any) -> Any:
         """Add up what two shards report at the end of a sweep."""
@@ -226,7 +208,7 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         """Return the seeds of words in the layout of a shard, by default of all, if there are any."""
         if self.seeds is None:
             return None
-        rows = seed_rows(self.seeds, shard)
+        rows = seeding.seed_rows(self.seeds, shard)
         return freeze(rows._replace(number=rows.number[words]))
 
     def prior_identity(self) -> dict[str, Any]:
@@ -259,9 +241,11 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
             of_words, key = (words_of_places(shard), *shard.first), stream_key(self.seed, 0, _OF_TOKENS)
             draw_known_topics(shard.place, shard.doc_ptr, *of_words, shard.first_token, key, self.n_components, topics)
         else:
-            draw_uniform_topics(shard.first_token, stream_key(self.seed, 0, _ORIGIN), self.n_components, topics)
+            seeding.draw_uniform_topics(shard.first_token, stream_key(self.seed, 0, _ORIGIN), self.n_components, topics)
         if self.seeds is not None:
-            draw_of_seeds(shard, seed_rows(self.seeds, shard), stream_key(self.seed, 0, _OF_SEEDS), topics)
+            seeding.draw_of_seeds(
+                shard, seeding.seed_rows(self.seeds, shard), stream_key(self.seed, 0, _OF_SEEDS), topics
+            )
         return self.restore(at, topics)
 
     def begun(self, at: At, saved: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]:
@@ -307,12 +291,12 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         shard, topic, lengths = at.shard, freeze(self.by_word(at, state)), np.diff(at.shard.doc_ptr)
         documents = topic_counts(shard.doc_ptr, shard.place, topic, self.n_components)
         of_singles = topic[shard.place[shard.doc_ptr[:-1][lengths == 1]]]
-        words, seeds = merge([learning.measure_block(block, self.n_components) for _, block, _ in some]), None
-        if self.seeds is not None and some:
-            given = [(seed_rows(self.seeds, owner), block, self.n_components, first) for owner, block, first in some]
-            seeds = chain_seeds([count_seeds(*one) for one in given])
-        counted = documents, count_cells(of_singles, 1), count_cells(0, lengths[lengths > 0])
-        return Measured(*counted, words, seeds, at.sweep)
+        words = merge_counts([learning.measure_block(block, self.n_components) for _, block, _ in some])
+        counted = documents, count_cells(of_singles, 1), count_cells(0, lengths[lengths > 0]), words
+        seeded = []
+        if self.seeds is not None:
+            seeded = [seeding.count_seeds(self.seeds, *one, self.n_components) for one in some]
+        return Measured(*counted, seeding.chain_seeds(seeded), at.sweep)
 
     def merge_measured(self, one: Measured, other: Measured) -> Measured:
         """Take what two shards have measured together."""
@@ -335,10 +319,10 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         learned, alphas = model.learned, self.doc_topic_prior if self.own_alphas is None else self.own_alphas
         alphas = alphas if learned.alphas is None else learned.alphas
         beta = self.topic_word_prior if learned.beta is None else learned.beta
-        document = document_log_likelihood(documents, lengths.histogram, alphas, self.n_components)
-        word = word_log_likelihood(words, model.topic_total, beta, self.n_words)
-        if self.seeds is not None and seeded is not None:
-            word = seeded_word_log_likelihood(word, self.seeds, seeded, model.topic_total, beta, self.n_words)
+        document = likelihood.document_log_likelihood(documents, lengths, alphas, self.n_components)
+        word = likelihood.word_log_likelihood(words, model.topic_total, beta, self.n_words)
+        if self.seeds is not None:
+            word = seeding.seeded_word_log_likelihood(word, self.seeds, seeded, model.topic_total, beta, self.n_words)
         return model._replace(likelihood=(document + word, document, word))
 
     def record(self, sweep: int, model: SweepModel) -> dict[str, Any]:
@@ -360,20 +344,54 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
 
     def save(self, at: At, state: State) -> NDArray[np.signedinteger]:
         """Return the topics in document order: all else follows from them."""
-        topic: NDArray[np.signedinteger] = self.by_word(at, state)[at.shard.place]
-        return topic
+        return np.asarray(self.by_word(at, state)[at.shard.place])
 
     def harvest_block(self, block: WordBlock) -> TopicRows:
         """Return the word rows of a block, without the fixed ones."""
         return blocks.harvest_rows(block, self.n_components)
 
 
+class FrozenCountsLDA(TopicProgram[State]):
+    """Base of samplers whose tokens all read counts of the beginning of a sweep, or of a pass.
+
+    Their topics do not depend on how documents are divided.  What changes of a shard has the tokens of each topic,
+    `totals`, and how many tokens `moved` in the last sweep, perhaps in each pass.
+
+    Parameters
+    ----------
+    n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
+    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
+        As in `TopicProgram`.
+    """
+
+    partition_invariant: ClassVar[bool] = True
+    begins_tempered: ClassVar[bool] = True
+
+    def jobs(self, ptr: NDArray[np.int64]) -> list[tuple[int, int]]:
+        """Cut documents or words with these offsets into jobs for several threads, worth the O(K) that each costs."""
+        return cut_jobs(ptr, max(MIN_JOB, 4 * self.n_components), MAX_JOBS)
+
+    def report(self, at: At, state: State) -> tuple[NDArray[np.int64], Any]:
+        """Return the tokens of each topic, earlier batches included, and how many moved, perhaps in each pass."""
+        return self.with_fixed(at, state.totals), state.moved
+
+    def harvest(self, at: At, state: State) -> TopicRows | None:
+        """Return the word rows, without the fixed ones, in layout order, if there is one shard."""
+        if at.n_shards > 1:
+            return None
+        return rows_of_lists(at.shard.word_ptr, self.by_word(at, state), self.n_components)
+
+    def summed(self, model: SweepModel | None, reports: Sequence[Any]) -> SweepModel:
+        """Add up the topic totals, which all tokens of the next sweep read."""
+        (total, moved), learned = tree_sum(reports), model.learned if model else Learned()
+        return SweepModel(total, moved, learned=learned, learned_before=learned)
+
+
 def _together(measured: Sequence[Measured]) -> Measured:
     """Return what several shards have measured as if they were one."""
-    documents, singles, lengths, words, seeds, (sweep, *_) = zip(*measured, strict=True)
-    counted = [one for one in seeds if one is not None]
-    seeded = chain_seeds(counted) if counted else None
-    return Measured(merge_counts(documents), merge_counts(singles), merge_counts(lengths), merge(words), seeded, sweep)
+    *counted, seeds, (sweep, *_) = zip(*measured, strict=True)
+    documents, singles, lengths, words = map(merge_counts, counted)
+    return Measured(documents, singles, lengths, words, seeding.chain_seeds(seeds), sweep)
 
 
 def _with_learned(model: SweepModel, **learned: tuple[Any, Any]) -> SweepModel:

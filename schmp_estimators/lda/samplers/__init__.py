@@ -1,10 +1,8 @@
 """The samplers of `DistributedLDA` by name, and which one "auto" is."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 from schmp_estimators.lda.programs.topics import TopicProgram
 
@@ -29,8 +27,7 @@ class _Samplers(Mapping[str, type[TopicProgram[Any]]]):
 
     def __getitem__(self, name: str) -> type[TopicProgram[Any]]:
         module, _, kind = _HOMES[name].partition(":")
-        found: type[TopicProgram[Any]] = getattr(import_module(f"{__name__}.{module}"), kind)
-        return found
+        return cast("type[TopicProgram[Any]]", getattr(import_module(f"{__name__}.{module}"), kind))
 
     def __iter__(self) -> Iterator[str]:
         return iter(_HOMES)
@@ -54,10 +51,8 @@ TABLE = 1 << 27
 SHORT_DOCUMENT, MANY_TOPICS, MANY_TOKENS = 300, 1 << 12, 1 << 25
 
 
-def choose_sampler(
-    name: str, *, n_topics: int = 0, n_used_words: int = 0, n_tokens: int = 0, n_docs: int = 0
-) -> type[TopicProgram[Any]]:
-    """Return the program of a sampler.
+def choose_sampler(name: str, *, n_topics: int, n_used_words: int, n_tokens: int, n_docs: int) -> str:
+    """Return the name of the sampler to take.
 
     Parameters
     ----------
@@ -69,18 +64,20 @@ def choose_sampler(
         Size of the corpus.
     """
     if name != "auto":
-        return SAMPLERS[name]
+        return name
     if n_topics <= FEW_TOPICS:
-        return SAMPLERS["frozen" if 4 * n_topics * n_used_words <= TABLE else "warp"]
+        return "frozen" if 4 * n_topics * n_used_words <= TABLE else "warp"
     has_short = n_topics <= MANY_TOPICS and n_tokens <= min(MANY_TOKENS, SHORT_DOCUMENT * n_docs)
-    return SAMPLERS["saber" if has_short else "warp"]
+    return "saber" if has_short else "warp"
 
 
 def check_steps(name: str, mh_steps: int) -> None:
     """Raise ValueError if a sampler, which may be "auto", does not make so many proposals."""
-    if mh_steps > WARP_STEPS and (name in ("auto", "warp") or not SAMPLERS[name].options):
-        named = ", ".join(repr(one) for one, kind in SAMPLERS.items() if kind.options and one != "warp")
+    if mh_steps <= WARP_STEPS:
+        return
+    able = [one for one, kind in SAMPLERS.items() if hasattr(kind, "mh_steps") and one != "warp"]
+    if name not in able:
         raise ValueError(
-            f"mh_steps={mh_steps} with sampler={name!r}: give at most {WARP_STEPS}, or one of the samplers {named}, "
-            "which make more proposals for a token"
+            f"mh_steps={mh_steps} with sampler={name!r}: give at most {WARP_STEPS}, or one of the samplers "
+            f"{', '.join(map(repr, able))}, which make more proposals for a token"
         )

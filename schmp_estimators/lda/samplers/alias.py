@@ -13,10 +13,7 @@ This does not quite sample the posterior: the token was in the counts m with the
 tokens have done since may depend on that.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +25,8 @@ from schmp_estimators.lda.kernels.draw import first_above
 from schmp_estimators.lda.kernels.lists import TopicLists, list_words
 from schmp_estimators.lda.kernels.priors import beta_of, build_alias, draw_alias
 from schmp_estimators.lda.kernels.rows import count_of, make_rows
-from schmp_estimators.lda.samplers.documents import DocumentLDA, document_loop
-from schmp_estimators.lda.samplers.light import moved, weigh
+from schmp_estimators.lda.samplers.documents import document_loop
+from schmp_estimators.lda.samplers.light import LightLDA, moved, weigh
 from schmp_estimators.lda.samplers.sequential import inverse_totals
 
 #: The rows and tables of the word that comes so many tokens later are fetched into the cache, their bounds before.
@@ -39,7 +36,7 @@ _AHEAD, _FAR_AHEAD = 4, 8
 class Alias(NamedTuple):
     """What the sampler keeps."""
 
-    #: As in `rows.CountRows`: the counts of words as they are, and as they were in the beginning.
+    #: From `kernels.rows.make_rows`: the counts of words as they are, and as they were in the beginning.
     rows: NDArray[np.int64]
     cells: NDArray[np.int32]
     stale: NDArray[np.int32]
@@ -162,8 +159,7 @@ def sample_alias(cell):
     return _loop(cell)
 
 
-@dataclass(frozen=True)
-class AliasLDA(DocumentLDA):
+class AliasLDA(LightLDA):
     """Latent Dirichlet allocation by Metropolis–Hastings, with proposals from stale alias tables where sums are long.
 
     Not exact, not even with one shard: tables are those of the beginning of a sweep.
@@ -171,19 +167,8 @@ class AliasLDA(DocumentLDA):
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
-    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
-        As in `TopicProgram`.
-    mh_steps : int, at least 1
-        Proposals for each token in a sweep.
+    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far, mh_steps
+        As in `LightLDA`; all proposals are of one kind.
     """
 
-    sampler: ClassVar[str] = "alias"
-    options: ClassVar[tuple[str, ...]] = ("mh_steps",)
     kernel = staticmethod(sample_alias)
-
-    mh_steps: int = 2
-
-    @property
-    def n_random(self) -> int:
-        """How many random numbers a token may use."""
-        return 2 * int(self.mh_steps)

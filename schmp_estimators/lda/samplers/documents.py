@@ -8,9 +8,6 @@ Counts are up to date at every token: those of documents and totals of topics ar
 the `Cell`.  What else the sampler keeps is made anew for every cell, so only topics are carried from one to the next.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +16,7 @@ from numpy.typing import NDArray
 from schmp_estimators.core.jit import inlined, maker, part
 from schmp_estimators.core.rng import GAMMA
 from schmp_estimators.core.stages import At
-from schmp_estimators.lda.blocks import TokenShard
+from schmp_estimators.lda.blocks import TokenShard, words_of_places
 from schmp_estimators.lda.programs.blocks import WordPart
 from schmp_estimators.lda.samplers.sequential import SequentialProgram, inverse_totals, move_total, nothing, write_row
 
@@ -38,7 +35,7 @@ class Visits(NamedTuple):
 def order_visits(shard: TokenShard) -> Visits:
     """Return the tokens of a shard, divided by the blocks of their words."""
     n_blocks, n_docs = len(shard.block_ptr) - 1, len(shard.doc_ptr) - 1
-    word = np.repeat(np.arange(len(shard.word_ptr) - 1, dtype=np.int32), np.diff(shard.word_ptr))[shard.place]
+    word = words_of_places(shard)[shard.place]
     block = np.repeat(np.arange(n_blocks, dtype=np.int16), np.diff(shard.block_ptr))[word]
     documents = np.repeat(np.arange(n_docs), np.diff(shard.doc_ptr))
     sizes = np.bincount(block * np.int64(n_docs) + documents, minlength=n_blocks * n_docs)
@@ -52,19 +49,10 @@ def order_visits(shard: TokenShard) -> Visits:
 #: What is left of a sum after one term is taken away may be rounding if it is less than this part of it.
 ROUNDING = 1e-9
 
-#: Scalars of a document.
-_NOW = np.dtype(
-    [
-        #: Where its tokens begin and end in document order, and how many topics they have.
-        ("start", np.int64),
-        ("end", np.int64),
-        ("n_listed", np.int64),
-        #: Sum of `Document.part`.
-        ("sum", np.float64),
-        #: Grows with every token that moves, and every document: who has made something of counts knows if it is old.
-        ("version", np.int64),
-    ]
-)
+#: Scalars of a document:
+#: `start` and `end`, where its tokens begin and end in document order; `n_listed`, how many topics they have;
+#: `sum`, the sum of `Document.part`; `version`, which grows with every token that moves, and with every document.
+_NOW = np.dtype([("start", "i8"), ("end", "i8"), ("n_listed", "i8"), ("sum", "f8"), ("version", "i8")])
 
 
 class Document(NamedTuple):
@@ -253,7 +241,6 @@ class DocumentState(NamedTuple):
     total: NDArray[np.int64]
 
 
-@dataclass(frozen=True)
 class DocumentLDA(SequentialProgram[DocumentState]):
     """Base of samplers that go document by document within a cell.
 

@@ -15,11 +15,8 @@ copies brought together.  This is what scheduled model parallelism improves on (
 there a row is never in two hands.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +32,7 @@ from schmp_estimators.lda.kernels import ftree
 from schmp_estimators.lda.kernels.lists import find_in_list, move_in_list, place_of, sum_list
 from schmp_estimators.lda.programs.blocks import WordPart
 from schmp_estimators.lda.programs.topics import SweepModel
-from schmp_estimators.lda.samplers.sequential import Step, SweepReport
+from schmp_estimators.lda.samplers.sequential import Step
 from schmp_estimators.lda.samplers.words import WordLDA, WordState, word_loop
 
 #: The tree is rebuilt for a word with more than K over this many tokens; for others, topic by topic is cheaper.
@@ -43,19 +40,12 @@ _FEW = 16
 #: The lists of the document that comes so many tokens later are fetched into the cache: this gained 15 to 60 %.
 _AHEAD = 8
 
-#: Scalars that the sampler keeps.
+#: Scalars that the sampler keeps:
+#: `is_base`, whether the weights are those of a word without tokens, or were before the present word;
+#: `smooth`, the sum of the tree; `document`, whose list has been summed up, -1 for none; `mass`, its sum;
+#: `old_at` and `new_at`, the places in this list of the old and of the new topic of the token that is to move.
 _KEPT = np.dtype(
-    [
-        #: Whether the weights are, or were before the present word, those of a word without tokens; sum of the tree.
-        ("is_base", np.bool_),
-        ("smooth", np.float64),
-        #: The document whose list has been summed up, -1 for none, and its sum.
-        ("document", np.int64),
-        ("mass", np.float64),
-        #: Places in its list of the token that is to move: of its old topic, and of its new one.
-        ("old_at", np.uint64),
-        ("new_at", np.uint64),
-    ]
+    [("is_base", "?"), ("smooth", "f8"), ("document", "i8"), ("mass", "f8"), ("old_at", "u8"), ("new_at", "u8")]
 )
 
 
@@ -200,7 +190,6 @@ def sample_fplus(cell):
     return _loop(cell)
 
 
-@dataclass(frozen=True)
 class FPlusLDA(WordLDA):
     """Latent Dirichlet allocation by collapsed Gibbs sampling, word by word, with an F+ tree.
 
@@ -213,7 +202,6 @@ class FPlusLDA(WordLDA):
         As in `TopicProgram`.
     """
 
-    sampler: ClassVar[str] = "fplus"
     kernel = staticmethod(sample_fplus)
 
     def extra(self, at: At) -> tuple[Any, ...]:
@@ -221,7 +209,6 @@ class FPlusLDA(WordLDA):
         return (freeze(ftree.level_offsets(self.n_components)),)
 
 
-@dataclass(frozen=True)
 class DataParallelLDA(FPlusLDA):
     """Latent Dirichlet allocation by collapsed Gibbs sampling of every shard against a copy of all counts.
 
@@ -231,8 +218,6 @@ class DataParallelLDA(FPlusLDA):
     hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
         As in `TopicProgram`.
     """
-
-    sampler: ClassVar[str] = "data-parallel"
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
         """Return the visits to the words, block by block so that a shard has few copies at a time, and the meeting."""
@@ -246,17 +231,15 @@ class DataParallelLDA(FPlusLDA):
         state, _, step = self.sample_words(at._replace(model=model), state, copied)
         return state._replace(moved=state.moved + step.moved)
 
-    def bring_together(self, at: At, state: WordState) -> tuple[WordState, dict[int, WordPart], SweepReport]:
-        """End the sweep of a shard: say what it has changed."""
-        report = self.report(at, self.end_sweep(at, state))
-        return state._replace(began=state.total.copy(), moved=0), self.parts(at, state), report
-
-    def report(self, at: At, state: WordState) -> SweepReport:
-        """Return the topic totals, and how they have changed."""
-        return super().report(at, state)._replace(step=Step(state.total - state.began, state.moved))
+    def bring_together(self, at: At, state: WordState) -> tuple[WordState, dict[int, WordPart], Step]:
+        """End the sweep of a shard: report what it has changed."""
+        state, step = self.end_sweep(at, state), Step(state.total - state.began, state.moved)
+        return state._replace(began=state.total.copy(), moved=0), self.parts(at, state), step
 
     def summed(self, model: SweepModel | None, reports: Sequence[Any]) -> SweepModel:
         """Bring the topic totals up to date, and measure how far the shards' copies of them were off in the end."""
-        if model is not None:
-            model = super().summed(model._replace(s_error_now=0.0, moved_now=0), [report.step for report in reports])
-        return super().summed(model, reports)
+        if model is None:
+            return super().summed(model, reports)
+        model = super().summed(model._replace(s_error_now=0.0, moved_now=0), reports)
+        moved, s_error = model.moved_now, model.s_error_now
+        return model._replace(moved=moved, s_error=s_error, likelihood=(), learned_before=model.learned)

@@ -14,11 +14,8 @@ each shard.  Sampling the documents block by block instead would need no table, 
 live in the order of the blocks, and so depend on the division.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,21 +25,18 @@ from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, each, reads
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.blocks import WordBlock
+from schmp_estimators.lda.blocks import TokenShard, WordBlock
 from schmp_estimators.lda.kernels.draw import padded
 from schmp_estimators.lda.kernels.frozen import frozen_of, make_slots, sample_documents, take_rows
 from schmp_estimators.lda.programs import blocks
 from schmp_estimators.lda.programs.blocks import WordPart
-from schmp_estimators.lda.programs.frozen_counts import FrozenCountsLDA
-from schmp_estimators.lda.programs.topics import SWEEP, SweepModel, topic_dtype
-
-#: What changes of a shard: `topic` of each token, word-major, and what `FrozenCountsLDA` asks for.
-S = TypeVar("S", bound=Any)
+from schmp_estimators.lda.programs.topics import SWEEP, FrozenCountsLDA, State, SweepModel, topic_dtype
 
 
-@dataclass(frozen=True)
-class FrozenWordsLDA(FrozenCountsLDA[S]):
+class FrozenWordsLDA(FrozenCountsLDA[State]):
     """Latent Dirichlet allocation by sampling with word counts frozen during a sweep.
+
+    What changes of a shard has the `topic` of each token, word-major, and what `FrozenCountsLDA` asks for.
 
     Parameters
     ----------
@@ -59,16 +53,16 @@ class FrozenWordsLDA(FrozenCountsLDA[S]):
         words = reads(self.sample_words, order=schedule_rotation(n_shards))
         return [words, each(self.end_sweep, parts=True, merge=self.merge), *looking]
 
-    def sample(self, at: At, state: S) -> S:
+    def sample(self, at: At, state: State) -> State:
         """Sample the tokens of a single shard, which are its rows."""
         own = blocks.rows_of_tokens(at.shard.word_ptr, state.topic, at.shard.fixed, self.n_components)
         return self.sample_words(at._replace(block=0), state, freeze(own))
 
     @abstractmethod
-    def sample_words(self, at: At, state: S, block: WordBlock) -> S:
+    def sample_words(self, at: At, state: State, block: WordBlock) -> State:
         """Meet the rows of the words in a block."""
 
-    def end_sweep(self, at: At, state: S) -> tuple[S, dict[int, WordPart]]:
+    def end_sweep(self, at: At, state: State) -> tuple[State, dict[int, WordPart]]:
         """Return what the words of a shard contribute to all blocks."""
         return state, self.parts(at, state)
 
@@ -91,15 +85,13 @@ class Table:
         """Leave all behind: it is made again."""
         return Table, ()
 
-    def of(
-        self, word_ptr: NDArray[np.int64], block_ptr: NDArray[np.int64], n_topics: int
-    ) -> tuple[NDArray[np.int64], list[int], NDArray[np.float32]]:
+    def of(self, shard: TokenShard, n_topics: int) -> tuple[NDArray[np.int64], list[int], NDArray[np.float32]]:
         """Return the words with tokens, where blocks begin among them, and room for weights, as it was left.
 
         Parameters
         ----------
-        word_ptr, block_ptr : (n_all_words + 1,) and (n_blocks + 1,) int64
-            Offsets of all words among the tokens of the shard, and of blocks among the words; always the same.
+        shard : TokenShard
+            Always the same.
         n_topics : int
             K.
 
@@ -111,9 +103,9 @@ class Table:
             It begins with a cache line.
         """
         if self._made is None:
-            words = np.flatnonzero(np.diff(word_ptr))
+            words = np.flatnonzero(np.diff(shard.word_ptr))
             rows = empty_rows(words.size, padded(n_topics))
-            self._made = words, np.searchsorted(words, block_ptr).tolist(), rows
+            self._made = words, np.searchsorted(words, shard.block_ptr).tolist(), rows
         return self._made
 
 
@@ -132,7 +124,6 @@ class FrozenState(NamedTuple):
     moved: int = 0
 
 
-@dataclass(frozen=True)
 class FrozenLDA(FrozenWordsLDA[FrozenState]):
     """Latent Dirichlet allocation by Gibbs sampling with word counts frozen during a sweep.
 
@@ -142,8 +133,6 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
     hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
         As in `TopicProgram`.
     """
-
-    sampler: ClassVar[str] = "frozen"
 
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[FrozenState, dict[int, WordPart]]:
         """Return topics that were saved in document order."""
@@ -161,7 +150,7 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
 
     def _take_rows(self, at: At, state: FrozenState, block: WordBlock) -> None:
         """Write the weights of the words of a block that the shard has."""
-        words, begins, rows = self._table(at, state)
+        words, begins, rows = state.table.of(at.shard, self.n_components)
         mine, (begin, end) = slice(*begins[at.block : at.block + 2]), at.shard.block_ptr[at.block : at.block + 2]
         words, rows, seeds = freeze(words[mine] - begin), rows[mine], self.seeds_of(at.shard, words[mine])
         ptr, beta = at.shard.word_ptr[begin : end + 1], self.priors(at.sweep, at.model)[1]
@@ -173,14 +162,10 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
 
         at.each(work, self.jobs(np.append(ptr[words], ptr[-1])))
 
-    def _table(self, at: At, state: FrozenState) -> tuple[NDArray[np.int64], list[int], NDArray[np.float32]]:
-        """Return the words that the shard has, where blocks begin among them, and rows for their weights."""
-        return state.table.of(at.shard.word_ptr, at.shard.block_ptr, self.n_components)
-
     def _sample_documents(self, at: At, state: FrozenState) -> FrozenState:
         beta, key = self.priors(at.sweep, at.model)[1], stream_key(self.seed, at.sweep, SWEEP)
         word, alpha = freeze(state.word), self.alphas(at.sweep, at.model)
-        words, _, rows = self._table(at, state)
+        words, _, rows = state.table.of(at.shard, self.n_components)
         frozen = freeze(frozen_of(rows, alpha, at.model.topic_total, beta, self.beta_sums(beta)))
         of_shard = at.shard.doc_ptr, at.shard.place, at.shard.first_token
         seeds = self.seeds_of(at.shard, words)

@@ -14,10 +14,8 @@ document, or a topic by the prior.  Both proposals and both answers are exact, s
 Random bits are addressed by the token's rank among the tokens of its word.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -138,8 +136,6 @@ class HybridLDA(fplus.FPlusLDA):
         Documents with more tokens are sampled by proposals, if there are more topics than that, too.
     """
 
-    sampler: ClassVar[str] = "hybrid"
-    options: ClassVar[tuple[str, ...]] = ("mh_steps",)
     kernel = staticmethod(sample_hybrid)
 
     mh_steps: int = 2

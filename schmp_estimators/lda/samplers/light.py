@@ -13,8 +13,6 @@ itself.  Here topics of tokens are up to date, and the token's own is left out. 
 the state at which they start, the counts that they are drawn from cancel, and with one shard the sampler is exact.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -98,7 +96,7 @@ def _fill_slots(cell):
 class Light(NamedTuple):
     """What the sampler keeps."""
 
-    #: As in `count_rows.CountRows`.
+    #: From `kernels.rows.make_rows`.
     rows: NDArray[np.int64]
     cells: NDArray[np.int32]
     slots: TokenSlots
@@ -150,11 +148,10 @@ class Token(NamedTuple):
     number: int
     word: int
     old: int
-    #: Slot of the token, other tokens of its word, those of earlier batches included, and with the prior.
+    #: Slot of the token, other tokens of its word, and those of earlier batches included.
     own_slot: int
     n_slots: int
     n_word: int
-    word_mass: float
     #: Other tokens of its document.
     n_others: int
     #: What document and word weigh in its topic without it.
@@ -189,36 +186,18 @@ def _propose_by_document(own, cell, document, token, x):
 
 @inlined
 def weigh(own, cell, document, word, topic, less):
-    """Return what the word weighs in a topic without `less` tokens: the token itself, or none.
-
-    `own` has the arrays of `CountRows`.
-    """
+    """Return what the word weighs in a topic without `less` tokens: the token itself, or none."""
     start, mask = own.rows[np.uint64(2 * word)], own.rows[np.uint64(2 * word + 1)]
     count = count_of(own.cells, start, mask, topic) - less + beta_of(cell.seeds, cell.first + word, topic, cell.beta)
     return count * (document.inverse_less[topic] if less else document.inverse[topic])
 
 
 @inlined
-def _answer(by_word, own, cell, document, token, bits, s, s_factor, s_weight):
-    """Return the topic after a proposal to topic s, with its factor and its weight, -1 as long as nobody asked for it.
-
-    The proposal is that of the word, or else that of the document.
-    """
+def _answering(by_word, own, cell, document, token, topic):
+    """Return what decides about proposals to a topic, those of the word or those of the document."""
     if by_word:
-        t = _propose_by_word(own, cell, token, _point(bits, token.word_mass))
-        t_factor = token.factor if t == token.old else document.factor[t]
-        if t != s and np.float64(uniform24(bits)) * s_factor < t_factor:
-            s, s_factor, s_weight = t, t_factor, -1.0
-        return s, s_factor, s_weight
-    t = _propose_by_document(own, cell, document, token, _point(bits, token.n_others + own.alpha_sum[0]))
-    if t != s:
-        if s_weight < 0.0:
-            s_weight = token.weight if s == token.old else weigh(own, cell, document, token.word, s, 0)
-        t_weight = token.weight if t == token.old else weigh(own, cell, document, token.word, t, 0)
-        if np.float64(uniform24(bits)) * s_weight < t_weight:
-            s, s_weight = t, t_weight
-            s_factor = token.factor if t == token.old else document.factor[t]
-    return s, s_factor, s_weight
+        return token.factor if topic == token.old else document.factor[topic]
+    return token.weight if topic == token.old else weigh(own, cell, document, token.word, topic, 0)
 
 
 @inlined
@@ -234,11 +213,18 @@ def _draw(own, cell, document, token, word, old, counter):
     n_others = document.now[0].end - document.now[0].start - 1
     factor = (document.tokens[old] - 1 + cell.alpha[old]) * document.inverse_less[old]
     weight = weigh(own, cell, document, word, old, 1)
-    one = Token(token, word, old, own_slot, n_slots, n_word, word_mass, n_others, factor, weight)
-    s = old
+    one, s = Token(token, word, old, own_slot, n_slots, n_word, n_others, factor, weight), old
     for step in range(cell.n_random):
-        s, factor, weight = _answer(cell.extra[step & 1], own, cell, document, one, mix(counter), s, factor, weight)
+        bits, by_word = mix(counter), cell.extra[step & 1]
         counter += GAMMA
+        if by_word:
+            t = _propose_by_word(own, cell, one, _point(bits, word_mass))
+        else:
+            t = _propose_by_document(own, cell, document, one, _point(bits, n_others + own.alpha_sum[0]))
+        if t != s:
+            before = _answering(by_word, own, cell, document, one, s)
+            if np.float64(uniform24(bits)) * before < _answering(by_word, own, cell, document, one, t):
+                s = t
     if s != old:
         slots.topic[np.uint64(own_slot)] = s
     return s
@@ -246,7 +232,7 @@ def _draw(own, cell, document, token, word, old, counter):
 
 @inlined
 def moved(own, cell, document, token, word, old, new):
-    """Move the token in the row of its word; `own` has `CountRows`."""
+    """Move the token in the row of its word."""
     start, mask = own.rows[np.uint64(2 * word)], own.rows[np.uint64(2 * word + 1)]
     take_one(own.cells, start, mask, old)
     add_to(own.cells, start, mask, new, np.int32(1))
@@ -291,8 +277,6 @@ class LightLDA(DocumentLDA):
         Proposals of the word, and of the document, for each token in a sweep.
     """
 
-    sampler: ClassVar[str] = "light"
-    options: ClassVar[tuple[str, ...]] = ("mh_steps",)
     kernel = staticmethod(sample_light)
     #: See `sample_light`.
     kinds: ClassVar[tuple[bool, bool]] = True, False
@@ -319,7 +303,6 @@ class LightWordLDA(LightLDA):
         As in `LightLDA`.
     """
 
-    sampler: ClassVar[str] = "light-word"
     kinds: ClassVar[tuple[bool, bool]] = True, True
 
 
@@ -333,5 +316,4 @@ class LightDocumentLDA(LightLDA):
         As in `LightLDA`.
     """
 
-    sampler: ClassVar[str] = "light-document"
     kinds: ClassVar[tuple[bool, bool]] = False, False

@@ -8,9 +8,6 @@ Rows of words go round the shards, which sample the tokens that they have of the
 its documents anew.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -40,7 +37,6 @@ class SaberState(NamedTuple):
     moved: int = 0
 
 
-@dataclass(frozen=True)
 class SaberLDA(FrozenWordsLDA[SaberState]):
     """Latent Dirichlet allocation by Gibbs sampling with all counts frozen during a sweep.
 
@@ -51,7 +47,6 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
         As in `TopicProgram`.
     """
 
-    sampler: ClassVar[str] = "saber"
     weighs_passages: ClassVar[bool] = True
 
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[SaberState, dict[int, WordPart]]:
@@ -81,8 +76,7 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
         def work(job: tuple[int, int]) -> int:
             row, together = saber.make_scratch(smooth, seeded=seeds is not None)
             given = *job, begin, of_words, block, state.topic, lists, smooth, key, row, together, seeds
-            moved: int = saber.sample_words(*given)
-            return moved
+            return int(saber.sample_words(*given))
 
         moved = sum(at.each(work, self.jobs(at.shard.word_ptr[begin : begin + n_words + 1])))
         return state._replace(moving=state.moving + moved)

@@ -5,12 +5,9 @@ others change in that step (Kim et al., EuroSys 2016, section 3.3.1).  So with s
 documents are divided.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +21,7 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TokenShard, WordBlock
 from schmp_estimators.lda.kernels.priors import SeedRows, alpha_at
 from schmp_estimators.lda.programs.learning import Learned
-from schmp_estimators.lda.programs.topics import SWEEP, SweepModel, TopicProgram
-
-#: What changes of a shard: topics of its tokens, `topic`, how many have each, `total`, and what the sampler adds.
-State = TypeVar("State", bound=Any)
+from schmp_estimators.lda.programs.topics import SWEEP, State, SweepModel, TopicProgram
 
 
 class Cell(NamedTuple):
@@ -111,13 +105,12 @@ class SweepReport(NamedTuple):
     #: (K,) its counts of each topic, with those of earlier batches that it speaks for.
     topic_total: NDArray[np.int64]
     n_tokens: int
-    #: What has changed since the last report, where steps do not report it.
-    step: Step | None = None
 
 
-@dataclass(frozen=True)
 class SequentialProgram(TopicProgram[State]):
     """Base of samplers that change the counts token by token.
+
+    What changes of a shard has topics of its tokens, `topic`, how many have each, `total`, and what the sampler adds.
 
     Parameters
     ----------
@@ -174,7 +167,7 @@ class SequentialProgram(TopicProgram[State]):
     def summed(self, model: SweepModel | None, reports: Sequence[Any]) -> SweepModel:
         """Bring the topic totals up to date, and measure how far the shards' copies of them were off."""
         if isinstance(reports[0], SweepReport):
-            total, n_tokens, _ = tree_sum(reports)
+            total, n_tokens = tree_sum(reports)
             before, learned = model or SweepModel(total), model.learned if model else Learned()
             given = {"learned": learned, "learned_before": learned, "n_tokens": n_tokens, "s_error": before.s_error_now}
             return SweepModel(total, before.moved_now, **given)

@@ -14,10 +14,7 @@ mostly it is kept, and nothing has to be searched.  Then come seeds, word, docum
 begin with the most frequent ones, and those of the smoothing are leaves of an F+ tree.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +25,7 @@ from schmp_estimators.core.rng import mix, unit
 from schmp_estimators.core.stages import At
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.kernels import ftree
-from schmp_estimators.lda.kernels.lists import TopicLists, list_words, place_of, sum_list
+from schmp_estimators.lda.kernels.lists import TopicLists, list_words, move_in_list, place_of, sum_list
 from schmp_estimators.lda.kernels.priors import beta_of, find_seed
 from schmp_estimators.lda.samplers.documents import ROUNDING, DocumentLDA, document_loop, find_in_document, sum_others
 from schmp_estimators.lda.samplers.sequential import inverse_totals
@@ -36,19 +33,12 @@ from schmp_estimators.lda.samplers.sequential import inverse_totals
 #: The lists of the words that come so many tokens later are fetched into the cache, their offsets before that.
 _AHEAD, _FAR_AHEAD = 6, 12
 
-#: Scalars that the sampler keeps.
+#: Scalars that the sampler keeps:
+#: `smooth`, the sum of the tree; `word`, whose topics have been summed up; `version`, that of the document
+#: (`documents._NOW`) at that time; `of_word`, the sum;
+#: `old_at` and `new_at`, the entries of the old and of the new topic of the token that is to move.
 _KEPT = np.dtype(
-    [
-        #: Sum of the tree.
-        ("smooth", np.float64),
-        #: The word whose topics have been summed up, when (`Document.now`), and their sum.
-        ("word", np.int64),
-        ("version", np.int64),
-        ("of_word", np.float64),
-        #: Entries of the token that is to move: of its old topic, and of its new one.
-        ("old_at", np.uint64),
-        ("new_at", np.uint64),
-    ]
+    [("smooth", "f8"), ("word", "i8"), ("version", "i8"), ("of_word", "f8"), ("old_at", "u8"), ("new_at", "u8")]
 )
 
 
@@ -148,27 +138,19 @@ def _draw(own, cell, document, token, word, old, counter):
 
 @inlined
 def _move_entry(topics, tokens, start, end, old_at, new_at, new):
-    """Move a token between entries of a list, to `new_at` or, if that is `end`, to a new one; return the new end.
+    """Move a token between entries of a list as `move_in_list` does, from `old_at`, where it still is.
 
-    An entry that has grown changes places with the one before if that is smaller.
+    An entry that becomes larger than the one before changes places with it.
     """
-    last = end - np.uint64(1)
-    tokens[old_at] -= 1
-    if new_at == end:
-        at = end if tokens[old_at] > 0 else old_at
-        topics[at], tokens[at] = new, 1
-        return max(end, at + np.uint64(1))
-    tokens[new_at] += 1
     before = new_at - np.uint64(1)
-    if new_at > start and tokens[new_at] > tokens[before]:
+    tokens[old_at] -= 1
+    if start < new_at < end and tokens[new_at] >= tokens[before]:
         topics[new_at], topics[before] = topics[before], new
         tokens[new_at], tokens[before] = tokens[before], tokens[new_at]
         if old_at == before:
             old_at = new_at
-    if tokens[old_at] > 0:
-        return end
-    topics[old_at], tokens[old_at] = topics[last], tokens[last]
-    return last
+        new_at = before
+    return move_in_list(topics, tokens, end, old_at, new_at, new)
 
 
 @inlined
@@ -178,7 +160,7 @@ def _moved(own, cell, document, token, word, old, new):
     ptr, length, topics, tokens = own.lists
     start = np.uint64(ptr[np.uint64(word)])
     end = start + np.uint64(length[np.uint64(word)])
-    length[np.uint64(word)] = _move_entry(topics, tokens, start, end, kept.old_at, kept.new_at, new) - start
+    length[np.uint64(word)] += _move_entry(topics, tokens, start, end, kept.old_at, kept.new_at, new)
     for k in (old, new):
         weight = alpha[k] * document.inverse[k]
         kept.smooth = ftree.put(own.spread, level_ptr, own.sums, kept.smooth, k, weight)
@@ -205,7 +187,6 @@ def sample_sparse(cell):
     return _loop(cell)
 
 
-@dataclass(frozen=True)
 class SparseLDA(DocumentLDA):
     """Latent Dirichlet allocation by collapsed Gibbs sampling, document by document, with sparse sums.
 
@@ -218,7 +199,6 @@ class SparseLDA(DocumentLDA):
         As in `TopicProgram`.
     """
 
-    sampler: ClassVar[str] = "sparse"
     kernel = staticmethod(sample_sparse)
 
     def extra(self, at: At) -> tuple[Any, ...]:

@@ -23,13 +23,12 @@ from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordBlock
 from schmp_estimators.lda.data.counts import changed
 from schmp_estimators.lda.data.partition import Layout
 from schmp_estimators.lda.data.shards import words_at_home
-from schmp_estimators.lda.data.topic_rows import cut_rows, rows_of_lists, stack_rows
-from schmp_estimators.lda.kernels.priors import SeedRows, TopicPriors, topic_priors
+from schmp_estimators.lda.data.topic_rows import cut_rows, stack_rows
+from schmp_estimators.lda.kernels.priors import topic_priors
 from schmp_estimators.lda.kernels.warp import Pieces, join_pieces, pieces_of, sample_words
 from schmp_estimators.lda.kernels.warp_documents import sample_documents
 from schmp_estimators.lda.programs.blocks import WordPart, combine_parts, make_parts, rows_of_tokens
-from schmp_estimators.lda.programs.frozen_counts import FrozenCountsLDA
-from schmp_estimators.lda.programs.topics import Measured, SweepModel, topic_dtype
+from schmp_estimators.lda.programs.topics import FrozenCountsLDA, Measured, SweepModel, topic_dtype
 
 #: Which stream of random numbers: a pass of a sweep; the first topics have the next ones.
 _WORDS, _DOCUMENTS = range(2)
@@ -67,17 +66,6 @@ class WarpAnswer(NamedTuple):
     tokens: NDArray[Any]
     #: Of them, those that moved to another topic; the tokens of all shards in the answer to the first one.
     moved: int
-
-
-class Words(NamedTuple):
-    """What a word pass is told of words, see `kernels.warp.sample_words`: where their tokens are, and their rows."""
-
-    pieces: Pieces
-    #: (n_words,) canonical address of the first of these tokens of each word.
-    address: NDArray[np.int64]
-    block: WordBlock | None
-    fixed: TopicRows
-    seeds: SeedRows | None
 
 
 class MetWords(NamedTuple):
@@ -149,9 +137,7 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         Proposals for each token in each pass.
     """
 
-    sampler: ClassVar[str] = "warp"
     rotates: ClassVar[bool] = False
-    options: ClassVar[tuple[str, ...]] = ("mh_steps",)
 
     mh_steps: int = 2
 
@@ -181,14 +167,14 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         """Return topics that were saved in document order, with the proposals of a document pass that moves nothing."""
         width = 1 + int(self.mh_steps)
         tokens = np.repeat(self.begun(at, saved)[1], width).reshape(-1, width)
-        prior, inverse = self._document_prior(at.sweep, self.alphas_before(at)), np.ones(self.n_components, np.float32)
-        return self._pass_documents(at, tokens, prior, freeze(inverse), 0), {}
+        inverse = freeze(np.ones(self.n_components, np.float32))
+        return self._pass_documents(at, tokens, self.alphas_before(at), inverse), {}
 
     def sample(self, at: At, state: WarpState) -> WarpState:
         """Do both passes of a single shard."""
         shard = at.shard
         pieces = freeze(pieces_of(state.tokens, shard.word_ptr))
-        words = Words(pieces, shard.word_first, None, shard.fixed, self.seeds_of(shard))
+        words = pieces, shard.word_first, None, shard.fixed, self.seeds_of(shard)
         return self._finish(at, state, self._pass_words(at, [(words, shard.word_ptr)], state.tokens))
 
     def split(self, at: At, state: WarpState) -> list[WarpPiece]:
@@ -198,7 +184,7 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
     def sample_words(self, at: At, pieces: Sequence[WarpPiece]) -> list[WarpAnswer]:
         """Do the word pass of the words whose tokens have come, of all shards, and make the rows of the others."""
         block, met = self._met(at, pieces)
-        words = Words(met.pieces, met.owner.word_first, None, met.owner.fixed, self.seeds_of(met.owner))
+        words = met.pieces, met.owner.word_first, None, met.owner.fixed, self.seeds_of(met.owner)
         moved = self._pass_words(at, [(words, met.ptr)], met.tokens[0])
         return [*map(WarpAnswer, repeat(block), met.tokens, chain([moved], repeat(0)))]
 
@@ -215,42 +201,42 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
                 words = slice(begin, begin + len(block.fixed.ptr) - 1)
                 ptr = shard.word_ptr[words.start : words.stop + 1]
                 own = freeze((pieces_of(state.tokens, ptr), address[words], block, block.fixed))
-                jobs.append((Words(*own, self.seeds_of(shard, words)), ptr))
+                jobs.append(((*own, self.seeds_of(shard, words)), ptr))
         moved = sum([answer.moved for answer in answers])  # by owners
         return self._finish(at, state, moved + self._pass_words(at, jobs, state.tokens))
 
     def _pass_words(
-        self, at: At, some: Sequence[tuple[Words, NDArray[np.int64]]], tokens: NDArray[np.signedinteger]
+        self, at: At, some: Sequence[tuple[tuple[Any, ...], NDArray[np.int64]]], tokens: NDArray[np.signedinteger]
     ) -> int:
-        """Do the word pass of words, given with their offsets, whose tokens are like those given; return the moves."""
+        """Do the word pass of words, and return how many tokens moved.
+
+        Given are the arguments of `kernels.warp.sample_words` from `pieces` to `seeds`, each with the offsets of the
+        words, and tokens of the dtype and shape of theirs.
+        """
         prior, key = np.float32(self.priors(at.sweep, at.model)[1]), stream_key(self.seed, at.sweep, _WORDS)
         given = tokens[:0].reshape(-1), self._inverse(at), prior, key, at.sweep == 0, self._steps
 
-        def work(job: tuple[Words, int, int]) -> int:
+        def work(job: tuple[tuple[Any, ...], int, int]) -> int:
             words, first, last = job
-            moved: int = sample_words(first, last, *words, *given)
-            return moved
+            return int(sample_words(first, last, *words, *given))
 
         return sum(at.each(work, [(words, *job) for words, ptr in some for job in self.jobs(ptr)]))
 
     def _finish(self, at: At, state: WarpState, moved_by_words: int) -> WarpState:
         """Do the document pass of a sweep."""
-        prior = self._document_prior(at.sweep, self.alphas(at.sweep, at.model))
-        return self._pass_documents(at, state.tokens, prior, self._inverse(at), moved_by_words)
+        return self._pass_documents(
+            at, state.tokens, self.alphas(at.sweep, at.model), self._inverse(at), moved_by_words
+        )
 
     def _pass_documents(
-        self,
-        at: At,
-        tokens: NDArray[np.signedinteger],
-        prior: np.float32 | TopicPriors,
-        inverse: NDArray[np.float32],
-        moved_by_words: int,
+        self, at: At, tokens: NDArray[Any], alphas: NDArray[np.float64], inverse: NDArray[Any], moved_by_words: int = 0
     ) -> WarpState:
-        key = stream_key(self.seed, at.sweep, _DOCUMENTS)
+        key, prior = stream_key(self.seed, at.sweep, _DOCUMENTS), np.float32(self.priors(at.sweep, None)[0])
+        alpha = prior if self.own_alphas is None else topic_priors(alphas)
 
         def work(job: tuple[int, int]) -> tuple[NDArray[np.int64], int]:
             totals = np.zeros(self.n_components, np.int64)
-            given = *job, at.shard, tokens.reshape(-1), inverse, prior, key, totals, self._steps
+            given = *job, at.shard, tokens.reshape(-1), inverse, alpha, key, totals, self._steps
             return totals, sample_documents(*given)
 
         totals, moved = zip(*at.each(work, self.jobs(at.shard.doc_ptr)), strict=True)
@@ -275,12 +261,7 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
 
     def measure_met(self, at: At, state: WarpState, pieces: Sequence[WarpPiece]) -> Measured:
         """Return the shard's share of the joint log-likelihood, and that of the words that it owns."""
-        block, met = self._met(at, pieces)
-        own = rows_of_tokens(met.ptr, freeze(met.together()), met.owner.fixed, self.n_components)
-        some = [(met.owner, own, 0)]
-        if block is not None:
-            some.append((at.shard, block, int(at.shard.block_ptr[at.number])))
-        return self.measured(at, state, some)
+        return self.measured(at, state, self._owned(at, pieces))
 
     def harvesting(self, n_shards: int) -> Stage | None:
         """Return the stage in which several shards make the rows of the words that they own."""
@@ -288,12 +269,14 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
 
     def harvest_met(self, at: At, state: WarpState, pieces: Sequence[WarpPiece]) -> TopicRows:
         """Return the rows of the words that a shard owns, without the fixed ones, in layout order."""
+        return stack_rows([self.harvest_block(block) for _, block, _ in self._owned(at, pieces)])
+
+    def _owned(self, at: At, pieces: Sequence[WarpPiece]) -> list[tuple[TokenShard, WordBlock, int]]:
+        """Return the words that a shard owns, as `measured` takes them; the pieces have topics as tokens."""
         block, met = self._met(at, pieces)
-        ptr, topics = met.ptr, met.together()
-        del met  # rows are made while little else is there
-        rows = rows_of_lists(ptr, topics, self.n_components)
-        del topics
-        return rows if block is None else stack_rows([self.harvest_block(block), rows])
+        others = rows_of_tokens(met.ptr, freeze(met.together()), met.owner.fixed, self.n_components)
+        home = [] if block is None else [(at.shard, block, int(at.shard.block_ptr[at.number]))]
+        return [*home, (met.owner, others, 0)]
 
     def _pieces(
         self, shard: TokenShard, topic: NDArray[np.signedinteger], tokens: NDArray[np.signedinteger]
@@ -327,10 +310,6 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
     def state_bytes(self) -> int:
         """Return how many bytes of a shard's state there are for each token: its topic and its proposals."""
         return (1 + self.mh_steps) * np.dtype(topic_dtype(self.n_components)).itemsize
-
-    def _document_prior(self, sweep: int, alphas: NDArray[np.float64]) -> np.float32 | TopicPriors:
-        """Return the document-topic prior of a sweep, as kernels take it."""
-        return topic_priors(alphas) if self.own_alphas is not None else np.float32(self.priors(sweep, None)[0])
 
     @property
     def _steps(self) -> tuple[int, ...]:

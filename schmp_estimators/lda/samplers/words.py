@@ -4,9 +4,6 @@ It is the counterpart of `documents`: tokens are in word-major order, the row of
 of documents are short lists.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -132,7 +129,6 @@ class WordState(NamedTuple):
     moved: int = 0
 
 
-@dataclass(frozen=True)
 class WordLDA(SequentialProgram[WordState]):
     """Base of samplers that go word by word within a cell.
 

@@ -1,8 +1,5 @@
 """Collapsed Gibbs sampling in O(K) for a token (Griffiths and Steyvers, PNAS 2004)."""
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import numpy as np
 
 from schmp_estimators.core.jit import inlined, kernel, maker
@@ -41,7 +38,5 @@ def sample(cell):
     return loop(cell)
 
 
-@dataclass(frozen=True)
 class GibbsLDA(DocumentLDA):
-    sampler: ClassVar[str] = "gibbs"
     kernel = staticmethod(sample)

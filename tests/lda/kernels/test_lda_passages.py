@@ -10,7 +10,7 @@ from scipy.stats import chisquare
 
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.blocks import WordTopics
+from schmp_estimators.lda.blocks import WordTopics, words_of_places
 from schmp_estimators.lda.data.counts import canonical_counts
 from schmp_estimators.lda.data.passages import (
     Passages,
@@ -20,7 +20,6 @@ from schmp_estimators.lda.data.passages import (
     topics_of_words,
 )
 from schmp_estimators.lda.kernels.passages import TOKEN, draw_known_topics, draw_passages, expect_topics
-from schmp_estimators.lda.programs.first_topics import words_of_places
 
 KEY = stream_key(11)
 

@@ -11,7 +11,7 @@ from scipy.special import gammaln, psi
 
 from schmp_estimators import DistributedLDA
 from schmp_estimators.core.io.checkpoint import CheckpointMismatchError
-from schmp_estimators.lda.kernels.likelihood import TopicCounts, count_histogram
+from schmp_estimators.lda.kernels.likelihood import TopicCounts, count_table
 from schmp_estimators.lda.programs import learning
 
 
@@ -89,7 +89,7 @@ def best_beta(table, seeds):
 
 
 def learned_beta(table, beta=0.01):
-    words, topics = learning.word_cells(count_histogram(table), None, None), learning.topic_cells(table.sum(0), None)
+    words, topics = learning.word_cells(count_table(table), None, None), learning.topic_cells(table.sum(0), None)
     return learning.learn_beta(beta, len(table), words, topics)
 
 
