@@ -12,6 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+#: A prior: one number for all topics, or (K,) one for each.
+Prior = float | NDArray[np.float64]
+
 
 class TopicRows(NamedTuple):
     """Sparse word rows: word ``w`` has ``tokens[i]`` tokens in ``topic[i]`` for i from ``ptr[w]`` to ``ptr[w + 1]``.

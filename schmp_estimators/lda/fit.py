@@ -25,7 +25,7 @@ from schmp_estimators.lda.data import passages
 from schmp_estimators.lda.data.corpus import Corpus, documents_as_counted, made_again, narrow
 from schmp_estimators.lda.data.partition import cut_documents, default_shards, layout_by_column, make_layout
 from schmp_estimators.lda.data.shards import Plan, home_columns, make_shard
-from schmp_estimators.lda.data.topic_rows import counts_of_rows, rows_of_block
+from schmp_estimators.lda.data.topic_rows import counts_of_rows, rows_of_counts_array
 from schmp_estimators.lda.programs.learning import mean_alpha
 from schmp_estimators.lda.programs.seeds import word_seeds
 from schmp_estimators.lda.programs.topics import TopicProgram
@@ -268,7 +268,8 @@ class LDAFit:
     def _plan(self, earlier: sparse.csc_array | None, p: int) -> Plan:
         """Return what a shard must know of the others."""
         layout, first_token = self._layout, int(self._corpus.lengths[: self._bounds[p]].sum())
-        fixed = no_rows(int(np.diff(layout.block_ptr)[p])) if earlier is None else rows_of_block(earlier, layout, p)
+        words = layout.column[slice(*layout.block_ptr[p : p + 2])]
+        fixed = no_rows(len(words)) if earlier is None else rows_of_counts_array(earlier[:, words])
         totals = narrow(self._corpus.word_totals)
         return Plan(p, layout, totals, self._home, first_token, fixed, self._first)
 

@@ -65,9 +65,8 @@ class MatchedTopics(DescribedTopics):
         """
         check_is_fitted(self)
         ours, theirs = _weights(self), _weights(other)
-        n_ours, n_words = ours[0].shape
-        n_theirs = theirs[0].shape[0]
-        _check_words(self, other, n_words, theirs[0].shape[1])
+        (n_ours, n_words), (n_theirs, n_their_words) = ours[0].shape, theirs[0].shape
+        _check_words(self, other, n_words, n_their_words)
         both = f"{n_ours} and {n_theirs} topics need"
         check_room(8 * n_ours * n_theirs, both, " for the similarities of all pairs")
         cosines = _cosines(*ours, *theirs)

@@ -114,11 +114,6 @@ class Sizes(NamedTuple):
         return self.n_tokens * of_a_token + 64 * n_words + 3 * self.table * n_shards
 
     @property
-    def in_files(self) -> int:
-        """Bytes of tokens in files: the place of each, and its state."""
-        return self.n_tokens * (4 + self.state)
-
-    @property
     def of_a_token(self) -> int:
         """Bytes of a token of a slice: as the next one is read and the last one written, and as others need it."""
         return 2 * (4 + self.state) + 3 * _topic(self.n_topics)
@@ -162,7 +157,7 @@ class Spilling(NamedTuple):
 
     #: Slices of all documents.
     n_slices: int
-    #: Bytes that the fit would need in memory, and bytes in files.
+    #: Bytes that the fit would need in memory, and those of tokens in files: the place of each, and its state.
     needed: int
     in_files: int
     #: What the user has named; None: a temporary folder.
@@ -182,7 +177,16 @@ class Spilling(NamedTuple):
                 folder = stack.enter_context(named_folder(self.named))
             else:
                 folder = temporary_directory()
-                self._say_where(folder if place.is_local else "their folders (local_directory)")
+                where = "workers, in their folders (local_directory)"
+                if place.is_local:
+                    where = f"{folder!r}, Dask's temporary directory"
+                warnings.warn(
+                    f"the fit would need about {self.needed / 2**30:.3g} GiB, more than it may use of what is left of "
+                    f"the memory limit: it puts {self.in_files} bytes of tokens into files of {where}, which are gone "
+                    "in the end. Give a folder as spill to choose where, and to be able to go on after an interruption.",
+                    SpillWarning,
+                    stacklevel=1,
+                )
             if not place.is_local:
                 if self.named is not None:
                     stack.enter_context(marked(place, folder))
@@ -190,16 +194,6 @@ class Spilling(NamedTuple):
                     copies = None if self.named is None else os.path.join(folder, INPUT)
                     corpus = replace(corpus, rows=stack.enter_context(rows.elsewhere(place, copies)))
             yield Slices(folder, is_named=self.named is not None), corpus
-
-    def _say_where(self, folder: str) -> None:
-        where = repr(folder) + ", Dask's temporary directory" if os.path.isabs(folder) else "workers, in " + folder
-        warnings.warn(
-            f"the fit would need about {self.needed / 2**30:.3g} GiB, more than it may use of what is left of the "
-            f"memory limit: it puts {self.in_files} bytes of tokens into files of {where}, which are gone in the end. "
-            "Give a folder as spill to choose where, and to be able to go on after an interruption.",
-            SpillWarning,
-            stacklevel=2,
-        )
 
 
 def choose_spilling(estimator: Any, program: TopicProgram[Any], corpus: Corpus, place: Place) -> Spilling | None:
@@ -218,4 +212,4 @@ def choose_spilling(estimator: Any, program: TopicProgram[Any], corpus: Corpus, 
         return None
     named = None if estimator.spill == "auto" else os.fspath(estimator.spill)
     n_slices = min(n_processes * count_slices(sizes, room, n_processes), sizes.n_docs)
-    return Spilling(n_slices, needed, sizes.in_files, named)
+    return Spilling(n_slices, needed, sizes.n_tokens * (4 + sizes.state), named)

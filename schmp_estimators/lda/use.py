@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from schmp_estimators.core.inputs.validation import is_dask, map_rows, refuse_container
 from schmp_estimators.core.later import setting
 from schmp_estimators.core.places.place import Place, begun_anew, choose_place, n_threads
-from schmp_estimators.lda.blocks import TopicRows
+from schmp_estimators.lda.blocks import Prior, TopicRows
 from schmp_estimators.lda.data.corpus import Corpus, open_corpus
 from schmp_estimators.lda.data.topic_rows import rows_of_counts_array, topic_totals
 from schmp_estimators.lda.kernels.foldin import TopicModel, topic_model
@@ -49,7 +49,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     n_jobs: int | None
     transform_tol: float
     topic_word_counts_: sparse.csc_array
-    doc_topic_prior_: float | NDArray[np.float64]
+    doc_topic_prior_: Prior
     topic_word_prior_: float
     #: A class attribute, for models that were fitted before there were seeds.
     seed_counts_: sparse.csc_array | None = None

@@ -264,15 +264,14 @@ class Fault(NamedTuple):
 def fault_of(value: Any, row: int, column: int) -> Fault:
     """Say what is wrong with a value that is no count."""
     x = value.item()
-    if math.isnan(x):
-        kind = "nan"
-    elif math.isinf(x):
-        kind = "infinite"
-    elif x < 0:
-        kind = "negative"
-    else:
-        kind = "large" if x > LARGEST else "fractional"
-    return Fault(kind, x, row, column)
+    kinds = {
+        "nan": math.isnan(x),
+        "infinite": math.isinf(x),
+        "negative": x < 0,
+        "large": x > LARGEST,
+        "fractional": True,
+    }
+    return Fault(next(kind for kind, holds in kinds.items() if holds), x, row, column)
 
 
 def raise_fault(fault: Fault) -> NoReturn:

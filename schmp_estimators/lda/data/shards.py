@@ -52,9 +52,7 @@ def lay_out(
     place = np.empty(n_tokens, np.uint32)
     cursor, doc, token = word_ptr[:-1].copy(), 0, 0
     for piece in pieces:
-        token = place_tokens(
-            piece.indptr, piece.indices, piece.data, layout_of, cursor, doc, token, doc_ptr, place
-        )  # fmt: skip
+        token = place_tokens(*piece[:3], layout_of, cursor, doc, token, doc_ptr, place)
         doc += len(piece.indptr) - 1
     if not np.array_equal(cursor, word_ptr[1:]):
         raise changed()

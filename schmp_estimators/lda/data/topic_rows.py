@@ -141,12 +141,6 @@ def rows_of_counts_array(counts: sparse.csc_array) -> TopicRows:
     return TopicRows(np.asarray(counts.indptr, np.int64), np.asarray(counts.indices, np.int32), counts.data)
 
 
-def rows_of_block(counts: sparse.csc_array, layout: Layout, block: int) -> TopicRows:
-    """Return the rows of the words of one block, in layout order."""
-    first, last = layout.block_ptr[block : block + 2]
-    return rows_of_counts_array(counts[:, layout.column[first:last]])
-
-
 def topic_totals(counts: sparse.csc_array) -> NDArray[np.int64]:
     """Return the number of tokens of each topic."""
     totals: NDArray[np.int64] = np.zeros(counts.shape[0], np.int64)

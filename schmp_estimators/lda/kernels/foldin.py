@@ -20,7 +20,7 @@ pseudo-counts; r is the largest that was seen.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from schmp_estimators.core.jit import kernel, part
 from schmp_estimators.core.rng import GAMMA, mix, unit
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.blocks import TopicRows
+from schmp_estimators.lda.blocks import Prior, TopicRows
 from schmp_estimators.lda.kernels.draw import first_above
 from schmp_estimators.lda.kernels.lists import find_in_list, sum_list
 
@@ -63,9 +63,7 @@ class TopicModel(NamedTuple):
     expected: NDArray[np.float64]
 
 
-def topic_model(
-    rows: TopicRows, topic_totals: NDArray[np.int64], alpha: float | NDArray[np.float64], beta: float, tol: float
-) -> TopicModel:
+def topic_model(rows: TopicRows, topic_totals: NDArray[Any], alpha: Prior, beta: float, tol: float) -> TopicModel:
     """Return the model of word rows in the order of the columns and of the topic totals."""
     n_words = len(rows.ptr) - 1
     inverse = np.reciprocal(topic_totals + n_words * float(beta), dtype=np.float64)

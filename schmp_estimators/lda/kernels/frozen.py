@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from schmp_estimators.core.jit import inlined, kernel, maker, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, mix
+from schmp_estimators.lda.blocks import Prior
 from schmp_estimators.lda.kernels.draw import LANES, add_products, find_lane, find_topic, padded, select, uniform24
 from schmp_estimators.lda.kernels.priors import add_seeds, beta_of
 from schmp_estimators.lda.kernels.rows import add_row
@@ -40,7 +41,7 @@ _TINY = np.float32(1e-30)
 
 
 def frozen_of(
-    rows: NDArray[Any], alpha: NDArray[Any], total: NDArray[Any], beta: float, beta_sum: Any
+    rows: NDArray[Any], alpha: NDArray[Any], total: NDArray[Any], beta: float, beta_sum: Prior
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any], float]:
     """Return what tokens read and nobody changes in a sweep.
 
@@ -95,9 +96,7 @@ class Slots(NamedTuple):
     sums: NDArray[np.float32]
 
 
-def make_slots(
-    lengths: NDArray[np.int64], n_topics: int, dtype: Any
-) -> tuple[NDArray[np.void], NDArray[np.signedinteger], NDArray[np.int32]]:
+def make_slots(lengths: NDArray[np.int64], n_topics: int, dtype: Any) -> tuple[NDArray[Any], ...]:
     """Return `slot`, `topics` and `counts` of `Slots` without documents, for documents of such lengths.
 
     They are made here, since a kernel that makes arrays takes longer to compile.  Weights and sums it makes, so that
@@ -210,13 +209,6 @@ def _change_slots(following, last, doc_ptr, place, topic, alpha, width, longest,
             if n_steps == 0 or left < n_steps:
                 n_steps = left
     return n_steps, following
-
-
-@inlined
-def _less_than(limit, rest):
-    """Return `rest`, or if rounding has put it beyond the largest float32 below `limit`, that number."""
-    below = np.int32(limit.view(np.int32) - 1).view(np.float32)
-    return select(rest < below, rest, below)
 
 
 @inlined
@@ -347,7 +339,9 @@ def sample_documents(first, last, doc_ptr, place, first_token, word, topic, froz
                 if slot.document >= 0:
                     end = k * size + width
                     lane, rest = find_lane(sums, end, LANES, slot.uniform * slot.total)
-                    slot.lane, slot.rest = lane, _less_than(sums[np.uint64(end - LANES + lane)], rest)
+                    # Rounding may lead beyond the lane: the rest is less than the sum of the lane, by one bit at least.
+                    below = np.int32(sums[np.uint64(end - LANES + lane)].view(np.int32) - 1).view(np.float32)
+                    slot.lane, slot.rest = lane, select(rest < below, rest, below)
             for k in range(SLOTS):
                 slot, base = slots.slot[k], k * width
                 if slot.document < 0:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from schmp_estimators.core.jit import kernel
+from schmp_estimators.lda.blocks import Prior
 
 #: Sums add terms of counts from here on one by one, others multiplied by how often they occur.
 LIMIT = 4096
@@ -74,9 +75,7 @@ def count_table(counts: NDArray[Any]) -> TopicCounts:
     return merge_counts([TopicCounts(small, table[small]), count_cells(0, counts[~is_small])])
 
 
-def document_log_likelihood(
-    counts: TopicCounts, lengths: TopicCounts, alpha: float | NDArray[np.float64], n_topics: int
-) -> float:
+def document_log_likelihood(counts: TopicCounts, lengths: TopicCounts, alpha: Prior, n_topics: int) -> float:
     """Return the document part, from the counts of topics in documents and from the lengths of documents.
 
     The prior is one number, or one for each topic (K,).
@@ -91,7 +90,7 @@ def word_log_likelihood(words: TopicCounts, topic_totals: NDArray[np.int64], bet
     return rising(beta, *words.terms) - rising(n_words * beta, *count_table(topic_totals).terms)
 
 
-def rising(start: float | NDArray[np.float64], counts: NDArray[np.int64], often: NDArray[np.int64] | int = 1) -> float:
+def rising(start: Prior, counts: NDArray[np.int64], often: NDArray[np.int64] | int = 1) -> float:
     """Return the sum of ``often * ln(start (start + 1) ... (start + count - 1))`` over counts, correctly rounded."""
     return math.fsum(often * (gammaln(start + counts) - gammaln(start)))
 

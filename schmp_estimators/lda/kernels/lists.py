@@ -1,10 +1,12 @@
 """The topics of documents or words as short lists of (topic, count).  A Gibbs sampler reads one for every token.
 
 "fplus" and "sparse" change their lists with every token, and read them entry by entry.  "saber" only reads its lists,
-in vectors.  Such a list has blocks of `LANES` topics, each block followed by their counts; zeros fill up the last one.
-The products of counts and weights of the topics in place j of all blocks are added up in lane j of a vector, one after
-the other; the sums of the lanes are then added up in steps that double, as in `draw`.  The additions, and so the bits,
-are the same on every processor.  The topic of the token for which is drawn has one token less, and a weight of its own.
+in vectors.  A list of "saber" has blocks: `LANES` topics, and then their counts.  Zeros fill up the last block.
+
+`add_listed` adds up the products of counts and weights.  Those of the topics in place j of all blocks go to lane j of a
+vector, one after the other.  The sums of the lanes are then added up in steps that double, as in `draw`.  So the bits
+are the same on every processor.  A token that is drawn anew is left out: its topic has one token less, and a weight that
+the caller gives.
 """
 
 from typing import NamedTuple
@@ -16,6 +18,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from schmp_estimators.core.jit import inlined, kernel, maker, part
+from schmp_estimators.core.lanes import LANES, VECTOR
 from schmp_estimators.lda.blocks import HEAD
 from schmp_estimators.lda.kernels.draw import add_up, address, in_all_lanes, vector_at
 from schmp_estimators.lda.kernels.rows import count_row
@@ -167,12 +170,6 @@ def move_in_list(topics, tokens, end, old_at, new_at, new):
     return np.int32(-1)
 
 
-#: Topics of a block.
-LANES = 8
-
-_VECTOR = ir.VectorType(ir.FloatType(), LANES)
-
-
 @intrinsic
 def add_listed(typingctx, lists, first, n_blocks, weights, own, own_weight, sums, start):
     """Add up a list's counts times weights in `LANES` lanes, and return the sum of all.
@@ -210,8 +207,8 @@ def add_listed(typingctx, lists, first, n_blocks, weights, own, own_weight, sums
             is_own = builder.icmp_unsigned("==", topics, own_lanes)
             # What fills up a list may have the number of the topic, and has no tokens.
             fewer = builder.select(builder.icmp_unsigned("==", counts, none), none, builder.sub(counts, ones))
-            counts = builder.sitofp(builder.select(is_own, fewer, counts), _VECTOR)
-            found = ir.Constant(_VECTOR, ir.Undefined)
+            counts = builder.sitofp(builder.select(is_own, fewer, counts), VECTOR)
+            found = ir.Constant(VECTOR, ir.Undefined)
             for lane in range(LANES):
                 # Atomic, so that it stays a load: LLVM would take the topics out of the vector, one after the other,
                 # which takes 10 ns more for a list of nine blocks.

@@ -24,11 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.jit import inlined, kernel, part
+from schmp_estimators.core.lanes import LANES
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
-from schmp_estimators.lda.blocks import HEAD, documents_of_places
+from schmp_estimators.lda.blocks import HEAD, Prior, documents_of_places
 from schmp_estimators.lda.kernels.draw import find_lane, first_above, select, uniform24
-from schmp_estimators.lda.kernels.lists import LANES, add_listed
+from schmp_estimators.lda.kernels.lists import add_listed
 from schmp_estimators.lda.kernels.priors import add_seeds
 from schmp_estimators.lda.kernels.rows import count_row
 
@@ -164,9 +165,7 @@ def make_scratch(smooth: Smoothing, *, seeded: bool) -> tuple[Row, Together]:
     return row, Together(np.empty(sums, np.float32), starts, totals, points, listed, others)
 
 
-def smoothing(
-    total: NDArray[np.int64], beta_sum: float | NDArray[np.float64], alpha: NDArray[np.float64], beta: float
-) -> Smoothing:
+def smoothing(total: NDArray[np.int64], beta_sum: Prior, alpha: NDArray[np.float64], beta: float) -> Smoothing:
     """Return what the priors give to topics of so many tokens; `beta_sum` is V beta, with seeds if there are."""
     inverse = (1.0 / (total + beta_sum)).astype(np.float32)
     weight = alpha * inverse
@@ -314,11 +313,9 @@ def sample_words(first, last, begin, of_words, block, topic, documents, smooth, 
                 last_doc, last_old = doc, old
                 less = np.float32(row.tokens[np.uint64(old)] - 1) + smooth.beta
                 starts[np.uint64(j)] = start
-                totals[np.uint64(j)] = add_listed(
-                    lists, ptr[doc], np.int64(n_blocks[doc]), row.weight, old,
-                    less * smooth.inverse[np.uint64(old)], sums, start,
-                )  # fmt: skip
-                start += LANES * (np.int64(n_blocks[doc]) + 1)
+                n_doc, weight = np.int64(n_blocks[doc]), less * smooth.inverse[np.uint64(old)]
+                totals[np.uint64(j)] = add_listed(lists, ptr[doc], n_doc, row.weight, old, weight, sums, start)
+                start += LANES * (n_doc + 1)
             n_listed, n_others = 0, 0
             for j in range(n):
                 i = begun + j

@@ -84,11 +84,6 @@ class Cells(NamedTuple):
         return math.fsum(self.often * (psi(start + self.tokens) - psi(start)))
 
 
-def more_turns(total: float, length: float) -> float:
-    """Return how many turns each topic gets, given the sum of the priors and the mean length of a document."""
-    return MORE_TURNS * max(0.0, 1.0 - total / (LARGE_SHARE * length))
-
-
 def learn_alphas(
     alphas: NDArray[np.float64], counts: TopicCounts, singles: TopicCounts, lengths: TopicCounts
 ) -> NDArray[np.float64]:
@@ -120,7 +115,7 @@ def learn_alphas(
         alphas = np.maximum(turns, least) / exposure
         # Beyond a mean document the prior would outvote the text; what is added leads no further than to its share.
         most = min(length, max(math.fsum(alphas), LARGE_SHARE * length))
-        alphas += more_turns(total, length) / exposure
+        alphas += MORE_TURNS * max(0.0, 1.0 - total / (LARGE_SHARE * length)) / exposure
         alphas *= min(1.0, most / math.fsum(alphas))
     return alphas
 

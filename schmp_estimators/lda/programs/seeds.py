@@ -66,11 +66,9 @@ def word_seeds(
     tokens = np.zeros(rest.nnz, np.int64)
     if earlier is not None and rest.nnz:
         tokens = np.asarray(sparse.csr_array(earlier[:, absent])[rest.row, rest.col], np.int64).reshape(-1)
-    return WordSeeds(
-        address[kept].astype(np.int64), taken.indptr.astype(np.int64), taken.indices.astype(np.int32),
-        taken.data.astype(np.float64), total,
-        rest.data.astype(np.float64)[tokens > 0], tokens[tokens > 0],
-    )  # fmt: skip
+    of_words = taken.indptr.astype(np.int64), taken.indices.astype(np.int32), taken.data.astype(np.float64), total
+    of_rest = rest.data.astype(np.float64)[tokens > 0], tokens[tokens > 0]
+    return WordSeeds(address[kept].astype(np.int64), *of_words, *of_rest)
 
 
 def seed_rows(seeds: WordSeeds, shard: TokenShard) -> SeedRows:

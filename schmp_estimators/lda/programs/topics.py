@@ -14,7 +14,7 @@ from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At, Stage, observes
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordBlock, words_of_places
+from schmp_estimators.lda.blocks import Prior, TokenShard, TopicRows, WordBlock, words_of_places
 from schmp_estimators.lda.data.counts import count_values
 from schmp_estimators.lda.data.partition import Layout, cut_jobs
 from schmp_estimators.lda.data.topic_rows import rows_of_lists
@@ -199,7 +199,7 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
             found = self.alphas(at.sweep, None) if self.drawn_alphas is None else self.drawn_alphas
         return found
 
-    def beta_sums(self, beta: float) -> float | NDArray[np.float64]:
+    def beta_sums(self, beta: float) -> Prior:
         """Return what a topic has of a topic-word prior over all words; one sum for each topic if words are seeded."""
         beta_sum = self.n_words * beta
         return beta_sum if self.seeds is None else freeze(beta_sum + self.seeds.total)
@@ -305,21 +305,24 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
     def with_measured(self, model: SweepModel, measured: Sequence[Measured]) -> SweepModel:
         """Return the model with priors learned, and with the joint log-likelihood, where it is time."""
         documents, singles, lengths, words, seeded, sweep = _together(measured)
-        of_documents, of_words = self.learns(sweep)
+        (of_documents, of_words), before, learned = self.learns(sweep), model.learned_before, model.learned
         if of_documents:
-            before = self.alphas(sweep, model)
-            model = _with_learned(model, alphas=(before, learning.learn_alphas(before, documents, singles, lengths)))
+            alphas = self.alphas(sweep, model)
+            before = before._replace(alphas=alphas)
+            learned = learned._replace(alphas=learning.learn_alphas(alphas, documents, singles, lengths))
         if of_words:
-            beta = self.priors(sweep, model)[1]
             cells = learning.word_cells(words, self.seeds, seeded), learning.topic_cells(model.topic_total, self.seeds)
-            model = _with_learned(model, beta=(beta, learning.learn_beta(beta, self.n_words, *cells)))
+            beta = self.priors(sweep, model)[1]
+            before = before._replace(beta=beta)
+            learned = learned._replace(beta=learning.learn_beta(beta, self.n_words, *cells))
+        model = model._replace(learned_before=before, learned=learned)
         if not self.measures(sweep):
             return model
         # Of a tempered start, too, under the priors asked for.
-        learned, alphas = model.learned, self.doc_topic_prior if self.own_alphas is None else self.own_alphas
-        alphas = alphas if learned.alphas is None else learned.alphas
+        asked: Prior = self.doc_topic_prior if self.own_alphas is None else self.own_alphas
+        alpha = asked if learned.alphas is None else learned.alphas
         beta = self.topic_word_prior if learned.beta is None else learned.beta
-        document = likelihood.document_log_likelihood(documents, lengths, alphas, self.n_components)
+        document = likelihood.document_log_likelihood(documents, lengths, alpha, self.n_components)
         word = likelihood.word_log_likelihood(words, model.topic_total, beta, self.n_words)
         if self.seeds is not None:
             word = seeding.seeded_word_log_likelihood(word, self.seeds, seeded, model.topic_total, beta, self.n_words)
@@ -392,10 +395,3 @@ def _together(measured: Sequence[Measured]) -> Measured:
     *counted, seeds, (sweep, *_) = zip(*measured, strict=True)
     documents, singles, lengths, words = map(merge_counts, counted)
     return Measured(documents, singles, lengths, words, seeding.chain_seeds(seeds), sweep)
-
-
-def _with_learned(model: SweepModel, **learned: tuple[Any, Any]) -> SweepModel:
-    """Return a model that has learned something, given by name as the sweep had it, and as it is now."""
-    before, now = ({name: both[i] for name, both in learned.items()} for i in (0, 1))
-    kept = model.learned_before._replace(**before)
-    return model._replace(learned_before=kept, learned=model.learned._replace(**now))

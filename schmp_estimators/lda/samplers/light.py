@@ -141,46 +141,31 @@ def _fetch(own, cell, visit):
         prefetch(slots.topic, at + np.int64(_point(bits, n - 1.0)))
 
 
-class Token(NamedTuple):
-    """What its proposals ask of a token."""
-
-    #: Its number in document order, its word in the block, and its topic.
-    number: int
-    word: int
-    old: int
-    #: Slot of the token, other tokens of its word, and those of earlier batches included.
-    own_slot: int
-    n_slots: int
-    n_word: int
-    #: Other tokens of its document.
-    n_others: int
-    #: What document and word weigh in its topic without it.
-    factor: float
-    weight: float
-
-
 @inlined
-def _propose_by_word(own, cell, token, x):
-    """Return the topic at x, where the word's other tokens, those of earlier batches and its prior are lined up."""
-    slots, fixed, word = own.slots, cell.block.fixed, token.word
-    if x < token.n_slots:
+def _propose_by_word(own, cell, word, own_slot, n_slots, n_word, x):
+    """Return the topic at x, where the word's other tokens, those of earlier batches and its prior are lined up.
+
+    Of the `n_word` tokens before the prior, those in its `n_slots` slots come first; `own_slot` is left out.
+    """
+    slots, fixed = own.slots, cell.block.fixed
+    if x < n_slots:
         at = slots.ptr[np.uint64(word)] + np.int64(x)
-        return np.uint64(slots.topic[np.uint64(at + 1 if at >= token.own_slot else at)])
-    if x < token.n_word:
+        return np.uint64(slots.topic[np.uint64(at + 1 if at >= own_slot else at)])
+    if x < n_word:
         start, end = fixed.ptr[np.uint64(word)], fixed.ptr[np.uint64(word + 1)]
-        return np.uint64(fixed.topic[first_above(slots.fixed_ends, start, end, np.int64(x) - token.n_slots)])
-    n_topics, point = len(cell.total), x - token.n_word
+        return np.uint64(fixed.topic[first_above(slots.fixed_ends, start, end, np.int64(x) - n_slots)])
+    n_topics, point = len(cell.total), x - n_word
     smooth = n_topics * cell.beta
     return np.uint64(draw_of_prior(cell.seeds, cell.first + word, point, smooth, point / cell.beta, n_topics))
 
 
 @inlined
-def _propose_by_document(own, cell, document, token, x):
+def _propose_by_document(own, cell, document, token, n_others, x):
     """Return the topic at x, where the document's other tokens and its prior are lined up."""
-    if x < token.n_others:
+    if x < n_others:
         at = document.now[0].start + np.int64(x)
-        return np.uint64(cell.state.topic[np.uint64(at + 1 if at >= np.int64(token.number) else at)])
-    y = (x - token.n_others) / own.alpha_sum[0]
+        return np.uint64(cell.state.topic[np.uint64(at + 1 if at >= np.int64(token) else at)])
+    y = (x - n_others) / own.alpha_sum[0]
     return np.uint64(draw_alias(own.share, own.other, 0, len(own.share), y))
 
 
@@ -193,17 +178,9 @@ def weigh(own, cell, document, word, topic, less):
 
 
 @inlined
-def _answering(by_word, own, cell, document, token, topic):
-    """Return what decides about proposals to a topic, those of the word or those of the document."""
-    if by_word:
-        return token.factor if topic == token.old else document.factor[topic]
-    return token.weight if topic == token.old else weigh(own, cell, document, token.word, topic, 0)
-
-
-@inlined
 def _draw(own, cell, document, token, word, old, counter):
     """Return the new topic of a token, after `cell.n_random` proposals; 35 ns for each, whatever K."""
-    slots = own.slots
+    slots, s = own.slots, old
     n_slots = slots.ptr[np.uint64(word + 1)] - slots.ptr[np.uint64(word)] - 1
     end, n_word = cell.block.fixed.ptr[np.uint64(word + 1)], n_slots
     if end > cell.block.fixed.ptr[np.uint64(word)]:
@@ -211,20 +188,22 @@ def _draw(own, cell, document, token, word, old, counter):
     own_slot = slots.shift[np.uint64(word)] + np.int64(cell.shard.place[token])
     word_mass = n_word + prior_mass(cell.seeds, cell.first + word, cell.beta, len(cell.total))
     n_others = document.now[0].end - document.now[0].start - 1
+    # What document and word weigh in the topic of the token without it.
     factor = (document.tokens[old] - 1 + cell.alpha[old]) * document.inverse_less[old]
     weight = weigh(own, cell, document, word, old, 1)
-    one, s = Token(token, word, old, own_slot, n_slots, n_word, n_others, factor, weight), old
     for step in range(cell.n_random):
-        bits, by_word = mix(counter), cell.extra[step & 1]
+        bits = mix(counter)
         counter += GAMMA
-        if by_word:
-            t = _propose_by_word(own, cell, one, _point(bits, word_mass))
+        if cell.extra[step & 1]:
+            t = _propose_by_word(own, cell, word, own_slot, n_slots, n_word, _point(bits, word_mass))
+            s_answer = factor if s == old else document.factor[s]
+            t_answer = factor if t == old else document.factor[t]
         else:
-            t = _propose_by_document(own, cell, document, one, _point(bits, n_others + own.alpha_sum[0]))
-        if t != s:
-            before = _answering(by_word, own, cell, document, one, s)
-            if np.float64(uniform24(bits)) * before < _answering(by_word, own, cell, document, one, t):
-                s = t
+            t = _propose_by_document(own, cell, document, token, n_others, _point(bits, n_others + own.alpha_sum[0]))
+            s_answer = weight if s == old else weigh(own, cell, document, word, s, 0)
+            t_answer = weight if t == old else weigh(own, cell, document, word, t, 0)
+        if t != s and np.float64(uniform24(bits)) * s_answer < t_answer:
+            s = t
     if s != old:
         slots.topic[np.uint64(own_slot)] = s
     return s

@@ -18,7 +18,7 @@ from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, changes, each
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.blocks import TokenShard, WordBlock
+from schmp_estimators.lda.blocks import Prior, TokenShard, WordBlock
 from schmp_estimators.lda.kernels.priors import SeedRows, alpha_at
 from schmp_estimators.lda.programs.learning import Learned
 from schmp_estimators.lda.programs.topics import SWEEP, State, SweepModel, TopicProgram
@@ -41,7 +41,7 @@ class Cell(NamedTuple):
     alpha: NDArray[np.float64]
     #: Topic-word prior, and its sum over the words: where words are seeded, one for each topic, with its seeds.
     beta: float
-    beta_sum: float | NDArray[np.float64]
+    beta_sum: Prior
     seeds: SeedRows | None
     #: Stream of random numbers of the sweep, and how many of them a token may use.
     key: np.uint64
