@@ -182,8 +182,8 @@ class Spilling(NamedTuple):
                     where = f"{folder!r}, Dask's temporary directory"
                 warnings.warn(
                     f"the fit would need about {self.needed / 2**30:.3g} GiB, more than it may use of what is left of "
-                    f"the memory limit: it puts {self.in_files} bytes of tokens into files of {where}, which are gone "
-                    "in the end. Give a folder as spill to choose where, and to be able to go on after an interruption.",
+                    f"the memory limit: it puts {self.in_files} bytes of tokens into files of {where}, and removes "
+                    "them in the end. Give a folder as spill to choose where, and to be able to go on when interrupted.",
                     SpillWarning,
                     stacklevel=1,
                 )

@@ -4,8 +4,8 @@
 in vectors.  A list of "saber" has blocks: `LANES` topics, and then their counts.  Zeros fill up the last block.
 
 `add_listed` adds up the products of counts and weights.  Those of the topics in place j of all blocks go to lane j of a
-vector, one after the other.  The sums of the lanes are then added up in steps that double, as in `draw`.  So the bits
-are the same on every processor.  A token that is drawn anew is left out: its topic has one token less, and a weight that
+vector, one after the other.  The sums of the lanes are then added up in steps that double, as in `draw`.  So bits are
+the same on every processor.  A token that is drawn anew is left out: its topic has one token less, and a weight that
 the caller gives.
 """
 
