@@ -1,4 +1,4 @@
-"""The blocks in which data and models are laid out: named tuples of arrays, ready for kernels and for the wire.
+"""The blocks in which data and models are stored: named tuples of arrays, for kernels and for messages.
 
 Notation for topic models: a corpus has documents, words (the columns of the input) and tokens (one occurrence of a
 word in a document).  Tokens have two orders.  *Document order* sorts by document, then by word: it does not depend on
@@ -37,9 +37,9 @@ class WordTopics(NamedTuple):
 class TokenShard(NamedTuple):
     """The tokens of consecutive documents, reachable in both orders at 4 bytes a token.
 
-    All arrays over words are in layout order.  Where shards exchange tokens, they are over the words that the shard has
-    to do with: those that it has tokens of, those of its own block, and those that all shards sample at home; else over
-    all words.
+    All arrays over words are in layout order.  Where shards exchange tokens, they are over the words that the shard
+    needs: those of its own tokens, those of its own block, and those that all shards sample at home.  Else they are
+    over all words.
     """
 
     #: (n_docs + 1,) offsets of the documents in document order.
@@ -48,7 +48,7 @@ class TokenShard(NamedTuple):
     place: NDArray[np.uint32]
     #: (n_words + 1,) offsets of the words in word-major order.
     word_ptr: NDArray[np.int64]
-    #: (n_words,) tokens of the word in earlier shards; 0 for words whose tokens travel: only their owners need it.
+    #: (n_words,) tokens of the word in earlier shards; 0 for words whose tokens are exchanged.
     word_rank: NDArray[np.int64]
     #: (n_words,) canonical address of the word's first token: tokens of all words with a lower column number.
     word_first: NDArray[np.int64]
@@ -58,16 +58,16 @@ class TokenShard(NamedTuple):
     block_ptr: NDArray[np.int64]
     #: Tokens in earlier shards: the canonical position of the shard's first token.
     first_token: int
-    #: Number of this shard; it also keeps the fixed rows (`fixed`) of the block with the same number.
+    #: Number of this shard, and of the block whose fixed rows (`fixed`) it keeps.
     number: int
     #: Counts of earlier batches for the words of block `number`: they add to every count, and are never sampled.
     fixed: TopicRows
-    #: Topics in which the shard's tokens may begin; without a single word where the start does not ask for them.
+    #: Topics in which the shard's tokens may begin; without a word if all topics have equal chances.
     first: WordTopics
-    #: (n_blocks,) how many words of each block are sampled where their tokens are, where shards exchange tokens: the
-    #: first ones, so the heaviest.  Shard b samples the other words of block b, for all.
+    #: (n_blocks,) where shards exchange tokens: how many words of each block are sampled at home, the heaviest, which
+    #: come first.  The other words of block b are sampled by shard b for all shards.
     home: NDArray[np.int64]
-    #: (n_words,) number of each word among these other words of its block; below 0 for those at home.
+    #: (n_words,) number of each word among those of its block that are not at home; below 0 for words at home.
     word_number: NDArray[np.int32]
 
 
@@ -96,12 +96,12 @@ HEAD = 2
 
 
 def no_topics() -> WordTopics:
-    """Return what there is where a start does not ask for topics of words."""
+    """Return the value of `TokenShard.first` that lets all topics have equal chances."""
     return WordTopics(np.zeros(1, np.int64), np.zeros(0, np.int32))
 
 
 def no_rows(n_words: int = 0) -> TopicRows:
-    """Return rows without a single count for `n_words` words."""
+    """Return empty rows for `n_words` words."""
     return TopicRows(np.zeros(n_words + 1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int32))
 
 
@@ -113,5 +113,5 @@ def documents_of_places(doc_ptr: NDArray[np.int64], place: NDArray[np.uint32]) -
 
 
 def words_of_places(shard: TokenShard) -> NDArray[np.int32]:
-    """Return the word of each place in word-major order: 4 bytes for a token."""
+    """Return the word of each token in word-major order; 4 bytes for a token."""
     return np.repeat(np.arange(len(shard.word_ptr) - 1, dtype=np.int32), np.diff(shard.word_ptr))

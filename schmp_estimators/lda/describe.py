@@ -241,7 +241,7 @@ class DescribedTopics(TopicMethods):
         return coherence.mean_over_pairs(documents, n_documents, min(n_words, self.n_features_in_), measure)
 
     def _columns_of_words(self, X: Any, measure: str, best: BestWords, feature_names: Any) -> dict[Any, int]:
-        """Return the numbers of the words that are best ones of topics, for texts."""
+        """Return the columns of the best words of all topics, by the words as they are in texts."""
         is_one = isinstance(X, str | bytes) or not (hasattr(X, "__iter__") or is_dask(X))
         if is_one or hasattr(X, "columns") or getattr(X, "ndim", 1) != 1:
             raise ValueError(
@@ -266,7 +266,7 @@ class DescribedTopics(TopicMethods):
         return getattr(self, "feature_names_", getattr(self, "feature_names_in_", None))
 
     def _check_pairs(self, n_words: int) -> None:
-        """Raise if the numbers of documents of all pairs of words would be too large an array."""
+        """Raise MemoryError if the array of the numbers of documents of all pairs would be too large."""
         n_topics, n_features = self.topic_word_counts_.shape
         needed = 8 * n_topics * coherence.n_pairs(min(n_words, n_features))
         what = f"n_words={n_words} of {n_topics} topics need"
@@ -274,7 +274,7 @@ class DescribedTopics(TopicMethods):
 
 
 def _count_windows(texts: Any, given: tuple[Any, ...], place: Place) -> tuple[NDArray[np.int64], int]:
-    """Return ``count_windows(texts, *given)`` of texts here or on Dask."""
+    """Return ``count_windows(texts, *given)`` for texts in this process or on Dask."""
     if not is_dask(texts):
         return coherence.count_windows(texts, *given)
     shared = [dask.delayed(one, traverse=False) for one in given]

@@ -1,4 +1,4 @@
-"""One fit of `DistributedLDA`: how documents become shards, which program runs, and what is kept of it."""
+"""One fit of `DistributedLDA`: how documents become shards, which program runs, and what the estimator keeps."""
 
 import logging
 import os
@@ -34,7 +34,7 @@ from schmp_estimators.lda.spill import SHARE, Sizes, choose_spilling
 
 #: The most bytes of a table of word rows, where a sampler keeps one in every shard.
 LARGEST_TABLE = 1 << 31
-#: Sweeps between two evaluations where only `tol` asks for them: they change by chance, too, so few say little.
+#: Sweeps between two evaluations if only `tol` needs them; over fewer sweeps, changes would be mostly chance.
 EVALUATE_EVERY = 10
 #: What users call the parameters of programs.
 NAMES = {"program": "sampler", "seed": "random_state", "hot_priors": "init (hot_priors)"}
@@ -81,7 +81,7 @@ class LDAFit:
         self._n_shards = self._choose_shards()
         self._spilling = choose_spilling(estimator, self._program, corpus, place)
         self._slices: Slices | None = None
-        #: Into how many parts documents are cut: shards, or more of them where not all fit into memory.
+        #: Number of parts into which documents are cut: shards, or more slices if not all fit into memory.
         self._n_parts = max(self._n_shards, self._spilling.n_slices if self._spilling else 0)
         self._check_memory()
         if estimator.spill is not None and self._spilling is None:
@@ -101,7 +101,7 @@ class LDAFit:
         self._bounds = cut_documents(corpus.lengths, self._n_parts)
         self._divide()
         first, saved, estimator.history_ = self._resume()
-        corpus.rows.partitions = []  # what the shards are made of is all that is needed from now on
+        corpus.rows.partitions = []  # from now on only the documents of the shards are needed
         estimator.n_iter_, estimator._tempered_sweeps = first, self._program.hot_sweeps
         begun, seconds = list[dict[str, Any]](), 0.0
         if self._earlier is not None and not self._keep:
@@ -110,7 +110,7 @@ class LDAFit:
         given: dict[str, Any] = {"n_sweeps": estimator.max_iter, "saved": saved, "first": first + len(begun)}
         earlier, release = self._earlier if self._keep else None, self._documents.clear
         with self._started(self._program, earlier, **given, release=release) as run:
-            if begun and self._program.measures(0):  # now that the earlier counts no longer count
+            if begun and self._program.measures(0):  # now without the earlier counts
                 begun = [{**run.observe(self._program.measuring(self._n_parts)), **begun[0]}]
             told: dict[str, Any] = {"place": self._place, "first": first, "n_samples": self._n_tokens}
             told |= {"snapshot": partial(self._attributes, run), "seconds": seconds, "took": lambda: run.took}
@@ -141,7 +141,7 @@ class LDAFit:
             self._documents = documents_as_counted(self._corpus, self._documents, self._bounds)
         if self._n_parts > 1 or self._program.rotates:
             self._layout = make_layout(self._corpus.word_totals, self._n_parts)
-        else:  # as the model will be: nothing has to be put into its order in the end
+        else:  # in the order of the fitted model: its counts need not be sorted in the end
             self._layout = layout_by_column(self._corpus.n_features)
         self._home = self._program.words_at_home(self._corpus.word_totals, self._layout)
         self._counted = self._corpus.count_some(self._documents, home_columns(self._layout, self._home))
@@ -149,7 +149,7 @@ class LDAFit:
     def _started(
         self, program: TopicProgram[Any], earlier: sparse.csc_array | None, **options: Any
     ) -> AbstractContextManager[AnyRun]:
-        """Give a run of a program that has begun, with counts of earlier documents."""
+        """Return a run of a program, with counts of earlier documents."""
         told: dict[str, Any] = {"may_ask": self._may_ask, "slices": self._slices}
         return static_run(program, self._sources(earlier), self._place, **told, **options)
 
@@ -159,9 +159,9 @@ class LDAFit:
         return bool(may_converge or self._estimator._may_ask(sweep, kept))
 
     def _warm_up(self) -> tuple[Saved, list[dict[str, Any]], float]:
-        """Do one sweep in which earlier counts are there to draw the first topics from.
+        """Do one sweep in which the first topics are drawn from earlier counts.
 
-        Return what is left of it, its record, without what the earlier counts would be part of, and its seconds.
+        Return the state after it, without the model, which includes the earlier counts; its record; and its seconds.
         """
         program = replace(self._program, evaluate_every=0, learn_every=(0, 0))
         with self._started(program, self._earlier, n_sweeps=1) as run:
@@ -202,7 +202,7 @@ class LDAFit:
         )
         program = SAMPLERS[self._sampler]
         earlier = self._earlier if self._keep else None
-        # Starts are for topics that begin anew, not for those of earlier documents.
+        # Topics of earlier documents go on as they are.
         init = estimator.init if self._earlier is None else "uniform"
         tempered = init == "tempered" or (init == "auto" and program.begins_tempered)
         if init == "auto":
@@ -237,7 +237,7 @@ class LDAFit:
         return min(suitable, self._place.n_processes)
 
     def _check_memory(self) -> None:
-        """Raise before any work if a shard cannot hold its rows, or the cluster the run."""
+        """Raise before any work if a shard cannot hold its rows, or if the cluster cannot hold the run."""
         n_used, sizes = int(np.count_nonzero(self._corpus.word_totals)), Sizes.of(self._corpus, self._program)
         if (table := sizes.table) > LARGEST_TABLE:
             raise MemoryError(
@@ -255,12 +255,12 @@ class LDAFit:
             )
 
     def _sources(self, earlier: sparse.csc_array | None) -> list[Source]:
-        """Return where the engine gets the shards from: documents, and what they must know of each other."""
+        """Return the sources of the shards: their documents, and what they must know of each other."""
         sources = []
         for p, documents in enumerate(self._documents):
-            # Documents that are here are let go of by the list that holds them; futures are taken as they are.
+            # Documents in this process are released when the list that holds them is cleared; futures stay.
             piece = partial(self._documents.__getitem__, p) if isinstance(documents, list) else documents
-            # A plan is made when it is sent, so that there are not as many of them here as shards.
+            # A plan is made when it is sent, so that there is only one at a time.
             what = (partial(made_again, make_shard), [documents]) if self._spilling else (make_shard, piece)
             sources.append(Source(what[0], (what[1], *self._counted[p], partial(self._plan, earlier, p))))
         return sources
@@ -293,33 +293,33 @@ class LDAFit:
                 f"what is in spill={self._slices.folder!r} cannot be gone on with: {error}; or give another folder"
             ) from error
         logger.info("going on after sweep %d from %s", done, self._checkpoint.url)
-        # It may have fewer sweeps, or more, than the fit that began.
+        # This fit may have fewer or more sweeps than the one that wrote the checkpoint.
         n_hot = parameters.hot_sweeps(int(self._estimator.max_iter), done, found["hot_sweeps"])
         self._program = replace(self._program, hot_sweeps=n_hot)
         if found["alphas"]:
             drawn, now = found["alphas"]
             self._program = replace(self._program, own_alphas=now, drawn_alphas=drawn, doc_topic_prior=mean_alpha(now))
         self._program = replace(self._program, topic_word_prior=found["topic_word_prior"])
-        # They may come from other shards than those of this fit.
+        # The checkpoint may have been written by other shards.
         topics, ends = np.concatenate(found["topics"]), np.concatenate([[0], np.cumsum(self._corpus.lengths)])
         saved = Saved(None, [topics[a:b] for a, b in pairwise(ends[self._bounds].tolist())], [])
         return done, saved if self._slices is None else self._slices.keep(saved), history
 
     def _fingerprint(self) -> dict[str, Any]:
-        """Return what must be alike for something kept to be this fit's own."""
+        """Return what must be equal if a checkpoint belongs to this fit."""
         found = {**identity(self._program, NAMES), **self._program.prior_identity(), "init": self._init}
         n_shards = None if self._program.partition_invariant else self._n_shards
         return identity_of(self._estimator, [self._corpus.digest()], **found, n_shards=n_shards)
 
     def _keep_sweep(self, run: AnyRun, done: int, *, due: bool) -> None:
-        """Keep what a later fit needs to go on after so many sweeps, if it is time for it."""
+        """Write a checkpoint after so many sweeps, if one is due."""
         if self._checkpoint is None or not due:
             return
         values = {"history": list(self._estimator.history_), "hot_sweeps": self._program.hot_sweeps}
         run.keep(self._checkpoint, done, lambda saved: {**values, **self._checkpointed(saved)})
 
     def _checkpointed(self, saved: Saved) -> dict[str, Any]:
-        """Return what a checkpoint has of a state: all counts follow from the topics."""
+        """Return the contents of a checkpoint: topics, from which all counts follow, and learned priors."""
         alphas, program, learned = list[Any](), self._program, saved.model.learned
         if learned.alphas is not None:
             alphas = [saved.model.learned_before.alphas, learned.alphas]

@@ -1,9 +1,8 @@
 """What users of `DistributedLDA` ask for, checked: priors, starts, names of words and seed words.
 
-With larger priors in the first sweeps, topics are not yet set on what chance gave them.  With passages, each topic
-begins with some tokens of one document (`data.passages`): what topics have to tell apart is there from the first sweep
-on, and what is together in a topic belongs together.  With words that begin in two topics each, only the former is so.
-Measured in docs/measurements/lda.
+With larger priors in the first sweeps, topics do not keep so long to what they began with by chance.  With passages,
+each topic begins with some tokens of one document (`data.passages`): topics are distinct from the first sweep on, and
+coherent.  With words that begin in two topics each, they are distinct only.  Measured in docs/measurements/lda.
 """
 
 import math
@@ -19,9 +18,9 @@ from schmp_estimators.lda.programs.learning import mean_alpha
 from schmp_estimators.lda.samplers import check_steps
 from schmp_estimators.lda.use import check_room
 
-#: Kernels have 32 bits: beyond these bounds, sums and ratios of priors leave their range.
+#: Bounds of priors: beyond these, sums and ratios of priors leave the range of float32, which kernels use.
 LEAST, MOST = 1e-30, 1e30
-#: What priors that are learned begin with, of documents and of words, and every how many sweeps they are learned.
+#: The first values of learned priors, of documents and of words, and the sweeps between two updates.
 LEARN_FROM, LEARN_BETA_FROM, LEARN_EVERY = 0.1, 0.01, 5
 
 
@@ -38,7 +37,7 @@ class Priors(NamedTuple):
 
 
 def check_parameters(estimator: Any, earlier: sparse.csc_array | None) -> None:
-    """Raise ValueError if parameters do not go together, or with counts of earlier documents."""
+    """Raise ValueError if parameters contradict each other, or the counts of earlier documents."""
     priors_asked_for(estimator)
     check_steps(estimator.sampler, estimator.mh_steps)
     if earlier is not None and earlier.shape[0] != estimator.n_components:
@@ -49,12 +48,12 @@ def check_parameters(estimator: Any, earlier: sparse.csc_array | None) -> None:
 
 
 def priors_asked_for(estimator: Any) -> Priors:
-    """Return the priors that the parameters of an estimator ask for; where they are learned, how that begins.
+    """Return the priors that the parameters of an estimator ask for; for learned priors, the first values.
 
     Raises
     ------
     ValueError
-        If a prior for every topic does not have one for every topic, or one that is none.
+        If an array of priors has the wrong shape, or a value that cannot be a prior.
     """
     n_topics, alpha, beta = estimator.n_components, estimator.doc_topic_prior, estimator.topic_word_prior
     uniform = 1.0 / n_topics
@@ -69,7 +68,7 @@ def priors_asked_for(estimator: Any) -> Priors:
 
 
 def going_on(asked: Priors, fitted: Any, *, keep: bool) -> Priors:
-    """Return learned priors as an earlier fit has left them; `keep` them from then on, or go on learning."""
+    """Return learned priors with the values of an earlier fit; `keep` them from now on, or go on learning."""
     found = asked._replace(learn_every=(0, 0)) if keep else asked
     if asked.learn_every[1]:
         found = found._replace(topic_word_prior=fitted.topic_word_prior_)
@@ -80,7 +79,7 @@ def going_on(asked: Priors, fitted: Any, *, keep: bool) -> Priors:
 
 
 def _check_array(name: str, values: Any, n_topics: int) -> NDArray[np.float64]:
-    """Return a prior for every topic as a copy that nobody can change."""
+    """Return a prior for every topic, as a read-only copy."""
     values = unmask(values, name)
     try:
         given = np.array(values, np.float64)
@@ -102,18 +101,18 @@ def _check_array(name: str, values: Any, n_topics: int) -> NDArray[np.float64]:
 
 
 def check_learning(n_tokens: int, n_topics: int) -> None:
-    """Raise MemoryError if what learning document-topic priors needs on the client could be too large."""
+    """Raise MemoryError if learning document-topic priors could need too much memory on the client."""
     needed = 3 * 16 * min(n_tokens, math.sqrt(2.0 * n_tokens * n_topics))  # while counts are merged: see `TopicCounts`
     use, remedy = f" for the counts of {n_topics} topics in {n_tokens} tokens", "give an array or a number, or "
     check_room(needed, "doc_topic_prior='learn' may need", use, remedy)
 
 
-#: Larger priors of a tempered start, in units of those asked for.
+#: Larger priors of a tempered start, as multiples of those asked for.
 HOT_DOCUMENT, HOT_WORD = 5.0, 10.0
-#: Where documents have so many tokens on average, only the prior for documents is larger.
+#: If documents have so many tokens on average, only the prior of documents is larger.
 LONG_DOCUMENT = 500
-#: From so many topics on, "auto" begins with passages, unless topics have more tokens than so many on average: beyond
-#: these, longer fits end better without.
+#: "auto" begins with passages from so many topics on, unless topics have more than so many tokens on average: then
+#: longer fits have better results without.
 MANY_TOPICS, TOKENS_OF_TOPIC = 50, 100_000
 #: The most sweeps of a tempered start.
 HOT_SWEEPS = 30
@@ -127,7 +126,7 @@ def suits_passages(n_tokens: int, n_topics: int) -> bool:
 def hot_priors(
     priors: tuple[float, float], n_tokens: int, n_docs: int, n_used_words: int, n_topics: int
 ) -> tuple[float, float]:
-    """Return the priors of documents and words for a tempered start, 0 where text would not outweigh a larger one.
+    """Return the priors of documents and words for a tempered start; 0 if a larger one would outweigh the text.
 
     Parameters
     ----------
@@ -152,17 +151,17 @@ def hot_sweeps(max_iter: int, done: int = 0, begun_with: int = HOT_SWEEPS) -> in
     max_iter : int
         Number of sweeps of the fit.
     done : int
-        Sweeps that a checkpoint has behind it: theirs are what they were.
+        Sweeps before a checkpoint, which stay as they were.
     begun_with : int
-        What the fit of that checkpoint was to have.  More sweeps than it had asked for are not tempered again; if there
-        are to be fewer, the rest of them may be no longer.
+        The number for the fit that wrote the checkpoint.  With more sweeps than that fit had, no more are tempered;
+        with fewer, fewer may be.
     """
     return min(begun_with, max(done, max_iter // 2))
 
 
 #: Stands for the number of a column where several have the same name.
 _TWICE = -1
-#: What is said of words where columns have no names.
+#: The remedy in errors about words if columns have no names.
 _NAMELESS = (
     "X has no names of columns: give numbers of columns, or feature_names, a list of names or the vectorizer in front, "
     "as in make_pipeline(vectorizer, DistributedLDA(feature_names=vectorizer))"
@@ -200,14 +199,14 @@ def _names_of(vectorizer: Any) -> Any:
 
 
 def seed_counts(estimator: Any, word_totals: NDArray[np.int64], names: NDArray[Any] | None) -> sparse.csc_array | None:
-    """Return the imaginary tokens of words (V) in topics (K) that the parameters ask for, None if there are none.
+    """Return the imaginary tokens (K, V) that the parameters ask for, or None if there are none.
 
     `names` are those of the words.
 
     Raises
     ------
     ValueError
-        If what is given are no such tokens.
+        If `seed_words` is invalid.
     """
     given = estimator.seed_words
     if given is None:

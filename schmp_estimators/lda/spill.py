@@ -1,4 +1,4 @@
-"""Fits beyond memory: whether their arrays go to files, into how many slices documents are cut, and in which folder."""
+"""Fits beyond memory: whether their arrays are in files, the number of slices of documents, and the folder."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from schmp_estimators.lda.data.shards import LARGEST_SHARE
 from schmp_estimators.lda.programs.topics import TopicProgram, topic_dtype
 from schmp_estimators.lda.samplers import SAMPLERS
 
-#: What a fit may use of the memory that is left: the rest is for what is made of the input, and of the result.
+#: Share of the free memory that a fit may use; the rest is for the input and the result.
 SHARE = 0.5
-#: The same of what the workers of a cluster may take until Dask lets them write results to disk, well below the limit:
-#: of all of them for a fit in memory, and of each for its slices, of which it is better known what they take.
+#: The same on a cluster, as shares of the memory below which Dask does not write results to disk: of all workers for a
+#: fit in memory, and of each worker for its slices, whose size is known better.
 WORKER_SHARE, SLICES_SHARE = 0.8, 0.95
-#: Bytes of what is known of a piece that one slice has for another one, and of a word or a topic in arrays of a fit.
+#: Bytes of the record of a piece that one slice sends to another, and of a word or a topic in arrays of a fit.
 OF_A_PIECE, OF_A_WORD = 1 << 10, 100
 _CONFIG = "dask.config.set({'schmp-estimators.memory-limit': ...})"
 
@@ -64,7 +64,7 @@ def check_spill(estimator: Any, earlier: Any) -> None:
 
 
 class Sizes(NamedTuple):
-    """What the memory of a fit depends on."""
+    """The sizes on which the memory of a fit depends."""
 
     n_tokens: int
     n_docs: int
@@ -72,12 +72,12 @@ class Sizes(NamedTuple):
     n_topics: int
     #: Tokens of the longest document.
     longest: int
-    #: Bytes of the state of a token, and of a table of weights of all words, where a sampler keeps one.
+    #: Bytes of the state of a token, and of the table of weights of all words, if the sampler keeps one.
     state: int
     table: int
     #: Bytes of the rows of all words.
     rows: int
-    #: Whether rows go round, and no tokens.
+    #: Whether rows go round a ring, and tokens are not exchanged.
     rotates: bool = False
 
     @classmethod
@@ -98,15 +98,15 @@ class Sizes(NamedTuple):
 
     @property
     def in_memory(self) -> int:
-        """Bytes of the fit in memory: its tokens, whose states exist three times at most, and two sets of rows."""
+        """Bytes of the fit in memory: tokens, at most three copies of their states, and two sets of rows."""
         return self.n_tokens * (4 + 3 * self.state + 3 * _topic(self.n_topics)) + 2 * self.rows + self.arrays
 
     def on_cluster(self, n_shards: int) -> int:
         """Bytes of the fit if the workers of a cluster had all tokens in memory.
 
-        Tokens are placed once, a state exists in three generations at most, and so do blocks of a topic per token.
-        Tokens that shards exchange are there twice more: put together where they are sampled, and as answers; and
-        shards have arrays only over words that they meet.
+        There is one place for each token, and at most three copies of states and of blocks with a topic for each token.
+        Of tokens that shards exchange there are two more copies: together at their owners, and as answers.  In this
+        case shards have arrays only over words that they need.
         """
         exchanged = n_shards > 1 and not self.rotates
         n_words = min(self.n_words * n_shards, self.n_words + self.n_tokens) if exchanged else self.n_words * n_shards
@@ -115,7 +115,7 @@ class Sizes(NamedTuple):
 
     @property
     def of_a_token(self) -> int:
-        """Bytes of a token of a slice: as the next one is read and the last one written, and as others need it."""
+        """Bytes of a token in a slice: two slices, while one is read and one is written, and topics for the others."""
         return 2 * (4 + self.state) + 3 * _topic(self.n_topics)
 
     def with_slices(self, n: int, n_processes: int = 1) -> int:
@@ -160,12 +160,12 @@ class Spilling(NamedTuple):
     #: Bytes that the fit would need in memory, and those of tokens in files: the place of each, and its state.
     needed: int
     in_files: int
-    #: What the user has named; None: a temporary folder.
+    #: The folder that the user has named; None for a temporary one.
     named: str | None
 
     @contextmanager
     def opened(self, corpus: Corpus, place: Place) -> Iterator[tuple[Slices, Corpus]]:
-        """Give the slices of a fit, and the corpus as it is read; say so if the user has not named a folder.
+        """Yield the slices of a fit, and the corpus as workers read it; warn if the user has not named a folder.
 
         Raises
         ------
@@ -183,7 +183,7 @@ class Spilling(NamedTuple):
                 warnings.warn(
                     f"the fit would need about {self.needed / 2**30:.3g} GiB, more than it may use of what is left of "
                     f"the memory limit: it puts {self.in_files} bytes of tokens into files of {where}, and removes "
-                    "them in the end. Give a folder as spill to choose where, and to be able to go on when interrupted.",
+                    "them in the end. Give a folder as spill to choose where, and to go on after an interruption.",
                     SpillWarning,
                     stacklevel=1,
                 )
@@ -197,7 +197,7 @@ class Spilling(NamedTuple):
 
 
 def choose_spilling(estimator: Any, program: TopicProgram[Any], corpus: Corpus, place: Place) -> Spilling | None:
-    """Return how a fit goes to files, None if it stays in memory; raises as `count_slices`."""
+    """Return how a fit uses files, or None if it stays in memory; raises as `count_slices`."""
     if estimator.spill is None:
         return None
     sizes, n_processes = Sizes.of(corpus, program), place.n_processes

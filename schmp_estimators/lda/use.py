@@ -23,18 +23,16 @@ from schmp_estimators.lda.data.topic_rows import rows_of_counts_array, topic_tot
 from schmp_estimators.lda.kernels.foldin import TopicModel, topic_model
 from schmp_estimators.lda.programs.foldin import completion_scores, proportions
 
-#: Arrays in one process, such as ``components_``, which is made on access, are refused above so many bytes unless
-#: dask.config says otherwise.
+#: The most bytes of an array in this process, such as ``components_``, unless dask.config has another limit.
 DENSE_LIMIT = 2 << 30
 
 R = TypeVar("R")
 
 
 def check_room(needed: float, what: str, use: str, remedy: str = "") -> None:
-    """Raise MemoryError if arrays of so many bytes are more than this process alone shall make.
+    """Raise MemoryError if arrays of so many bytes are larger than the limit for one process.
 
-    The error says ``what``, how much it is, its ``use``, and what to do in place of raising the limit, if there is
-    anything.
+    The error says ``what`` needs the memory, how much, for which ``use``, and a ``remedy`` beside a higher limit.
     """
     if needed > int(setting("schmp-estimators.dense-limit", DENSE_LIMIT)):
         raise MemoryError(
@@ -205,7 +203,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
 
 def where_it_is(X: Any, n_jobs: int | None, work: Callable[[Place], R]) -> R:
-    """Return ``work(place)`` for the place of a Dask collection; what is in memory is dealt with in this process."""
+    """Return ``work(place)`` for the place of a Dask collection, or for this process if X is in memory."""
     if not is_dask(X):
         with closing(Place(n_threads(n_jobs))) as here:
             return work(here)

@@ -1,4 +1,4 @@
-"""A corpus: the documents of an input as canonical counts, and what must be known of them before work is divided."""
+"""A corpus: the documents of an input as canonical counts, with the totals by which work is divided."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from schmp_estimators.lda.data.partition import locate_shards
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """Documents as canonical counts, here or on a cluster; `close` lets go of them, and of their shards."""
+    """Documents as canonical counts, in this process or on a cluster.  `close` releases them and their shards."""
 
     n_features: int
     #: (n_docs,) tokens of each document.
@@ -67,36 +67,36 @@ class Corpus:
         return list(zip(np.cumsum(found, axis=0) - found, found, strict=True))
 
     def held(self) -> Corpus:
-        """Return the same corpus with its counts in memory; else they would be computed again each time."""
+        """Return the same corpus with its counts in memory, so that they are not computed again each time."""
         return replace(self, rows=self.rows.held())
 
     def close(self) -> None:
-        """Let go of what is on the cluster.  Closing twice does no harm."""
+        """Release what is on the cluster.  Closing twice does no harm."""
         self.rows.close()
 
 
 def open_corpus(
     X: Any, estimator: Any, *, place: Place | None = None, reset: bool = True, again: bool = False
 ) -> Corpus:
-    """Let documents of any kind of input in, and check every count before any work.
+    """Read documents from any kind of input, and check every count before any work.
 
     Parameters
     ----------
     X : input of any kind, of shape (n_docs, n_features)
         Word counts.
     estimator : estimator
-        Gets the number and names of the features, or is asked for them.
+        In a fit it gets the number and the names of the features, else it has them.
     place : Place, default=None
         Where a Dask input is held.
     reset : bool, default=True
         Whether this is a fit.
     again : bool, default=False
-        Whether counts are not kept, but made again each time, some at a time; see `Corpus.held`.
+        Whether counts are not kept, but computed again whenever they are needed; see `Corpus.held`.
 
     Raises
     ------
     ValueError
-        If an entry is no count, with its place in X and the remedy; if there are no documents or no features.
+        If an entry is not a count, with its place in X and the remedy; if there are no documents or no features.
     """
     opened = open_again if again else open_rows
     rows = opened(counts.read_counts, X, estimator, place=place, reset=reset, ensure_all_finite=False)
@@ -105,7 +105,7 @@ def open_corpus(
         if fault is not None:
             counts.raise_fault(fault)
         n_features, lengths = widths[0], np.concatenate(parts)
-        if {*widths} != {getattr(estimator, "n_features_in_", None)}:  # else it was known before
+        if {*widths} != {getattr(estimator, "n_features_in_", None)}:  # else the number is known already
             _check_widths(widths, estimator, reset=reset)
         if not lengths.size:
             raise ValueError(
@@ -176,9 +176,9 @@ def _check_widths(widths: list[int], estimator: Any, *, reset: bool) -> None:
 
 
 def documents_as_counted(corpus: Corpus, documents: Sequence[Any], bounds: NDArray[np.int64]) -> list[Any]:
-    """Return what stands for the documents of every shard; reading them raises if they are no longer as they were.
+    """Return tasks that read the documents of every shard, and raise if their lengths are not those counted at first.
 
-    Kernels write into arrays that have the sizes counted before.
+    Kernels write into arrays of the sizes that were counted then.
     """
     given = zip(documents, bounds[:-1], bounds[1:], strict=True)
     return corpus.rows.tasks(_as_counted, [(one, corpus.lengths[a:b]) for one, a, b in given], "check-documents")
@@ -191,7 +191,7 @@ def _as_counted(pieces: Sequence[counts.Counts], lengths: NDArray[np.int64]) -> 
 
 
 def made_again(make: Callable[..., Any], documents: Sequence[Again], *args: Any) -> Any:
-    """Return what is made of documents that are read here and now, of what stands for them, and of other arguments."""
+    """Read the documents of a shard again, and return ``make(documents, *args)``."""
     try:
         return make(documents[0](), *args)
     finally:

@@ -3,7 +3,7 @@
 Canonical counts are sparse rows with ascending columns, each column once, and counts from 1 to 2³¹ - 1.  What they
 mean does not depend on the format, the dtype or the chunks of the input, so neither does anything computed from them.
 
-What is wrong with an entry that is no count is a value while it is on the cluster, and an error where the user is.
+A worker returns the first entry that is not a count as a `Fault`, and the client raises the error for it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from schmp_estimators.core.values import freeze, own
 
 #: The largest count: it must fit in 32 bits.
 LARGEST = 2**31 - 1
-#: Dense rows are taken in groups of about so many bytes, so that what is made of them needs no memory to speak of.
+#: Bytes of dense rows that are converted at a time, so that temporary arrays stay small.
 _DENSE_GROUP = 1 << 24
-#: Entries that are looked at, or added, at a time.
+#: Entries that are checked or added at a time.
 _ENTRIES = 1 << 20
 
 
-#: Documents whose entries are hashed together: so many that NumPy is fast, so few that they need no memory to speak of.
+#: Documents that are hashed at a time: enough for NumPy to be fast, few enough to need little memory.
 _HASHED_AT_ONCE = 1 << 12
 
 
@@ -48,8 +48,8 @@ class Counts(NamedTuple):
 def read_counts(matrix: Any) -> Counts | Fault:
     """Return the canonical counts of a CSR array or matrix, or of a dense array, or the first fault in them.
 
-    That index arrays fit the shape is known by now.  Nothing is copied that is canonical already, and the caller's
-    arrays are never written to.
+    Index arrays have been checked before.  Arrays that are canonical already are not copied, and the caller's arrays
+    are never written to.
     """
     n_columns = matrix.shape[1]
     if n_columns > LARGEST:
@@ -84,7 +84,7 @@ def token_counts(counts: Counts) -> tuple[NDArray[np.int64], NDArray[np.signedin
 def count_words(pieces: Sequence[Counts], n_words: int) -> NDArray[np.signedinteger]:
     """Return how many tokens each column has in consecutive documents.
 
-    It is the only array over all words meanwhile, and has 32 bits for a number as long as they suffice for all tokens.
+    No other array over all words exists at that time.  The result is int32 if the number of all tokens fits.
     """
     n_tokens = sum([int(piece.data.sum(dtype=np.int64)) for piece in pieces])
     total: NDArray[np.signedinteger] = np.zeros(n_words, np.int32 if n_tokens <= LARGEST else np.int64)
@@ -123,7 +123,7 @@ def take_rows(rows: Sequence[slice], *pieces: Counts) -> list[Counts]:
 
 
 def copy_rows(rows: Sequence[slice], *pieces: Counts) -> list[Counts]:
-    """Return the same, copied where it is not all of a piece: pieces that are cut can go then."""
+    """Return the same rows, with copies of those that are only part of a piece, so that the piece can be released."""
     taken = zip(take_rows(rows, *pieces), pieces, strict=True)
     return [one if one is piece else freeze(own(one)) for one, piece in taken]
 
@@ -169,7 +169,10 @@ def _read_sparse(matrix: Any) -> Counts | Fault:
 
 
 def _ascend(ptr: NDArray[np.int64], column: NDArray[Any]) -> bool:
-    """Return whether columns ascend in every row: they do not from one entry to the next only where a row begins."""
+    """Return whether columns ascend in every row.
+
+    Entries whose column is not above the one before are counted: there must be none but at the beginnings of rows.
+    """
     begins = np.unique(ptr[(ptr > 0) & (ptr < len(column))])
     n_falls = np.count_nonzero(column[begins] <= column[begins - 1])
     for first in range(0, len(column) - 1, _ENTRIES):
@@ -179,7 +182,7 @@ def _ascend(ptr: NDArray[np.int64], column: NDArray[Any]) -> bool:
 
 
 def _inspect(values: NDArray[Any]) -> tuple[int, int]:
-    """Return how many values are not zero, and the first that is no count, or -1."""
+    """Return how many values are not zero, and the place of the first that is not a count, or -1."""
     kept = 0
     for first in range(0, len(values), _ENTRIES):
         some = values[first : first + _ENTRIES]
@@ -253,7 +256,7 @@ _REMEDIES = {
 
 
 class Fault(NamedTuple):
-    """The first entry of a piece that is no count: its kind, its value, its row in the piece and its column."""
+    """The first entry of a piece that is not a count: what is wrong, its value, its row in the piece and its column."""
 
     kind: str
     value: Any
@@ -262,7 +265,7 @@ class Fault(NamedTuple):
 
 
 def fault_of(value: Any, row: int, column: int) -> Fault:
-    """Say what is wrong with a value that is no count."""
+    """Return the fault of a value that is not a count."""
     x = value.item()
     kinds = {
         "nan": math.isnan(x),
@@ -281,7 +284,7 @@ def raise_fault(fault: Fault) -> NoReturn:
 
 
 def changed() -> ValueError:
-    """Return what to raise where a second look at the input has found something else than the first."""
+    """Return the error to raise where the input, read again, has other counts than the first time."""
     return ValueError(
         "X has changed while it was read: a second look at its documents found other counts than the first. With "
         "spill, X is read several times: write it to a file that stays, or make its chunks by functions without chance."

@@ -3,13 +3,15 @@
 The pieces of the input never have to meet in one place: words are counted where documents are, the layout is made from
 all the counts, and then the tokens of each shard are placed.
 
-A shard knows the words that it has to do with, and no more; where no tokens are exchanged, these are all.
-What a shard must know of the others is how many tokens earlier shards have of words that are sampled where their tokens
-are, at home.  All else follows from its documents, and from the layout and the tokens of each column in all shards.
+Where shards exchange tokens, a shard has arrays only over the words that it needs; else over all words.
 
-A word's tokens may go to the shard that owns the word, be sampled there with the word's true row, and come back; or
-its counts go to the owner, who adds them up and sends the row to all: counts of all topics, if it is a head word, else
-a list of topics.  Topics are the same either way; what differs is bytes, and who does the work (`words_at_home`).
+There are two ways to sample a word whose tokens are in several shards.  Its tokens may go to the shard that owns the
+word, be sampled there, and come back.  Or the word is sampled *at home*, by every shard that has tokens of it: then its
+counts go to the owner, who adds them up and sends the row to all shards.  Topics are the same either way; bytes and
+work differ (`words_at_home`).
+
+Of other shards a shard needs to know only how many tokens earlier shards have of the words at home.  All else follows
+from its documents, the layout, and the tokens of each column in all shards.
 """
 
 from collections.abc import Sequence
@@ -38,7 +40,7 @@ def lay_out(
     pieces : sequence of Counts
         Consecutive documents.
     layout_of : (n_columns,) int32
-        Number of each column among the words of the shard; of columns that the documents do not have, anything.
+        Number of each column among the words of the shard; any number for columns that the documents do not have.
     lengths : (n_words,) int32 or int64
         Tokens of these words in the documents.
     """
@@ -60,11 +62,11 @@ def lay_out(
 
 
 class Plan(NamedTuple):
-    """What it takes beside documents, and numbers of tokens at home, to make a shard."""
+    """What `make_shard` needs beside the documents and the numbers of tokens of words at home."""
 
     number: int
     layout: Layout
-    #: (n_words,) by column: tokens in all shards; in as few bits as suffice, as it is sent to every shard.
+    #: (n_words,) by column: tokens in all shards, in as few bits as possible, since every shard gets this array.
     word_totals: NDArray[np.integer]
     #: (n_blocks,) words of each block that are sampled at home, the first ones: from `words_at_home`, or all.
     home: NDArray[np.int64]
@@ -95,7 +97,7 @@ def make_shard(pieces: Sequence[Counts], before: NDArray[np.int64], own: NDArray
     layout, home, number = plan.layout, plan.home, plan.number
     n_words, is_home = len(plan.word_totals), _is_home(layout, home)
     counts = np.zeros(n_words, np.int64) if is_home.all() else count_words(pieces, n_words)
-    counts[layout.column[is_home]] = own  # what was counted before: if it is no longer so, `lay_out` raises
+    counts[layout.column[is_home]] = own  # counted before; if documents have changed since, `lay_out` raises
     is_met = is_home | (counts > 0)[layout.column]
     is_met[layout.block_ptr[number] : layout.block_ptr[number + 1]] = True
     met = np.flatnonzero(is_met)
@@ -127,17 +129,18 @@ def _is_home(layout: Layout, home: NDArray[np.int64]) -> NDArray[np.bool_]:
     return found
 
 
-#: A word that has more than this share of a shard's tokens is not sampled by its owner alone.
+#: A word with more than this share of the tokens of an average shard is sampled at home.
 LARGEST_SHARE = 0.25
-#: Bytes of a count on its way: few are 2**16 or more.
+#: Bytes of a count in a message: few counts are 2**16 or more.
 COUNT_BYTES = 2
-#: Bytes that a row takes beside its counts: how many tokens of the word a shard has.
+#: Bytes of a row beside its counts: how many tokens of the word a shard has.
 ROW_BYTES = 4
-#: Bytes for each topic that a head word at home costs every other shard beside those that travel: the time in which
-#: a shard reads its row and makes a table of it to draw from, as measured, is that of so many on a network of 3 Gbit/s.
+#: The work that a head word at home is for every other shard, as bytes for each topic: in the time in which a shard
+#: reads the row and makes a table to draw from it, as measured, a network of 3 Gbit/s sends so many.
 WORK_BYTES = 4
-#: Topics up to which lists of topics travel.  Every shard keeps those of all shards' tokens: with more topics, of 4
-#: bytes each, two shards would save a fourth of the bytes, and need as much memory as one that has all tokens.
+#: Topics up to which tail words can be at home.  Every shard then keeps the topics of all shards' tokens of the word:
+#: with more topics, of 4 bytes each, two shards would save a fourth of the bytes, but each would need as much memory as
+#: one shard with all tokens.
 MOST_IN_LISTS = 1 << 15
 
 
@@ -145,9 +148,7 @@ def words_at_home(
     word_totals: NDArray[np.int64], layout: Layout, n_topics: int, topic_bytes: int, token_bytes: int,
     *, far: bool,
 ) -> NDArray[np.int64]:  # fmt: skip
-    """Return how many words of each block, the heaviest, are sampled where their tokens are, with rows that travel.
-
-    They are as many as cost least, those that travel as tokens included.
+    """Return how many words of each block are sampled at home: the heaviest, and as many as make the cost least.
 
     Parameters
     ----------
@@ -158,9 +159,9 @@ def words_at_home(
     n_topics : int
         K.
     topic_bytes, token_bytes : int
-        Bytes of a topic, and of a token with its proposals, on their way.
+        Bytes of a topic, and of a token with its proposals, in messages.
     far : bool
-        Whether bytes count; else only words that would be too much for their owner stay at home.
+        Whether messages go between processes; else only words with too many tokens for one owner are at home.
     """
     n, n_shards = word_totals[layout.column], len(layout.block_ptr) - 1
     saved = np.full(len(n), -1.0)
@@ -177,7 +178,7 @@ def words_at_home(
 def bytes_saved(
     n: NDArray[np.int64], n_shards: int, n_topics: int, topic_bytes: int, token_bytes: int
 ) -> NDArray[np.float64]:
-    """Return what words of `n` tokens cost more as tokens than as rows, the work of reading these included."""
+    """Return how many bytes words of `n` tokens save at home, less those that stand for the work on their rows."""
     by_rows, by_tokens = bytes_of_words(n, n_shards, n_topics, topic_bytes, token_bytes)
     return by_tokens - by_rows - np.where(n >= HEAD * n_topics, WORK_BYTES * n_topics * (n_shards - 1), 0)
 
@@ -185,9 +186,9 @@ def bytes_saved(
 def bytes_of_words(
     n: NDArray[np.int64], n_shards: int, n_topics: int, topic_bytes: int, token_bytes: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return how many bytes words of `n` tokens cost in a sweep, all shards together: as rows, and as tokens.
+    """Return how many bytes words of `n` tokens cost in a sweep, in all shards together: as rows, and as tokens.
 
-    Every shard is taken to have as many tokens of a word as any other.
+    It is assumed that every shard has equally many tokens of a word.
     """
     others, is_head = n_shards - 1, n >= HEAD * n_topics
     there, back = (np.where(is_head, COUNT_BYTES * n_topics, topic_bytes * some) for some in (n / n_shards, n))

@@ -1,4 +1,4 @@
-"""Sparse word rows: made from lists or dense rows, cut, stacked, and put into the form in which users keep topics."""
+"""Sparse word rows: made from lists or dense rows, cut, stacked, and converted to the attribute of the estimator."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -31,12 +31,12 @@ def rows_of_lists(word_ptr: NDArray[np.int64], topic: NDArray[Any], n_topics: in
         rows.ptr[first + 1 : last + 1] = at + np.cumsum(np.bincount(word, minlength=last - first))
         at += len(cell)
     for array in rows[1:]:
-        array.resize(at, refcheck=False)  # which gives room back without a copy
+        array.resize(at, refcheck=False)  # in place, without a copy
     return rows
 
 
 def _tally(cells: NDArray[np.int64], n_cells: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return which numbers below `n_cells` there are, ascending, and how often each."""
+    """Return which numbers below `n_cells` occur, ascending, and how often each."""
     if n_cells > 4 * len(cells):  # a table would take longer than to sort; half the bytes take half the time
         return np.unique(cells.astype(np.int32) if n_cells < 1 << 31 else cells, return_counts=True)
     counts = np.bincount(cells, minlength=n_cells)
@@ -68,13 +68,13 @@ def list_topics(
 
 
 def some_words(ptr: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Return ranges of words, each with no more than `_ENTRIES` entries beside those of its last word."""
+    """Return ranges of words, each with at most `_ENTRIES` entries, those of its last word not counted."""
     cuts = np.searchsorted(ptr, np.arange(0, ptr[-1], _ENTRIES))
     return list(pairwise(np.unique(np.concatenate([[0], cuts, [len(ptr) - 1]])).tolist()))
 
 
 def spans(begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the numbers from each of `begins` on, so many as `sizes` says, one range after the other."""
+    """Return ranges of numbers, one after the other: range i has the ``sizes[i]`` numbers from ``begins[i]`` on."""
     ends = np.cumsum(sizes)
     return np.arange(ends[-1] if len(ends) else 0) + np.repeat(begins - ends + sizes, sizes)
 
@@ -87,7 +87,7 @@ def rows_of_counts(counts: NDArray[np.int32]) -> TopicRows:
 
 
 def stack_rows(pieces: Sequence[TopicRows]) -> TopicRows:
-    """Return the rows of all pieces, one after the other; if only one has words, it is that."""
+    """Return the rows of all pieces, one after the other; if only one has words, without a copy."""
     pieces = [piece for piece in pieces if len(piece.ptr) > 1] or pieces[:1]
     if len(pieces) == 1:
         return pieces[0]
@@ -103,7 +103,7 @@ def cut_rows(rows: TopicRows, first: int, last: int) -> TopicRows:
 
 
 def add_sparse(rows: TopicRows, others: TopicRows, n_topics: int) -> NDArray[np.int32]:
-    """Return the sums of two rows of each word, as far as there are any."""
+    """Return the counts of the sums of two rows of each word: those of topics that either row has."""
     shape = len(rows.ptr) - 1, n_topics
     one, other = (sparse.csr_array((rows.tokens, rows.topic, rows.ptr), shape=shape) for rows in (rows, others))
     return np.asarray((one + other).data)
@@ -114,14 +114,14 @@ def counts_of_rows(
 ) -> sparse.csc_array:
     """Return the counts as an int32 array of shape (n_topics, n_words), from the rows of all blocks in layout order.
 
-    The rows of a lone block whose words are in the order of the columns are not copied; for others `empty` makes room.
+    The rows of a single block whose words are in the order of the columns are not copied; else `empty` makes arrays.
     """
     n_words = len(layout.column)
     ptr, begins = np.zeros(n_words + 1, np.int64), np.cumsum([0, *(len(piece.ptr) - 1 for piece in pieces)])
     ptr[1:][layout.column] = np.concatenate([np.diff(piece.ptr) for piece in pieces])
     np.cumsum(ptr, out=ptr)
     if len(pieces) == 1 and (layout.column == np.arange(n_words)).all():
-        # A journey may have left them at odd addresses.
+        # Arrays that were sent may be at unaligned addresses.
         topic, tokens = (np.require(one, requirements=["ALIGNED", "WRITEABLE"]) for one in pieces[0][1:])
     else:
         topic, tokens = empty(int(ptr[-1]), np.int32), empty(int(ptr[-1]), np.int32)
@@ -131,7 +131,7 @@ def counts_of_rows(
                 entries = slice(piece.ptr[first], piece.ptr[last])
                 to = spans(ptr[column[first:last]], np.diff(piece.ptr[first : last + 1]))
                 topic[to], tokens[to] = piece.topic[entries], piece.tokens[entries]
-    if ptr[-1] <= np.iinfo(np.int32).max:  # else SciPy takes the topics for such long numbers, too
+    if ptr[-1] <= np.iinfo(np.int32).max:  # with int64 offsets SciPy would convert the topics to int64, too
         ptr = ptr.astype(np.int32)
     return sparse.csc_array((tokens, topic, ptr), shape=(n_topics, n_words))
 

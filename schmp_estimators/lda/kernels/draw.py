@@ -6,7 +6,7 @@ total falls into a lane, and in the lane into a topic: the lane is found by coun
 by halving, without a branch that the processor would have to guess.  The additions, and so the bits, are the same on
 every processor.
 
-These are three functions, for who makes several draws at a time: see `frozen`.
+A draw takes three functions, so that several draws can be made side by side: see `frozen`.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from numba.extending import intrinsic
 from schmp_estimators.core.jit import inlined
 from schmp_estimators.core.rng import SCALE_ACCEPT, SHIFT_ACCEPT
 
-#: Topics of a vector: rows are padded with zeros to a multiple of it.
+#: Topics of a vector; rows are padded with zeros to a multiple of it.
 LANES = 16
 
 _INDEX, _WORD = ir.IntType(64), ir.IntType(32)
@@ -58,10 +58,10 @@ def in_all_lanes(builder: Any, value: Any, n: int = LANES) -> Any:
 
 
 def add_up(builder: Any, out: Any, width: Any, n: int, weigh: Callable[[Any], Any]) -> Any:
-    """Emit a sum in n lanes of the vectors that ``weigh(start)`` emits for every n-th start below `width`.
+    """Emit the sum, in n lanes, of the vectors that ``weigh(start)`` emits for start = 0, n, 2 n, … below `width`.
 
-    The sums of the lanes after every vector are stored from `out` on, and behind them what lanes have up to each.
-    Returned is the sum of all.
+    From `out` on the sums of the lanes are stored after every vector, and then the sums of all lanes up to each one.
+    The sum of all lanes is returned.
     """
     kind = ir.VectorType(_FLOAT, n)
     lanes, distance = cgutils.alloca_once_value(builder, ir.Constant(kind, [0.0] * n)), 1
@@ -129,12 +129,12 @@ def select(typingctx, condition, yes, no):
 
 @inlined
 def find_lane(sums, end, n, point):
-    """Return the lane into which a point less than the sum falls, and how far in it that is.
+    """Return the lane in which a point below the sum lies, and its distance from the beginning of the lane.
 
     Parameters
     ----------
     sums : float32
-        What `add_up` has stored for n lanes, of which those up to each lane begin at `end`.
+        What `add_up` has stored for n lanes; the sums of all lanes up to each one begin at `end`.
     point : float32
         From 0 on.
     """
@@ -147,12 +147,12 @@ def find_lane(sums, end, n, point):
 
 @inlined
 def find_topic(sums, start, width, lane, rest):
-    """Return the topic of a lane into whose weight a point falls, by halving.
+    """Return the topic of a lane in whose weight a point lies, by halving.
 
     Parameters
     ----------
     sums, start, width
-        What `add_products` has kept.
+        What `add_products` has stored.
     lane, rest
         From `find_lane`, `rest` less than the sum of the lane.
 

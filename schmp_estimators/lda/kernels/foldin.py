@@ -9,14 +9,14 @@ repeats, for the pseudo-counts ``weight_k = (L + sum of alpha) theta_k``::
 
 No step knows of other documents and none is random: a document's result does not depend on its neighbours.
 
-A *full* step touches the sparse row of each word, and handles ``beta inverse_k`` for all words at once in O(K).  Most
-topics soon have next to no tokens in a document.  Between full steps they are held still, and the others, which are
-few, are iterated on a compact copy of their part of the rows, with a leap after every two steps.  Both kinds of steps
-are one loop, over all topics and the rows or over the active ones and their copy: so it is compiled once.
+A *full* step reads the sparse row of each word, and handles ``beta inverse_k`` for all words at once in O(K).  Most
+topics soon have almost no tokens in a document.  Between full steps these are held still.  The others, which are few,
+are iterated on a compact copy of their part of the rows, with a leap after every two steps.  Both kinds of steps are
+one loop, which is compiled once: over all topics and the rows, or over the active topics and the copy.
 
-Steps shrink in proportion at last: from a step of length s, each of which is r times as long as the one before, it is
-``s r / (1 - r)`` to where they lead.  A document is done when that is no more than the tolerance, in shares of its
-pseudo-counts; r is the largest that was seen.
+In the end each step is r times as long as the one before.  After a step of length s, the limit is then at a distance of
+``s r / (1 - r)``.  A document is done when this is at most the tolerance, as a share of its pseudo-counts; r is the
+largest ratio that was seen.
 """
 
 import math
@@ -38,11 +38,11 @@ FIRST_STEPS = 2
 STILL, STILL_SHARE = 5.0, 0.1
 #: Share of the tolerance that the steps between two full steps may leave.
 INNER = 0.2
-#: A leap leaves no less than this share of a weight: one that should be larger comes back.
+#: A leap leaves at least this share of a weight, so that a weight that should be larger can grow again.
 SHRINK = 0.1
-#: By what full steps are taken to shrink where there has been but one, and the most by which they, and others, are.
+#: The ratio r of full steps if there has been only one, and the largest r of full steps, and of others.
 FULL_RATE, MAX_FULL_RATE, MAX_RATE = 0.5, 0.9, 0.998
-#: Limits that only odd documents meet.
+#: Limits that only unusual documents reach.
 MAX_STEPS, MAX_ROUNDS = 300, 50
 
 
@@ -57,7 +57,7 @@ class TopicModel(NamedTuple):
     alpha: NDArray[np.float64]
     alpha_sum: float
     beta: float
-    #: How far proportions may be from the maximum, in the sum of absolute differences, as far as steps tell it.
+    #: Tolerance: the estimated sum of absolute differences from the proportions at the maximum.
     tol: float
     #: (K,) proportions of a document without tokens.
     expected: NDArray[np.float64]
@@ -86,9 +86,9 @@ class Rows(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """What a thread writes to, made in Python: kernels that make arrays take longer to compile."""
+    """The arrays that a thread writes to, made in Python: kernels that make arrays take longer to compile."""
 
-    #: Compact rows, with room for all entries of a document; the same arrays for who only reads them.
+    #: Compact rows, with room for all entries of a document; the same arrays, read-only.
     compact: Rows
     read: Rows
     #: (n_entries,) what topics that are held still contribute to each word: nothing in full steps.
@@ -119,7 +119,7 @@ def make_scratch(ptr: NDArray[np.int64], rows: Rows, n_topics: int) -> Scratch:
 
 @part
 def _gather(start, stop, rows, priors, least, scratch, weight):
-    """List the topics of at least `least` tokens, copy their entries from the rows, and sum up what others contribute.
+    """List the topics of at least `least` tokens, copy their entries from the rows, and add up the other topics.
 
     Return how many they are; 2 ns per entry of the rows.
     """
@@ -154,7 +154,7 @@ def _gather(start, stop, rows, priors, least, scratch, weight):
 
 @part
 def _leap(active, alpha, first, second, weight):
-    """Go on from two steps of the active topics, `first` and `second`, and return how much steps shrink at least.
+    """Extrapolate from two steps of the active topics, `first` and `second`, and return the ratio of their lengths.
 
     Weights go to where the steps would lead if all went on to shrink in the same proportion (scheme S3 of Varadhan and
     Roland, Scandinavian Journal of Statistics 35, 2008), but no lower than to a tenth, nor than the prior.
@@ -177,7 +177,7 @@ def _leap(active, alpha, first, second, weight):
 
 @part
 def _step(start, stop, counts, rows, active, held, priors, share, gain, weight):
-    """Do a step for the active topics, and return by how much their weights change, which `gain` has one by one.
+    """Do a step for the active topics, write the changes of their weights to `gain`, and return their sum.
 
     0.8 ns per entry of the rows, 1 ns per topic.
     """

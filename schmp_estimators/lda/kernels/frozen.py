@@ -4,17 +4,16 @@ A token of word w in document d gets a new topic with probabilities::
 
     p(k)  proportional to  (n_dk + alpha_k) (n_wk + beta) / (n_k + V beta)
 
-with the token itself taken out of all three counts.  Those of the document are live; those of the word and the totals
-are of the beginning of the sweep, and lie ready as rows ``q_k = (n_wk + beta) / (n_k + V beta)`` (`take_rows`).  A
-token's topic is what it was at that time until it gets its new one, so only one weight differs from the product of the
-document's row and the word's.
+with the token itself taken out of all three counts.  The counts of the document are the present ones.  Those of the
+word and the totals are of the beginning of the sweep, and were made into rows ``q_k = (n_wk + beta) / (n_k + V beta)``
+by `take_rows`.  A token keeps the topic that it had then until it gets its new one.  So only one weight differs from
+the product of the document's row and the word's.
 
-A draw is a chain of dependent steps, each waiting for the one before, and a processor could do several at a time.
-Tokens of one document have to wait for each other, but documents know nothing of each other within a sweep: so `SLOTS`
+A draw is a chain of steps that wait for each other, and a processor could do several such chains at a time.  Tokens of
+one document have to wait for each other, but documents do not depend on each other within a sweep.  So `SLOTS`
 documents are sampled side by side, one token of each in turn.  A processor looks some hundred instructions ahead, which
-is about one draw.  So each of its three parts is done for all slots before the next one: then the steps that wait for
-nothing are near each other.  Random bits are addressed by the token's position in document order.  Topics depend
-neither on slots nor on how documents are divided.
+is about one draw.  So each of the three parts of a draw is done for all slots before the next part.  Random bits are
+addressed by the token's position in document order.  Topics depend neither on slots nor on how documents are divided.
 """
 
 from typing import Any, NamedTuple
@@ -32,11 +31,11 @@ from schmp_estimators.lda.kernels.rows import add_row
 
 #: Documents sampled side by side: with four at K = 100 a token takes 55 ns, with six 50, with eight 51.
 SLOTS = 6
-#: The word row of the token that comes so many tokens later is fetched into the cache: with one it takes 53 ns.
+#: How many tokens ahead the word row of a token is fetched into the cache: with one a token takes 53 ns.
 _AHEAD = 2
-#: A float32 weight tells the count that it was made of up to here; beyond, one token more or less is below rounding.
+#: Counts up to this can be computed from their float32 weights; beyond, one token is less than the rounding.
 _EXACT = 2.0**20
-#: Where all weights are smaller, they may have lost bits, or all of them.
+#: If all weights are smaller, they may have lost some or all of their bits.
 _TINY = np.float32(1e-30)
 
 
@@ -99,8 +98,8 @@ class Slots(NamedTuple):
 def make_slots(lengths: NDArray[np.int64], n_topics: int, dtype: Any) -> tuple[NDArray[Any], ...]:
     """Return `slot`, `topics` and `counts` of `Slots` without documents, for documents of such lengths.
 
-    They are made here, since a kernel that makes arrays takes longer to compile.  Weights and sums it makes, so that
-    LLVM knows that nothing else lies there: else a token takes a tenth more.
+    They are made in Python, since a kernel that makes arrays takes longer to compile.  The kernel makes weights and
+    sums itself, so that LLVM knows that no other array overlaps them: else a token takes a tenth more.
     """
     slot = np.zeros(SLOTS, SLOT)
     slot["document"] = -1
@@ -128,7 +127,7 @@ def _weight_without(q, beta, total_and_prior, inverse_less):
 
 @part
 def _draw_small(counts, base, alpha, rows, row, own, own_weight, uniform):
-    """Draw a topic where float32 does not tell the weights from zero: one after the other, in float64.
+    """Draw a topic in float64, one weight after the other, where float32 weights may have become zero.
 
     Parameters
     ----------

@@ -25,7 +25,7 @@ from scipy.special import gammaln
 from schmp_estimators.core.jit import kernel
 from schmp_estimators.lda.blocks import Prior
 
-#: Sums add terms of counts from here on one by one, others multiplied by how often they occur.
+#: In sums over counts, equal counts below this are one term, multiplied by how often they occur.
 LIMIT = 4096
 #: Counts that are tallied in a table, of no more than so many cells; others are listed one by one.
 SMALL, MAX_CELLS = 64, 1 << 22
@@ -35,7 +35,7 @@ _HALF = 32
 class TopicCounts(NamedTuple):
     """In how many documents a topic has so many tokens, for those pairs that occur.
 
-    Where topics do not matter, as for the words of topics or for lengths of documents, all have topic 0.
+    The same is counted of words, and of lengths of documents: where topics do not matter, all have topic 0.
     """
 
     #: (n,) ``topic << 32 | tokens``, ascending; tokens are positive.
@@ -55,7 +55,7 @@ class TopicCounts(NamedTuple):
 
     @property
     def terms(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Tokens, whichever topics have them, and how often, for sums with one term each; see `LIMIT`."""
+        """Tokens of any topic, and how often, with an entry for each term of a sum; see `LIMIT`."""
         merged = merge_counts([TopicCounts(self.tokens, self.often)])
         n_terms = np.where(merged.cell < LIMIT, 1, merged.often)
         return np.repeat(merged.cell, n_terms), np.repeat(merged.often // n_terms, n_terms)

@@ -1,17 +1,16 @@
 """Priors, as kernels take them.
 
-Of documents, there is one number for all topics, or one for each.  Kernels ask `alpha_at`, `draw_slots` and the like,
-which are compiled for the type that they get.  So a symmetric prior, a float, costs what a float costs, and who never
-has another one never waits for the compilation of its kernels.
+The document-topic prior is one number for all topics, or one for each.  Kernels call `alpha_at`, `draw_slots` and the
+like, which are compiled for the type of the prior.  So a symmetric prior costs no more than a float, and kernels for
+asymmetric priors are compiled only when they are used.
 
 A draw from an asymmetric prior takes one look at an alias table (Walker, Electronics Letters 10(8), 1974; built as by
 Vose, IEEE Trans. Software Eng. 17(9), 1991).  The table is made of integers, so that a draw is exact.
 
-Of words, there is beta for all, and some words have seeds beside it.  Kernels get ``seeds``, a `SeedRows` or None, and
-ask for what it adds.  With seeds V beta, where kernels take it, is an array: one sum for each topic, its seeds included
-(`alpha_at`).  A seed s_kw is a number of imaginary tokens of word w in topic k, beside those that beta gives to every
-word: the word has ``beta + s_kw`` in place of beta, and the topic ``V beta + sum over w of s_kw`` in place of
-``V beta``.
+The topic-word prior is beta for all words; some words have seeds, too.  Kernels get ``seeds``, a `SeedRows` or None.  A
+seed s_kw is a number of imaginary tokens of word w in topic k.  The word has ``beta + s_kw`` in place of beta, and the
+topic ``V beta + sum over w of s_kw`` in place of ``V beta``.  So with seeds, kernels get an array for V beta, with one
+sum for each topic (`alpha_at`).
 """
 
 from collections.abc import Callable
@@ -32,7 +31,7 @@ _WHOLE = 2.0**32
 
 
 class TopicPriors(NamedTuple):
-    """An asymmetric document-topic prior, ready to be drawn from."""
+    """An asymmetric document-topic prior, with a table to draw from it."""
 
     #: (K,) float32.
     alpha: NDArray[np.float32]
@@ -40,7 +39,7 @@ class TopicPriors(NamedTuple):
     total: float
     #: (K,) chance, in units of 2**-32, that a slot of the table stands for its own topic.
     own: NDArray[np.uint64]
-    #: (K,) for which topic it stands else.
+    #: (K,) the topic for which the slot stands otherwise.
     other: NDArray[np.int32]
 
 
@@ -52,12 +51,12 @@ def topic_priors(alphas: NDArray[np.float64]) -> TopicPriors:
     return TopicPriors(alpha, total, (np.minimum(share, 1.0) * _WHOLE).astype(np.uint64), other)
 
 
-#: What kernels call.
+#: A function that kernels call.
 _Function = Callable[..., Any]
 
 
 def where_given(without: _Function, *, copied: bool = True) -> Callable[[_Function], _Function]:
-    """Let kernels that call the decorated function get `without` where its first argument is no tuple and no array."""
+    """Let kernels call `without` instead of the decorated function, unless its first argument is a tuple or array."""
 
     def declare(function: _Function) -> _Function:
         @wraps(function)
@@ -95,10 +94,10 @@ def _alpha_sum(alpha, n_topics):
     lambda alpha, point, bits, n_topics: np.int32(max(min(point * (1.0 / np.float64(alpha)), n_topics - 1.0), 0.0))
 )
 def _topic_of_prior(alpha, point, bits, n_topics):
-    """Return a topic drawn from the prior, without a branch that would have to be guessed.
+    """Return a topic drawn from the prior, without a branch that the processor would have to guess.
 
-    If all topics have the same prior, it is that in which `point` lies; floats are kept within the topics before they
-    are converted, and to 32 bits, which vector instructions can do.  Else a second hash of the same bits says which.
+    If all topics have the same prior, it is the one at `point`.  Floats are limited to the topics before they are
+    converted, and to 32 bits, because there are vector instructions for that.  Else a second hash of the bits decides.
     """
     bits = mix(bits)
     slot = (bits >> _HALF) * np.uint64(n_topics) >> _HALF
@@ -107,7 +106,7 @@ def _topic_of_prior(alpha, point, bits, n_topics):
 
 @part
 def draw_slots(alpha, n, counter, n_slots, n_topics, uniforms, out):
-    """Make what n proposals of a document need: numbers for their acceptance, and draws for those that follow.
+    """Make the random numbers for n proposals of a document: for their acceptance, and for the next proposals.
 
     Parameters
     ----------
@@ -136,7 +135,7 @@ def draw_slots(alpha, n, counter, n_slots, n_topics, uniforms, out):
         bits = mix(counter + np.uint64(i) * GAMMA)
         uniforms[np.uint64(i)] = uniform24(bits)
         y = np.float64(np.int64(bits & MASK_PROPOSE)) * scale
-        slot = np.int32(~np.int32(min(y, last_slot)))  # anything where y is beyond all slots
+        slot = np.int32(~np.int32(min(y, last_slot)))  # not used where y is beyond all slots
         out[np.uint64(i)] = select(y < last_slot, slot, _topic_of_prior(alpha, y - last_slot, bits, n_topics))
 
 
@@ -149,9 +148,9 @@ def build_alias(weights, share, other, work):
     weights : (n,) float64
         At least 0.
     share : (n,) float64
-        Mutated: which part of a slot is its own.
+        Mutated: the part of a slot that stands for its own number.
     other : (n,) int32
-        Mutated: whose the rest of it is.
+        Mutated: the number for which the rest of the slot stands.
     work : (at least n,) int32
         Mutated: for use here only.
 
@@ -186,7 +185,7 @@ def build_alias(weights, share, other, work):
             top += 1
             work[n_small] = large
             n_small += 1
-    for i in range(n_small):  # what rounding has left over
+    for i in range(n_small):  # left over because of rounding
         share[work[i]] = 1.0
     return total
 
@@ -249,9 +248,9 @@ def beta_of(seeds, word, topic, beta):
 
 @where_given(lambda seeds, word, skipped, n_dk, alpha, inverse, point: (skipped, 0.0))
 def find_seed(seeds, word, skipped, n_dk, alpha, inverse, point):
-    """Return the topic (uint64) in which `point` lies of the sum of ``seed * (n_dk + alpha) * inverse`` over the seeds.
+    """Return the topic (uint64) at `point` in the sum of ``seed * (n_dk + alpha) * inverse`` over the seeds.
 
-    One topic is left out.  Returned is also the sum up to there.  A point beyond all finds the last topic.
+    One topic is left out.  The sum up to the topic is returned, too.  A point beyond all finds the last topic.
     """
     found, before, at = skipped, 0.0, seeds.number[word]
     if at >= 0:
@@ -280,7 +279,7 @@ def prior_mass(seeds, word, beta, n_topics):
 
 @where_given(lambda seeds, word, point, smooth, topic, n_topics: at_most(topic, n_topics - 1))
 def draw_of_prior(seeds, word, point, smooth, topic, n_topics):
-    """Return the topic (int64) in which a point of the prior of a word lies: beta for each topic, then the seeds.
+    """Return the topic (int64) at a point of the prior of a word: beta for each topic, then the seeds.
 
     `smooth` is the prior of all topics, and `topic` the point divided by beta, as a float.
     """

@@ -1,8 +1,8 @@
 """Word rows: topics of tokens in word-major order, rows of a block, and rows for single look-ups.
 
-Rows for look-ups are dense, or made by open addressing where that is shorter.  This is LightLDA's storage (Yuan et al.,
-WWW 2015, section 5): a tail word has a hash row with at least twice as many places as it can have topics, so that a
-look-up takes one or two probes.
+Rows for look-ups are dense, or hash tables with open addressing if these are shorter.  This is LightLDA's storage (Yuan
+et al., WWW 2015, section 5): the table of a word has at least twice as many places as the word can have topics, so that
+a look-up takes one or two probes.
 """
 
 import numpy as np
@@ -200,7 +200,7 @@ def add_to(cells, start, mask, topic, n):
 
 @inlined
 def take_one(cells, start, mask, topic):
-    """Take a token from a topic of a row; a place that becomes free is filled by those that had to go on from it."""
+    """Take a token from a topic of a row; if its place becomes free, later entries that passed it move up."""
     if mask < 0:
         cells[np.uint64(start + np.int64(topic))] -= 1
     else:
@@ -225,7 +225,7 @@ def take_one(cells, start, mask, topic):
 def make_rows(block, n_topics):
     """Return for each word of a WordBlock the counts of its topics, earlier batches included.
 
-    3 ns per token, and what it takes to clear them.
+    3 ns per token, and the time to clear the cells.
 
     Returns
     -------

@@ -6,16 +6,16 @@ A token of word w in document d gets a new topic, itself taken out of n_dk and n
                          + alpha_k n_wk / (n_k + V beta)               word: those of the word
                          + alpha_k beta / (n_k + V beta)               smoothing: all topics
 
-All counts are of the beginning of the sweep, so tokens wait for nothing and for nobody.  While the tokens of a word are
-sampled, its weights ``q_k = (n_wk + beta) / (n_k + V beta)`` lie in one row, and the topics of a document are a short
-list (`DocumentLists`): a token costs a look into the row for each topic of its list, by `listed`, and only one draw in
-three or four is one from the other two parts, by cumulative weights that all tokens of the word have in common.
+All counts are those at the beginning of the sweep, so tokens do not depend on each other.  While the tokens of a word
+are sampled, its weights ``q_k = (n_wk + beta) / (n_k + V beta)`` are in one row, and the topics of a document are a
+short list (`DocumentLists`).  A token reads the row once for each topic of its list.  Only one draw in three or four is
+from the other two parts, by cumulative weights that are the same for all tokens of the word.
 
-Where a word comes again in a document, most of its tokens have the topic of the one before, and so the same sums.
+If a word occurs several times in a document, most of these tokens have the same topic, and so the same sums.
 
-Tokens are sampled `TOGETHER`: whether a draw is one of the list is a coin toss, and so the products of several tokens
-come before their draws, and draws of one kind before those of the other.  Random bits are addressed by the token's rank
-among the tokens of its word.  Topics do not depend on how documents and words are divided.
+A processor cannot guess whether a draw is from the list.  So some tokens are sampled `TOGETHER`: first the products of
+all, then the draws from lists, then the others.  Random bits are addressed by the token's rank among the tokens of its
+word.  Topics do not depend on how documents and words are divided.
 """
 
 from typing import NamedTuple
@@ -35,7 +35,7 @@ from schmp_estimators.lda.kernels.rows import count_row
 
 #: Tokens of a word that are sampled together.
 TOGETHER = 16
-#: The list of the token that comes so many tokens later is fetched into the cache, and where it lies before that.
+#: How many tokens ahead the list of a token, and before that its place, is fetched into the cache.
 _AHEAD, _FAR_AHEAD = 8, 24
 #: Lines of a list that are fetched.
 _LINES = 5
@@ -46,7 +46,7 @@ class DocumentLists(NamedTuple):
 
     #: (n_tokens,) document of each token, word-major.
     document: NDArray[np.uint32]
-    #: (n_docs + 1,) number of the first block of each document: there is room for all the topics that it can have.
+    #: (n_docs + 1,) number of the first block of each document: there are blocks for all topics that it can have.
     ptr: NDArray[np.int64]
     #: (n_docs,) blocks of its list.
     n_blocks: NDArray[np.int32]
@@ -115,7 +115,7 @@ def list_documents(first, last, doc_ptr, place, topic, ptr, n_blocks, lists, row
 
 
 class Smoothing(NamedTuple):
-    """What the priors give to topics, the same for all words."""
+    """Weights of topics that follow from the priors, the same for all words."""
 
     #: (K,) ``1 / (n_k + V beta)``, rounded once so that all shards use the same bits.
     inverse: NDArray[np.float32]
@@ -154,7 +154,7 @@ class Together(NamedTuple):
 
 
 def make_scratch(smooth: Smoothing, *, seeded: bool) -> tuple[Row, Together]:
-    """Return what `sample_words` needs, made here: a kernel that makes arrays takes longer to compile."""
+    """Return arrays for `sample_words`, made in Python: a kernel that makes arrays takes longer to compile."""
     n = len(smooth.inverse)
     row = Row(
         np.zeros(n, np.float64 if seeded else np.int32), smooth.beta * smooth.inverse,
@@ -166,7 +166,7 @@ def make_scratch(smooth: Smoothing, *, seeded: bool) -> tuple[Row, Together]:
 
 
 def smoothing(total: NDArray[np.int64], beta_sum: Prior, alpha: NDArray[np.float64], beta: float) -> Smoothing:
-    """Return what the priors give to topics of so many tokens; `beta_sum` is V beta, with seeds if there are."""
+    """Return the `Smoothing` of topics with these totals; `beta_sum` is V beta, with seeds if there are any."""
     inverse = (1.0 / (total + beta_sum)).astype(np.float32)
     weight = alpha * inverse
     ends = np.cumsum(np.float64(np.float32(beta)) * weight)
@@ -199,7 +199,7 @@ def _begin_word(word, at, n, block, smooth, seeds, row):
 
 @inlined
 def _end_word(found, smooth, row):
-    """Make the row that of a word without tokens."""
+    """Set the row to that of a word without tokens."""
     for j in range(found):
         k = np.uint32(row.topic[np.uint64(j)])
         row.weight[k] = smooth.beta * smooth.inverse[k]
@@ -221,7 +221,7 @@ def _fetch(i, document, ptr, n_blocks, lists):
 
 @inlined
 def _draw_listed(point, sums, start, first, n_blocks, lists, old):
-    """Return the topic of a list into which a point falls; the old one where rounding leads beyond what has tokens."""
+    """Return the topic at a point of a list; the old one if rounding leads to a place without tokens."""
     lane, rest = find_lane(sums, start + n_blocks * LANES, LANES, point)
     block = 0
     for b in range(n_blocks):
@@ -232,16 +232,16 @@ def _draw_listed(point, sums, start, first, n_blocks, lists, old):
 
 @inlined
 def _weigh_others(old, end, smooth):
-    """Return what the word and the smoothing weigh without the token itself.
+    """Return the weight of the word and of the smoothing without the token itself.
 
-    Where all its tokens have that topic, the word may weigh next to nothing then, and the smoothing still less.
+    If all tokens of the word have that topic, the word may weigh almost nothing, and the smoothing still less.
     """
     return (end - smooth.weight[np.uint64(old)]) + smooth.ends[len(smooth.ends) - 1]
 
 
 @inlined
 def _draw_other(y, old, found, end, row, smooth):
-    """Return the topic in which y lies, of the word's topics without the token itself and then of all."""
+    """Return the topic at y in the word's topics without the token itself, and then in the smoothing."""
     own = smooth.weight[np.uint64(old)]
     rest = end - own
     if y < rest:

@@ -1,4 +1,4 @@
-"""Word blocks of topic programs: made of what the shards contribute, sampled from, and harvested as sparse rows."""
+"""Word blocks of topic programs: how they are made from the parts of all shards, and converted to sparse rows."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ _NO_ROWS = freeze(no_rows())
 
 
 class WordPart(NamedTuple):
-    """What a shard contributes to a block."""
+    """The tokens of one shard for the words of a block."""
 
     #: (n_words,) tokens of each word.
     lengths: NDArray[np.int32]
@@ -23,16 +23,24 @@ class WordPart(NamedTuple):
     lists: NDArray[np.signedinteger]
     #: (n_dense, K) counts of the other words.
     dense: NDArray[np.int32]
-    #: The block's fixed rows if this shard keeps them, else no rows.
+    #: The block's rows of earlier batches, if this shard keeps them; else no rows.
     fixed: TopicRows
 
 
 def make_parts(
     shard: TokenShard, topic: NDArray[Any], n_components: int, n_words: NDArray[np.int64] | None = None
 ) -> dict[int, WordPart]:
-    """Return what the shard contributes to the first so many words, or all, of each block.
+    """Return the parts of a shard, by the numbers of the blocks.
 
-    `topic` are the topics of its tokens in word-major order.
+    Parameters
+    ----------
+    shard : TokenShard
+    topic : (n_tokens,) int16 or int32
+        Topics of its tokens, word-major.
+    n_components : int
+        K.
+    n_words : (n_blocks,) int64, optional
+        How many words of each block the parts have, the first ones; by default all.
     """
     sizes, topic, parts = np.diff(shard.block_ptr) if n_words is None else n_words, freeze(topic), dict[int, WordPart]()
     for block, (begin, n) in enumerate(zip(shard.block_ptr.tolist(), sizes.tolist(), strict=False)):
@@ -44,7 +52,7 @@ def make_parts(
 
 
 def combine_parts(index: int, parts: Sequence[WordPart], n_components: int) -> WordBlock:
-    """Interleave the lists of all shards, word by word, and add up dense rows."""
+    """Return block `index`, made from the parts of all shards: lists are joined word by word, dense rows added up."""
     total = np.zeros(len(parts[0].lengths), np.int64)
     for part in parts:
         total += part.lengths
@@ -59,11 +67,11 @@ def combine_parts(index: int, parts: Sequence[WordPart], n_components: int) -> W
 
 
 def rows_of_tokens(word_ptr: NDArray[np.int64], topic: NDArray[Any], fixed: TopicRows, n_components: int) -> WordBlock:
-    """Return the rows of words that have no tokens elsewhere: lists of topics."""
+    """Return the block of words whose tokens are all given, in word-major order: all rows are lists of topics."""
     return WordBlock(np.zeros((0, n_components), np.int32), word_ptr, topic, fixed)
 
 
 def harvest_rows(block: WordBlock, n_components: int) -> TopicRows:
-    """Return the word rows of a block, without the fixed ones."""
+    """Return the word rows of a block as sparse rows, without those of earlier batches."""
     tails = rows_of_lists(block.tail_ptr, block.tails, n_components)
     return stack_rows([rows_of_counts(block.heads), tails])

@@ -15,14 +15,14 @@ from schmp_estimators.lda.kernels.described import count_in_windows
 
 #: Share of documents that is added to that of a pair, so that there is a logarithm: that of gensim.
 _EPSILON = 1e-12
-#: Cells that are turned into measures at a time.
+#: Pairs whose measures are computed at a time.
 _CELLS_AT_ONCE = 1 << 20
 #: Measures that slide windows over texts, and how many tokens these have by themselves: those of gensim.
 WINDOWS = {"c_npmi": 10, "c_v": 110}
 
 
 class BestWords(NamedTuple):
-    """Where each word is among the best ones of topics."""
+    """The topics of which a word is one of the best words."""
 
     #: (n_words + 1,) offsets of the words in `slot`.
     slot_ptr: NDArray[np.int64]
@@ -101,7 +101,7 @@ MEASURES: dict[str, Callable[..., Any]] = {"npmi": npmi, "u_mass": u_mass, "c_np
 def _similarity_to_all(
     values: NDArray[np.float64], rank: NDArray[np.int64], other: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Return the mean cosine of the vectors of words, of a value for each other word, and their sum; 0 if one is 0."""
+    """Return the mean cosine between the vectors of words, with a value for each word, and the sum of these vectors."""
     n_best = rank[-1] + 1
     vectors = np.empty((len(values), n_best, n_best))
     vectors[:, rank, other] = vectors[:, other, rank] = values

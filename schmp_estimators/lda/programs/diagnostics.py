@@ -1,4 +1,4 @@
-"""Measures of topics by which MALLET finds bad ones, from words alone and from the topics of tokens; its state file."""
+"""MALLET's measures of topics, from words alone and from the topics of tokens, and its state file."""
 
 import gzip
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ from schmp_estimators.lda.programs.coherence import BestWords, count_pairs
 
 
 class DocumentCounts(NamedTuple):
-    """What is counted of the topics of all tokens in documents: integers, so that parts can be added in any order."""
+    """Counts of the topics of tokens in documents: integers, so that parts can be added in any order."""
 
     #: (K, LARGEST + 1): in how many documents a topic has so many tokens.
     times: sparse.csr_array
-    #: (K,) documents of which no topic has more, nor a topic of a lower number as many.
+    #: (K,) documents in which the topic has most tokens; of equal topics, the one with the lowest number.
     first: NDArray[np.int64]
     #: (K, n_pairs) documents in which both of two best words have tokens of the topic, as `count_pairs` numbers pairs.
     together: NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""Applying fitted topics: proportions of documents, and how well one half of them predicts the other."""
+"""Fitted topics applied to documents: proportions, scores of document completion, topics of tokens."""
 
 from itertools import pairwise
 from typing import Any

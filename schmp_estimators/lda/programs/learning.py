@@ -9,14 +9,14 @@ Wallach, Mimno and McCallum, NIPS 2009)::
     alpha_k  <-  alpha_k  sum over d of [psi(n_dk + alpha_k) - psi(alpha_k)]  /  exposure
     exposure  =  sum over d of [psi(L_d + A) - psi(A)],      A = sum of alpha
 
-The sum over d, times alpha_k, is how many documents have turned to topic k, and to it `MORE_TURNS` are added, fewer the
-larger A is: what is found is the most likely prior under a Gamma distribution of that shape.  Without them priors of a
-few hundred documents are too small for new documents, to which topics fit less well than to those that they were made
-of; to many documents a few more are nothing.
+Alpha_k times the sum over d is the expected number of *turns* to topic k: tokens whose topic was drawn from the prior,
+and not because of other tokens of the document with this topic.  `MORE_TURNS` are added to it, fewer the larger A is.
+The result is the most likely prior under a Gamma distribution of that shape.  Without them, priors learned from a few
+hundred documents are too small for new documents, which the topics fit less well.  With many documents they make no
+difference.
 
-Alpha_k times its sum is how often documents are expected to have turned to topic k on their own account, and not
-because of the tokens that they had of it.  Counts are integers, and all else is done in one place and in one order, so
-that the priors have the same bits however the documents are divided.
+Counts are integers, and all else is computed in one place and in one order.  So the priors have the same bits however
+the documents are divided.
 
 The words of a topic are drawn from such a distribution, too, whose V parameters are all beta.  Its fixed point (as in
 MALLET, without additional turns) is::
@@ -42,20 +42,20 @@ from schmp_estimators.lda.kernels.likelihood import TopicCounts, count_table, me
 from schmp_estimators.lda.programs.blocks import harvest_rows
 from schmp_estimators.lda.programs.seeds import SeedCounts, WordSeeds
 
-#: Documents with fewer tokens say nothing of what goes together.
+#: Documents with fewer tokens say nothing about which topics occur together.
 SHORTEST = 2
 #: Steps of the fixed point each time.
 STEPS = 10
-#: A topic's prior is no less than if so many documents had turned to it, nor than this share of the mean prior, so that
-#: one that is empty can come back.  Without the second, perplexity was 2 % higher for 500 documents and 100 topics.
+#: Every topic has at least so many turns, and its prior is at least this share of the mean prior, so that an empty
+#: topic can get tokens again.  Without the second, perplexity was 2 % higher for 500 documents and 100 topics.
 LEAST_TURNS, LEAST_SHARE = 1.0, 0.1
-#: So many documents more have turned to each topic where A is next to nothing, none where it is such a share of a mean
-#: document: with less than two tokens of a document for each topic it would have no end.
+#: Turns that are added for each topic if A is near 0, and the share of a mean document from which on none are added:
+#: with fewer than two tokens of a document for each topic A would grow without end.
 MORE_TURNS, LARGE_SHARE = 20.0, 0.25
-#: The most steps of the topic-word prior each time, and its relative change in a step that is the last.
+#: The most steps of the topic-word prior each time, and the relative change in a step at which they end.
 BETA_STEPS, BETA_CHANGE = 200, 1e-6
-#: V beta is no less than so many tokens: where each topic has one word, nothing else would keep it from 0.  It is no
-#: more than a mean topic has, beyond which the prior would outvote the text.
+#: V beta is at least so many tokens: if each topic has one word, nothing else would keep it from 0.  It is at most the
+#: tokens of a mean topic: with more, the prior would count for more than the text.
 LEAST_BETA_SUM = 0.01
 
 
@@ -69,13 +69,13 @@ class Learned(NamedTuple):
 
 
 class Cells(NamedTuple):
-    """Counts with Dirichlet priors, those that are alike together."""
+    """Counts with Dirichlet priors; equal counts are together."""
 
     #: (n,) positive counts.
     tokens: NDArray[np.int64]
-    #: (n,) how many cells have that count; negative for some that others stand for.
+    #: (n,) how many cells have that count; negative where cells are counted elsewhere.
     often: NDArray[np.int64]
-    #: (n,) what the prior has beside the one that is learned.
+    #: (n,) what is added to the learned prior: seeds.
     more: NDArray[np.float64]
 
     def rise(self, prior: float) -> float:
@@ -87,7 +87,7 @@ class Cells(NamedTuple):
 def learn_alphas(
     alphas: NDArray[np.float64], counts: TopicCounts, singles: TopicCounts, lengths: TopicCounts
 ) -> NDArray[np.float64]:
-    """Return what some steps of the fixed point make of the priors (K,); their sum is no more than a mean document.
+    """Return the priors (K,) after some steps of the fixed point; their sum is at most a mean document.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def learn_alphas(
         turns = alphas * np.bincount(topic, counts.often * (psi(alpha + tokens) - psi(alpha)), len(alphas))
         least = max(LEAST_TURNS, LEAST_SHARE * math.fsum(turns) / len(turns))
         alphas = np.maximum(turns, least) / exposure
-        # Beyond a mean document the prior would outvote the text; what is added leads no further than to its share.
+        # The sum is at most a mean document, and added turns do not raise it above `LARGE_SHARE`.
         most = min(length, max(math.fsum(alphas), LARGE_SHARE * length))
         alphas += MORE_TURNS * max(0.0, 1.0 - total / (LARGE_SHARE * length)) / exposure
         alphas *= min(1.0, most / math.fsum(alphas))
@@ -121,7 +121,7 @@ def learn_alphas(
 
 
 def word_cells(words: TopicCounts, seeds: WordSeeds | None, seeded: SeedCounts) -> Cells:
-    """Return the cells of words in topics; those with seeds, which are among `words`, too, are taken from them."""
+    """Return the cells of words in topics; those with seeds are also among `words`, from which they are subtracted."""
     tokens, often = words.terms
     if seeds is None:
         return Cells(tokens, often, np.zeros(len(tokens)))
@@ -138,7 +138,7 @@ def topic_cells(totals: NDArray[np.int64], seeds: WordSeeds | None) -> Cells:
 
 
 def learn_beta(beta: float, n_words: int, words: Cells, topics: Cells) -> float:
-    """Return the topic-word prior that the fixed point leads to from `beta`, which stays where nothing is learned."""
+    """Return the topic-word prior after the fixed point, begun at `beta`; `beta` if there is nothing to learn from."""
     n_topics = int(topics.often @ (topics.tokens > 0))
     if topics.tokens.max(initial=0) < SHORTEST:
         return beta
@@ -152,7 +152,7 @@ def learn_beta(beta: float, n_words: int, words: Cells, topics: Cells) -> float:
 
 
 def mean_alpha(alphas: NDArray[np.float64]) -> float:
-    """Return the mean prior, rounded once: the same whenever it is told."""
+    """Return the mean prior, rounded once, so that it has the same bits wherever it is computed."""
     return math.fsum(alphas) / len(alphas)
 
 

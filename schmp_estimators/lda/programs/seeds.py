@@ -23,7 +23,7 @@ from schmp_estimators.lda.kernels.rows import look_up
 
 
 class WordSeeds(NamedTuple):
-    """Imaginary tokens of words in topics."""
+    """Imaginary tokens of words in topics, for words that are known by their addresses."""
 
     #: (n_seeded,) canonical addresses of the seeded words that have tokens, ascending.
     address: NDArray[np.int64]
@@ -33,7 +33,7 @@ class WordSeeds(NamedTuple):
     weight: NDArray[np.float64]
     #: (K,) seeds of each topic, those of words without tokens included.
     total: NDArray[np.float64]
-    #: (n_rest,) seeds of words that only earlier batches have, and how many tokens these have of them.
+    #: (n_rest,) seeds of words that only earlier batches have, and the tokens that they have in these topics.
     rest_weight: NDArray[np.float64]
     rest_tokens: NDArray[np.int64]
 
@@ -53,7 +53,7 @@ class SeedCounts(NamedTuple):
 def word_seeds(
     seeds: sparse.csc_array, word_totals: NDArray[np.int64], earlier: sparse.csc_array | None = None
 ) -> WordSeeds:
-    """Return the seeds (K, V) of a corpus with so many tokens of each word, and of earlier ones with their counts."""
+    """Return seeds (K, V) as programs hold them, given the tokens of each word, and the counts of earlier batches."""
     seeds = sparse.csc_array(seeds)
     per_word = np.diff(seeds.indptr)
     kept = np.flatnonzero((per_word > 0) & (word_totals > 0))
@@ -72,7 +72,7 @@ def word_seeds(
 
 
 def seed_rows(seeds: WordSeeds, shard: TokenShard) -> SeedRows:
-    """Return the seeds in the layout of a shard."""
+    """Return the seeds by the numbers that words have in a shard."""
     used = shard.word_total > 0  # a word without tokens has the address of the next one
     at = np.minimum(np.searchsorted(seeds.address, shard.word_first), max(0, len(seeds.address) - 1))
     found = used & (seeds.address[at] == shard.word_first) if len(seeds.address) else np.zeros(len(used), bool)
@@ -95,7 +95,7 @@ def count_seeds(seeds: WordSeeds, shard: TokenShard, block: WordBlock, first: in
 
 
 def chain_seeds(pieces: Sequence[SeedCounts]) -> SeedCounts:
-    """Take what has been counted of several words together."""
+    """Return the counts of several sets of words as one."""
     nothing = np.empty(0, np.int64)
     return SeedCounts(*(np.concatenate([nothing, *(piece[i] for piece in pieces)]) for i in (0, 1)))
 
@@ -115,7 +115,7 @@ _AT_ONCE = 1 << 14
 
 
 def _some_tokens(n_tokens: int, first_token: int, key: np.uint64) -> Iterator[tuple[slice, NDArray[np.uint64]]]:
-    """Give tokens of a shard, in document order: which they are, and random bits of each."""
+    """Yield ranges of the tokens of a shard, in document order, with random bits for each token."""
     for begin in range(0, n_tokens, _AT_ONCE):
         end = min(n_tokens, begin + _AT_ONCE)
         address = np.arange(first_token + begin, first_token + end, dtype=np.uint64)

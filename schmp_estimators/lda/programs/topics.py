@@ -1,4 +1,4 @@
-"""What all programs for topic models share: word blocks made of parts, and the joint log-likelihood."""
+"""What all programs for topic models share: first topics, word blocks, priors and the joint log-likelihood."""
 
 import hashlib
 from abc import abstractmethod
@@ -45,7 +45,7 @@ def topic_dtype(n_components: int) -> type[np.signedinteger]:
 
 
 class SweepModel(NamedTuple):
-    """What every shard reads."""
+    """The model of a sweep, which every shard reads."""
 
     #: (K,) counts of each topic, earlier batches included.
     topic_total: NDArray[np.int64]
@@ -58,22 +58,22 @@ class SweepModel(NamedTuple):
     learned_before: Learned = Learned()
     # Where shards change counts token by token: see `samplers.sequential`.
     n_tokens: int = 0
-    #: How far the shards' copies of the totals were off before the worst barrier of the last sweep, by shard and token.
+    #: The largest error of the shards' copies of the totals in a step of the last sweep, for each shard and token.
     s_error: float = 0.0
-    #: The same of the present sweep, so far, and the tokens that moved in it.
+    #: The same in the present sweep so far, and the tokens that moved in it.
     s_error_now: float = 0.0
     moved_now: int = 0
 
 
 class Measured(NamedTuple):
-    """What a shard reports of the counts on which learned priors and the joint log-likelihood depend."""
+    """The counts of a shard on which learned priors and the joint log-likelihood depend."""
 
-    #: Of its documents, and of those with a single token.
+    #: Of topics in its documents, and in those with a single token.
     documents: TopicCounts
     singles: TopicCounts
     #: Of the lengths of documents, as if all their tokens had topic 0.
     lengths: TopicCounts
-    #: Of the words of a block, or its own; of none where only document-topic priors are learned.
+    #: Of topics in the words of a block, or in its own words; nothing if only document-topic priors are learned.
     words: TopicCounts
     #: Of seeded words among these words.
     seeds: seeding.SeedCounts
@@ -99,8 +99,8 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         Number of sweeps between two evaluations of the joint log-likelihood; 0 for none.
     hot_priors : tuple of two floats
         The priors of the first `hot_sweeps` sweeps, as far as they are larger than `doc_topic_prior` and
-        `topic_word_prior`.  With larger priors documents and words are not yet set on the few topics that chance gave
-        them, and tokens try others: the same held-out perplexity is reached in fewer sweeps.
+        `topic_word_prior`.  With larger priors, documents and words do not keep so long to the few topics that they
+        began with by chance: the same held-out perplexity is reached in fewer sweeps.
     hot_sweeps : int
         For how many sweeps `hot_priors` are used.
     own_alphas : (K,) float64, optional
@@ -109,11 +109,11 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         Number of sweeps between two times that `own_alphas` are learned, first after `hot_sweeps`, and the same of
         `topic_word_prior`; 0 for never.
     drawn_alphas : (K,) float64, optional
-        Where a fit goes on from a checkpoint: what pending proposals have been drawn with.
+        In a fit that goes on from a checkpoint: the prior that pending proposals were drawn with.
     seeds : WordSeeds, optional
-        What adds to `topic_word_prior` for some words in some topics.
+        Imaginary tokens that add to `topic_word_prior` for some words in some topics.
     far : bool
-        Whether shards are in several processes, so that bytes are dear.
+        Whether shards are in several processes, so that messages cost time.
     """
 
     n_components: int
@@ -123,7 +123,7 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
     seed: int = 0
     evaluate_every: int = 0
     hot_priors: tuple[float, float] = (0.0, 0.0)
-    #: Not shown: a fit that goes on from a checkpoint may have another number, and is the same fit.
+    #: Not shown: it is still the same fit if it goes on from a checkpoint with another number.
     hot_sweeps: int = field(default=0, repr=False)
     #: Not shown: see `prior_identity`.
     own_alphas: NDArray[np.float64] | None = field(default=None, repr=False, compare=False)
@@ -134,14 +134,14 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
 
     name: ClassVar[str] = "lda"
     saves_blocks: ClassVar[bool] = False
-    #: Whether the topics do not depend on how documents are divided among shards.  Such a program has jobs for many
-    #: threads inside of a cell, so that a process needs one shard only.
+    #: Whether topics do not depend on how documents are divided among shards.  Such a program divides the work of a
+    #: shard among threads, so that a process needs only one shard.
     partition_invariant: ClassVar[bool] = False
     #: Whether blocks of words go round a ring of shards.
     rotates: ClassVar[bool] = True
     #: Whether a fit with ``init="auto"`` starts with larger priors.
     begins_tempered: ClassVar[bool] = False
-    #: Whether words weigh the topics in whose passages they are before the first sweep: see `data.passages`.
+    #: Whether EM steps follow a start from passages: see `data.passages`.
     weighs_passages: ClassVar[bool] = False
 
     def by_word(self, at: At, state: State) -> NDArray[Any]:
@@ -149,28 +149,28 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         return np.asarray(state.topic)
 
     def merge(self, report: Any, other: Any) -> Any:
-        """Add up what two shards report at the end of a sweep."""
+        """Add up the reports of two shards at the end of a sweep."""
         return tree_sum((report, other))
 
     def summed(self, model: SweepModel | None, reports: Sequence[Any]) -> SweepModel:
-        """Return the model that follows from what shards report of their topics."""
+        """Return the model that follows from the reports of all shards on their topics."""
         raise NotImplementedError
 
     def aggregate(self, model: SweepModel | None, reports: Sequence[Any]) -> SweepModel:
-        """Bring the model up to date, by topics or by what has been measured."""
+        """Bring the model up to date, by reports on topics or by measured counts."""
         if isinstance(reports[0], Measured):
             return self.with_measured(cast("SweepModel", model), reports)
         return self.summed(model, reports)
 
     def with_fixed(self, at: At, total: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the tokens of each topic, with those of earlier batches that the shard speaks for."""
+        """Return the tokens of each topic, plus those in the fixed rows that the shard keeps."""
         total = total.copy()
         np.add.at(total, at.shard.fixed.topic, at.shard.fixed.tokens)
         return total
 
     @abstractmethod
     def moves(self, model: SweepModel) -> dict[str, Any]:
-        """Return what a record says of the tokens that moved."""
+        """Return the entries of a record about the tokens that moved."""
 
     def priors(self, sweep: int, model: SweepModel | None) -> tuple[float, float]:
         """Return the document-topic prior (the mean, if each topic has its own) and the topic-word prior of a sweep.
@@ -193,14 +193,14 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         return self.own_alphas * (mean / self.doc_topic_prior)
 
     def alphas_before(self, at: At) -> NDArray[np.float64]:
-        """Return what pending proposals have been drawn with, where `restore` is to draw them again."""
+        """Return the document-topic prior that pending proposals were drawn with, for `restore` to draw them again."""
         found = None if at.model is None else at.model.learned_before.alphas
         if found is None:
             found = self.alphas(at.sweep, None) if self.drawn_alphas is None else self.drawn_alphas
         return found
 
     def beta_sums(self, beta: float) -> Prior:
-        """Return what a topic has of a topic-word prior over all words; one sum for each topic if words are seeded."""
+        """Return the sum of a topic-word prior over all words; if words are seeded, one sum for each topic."""
         beta_sum = self.n_words * beta
         return beta_sum if self.seeds is None else freeze(beta_sum + self.seeds.total)
 
@@ -212,7 +212,7 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         return freeze(rows._replace(number=rows.number[words]))
 
     def prior_identity(self) -> dict[str, Any]:
-        """Return what identifies the priors, as far as it is not in the parameters that are shown."""
+        """Return what identifies the priors beside the parameters that are shown."""
         found = {} if self.seeds is None else {"seed_words": self.seeds.digest()}
         if self.learn_every[1]:
             found["topic_word_prior"] = f"learned every {self.learn_every[1]} sweeps"
@@ -227,15 +227,15 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         return 6 * np.dtype(topic_dtype(self.n_components)).itemsize
 
     def row_bytes(self) -> int:
-        """Return how many bytes a shard needs for each word that it has, beside what there is for each token."""
+        """Return how many bytes a shard needs for each of its words, beside `state_bytes` for each token."""
         return 0
 
     def words_at_home(self, word_totals: NDArray[np.int64], layout: Layout) -> NDArray[np.int64]:
-        """Return how many words of each block are sampled where their tokens are: all, where no tokens travel."""
+        """Return how many words of each block are sampled at home: all, if no tokens are exchanged."""
         return np.diff(layout.block_ptr)
 
     def init(self, at: At) -> tuple[State, Mapping[int, Any]]:
-        """Return the first topics: uniform ones, if words do not restrict them."""
+        """Return the state with the first topics of tokens: uniform ones, if words do not restrict them."""
         topics, shard = np.empty(len(at.shard.place), topic_dtype(self.n_components)), at.shard
         if len(shard.first.ptr) > 1:
             of_words, key = (words_of_places(shard), *shard.first), stream_key(self.seed, 0, _OF_TOKENS)
@@ -249,7 +249,7 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         return self.restore(at, topics)
 
     def begun(self, at: At, saved: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]:
-        """Return topics that were saved: in document order, word-major, and the tokens of each."""
+        """Return saved topics in document order and in word-major order, and the tokens of each topic."""
         topic, by_word = saved.copy(), np.empty_like(saved)
         by_word[at.shard.place] = topic
         return topic, by_word, count_values(topic, self.n_components)
@@ -275,11 +275,11 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         return self.evaluate_every > 0 and (sweep + 1) % self.evaluate_every == 0
 
     def measure_documents(self, at: At, state: State) -> Measured:
-        """Return what learning document-topic priors must know of a shard."""
+        """Return the counts of a shard from which document-topic priors are learned."""
         return self.measured(at, state, [])
 
     def measure(self, at: At, state: State, block: WordBlock | None = None) -> Measured:
-        """Return what a shard has of the joint log-likelihood, and a block."""
+        """Return the counts of a shard for the joint log-likelihood, and of a block if there is one."""
         if block is not None:
             return self.measured(at, state, [(at.shard, block, int(at.shard.block_ptr[at.block]))])
         topic = freeze(np.ascontiguousarray(self.by_word(at, state)))
@@ -287,7 +287,10 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         return self.measured(at, state, [(at.shard, own, 0)])
 
     def measured(self, at: At, state: State, some: Sequence[tuple[TokenShard, WordBlock, int]]) -> Measured:
-        """Return what a shard has, and blocks, with the shards that know their words, and the numbers of the first."""
+        """Return the counts of a shard and of some blocks.
+
+        Each block comes with a shard that knows its words, and with the number of its first word there.
+        """
         shard, topic, lengths = at.shard, freeze(self.by_word(at, state)), np.diff(at.shard.doc_ptr)
         documents = topic_counts(shard.doc_ptr, shard.place, topic, self.n_components)
         of_singles = topic[shard.place[shard.doc_ptr[:-1][lengths == 1]]]
@@ -299,7 +302,7 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         return Measured(*counted, seeding.chain_seeds(seeded), at.sweep)
 
     def merge_measured(self, one: Measured, other: Measured) -> Measured:
-        """Take what two shards have measured together."""
+        """Return the counts of two shards as those of one."""
         return _together([one, other])
 
     def with_measured(self, model: SweepModel, measured: Sequence[Measured]) -> SweepModel:
@@ -318,7 +321,7 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         model = model._replace(learned_before=before, learned=learned)
         if not self.measures(sweep):
             return model
-        # Of a tempered start, too, under the priors asked for.
+        # In a tempered start, too, the likelihood is that under the priors that the user asked for.
         asked: Prior = self.doc_topic_prior if self.own_alphas is None else self.own_alphas
         alpha = asked if learned.alphas is None else learned.alphas
         beta = self.topic_word_prior if learned.beta is None else learned.beta
@@ -338,15 +341,15 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         return {**self.moves(model), **named, **dict(zip(LIKELIHOODS, model.likelihood, strict=False))}
 
     def combine(self, index: int, parts: Sequence[blocks.WordPart]) -> WordBlock:
-        """Interleave the lists of all shards, word by word, and add up dense rows."""
+        """Return block `index`, made from the parts of all shards."""
         return blocks.combine_parts(index, parts, self.n_components)
 
     def parts(self, at: At, state: State) -> dict[int, blocks.WordPart]:
-        """Return what the shard contributes to every block."""
+        """Return the parts of the shard for all blocks."""
         return blocks.make_parts(at.shard, self.by_word(at, state), self.n_components)
 
     def save(self, at: At, state: State) -> NDArray[np.signedinteger]:
-        """Return the topics in document order: all else follows from them."""
+        """Return the topics in document order, from which all else follows."""
         return np.asarray(self.by_word(at, state)[at.shard.place])
 
     def harvest_block(self, block: WordBlock) -> TopicRows:
@@ -391,7 +394,7 @@ class FrozenCountsLDA(TopicProgram[State]):
 
 
 def _together(measured: Sequence[Measured]) -> Measured:
-    """Return what several shards have measured as if they were one."""
+    """Return the counts of several shards as those of one."""
     *counted, seeds, (sweep, *_) = zip(*measured, strict=True)
     documents, singles, lengths, words = map(merge_counts, counted)
     return Measured(documents, singles, lengths, words, seeding.chain_seeds(seeds), sweep)

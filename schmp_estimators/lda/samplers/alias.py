@@ -4,13 +4,14 @@ A token of word w in document d, taken out of all counts n, is offered topics t 
 
     q(t)  proportional to  n_dt (n_wt + beta) / (n_t + V beta)  +  alpha_t (m_wt + beta) / (m_t + V beta)
 
-The counts n are those of now, and the first part has no more terms than the document has topics.  The counts m are
-those of the time when the shard came to the block: then alias tables are made of the second part, one for the m_wt of
-each word, and one for the beta of all of them.  Seeds of a word add to beta in the first part only.  From topic s a
-proposal t is accepted with probability ``p(t) q(s) / (p(s) q(t))``, at most 1, p being q with m = n, and all seeds.
+The counts n are the present ones, and the first part has a term for each topic of the document.  The counts m are those
+at the time when the shard began with the block.  Alias tables of the second part are made then: one for the m_wt of
+each word, and one for the beta of all words.  Seeds of a word add to beta in the first part only.  A proposal t is
+accepted in place of topic s with probability ``p(t) q(s) / (p(s) q(t))``, at most 1, where p is q with m = n and with
+all seeds.
 
-This does not quite sample the posterior: the token was in the counts m with the topic that it has now, and what other
-tokens have done since may depend on that.
+This does not sample the exact posterior: the counts m include the token with its present topic, and other tokens may
+have moved since because of that.
 """
 
 from typing import NamedTuple
@@ -29,14 +30,14 @@ from schmp_estimators.lda.samplers.documents import document_loop
 from schmp_estimators.lda.samplers.light import LightLDA, moved, weigh
 from schmp_estimators.lda.samplers.sequential import inverse_totals
 
-#: The rows and tables of the word that comes so many tokens later are fetched into the cache, their bounds before.
+#: How many tokens ahead the rows and tables of a word, and before that their bounds, are fetched into the cache.
 _AHEAD, _FAR_AHEAD = 4, 8
 
 
 class Alias(NamedTuple):
     """What the sampler keeps."""
 
-    #: From `kernels.rows.make_rows`: the counts of words as they are, and as they were in the beginning.
+    #: From `kernels.rows.make_rows`: the present counts of words, and those at the beginning of the cell.
     rows: NDArray[np.int64]
     cells: NDArray[np.int32]
     stale: NDArray[np.int32]
@@ -49,7 +50,7 @@ class Alias(NamedTuple):
     other: NDArray[np.int32]
     #: (n_words + 1,) sums of the weights in tables.
     sums: NDArray[np.float64]
-    #: (K,) cumulative sums of what the topics of the document weigh for a token.
+    #: (K,) cumulative sums of the weights of the document's topics for a token.
     ends: NDArray[np.float64]
 
 
@@ -86,7 +87,7 @@ def _weigh(own, cell, document, word, topic, less):
 
 @inlined
 def _sum_document(own, cell, document, word, old):
-    """Sum up what the topics of the document weigh for a token, and return the sum."""
+    """Add up the weights of the document's topics for a token, and return the sum."""
     start, mask, total = own.rows[np.uint64(2 * word)], own.rows[np.uint64(2 * word + 1)], 0.0
     for j in range(document.now[0].n_listed):
         k = np.uint64(document.listed[np.uint64(j)])
@@ -103,7 +104,7 @@ def _sum_document(own, cell, document, word, old):
 
 @inlined
 def _propose(own, cell, document, word, fresh, point):
-    """Return the topic in which a point lies: of the document's topics, the word's table, or that of all topics."""
+    """Return the topic at a point: from the document's topics, then the word's table, then that of all topics."""
     start, of_word, last = own.lists.ptr[np.uint64(word)], own.sums[np.uint64(word)], len(own.sums) - 1
     if point < fresh:
         return np.uint64(document.listed[np.uint64(first_above(own.ends, 0, document.now[0].n_listed, point))])

@@ -1,11 +1,11 @@
 """The loop over documents that samplers share.
 
-A sampler is a file like `sparse`.  It says what it keeps of a block of words (`begin`), how a token gets its topic
-(`draw`), and, if it likes, what a token that has moved changes of what is kept (`moved`), and what to load into the
-cache early (`fetch`).  `document_loop` makes a loop of these, and a kernel of one line compiles it.
+A sampler is a file like `sparse`.  It defines what it keeps for a block of words (`begin`) and how a token gets its
+topic (`draw`).  It may define how a token that has moved changes what is kept (`moved`), and what to load into the
+cache early (`fetch`).  `document_loop` makes a loop of these functions, and a kernel of one line compiles it.
 
-Counts are up to date at every token: those of documents and totals of topics are kept here, the rows of words are in
-the `Cell`.  What else the sampler keeps is made anew for every cell, so only topics are carried from one to the next.
+All counts are up to date at every token.  The loop keeps those of the document and the totals of topics; the rows of
+words are in the `Cell`.  What the sampler keeps is made anew for every cell.
 """
 
 from typing import Any, NamedTuple
@@ -46,7 +46,7 @@ def order_visits(shard: TokenShard) -> Visits:
     return Visits(ptr, token, word[token])
 
 
-#: What is left of a sum after one term is taken away may be rounding if it is less than this part of it.
+#: A sum from which a term is subtracted may be only rounding errors, if less than this part of it is left.
 ROUNDING = 1e-9
 
 #: Scalars of a document:
@@ -56,7 +56,7 @@ _NOW = np.dtype([("start", "i8"), ("end", "i8"), ("n_listed", "i8"), ("sum", "f8
 
 
 class Document(NamedTuple):
-    """The counts of the document that is being sampled, all its tokens included, and what follows from them."""
+    """The counts of the present document, all its tokens included, and values computed from them."""
 
     #: (1,) see `_NOW`.
     now: NDArray[np.void]
@@ -75,7 +75,10 @@ class Document(NamedTuple):
 
 @inlined
 def find_in_document(document, skipped, point):
-    """Return the topic in which `point` lies of the sum of `part`, or `skipped`, left out; and the sum with it."""
+    """Return the topic at `point` in the sum of `part` without topic `skipped`, and the sum up to that topic.
+
+    Beyond all topics it returns `skipped`.
+    """
     found, before = skipped, 0.0
     for j in range(document.now[0].n_listed):
         k = np.uint64(document.listed[np.uint64(j)])
@@ -98,7 +101,7 @@ def sum_others(document, skipped):
 
 @inlined
 def _weigh(cell, document, k):
-    """Bring up to date what follows from the counts of a topic."""
+    """Compute the values that depend on the counts of a topic."""
     document.part[k] = document.tokens[k] * document.inverse[k]
     document.factor[k] = (document.tokens[k] + cell.alpha[k]) * document.inverse[k]
 
@@ -131,7 +134,7 @@ def _enter(cell, document, d):
 
 @part
 def _leave(cell, document):
-    """Make all counts those of no document."""
+    """Set all counts to those of an empty document."""
     for j in range(document.now[0].n_listed):
         k = np.uint64(document.listed[j])
         document.tokens[k] = 0
@@ -168,7 +171,7 @@ def _move(cell, document, token, old, new):
 
 @maker
 def _no_document(cell):
-    """Return the Document that has no tokens."""
+    """Return an empty `Document`."""
     n_topics, (inverse, inverse_less) = len(cell.total), inverse_totals(cell)
     tokens, listed, place = np.zeros(n_topics, np.int32), np.empty(n_topics, np.int32), np.empty(n_topics, np.int32)
     now, part, factor = np.zeros(1, _NOW), np.zeros(n_topics), np.empty(n_topics)
@@ -232,7 +235,7 @@ def document_loop(
 
 
 class DocumentState(NamedTuple):
-    """What changes of a shard, with `visits`, which are too dear to make again for every block."""
+    """What changes of a shard, and `visits`, which are kept because they take long to make."""
 
     #: (n_tokens,) topics in document order; int16 or int32.
     topic: NDArray[np.signedinteger]

@@ -4,15 +4,15 @@ A token of word w in document d gets a new topic, with its own topic taken out o
 
     p(k)  proportional to  n_dk q_k + alpha_k q_k,      q_k = (n_wk + beta) / (n_k + V beta)
 
-The first part has as many terms as the document has topics, which are kept in a list.  The second depends on the word
-only; its sum is the root of an F+ tree, which is mended as counts change.  One random number picks a point in the sum
+The first part has a term for each topic of the document; these are kept in a list.  The second part depends on the word
+only.  Its sum is the root of an F+ tree, which is updated as counts change.  One random number picks a point in the sum
 of both, the list first.  Its bits are addressed by the token's rank among the tokens of its word.
 
 "data-parallel" does the same with a copy of the model for every shard, for comparison (AD-LDA: Newman, Asuncion, Smyth
-and Welling, "Distributed algorithms for topic models", JMLR 2009).  Every shard samples all its tokens, one by one, and
-does not see what the others change in a sweep: neither in the totals nor in the rows of words.  Only then are the
-copies brought together.  This is what scheduled model parallelism improves on (Kim et al., EuroSys 2016, section 2):
-there a row is never in two hands.
+and Welling, "Distributed algorithms for topic models", JMLR 2009).  Every shard samples all its tokens, and does not
+see what other shards change in the sweep, neither in the totals nor in the rows of words.  After the sweep the copies
+are merged.  Scheduled model parallelism improves on this (Kim et al., EuroSys 2016, section 2): there, no two shards
+change a row at the same time.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ from schmp_estimators.lda.programs.topics import SweepModel
 from schmp_estimators.lda.samplers.sequential import Step
 from schmp_estimators.lda.samplers.words import WordLDA, WordState, word_loop
 
-#: The tree is rebuilt for a word with more than K over this many tokens; for others, topic by topic is cheaper.
+#: The tree is rebuilt for a word with more than ``K / _FEW`` tokens; for others it is updated topic by topic.
 _FEW = 16
 #: The lists of the document that comes so many tokens later are fetched into the cache: this gained 15 to 60 %.
 _AHEAD = 8
@@ -68,7 +68,7 @@ def begin(cell):
 
 @inlined
 def put(own, cell, topic, weight):
-    """Set the weight q of a topic (uint64), and mend the tree; 1 ns per level."""
+    """Set the weight q of a topic (uint64), and update the tree; 1 ns per level."""
     kept = own.kept[0]
     own.q[topic] = weight
     kept.smooth = ftree.put(own.leaves, cell.extra[0], own.sums, kept.smooth, topic, cell.alpha[topic] * weight)
@@ -76,7 +76,7 @@ def put(own, cell, topic, weight):
 
 @inlined
 def _put_topics(own, cell, row, topics):
-    """Bring the weights of some topics up to the row; 5 ns each."""
+    """Set the weights of some topics to those of the row; 5 ns each."""
     for topic in topics:
         k = np.uint64(topic)
         weight = (row.tokens[k] + cell.beta) * row.inverse[k]
@@ -86,7 +86,7 @@ def _put_topics(own, cell, row, topics):
 
 @part
 def _put_row(own, cell, row, word):
-    """Bring the weights of a tail word's topics up to the row."""
+    """Set the weights of the topics of a tail word to those of the row."""
     block, tail = cell.block, word - len(cell.block.heads)
     _put_topics(own, cell, row, block.tails[block.tail_ptr[tail] : block.tail_ptr[tail + 1]])
     _put_topics(own, cell, row, block.fixed.topic[block.fixed.ptr[word] : block.fixed.ptr[word + 1]])
@@ -94,7 +94,7 @@ def _put_row(own, cell, row, word):
 
 @part
 def _build(own, cell, row, is_base):
-    """Make the weights anew, from the row or without it; 1 ns each."""
+    """Compute all weights, with the row or without tokens (`is_base`); 1 ns each."""
     for k in range(len(own.q)):
         own.q[k] = ((0 if is_base else row.tokens[k]) + cell.beta) * row.inverse[k]
         own.leaves[k] = cell.alpha[k] * own.q[k]
@@ -103,7 +103,7 @@ def _build(own, cell, row, is_base):
 
 @inlined
 def enter(own, cell, row, word, is_seeded):
-    """Make the weights of a word."""
+    """Prepare the weights for a word."""
     kept, block, tail = own.kept[0], cell.block, word - len(cell.block.heads)
     kept.document = -1
     n = block.fixed.ptr[word + 1] - block.fixed.ptr[word]
@@ -119,7 +119,7 @@ def enter(own, cell, row, word, is_seeded):
 
 @inlined
 def leave(own, cell, row, word):
-    """Make the weights those of a word without tokens, if that is cheaper than to make them anew."""
+    """Set the weights to those of a word without tokens, if that takes less time than to compute all."""
     if own.kept[0].is_base:
         _put_row(own, cell, row, word)
 
@@ -140,12 +140,12 @@ def fetch(own, cell, token):
 def draw(own, cell, row, token, word, old, counter):
     """Return the new topic of a token; 1.5 ns per topic of the document for the first of a word's tokens in it.
 
-    If it is another one, `own` and the document's list are without the token then.
+    If it is another topic, the token is then left out of `own` and of the document's list.
     """
     ptr, length, topics, tokens = cell.state.lists
     kept, q, d = own.kept[0], own.q, np.uint64(cell.state.document[token])
     start, n = ptr[d], np.int64(length[d])
-    if np.int64(d) != kept.document:  # else the sum is up to date: a word often comes several times in a document
+    if np.int64(d) != kept.document:  # else the sum is up to date: a word often occurs several times in a document
         kept.document, kept.mass = np.int64(d), sum_list(topics, tokens, start, n, q)
     old_at = place_of(topics, start, start + n - 1, old)
     before, smooth_before = q[old], kept.smooth
@@ -170,7 +170,7 @@ def draw(own, cell, row, token, word, old, counter):
 
 @inlined
 def moved(own, cell, row, token, word, old, new):
-    """Mend the tree and the document's list, which are without the token; 50 ns."""
+    """Add the token to the tree and to the document's list; 50 ns."""
     _, length, topics, tokens = cell.state.lists
     kept, q, d = own.kept[0], own.q, np.uint64(cell.state.document[token])
     start, before = cell.state.lists.ptr[d], q[new]
@@ -220,12 +220,12 @@ class DataParallelLDA(FPlusLDA):
     """
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
-        """Return the visits to the words, block by block so that a shard has few copies at a time, and the meeting."""
+        """Return the sampling, block by block so that a shard has few copies at a time, and the merge of the copies."""
         words = reads(self.sample_copy, order=schedule_rotation(n_shards))
         return [words, each(self.bring_together, parts=True, reports=True), *self.looking(sweep, n_shards)]
 
     def sample_copy(self, at: At, state: WordState, block: WordBlock) -> WordState:
-        """Sample the tokens whose words are in the block, in a copy of it that nobody else will see."""
+        """Sample the tokens whose words are in the block, in a copy of the block."""
         model = at.model._replace(topic_total=at.model.topic_total + state.total - state.began)
         copied = block._replace(heads=own(block.heads), tails=own(block.tails))
         state, _, step = self.sample_words(at._replace(model=model), state, copied)
@@ -237,7 +237,7 @@ class DataParallelLDA(FPlusLDA):
         return state._replace(began=state.total.copy(), moved=0), self.parts(at, state), step
 
     def summed(self, model: SweepModel | None, reports: Sequence[Any]) -> SweepModel:
-        """Bring the topic totals up to date, and measure how far the shards' copies of them were off in the end."""
+        """Bring the topic totals up to date, and measure the errors of the shards' copies of them at the end."""
         if model is None:
             return super().summed(model, reports)
         model = super().summed(model._replace(s_error_now=0.0, moved_now=0), reports)

@@ -1,17 +1,16 @@
-"""Gibbs sampling with word counts frozen for a sweep: what such samplers share, and that for few topics.
+"""Gibbs sampling with word counts frozen for a sweep: the base of "frozen" and "saber", and "frozen".
 
-Shards of "frozen" and "saber" only read rows of words, which travel, and count their own topics, of which the model is
-the sum.
+Shards only read the rows of words, which go round, and count the topics of their own tokens.  The model is the sum of
+these counts.
 
-"frozen" draws a token from the conditional over all topics, given the live topics of its document and the word counts
-of the beginning of the sweep (`kernels.frozen`).  All that it reads is either frozen or belongs to its own document,
-and random bits are addressed by canonical positions, so the topics do not depend on how documents, words and jobs are
-divided.
+"frozen" draws a token from the conditional over all topics, given the present topics of its document and the word
+counts at the beginning of the sweep (`kernels.frozen`).  All that it reads is either frozen or belongs to its own
+document, and random bits are addressed by canonical positions.  So topics do not depend on how documents, words and
+jobs are divided.
 
-Several shards bring the rows together first: every shard takes from each block the rows of the words that it has, and
-then samples its documents from their first token to their last.  That is a table of (words of the shard) × K weights in
-each shard.  Sampling the documents block by block instead would need no table, but a document's topics would then be
-live in the order of the blocks, and so depend on the division.
+With several shards, every shard first takes from each block the rows of its own words: a table of (words of the shard)
+× K weights.  Then it samples its documents from their first token to their last.  To sample documents block by block
+would need no table, but then the order of a document's tokens, and so the topics, would depend on the division.
 """
 
 from abc import abstractmethod
@@ -46,7 +45,7 @@ class FrozenWordsLDA(FrozenCountsLDA[State]):
     """
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
-        """Return how rows go round and tokens are sampled, in one stage where there is one shard."""
+        """Return the stages in which rows go round and tokens are sampled; for one shard it is one stage."""
         looking = self.looking(sweep, n_shards)
         if n_shards == 1:
             return [each(self.sample), *looking]
@@ -60,14 +59,14 @@ class FrozenWordsLDA(FrozenCountsLDA[State]):
 
     @abstractmethod
     def sample_words(self, at: At, state: State, block: WordBlock) -> State:
-        """Meet the rows of the words in a block."""
+        """Read the rows of the words in a block."""
 
     def end_sweep(self, at: At, state: State) -> tuple[State, dict[int, WordPart]]:
-        """Return what the words of a shard contribute to all blocks."""
+        """Return the parts of the shard for all blocks."""
         return state, self.parts(at, state)
 
     def n_blocks(self, n_shards: int) -> int:
-        """Return how many groups of words have rows that travel; a single shard has them in its own tokens."""
+        """Return how many blocks of rows go round: none for a single shard, whose own tokens are its rows."""
         return n_shards if n_shards > 1 else 0
 
     def moves(self, model: SweepModel) -> dict[str, int]:
@@ -76,17 +75,17 @@ class FrozenWordsLDA(FrozenCountsLDA[State]):
 
 
 class Table:
-    """The words that a shard has, and room for their weights, kept from sweep to sweep; neither is pickled."""
+    """The words of a shard, and an array for their weights, kept from sweep to sweep.  Neither is pickled."""
 
     def __init__(self) -> None:
         self._made: tuple[NDArray[np.int64], list[int], NDArray[np.float32]] | None = None
 
     def __reduce__(self) -> Any:
-        """Leave all behind: it is made again."""
+        """Pickle an empty table: words and weights are made again."""
         return Table, ()
 
     def of(self, shard: TokenShard, n_topics: int) -> tuple[NDArray[np.int64], list[int], NDArray[np.float32]]:
-        """Return the words with tokens, where blocks begin among them, and room for weights, as it was left.
+        """Return the words with tokens, where blocks begin among them, and the array for weights as it was left.
 
         Parameters
         ----------
@@ -110,7 +109,7 @@ class Table:
 
 
 class FrozenState(NamedTuple):
-    """What changes of a shard, with `word`, which is too dear to make again for every sweep."""
+    """What changes of a shard, and `word`, which is kept because it takes long to make."""
 
     #: (n_tokens,) topics, word-major; int16 or int32.
     topic: NDArray[np.signedinteger]

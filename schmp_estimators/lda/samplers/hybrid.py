@@ -9,8 +9,8 @@ live and without the token itself::
     from the document   q(k) proportional to n_dk + alpha_k
                         accept by  (n_wk + beta) / (n_k + V beta)
 
-The first are drawn from the F+ tree, which is there anyhow, the second are the topic of a random other token of the
-document, or a topic by the prior.  Both proposals and both answers are exact, so the conditional stays what it is.
+The first are drawn from the F+ tree of "fplus".  The second are the topic of a random other token of the document, or
+a topic drawn from the prior.  Both proposals and both acceptances use exact counts, so the sampler is exact, too.
 Random bits are addressed by the token's rank among the tokens of its word.
 """
 
@@ -35,7 +35,7 @@ _PROPOSALS = 1
 
 
 class Proposing(NamedTuple):
-    """What the sampler is told."""
+    """What the sampler needs beside the counts."""
 
     level_ptr: NDArray[np.int64]
     #: Documents with more tokens make proposals: so many for each token, with this stream of random numbers.
@@ -56,7 +56,7 @@ def _tokens_in(lists, d, topic):
 
 @inlined
 def _propose_by_document(cell, token, d, uniform):
-    """Return a topic by what document d has without a token, given a number in [0, 1)."""
+    """Return a topic drawn from document d without a token, given a number in [0, 1)."""
     first, last, ends = cell.shard.doc_ptr[d], cell.shard.doc_ptr[d + np.uint64(1)], cell.extra.alpha_ends
     n_others = last - first - 1
     y = uniform * (np.float64(n_others) + ends[-1])
@@ -70,7 +70,7 @@ def _propose_by_document(cell, token, d, uniform):
 
 @part
 def _draw_by_proposals(own, cell, row, token, old, counter):
-    """Return the new topic of a token; if it is another one, all is without the token then, as in `fplus.draw`."""
+    """Return the new topic of a token; if it is another one, the token is then left out, as in `fplus.draw`."""
     lists, doing, q, alpha, kept = cell.state.lists, cell.extra, own.q, cell.alpha, own.kept[0]
     d, before, smooth_before = np.uint64(cell.state.document[token]), q[old], kept.smooth
     old_at = place_of(lists.topic, lists.ptr[d], lists.ptr[d] + lists.length[d] - 1, old)

@@ -6,11 +6,11 @@ itself::
     word      q(t) proportional to n_wt + beta,     accepted with f_t / f_s,  f_k = (n_dk + alpha_k) / (n_k + V beta)
     document  q(t) proportional to n_dt + alpha_t,  accepted with g_t / g_s,  g_k = (n_wk + beta) / (n_k + V beta)
 
-Both are the topic of a random other token, of the word or of the document, or else a draw from the prior, to which the
-seeds of the word belong.  The paper
-draws from the document in this way, but from the word by an alias table, which is made of older counts and of the token
-itself.  Here topics of tokens are up to date, and the token's own is left out.  So both proposals are independent of
-the state at which they start, the counts that they are drawn from cancel, and with one shard the sampler is exact.
+Both draw either the topic of a random other token, of the word or of the document, or from the prior, which includes
+the seeds of the word.  The paper draws from the document in this way, but from the word by an alias table, which is
+made of older counts and includes the token itself.  Here topics of tokens are up to date, and the token itself is left
+out.  So both proposals are independent of the present topic, the counts that they are drawn from cancel in the
+acceptance, and with one shard the sampler is exact.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ from schmp_estimators.lda.kernels.rows import add_to, cell_of, count_of, make_ro
 from schmp_estimators.lda.samplers.documents import DocumentLDA, document_loop
 from schmp_estimators.lda.samplers.sequential import nothing
 
-#: The rows and the list of the word that comes so many tokens later are fetched into the cache, their bounds before.
+#: How many tokens ahead the rows and the list of a word, and before that their bounds, are fetched into the cache.
 _AHEAD, _FAR_AHEAD = 8, 16
 
 
@@ -50,8 +50,8 @@ class TokenSlots(NamedTuple):
 def _fill_slots(cell):
     """Return the TokenSlots of the block of a `Cell`, as the shard sees it.
 
-    Tail words have such lists already.  Of a head word the shard knows only its own tokens one by one; those of other
-    shards, which do not change meanwhile, fill the slots that are left, in topic order.
+    Tail words have such lists already.  Of a head word the shard knows only its own tokens one by one.  The topics of
+    other shards' tokens, which do not change in this cell, fill the other slots, in topic order.
 
     Notes
     -----
@@ -118,7 +118,7 @@ def _begin(cell):
 
 @inlined
 def _point(bits, total):
-    """Return a point between 0 and the sum of what is proposed."""
+    """Return a point between 0 and `total`, from the bits for proposals."""
     return np.float64(np.int64(bits & MASK_PROPOSE)) * SCALE_PROPOSE * total
 
 
@@ -143,7 +143,7 @@ def _fetch(own, cell, visit):
 
 @inlined
 def _propose_by_word(own, cell, word, own_slot, n_slots, n_word, x):
-    """Return the topic at x, where the word's other tokens, those of earlier batches and its prior are lined up.
+    """Return the topic at x in the word's other tokens, then those of earlier batches, then its prior.
 
     Of the `n_word` tokens before the prior, those in its `n_slots` slots come first; `own_slot` is left out.
     """
@@ -161,7 +161,7 @@ def _propose_by_word(own, cell, word, own_slot, n_slots, n_word, x):
 
 @inlined
 def _propose_by_document(own, cell, document, token, n_others, x):
-    """Return the topic at x, where the document's other tokens and its prior are lined up."""
+    """Return the topic at x in the document's other tokens, and then its prior."""
     if x < n_others:
         at = document.now[0].start + np.int64(x)
         return np.uint64(cell.state.topic[np.uint64(at + 1 if at >= np.int64(token) else at)])
@@ -219,7 +219,7 @@ def moved(own, cell, document, token, word, old, new):
 
 @part
 def _write_back(own, cell):
-    """Make the rows of the block those of the slots; 1 ns per token, where writing each token at once takes 50."""
+    """Write the topics of the slots to the rows of the block; 1 ns per token, where writing each at once takes 50."""
     block, slots = cell.block, own.slots
     copy_to(slots.topic[slots.ptr[len(block.heads)] :], block.tails)
     block.heads[:] = 0

@@ -24,7 +24,7 @@ from schmp_estimators.lda.samplers.frozen import FrozenWordsLDA
 
 
 class SaberState(NamedTuple):
-    """What changes of a shard, with what of `documents` is too dear to make again for every sweep."""
+    """What changes of a shard, and parts of `documents`, which are kept because they take long to make."""
 
     #: (n_tokens,) topics, word-major; int16 or int32.
     topic: NDArray[np.signedinteger]
@@ -32,7 +32,7 @@ class SaberState(NamedTuple):
     documents: saber.DocumentLists
     #: (K,) tokens of each topic.
     totals: NDArray[np.int64]
-    #: Tokens that moved to another topic in this sweep, as far as it is done, and in the last one.
+    #: Tokens that moved to another topic so far in this sweep, and in the last one.
     moving: int = 0
     moved: int = 0
 
@@ -61,7 +61,7 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
         return self._listed(at, super().sample(at, state))
 
     def end_sweep(self, at: At, state: SaberState) -> tuple[SaberState, dict[int, WordPart]]:
-        """List the topics of the documents of one shard, and return what its words contribute to all blocks."""
+        """List the topics of the documents of a shard, and return its parts for all blocks."""
         return super().end_sweep(at, self._listed(at, state))
 
     def sample_words(self, at: At, state: SaberState, block: WordBlock) -> SaberState:

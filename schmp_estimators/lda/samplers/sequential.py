@@ -1,7 +1,7 @@
-"""What samplers have in common whose tokens see counts as they change: words go round the ring with their rows.
+"""The base of samplers that change the counts token by token: blocks of words, with their rows, go round a ring.
 
-Only the topic totals are shared: every shard starts a step of the rotation from the true ones, and does not know what
-others change in that step (Kim et al., EuroSys 2016, section 3.3.1).  So with several shards topics depend on how the
+Only the topic totals are shared.  Every shard starts a step of the rotation with the true totals, and does not see what
+others change in that step (Kim et al., EuroSys 2016, section 3.3.1).  So with several shards, topics depend on how the
 documents are divided.
 """
 
@@ -25,7 +25,7 @@ from schmp_estimators.lda.programs.topics import SWEEP, State, SweepModel, Topic
 
 
 class Cell(NamedTuple):
-    """The tokens of a shard whose words are in one block, and what they are sampled with."""
+    """The tokens of a shard whose words are in one block, with the counts and priors to sample them."""
 
     #: Number of the block, and of its first word in the layout.
     number: int
@@ -46,7 +46,7 @@ class Cell(NamedTuple):
     #: Stream of random numbers of the sweep, and how many of them a token may use.
     key: np.uint64
     n_random: int
-    #: What the sampler's program adds.
+    #: From `SequentialProgram.extra`.
     extra: tuple[Any, ...]
 
 
@@ -87,7 +87,7 @@ def write_row(cell, place, word, old, new):
 
 @inlined
 def nothing(*arguments):
-    """Stand for a function of a sampler that has none."""
+    """Do nothing: for samplers without one of the optional functions."""
 
 
 class Step(NamedTuple):
@@ -102,7 +102,7 @@ class Step(NamedTuple):
 class SweepReport(NamedTuple):
     """What a shard reports at the end of a sweep."""
 
-    #: (K,) its counts of each topic, with those of earlier batches that it speaks for.
+    #: (K,) its counts of each topic, plus those in the fixed rows that it keeps.
     topic_total: NDArray[np.int64]
     n_tokens: int
 
@@ -135,11 +135,11 @@ class SequentialProgram(TopicProgram[State]):
         return 1
 
     def extra(self, at: At) -> tuple[Any, ...]:
-        """Return what the sampler is told beside what all are told."""
+        """Return what the kernel of this sampler gets beside the other fields of `Cell`."""
         return ()
 
     def cell(self, at: At, state: State, block: WordBlock) -> Cell:
-        """Return what the kernel gets."""
+        """Return the argument of the kernel."""
         beta, first = self.priors(at.sweep, at.model)[1], int(at.shard.block_ptr[at.block])
         rows = block._replace(tail_ptr=freeze(block.tail_ptr), fixed=freeze(block.fixed))
         return Cell(
@@ -157,15 +157,15 @@ class SequentialProgram(TopicProgram[State]):
         return state, block, Step(change, moved)
 
     def end_sweep(self, at: At, state: State) -> State:
-        """End the sweep of a shard: what is kept beside the topics must be as `restore` would make it of them."""
+        """End the sweep of a shard: all that is kept beside the topics must be as `restore` would make it."""
         return state
 
     def report(self, at: At, state: State) -> SweepReport:
-        """Return the topic totals, with those of earlier batches that the shard speaks for."""
+        """Return the topic totals, plus those in the fixed rows that the shard keeps."""
         return SweepReport(self.with_fixed(at, state.total), len(state.topic))
 
     def summed(self, model: SweepModel | None, reports: Sequence[Any]) -> SweepModel:
-        """Bring the topic totals up to date, and measure how far the shards' copies of them were off."""
+        """Bring the topic totals up to date, and measure the errors of the shards' copies of them."""
         if isinstance(reports[0], SweepReport):
             total, n_tokens = tree_sum(reports)
             before, learned = model or SweepModel(total), model.learned if model else Learned()

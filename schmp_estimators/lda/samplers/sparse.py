@@ -8,10 +8,10 @@ A token of word w in document d gets a new topic, with its own topic taken out o
 
 and if the word is seeded also those of the topics of its seeds, as if they were tokens of it.
 
-Only the topics of the word have to be summed up for a token; not even these for a word that comes again in the
-document, as long as nothing has moved.  The token's own topic comes first in the draw, with all three parts at once:
-mostly it is kept, and nothing has to be searched.  Then come seeds, word, document, smoothing; the topics of a word
-begin with the most frequent ones, and those of the smoothing are leaves of an F+ tree.
+Only the topics of the word have to be summed up for a token.  If a word occurs again in the document, and no token has
+moved, their sum is known.  The token's own topic comes first in the draw, with all three parts at once: mostly it is
+kept, and nothing has to be searched.  Then come seeds, word, document, smoothing.  The topics of a word begin with the
+most frequent ones, and those of the smoothing are leaves of an F+ tree.
 """
 
 from typing import Any, NamedTuple
@@ -30,7 +30,7 @@ from schmp_estimators.lda.kernels.priors import beta_of, find_seed
 from schmp_estimators.lda.samplers.documents import ROUNDING, DocumentLDA, document_loop, find_in_document, sum_others
 from schmp_estimators.lda.samplers.sequential import inverse_totals
 
-#: The lists of the words that come so many tokens later are fetched into the cache, their offsets before that.
+#: How many tokens ahead the lists of words, and before that their offsets, are fetched into the cache.
 _AHEAD, _FAR_AHEAD = 6, 12
 
 #: Scalars that the sampler keeps:
@@ -67,9 +67,9 @@ def _begin(cell):
 
 @inlined
 def _find_entry(topics, tokens, start, end, skipped, weights, point):
-    """Return the place in which `point` lies of the sum of ``tokens * weights[topic]``, or `end`; and the sum with it.
+    """Return the place at `point` in the sum of ``tokens * weights[topic]``, and the sum up to that place.
 
-    The topic `skipped` is left out.
+    The topic `skipped` is left out.  Beyond all entries the place is `end`.
     """
     at, before = np.uint64(start), 0.0
     while at < end:
@@ -84,7 +84,7 @@ def _find_entry(topics, tokens, start, end, skipped, weights, point):
 
 @inlined
 def _find_by_prior(own, cell, old, point):
-    """Return the topic in which a point of the smoothing lies, the old one left out."""
+    """Return the topic at a point of the smoothing, from which the old topic is left out."""
     (level_ptr,), smooth, weight = cell.extra, own.kept[0].smooth, own.spread[old]
     ftree.put(own.spread, level_ptr, own.sums, smooth, old, 0.0)
     new = np.uint64(ftree.find(own.spread, level_ptr, own.sums, point))
@@ -155,7 +155,7 @@ def _move_entry(topics, tokens, start, end, old_at, new_at, new):
 
 @inlined
 def _moved(own, cell, document, token, word, old, new):
-    """Move the token in the list of its word, and mend the tree; 100 ns."""
+    """Move the token in the list of its word, and update the tree; 100 ns."""
     kept, alpha, (level_ptr,) = own.kept[0], cell.alpha, cell.extra
     ptr, length, topics, tokens = own.lists
     start = np.uint64(ptr[np.uint64(word)])

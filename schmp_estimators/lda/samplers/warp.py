@@ -2,7 +2,10 @@
 
 One sweep is a pass over the words and a pass over the documents (`kernels.warp`, `kernels.warp_documents`).
 All that a token reads is either frozen for the pass or belongs to its own document, and random bits are addressed by
-canonical positions, so the topics do not depend on how documents, words and jobs are divided.
+canonical positions.  So topics do not depend on how documents, words and jobs are divided.
+
+Several shards exchange tokens for the word pass: each word has an owner, the shard whose block it is in.  Heavy words
+are sampled at home instead, with rows that their owners make (`data.shards`).
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from schmp_estimators.lda.kernels.warp_documents import sample_documents
 from schmp_estimators.lda.programs.blocks import WordPart, combine_parts, make_parts, rows_of_tokens
 from schmp_estimators.lda.programs.topics import FrozenCountsLDA, Measured, SweepModel, topic_dtype
 
-#: Which stream of random numbers: a pass of a sweep; the first topics have the next ones.
+#: Streams of random numbers of the two passes; first topics have the next ones.
 _WORDS, _DOCUMENTS = range(2)
 
 
@@ -46,11 +49,11 @@ class WarpState(NamedTuple):
 
 
 class WarpPiece(NamedTuple):
-    """What a shard has for the owner of a block."""
+    """What a shard sends to the owner of a block."""
 
-    #: Topics of the words whose rows travel; None if there are none.
+    #: Topics of the words at home; None if there are none.
     part: WordPart | None
-    #: Tokens of the other words, word-major; or their topics, where it is for a look at them.
+    #: Tokens of the other words, word-major; only their topics, if they are not to be sampled.
     tokens: NDArray[Any]
     #: (n,) numbers of the words of these tokens among those that the owner samples, and how many there are of each.
     word: NDArray[np.int32]
@@ -58,35 +61,35 @@ class WarpPiece(NamedTuple):
 
 
 class WarpAnswer(NamedTuple):
-    """What the owner of a block has for a shard."""
+    """What the owner of a block sends to a shard."""
 
-    #: Rows of the words whose rows travel; None if there are none.
+    #: Rows of the words at home; None if there are none.
     block: WordBlock | None
-    #: Tokens of the other words, sampled, as they came.
+    #: Tokens of the other words, sampled, in the order in which they were sent.
     tokens: NDArray[Any]
-    #: Of them, those that moved to another topic; the tokens of all shards in the answer to the first one.
+    #: Tokens that moved to another topic: those of all shards in the answer to the first shard, else 0.
     moved: int
 
 
 class MetWords(NamedTuple):
-    """Words whose tokens are here."""
+    """Words with their tokens from all shards."""
 
     #: Tokens of each shard, word-major: (n_tokens, 1 + mh_steps), or their topics.
     tokens: list[NDArray[Any]]
     pieces: Pieces
-    #: (n_words + 1,) offsets of the words where all tokens of a word are together.
+    #: (n_words + 1,) offsets of the words if the tokens of all shards are put together.
     ptr: NDArray[np.int64]
     #: The shard that owns the words, as if it had no others.
     owner: TokenShard
 
     @classmethod
     def of(cls, at: At, given: Sequence[WarpPiece]) -> MetWords:
-        """Return the words that a shard owns, given what all shards have of them; their tokens can be written to.
+        """Return the words that a shard owns, given the pieces of all shards; their tokens are writable.
 
         Raises
         ------
         ValueError
-            If they do not have as many tokens as they had when shards were made.
+            If words do not have as many tokens as when shards were made.
         """
         owner, tokens = _owner(at.shard), [writable(piece.tokens) for piece in given]
         n, word = np.concatenate([piece.n_tokens for piece in given]), np.concatenate([piece.word for piece in given])
@@ -107,18 +110,18 @@ class MetWords(NamedTuple):
 
 
 def writable(tokens: NDArray[Any]) -> NDArray[Any]:
-    """Return tokens that have come, and can be written to: in the shard that they are from, if that is in this process.
+    """Return received tokens as a writable array: that of the sending shard, if it is in this process.
 
-    Until it has the answer, nobody reads them there.
+    That shard does not read them until it has the answer.
     """
-    found = tokens if tokens.flags.owndata else tokens.view()  # a view, unless they have come from another process
-    with suppress(ValueError):  # of memory that is read-only
+    found = tokens if tokens.flags.owndata else tokens.view()  # a view, unless they are from another process
+    with suppress(ValueError):  # if the memory is read-only
         found.flags.writeable = True
     return np.require(found, requirements=["C", "A", "W"])
 
 
 def _owner(shard: TokenShard) -> TokenShard:
-    """Return what a shard knows of the words that it owns whose tokens travel, as if they were all."""
+    """Return the shard as if its words were only those that it owns and that are not at home."""
     home, (begin, end) = int(shard.home[shard.number]), shard.block_ptr[shard.number : shard.number + 2].tolist()
     words, fixed = slice(begin + home, end), cut_rows(shard.fixed, home, end - begin)
     return freeze(shard._replace(word_first=shard.word_first[words], word_total=shard.word_total[words], fixed=fixed))
@@ -142,7 +145,7 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
     mh_steps: int = 2
 
     def n_blocks(self, n_shards: int) -> int:
-        """Return 0: what several shards know of a word they exchange, in every sweep."""
+        """Return 0: no blocks go round, because shards exchange tokens in every sweep."""
         return 0
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
@@ -155,7 +158,7 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         return [words, documents, *looking]
 
     def words_at_home(self, word_totals: NDArray[np.int64], layout: Layout) -> NDArray[np.int64]:
-        """Return how many words of each block have rows that travel, rather than tokens."""
+        """Return how many words of each block are sampled at home."""
         if len(layout.block_ptr) == 2:
             return super().words_at_home(word_totals, layout)
         n_bytes = np.min_scalar_type(self.n_components - 1).itemsize  # on their way
@@ -178,18 +181,18 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         return self._finish(at, state, self._pass_words(at, [(words, shard.word_ptr)], state.tokens))
 
     def split(self, at: At, state: WarpState) -> list[WarpPiece]:
-        """Return what the shard has for the owner of each block: topics of words whose rows travel, and tokens."""
+        """Return the pieces for the owners of all blocks."""
         return self._pieces(at.shard, self.by_word(at, state), state.tokens)
 
     def sample_words(self, at: At, pieces: Sequence[WarpPiece]) -> list[WarpAnswer]:
-        """Do the word pass of the words whose tokens have come, of all shards, and make the rows of the others."""
+        """Do the word pass for the words that are not at home, and make the rows of those that are."""
         block, met = self._met(at, pieces)
         words = met.pieces, met.owner.word_first, None, met.owner.fixed, self.seeds_of(met.owner)
         moved = self._pass_words(at, [(words, met.ptr)], met.tokens[0])
         return [*map(WarpAnswer, repeat(block), met.tokens, chain([moved], repeat(0)))]
 
     def sample_documents(self, at: At, state: WarpState, answers: Sequence[WarpAnswer]) -> WarpState:
-        """Take what owners have sampled, do the word pass of the other words with their rows, and the document pass."""
+        """Take the tokens that owners have sampled, do the word pass for words at home, and the document pass."""
         for met, answer in zip(_met_tokens(at.shard), answers, strict=True):
             if answer.tokens.ctypes.data != state.tokens[met].ctypes.data:  # else they are there
                 state.tokens[met] = answer.tokens
@@ -255,7 +258,7 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         return observes(self.measure_met, split=self.split_topics, merge=self.merge_measured)
 
     def split_topics(self, at: At, state: WarpState) -> list[WarpPiece]:
-        """Return what the shard knows of the words of each block."""
+        """Return the pieces for the owners of all blocks, with topics in place of tokens."""
         topic = self.by_word(at, state)
         return self._pieces(at.shard, topic, topic)
 
@@ -281,10 +284,7 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
     def _pieces(
         self, shard: TokenShard, topic: NDArray[np.signedinteger], tokens: NDArray[np.signedinteger]
     ) -> list[WarpPiece]:
-        """Return what the shard has for the owner of each block: of words that stay at home topics, of others tokens.
-
-        There may be none to stay at home; `tokens` can be the topics themselves.
-        """
+        """Return the pieces for the owners of all blocks, given topics and tokens; `tokens` may be the topics."""
         parts = make_parts(shard, topic, self.n_components, shard.home) if shard.home.any() else {}
         found, lengths, ends = [], np.diff(shard.word_ptr), shard.block_ptr[1:].tolist()
         for block, met in enumerate(_met_tokens(shard)):
@@ -294,7 +294,7 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         return found
 
     def _met(self, at: At, pieces: Sequence[WarpPiece]) -> tuple[WordBlock | None, MetWords]:
-        """Return what has come from all shards: rows of words that stay at home, if there are any, and other words."""
+        """Return the rows of words at home, if there are any, and the other words, from the pieces of all shards."""
         parts = [piece.part for piece in pieces if piece.part is not None]
         block = freeze(combine_parts(at.number, parts, self.n_components)) if parts else None
         return block, MetWords.of(at, pieces)
@@ -313,11 +313,11 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
 
     @property
     def _steps(self) -> tuple[int, ...]:
-        """Return what tells kernels the number of proposals, when they are compiled."""
+        """Return a tuple whose length is the number of proposals, which kernels get as a constant."""
         return (0,) * int(self.mh_steps)
 
 
 def _met_tokens(shard: TokenShard) -> list[slice]:
-    """Return where the tokens are that go to the owner of each block."""
+    """Return the ranges of the tokens that go to the owner of each block."""
     firsts, ends = shard.word_ptr[shard.block_ptr[:-1] + shard.home], shard.word_ptr[shard.block_ptr[1:]]
     return list(map(slice, firsts.tolist(), ends.tolist()))

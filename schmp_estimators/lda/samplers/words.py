@@ -1,7 +1,7 @@
-"""The loop over words that samplers share, and what a sampler gives to it.
+"""The loop over words that samplers share.
 
-It is the counterpart of `documents`: tokens are in word-major order, the row of the word at hand is dense, and topics
-of documents are short lists.
+It is the counterpart of `documents`: tokens are in word-major order, the row of the present word is dense, and the
+topics of documents are short lists.
 """
 
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from schmp_estimators.lda.samplers.sequential import SequentialProgram, inverse_
 
 
 class Row(NamedTuple):
-    """The counts of the word that is being sampled, all its tokens included, and of all topics."""
+    """The counts of the present word, all its tokens included, and of all topics."""
 
     #: (K,) tokens of each topic: n_wk, int32; float64, with its seeds, where words are seeded.
     tokens: NDArray[np.int32]
@@ -39,7 +39,7 @@ def _no_word(cell):
 
 @part
 def _clear(cell, word, is_seeded, tokens):
-    """Make the row of a word that of no word."""
+    """Set the row of a word to zero."""
     block, tail = cell.block, word - len(cell.block.heads)
     if tail < 0 or is_seeded:
         tokens[:] = 0
@@ -114,7 +114,7 @@ def word_loop(
 
 
 class WordState(NamedTuple):
-    """What changes of a shard, with `document`, which is too dear to make again for every block."""
+    """What changes of a shard, and `document`, which is kept because it takes long to make."""
 
     #: (n_tokens,) topics, word-major; int16 or int32.
     topic: NDArray[np.signedinteger]
@@ -124,7 +124,7 @@ class WordState(NamedTuple):
     lists: TopicLists
     #: (K,) the shard's tokens of each topic.
     total: NDArray[np.int64]
-    #: For "data-parallel", the same at the beginning of the sweep, and tokens that have moved since.
+    #: For "data-parallel": the same at the beginning of the sweep, and the tokens that have moved since.
     began: NDArray[np.int64]
     moved: int = 0
 
