@@ -11,7 +11,7 @@ from scipy.special import gammaln, psi
 
 from schmp_estimators import DistributedLDA
 from schmp_estimators.core.io.checkpoint import CheckpointMismatchError
-from schmp_estimators.lda.kernels.likelihood import TopicCounts, count_table
+from schmp_estimators.lda.kernels.likelihood import LIMIT, TopicCounts, count_table, merge_counts, rising
 from schmp_estimators.lda.programs import learning
 
 
@@ -91,6 +91,18 @@ def best_beta(table, seeds):
 def learned_beta(table, beta=0.01):
     words, topics = learning.word_cells(count_table(table), None, None), learning.topic_cells(table.sum(0), None)
     return learning.learn_beta(beta, len(table), words, topics)
+
+
+def test_counts_of_parts_give_the_sums_of_the_whole_table_to_the_bit():
+    """Small counts are one term with its multiple, large ones a term each, however the table was divided."""
+    table = np.random.default_rng(8).integers(0, 30, (40, 6)) * np.array([1, 1, 1, 1, 500, 500])
+    whole = count_table(table)
+    parts = merge_counts([count_table(some) for some in np.array_split(table, 7)])
+    tokens, often = whole.terms
+    assert all(np.array_equal(one, other) for one, other in zip(parts.terms, (tokens, often), strict=True))
+    assert sorted(np.repeat(tokens, often)) == sorted(table[table > 0])
+    assert (often[tokens >= LIMIT] == 1).all() and len(set(tokens[tokens < LIMIT])) == (tokens < LIMIT).sum()
+    assert np.isclose(rising(0.3, *parts.terms), (gammaln(0.3 + table) - gammaln(0.3)).sum(), rtol=1e-13)
 
 
 @pytest.mark.parametrize(
