@@ -41,8 +41,8 @@ TABLES = ROOT / "benchmarks" / "mutants"
 PACKAGE = "schmp_estimators"
 #: What the tests need of the tree.
 _COPIED = (
-    *("pyproject.toml", "setup.cfg", "README.md", "CHANGELOG.md", "docs", "examples", "benchmarks/kernels", "tests"),
-    PACKAGE,
+    *("pyproject.toml", "setup.cfg", "README.md", "CHANGELOG.md", "docs", "examples", "benchmarks/kernels"),
+    *("benchmarks/mutants.py", "tests", PACKAGE),
 )
 _PYTEST = (
     "-x",
@@ -82,7 +82,10 @@ class Mutant:
 
     def text(self, root: Path) -> tuple[str, str]:
         """Return the text of the file before and after; raise ValueError if it does not fit any more."""
-        before = (root / PACKAGE / self.file).read_text()
+        path = root / PACKAGE / self.file
+        if not path.is_file():
+            raise ValueError(f"stale: {self.part}: {self.name}: no file {PACKAGE}/{self.file}")
+        before = path.read_text()
         if before.count(self.old) != 1:
             raise ValueError(f"stale: {self.part}: {self.name}: the old text is {before.count(self.old)} times there")
         return before, before.replace(self.old, self.new)
@@ -218,7 +221,7 @@ def run_tests(
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         found = json.loads(report.read_text()) if report.exists() else {}
-        if found.get("failed"):
+        if found.get("failed") and not found.get("errors"):
             return "failed", found
         if process.returncode == 0 and found.get("passed"):
             return "passed", found

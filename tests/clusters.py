@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 
 import dask
 from callbacks import AfterSweeps
@@ -70,6 +70,8 @@ def worker_processes(n_workers=2, *, set_as_default=True):
 def own_cluster(n_workers=2, threads_per_worker=1, *, set_as_default=True, dashboard_address=None, **options):
     """Client of a cluster in this process that a test may destroy; it has no dashboard unless one is asked for."""
     sizes = {"n_workers": n_workers, "threads_per_worker": threads_per_worker}
+    if dashboard_address is None:  # else all clusters want the same port
+        dashboard_address, options = ":0", {"scheduler_kwargs": {"dashboard": False}} | options
     with (
         LocalCluster(**sizes, processes=False, dashboard_address=dashboard_address, **options) as cluster,
         Client(cluster, set_as_default=set_as_default) as client,
@@ -148,3 +150,12 @@ def keys_left(client):
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(0.01)
+
+
+def files_in(folder):
+    """Return how many files of this process are in a folder, those without a name included."""
+    found = 0
+    for number in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # one that is closed meanwhile, as that of the list itself
+            found += os.readlink(f"/proc/self/fd/{number}").startswith(f"{folder}/")
+    return found

@@ -23,6 +23,7 @@ from covering import mark_the_rest_slow
 from distributed.client import _global_clients
 from hypothesis import settings
 
+from schmp_estimators.core.engine import static
 from schmp_estimators.core.places import place as places
 
 os.environ.setdefault("MPLBACKEND", "Agg")
@@ -129,6 +130,13 @@ def started_processes():
 def processes(started_processes):
     """A Dask client of three workers that are processes with memory of their own; a test may kill workers."""
     return started_processes.ready()
+
+
+@pytest.fixture
+def snapshots(monkeypatch):
+    """Let a snapshot be taken whenever that can be."""
+    monkeypatch.setattr(static, "SNAPSHOT_EVERY", 0.0)
+    monkeypatch.setattr(static, "SNAPSHOT_SHARE", 0.0)
 
 
 @pytest.fixture

@@ -365,12 +365,10 @@ class Merging(Exchanging):
     """Reports are merged on their way, in pairs: in another order the result would be another one."""
 
     name = "merging"
-    may_merge: ClassVar[bool] = True
 
     def schedule(self, sweep, n_shards):
-        merge = self.mix if self.may_merge else None
-        stages = exchanges(self.mix_up, 5, split=self.split), each(self.take, 7, merge=merge)
-        return (*stages, observes(self.see, split=self.split, merge=merge)) if sweep % 2 else stages
+        stages = exchanges(self.mix_up, 5, split=self.split), each(self.take, 7, merge=self.mix)
+        return (*stages, observes(self.see, split=self.split, merge=self.mix)) if sweep % 2 else stages
 
     def mix(self, report, other):
         return scramble(report, other)

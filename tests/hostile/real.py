@@ -1,9 +1,7 @@
-"""What the programs of this folder share: clusters of real processes, fits whose bits are known, limits on waiting."""
+"""What the tests of this folder share: clusters of real processes, and fits whose bits are known."""
 
 import os
 import sys
-import threading
-import traceback
 from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
@@ -133,29 +131,3 @@ def signal_all(pids, number):
         except ProcessLookupError:
             continue
     return sent
-
-
-class Attempt(threading.Thread):
-    """Runs an action in a thread, so that one that waits for ever can be told from one that takes long."""
-
-    def __init__(self, action):
-        super().__init__(daemon=True)
-        self._action = action
-        self.result = self.error = None
-
-    def run(self):
-        try:
-            self.result = self._action()
-        except BaseException as error:
-            self.error = error
-
-    def within(self, seconds):
-        """Wait, and return "answer", "error" or "hang"."""
-        self.join(seconds)
-        if self.is_alive():
-            return "hang"
-        return "answer" if self.error is None else "error"
-
-    def stack(self):
-        """Return where it is."""
-        return "".join(traceback.format_stack(sys._current_frames()[self.ident])[-8:])

@@ -66,22 +66,26 @@ class CellOracle(Tokens):
 
 
 class ByDocumentOracle(CellOracle):
-    """Documents one after the other; a subclass says what is made anew for every cell, and for every document."""
+    """Documents one after the other, whose topics are listed; a subclass says what is made anew for every cell."""
 
     def tokens_of(self, shard, words):
         self.shard = shard
         self.begin_cell(words)
         for d in range(self.bounds[shard], self.bounds[shard + 1]):
             mine = np.flatnonzero((self.document == d) & np.isin(self.word, words))
-            if len(mine):
-                self.begin_document(d)
+            self.listed = list(dict.fromkeys(self.topic[self.document == d].tolist()))
             yield from mine
 
     def begin_cell(self, words):
         """Make what is made anew for each cell."""
 
-    def begin_document(self, d):
-        """Make what is made anew for each document of a cell."""
+    def list_again(self, of_document, old, new):
+        """Mend the list of a document's topics after a token, which `of_document` does not count, has moved."""
+        if of_document[new] == 0:
+            self.listed.append(new)
+        if of_document[old] == 0:
+            self.listed[self.listed.index(old)] = self.listed[-1]
+            self.listed.pop()
 
 
 class GibbsOracle(ByDocumentOracle):
@@ -101,9 +105,6 @@ class SparseOracle(ByDocumentOracle):
             w: sorted(([int(n), k] for k, n in enumerate(self.by_word[w]) if n), key=lambda e: (-e[0], e[1]))
             for w in words
         }
-
-    def begin_document(self, d):
-        self.listed = list(dict.fromkeys(self.topic[self.document == d].tolist()))
 
     def sample(self, i, key):
         old, entries = self.topic[i], self.lists[self.word[i]]
@@ -127,12 +128,7 @@ class SparseOracle(ByDocumentOracle):
         new = topics[min(np.searchsorted(np.cumsum(weights), point, side="right"), len(topics) - 1)]
         if new != old:
             self.mend(entries, old, new)
-            if of_document[new] == 0:
-                self.listed.append(new)
-            if of_document[old] == 0:
-                at = self.listed.index(old)
-                self.listed[at] = self.listed[-1]
-                self.listed.pop()
+            self.list_again(of_document, old, new)
         return new
 
     @staticmethod
@@ -250,9 +246,6 @@ class AliasOracle(ByDocumentOracle):
             self.table_of[w] = topics, alias_table(weights) if topics else ([], [], 0.0)
         self.smoothing = alias_table(self.alpha * self.inverse)
 
-    def begin_document(self, d):
-        self.listed = list(dict.fromkeys(self.topic[self.document == d].tolist()))
-
     def sample(self, i, key):
         w, old = self.word[i], int(self.topic[i])
         of_document, of_word, total = self.counts_of(i)
@@ -276,11 +269,7 @@ class AliasOracle(ByDocumentOracle):
             if t != s and (second >> 11) * 2.0**-53 * p[s] * q[t] < p[t] * q[s]:
                 s = t
         if s != old:
-            if of_document[s] == 0:
-                self.listed.append(s)
-            if of_document[old] == 0:
-                self.listed[self.listed.index(old)] = self.listed[-1]
-                self.listed.pop()
+            self.list_again(of_document, old, s)
         return s
 
 

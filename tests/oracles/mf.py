@@ -1,6 +1,7 @@
 """Matrix factorisation written out in plain NumPy: slow and obvious."""
 
 import numpy as np
+from oracles.lda_warp import bits_at
 
 from schmp_estimators.mf.kernels.steps import NORM
 
@@ -67,18 +68,10 @@ def sgd_step(users, u, items, i, error, steps, positive):
         side.factors[row], side.numbers[row, : len(numbers)] = factors, numbers
 
 
-def mix(x):
-    """SplitMix64's finaliser."""
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        x = (x ^ (x >> shift)) * factor % 2**64
-    return x ^ (x >> 31)
-
-
 def draw_item(candidates, taken, key, user, item, attempts):
     """The first of `attempts` draws, addressed by user and item, that is not among the items taken; else None."""
-    gamma = 0x9E3779B97F4A7C15
-    address = mix((mix((int(key) + gamma * (int(user) + 1)) % 2**64) + gamma * (int(item) + 1)) % 2**64)
-    bits = (mix((address + gamma * (attempt + 1)) % 2**64) for attempt in range(attempts))
+    address = bits_at(bits_at(key, int(user) + 1), int(item) + 1)
+    bits = (bits_at(address, attempt + 1) for attempt in range(attempts))
     found = (candidates[(one >> 32) * len(candidates) >> 32] for one in bits)
     return next((drawn for drawn in found if drawn not in taken), None)
 
@@ -131,25 +124,8 @@ def descend(gram, target, start, passes, positive):
     return x
 
 
-def chunk_epoch(dense, users, items, penalty, width, passes, positive, weights=1.0):
-    """One epoch on a matrix with NaN for missing entries; changes `users` and `items`, returns the objective."""
-    weights = np.broadcast_to(weights, dense.shape)
-    for first in range(0, users.shape[1], width):
-        chunk = slice(first, first + width)
-        for matrix, weight, own, other in ((dense, weights, users, items), (dense.T, weights.T, items, users)):
-            rest = matrix - own @ other.T + own[:, chunk] @ other[:, chunk].T
-            for row in range(len(own)):
-                known = ~np.isnan(matrix[row])
-                features = other[known, chunk]
-                weighted = features.T * weight[row, known]
-                gram = weighted @ features + penalty * np.eye(features.shape[1])
-                own[row, chunk] = descend(gram, weighted @ rest[row, known], own[row, chunk], passes, positive)
-    loss = np.nansum(weights * (dense - users @ items.T) ** 2)
-    return loss + penalty * ((users**2).sum() + (items**2).sum())
-
-
-def implicit_objective(targets, weights, users, items, user_penalty, item_penalty):
-    """Objective of implicit feedback, pair by pair: `weights` (n_users, n_items) has those of missing pairs, too."""
+def dense_objective(targets, weights, users, items, user_penalty, item_penalty):
+    """Objective of all pairs: `weights` (n_users, n_items) has those of missing pairs, too."""
     loss = np.sum(weights * (targets - users @ items.T) ** 2)
     return loss + np.sum(user_penalty * (users**2).sum(axis=1)) + np.sum(item_penalty * (items**2).sum(axis=1))
 
@@ -169,18 +145,21 @@ def turned(seen, items, width, spread):
     return out
 
 
-def implicit_epoch(targets, weights, users, items, penalties, width, passes, positive):
-    """One epoch on the complete matrix of targets, zeros for missing pairs: chunks of `users`, then of `items`."""
+def epoch(targets, weights, users, items, penalties, width, passes, positive, *, by_chunk=False):
+    """One epoch on the complete matrix of targets, zeros for missing pairs; changes `users` and `items`.
+
+    All chunks of `users` come first, then those of `items`; or, by chunk, both sides of each chunk.
+    """
     sides = (targets, weights, users, items, penalties[0]), (targets.T, weights.T, items, users, penalties[1])
-    for goal, weight, own, other, penalty in sides:
-        for first in range(0, users.shape[1], width):
-            chunk = slice(first, first + width)
-            rest = goal - own @ other.T + own[:, chunk] @ other[:, chunk].T
-            features = other[:, chunk]
-            for row in range(len(own)):
-                gram = (features.T * weight[row]) @ features + penalty[row] * np.eye(features.shape[1])
-                start = own[row, chunk]
-                own[row, chunk] = descend(gram, (features.T * weight[row]) @ rest[row], start, passes, positive)
+    chunks = [slice(first, first + width) for first in range(0, users.shape[1], width)]
+    turns = [(side, chunk) for side in sides for chunk in chunks]
+    for (goal, weight, own, other, penalty), chunk in sorted(turns, key=lambda turn: by_chunk * turn[1].start):
+        rest = goal - own @ other.T + own[:, chunk] @ other[:, chunk].T
+        features = other[:, chunk]
+        for row in range(len(own)):
+            weighted = features.T * weight[row]
+            gram = weighted @ features + penalty[row] * np.eye(features.shape[1])
+            own[row, chunk] = descend(gram, weighted @ rest[row], own[row, chunk], passes, positive)
 
 
 def implicit_fold_in(targets, weights, items, penalty):

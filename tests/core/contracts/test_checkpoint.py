@@ -145,22 +145,11 @@ def test_folders_are_made_and_files_replaced_on_any_file_system(tmp_path):
     assert os.listdir(tmp_path / "folder") == os.listdir(tmp_path / "other") == ["state"]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"data": "abd"}, "data: 'abc' there, 'abd' here"),
-        ({"ratio": 0.2, "data": ""}, "data: .* there, '' here; ratio: 0.1 there, 0.2 here"),
-        ({"more": 1}, "more: None there, 1 here"),
-    ],
-)
-def test_another_fit_is_refused_and_what_differs_is_said(change, message, tmp_path):
+def test_another_fit_is_refused_and_what_differs_is_said(tmp_path):
     write_checkpoint(tmp_path / "state", MARK, [1])
-    with pytest.raises(CheckpointMismatchError, match=message) as caught:
-        read_checkpoint(tmp_path / "state", {**MARK, **change})
-    assert str(tmp_path / "state") in str(caught.value)
-    assert "give another path, or remove the file" in str(caught.value)
-    with pytest.raises(CheckpointMismatchError, match="data: 'abc' there, None here"):
-        read_checkpoint(tmp_path / "state", {name: MARK[name] for name in ("sizes", "ratio")})
+    said = "ratio: 0.1 there, 0.2 here; more: None there, 1 here; data: 'abc' there, None here"
+    with pytest.raises(CheckpointMismatchError, match=rf"/state.*{said}.*give another path, or remove the file"):
+        read_checkpoint(tmp_path / "state", {"sizes": MARK["sizes"], "ratio": 0.2, "more": 1})
 
 
 def test_a_file_of_another_format_is_refused(tmp_path, monkeypatch):

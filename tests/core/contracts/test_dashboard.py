@@ -179,13 +179,14 @@ def test_a_scheduler_that_cannot_have_the_page_changes_no_fit_and_says_so_once(c
 
 
 def test_the_table_has_a_row_for_each_fit_and_lets_no_text_through():
-    one = Fit("1", "", "schmp-lda", "<script>", "objective", 3, 10, began=1.0, last={"objective": -1234567.0})
+    one = Fit("1", "", "schmp-lda", "<script>", "log_loss", 3, 10, began=1.0, last={"log_loss": -1234567.0})
     one.measured["auc"] = 0.75
-    over = Fit("2", "", "schmp-mf", "MF", began=1.0, ended=4.0, state="failed: Error", restarts=2)
+    over = Fit("2", "", "schmp-mf", "", began=1.0, ended=4.0, state="failed: Error", restarts=2)
     one.points.append((5.0, 1.0, 10.0, -1234567.0))
     text = tables.of_fits([one, over], {"1": "red", "2": "blue"}, 11.0)
     assert text.count("<tr") == 3
     assert "<script>" not in text
-    said = "5 of 10", "−1,234,567", "3 shards", "10.00 s", "failed: Error", "0.75 <small>auc"
-    assert all(what in text for what in said)
+    said = "5 of 10", "−1,234,567 <small>log loss<", "3 shards", "10.00 s", "failed: Error", "0.75 <small>auc"
+    names = "<b>&lt;script&gt;</b>", "<b>schmp-mf</b>"  # of an estimator, or of a program
+    assert all(what in text for what in (*said, *names))
     assert text.count("<tr class='over'>") == 1

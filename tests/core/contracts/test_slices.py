@@ -6,7 +6,6 @@ import os
 import resource
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 from textwrap import dedent
 from typing import NamedTuple
@@ -14,6 +13,7 @@ from typing import NamedTuple
 import dask
 import numpy as np
 import pytest
+from clusters import files_in
 
 from schmp_estimators.core.errors import CheckpointMismatchError, SpillError, SpillInUseError
 from schmp_estimators.core.io import files, slices
@@ -73,21 +73,14 @@ def test_arrays_in_a_file_are_not_written_again_and_share_what_is_written(tmp_pa
 
 
 def test_files_go_with_the_last_array_that_shows_them(tmp_path):
-    def in_use():
-        found = 0
-        for number in os.listdir("/proc/self/fd"):
-            with suppress(OSError):  # that of the list itself
-                found += os.readlink(f"/proc/self/fd/{number}").startswith(str(tmp_path))
-        return found
-
     files = Slices(str(tmp_path))
     kept = files.keep([LARGE.copy(), LARGE + 1])
     view = kept[1][2:4]
-    assert in_use() == 1
+    assert files_in(tmp_path) == 1
     del kept
-    assert in_use() == 1 and view.tolist() == [3, 4]
+    assert files_in(tmp_path) == 1 and view.tolist() == [3, 4]
     del view
-    assert in_use() == 0
+    assert files_in(tmp_path) == 0
 
 
 @pytest.mark.parametrize(("number", "message"), [(errno.EDQUOT, "no room for"), (errno.EACCES, "give another folder")])

@@ -1,9 +1,12 @@
 """Runs on clusters: workers that die, leave, come or are busy, fits side by side, and what is left behind."""
 
+import os
+import signal
 import threading
 import time
 from collections import Counter
 from contextlib import nullcontext
+from functools import partial
 
 import pytest
 from clusters import keys_left
@@ -168,6 +171,20 @@ def test_the_error_of_a_program_counts_although_other_ranks_lose_each_other(clie
         finish(changed(Exchanging, "take", fail), client, 2, 5)
     assert caught.value.__notes__[0] == "in Changed.take, sweep 2, shard 1"
     assert keys_left(client) == []
+
+
+def die_once(mark, at, *_):
+    if (at.sweep, at.number) == (5, 1) and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@NO_TEARS
+def test_a_worker_that_is_killed_inside_a_batch_changes_nothing(processes, tmp_path):
+    mark = tmp_path / "dead"
+    assert finish(changed(Ring, "turn", partial(die_once, mark)), processes, 3) == expected(Ring(), 3)
+    assert mark.exists()
+    assert keys_left(processes) == []
 
 
 # Ranks that are silent

@@ -100,12 +100,6 @@ def test_a_batch_ends_where_its_records_say_that_the_run_does(program, is_over):
 # Losses
 
 
-def often(monkeypatch):
-    """Let a snapshot be taken whenever that can be."""
-    monkeypatch.setattr(static, "SNAPSHOT_EVERY", 0.0)
-    monkeypatch.setattr(static, "SNAPSHOT_SHARE", 0.0)
-
-
 def checkpointed(place, program):
     """Return records, what is found after every other sweep, all that a run can be asked for, and its checkpoint."""
     records, found, checkpoint = [], [], Checkpoint("memory://lost-work", {"program": program.name})
@@ -128,16 +122,16 @@ def _load_and_tell(shard):
 
 
 @pytest.mark.parametrize(
-    ("program", "snapshots"),
+    ("program", "has_snapshots"),
     [
         *((Exchanging(), True), (Synced(), False)),
         *(pytest.param(one, True, marks=pytest.mark.slow) for one in (Ring(), Remade())),
     ],
     ids=str,
 )
-def test_work_lost_at_any_moment_changes_nothing(program, snapshots, monkeypatch):
-    if snapshots:
-        often(monkeypatch)
+def test_work_lost_at_any_moment_changes_nothing(program, has_snapshots, request):
+    if has_snapshots:
+        request.getfixturevalue("snapshots")
     whole = RankPlace(GROUPS)
     outcomes = checkpointed(whole, program)
     every = expected(program, 4)
@@ -163,11 +157,10 @@ class Losing(RankPlace):
         return super().call_ranks(word, function, args, groups, take)
 
 
-@pytest.mark.parametrize(("snapshots", "origin"), [(True, 5), (False, -1)])
-def test_after_a_loss_a_run_goes_on_from_its_last_snapshot(snapshots, origin, monkeypatch, caplog):
-    if snapshots:
-        often(monkeypatch)
-
+@pytest.mark.parametrize(("has_snapshots", "origin"), [(True, 5), (False, -1)])
+def test_after_a_loss_a_run_goes_on_from_its_last_snapshot(has_snapshots, origin, request, caplog):
+    if has_snapshots:
+        request.getfixturevalue("snapshots")
     with caplog.at_level(logging.WARNING):
         records, *_ = go(Ring(), Losing(7), asks=range(N_SWEEPS))
     assert bits(records)[1] == [one[1][0] for one in expected(Ring())]

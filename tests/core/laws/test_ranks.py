@@ -1,4 +1,4 @@
-"""Ranks that share a program: how they talk, what travels, where blocks go, and how reports are merged on their way."""
+"""Ranks that share a program: how they talk, where blocks go, and what travels."""
 
 from collections import Counter
 from itertools import pairwise
@@ -7,19 +7,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from dask.sizeof import sizeof
-from definition import run_serial
 from hypothesis import given
 from hypothesis import strategies as st
-from ranks import RankPlace, in_ranks
-from toys import Merging, bits, make_shards, make_sources
+from ranks import in_ranks
+from toys import bits
 
 from schmp_estimators.core.cluster.wire import narrow, widen
 from schmp_estimators.core.engine.communicator import MANY, SMALL
-from schmp_estimators.core.engine.running import static_run
 from schmp_estimators.core.reduction import add_up, tree_sum
 from schmp_estimators.core.schedules.rotation import plan_legs, plan_route, schedule_rotation
-
-N_SWEEPS = 4
 
 # How ranks talk
 
@@ -153,24 +149,7 @@ def send(here, rank, leaving, under_way):
         under_way[rank, to, b] += 1
 
 
-# What they do
-
-
-def records(program, n_shards, groups):
-    with static_run(program, make_sources(n_shards), RankPlace(groups), n_sweeps=N_SWEEPS) as run:
-        return list(run)
-
-
-class Unmerged(Merging):
-    may_merge = False
-
-
-@pytest.mark.parametrize("n_ranks", [1, 2, 5])
-def test_reports_that_are_merged_on_their_way_make_the_same_model(n_ranks):
-    for n_shards in (5, 23):
-        groups = [[p for p in range(n_shards) if p * n_ranks // n_shards == rank] for rank in range(n_ranks)]
-        expected = [record for record, *_ in run_serial(Unmerged(), make_shards(n_shards), N_SWEEPS)]
-        assert records(Merging(), n_shards, groups) == records(Unmerged(), n_shards, groups) == expected
+# What travels
 
 
 class Inner(NamedTuple):

@@ -1,5 +1,6 @@
 """What users may pass to DistributedLDA, what they get for what is odd, and what they are told when it is wrong."""
 
+import pickle
 import re
 from contextlib import nullcontext
 from functools import partial
@@ -11,12 +12,14 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from clusters import own_cluster
 from corpora import NAMES, SMALL, assert_same_bits, column_sums
 from input_cases import IN_MEMORY, ON_DASK, chunked
 from scipy import sparse
 from sklearn.exceptions import NotFittedError, UndefinedMetricWarning
 
 from schmp_estimators import DistributedLDA
+from schmp_estimators.core.errors import NoWorkersError
 
 make = partial(DistributedLDA, n_components=3, max_iter=4, evaluate_every=2, random_state=7)
 
@@ -72,6 +75,39 @@ def test_every_chunk_is_made_once(in_place):
     MADE.clear()
     make().fit(chunked(SMALL).map_blocks(note, **INTEGERS))
     assert sorted(MADE) == [2, 7, 7, 7]
+
+
+def test_what_travels_to_the_client_does_not_grow_with_the_documents(client):
+    """A document of many words weighs more than all that the client needs to know of it."""
+    rows, words = 60, 4000
+    X = da.random.default_rng(0).poisson(1.0, (rows, words), chunks=(20, words))
+    with client.as_current():
+        seen = []
+        gather = client.gather
+
+        async def weigh(futures, *arguments, **options):
+            found = await gather(futures, *arguments, **options)
+            seen.append(len(pickle.dumps(found)))
+            return found
+
+        client.gather = weigh
+        try:
+            make(max_iter=2, n_shards=3).fit(X)
+        finally:
+            del client.gather
+    assert seen
+    assert max(seen) < rows * words  # of 8 bytes each
+
+
+@pytest.mark.cluster
+def test_what_is_in_memory_is_applied_without_the_cluster(expected):
+    """A cluster that happens to be there is not asked, not even for workers, for what this process does at once."""
+    with own_cluster(0), dask.config.set({"schmp-estimators.worker-timeout": 0.1}):
+        with pytest.raises(NoWorkersError):
+            expected.perplexity(chunked(SMALL))
+        assert expected.perplexity(SMALL) > 0
+        assert expected.score(SMALL) < 0
+        assert isinstance(expected.transform(SMALL), np.ndarray)
 
 
 def test_names_of_frames_on_dask_are_kept_compared_and_forgotten():

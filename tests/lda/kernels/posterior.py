@@ -1,13 +1,12 @@
 """Posteriors of corpora so small that all assignments of topics can be listed, and what samplers make of them."""
 
 import numpy as np
+from definition import run_serial
 from lda_cases import make_shards, token_words
 from scipy.special import gammaln
 from scipy.stats import chi2
 
-from schmp_estimators.core.stages import At
-from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.programs.topics import SweepModel
+from schmp_estimators.core.program import Saved
 
 
 def log_posterior(counts, topic, alpha, beta, fixed):
@@ -40,41 +39,16 @@ def assert_distributed_like(expected, seen):
     assert 1e-4 < chi2.sf(((seen - expected) ** 2 / expected).sum(), len(expected) - 1) < 1 - 1e-4
 
 
-def begin(program, counts, fixed=None):
-    """A shard of all documents, its first state, what it reports, and its block."""
-    (shard,), _ = make_shards(counts, fixed=fixed)
-    at = At(shard, None, -1, 0, 1, n_blocks=1)
-    state, parts = program.init(at)
-    block = program.combine(0, [parts[0]])
-    block = block._replace(tail_ptr=freeze(block.tail_ptr), fixed=freeze(block.fixed))
-    return shard, state, program.report(at, state), block
-
-
-# One sweep from states that have the posterior: for samplers that go document by document.
-
-
-def leads_to(program, counts, alpha, beta, fixed, starts, states, **options):
+def leads_to(kind, counts, alpha, beta, fixed, starts, states, **options):
     """How often a sweep leads to each state, from the given ones."""
-    program = program(len(alpha), counts.shape[1], float(alpha.mean()), beta, own_alphas=alpha, **options)
-    shard, state, report, block = begin(program, counts, fixed)
-    cell = program.cell(At(shard, SweepModel(report.topic_total), 0, 0, 1, block=0, n_blocks=1), state, block)
-    # What the cell finds at each state.
-    by_word = np.empty_like(states)
-    by_word[:, shard.place] = states
-    heads = np.zeros((len(states), *block.heads.shape), np.int32)
-    for word in range(heads.shape[1]):
-        of_word = by_word[:, shard.word_ptr[word] : shard.word_ptr[word + 1]]
-        heads[:, word] = (of_word[:, :, None] == np.arange(len(alpha))).sum(1)
-    tails = by_word[:, shard.word_ptr[len(block.heads)] :]
-    totals = (states[:, :, None] == np.arange(len(alpha))).sum(1) + fixed.sum(0)
+    shards, _ = make_shards(counts, fixed=fixed)
+    given = {"own_alphas": alpha, "evaluate_every": 0} | options
+    program = kind(len(alpha), counts.shape[1], float(alpha.mean()), beta, **given)
     values = len(alpha) ** np.arange(states.shape[1])[::-1]
     seen = np.zeros(len(states), np.int64)
-    keys = np.random.default_rng(99).integers(0, 2**64, len(starts), np.uint64)
-    for start, key in zip(starts, keys, strict=True):
-        cell.state.topic[:], cell.total[:] = states[start], totals[start]
-        block.heads[:], block.tails[:] = heads[start], tails[start]
-        program.kernel(cell._replace(key=key))
-        seen[cell.state.topic @ values] += 1
+    for number, start in enumerate(starts):  # each sweep has a number, and so draws, of its own
+        [(_, _, kept)] = run_serial(program, shards, number + 1, Saved(None, [states[start]], []), number)
+        seen[kept.shards[0] @ values] += 1
     return seen
 
 
@@ -101,6 +75,3 @@ def assert_keeps_the_posterior(program, case, n_samples, **options):
     seen = leads_to(program, counts, alpha, beta, fixed, starts, states, **options)
     assert seen.sum() == n_samples
     assert_distributed_like(p, seen)
-
-
-# A long run from any state: for samplers that go word by word.

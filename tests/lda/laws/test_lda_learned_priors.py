@@ -10,7 +10,6 @@ from scipy.optimize import minimize_scalar
 from scipy.special import gammaln, psi
 
 from schmp_estimators import DistributedLDA
-from schmp_estimators.core.io.checkpoint import CheckpointMismatchError
 from schmp_estimators.lda.kernels.likelihood import LIMIT, TopicCounts, count_table, merge_counts, rising
 from schmp_estimators.lda.programs import learning
 
@@ -148,17 +147,3 @@ def test_every_sampler_learns_the_topic_word_prior_of_its_own_counts(sampler, of
     likelihood = (gammaln(counts + prior) - gammaln(prior)).sum()
     likelihood -= (gammaln(counts.sum(1) + sums) - gammaln(sums)).sum()
     np.testing.assert_allclose(lda.history_[-1]["word_log_likelihood"], likelihood)
-
-
-@pytest.mark.parametrize("way", ["checkpoint", "spill"])
-def test_a_fit_that_goes_on_has_the_same_learned_topic_word_prior(tmp_path, way):
-    X = random_counts(5, n_docs=60, n_words=50)
-    parameters = {"topic_word_prior": "learn", "init": "uniform", "random_state": 0, "checkpoint_every": 4}
-    whole = DistributedLDA(3, max_iter=18, **parameters).fit(X)
-    for stop in (10, 13, 16):
-        lda = DistributedLDA(3, max_iter=stop, **parameters, **{way: str(tmp_path / way)}).fit(X)
-    lda.set_params(max_iter=18).fit(X)
-    assert lda.topic_word_prior_ == whole.topic_word_prior_
-    assert (lda.topic_word_counts_ != whole.topic_word_counts_).nnz == 0
-    with pytest.raises(CheckpointMismatchError, match="topic_word_prior"):
-        lda.set_params(topic_word_prior=0.01).fit(X)

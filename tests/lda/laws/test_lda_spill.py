@@ -40,6 +40,7 @@ def little_memory(monkeypatch, tmp_path):
         yield tmp_path / "scratch"
 
 
+LEARNED = {"doc_topic_prior": "learn", "topic_word_prior": "learn"}
 SETTINGS = {
     "default": {"max_iter": 4, "evaluate_every": 2},
     "one proposal": {"mh_steps": 1},
@@ -50,7 +51,7 @@ SETTINGS = {
     "one topic": {"n_components": 1},
     "more topics than words": {"n_components": 300},
     "prior of each topic": {"doc_topic_prior": [0.1, 0.2, 0.4, 3.0]},
-    "learned priors": {"doc_topic_prior": "learn", "max_iter": 13},
+    "learned priors": {**LEARNED, "max_iter": 13},
     "seeds": {"seed_words": {0: [1, 2], 3: [0]}},
     "topics of four bytes": {"n_components": 32_768, "max_iter": 2},
     "threads": {"n_jobs": 2},
@@ -158,7 +159,7 @@ def interrupted(at, error=KeyboardInterrupt, **parameters):
 @pytest.mark.parametrize("at", [1, 2, 6, 7])
 @pytest.mark.parametrize(
     "parameters",
-    [{}, {"init": "tempered"}, {"sampler": "frozen", "doc_topic_prior": "learn", "max_iter": 14}, {"sampler": "saber"}],
+    [{}, {"init": "tempered"}, {"sampler": "frozen", **LEARNED, "max_iter": 14}, {"sampler": "saber"}],
     ids=str,
 )
 def test_an_interrupted_fit_goes_on_in_its_folder(at, parameters, tmp_path):

@@ -6,19 +6,17 @@ import os
 import re
 import time
 import warnings
-from contextlib import suppress
 from functools import partial
 from socket import gethostname
 
 import dask
 import dask.array as da
 import pytest
-from clusters import Killer, keys_left
+from clusters import Killer, files_in, keys_left
 from corpora import assert_same_bits, planted
 from input_cases import ON_DASK
 
 from schmp_estimators import DistributedLDA
-from schmp_estimators.core.engine import static
 from schmp_estimators.core.io import slices
 from schmp_estimators.exceptions import NotSharedError, SpillWarning
 from schmp_estimators.lda import spill
@@ -35,15 +33,6 @@ slow = partial(pytest.param, marks=pytest.mark.slow)
 def fitted_here(**parameters):
     with dask.config.set({"schmp-estimators.runtime": "local"}):
         return make(**parameters).fit(X)
-
-
-def files_in(folder):
-    """Return how many files of this process are in a folder, those without a name included."""
-    found = 0
-    for number in os.listdir("/proc/self/fd"):
-        with suppress(OSError):  # one that is closed meanwhile
-            found += os.readlink(f"/proc/self/fd/{number}").startswith(f"{folder}/")
-    return found
 
 
 def divide(monkeypatch, n):
@@ -117,13 +106,6 @@ def test_a_folder_that_is_another_one_on_workers_is_refused_and_nothing_is_left(
 
 
 # Workers that die.
-
-
-@pytest.fixture
-def snapshots(monkeypatch):
-    """Let a snapshot be taken whenever that can be."""
-    monkeypatch.setattr(static, "SNAPSHOT_EVERY", 0.0)
-    monkeypatch.setattr(static, "SNAPSHOT_SHARE", 0.0)
 
 
 @pytest.mark.slow

@@ -119,8 +119,6 @@ def test_numbers_with_gaps_are_numbered(gaps, solver):
 
 
 DASK = {
-    "numbers": lambda: da.from_array(PAIRS, chunks=(31, 2)),
-    "floats": lambda: da.from_array(PAIRS.astype(float), chunks=(31, 1)),
     "hashes": lambda: da.from_array(
         np.column_stack([LARGE[PAIRS[:, 0]], HASHES[PAIRS[:, 1]].astype(np.uint64)]), chunks=(40, 2)
     ),

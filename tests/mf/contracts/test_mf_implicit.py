@@ -67,8 +67,8 @@ def test_epochs_equal_brute_force_on_all_pairs(u, weighted, positive, penalty):
     start, found = (model(**given, max_iter=max_iter, n_shards=2).fit(PAIRS, targets, **weights) for max_iter in (1, 5))
     users, items = start.user_factors_.astype(float), start.components_.T.astype(float)
     for record in found.history_[1:]:
-        oracle.implicit_epoch(*matrices, users, items, penalties, 8, PASSES, positive)
-        expected = oracle.implicit_objective(*matrices, users, items, *penalties)
+        oracle.epoch(*matrices, users, items, penalties, 8, PASSES, positive)
+        expected = oracle.dense_objective(*matrices, users, items, *penalties)
         assert record["objective"] == pytest.approx(expected, rel=1e-4)
     np.testing.assert_allclose(found.user_factors_, users, atol=2e-3)
     np.testing.assert_allclose(found.components_.T, items, atol=2e-3)
@@ -85,7 +85,7 @@ def test_items_start_where_clicks_take_them(n_shards):
     draw_factors(np.arange(N_ITEMS), 0, 11, stream_key(0, 1), np.float32(0), width, drawn)
     users, items = np.zeros((N_USERS, 11)), oracle.turned(SEEN, drawn.astype(float), 8, width / 3**0.5)
     matrices, penalties = (dense(TARGETS, 0.0), dense(CONFIDENCES, 0.2)), penalties_of(0.02, True)
-    oracle.implicit_epoch(*matrices, users, items, penalties, 8, PASSES, False)
+    oracle.epoch(*matrices, users, items, penalties, 8, PASSES, False)
     np.testing.assert_allclose(fitted.user_factors_, users, atol=2e-3)
     np.testing.assert_allclose(fitted.components_.T, items, atol=2e-3)
 

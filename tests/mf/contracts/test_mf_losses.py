@@ -6,6 +6,7 @@ import pytest
 import scipy.sparse as sp
 from mf_cases import bits
 from oracles import mf as oracle
+from oracles.lda_warp import bits_at
 
 from schmp_estimators import ModelParallelMF
 from schmp_estimators.core.jit import kernel
@@ -164,11 +165,11 @@ def test_what_is_predicted_recommended_and_scored(loss):
 def folded(loss, fitted, row):
     """Where the steps of one user go from zero, by loops in float64."""
     items, bias = fitted.components_.T.astype(float), fitted.item_bias_.astype(float)
-    counts, own, gamma = (SEEN & ~TEST).sum(axis=0), set(np.flatnonzero(row > 0)), 0x9E3779B97F4A7C15
+    counts, own = (SEEN & ~TEST).sum(axis=0), set(np.flatnonzero(row > 0))
     candidates, w, square = kernels.candidates_of(counts), np.zeros(items.shape[1]), 1.0
     for epoch in range(fitted.n_iter_):
         for i in sorted(own):
-            j = oracle.draw_item(candidates, own, oracle.mix(gamma * (epoch + 1) % 2**64), 0, i, kernels.ATTEMPTS)
+            j = oracle.draw_item(candidates, own, bits_at(0, epoch + 1), 0, i, kernels.ATTEMPTS)
             _, up, down = oracle.rank_pull(loss, bias[i] + w @ items[i], bias[j] + w @ items[j])
             gradient = up * items[i] + down * items[j] - 2 * fitted.alpha_ * w
             w = w + fitted.learning_rate / np.sqrt(square) * gradient

@@ -10,9 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from clusters import keys_left
 from mf_cases import bits, stored
 
 from schmp_estimators import ModelParallelMF
+from schmp_estimators.core.engine.static import GroupRun
 
 N_USERS, N_ITEMS = 40, 12
 generator = np.random.default_rng(0)
@@ -214,7 +216,69 @@ def test_lists_of_pairs_need_no_names():
         np.testing.assert_array_equal(mf.transform(pairs), mf.transform(frame))
         assert mf.score(pairs, ratings) == mf.score(frame, ratings)
         mf.to_matrix(pairs, ratings)
-    with pytest.warns(UserWarning, match="valid feature names"):  # an array has lost its names
-        mf.predict(frame.to_numpy())
-    with pytest.raises(ValueError, match="feature names"):
-        mf.predict(frame.set_axis(["item", "user"], axis=1))
+
+
+# Shards that workers make, and fits that workers find to have converged.
+
+
+large = partial(ModelParallelMF, n_components=9, max_iter=8, tol=0.0, n_shards=4, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def ratings():
+    generator = np.random.default_rng(0)
+    observed = np.argwhere(generator.random((200, 90)) < 0.3)
+    return observed, generator.integers(1, 6, len(observed)).astype(np.float32)
+
+
+@pytest.mark.parametrize("parameters", [{"solver": "sgd"}, {"solver": "ccd", "early_stopping": True}])
+def test_workers_make_the_shards_of_ratings_in_memory(client, ratings, parameters):
+    """What the client does not make itself it hears of: who has rated what, and which rating is given twice."""
+    pairs, values = ratings
+    expected = large(**parameters).fit(pairs, values)
+    with client.as_current():
+        found = large(**parameters).fit(pairs, values)
+        assert bits(found) == bits(expected)
+        np.testing.assert_array_equal(found.recommend([0, 7])[0], expected.recommend([0, 7])[0])
+        twice = np.vstack([pairs, pairs[5:6]]), np.append(values, 3)
+        before = dict(vars(found))
+        with pytest.raises(ValueError, match=f"user {pairs[5, 0]} rated item {pairs[5, 1]} more than once"):
+            found.fit(*twice)
+        assert vars(found).keys() == before.keys()
+        assert found.history_ == before["history_"]
+        named = np.char.add("n", pairs.astype(str))
+        with pytest.raises(ValueError, match=f"user n{pairs[5, 0]} rated item n{pairs[5, 1]} more than once"):
+            large(**parameters).fit(np.vstack([named, named[5:6]]), twice[1])
+    assert client.nthreads()
+    assert keys_left(client) == []
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"solver": "sgd", "tol": 0.01},
+        {"solver": "ccd", "tol": 0.02},
+        {"solver": "ccd", "tol": 0.02, "unobserved_weight": 0.2},
+        {"solver": "sgd", "tol": 0.02, "evaluate_every": 3},
+        {"solver": "sgd", "tol": 1e-9, "max_iter": 12},
+    ],
+)
+def test_workers_find_that_a_fit_has_converged(client, ratings, parameters, monkeypatch):
+    pairs, values = ratings
+    parameters = {"max_iter": 60, **parameters}
+    expected = large(**parameters).fit(pairs, values)
+    lengths, work = [], GroupRun._work
+
+    def noting(run, n_sweeps):
+        lengths.append(n_sweeps)
+        work(run, n_sweeps)
+
+    monkeypatch.setattr(GroupRun, "_work", noting)
+    monkeypatch.setattr("schmp_estimators.core.engine.static.LONGEST_BATCH", 60.0)  # however slow the machine is
+    with client.as_current():
+        found = large(**parameters).fit(pairs, values)
+    assert bits(found) == bits(expected)
+    n_iter = expected.n_iter_
+    assert found.n_iter_ == len(found.history_) == n_iter
+    assert (n_iter == 12) == (parameters["max_iter"] == 12) and n_iter > 2
+    assert len(lengths) <= 3 and sum(lengths) >= n_iter

@@ -44,12 +44,6 @@ def test_cutting_keeps_every_rating_once(n_users, n_items, n_blocks, density, se
     np.testing.assert_array_equal(rebuilt, matrix.toarray())
 
 
-def test_ratings_of_a_tile_take_turns():
-    users, items = (grid.ravel().astype(np.int32) for grid in np.indices((TILE, 7)))
-    cut = cut_blocks(RatingBlock(users, items, np.ones(users.size, np.float32)), deal(np.full(7, TILE), 1))
-    np.testing.assert_array_equal(cut.block(0).users, np.tile(np.arange(TILE), 7))
-
-
 def test_where_a_user_has_no_more_the_next_takes_over():
     users = np.repeat(np.arange(TILE + 1, dtype=np.int32), [1, *[3] * TILE])
     items = np.concatenate([[0], np.tile([0, 1, 2], TILE)]).astype(np.int32)

@@ -49,14 +49,6 @@ def test_ratings_times_a_power_of_four_scale_the_model_to_the_bit(case, power):
 
 
 @pytest.mark.covering
-@cases
-@pytest.mark.parametrize("factor", [1e-12, 1e-7, 1 / 5, 5.0, 20.0, 1e6, 1e13, 1e15])
-def test_predictions_scale_with_the_ratings(case, factor):
-    base, scaled = fit(**case).predict(PAIRS), fit(RATINGS * factor, **case).predict(PAIRS)
-    assert np.abs(scaled / factor - base).max() < 1e-3 * RATINGS.std()
-
-
-@pytest.mark.covering
 @pytest.mark.parametrize("solver", ["sgd", "ccd"])
 @pytest.mark.parametrize("shift", [-7.0, 1e3, 1e6, 1e8])
 def test_predictions_shift_with_the_ratings(solver, shift):

@@ -21,6 +21,14 @@ def test_timings_of_kernels_run(wing, monkeypatch):
         timing.time_call()
 
 
+def test_a_mutant_of_a_file_that_is_not_there_is_named(monkeypatch):
+    script = ROOT / "benchmarks" / "mutants.py"
+    monkeypatch.syspath_prepend(script.parent)
+    mutant = importlib.import_module(script.stem).Mutant("lda", "gone", "lda/gone.py", "old", "new", ())
+    with pytest.raises(ValueError, match=r"stale: lda: gone: no file schmp_estimators/lda/gone\.py"):
+        mutant.text(ROOT)
+
+
 def test_what_scripts_import_of_the_package_is_there():
     missing = []
     for node in (node for path in SCRIPTS for node in ast.walk(ast.parse(path.read_text()))):

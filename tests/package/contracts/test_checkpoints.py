@@ -50,7 +50,7 @@ LDA = {"n_components": 3, "max_iter": 4, "random_state": 7, "n_shards": 2}
 MF = {**LDA, "tol": 0.0}
 EARLY = {"early_stopping": True, "validation_fraction": 0.2, "n_iter_no_change": 99}
 #: Priors are learned after ten sweeps.
-LEARNED = {"doc_topic_prior": "learn", "init": "uniform", "max_iter": 13}
+LEARNED = {"doc_topic_prior": "learn", "topic_word_prior": "learn", "init": "uniform", "max_iter": 13}
 SCHEDULED = {"alpha": 0.05, "n_parallel": 4, "random_state": 7, "tol": 1e-5, "n_shards": 2}
 KEEPER = schmp.Keeper(lambda piece: (piece,), lambda piece, saved: saved[0])
 

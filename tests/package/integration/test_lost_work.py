@@ -17,7 +17,6 @@ from distributed.comm.core import CommClosedError
 from toys import Ring, changed, make_shards, make_sources
 
 from schmp_estimators import DistributedLDA, ModelParallelMF, PrioritizedLasso, SparseLogisticRegression
-from schmp_estimators.core.engine import static
 from schmp_estimators.core.engine.running import static_run
 from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.places import dask as dask_place
@@ -202,9 +201,7 @@ def note(*_):
     SEEN.append(get_worker().address)
 
 
-def test_workers_that_come_late_get_shards_after_the_next_snapshot(monkeypatch):
-    for name in ("SNAPSHOT_EVERY", "SNAPSHOT_SHARE"):
-        monkeypatch.setattr(static, name, 0.0)
+def test_workers_that_come_late_get_shards_after_the_next_snapshot(snapshots):
     expected = [record for record, *_ in run_serial(Ring(), make_shards(4), 9)]
     with own_cluster(1) as client:
         runtime, found = DaskPlace(client), []

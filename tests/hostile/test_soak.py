@@ -1,22 +1,23 @@
 """One fit of thousands of sweeps on worker processes: does anything grow?
 
-    python tests/hostile/soak.py --sweeps 3000
+    SWEEPS=3000 python -m pytest tests/hostile/test_soak.py -m slow -s
 
 Memory of client, scheduler and workers, their open files, and the tasks on the scheduler are looked at after the same
-sweep between two cuts, again and again.  The last line is the summary.  The exit code is 0 if nothing grows: compared
-are the middle and the end of the run, as Dask fills logs of limited length at first.  The largest of them, which
-knows of 100,000 keys how the dashboard shows them, would need 6,000 sweeps for that: it is emptied at every look.
+sweep between two cuts, again and again.  Compared are the middle and the end of the run, as Dask fills logs of limited
+length at first.  The largest of them, which knows of 100,000 keys how the dashboard shows them, would need 6,000 sweeps
+for that: it is emptied at every look.
 """
 
-import argparse
-import sys
+import os
 import time
 from statistics import median
 
 import psutil
+import pytest
 from dask.utils import key_split
 from real import AfterSweeps, cases, fit_here, keys_left, left_by, processes, worker_pids
 
+SWEEPS = int(os.environ.get("SWEEPS", "400"))
 #: Sweeps between two cuts of a run.
 CUT_EVERY = 50
 #: MB that a process may grow by from the middle of the run to its end.
@@ -67,39 +68,20 @@ def growth(readings):
     return {key: median(one[key] for one in end) - median(one[key] for one in middle) for key in readings[0]}
 
 
-def run(n_sweeps):
-    """Return whether nothing has grown, and a line that says so."""
-    case, started = cases()["lda-warp"], time.monotonic()
-    every = CUT_EVERY * max(1, n_sweeps // (CUT_EVERY * 60))
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.filterwarnings("ignore")
+def test_nothing_grows():
+    case, every = cases()["lda-warp"], CUT_EVERY * max(1, SWEEPS // (CUT_EVERY * 60))
 
     def make():
-        return case.make().set_params(max_iter=n_sweeps)
+        return case.make().set_params(max_iter=SWEEPS)
 
     expected = fit_here(make, case.X, case.y)
     with processes() as client:
         meter = Meter(client, every)
-        same = left_by(make().set_callbacks(meter).fit(case.X)) == expected
-        left = keys_left(client)
+        assert left_by(make().set_callbacks(meter).fit(case.X)) == expected
+        assert keys_left(client) == []
     grown = growth(meter.readings)
-    memory = {key: value for key, value in grown.items() if f"{key} files" in grown}
-    files = {key: value for key, value in grown.items() if key.endswith("files")}
-    good = same and not left and grown["tasks"] <= 1 and max(files.values()) <= 1 and max(memory.values()) <= ALLOWED
-    last = meter.readings[-1]
-    line = ", ".join(f"{key} {last[key]:.0f} MB ({value:+.1f})" for key, value in memory.items())
-    return good, (
-        f"{n_sweeps} sweeps in {time.monotonic() - started:.0f} s: {'the very bits' if same else 'OTHER BITS'}, "
-        f"{len(left)} keys left; {line}; tasks {last['tasks']} ({grown['tasks']:+.1f}), open files "
-        f"{sum(last[key] for key in files):.0f} ({sum(files.values()):+.1f}); in brackets: growth since the middle"
-    )
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sweeps", type=int, default=3000, help="length of the fit (default 3000)")
-    good, line = run(parser.parse_args().sweeps)
-    print(line)
-    return int(not good)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    allowed = {name: ALLOWED if f"{name} files" in grown else 1 for name in grown if name != "sweep"}
+    assert {name: grown[name] for name, most in allowed.items() if grown[name] > most} == {}
