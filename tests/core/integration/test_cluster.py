@@ -1,5 +1,6 @@
 """Runs on clusters: workers that die, leave, come or are busy, fits side by side, and what is left behind."""
 
+import asyncio
 import os
 import signal
 import threading
@@ -234,6 +235,29 @@ def test_who_waits_for_a_rank_that_will_not_speak_is_told(start, other, monkeypa
         assert start(1, divmod, 1, 0, is_rank=False).exception()
     with pytest.raises(WorkLostError, match=f"ranks lost each other: {message}"):
         start(0, wait_for_other, 1).result(30)
+
+
+def send_some(communicator, other):
+    """Send messages, the first of which takes long to leave."""
+    pool, connect = communicator._worker.rpc, communicator._worker.rpc.connect
+
+    async def late(*args, **options):
+        del pool.connect
+        await asyncio.sleep(0.1)
+        return await connect(*args, **options)
+
+    pool.connect = late
+    for number in range(4):
+        communicator.send(other, number)
+
+
+def receive_some(communicator, other):
+    return [communicator.receive(other) for _ in range(4)]
+
+
+def test_messages_arrive_in_the_order_in_which_they_were_sent(start):
+    sent, received = start[1](0, send_some, 1), start[1](1, receive_some, 0)
+    assert (received.result(30), sent.result(30)) == ([0, 1, 2, 3], None)
 
 
 def test_messages_to_a_rank_that_never_begins_are_forgotten(start):

@@ -5,6 +5,7 @@ import pickle
 import re
 from contextlib import nullcontext
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from definition import run_serial
@@ -216,6 +217,11 @@ def test_a_rank_that_was_on_disk_goes_on_and_one_that_has_gone_on_is_not_used_ag
     place = Repeating(GROUPS)
     assert go(Ring(), place, asks=range(N_SWEEPS))[1] == expected(Ring())
     assert place.n_resets == 1
+
+
+def test_a_rank_goes_on_from_its_own_sweep_only():
+    with pytest.raises(WorkLostError, match="gone on already"):
+        batch.Held(SimpleNamespace(leave=lambda: None), 3).take(2)
 
 
 # Errors
