@@ -4,7 +4,6 @@ from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
 from definition import run_serial
 
 from schmp_estimators.core.values import freeze
@@ -17,8 +16,6 @@ from schmp_estimators.lda.samplers.warp import WarpLDA
 
 #: How 12 documents may be divided: before which of them the shards after the first begin.
 CUTS = [(), (6,), (1, 10), (0, 2, 2, 5, 6, 9, 12)]
-#: One or two proposals, or two more: each number has kernels of its own, which take seconds to compile.
-STEPS = pytest.mark.parametrize("more_steps", [0, pytest.param(2, marks=pytest.mark.slow)])
 
 
 def random_counts(seed, n_docs=12, n_words=9, rate=1.5):

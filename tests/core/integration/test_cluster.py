@@ -264,6 +264,18 @@ def test_messages_to_a_rank_that_never_begins_are_forgotten(start):
     assert start[1](0, Group.send, 1, "is anybody there?").result(30) is None
 
 
+def note_much(communicator):
+    for _ in range(3 * group.MESSAGES_A_SECOND * group.SPANS_OF_A_MESSAGE):
+        communicator.note("work", 0.0)
+
+
+def test_a_rank_with_much_to_tell_tells_the_scheduler_a_part(client, start):
+    before = len(client.get_events(group.SPANS))
+    start[1](0, note_much).result(30)
+    time.sleep(0.2)  # messages are under way
+    assert 0 < len(client.get_events(group.SPANS)) - before <= 2 * group.MESSAGES_A_SECOND  # within two seconds
+
+
 SAID = []
 
 

@@ -5,13 +5,12 @@ import inspect
 import pkgutil
 import re
 from importlib import import_module
-from pathlib import Path
 
 import dask
+from pages import ROOT
 
 import schmp_estimators
 
-ROOT = Path(__file__).parents[3]
 PUBLIC = [
     "schmp_estimators",
     *(f"schmp_estimators.{name}" for name in ("schmp", "penalised", "ranking", "datasets", "exceptions")),
