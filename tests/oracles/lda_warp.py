@@ -171,7 +171,7 @@ class WarpOracle(Tokens):
         return list(self.topic)
 
     def word_pass(self, key, inverse):
-        address = 0
+        address = self.moved_by_words = 0
         for tokens, fixed, seeds in zip(self.words, self.fixed, self.seeds, strict=True):
             topics = [self.topic[i] for i in tokens]
             row = np.bincount(topics, minlength=self.n_topics)
@@ -185,13 +185,14 @@ class WarpOracle(Tokens):
                     ]
                     self.topic[i], self.proposals[i] = drawn[0], drawn[1:]
                 else:
-                    count = row + fixed
-                    count[self.topic[i]] -= 1
+                    count, old = row + fixed, self.topic[i]
+                    count[old] -= 1
                     bits = self.draws(key, address)
                     prior = self.priors(self.sweep)[1]
                     if seeds.any():  # added up in 64 bits
                         count, prior = count + seeds + float(np.float32(prior)), 0.0
-                    self.topic[i] = accept(self.topic[i], self.proposals[i], count, prior, inverse, bits)
+                    self.topic[i] = accept(old, self.proposals[i], count, prior, inverse, bits)
+                    self.moved_by_words += self.topic[i] != old
                     prior = self.priors(self.sweep)[1]
                     self.proposals[i] = [propose(b, slots, fixed, prior, self.n_topics, seeds) for b in bits]
                 address += 1

@@ -178,6 +178,12 @@ def test_work_lost_without_progress_is_given_up_after_six_times(n_losses):
     assert place.held == set()
 
 
+def test_work_lost_after_progress_is_begun_again_however_often(snapshots):
+    place = RankPlace(GROUPS, range(10, 99, 10))
+    assert go(Ring(), place, asks=range(N_SWEEPS))[1] == expected(Ring())
+    assert place.n_resets > 6
+
+
 def test_a_rank_that_was_on_disk_goes_on_and_one_that_has_gone_on_is_not_used_again():
     class Moving(RankPlace):
         """Puts all ranks on disk once and brings them back, as Dask does where memory is short."""

@@ -130,6 +130,7 @@ def assert_equals_oracle(sampler, case, **options):
         np.testing.assert_array_equal(topic, oracle.run())
         moved = np.count_nonzero(topic != before)
         assert record.get("moved", moved) == moved
+        assert record.get("moved_by_words", 0) == getattr(oracle, "moved_by_words", 0)
         assert record.get("s_error", 0.0) == pytest.approx(getattr(oracle, "s_error", 0.0), abs=1e-15)
     totals = np.bincount(result.topics[-1], minlength=case.n_components)
     np.testing.assert_array_equal(result.model.topic_total, totals + (given["fixed"].sum(0) if case.has_fixed else 0))

@@ -8,6 +8,7 @@ from callbacks import AfterSweeps
 from corpora import assert_same_bits, planted
 
 from schmp_estimators import DistributedLDA
+from schmp_estimators.lda.data import partition
 from schmp_estimators.lda.parameters import suits_passages
 
 X, _, _ = planted(n_docs=60, length=40)  # 2,400 tokens of 40 words
@@ -103,7 +104,9 @@ def test_a_fit_that_was_ended_in_its_start_says_so():
     np.testing.assert_array_equal(lda.components_, lda.topic_word_counts_.toarray() + hot[1])
 
 
-# First topics of words.
+def test_shards_of_fplus_follow_from_the_documents_alone(monkeypatch):
+    monkeypatch.setattr(partition, "TOKENS_PER_CELL", 100)
+    assert make(max_iter=1, sampler="fplus").fit(X).n_shards_ == 4
 
 
 # Going on.
@@ -127,6 +130,13 @@ def test_an_earlier_fit_leaves_no_room_for_a_tempered_start():
     assert priors(batches.partial_fit(X[30:])) == [(ALPHA, BETA)] * 6
     warm = make(max_iter=6, init="tempered", warm_start=True).fit(X)
     assert priors(warm.fit(X)) == [(ALPHA, BETA)] * 6
+
+
+def test_batches_have_random_numbers_of_their_own():
+    """With such priors it does not matter what was drawn before."""
+    lda = make(max_iter=1, doc_topic_prior=1e30, topic_word_prior=1e30, sampler="frozen", init="uniform")
+    first = lda.partial_fit(X).topic_word_counts_.toarray()
+    assert (lda.partial_fit(X).topic_word_counts_.toarray() != 2 * first).any()
 
 
 # How it ends.
