@@ -276,6 +276,7 @@ def test_partial_fit_goes_on_and_grows(ratings, solver):
     fitted.partial_fit(pairs[later], values[later])
     assert fitted.score(pairs, values) > first
     chosen = fitted.recommend([0, N_USERS + 3], N_ITEMS)[0]
+    assert not {*chosen[0]} & {*pairs[pairs[:, 0] == 0, 1]}  # rated in the first call
     fitted.partial_fit(np.array([[N_USERS + 3, N_ITEMS + 1]]), [4.0])
     again = fitted.recommend([0, N_USERS + 3], N_ITEMS + 2)[0]
     assert set(again[0]) - set(chosen[0]) == {N_ITEMS + 1}  # what was rated before stays left out
