@@ -20,7 +20,8 @@ def run(function, n_jobs):
 
     def task():
         CALLER.set(threading.get_ident())
-        return share(executor, 3, lambda job: function(job, threading.get_ident() == CALLER.get()), range(n_jobs))
+        found = share(executor, 3, lambda job: function(job, threading.get_ident() == CALLER.get()), range(n_jobs))
+        return [*found]  # as they are now: a helper that is still at work would fill in more
 
     with ThreadPoolExecutor(3) as executor:
         return executor.submit(task).result(120)
