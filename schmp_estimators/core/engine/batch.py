@@ -161,10 +161,15 @@ def harvest(communicator: Communicator, held: Held, *shards: Any) -> tuple[Any, 
 
 
 @one_blas_thread()
-def save(is_first: bool, held: Held, *shards: Any) -> Any:
-    """Return the model, on the first rank, and this rank's part of a snapshot; `read_back` gives both."""
+def save(is_first: bool, held: Held, *shards: Any) -> tuple[Any, float]:
+    """Return the model, on the first rank, and this rank's part of a snapshot, and the seconds that this took.
+
+    `read_back` gives model and part.
+    """
+    began = perf_counter()
     with held.at_work(Alone(), shards) as rank:
-        return filed(rank.slices, (rank.model if is_first else None, rank.save()))
+        saved = filed(rank.slices, (rank.model if is_first else None, rank.save()))
+    return saved, perf_counter() - began
 
 
 def in_order(

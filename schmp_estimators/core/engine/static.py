@@ -28,7 +28,8 @@ T = TypeVar("T")
 
 #: Seconds that a batch should take at most, so that the client gets records that often.
 LONGEST_BATCH = 2.0
-#: Smallest time between two snapshots: in seconds, and as a multiple of the time that the last snapshot took.
+#: Smallest time between two snapshots: in seconds, and as a multiple of the time for which the last one kept ranks from
+#: their sweeps.
 SNAPSHOT_EVERY, SNAPSHOT_SHARE = 5.0, 50.0
 
 
@@ -42,7 +43,6 @@ class _Pending(NamedTuple):
     sweep: int
     #: The result of `batch.save` on each rank.
     saved: list[Any]
-    began: float
     asked: _Asked | None = None
 
 
@@ -159,7 +159,7 @@ class GroupRun:
         def action() -> Saved:
             pending = self._send_saved()
             try:
-                return self._collected(pending)
+                return self._collected(pending)[0]
             finally:
                 self._place.release(pending.saved)
 
@@ -351,19 +351,20 @@ class GroupRun:
         for rank, (held, group) in enumerate(zip(self._ranks, self._groups, strict=True)):
             args = not rank, held, *(self._shards[p] for p in group)
             saved.append(self._place.call(self._word("save"), batch.save, args, group[0], pinned=True))
-        return _Pending(self._done, saved, monotonic(), asked)
+        return _Pending(self._done, saved, asked)
 
     def _settle(self) -> None:
         """If a snapshot is pending, bring it to the client, and write the checkpoint that was requested with it."""
         pending = self._pending
         if pending is None:
             return
-        saved = self._collected(pending)
+        began = monotonic()
+        saved, seconds = self._collected(pending)
         self._place.release(pending.saved)
         self._pending = None
         now = monotonic()
         self._saved, self._cut, self._has_news = saved, pending.sweep, True
-        self._due = now + max(SNAPSHOT_EVERY, SNAPSHOT_SHARE * (now - pending.began))
+        self._due = now + max(SNAPSHOT_EVERY, SNAPSHOT_SHARE * (seconds + now - began))
         if pending.asked:
             checkpoint, done, values = pending.asked
             if self._kept is not checkpoint:
@@ -371,9 +372,16 @@ class GroupRun:
             self._kept = checkpoint
             checkpoint.write_behind(done, values(saved))
 
-    def _collected(self, pending: _Pending) -> Saved:
+    def _collected(self, pending: _Pending) -> tuple[Saved, float]:
+        """Bring a snapshot to the client; return it, and the seconds that ranks took to make it."""
+        found, seconds = [], []
         if self._slices is None:
-            found = self._place.results(pending.saved)
+            for one, took in self._place.results(pending.saved):
+                found.append(one)
+                seconds.append(took)
         else:  # one by one, because they are large
-            found = [self._slices.keep(read_back(self._place.results([one])[0])) for one in pending.saved]
-        return Saved(*batch.in_order(found[0][0], self._groups, [of_rank for _, of_rank in found]))
+            for future in pending.saved:
+                one, took = self._place.results([future])[0]
+                found.append(self._slices.keep(read_back(one)))
+                seconds.append(took)
+        return Saved(*batch.in_order(found[0][0], self._groups, [of_rank for _, of_rank in found])), max(seconds)

@@ -101,6 +101,29 @@ def test_a_batch_ends_where_its_records_say_that_the_run_does(program, is_over):
 # Losses
 
 
+class Timed(RankPlace):
+    """A place in which each call of ranks takes 100 seconds of its own clock; it counts the snapshots."""
+
+    seconds, n_saves = 0.0, 0
+
+    def call_ranks(self, *given, **options):
+        self.seconds += 100.0
+        return super().call_ranks(*given, **options)
+
+    def call(self, word, *given, **options):
+        self.n_saves += word.endswith("-save")
+        return super().call(word, *given, **options)
+
+
+def test_sweeps_that_run_meanwhile_are_no_time_of_a_snapshot(monkeypatch):
+    place = Timed(GROUPS)
+    monkeypatch.setattr(static, "monotonic", lambda: place.seconds)
+    monkeypatch.setattr(static, "SNAPSHOT_EVERY", 300.0)
+    with static_run(Exchanging(), make_sources(5), place, n_sweeps=N_SWEEPS) as run:
+        assert len(list(run)) == N_SWEEPS
+    assert place.n_saves == 2 * len(GROUPS)  # one is due after each third sweep, and begins with the sweep after that
+
+
 def checkpointed(place, program):
     """Return records, what is found after every other sweep, all that a run can be asked for, and its checkpoint."""
     records, found, checkpoint = [], [], Checkpoint("memory://lost-work", {"program": program.name})
