@@ -29,8 +29,9 @@ from schmp_estimators.core.places.threads import share
 
 #: Seconds between two checks whether the client still waits for the result.
 LOOK = 1.0
-#: Seconds without a message after which the worker of the other rank is asked, and seconds that it has to answer.
-SILENCE, ANSWER = 5.0, 10.0
+#: Seconds without a message after which the worker of the other rank is asked, and seconds that it has to answer: a
+#: worker that has just started may import and compile for that long, and answers nothing meanwhile.
+SILENCE, ANSWER = 5.0, 25.0
 #: Seconds for which messages are kept for a rank that does not begin.
 KEPT = 60.0
 
