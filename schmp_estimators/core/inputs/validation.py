@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import date, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeGuard, Union
+from typing import TYPE_CHECKING, Any, Union
 from uuid import uuid4
 
 import numpy as np
@@ -25,7 +25,6 @@ from sklearn.utils.validation import check_array, validate_data
 from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.core.inputs.sparse_arrays import check_sparse
 from schmp_estimators.core.later import Later
-from schmp_estimators.core.values import box
 
 if TYPE_CHECKING:
     from dask.array import Array
@@ -112,7 +111,7 @@ def name_input(X: Any, name: str = "X") -> Iterator[None]:
     try:
         yield
     except (TypeError, ValueError, OverflowError) as error:
-        if not _NO_NUMBER.search(str(error)) or _is_sparse(X):
+        if not _NO_NUMBER.search(str(error)) or sparse.issparse(X):
             raise
         try:
             np.asarray(X, np.float64)
@@ -146,7 +145,7 @@ def as_chunks(X: Any) -> Chunked:
         _check_array_kind(X)
         whole: Array = X if X.numblocks[1] == 1 else _one_column_chunk(X)
         return whole
-    if _is_delayed_list(X):
+    if isinstance(X, list | tuple) and len(X) > 0 and all(map(_is_delayed, X)):
         return list(X)
     if _is_dask_frame(X):
         return list(X.to_delayed())
@@ -222,19 +221,16 @@ def map_rows(
     check_features(X, estimator, reset=False)
     apply = partial(_apply, function, estimator.n_features_in_, type(estimator).__name__, may_miss(estimator))
     run, meta = uuid4().hex, np.empty((0, n_outputs), dtype)
-    chunks = as_chunks(X)
+    chunks, shared = as_chunks(X), dask.delayed(model, name=f"model-{run}", traverse=False)
     if isinstance(chunks, list):
-        task, shared = dask.delayed(apply, pure=False), dask.delayed(model, name=f"model-{run}", traverse=False)
+        task = dask.delayed(apply, pure=False)
         found = [task(chunk, shared, dask_key_name=(f"{name}-{run}", i)) for i, chunk in enumerate(chunks)]
         if not _is_dask_frame(X):
             return found
         blocks = [da.from_delayed(one, (np.nan, n_outputs), meta=meta) for one in found]
         return da.concatenate(blocks, allow_unknown_chunksizes=True)
-    boxed = da.from_array(box(model), chunks=1, name=f"model-{run}")  # one block, combined with all others
-    shape = (chunks.chunks[0], (n_outputs,))
-    return da.map_blocks(
-        _apply_boxed, chunks, boxed, apply=apply, chunks=shape, dtype=meta.dtype, meta=meta, name=f"{name}-{run}"
-    )
+    sizes = chunks.chunks[0], (n_outputs,)
+    return da.map_blocks(apply, chunks, shared, chunks=sizes, dtype=meta.dtype, meta=meta, name=f"{name}-{run}")
 
 
 def _apply(
@@ -250,16 +246,8 @@ def _apply(
         raise
 
 
-def _apply_boxed(chunk: Any, model: Any, *, apply: Callable[[Any, Any], Any]) -> Any:
-    return apply(chunk, model[0, 0])
-
-
 def _is_delayed(X: Any) -> bool:
     return isinstance(X, _delayed.Delayed)
-
-
-def _is_delayed_list(X: Any) -> TypeGuard[list[Delayed]]:
-    return isinstance(X, list | tuple) and len(X) > 0 and all(map(_is_delayed, X))
 
 
 def _is_dask_frame(X: Any) -> bool:
@@ -267,15 +255,11 @@ def _is_dask_frame(X: Any) -> bool:
     return collection and hasattr(X, "columns") and getattr(X, "ndim", 0) == 2
 
 
-def _is_sparse(X: Any) -> bool:
-    return bool(sparse.issparse(X))
-
-
 def _is_text(X: Any) -> bool:
     """Return whether X is one document, or a list, column or table with one column of documents."""
     if isinstance(X, str | bytes):
         return True
-    if _is_sparse(X) or not hasattr(X, "__iter__"):
+    if sparse.issparse(X) or not hasattr(X, "__iter__"):
         return False
     if getattr(X, "shape", ())[1:] == (1,):
         return isinstance(next(iter(np.asarray(X[:1]).flat), None), str | bytes)
@@ -327,4 +311,4 @@ def _one_column_chunk(X: Any) -> Any:
 
 def _to_csr(block: Any) -> Any:
     """Convert sparse blocks to CSR, which Dask is sure to join side by side; return others as they are."""
-    return sparse.csr_array(_check_chunk(block, missing=False)) if _is_sparse(block) else block
+    return sparse.csr_array(_check_chunk(block, missing=False)) if sparse.issparse(block) else block

@@ -6,8 +6,7 @@ Rows of a small system are solved side by side, one row in each lane, so that ad
 from typing import Any
 
 from schmp_estimators.core.jit import kernel, pasted
-from schmp_estimators.core.lanes import LANES, PRODUCTS, rotated
-from schmp_estimators.mf.kernels.vectors import NUMBER, VECTOR, Value, emitted
+from schmp_estimators.core.lanes import LANES, NUMBER, PRODUCTS, VECTOR, Value, emitted
 
 #: Registers per row of sums: the products, then the numerators.
 SUMS = PRODUCTS + 1
@@ -63,12 +62,12 @@ def add_outer(code, target, at, left, left_at, right, right_at, step, size):
     of n, then added to `target`.
     """
     sums = code.totals(LANES)
-    with code.loop(code.index(0), size) as number:
+    with code.loop(0, size) as number:
         first, second = left[left_at + number], right[right_at + step * number]
         for lane, total in enumerate(sums):
             total.add(first.repeated(lane) * second)
     for lane, total in enumerate(sums):
-        target[at + lane] = target[at + lane] + total.value
+        target[at + lane] += total.value
 
 
 def _combiner(count: int) -> Any:
@@ -76,7 +75,7 @@ def _combiner(count: int) -> Any:
 
     def subtract_combinations(code, target, at, distance, rows, first, stride, matrix, size):
         sums = code.totals(count)
-        with code.loop(code.index(0), size) as number:
+        with code.loop(0, size) as number:
             place = first + stride * number
             loaded = [rows[place + row] for row in range(count)]
             for lane in range(LANES):
@@ -84,8 +83,7 @@ def _combiner(count: int) -> Any:
                 for row, total in zip(loaded, sums, strict=True):
                     total.add(row.repeated(lane) * register)
         for row, total in enumerate(sums):
-            place = at + distance * row
-            target[place] = target[place] - total.value
+            target[at + distance * row] -= total.value
 
     return emitted()(subtract_combinations)
 
@@ -99,7 +97,7 @@ subtract_four_combinations = _combiner(SIDE_BY_SIDE)
 
 
 def _fold_eight(vectors: list[Value]) -> Value:
-    """Return a register with the sums of eight registers, each as `fold_register` would compute it."""
+    """Return a register with the sums of eight registers, each as `Value.folded` would compute it."""
     pairs = [(vectors[number], vectors[number + LANES // 2]) for number in range(LANES // 2)]
     for lower, upper in ((_LOW_HALVES, _HIGH_HALVES), (_LOW_PAIRS, _HIGH_PAIRS), (_EVEN, _ODD)):
         sums = [one.mixed(other, lower) + one.mixed(other, upper) for one, other in pairs]
@@ -122,7 +120,7 @@ def _adder(are_weighted: bool) -> Any:
             is_inside = Value(code.builder, code.builder.icmp_signed("<=", (ahead + count).value, last.value))
             ahead = click.where(is_inside, ahead)
             for position in range(count):
-                others.prefetch(ids.index(ahead + position) * 2)
+                others.prefetch(ids.index(ahead + position) * (2 * LANES))
             rows = [ids.index(click + position) * 2 for position in range(count)]
             products = [old * others[other] + new * others[other + 1] for other in rows]
             rest = left.load(click, kind) + (_fold_eight(products) if count > 1 else products[0].folded())
@@ -135,7 +133,7 @@ def _adder(are_weighted: bool) -> Any:
             for position, other in enumerate(rows):
                 now = others[other + 1]
                 scaled = one_of(extra, position) * now
-                turned = [Value(code.builder, rotated(code.builder, now.value, turn)) for turn in range(PRODUCTS)]
+                turned = [now.rotated(turn) for turn in range(PRODUCTS)]
                 terms = [*(scaled * one for one in turned), one_of(pull, position) * now]
                 for total, term in zip(sums, terms, strict=True):
                     total.add(term)
@@ -146,7 +144,7 @@ def _adder(are_weighted: bool) -> Any:
         with code.loop(whole, stop) as click:
             add(click, 1)
         for register, total in enumerate(sums):
-            target[at + register] = target[at + register] + total.value
+            target[at + register] += total.value
 
     return emitted()(add_clicks)
 
@@ -180,7 +178,7 @@ def _improve_columns(code, turned, weights, chunk, first, stop, positive):
                     for part, (value, product) in enumerate(zip(fresh, products, strict=True))
                 ]
         for part, value in enumerate(fresh):
-            denominator, zero = turned[k * _ACROSS + part] + weights[code.index(part)], value.constant(0.0)
+            denominator, zero = turned[k * _ACROSS + part] + weights[part], value.constant(0.0)
             best = zero.where(denominator.exceeds(zero), value / denominator)
             above = zero.where(best.exceeds(zero), best)
             chunk[k * _ACROSS + part] = best.where(positive, above)

@@ -14,8 +14,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from schmp_estimators.core.lanes import LANES, UNROLLED, fold_sums, zero_rows
-from schmp_estimators.mf.kernels.vectors import NUMBER, VECTOR, Value, emitted
+from schmp_estimators.core.lanes import LANES, NUMBER, UNROLLED, Value, emitted, fold_sums, zero_rows
 
 #: Columns of the numbers of a row, in the order that `take_steps` needs: the sum of its mean squared gradients so far,
 #: and that of its bias, both > 0; its squared length; its bias; the penalty of each rating, for the row and the bias.
@@ -135,23 +134,12 @@ def move_rows(code, left, i, right, j, factors, k, l):  # noqa: E741
     starts = [row * width for row in (i, j, k, l)]
     shrink_left, push_left, shrink_right, push_right = (factor.spread() for factor in factors)
 
-    def move(offset, total):
-        at_w, at_h, at_x, at_y = (start + offset for start in starts)
-        w, h, x, y = (
-            left.load(at_w, VECTOR),
-            right.load(at_h, VECTOR),
-            left.load(at_x, VECTOR),
-            right.load(at_y, VECTOR),
-        )
-        total.add(x * y)
+    def move(offset, number):
+        w, h, x, y = (side.load(start + offset) for side, start in zip((left, right) * 2, starts, strict=True))
+        totals[number].add(x * y)
         w_moved, h_moved = shrink_left * w + push_left * h, shrink_right * h + push_right * w
-        left.store(at_w, w_moved)
-        right.store(at_h, h_moved)
+        left.store(starts[0] + offset, w_moved)
+        right.store(starts[1] + offset, h_moved)
 
-    whole = width & -LANES * UNROLLED
-    with code.loop(code.index(0), whole, LANES * UNROLLED) as start:
-        for number, total in enumerate(totals):
-            move(start + LANES * number, total)
-    with code.loop(whole, width, LANES) as start:
-        move(start, totals[0])
-    return Value(code.builder, fold_sums(code.builder, [total.value.value for total in totals]))
+    code.over_row(width, UNROLLED, move)
+    return fold_sums(totals)
