@@ -241,7 +241,7 @@ def _unwrapped(context: Any, builder: Any, kind: Any, found: Any) -> Any:
     return context.get_dummy_value() if found is None else found.value
 
 
-def _sum_pairs(values: list[Value]) -> Value:
+def _sum_pairs(values: list[Any]) -> Any:
     """Return the pairwise sum of values, whose number is a power of two."""
     while len(values) > 1:
         values = [left + right for left, right in zip(values[::2], values[1::2], strict=True)]
@@ -305,7 +305,7 @@ def zero_rows(n_rows: int, n_components: int) -> np.ndarray:
     return rows
 
 
-def fold_sums(totals: list[Total]) -> Value:
+def fold_sums(totals: list[Total]) -> Any:
     """Add `UNROLLED` registers of partial sums, and then the numbers of the resulting register."""
     a, b, c, d = (total.value for total in totals)
     return ((a + c) + (b + d)).folded()
