@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import Any
+from functools import cache, partial
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,6 +12,7 @@ from scipy.special import log_expit, log_softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import Tags
+from sklearn.utils._param_validation import validate_parameter_constraints
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -32,6 +33,9 @@ class LinearModel:
     _loss_to_predict: Any = None
     coef_: np.ndarray
     intercept_: Any
+    #: by name, the values that parameters accept, and their defaults
+    _parameter_constraints: ClassVar[dict[str, Any]]
+    _defaults: ClassVar[dict[str, Any]]
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the predicted responses; for a classifier, the most probable class of each sample.
@@ -82,6 +86,19 @@ class LinearModel:
             except ValueError:  # most metrics do not name y
                 check_responses(self, y, multi_output=True, y_numeric=not self._classifies)
                 raise
+
+    @classmethod
+    @cache
+    def _get_param_names(cls) -> list[str]:
+        """Return the names of parameters, which scikit-learn would read from the signature at each call."""
+        names: list[str] = super()._get_param_names()  # type: ignore[misc]
+        return names
+
+    def _validate_params(self) -> None:
+        """Check the parameters that differ from their defaults."""
+        defaults, given = self._defaults, vars(self).items()
+        changed = {name: value for name, value in given if name in defaults and value is not defaults[name]}
+        validate_parameter_constraints(self._parameter_constraints, changed, type(self).__name__)
 
     @property
     def sparse_coef_(self) -> sp.csr_array:
