@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,35 +22,33 @@ from sklearn.utils.metadata_routing import (
 )
 from sklearn.utils.parallel import Parallel, delayed
 
-from schmp_estimators.core.following import FollowedEstimator, undone_on_error
+from schmp_estimators.core.following import undone_on_error
 from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.core.inputs.validation import is_dask
-from schmp_estimators.core.places.place import Place, begun_anew, choose_place
+from schmp_estimators.core.places.place import Place, begun_anew
 from schmp_estimators.core.places.threads import one_blas_thread
-from schmp_estimators.linear.losses.base import Loss
-from schmp_estimators.linear.opening import open_problem
+from schmp_estimators.linear.fitting import Penalised
+from schmp_estimators.linear.opening import open_problem, place_of
 from schmp_estimators.linear.paths import Common, Fold, Paths, Penalties
-from schmp_estimators.linear.penalties.base import Penalty
 from schmp_estimators.linear.penalties.choose import (
     Floats,
     Grid,
     best_of,
     by_name,
     ratios_of,
-    unit_penalty,
     within_one_standard_error,
 )
 from schmp_estimators.linear.programs.choose import Asked
 from schmp_estimators.linear.programs.folds import Deviances, Plan
 from schmp_estimators.linear.samples import (
-    Given,
+    Samples,
     check_folds,
     classifies,
     cut,
     find_targets,
     here,
     of_classes,
-    read_given,
+    read_samples,
     reading,
 )
 from schmp_estimators.linear.texts import described
@@ -63,16 +61,8 @@ class Routed(NamedTuple):
     score: Mapping[str, Any]
 
 
-class CrossValidated(FollowedEstimator):
+class CrossValidated(Penalised):
     """Base of estimators that choose a penalty by cross-validation along a path, and fit the model with it."""
-
-    if TYPE_CHECKING:  # `keep` sets parameters
-
-        def __getattr__(self, name: str) -> Any: ...
-
-    #: Parameters that some classes do not have.
-    positive = False
-    class_weight: Any = None
 
     #: the estimator that fits all samples
     _kind: Any
@@ -119,28 +109,19 @@ class CrossValidated(FollowedEstimator):
         -----
         ConvergenceWarning
         """
-        label = f"schmp-{type(self).__name__}"
-        chosen: AbstractContextManager[Place] = nullcontext(Place())
-        if is_dask(X):
-            chosen = choose_place(self.n_jobs, is_dask=True, label=label)
+        chosen = place_of(X, f"schmp-{type(self).__name__}", self.n_jobs)
         with undone_on_error(self), chosen as place, one_blas_thread():
             given = {"y": y, "sample_weight": sample_weight, **params}
             found = begun_anew(place, lambda: {name: here(value, name, place) for name, value in given.items()})
             return self._fit(place, X, found.pop("y"), found.pop("sample_weight"), found)
 
-    def _loss(self) -> Loss:
-        raise NotImplementedError
-
-    def _check(self) -> None:
-        """Raise an error if parameters cannot be combined."""
-
     def _grid(self) -> Grid:
         return Grid.of("alpha", self.alphas, self.eps)
 
-    def _unit(self, ratio: Any) -> Penalty:
-        """Return the penalty of strength one, with an L1 ratio."""
-        found: Penalty = unit_penalty(self, ratio, self.penalty_factors, self.positive)
-        return found
+    def _asked(self, ratio: Any, classes: Any) -> Asked:
+        """Return the parameters of a path."""
+        objective = of_classes(self._loss(), classes), self._penalty(1.0, ratio)
+        return Asked(*objective, self.fit_intercept, self.tol, self.max_iter)
 
     def _model(self, value: float) -> Any:
         """Return the estimator that fits all samples with a penalty."""
@@ -152,9 +133,13 @@ class CrossValidated(FollowedEstimator):
 
     def _fit(self, place: Place, X: Any, y: Any, sample_weight: Any, params: dict[str, Any]) -> Self:
         self._check()
-        loss, given = self._loss(), self._read(place, X, y, sample_weight)
+        loss = self._loss()
+        options = {**reading(loss), "place": place, "whole": True}
+        if np.shape(np.asarray(y))[1:] in ((), (1,)):
+            options["multi_output"] = False
+        given = read_samples(self, X, y, sample_weight, **options)
         routed = self._route(sample_weight, params)
-        counted = np.ones(len(given.y), bool) if given.weights is None else given.weights > 0.0
+        counted = given.weights > 0.0 if len(given.weights) else np.ones(len(given.y), bool)
         samples = given.rows(counted)
         targets = find_targets(loss, samples, self.class_weight, self.fit_intercept)
         folds, fitted = self._folds(given, routed), counted.copy()
@@ -166,7 +151,7 @@ class CrossValidated(FollowedEstimator):
             scored = routed.score.get("sample_weight")
             weights = np.ones(counted.sum()) if scored is None else np.asarray(scored, float)[counted]
         plan = make_plan(folds, fitted, counted, weights)
-        opened = self, samples, targets.responses, targets.weights, place
+        opened = self, samples, targets, place
         place.tell("begin", {"estimator": type(self).__name__})
         with ExitStack() as stack:
             problem = begun_anew(place, lambda: stack.enter_context(open_problem(*opened, name=self._name, plan=plan)))
@@ -182,9 +167,7 @@ class CrossValidated(FollowedEstimator):
         """Return the results for one target, or for all classes: scores, the chosen penalty, and the fit with it."""
         ratios, tried = ratios_of(self.l1_ratio), []
         for ratio in ratios:
-            objective = of_classes(self._loss(), common.targets.classes), self._unit(ratio)
-            asked = Asked(*objective, self.fit_intercept, self.tol, self.max_iter)
-            given = common._replace(asked=asked, grid=self._grid())
+            given = common._replace(asked=self._asked(ratio, common.targets.classes), grid=self._grid())
             whole = self._solved(Fold(given, given.problem.fold(len(given.folds))), given.grid)
             given = given._replace(grid=given.grid.at(whole.values))
             tried.append((whole, self._try_folds(context, given)))
@@ -214,8 +197,7 @@ class CrossValidated(FollowedEstimator):
     def _solved(self, fold: Fold, grid: Grid, report: Callable[[], bool] | None = None, of: str = "") -> Paths:
         """Return the solutions of a fold; warn if a gap is above its tolerance."""
         found = fold.solve(grid, report)
-        for number, value in enumerate(found.values.tolist()):
-            found.warn(number, self.max_iter, f"{of}{self._what} at {grid.name}={value:.3g}")
+        found.warn(grid.name, self.max_iter, f"{of}{self._what}")
         return found
 
     def _scores(self, fold: Fold) -> Floats:
@@ -255,21 +237,14 @@ class CrossValidated(FollowedEstimator):
         split = {name: value for name, value in params.items() if value is not None}
         return Routed(split, {} if sample_weight is None else {"sample_weight": sample_weight})
 
-    def _read(self, place: Place, X: Any, y: Any, sample_weight: Any) -> Given:
-        """Check the input."""
-        options = reading(self._loss())
-        if np.shape(np.asarray(y))[1:] in ((), (1,)):
-            options.pop("multi_output", None)
-        return read_given(self, X, y, sample_weight, place=place, **options)
-
-    def _folds(self, given: Given, routed: Routed) -> list[tuple[Any, Any]]:
+    def _folds(self, given: Samples, routed: Routed) -> list[tuple[Any, Any]]:
         """Return for each fold the samples to fit and those held out; raise if either is empty."""
-        X, y, weights = given
+        X, y, weights, _ = given
         splitter = check_cv(self.cv, y, classifier=classifies(self._loss()))
         folds = list(splitter.split(np.broadcast_to(0.0, (len(y), 1)) if is_dask(X) else X, y, **routed.split))
         if not folds:
             raise ValueError(f"cv={brief(self.cv)} gives no folds; give an iterable with (training, held-out) indices")
-        weight = np.ones(len(y)) if weights is None else weights
+        weight = weights if len(weights) else np.ones(len(y))
         for number, fold in enumerate(folds):
             for samples, what in zip(fold, ("to fit", "held out"), strict=True):
                 if not weight[unmask(samples, "cv")].any():
@@ -323,7 +298,7 @@ class CrossValidated(FollowedEstimator):
 
     def _fit_all(self, context: Any, place: Place, given: Common, model: Any) -> list[Any]:
         """Fit a model on all samples, as a task whose steps callbacks may see."""
-        task, (X, y, _) = context.subcontext(task_name="refit"), given.samples
+        task, (X, y, *_) = context.subcontext(task_name="refit"), given.samples
         known = ("n_features_in_", "feature_names_in_")
         vars(model).update({name: getattr(self, name) for name in known if hasattr(self, name)})
         problem = given.problem.fold(len(given.folds))
@@ -334,7 +309,7 @@ class CrossValidated(FollowedEstimator):
         return models
 
 
-def _shown(given: Given, train: Any) -> dict[str, Any]:
+def _shown(given: Samples, train: Any) -> dict[str, Any]:
     """Return the samples that callbacks see for a fold: those that are fitted, or on Dask all samples."""
     if is_dask(given.X):
         return {"X": given.X, "y": given.y}

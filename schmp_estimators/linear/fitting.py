@@ -32,7 +32,7 @@ from schmp_estimators.core.progress import FitBar, Progress
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.opening import Problem, open_problem
 from schmp_estimators.linear.penalties.base import Penalty, fields_of, of_strength
-from schmp_estimators.linear.penalties.choose import choose_penalty, factors_of
+from schmp_estimators.linear.penalties.choose import Grid, choose_penalty, factors_of
 from schmp_estimators.linear.predicting import LinearModel
 from schmp_estimators.linear.programs.choose import AT_HAND, choose_solver, is_joint, make_program
 from schmp_estimators.linear.programs.homotopy import Solution, record_of
@@ -77,8 +77,8 @@ class Followed:
         return self.stopped
 
 
-class SparseModel(FollowedEstimator, LinearModel):
-    """Base of estimators that fit a loss with a penalty; subclasses choose both, and the strength of the penalty."""
+class Penalised(FollowedEstimator, LinearModel):
+    """Base of all estimators: a loss with a penalty."""
 
     #: Parameters that some classes do not have.
     positive = False
@@ -86,11 +86,26 @@ class SparseModel(FollowedEstimator, LinearModel):
 
     #: names of tasks on a cluster, and of the fit in warnings
     _name, _what = "lasso", "The fit"
-    _objective, _bar = "objective", FitBar
 
     if TYPE_CHECKING:  # `keep` sets parameters
 
         def __getattr__(self, name: str) -> Any: ...
+
+    def _check(self) -> None:
+        """Raise an error if parameters cannot be combined."""
+
+    def _penalty(self, strength: float, ratio: Any) -> Any:
+        """Return the penalty of a strength for the columns of X, with an L1 ratio."""
+        factors = factors_of(self, self.penalty_factors, self.positive)
+        return choose_penalty(strength, ratio, factors, self.positive)
+
+
+class SparseModel(Penalised):
+    """Base of estimators that fit a model with a given penalty."""
+
+    _objective, _bar = "objective", FitBar
+    #: name of the parameter for the strength of the penalty
+    _strength = "alpha"
 
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
@@ -133,22 +148,6 @@ class SparseModel(FollowedEstimator, LinearModel):
         earlier = getattr(self, "coef_", None) if self.warm_start else None
         self._check_checkpoint(earlier, "warm_start", draws=self.schedule in ("priority", "random"))
 
-    def _loss(self) -> Loss:
-        raise NotImplementedError
-
-    def _strength(self, unit: float) -> tuple[float, float | None]:
-        """Return the factor of the penalty, and that of the loss in the user's objective if the loss is a sum.
-
-        The second value is None if the loss is a mean over samples.
-        """
-        return self.alpha, None
-
-    def _factors(self) -> Any:
-        return factors_of(self, self.penalty_factors, self.positive)
-
-    def _penalty(self, strength: float, factors: Any) -> Any:
-        return choose_penalty(strength, self.l1_ratio, factors, self.positive)
-
     def _fit_on(self, place: Place, X: Any, y: Any, sample_weight: Any) -> Self:
         """Fit at a place."""
         self._check()
@@ -156,22 +155,22 @@ class SparseModel(FollowedEstimator, LinearModel):
         samples = read_samples(self, X, y, sample_weight, place=place, **reading(loss))
         targets = find_targets(loss, samples, self.class_weight, self.fit_intercept)
         opened: dict[str, Any] = {"n_shards": self.n_shards, "name": self._name}
-        with open_problem(self, samples, targets.responses, targets.weights, place, **opened) as problem:
+        with open_problem(self, samples, targets, place, **opened) as problem:
             self._fit_to(problem, targets, place, X, y)
         return self
 
     def _fit_to(self, problem: Problem, targets: Targets, place: Place, X: Any, y: Any) -> list[Any]:
         """Fit all targets or classes; returns what has been found.  X and y are for callbacks."""
         loss, n_columns, models = of_classes(self._loss(), targets.classes), problem.extent.n_columns, list[Any]()
-        strength, scale = self._strength(targets.unit)
         total = float(targets.weights.sum()) if len(targets.weights) else float(problem.extent.n_rows)
-        factors = self._factors()
-        self._penalty(strength, factors)  # raises if it vanishes or overflows
-        if not np.ndim(factors):  # factors that are all alike multiply the strength
-            factors, strength = 1.0, strength * factors
-        strength *= total if scale is None else 1.0
-        unit, kept = self._penalty(1.0, factors), np.float32 if problem.extent.dtype == np.float32 else np.float64
-        attributes = partial(_attributes, models, targets, scale, kept)
+        value = float(getattr(self, self._strength))
+        grid = Grid(self._strength, np.array([value]))
+        if self.penalty_factors is not None:
+            self._penalty(grid.strength(value, 1.0, targets.unit), self.l1_ratio)  # raises if it vanishes or overflows
+        strength, unit = grid.strength(value, total, targets.unit), self._penalty(1.0, self.l1_ratio)
+        kept = np.float32 if problem.extent.dtype == np.float32 else np.float64
+        in_units = partial(grid.in_units, values=value, unit=targets.unit)
+        attributes = partial(_attributes, models, targets, in_units, kept)
         with self._followed(X, y, place, problem.rounds, attributes) as followed:
             starts = self._starts(targets, n_columns, loss)
             self.solver_ = choose_solver(self, problem.extent, len(starts), unit, loss)
@@ -274,18 +273,15 @@ class SparseModel(FollowedEstimator, LinearModel):
 
 
 def _attributes(
-    models: Sequence[Solution | Resolve], targets: Targets, scale: float | None, dtype: type
+    models: Sequence[Solution | Resolve], targets: Targets, in_units: Callable[..., float], dtype: type
 ) -> dict[str, Any]:
-    """Return the fitted attributes; targets or classes whose fit has not begun have no coefficients.
-
-    Gaps of objectives that are sums become `scale` times these, or, without one, those of means.
-    """
+    """Return the fitted attributes; targets or classes whose fit has not begun have no coefficients."""
     count, missing = len(targets.jobs), len(targets.jobs) - len(models)
     begun = [model if isinstance(model, Solution) else model.solution() for model in models]
     found = [by_class(model.coef[None], np.array([model.intercept])) for model in begun]
     found += [(np.zeros((1, 1, begun[0].n_columns)), np.zeros((1, 1)))] * missing
     coefs, levels = (np.concatenate(part, axis=1)[0] for part in zip(*found, strict=True))
-    known = [one.certified_gap / one.total_weight if scale is None else scale * one.certified_gap for one in begun]
+    known = [in_units(one.certified_gap, total=one.total_weight) for one in begun]
     steps = np.array([max(1, one.n_iter) for one in begun] + [1] * missing)
     gaps = np.array(known + [np.inf] * missing)
     values: dict[str, Any] = {"coef_": coefs.astype(dtype), "intercept_": levels + targets.shifts, "dual_gap_": gaps}

@@ -1,8 +1,6 @@
 """Sparse linear models of any loss with any penalty."""
 
 import os
-from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +9,7 @@ from sklearn.utils import ClassifierTags, RegressorTags, Tags
 
 from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.linear.cross_validated import CrossValidated
-from schmp_estimators.linear.fitting import SparseModel
+from schmp_estimators.linear.fitting import Penalised, SparseModel
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.losses.huber import Huber
 from schmp_estimators.linear.losses.logistic import Logistic
@@ -19,15 +17,14 @@ from schmp_estimators.linear.losses.multinomial import Multinomial
 from schmp_estimators.linear.losses.poisson import Poisson
 from schmp_estimators.linear.losses.squared import Squared
 from schmp_estimators.linear.paths import path_of
-from schmp_estimators.linear.penalties.base import Penalty, fields_of, read_only
-from schmp_estimators.linear.penalties.choose import Grid, choose_penalty, factors_of
+from schmp_estimators.linear.penalties.base import fields_of, read_only
+from schmp_estimators.linear.penalties.choose import choose_penalty, factors_of
 from schmp_estimators.linear.penalties.elastic_net import L1
 from schmp_estimators.linear.penalties.group import Group, group_penalty
 from schmp_estimators.linear.penalties.mcp import MCP
 from schmp_estimators.linear.predicting import Deciding
 from schmp_estimators.linear.programs.choose import is_joint, kind_of
-from schmp_estimators.linear.samples import classifies
-from schmp_estimators.linear.texts import check_arguments, described, keep
+from schmp_estimators.linear.texts import described, keep
 
 #: By name: what makes a loss, and what makes a penalty of a strength: of ratio, factors and `positive`.
 LOSSES: dict[str, Any] = {"squared": Squared, "logistic": Logistic, "multinomial": Multinomial}
@@ -50,79 +47,16 @@ def find_loss(loss: Any) -> Loss:
     return found
 
 
-def make_penalty(asked: Any, owner: Any, strength: float, ratio: Any, factors: Any = None) -> Any:
-    """Return the penalty of a strength for the columns of `owner`; the default of the L1 ratio is ½."""
-    given = asked.penalty
-    if given == "group":
-        groups = range(owner.n_features_in_) if asked.groups is None else asked.groups
-        return group_penalty(groups, owner.n_features_in_, asked.penalty_factors).scaled(strength)
-    if isinstance(given, str):
-        if factors is None:
-            factors = factors_of(owner, asked.penalty_factors, asked.positive)
-        return PENALTIES[given](strength, 0.5 if ratio is None else ratio, factors, bool(asked.positive))
-    penalty = type(given)(*(unmask(field, "penalty") for field in fields_of(given)))
-    for field in fields_of(penalty):
-        if np.ndim(field) and np.shape(field) != (owner.n_features_in_,):
-            raise ValueError(
-                f"penalty holds an array of shape {np.shape(field)}; give one number for all columns of X, or an array "
-                f"of shape ({owner.n_features_in_},)"
-            )
-    return penalty.scaled(strength)
-
-
-def check_pair(asked: Any, schedule: str = "resolve") -> None:
-    """Raise an error before any work if a loss, a penalty and other parameters cannot be combined.
-
-    Raises
-    ------
-    TypeError
-        If the loss or the penalty lacks a method that the schedule needs.
-    ValueError
-        If a parameter cannot be combined with the penalty.
-    """
-    penalty, loss = asked.penalty, find_loss(asked.loss)
-    is_named, grouped = isinstance(penalty, str), penalty == "group" or isinstance(penalty, Group)
-    if is_named and penalty not in PENALTIES:
-        raise ValueError(
-            f"penalty={penalty!r}; give one of {sorted(PENALTIES)}, or an object such as penalised.Penalty describes"
-        )
-    if asked.l1_ratio is not None and penalty != "elasticnet":
-        raise ValueError(f'l1_ratio={asked.l1_ratio!r} needs penalty="elasticnet"; got penalty={penalty!r}')
-    if asked.groups is not None and penalty != "group":
-        raise ValueError(f'groups needs penalty="group"; got penalty={penalty!r}')
-    if asked.positive and penalty in ("mcp", "group"):
-        raise ValueError(f'positive=True cannot be combined with penalty={penalty!r}; give penalty="l1"')
-    if not is_named and (asked.penalty_factors is not None or asked.positive):
-        raise ValueError("penalty_factors and positive need a penalty given by name; an object has its own")
-    if not grouped and not is_joint(loss):
-        kind_of(schedule, loss, L1(1.0) if is_named else penalty)
-        return
-    if penalty == "group" and asked.groups is None and not is_joint(loss):
-        raise ValueError('penalty="group" needs groups: the group of each column, or the columns of each group')
-    if not grouped and penalty not in ("l1", "elasticnet"):
-        raise ValueError(f'loss="multinomial" needs penalty "l1", "elasticnet" or "group"; got penalty={penalty!r}')
-    if schedule != "resolve" or getattr(asked, "checkpoint", None) is not None:
-        raise ValueError('penalty="group" and loss="multinomial" need schedule="resolve" and no checkpoint')
-
-
-class Pair(Deciding, BaseEstimator):
+class Pair(Deciding, Penalised, BaseEstimator):
     """An estimator with the parameters `loss` and `penalty`; scikit-learn's tags follow the loss."""
 
     loss: Any
     penalty: Any
 
-    @property
-    def _classifies(self) -> bool:  # type: ignore[override]
-        return classifies(find_loss(self.loss))
-
-    @property
-    def _loss_to_predict(self) -> Any:
-        return find_loss(self.loss)
-
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
-        tags.target_tags.positive_only = not getattr(find_loss(self.loss), "signed", True)
+        tags.target_tags.positive_only = not getattr(self._loss(), "signed", True)
         if self._classifies:
             tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags()
         else:
@@ -132,6 +66,61 @@ class Pair(Deciding, BaseEstimator):
 
     def _loss(self) -> Loss:
         return find_loss(self.loss)
+
+    def _check(self) -> None:
+        """Raise an error before any work if a loss, a penalty and other parameters cannot be combined.
+
+        Raises
+        ------
+        TypeError
+            If the loss or the penalty lacks a method that the schedule needs.
+        ValueError
+            If a parameter cannot be combined with the penalty.
+        """
+        super()._check()
+        schedule = getattr(self, "schedule", "resolve")
+        penalty, loss = self.penalty, self._loss()
+        is_named, grouped = isinstance(penalty, str), penalty == "group" or isinstance(penalty, Group)
+        if is_named and penalty not in PENALTIES:
+            raise ValueError(
+                f"penalty={penalty!r}; give one of {sorted(PENALTIES)}, or an object such as penalised.Penalty "
+                "describes"
+            )
+        if self.l1_ratio is not None and penalty != "elasticnet":
+            raise ValueError(f'l1_ratio={self.l1_ratio!r} needs penalty="elasticnet"; got penalty={penalty!r}')
+        if self.groups is not None and penalty != "group":
+            raise ValueError(f'groups needs penalty="group"; got penalty={penalty!r}')
+        if self.positive and penalty in ("mcp", "group"):
+            raise ValueError(f'positive=True cannot be combined with penalty={penalty!r}; give penalty="l1"')
+        if not is_named and (self.penalty_factors is not None or self.positive):
+            raise ValueError("penalty_factors and positive need a penalty given by name; an object has its own")
+        if not grouped and not is_joint(loss):
+            kind_of(schedule, loss, L1(1.0) if is_named else penalty)
+            return
+        if penalty == "group" and self.groups is None and not is_joint(loss):
+            raise ValueError('penalty="group" needs groups: the group of each column, or the columns of each group')
+        if not grouped and penalty not in ("l1", "elasticnet"):
+            raise ValueError(f'loss="multinomial" needs penalty "l1", "elasticnet" or "group"; got penalty={penalty!r}')
+        if schedule != "resolve" or getattr(self, "checkpoint", None) is not None:
+            raise ValueError('penalty="group" and loss="multinomial" need schedule="resolve" and no checkpoint')
+
+    def _penalty(self, strength: float, ratio: Any) -> Any:
+        """Return the penalty of a strength for the columns of X; the default of the L1 ratio is ½."""
+        given, n_columns = self.penalty, self.n_features_in_
+        if given == "group":
+            groups = range(n_columns) if self.groups is None else self.groups
+            return group_penalty(groups, n_columns, self.penalty_factors).scaled(strength)
+        if isinstance(given, str):
+            factors = factors_of(self, self.penalty_factors, self.positive)
+            return PENALTIES[given](strength, 0.5 if ratio is None else ratio, factors, bool(self.positive))
+        penalty = type(given)(*(unmask(field, "penalty") for field in fields_of(given)))
+        for field in fields_of(penalty):
+            if np.ndim(field) and np.shape(field) != (n_columns,):
+                raise ValueError(
+                    f"penalty holds an array of shape {np.shape(field)}; give one number for all columns of X, or an "
+                    f"array of shape ({n_columns},)"
+                )
+        return penalty.scaled(strength)
 
 
 @described
@@ -226,16 +215,6 @@ class SparseGLM(Pair, SparseModel):
     ) -> None:
         keep(self, locals())
 
-    def _check(self) -> None:
-        super()._check()
-        check_pair(self, self.schedule)
-
-    def _factors(self) -> Any:
-        return 1.0 if self.penalty == "group" else super()._factors()
-
-    def _penalty(self, strength: float, factors: Any) -> Any:
-        return make_penalty(self, self, strength, self.l1_ratio, factors)
-
 
 @described
 class SparseGLMCV(Pair, CrossValidated):
@@ -316,13 +295,6 @@ class SparseGLMCV(Pair, CrossValidated):
     ) -> None:
         keep(self, locals())
 
-    def _check(self) -> None:
-        check_pair(self)
-
-    def _unit(self, ratio: Any) -> Penalty:
-        found: Penalty = make_penalty(self, self, 1.0, ratio)
-        return found
-
 
 @described
 def sparse_glm_path(
@@ -391,8 +363,4 @@ def sparse_glm_path(
     >>> coefs.shape, int((coefs[:, 0] != 0).sum())
     ((200, 5), 0)
     """
-    check_arguments(sparse_glm_path, locals())
-    asked = SimpleNamespace(**locals())
-    check_pair(asked)
-    unit = partial(make_penalty, asked, strength=1.0, ratio=l1_ratio)
-    return path_of("sparse_glm_path", "The model", find_loss(loss), Grid.of("alpha", alphas, eps), unit, locals())
+    return path_of(sparse_glm_path, SparseGLMCV, locals())

@@ -1,7 +1,6 @@
 """The Lasso: least squares with an L1 penalty."""
 
 import os
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,8 @@ from schmp_estimators.linear.fitting import SparseModel
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.losses.squared import Squared
 from schmp_estimators.linear.paths import path_of
-from schmp_estimators.linear.penalties.choose import Grid, unit_penalty
 from schmp_estimators.linear.predicting import LinearRegressor
-from schmp_estimators.linear.texts import check_arguments, described, keep
+from schmp_estimators.linear.texts import described, keep
 
 
 @described
@@ -259,6 +257,4 @@ def prioritized_lasso_path(
     >>> coefs.shape, int((coefs[:, 0] != 0).sum())
     ((200, 5), 0)
     """
-    check_arguments(prioritized_lasso_path, locals())
-    penalty = partial(unit_penalty, l1_ratio=l1_ratio, penalty_factors=penalty_factors, positive=positive)
-    return path_of("prioritized_lasso_path", "The Lasso", Squared(), Grid.of("alpha", alphas, eps), penalty, locals())
+    return path_of(prioritized_lasso_path, PrioritizedLassoCV, locals())

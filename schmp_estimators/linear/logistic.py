@@ -3,7 +3,6 @@
 import inspect
 import os
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,12 +15,12 @@ from schmp_estimators.linear.fitting import SparseModel
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.paths import Fold, path_of
-from schmp_estimators.linear.penalties.choose import Floats, Grid, positive_values, unit_penalty
+from schmp_estimators.linear.penalties.choose import Floats, Grid, positive_values
 from schmp_estimators.linear.predicting import LinearClassifier
 from schmp_estimators.linear.programs.folds import Right
 from schmp_estimators.linear.programs.resolve import LEAST
 from schmp_estimators.linear.samples import cut
-from schmp_estimators.linear.texts import check_arguments, described, keep
+from schmp_estimators.linear.texts import described, keep
 
 
 @described
@@ -84,8 +83,7 @@ class SparseLogisticRegression(SparseModel, LinearClassifier):
     ([0, 1], True)
     """
 
-    _name, _what = "logistic", "Logistic regression"
-    C: float
+    _name, _what, _strength = "logistic", "Logistic regression", "C"
 
     def __init__(
         self,
@@ -114,10 +112,6 @@ class SparseLogisticRegression(SparseModel, LinearClassifier):
 
     def _loss(self) -> Loss:
         return Logistic()
-
-    def _strength(self, unit: float) -> tuple[float, float | None]:
-        scale = self.C * unit
-        return 1.0 / scale, scale
 
 
 @described
@@ -349,7 +343,4 @@ def sparse_logistic_path(
     >>> coefs.shape, int((coefs[:, 0] != 0).sum()), np.flatnonzero(coefs[:, 1]).tolist()
     ((50, 5), 0, [0, 1])
     """
-    check_arguments(sparse_logistic_path, locals())
-    penalty = partial(unit_penalty, l1_ratio=l1_ratio, penalty_factors=penalty_factors)
-    grid = Grid.of("C", Cs, eps)
-    return path_of("sparse_logistic_path", "Logistic regression", Logistic(), grid, penalty, locals())
+    return path_of(sparse_logistic_path, SparseLogisticRegressionCV, locals(), Grid.of("C", Cs, eps))

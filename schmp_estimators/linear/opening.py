@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from copy import copy
 from functools import partial
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds
 from schmp_estimators.core.inputs.rows import Rows
 from schmp_estimators.core.inputs.rows import open_rows as open_parts
 from schmp_estimators.core.inputs.validation import is_dask
-from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.places.place import Place, choose_place
 from schmp_estimators.core.reduction import tree_merge
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.centred import Fetch, Summarise, Summary, centred_products, fetch, joined
@@ -27,7 +27,7 @@ from schmp_estimators.linear.programs.folds import Plan, SummariseGroups, Take, 
 from schmp_estimators.linear.programs.homotopy import HomotopyProblem, ProblemAtHand
 from schmp_estimators.linear.programs.input import Extent, split_rows
 from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, SumsError
-from schmp_estimators.linear.samples import Samples, check_finite, check_length, explain_sums
+from schmp_estimators.linear.samples import Samples, Targets, check_finite, check_length, explain_sums
 
 
 class Problem:
@@ -193,12 +193,16 @@ def _made(piece: Any) -> Any:
     return piece.function(*piece.parts) if isinstance(piece, Piece) else piece
 
 
+def place_of(X: Any, label: str, n_jobs: int | None = None) -> AbstractContextManager[Place]:
+    """Give the place of folds and paths: for an X in memory it is this thread."""
+    return choose_place(n_jobs, is_dask=True, label=label) if is_dask(X) else nullcontext(Place())
+
+
 @contextmanager
 def open_problem(
     estimator: Any,
     samples: Samples,
-    responses: NDArray[Any],
-    weights: NDArray[Any],
+    targets: Targets,
     place: Place,
     *,
     n_shards: int | None = None,
@@ -212,8 +216,7 @@ def open_problem(
     estimator : estimator
         Gets the attribute `n_features_in_`, if it is not known before chunks are loaded.
     samples : Samples
-    responses : ndarray of shape (n_samples,) or (n_targets, n_samples)
-    weights : ndarray of shape (n_samples,) or (0,)
+    targets : Targets
     place : Place
     n_shards : int, optional
         Number of partitions: at most the number of rows, or of chunks of rows of an X on Dask.
@@ -222,7 +225,7 @@ def open_problem(
     plan : Plan, optional
         The folds of a cross-validation.
     """
-    responses = np.ascontiguousarray(np.atleast_2d(responses), dtype=np.float64)
+    responses, weights = np.ascontiguousarray(np.atleast_2d(targets.responses), np.float64), targets.weights
     _check_squares(responses, weights)
     given = responses, weights, np.empty((0, len(samples.y))) if plan is None else plan.beside
     with ExitStack() as stack:

@@ -3,36 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 
-from schmp_estimators.core.inputs.validation import is_dask
-from schmp_estimators.core.places.place import Place, begun_anew, choose_place
+from schmp_estimators.core.places.place import begun_anew
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.linear.fitting import warn_of_gap
-from schmp_estimators.linear.losses.base import Loss
-from schmp_estimators.linear.opening import Problem, open_problem
+from schmp_estimators.linear.opening import Problem, open_problem, place_of
 from schmp_estimators.linear.penalties.choose import Floats, Grid
 from schmp_estimators.linear.programs.choose import Asked, Path, choose_solver, is_saturated
 from schmp_estimators.linear.programs.folds import Decide, Functions, HeldOut
 from schmp_estimators.linear.programs.homotopy import Points, ProblemAtHand
 from schmp_estimators.linear.programs.input import Label
 from schmp_estimators.linear.samples import (
-    Given,
+    Samples,
     Targets,
     by_class,
-    classifies,
     find_targets,
-    of_classes,
     positives,
     read_samples,
+    reading,
 )
+from schmp_estimators.linear.texts import check_arguments
 
 
 class Paths(NamedTuple):
@@ -65,12 +61,12 @@ class Paths(NamedTuple):
         columns = np.flatnonzero(coefs.any(axis=(0, 1)))
         return Functions(columns, self.means[columns], coefs[:, :, columns], levels)
 
-    def warn(self, number: int, max_iter: int, what: str) -> None:
-        """Warn if the gap of a fit for a penalty is above its tolerance."""
+    def warn(self, name: str, max_iter: int, what: str) -> None:
+        """Warn of fits whose gap is above its tolerance; `name` is that of the parameter."""
         for points, tolerance in zip(self.points, self.tolerances, strict=True):
-            gap, steps = float(points.gaps[number]), int(points.steps[number])
-            if not gap <= tolerance:
-                warn_of_gap(gap, tolerance, self.total, steps, max_iter, what)
+            for number in np.flatnonzero(~(points.gaps <= tolerance)):
+                figures = float(points.gaps[number]), tolerance, self.total, int(points.steps[number]), max_iter
+                warn_of_gap(*figures, f"{what[:1].upper()}{what[1:]} at {name}={self.values[number]:.3g}")
 
 
 def solve_paths(
@@ -165,57 +161,56 @@ def _by_rounds(
 
 
 def path_of(
-    owner: str,
-    what: str,
-    loss: Loss,
-    grid: Grid,
-    penalty: Callable[[Any], Any],
-    given: Mapping[str, Any],
+    function: Callable[..., Any], kind: Any, given: Mapping[str, Any], grid: Grid | None = None
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Return the path for the arguments of a public function: penalties, coefficients, intercepts and gaps.
 
     Parameters
     ----------
-    owner, what : str
-        Name of the function, for messages, and what a fit is called in warnings.
-    loss : Loss
-    grid : Grid
-    penalty : callable
-        Returns the penalty of strength one; its argument is an estimator that knows the columns of X.
+    function : callable
+        The public function.
+    kind : type
+        The estimator that chooses a penalty on this path.
     given : mapping
         The arguments of the function.  If X is on Dask, the path is computed on the cluster.
+    grid : Grid, optional
+        The penalties, if they are not those of the estimator.
     """
-    rows, class_weight = (given["X"], given["y"], given["sample_weight"]), given.get("class_weight")
-    fit_intercept, tol, max_iter = given["fit_intercept"], given["tol"], given["max_iter"]
-    chosen: AbstractContextManager[Place] = nullcontext(Place())
-    if is_dask(given["X"]):
-        chosen = choose_place(is_dask=True, label=owner)
-    estimator = type(owner, (BaseEstimator,), {})()
+    check_arguments(function, given)
+    parameters = {name: given[name] for name in kind._get_param_names() if name in given}
+    model = _renamed(kind, function.__name__)(**parameters)
+    model._check()
+    loss, grid = model._loss(), grid or model._grid()
 
     def run() -> tuple[Floats, Floats, Floats, Floats]:
-        options = {} if classifies(loss) else {"y_numeric": True}
-        samples = read_samples(estimator, *rows, place=place, **options)
-        targets = find_targets(loss, samples, class_weight, fit_intercept)
-        if len(targets.labels) > 1 and targets.classes is not None:
-            count, named = len(targets.classes), ", ".join(map(repr, targets.classes[:5].tolist()))
+        options = {**reading(loss), "multi_output": False, "place": place}
+        samples = read_samples(model, given["X"], given["y"], given["sample_weight"], **options)
+        targets = find_targets(loss, samples, model.class_weight, model.fit_intercept)
+        classes, unit = targets.classes, targets.unit
+        if classes is not None and len(targets.labels) > 1:
+            count, named = len(classes), ", ".join(map(repr, classes[:5].tolist()))
             raise ValueError(
                 f"y holds {count} classes, {named}{', …' if count > 5 else ''} (of samples with positive weight); a "
                 "path is for two classes: pass y == label for one class against all others"
             )
-        opened = open_problem(estimator, samples, targets.responses, targets.weights, place, name="path")
-        with opened as problem:
-            asked = Asked(of_classes(loss, targets.classes), penalty(estimator), fit_intercept, tol, max_iter)
+        with open_problem(model, samples, targets, place, name="path") as problem:
+            asked = model._asked(model.l1_ratio, classes)
             found = solve_paths(problem, asked, grid, targets, most=given["max_explained"])
-        for number, value in enumerate(found.values.tolist()):
-            found.warn(number, max_iter, f"{what} at {grid.name}={value:.3g}")
+        found.warn(grid.name, model.max_iter, model._what)
         coefs, levels = found.solutions()
         one = coefs.shape[1] == 1
         coefs, levels = (coefs[:, 0].T, levels[:, 0] + targets.shifts) if one else (coefs.transpose(1, 2, 0), levels.T)
         [points] = found.points
-        return found.values, coefs, levels, grid.in_units(points.gaps, found.values, found.total, targets.unit)
+        return found.values, coefs, levels, grid.in_units(points.gaps, found.values, found.total, unit)
 
-    with chosen as place, one_blas_thread():
+    with place_of(given["X"], function.__name__) as place, one_blas_thread():
         return begun_anew(place, run)
+
+
+@cache
+def _renamed(kind: type, name: str) -> Any:
+    """Return the class with another name, for messages."""
+    return type(name, (kind,), {})
 
 
 class Common(NamedTuple):
@@ -226,7 +221,7 @@ class Common(NamedTuple):
     grid: Any
     targets: Targets
     folds: Sequence[tuple[Any, Any]]
-    samples: Given
+    samples: Samples
     #: numbers of the samples with positive weight, and arguments of the scorer
     counted: NDArray[np.int64]
     scored: Mapping[str, Any]

@@ -18,8 +18,9 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from schmp_estimators.core.inputs.validation import is_dask, map_rows, name_input, refuse_dates, validate_in_memory
+from schmp_estimators.linear.programs.choose import is_joint
 from schmp_estimators.linear.programs.input import is_sparse
-from schmp_estimators.linear.samples import check_finite, check_responses, here
+from schmp_estimators.linear.samples import check_finite, check_responses, classifies, here
 
 #: Elements that are converted at once when integers are predicted from.
 _AT_A_TIME = 1 << 24
@@ -28,14 +29,18 @@ _AT_A_TIME = 1 << 24
 class LinearModel:
     """A linear model with coefficients, most of them zero."""
 
-    #: whether it is a classifier, and a loss that knows how to predict, and how good that is
-    _classifies = False
-    _loss_to_predict: Any = None
     coef_: np.ndarray
     intercept_: Any
     #: by name, the values that parameters accept, and their defaults
     _parameter_constraints: ClassVar[dict[str, Any]]
     _defaults: ClassVar[dict[str, Any]]
+
+    def _loss(self) -> Any:
+        raise NotImplementedError
+
+    @property
+    def _classifies(self) -> bool:
+        return classifies(self._loss())
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the predicted responses; for a classifier, the most probable class of each sample.
@@ -54,7 +59,7 @@ class LinearModel:
             dtype = getattr(self, "classes_", np.empty(0)).dtype
             return _apply_rows(self, _labels, X, n_outputs=None, dtype=dtype, name="logistic-predict")
         n_targets = len(self.coef_) if np.ndim(getattr(self, "coef_", 0)) == 2 else None
-        loss = self._loss_to_predict
+        loss = self._loss()
         function: Any = partial(_means, loss.mean) if hasattr(loss, "mean") else _scores
         return _apply_rows(self, function, X, n_outputs=n_targets, dtype=np.float64, name="lasso-predict")
 
@@ -78,7 +83,7 @@ class LinearModel:
             The score.
         """
         y, weights, predicted = here(y, "y"), here(sample_weight, "sample_weight"), np.asarray(self.predict(X))
-        metric = getattr(self._loss_to_predict, "score", accuracy_score if self._classifies else r2_score)
+        metric = getattr(self._loss(), "score", accuracy_score if self._classifies else r2_score)
         with name_input(y, "y"):
             refuse_dates(np.asarray(y), "y")
             try:
@@ -111,7 +116,7 @@ class LinearModel:
         return tags
 
 
-class Penalised:
+class NamedPenalty:
     """Has an attribute `penalty`, so that scikit-learn's `SelectFromModel` keeps the columns with a coefficient."""
 
     @property
@@ -121,7 +126,7 @@ class Penalised:
         return "l1" if ratio == 1.0 else "elasticnet"
 
 
-class LinearRegressor(Penalised, LinearModel, RegressorMixin, BaseEstimator):
+class LinearRegressor(NamedPenalty, LinearModel, RegressorMixin, BaseEstimator):
     """A regressor."""
 
 
@@ -164,9 +169,7 @@ class Deciding(LinearModel):
         ndarray or lazy Dask array of shape (n_samples, n_classes)
             Probabilities, in the order of `classes_`; each row sums to 1.
         """
-        n_classes = len(getattr(self, "classes_", ()))
-        function = partial(_probabilities, joint=hasattr(self._loss_to_predict, "n_outputs"))
-        return _apply_rows(self, function, X, n_outputs=n_classes, dtype=np.float64, name="logistic-predict-proba")
+        return self._of_classes(_probabilities, X, "logistic-predict-proba")
 
     @available_if(lambda model: model._classifies)
     def predict_log_proba(self, X: Any) -> np.ndarray:
@@ -182,15 +185,15 @@ class Deciding(LinearModel):
         ndarray or lazy Dask array of shape (n_samples, n_classes)
             Logarithms of probabilities.
         """
-        n_classes = len(getattr(self, "classes_", ()))
-        function = partial(_log_probabilities, joint=hasattr(self._loss_to_predict, "n_outputs"))
-        return _apply_rows(self, function, X, n_outputs=n_classes, dtype=np.float64, name="logistic-predict-log-proba")
+        return self._of_classes(_log_probabilities, X, "logistic-predict-log-proba")
+
+    def _of_classes(self, function: Any, X: Any, name: str) -> Any:
+        n_classes, joint = len(getattr(self, "classes_", ())), is_joint(self._loss())
+        return _apply_rows(self, partial(function, joint=joint), X, n_outputs=n_classes, dtype=np.float64, name=name)
 
 
-class LinearClassifier(Penalised, Deciding, ClassifierMixin, BaseEstimator):
+class LinearClassifier(NamedPenalty, Deciding, ClassifierMixin, BaseEstimator):
     """A classifier."""
-
-    _classifies = True
 
 
 def _labels(scores: np.ndarray, classes: np.ndarray) -> np.ndarray:

@@ -34,45 +34,33 @@ _COSTLY = 1 << 27
 
 
 class Samples(NamedTuple):
-    """Checked samples, without samples of weight zero in `y`, in `weights`, and in X if it is in memory."""
+    """Checked samples."""
 
     X: Any
     y: NDArray[Any]
     #: (n,), or (0,) if there are none
     weights: NDArray[np.float64]
     #: (n_all,) bool, which rows of an X on Dask are used; None for all
-    used: NDArray[np.bool_] | None
-
-
-class Given(NamedTuple):
-    """Checked samples, including those of weight zero."""
-
-    X: Any
-    y: NDArray[Any]
-    #: (n,), or None if there are none
-    weights: NDArray[np.float64] | None
+    used: NDArray[np.bool_] | None = None
 
     def rows(self, used: NDArray[np.bool_]) -> Samples:
         """Return the used rows; rows of an X on Dask are left out later, when chunks are joined."""
-        weights, whole = np.empty(0) if self.weights is None else self.weights[used], bool(used.all())
-        if whole or is_dask(self.X):
-            return Samples(self.X, self.y[used], weights, None if whole else used)
-        return Samples(cut(self.X, used), self.y[used], weights, None)
+        if used.all():
+            return self
+        y, weights = self.y[used], self.weights[used] if len(self.weights) else self.weights
+        return Samples(self.X, y, weights, used) if is_dask(self.X) else Samples(cut(self.X, used), y, weights)
 
 
-def read_samples(estimator: Any, X: Any, y: Any, sample_weight: Any = None, **options: Any) -> Samples:
-    """Check samples as `read_given` does, and leave out those of weight zero.
-
-    Values of X that are not finite are not searched for: the fit finds them, and `explain_sums` explains them.
-    """
-    # A fit makes only a few passes over X, and the first one finds NaN.  Rows of weight zero are not in that pass.
-    given = read_given(estimator, X, y, sample_weight, ensure_all_finite=sample_weight is not None, **options)
-    return given.rows(np.ones(len(given.y), bool) if given.weights is None else given.weights > 0.0)
-
-
-def read_given(
-    estimator: Any, X: Any, y: Any, sample_weight: Any = None, *, place: Place | None = None, **options: Any
-) -> Given:
+def read_samples(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    sample_weight: Any = None,
+    *,
+    place: Place | None = None,
+    whole: bool = False,
+    **options: Any,
+) -> Samples:
     """Check samples of any type, and set the number and names of the features as far as they are known.
 
     Parameters
@@ -81,6 +69,9 @@ def read_given(
     X, y, sample_weight : inputs of any kind
     place : Place, optional
         Where `y` and `sample_weight` are computed if they are on Dask; by default in this process.
+    whole : bool, default=False
+        Whether to keep samples of weight zero, and to search X for values that are not finite.  Otherwise the fit finds
+        them, and `explain_sums` explains them.
     **options
         Further arguments of `sklearn.utils.validation.validate_data` for `y`.
 
@@ -90,16 +81,18 @@ def read_given(
         If values or lengths are invalid.  An X on Dask is checked later, when it is opened.
     """
     y, sample_weight = here(y, "y", place), here(sample_weight, "sample_weight", place)
-    if not is_dask(X):
-        X, y = check_input(estimator, X, y, **options)
-        return Given(X, y, check_weights(sample_weight, X))
-    check_features(X, estimator, reset=True)
-    _warn_of_columns(X)
-    y = check_responses(estimator, y, **options)
-    length = getattr(X, "shape", (np.nan,))[0]
-    if isinstance(length, int | float) and not np.isnan(length):
-        check_length(int(length), len(y))
-    return Given(X, y, check_weights(sample_weight, _nothing_but_rows(y)))
+    if is_dask(X):
+        check_features(X, estimator, reset=True)
+        _warn_of_columns(X)
+        y = check_responses(estimator, y, **options)
+        length = getattr(X, "shape", (np.nan,))[0]
+        if isinstance(length, int | float) and not np.isnan(length):
+            check_length(int(length), len(y))
+    else:
+        # A fit makes only a few passes over X, and the first one finds NaN.  Rows of weight zero are not in that pass.
+        X, y = check_input(estimator, X, y, ensure_all_finite=whole or sample_weight is not None, **options)
+    found = Samples(X, y, check_weights(sample_weight, _nothing_but_rows(y)))
+    return found.rows(found.weights > 0.0) if len(found.weights) and not whole else found
 
 
 def here(values: Any, name: str, place: Place | None = None) -> Any:
@@ -151,12 +144,13 @@ def check_responses(estimator: Any, y: Any, **options: Any) -> NDArray[Any]:
         return check_X_y(_nothing_but_rows(y), y, estimator=estimator, **options)[1]
 
 
-def check_weights(sample_weight: Any, X: Any) -> NDArray[np.float64] | None:
-    """Return weights that are ≥ 0 and not all zero, or None if there are none."""
+def check_weights(sample_weight: Any, X: Any) -> NDArray[np.float64]:
+    """Return weights that are ≥ 0 and not all zero, or an empty array if there are none."""
     if sample_weight is None:
-        return None
+        return np.empty(0)
     refuse_dates(np.asarray(sample_weight), "sample_weight")
-    return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    found: NDArray[np.float64] = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    return found
 
 
 def cut(X: Any, rows: Any) -> Any:

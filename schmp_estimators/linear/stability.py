@@ -1,17 +1,17 @@
 """Stability selection: which columns are selected in most random halves of the samples."""
 
-from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import HasMethods, Interval, validate_parameter_constraints
 from sklearn.utils.parallel import Parallel, delayed
 
 from schmp_estimators.linear.fitting import SparseModel
 from schmp_estimators.linear.penalties.choose import positive_values
+from schmp_estimators.linear.penalties.group import Group
 from schmp_estimators.linear.samples import here
+from schmp_estimators.linear.texts import check_arguments
 
 
 class Stability(NamedTuple):
@@ -38,16 +38,6 @@ class Stability(NamedTuple):
     selected: np.ndarray
     n_selected: float
     expected_false: float
-
-
-_CONSTRAINTS: dict[str, Any] = {
-    "estimator": [HasMethods(["fit", "get_params"])],
-    "penalties": [Real, "array-like", None],
-    "n_halves": [Interval(Integral, 1, None, closed="left")],
-    "threshold": [Interval(Real, 0.5, 1.0, closed="right")],
-    "random_state": ["random_state"],
-    "n_jobs": [Integral, None],
-}
 
 
 def stability_selection(
@@ -115,9 +105,7 @@ def stability_selection(
     >>> np.flatnonzero(found.selected).tolist()
     [3, 7]
     """
-    arguments = locals()
-    constrained = {name: arguments[name] for name in _CONSTRAINTS}
-    validate_parameter_constraints(_CONSTRAINTS, constrained, "stability_selection")
+    check_arguments(stability_selection, locals())
     known = estimator.get_params()
     name = next((one for one in ("alpha", "C") if one in known), None)
     if name is None:
@@ -141,7 +129,8 @@ def stability_selection(
         for value in values.tolist():
             coef = model.set_params(**{name: value}).fit(X, y, sample_weight=counts).coef_
             found.append(np.atleast_2d(coef).any(axis=0))
-        factors = model._factors() if isinstance(model, SparseModel) else 1.0
+        unit = model._penalty(1.0, model.l1_ratio) if isinstance(model, SparseModel) else None
+        factors = 1.0 if unit is None or isinstance(unit, Group) else unit.strengths
         return np.array(found), np.broadcast_to(factors, found[0].shape) > 0.0
 
     runs = Parallel(n_jobs=n_jobs, prefer="threads")(delayed(chosen)(half) for half in halves)

@@ -155,7 +155,7 @@ from numbers import Integral, Real
 from typing import Any, TypeVar
 
 from sklearn.metrics import get_scorer_names
-from sklearn.utils._param_validation import Interval, StrOptions, validate_parameter_constraints
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions, validate_parameter_constraints
 
 from schmp_estimators.linear.penalties.choose import STRONGEST, WEAKEST
 
@@ -205,6 +205,10 @@ _CONSTRAINTS: dict[str, Any] = {
     "alphas": [_COUNT, "array-like"],
     "Cs": [_COUNT, "array-like"],
     "cv": ["cv_object"],
+    "estimator": [HasMethods(["fit", "get_params"])],
+    "penalties": [Real, "array-like"],
+    "n_halves": [_COUNT],
+    "threshold": [Interval(Real, 0.5, 1.0, closed="right")],
     "scoring": [StrOptions(set(get_scorer_names())), callable],
 }
 

@@ -33,11 +33,6 @@ def choose_penalty(strength: float, l1_ratio: float, factors: PerColumn = 1.0, p
     return ElasticNet(read_only(l1_ratio * whole), read_only(ridges), bool(positive))
 
 
-def unit_penalty(estimator: Any, l1_ratio: float, penalty_factors: Any, positive: bool = False) -> Any:
-    """Return the penalty of strength one for the values of parameters and the columns of an estimator."""
-    return choose_penalty(1.0, l1_ratio, factors_of(estimator, penalty_factors, positive), positive)
-
-
 def factors_of(estimator: Any, given: Any, positive: bool = False) -> PerColumn:
     """Return `penalty_factors` for the columns of an estimator; see `check_factors`."""
     names = getattr(estimator, "feature_names_in_", None)
@@ -143,8 +138,8 @@ class Grid:
 
     name: str
     given: Floats | None
-    count: int
-    ratio: float
+    count: int = 1
+    ratio: float = 1.0
 
     @classmethod
     def of(cls, name: str, asked: Any, ratio: float) -> Self:
@@ -179,7 +174,7 @@ class Grid:
         """Return λ of the summed loss."""
         return value * total if self.name == "alpha" else 1.0 / (value * unit)
 
-    def in_units(self, sums: Floats, values: Floats, total: float, unit: float) -> Floats:
+    def in_units(self, sums: Any, values: Any, total: float, unit: float) -> Any:
         """Convert summed objectives to the user's units: means, or C times the sums."""
         return sums / total if self.name == "alpha" else values * unit * sums
 

@@ -8,7 +8,9 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from sklearn.utils._param_validation import validate_parameter_constraints
 
+import schmp_estimators
 from schmp_estimators import (
     PrioritizedLasso,
     PrioritizedLassoCV,
@@ -129,3 +131,15 @@ def test_a_column_is_either_free_or_restricted():
         ValueError, match=r"penalty_factors holds zeros, which cannot be combined with positive=True.*small"
     ):
         PrioritizedLasso(penalty_factors=[0, 1, 1, 1, 1, 1], positive=True).fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in schmp_estimators.__all__ if hasattr(getattr(schmp_estimators, name), "_defaults")]
+)
+def test_defaults_are_valid_as_only_other_values_are_checked(name):
+    kind = getattr(schmp_estimators, name)
+    assert kind()._validate_params() is None
+    validate_parameter_constraints(kind._parameter_constraints, kind().get_params(deep=False), name)
+    for parameter in ("max_iter", "tol"):
+        with pytest.raises(ValueError, match=f"'{parameter}' parameter of {name}"):
+            kind().set_params(**{parameter: -1})._validate_params()

@@ -1,7 +1,6 @@
 """Fits, paths and cross-validation that need no rounds: their certificates by brute force, and scikit-learn."""
 
 import warnings
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from schmp_estimators import PrioritizedLasso, prioritized_lasso_path
 from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.losses.squared import Squared
-from schmp_estimators.linear.penalties.choose import unit_penalty
+from schmp_estimators.linear.penalties.elastic_net import L1
 from schmp_estimators.linear.programs import choose
 from schmp_estimators.linear.programs.choose import choose_solver, is_small
 from schmp_estimators.linear.programs.input import Extent
@@ -78,8 +77,7 @@ def test_every_certificate_is_true(monkeypatch, at_hand, seed):
 )
 def test_the_solver_follows_from_the_shape(shape, n_fits, expected):
     size = Extent(*shape, shape[0] * shape[1], False, np.dtype(float))
-    columns = SimpleNamespace(n_features_in_=2)
-    alike, free = unit_penalty(columns, 1.0, None), unit_penalty(columns, 1.0, np.array([0.0, 1.0]))
+    alike, free = L1(1.0), L1(np.array([0.0, 1.0]))
     assert choose_solver(PrioritizedLasso(), size, n_fits, alike, Squared()) == expected
     assert choose_solver(PrioritizedLasso(), size, n_fits, free, Squared()) == (
         expected if is_small(size) else "rounds"
@@ -137,7 +135,4 @@ def test_a_weak_penalty_is_reached_by_way_of_others(part, most):
 )
 def test_large_supports_are_solved_by_rounds(shape, solver):
     size = Extent(*shape, shape[0] * shape[1], False, np.dtype(np.float64))
-    assert (
-        choose_solver(None, size, 1, unit_penalty(SimpleNamespace(n_features_in_=shape[1]), 1.0, None), Squared())
-        == solver
-    )
+    assert choose_solver(None, size, 1, L1(1.0), Squared()) == solver
