@@ -374,14 +374,10 @@ class GroupRun:
 
     def _collected(self, pending: _Pending) -> tuple[Saved, float]:
         """Bring a snapshot to the client; return it, and the seconds that ranks took to make it."""
-        found, seconds = [], []
         if self._slices is None:
-            for one, took in self._place.results(pending.saved):
-                found.append(one)
-                seconds.append(took)
+            found = self._place.results(pending.saved)
         else:  # one by one, because they are large
-            for future in pending.saved:
-                one, took = self._place.results([future])[0]
-                found.append(self._slices.keep(read_back(one)))
-                seconds.append(took)
-        return Saved(*batch.in_order(found[0][0], self._groups, [of_rank for _, of_rank in found])), max(seconds)
+            one_by_one = (self._place.results([future])[0] for future in pending.saved)
+            found = [(self._slices.keep(read_back(one)), took) for one, took in one_by_one]
+        parts, seconds = zip(*found, strict=True)
+        return Saved(*batch.in_order(parts[0][0], self._groups, [of_rank for _, of_rank in parts])), max(seconds)

@@ -361,13 +361,8 @@ class FrozenCountsLDA(TopicProgram[State]):
     """Base of samplers whose tokens all read counts of the beginning of a sweep, or of a pass.
 
     Their topics do not depend on how documents are divided.  What changes of a shard has the tokens of each topic,
-    `totals`, and how many tokens `moved` in the last sweep, perhaps in each pass.
-
-    Parameters
-    ----------
-    n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
-    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
-        As in `TopicProgram`.
+    `totals`, and how many tokens `moved` in the last sweep, perhaps in each pass.  Parameters are those of
+    `TopicProgram`.
     """
 
     partition_invariant: ClassVar[bool] = True

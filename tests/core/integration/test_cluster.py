@@ -242,7 +242,7 @@ def send_some(communicator, other):
     pool, connect = communicator._worker.rpc, communicator._worker.rpc.connect
 
     async def late(*args, **options):
-        del pool.connect
+        vars(pool).pop("connect", None)  # the worker may begin other connections at the same time
         await asyncio.sleep(0.1)
         return await connect(*args, **options)
 
