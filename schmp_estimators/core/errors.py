@@ -10,7 +10,7 @@ class WorkLostError(SchMPError):
 
 
 class WorkerLostError(SchMPError):
-    """Workers died repeatedly, or did not come back, so the fit was ended."""
+    """Workers died repeatedly, did not come back, or had the only copy of the input, so the fit was ended."""
 
 
 class NoWorkersError(SchMPError):

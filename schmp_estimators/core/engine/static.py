@@ -38,7 +38,7 @@ _Asked = tuple[Checkpoint, int, Callable[[Saved], Any]]
 
 
 class _Pending(NamedTuple):
-    """A snapshot that is on its way to the client while the next sweeps run."""
+    """A snapshot that ranks have made; the client collects it after the next batch."""
 
     sweep: int
     #: The result of `batch.save` on each rank.

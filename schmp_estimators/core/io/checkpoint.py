@@ -18,7 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pickle import PicklingError
-from typing import IO, Any
+from typing import Any
 from zipfile import ZipFile
 
 import fsspec
@@ -55,8 +55,20 @@ class Checkpoint:
         self._behind: tuple[int, Future[None]] | None = None
 
     def read(self) -> Any:
-        """Return the values that were written, or None if there is no checkpoint; see `read_checkpoint`."""
-        return read_checkpoint(self.url, self._identity)
+        """Return the values that were written, or None if there is no checkpoint.
+
+        Raises
+        ------
+        CheckpointMismatchError
+            If it belongs to other data, parameters or versions, or if the file is damaged or no checkpoint at all.
+        """
+        system, path = fsspec.core.url_to_fs(self.url)
+        if not system.exists(path):
+            return None
+        with _refusing_damage(self.url), system.open(path, "rb") as file, ZipFile(file) as archive:
+            head = read_head(archive)
+            _check_identity(self.url, head, self._identity)
+            return unpack(archive, head)
 
     def write(self, done: int, values: Any) -> None:
         """Write `values`; if that fails, warn once, and leave the last checkpoint as it is.
@@ -65,8 +77,13 @@ class Checkpoint:
         ----------
         done : int
             Iterations done, for the warning.
-        values : nested tuples, lists and dicts
-            What to save, as in `write_checkpoint`.
+        values : nested tuples, named tuples, lists, dicts of ndarray, int, float, str, bool, None and NumPy's numbers
+            What to save.  Arrays are streamed: no copy of them is made.
+
+        Raises
+        ------
+        TypeError
+            If there is anything else in `values`.
 
         Warns
         -----
@@ -74,14 +91,19 @@ class Checkpoint:
             If it could not be written, but the one before could.
         """
         self.settle()
-        self._finish(done, partial(replace_file, self.url, _packed(self._identity, values)))
+        self._finish(done, self._replaces(values))
 
     def write_behind(self, done: int, values: Any) -> None:
         """Write in a thread; arrays in `values` may not be changed any more.  The next call waits, and may warn."""
         self.settle()
         pool = ThreadPoolExecutor(1, "schmp-checkpoint")
-        self._behind = done, pool.submit(replace_file, self.url, _packed(self._identity, values))
+        self._behind = done, pool.submit(self._replaces(values))
         pool.shutdown(wait=False)
+
+    def _replaces(self, values: Any) -> Callable[[], None]:
+        """Return a function that writes the file, once `values` have been looked through."""
+        head = {"format": FORMAT, "version": __version__, "identity": dict(self._identity)}
+        return partial(replace_file, self.url, pack(head, values))
 
     def settle(self) -> None:
         """Wait until the thread has written; warns as `write`."""
@@ -153,57 +175,6 @@ def settle(checkpoint: Checkpoint | None, error: BaseException | None) -> None:
             checkpoint.settle()
 
 
-def write_checkpoint(url: PathLike, identity: Mapping[str, Any], values: Any) -> None:
-    """Write `values` to `url`.
-
-    Arrays are streamed: no copy of them is made.
-
-    Parameters
-    ----------
-    url : str or path-like
-        Path or URL to write to; see `located`.
-    identity : mapping of str to JSON values
-        The fit that the checkpoint belongs to: estimator, data, parameters.
-    values : nested tuples, named tuples, lists and dicts of ndarray, int, float, str, bool, None and NumPy's numbers
-        What to save.
-
-    Raises
-    ------
-    TypeError
-        If there is anything else in `values`.
-    """
-    replace_file(located(url), _packed(identity, values))
-
-
-def read_checkpoint(url: PathLike, identity: Mapping[str, Any]) -> Any:
-    """Return the values of the checkpoint at `url`, or None if there is none.
-
-    Parameters
-    ----------
-    url : str or path-like
-        Path or URL to read; see `located`.
-    identity : mapping of str to JSON values
-        The fit that the checkpoint must belong to.
-
-    Raises
-    ------
-    CheckpointMismatchError
-        If it belongs to other data, parameters or versions, or if the file is damaged or no checkpoint at all.
-    """
-    name = located(url)
-    system, path = fsspec.core.url_to_fs(name)
-    if not system.exists(path):
-        return None
-    with _refusing_damage(name), system.open(path, "rb") as file, ZipFile(file) as archive:
-        if "header.npy" in archive.namelist():
-            raise CheckpointMismatchError(
-                f"checkpoint={name!r} was written by an earlier version of this package; {_REMEDY}"
-            )
-        head = read_head(archive)
-        _check_identity(name, head, identity)
-        return unpack(archive, head)
-
-
 def check_sweeps(url: str, done: int, limit: int, name: str = "max_iter") -> None:
     """Raise CheckpointMismatchError if a checkpoint has more iterations than the parameter `name` allows."""
     if done > limit:
@@ -224,10 +195,6 @@ def _refusing_damage(name: str) -> Iterator[None]:
         raise CheckpointMismatchError(
             f"checkpoint={name!r} {what} ({type(error).__name__}: {error}); {_REMEDY}"
         ) from error
-
-
-def _packed(identity: Mapping[str, Any], values: Any) -> Callable[[IO[bytes]], None]:
-    return pack({"format": FORMAT, "version": __version__, "identity": dict(identity)}, values)
 
 
 def _check_identity(name: str, head: Mapping[str, Any], identity: Mapping[str, Any]) -> None:

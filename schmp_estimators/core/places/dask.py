@@ -23,7 +23,7 @@ from schmp_estimators.core.cluster.group import InPlace, Ranks, as_rank
 from schmp_estimators.core.cluster.service import GroupService, as_server, listen
 from schmp_estimators.core.dashboard.fits import Teller
 from schmp_estimators.core.engine.rounds import Piece
-from schmp_estimators.core.errors import WorkLostError
+from schmp_estimators.core.errors import WorkerLostError, WorkLostError
 from schmp_estimators.core.places.cluster import (
     Dealt,
     Worker,
@@ -261,7 +261,18 @@ class DaskPlace(Place):
             self._dealt.settle([holders.get(some[0].key, ()) if some else () for some in held])
 
     def hold(self, lazy: Any) -> list[Any]:
-        """Let the workers compute and keep the results; return their futures."""
+        """Let the workers compute and keep the results; return their futures.
+
+        Raises
+        ------
+        WorkerLostError
+            If `lazy` contains futures of the caller whose results are gone.
+        """
+        if self.are_gone(futures_of(lazy)):
+            raise WorkerLostError(
+                "the input was persisted, and the cluster no longer has some of its chunks (the workers that held them "
+                "died, or the client was restarted); persist it again, or use the collection from before persist()"
+            )
         held = reach(self.client, self.client.persist, lazy)
         if isinstance(lazy, list):
             return self._noted([futures_of(one)[0] for one in held])
@@ -317,9 +328,8 @@ class DaskPlace(Place):
 
     def tell(self, event: str, details: Mapping[str, Any] | None = None) -> None:
         """Send an event to the page of fits on the scheduler's dashboard, if there is one."""
-        self._teller.tell(
-            event, {"shards": self._dealt.n_places, **(details or {})} if event == "begin" else details or {}
-        )
+        shards = {"shards": self._dealt.n_places} if event == "begin" else {}
+        self._teller.tell(event, {**shards, **(details or {})})
 
     def close(self) -> None:
         """Release everything."""

@@ -93,7 +93,7 @@ def outcomes(client: Client, futures: Sequence[Future[Any]], holders: Collection
 def _failure(future: Future[Any]) -> Exception:
     error = future.exception() if future.status == "error" else None
     if error is None or isinstance(error, KilledWorker):
-        return WorkLostError(f"{future.key} was lost" + (f": {error}" if error else ""))
+        return WorkLostError("a result was lost with its worker" + (f": {error}" if error else ""))
     return cast(Exception, error)
 
 

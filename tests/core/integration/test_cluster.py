@@ -9,9 +9,12 @@ from collections import Counter
 from contextlib import nullcontext
 from functools import partial
 
+import dask
+import dask.array as da
 import pytest
 from clusters import keys_left
 from definition import run_serial
+from distributed import futures_of
 from hypothesis import given
 from hypothesis import strategies as st
 from toys import Exchanging, Merging, Remade, Ring, bits, changed, make_shards, make_sources
@@ -19,9 +22,10 @@ from toys import Exchanging, Merging, Remade, Ring, bits, changed, make_shards, 
 from schmp_estimators.core.cluster import group
 from schmp_estimators.core.cluster.group import Group, RankLostError, Ranks, as_rank, prepare
 from schmp_estimators.core.engine.running import static_run
-from schmp_estimators.core.errors import WorkLostError
+from schmp_estimators.core.errors import WorkerLostError, WorkLostError
 from schmp_estimators.core.places.cluster import Dealt, Worker
 from schmp_estimators.core.places.dask import DaskPlace
+from schmp_estimators.core.places.place import begun_anew
 from schmp_estimators.core.program import Source
 
 N_SWEEPS = 12
@@ -327,3 +331,18 @@ def test_a_source_that_cannot_be_read_is_an_error_of_its_own(client):
     with pytest.raises(FileNotFoundError, match="no shard"), static_run(Ring(), sources, DaskPlace(client), n_sweeps=2):
         pass
     assert keys_left(client) == []
+
+
+@pytest.mark.parametrize(
+    "lazy",
+    [lambda: da.ones((4, 2), chunks=(2, 2)), lambda: list(map(dask.delayed(abs), (1, 2)))],
+    ids=["array", "list"],
+)
+def test_persisted_chunks_that_are_gone_end_the_fit_at_once(client, lazy):
+    held = client.persist(lazy())
+    place = DaskPlace(client)
+    assert len(begun_anew(place, lambda: place.gather(place.hold(held)))) == 2
+    client.cancel(futures_of(held))
+    with pytest.raises(WorkerLostError, match=r"persist it again, or use the collection from before persist\(\)"):
+        begun_anew(place, lambda: place.gather(place.hold(held)))
+    place.close()
