@@ -1,8 +1,9 @@
-"""Passages of documents from which topics begin: each topic with the words of one, wherever the documents are.
+"""First topics from passages: each topic begins with the words of one passage, a random part of one document.
 
-Where words begin evenly in all the topics that they remember, Gibbs sampling takes tens of sweeps until a word is in a
-few of them mostly.  EM finds these at a small part of the cost (`weigh_topics`): it looks only at topics that words
-remember, of which most are soon forgotten, and at some of the documents at a time (Neal and Hinton, "A view of the EM
+`topics_from_passages` draws the passages.  It gives each word a list of *choices*: the topics in which its tokens may
+begin.  If tokens begin evenly in all choices of their word, Gibbs sampling needs tens of sweeps to concentrate a word
+in a few topics.  `weigh_topics` does that in less time, by EM.  It considers only the choices of each word, drops
+choices with a small share, and reads only a part of the documents in each round (Neal and Hinton, "A view of the EM
 algorithm that justifies incremental, sparse, and other variants", 1998).
 """
 
@@ -22,28 +23,29 @@ from schmp_estimators.lda.data.counts import Counts
 from schmp_estimators.lda.data.topic_rows import spans
 from schmp_estimators.lda.kernels.passages import draw_passages, expect_topics
 
-#: Tokens of a passage, and how many topics of its tokens a word remembers.  Where there is a document for every passage
-#: that is tried, a word remembers more, and a passage has this part of an average document, if that is more, within a
-#: limit: long documents are at the same perplexity in fewer sweeps then.
+#: Tokens of a passage, and number of choices of a word, if there are fewer documents than candidate passages.
 TOKENS, FEW_CHOICES = 100, 8
+#: Otherwise: choices of a word; a passage has 1 / PART of an average document, from TOKENS to MOST_TOKENS tokens.  Then
+#: corpora of long documents need fewer sweeps for the same perplexity.
 CHOICES, PART, MOST_TOKENS = 32, 4, 300
-#: Of how many passages a topic gets the one with the newest words.
+#: Number of candidate passages of a topic.
 TRIED = 4
-#: A document of fewer tokens is not tried where there are longer ones.
+#: Documents with fewer tokens are used only if there are too few longer ones.
 FEW = 10
-#: All passages together have no more tokens: with very many topics passages are shorter, and fewer are tried.
+#: Largest number of tokens in all passages.  With very many topics, passages are shorter, and have fewer candidates.
 MOST = 1 << 24
-#: Streams of random numbers: which documents, which of their tokens, which topics of a word; those of a sparse start.
+#: Streams of random numbers: for documents, their tokens, topics of a word; and for sparse starts.
 _DOCUMENTS, _TOKENS, _TOPICS, _SPARSE = 5, 6, 7, 3
-#: Among how many topics, drawn for each word, its tokens begin in a sparse start.
+#: Choices of a word in a sparse start.
 _SPARSE_TOPICS = 2
 
 
 class Passages(NamedTuple):
     """Passages one after the other."""
 
+    #: (n_passages + 1,) offsets of the passages.
     ptr: NDArray[np.int64]
-    #: Columns of their tokens.
+    #: Column of each token.
     words: NDArray[np.int32]
 
 
@@ -58,27 +60,27 @@ def draw_sparse_topics(word_totals: NDArray[np.int64], n_topics: int, seed: int)
 def topics_from_passages(
     corpus: Corpus, documents: list[Any], bounds: NDArray[np.int64], n_topics: int, seed: int, choices: int
 ) -> WordTopics:
-    """Return the topics in which tokens of each column may begin, where each topic begins with a passage.
+    """Return the choices of each column, if each topic begins with a passage.
 
     Parameters
     ----------
     corpus : Corpus
         All documents.
     documents : list
-        Those of each shard, as ``corpus.shards(bounds)`` has returned them.
+        Documents of each shard: the result of ``corpus.shards(bounds)``.
     bounds : int64 array of shape (n_shards + 1,)
         Shard s has the documents from ``bounds[s]`` up to ``bounds[s + 1]``.
     n_topics, seed : int
         Number of topics, and the seed of the fit.
     choices : int
-        How many topics a word remembers, where there are documents enough.
+        Number of choices of a word, if there are enough documents.
 
     Returns
     -------
     WordTopics
-        By column.  It does not depend on how documents are divided.
+        Choices by column.  They do not depend on how the documents are divided.
     """
-    n_topics = min(n_topics, max(1, int(corpus.lengths.sum()) // FEW))  # the others begin without a token
+    n_topics = min(n_topics, max(1, int(corpus.lengths.sum()) // FEW))  # further topics begin without tokens
     n_tried = max(1, min(TRIED, MOST // (n_topics * TOKENS)))
     chosen = _choose_documents(corpus.lengths, n_topics * n_tried, seed)
     size, n_choices = TOKENS, FEW_CHOICES
@@ -92,7 +94,7 @@ def topics_from_passages(
         numbers = order[first:last]
         work.append((documents[shard], chosen[numbers] - bounds[shard], sizes[numbers], numbers, seed))
     words = np.concatenate(corpus.rows.here(corpus.rows.tasks(_draw, work, "draw-passages")))
-    begins = np.empty_like(sizes)  # of each passage, where they are in the order of the documents
+    begins = np.empty_like(sizes)  # where each passage begins in `words`, which has the order of the documents
     begins[order] = np.cumsum(sizes[order]) - sizes[order]
     passages = Passages(np.append(0, np.cumsum(sizes)), words[spans(begins, sizes)])
     chosen = choose_passages(passages, n_topics, corpus.n_features, FEW)
@@ -102,16 +104,16 @@ def topics_from_passages(
 
 
 def choose_passages(passages: Passages, n_topics: int, n_words: int, few: int) -> NDArray[np.int64]:
-    """Return the passage of each topic: of several, the one whose words those of earlier topics have least.
+    """Return the passage of each topic: the candidate whose words are rarest in the passages of earlier topics.
 
     Parameters
     ----------
     passages : Passages
-        The same number for each topic, one topic after the other.
+        Candidates, equally many for each topic, one topic after the other.
     n_topics, n_words : int
         Number of topics, and of columns.
     few : int
-        A passage of no more tokens is taken only where there is no longer one.
+        A candidate with at most so many tokens is chosen only if all candidates of the topic are that short.
     """
     (ptr, words), sizes = passages, np.diff(passages.ptr)
     n_tried, n_seen = len(sizes) // n_topics, np.zeros(n_words, np.int64)
@@ -130,46 +132,46 @@ def choose_passages(passages: Passages, n_topics: int, n_words: int, few: int) -
 def topics_of_words(
     passages: Passages, chosen: NDArray[np.int64], n_words: int, n_choices: int, key: np.uint64
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Return the topics of some of the tokens that each word has in the topics' passages, all with equal chances.
+    """Return the choices of each word: topics of a uniform random sample of its tokens in the topics' passages.
 
     Parameters
     ----------
     passages : Passages
-        Any.
+        All candidates.
     chosen : (n_topics,) int64
         The passage of each topic.
     n_words, n_choices : int
-        Number of columns, and of topics that a word remembers.
+        Number of columns, and the most choices of a word.
     key : uint64
         Stream of random bits.
 
     Returns
     -------
     topics : (n_words, n_choices) int32
-        The first ones, if a word has fewer tokens than that.
+        If a word has fewer tokens than `n_choices`, its topics come first, and the rest of the row is not set.
     n_seen : (n_words,) int64
-        How many tokens each word has in these passages.
+        Tokens of each word in these passages.
     """
     sizes = np.diff(passages.ptr)[chosen]
     words, topic = passages.words[spans(passages.ptr[chosen], sizes)], np.repeat(np.arange(len(chosen)), sizes)
     n_seen = np.bincount(words, minlength=n_words)
-    before = np.empty(len(words), np.int64)  # tokens of the same word
+    before = np.empty(len(words), np.int64)  # number of earlier tokens of the same word
     before[np.argsort(words, kind="stable")] = spans(np.zeros(n_words, np.int64), n_seen)
     bits = mix.py_func(key + np.arange(len(words), dtype=np.uint64) * GAMMA)
     drawn = below.py_func(bits, before.astype(np.uint64) + np.uint64(1)).astype(np.int64)
     at = np.where(before < n_choices, before, drawn)
     kept, topics = at < n_choices, np.empty((n_words, n_choices), np.int32)
-    topics[words[kept], at[kept]] = topic[kept]  # of several for one place, the last
+    topics[words[kept], at[kept]] = topic[kept]  # if several have the same place, the last one counts
     return topics, n_seen
 
 
 def topics_of_shard(of_columns: WordTopics, column: NDArray[np.int32], counts: NDArray[np.signedinteger]) -> WordTopics:
-    """Return the topics of the words that a shard has, in layout order.
+    """Return the choices of the words that occur in a shard, in layout order.
 
     Parameters
     ----------
     of_columns : WordTopics
-        From `topics_from_passages`.
+        The result of `topics_from_passages`.
     column : (n_words,) int32
         Column of each word of the layout.
     counts : (n_words,) int32 or int64
@@ -181,7 +183,7 @@ def topics_of_shard(of_columns: WordTopics, column: NDArray[np.int32], counts: N
 
 
 def _choose_documents(lengths: NDArray[np.int64], n: int, seed: int) -> NDArray[np.int64]:
-    """Return `n` random documents, none of them twice as long as there are others."""
+    """Return `n` random documents; a document occurs again only after all others have occurred."""
     numbers = np.flatnonzero(lengths >= FEW)
     if len(numbers) < n:
         numbers = np.flatnonzero(lengths) if lengths.any() else np.zeros(1, np.int64)
@@ -190,9 +192,9 @@ def _choose_documents(lengths: NDArray[np.int64], n: int, seed: int) -> NDArray[
 
 
 def draw_without_replacement(n_all: int, n: int, key: np.uint64) -> NDArray[np.int64]:
-    """Return `n` of the numbers below `n_all`, in random order (Fisher and Yates): the first ones of a shuffled list.
+    """Return `n` different random numbers below `n_all`: the beginning of a list shuffled by Fisher and Yates.
 
-    Only what has changed places in the list is kept.
+    Only the numbers that have changed places are stored.
     """
     steps = np.arange(n, dtype=np.uint64)
     drawn = steps + below.py_func(mix.py_func(key + steps * GAMMA), np.uint64(n_all) - steps)
@@ -207,7 +209,10 @@ def draw_without_replacement(n_all: int, n: int, key: np.uint64) -> NDArray[np.i
 def _draw(
     pieces: Sequence[Counts], rows: NDArray[np.int64], sizes: NDArray[np.int64], numbers: NDArray[np.int64], seed: int
 ) -> NDArray[np.int32]:
-    """Return the columns of passages of a shard's documents, whose numbers in the shard ascend, of these sizes."""
+    """Return the columns of the tokens of passages.
+
+    `rows` are the numbers of their documents in the shard, ascending; `sizes` and `numbers` are those of the passages.
+    """
     first, key, ptr = 0, stream_key(seed, 0, _TOKENS), freeze(np.append(0, np.cumsum(sizes)))
     words = np.empty(ptr[-1], np.int32)
     for piece in pieces:
@@ -219,22 +224,22 @@ def _draw(
     return words
 
 
-#: How many topics a word remembers first, if there are documents enough.
+#: Choices of a word before they are weighed, if there are enough documents.
 MANY_CHOICES = 100
-#: How many times words are divided anew, each time by the documents of one of so many parts.
+#: Rounds of EM, and number of parts of the documents, of which each round reads one.
 ROUNDS, PARTS = 12, 6
-#: A word forgets a topic that has less than this share of its tokens, and less than half an equal one.
+#: A choice is dropped if its share of the word's tokens is less than this, and less than half of an equal share.
 LEAST = 0.01
-#: In how many parts a word's tokens are divided among its topics in the end.
+#: Shares are rounded to multiples of 1 / SHARES in the end.
 SHARES = 64
 
 
 class Weighed(NamedTuple):
-    """The topics that words remember, none of them twice: those of word w are ``ptr[w]`` to ``ptr[w + 1]``."""
+    """Choices of words, each topic once for a word; those of word w are at ``ptr[w]`` to ``ptr[w + 1]``."""
 
     ptr: NDArray[np.int64]
     topic: NDArray[np.int32]
-    #: The word of each, and which share of its tokens the topic has.
+    #: Word of each choice, and the topic's share of the word's tokens.
     word: NDArray[np.int64]
     share: NDArray[np.float64]
 
@@ -243,18 +248,18 @@ def weigh_topics(
     corpus: Corpus,
     documents: list[Any],
     bounds: NDArray[Any],
-    remembered: WordTopics,
+    choices: WordTopics,
     alphas: NDArray[Any],
     beta: float,
 ) -> WordTopics:
-    """Return the topics in which the tokens of each column may begin, repeated according to their shares.
+    """Return the choices of each column, repeated in proportion to shares that EM finds.
 
     Parameters
     ----------
     corpus, documents, bounds
         As in `topics_from_passages`.
-    remembered : WordTopics
-        What that has returned: topics with more of a word's tokens are there more than once.
+    choices : WordTopics
+        The result of `topics_from_passages`; a topic may occur more than once for a word.
     alphas : (K,) float64
         Document-topic priors.
     beta : float
@@ -265,7 +270,7 @@ def weigh_topics(
     WordTopics
         By column.  It does not depend on how documents are divided.
     """
-    words, rows = _count(remembered, len(alphas)), corpus.rows
+    words, rows = _count(choices, len(alphas)), corpus.rows
     prior, totals = alphas.astype(np.float32), corpus.word_totals
     for number in range(ROUNDS):
         tokens = words.share * totals[words.word]
@@ -282,18 +287,18 @@ def weigh_topics(
     return _repeated(words)
 
 
-def _count(remembered: WordTopics, n_topics: int) -> Weighed:
-    """Return each topic of a word once, with its share."""
-    n_words = len(remembered.ptr) - 1
-    word = np.repeat(np.arange(n_words), np.diff(remembered.ptr))
-    pairs, n = np.unique(word * n_topics + remembered.topic, return_counts=True)
+def _count(choices: WordTopics, n_topics: int) -> Weighed:
+    """Return each choice of a word once, with its share."""
+    n_words = len(choices.ptr) - 1
+    word = np.repeat(np.arange(n_words), np.diff(choices.ptr))
+    pairs, n = np.unique(word * n_topics + choices.topic, return_counts=True)
     of_word, topic = pairs // n_topics, (pairs % n_topics).astype(np.int32)
     ptr = np.searchsorted(of_word, np.arange(n_words + 1))
-    return Weighed(ptr, topic, of_word, n / np.diff(remembered.ptr)[of_word])
+    return Weighed(ptr, topic, of_word, n / np.diff(choices.ptr)[of_word])
 
 
 def _expect(pieces: Sequence[Counts], first: int, given: tuple[NDArray[Any], ...]) -> NDArray[np.int64]:
-    """Return what every `PARTS`-th document of a shard, from number `first` on, expects of its words."""
+    """Return the expected tokens of each choice (E step), over documents `first`, ``first + PARTS``, … of a shard."""
     given = freeze(given)
     expected, alpha = np.zeros(len(given[1]), np.int64), given[3]
     products = np.empty(np.diff(given[0]).max(initial=0), np.float32)
@@ -305,18 +310,19 @@ def _expect(pieces: Sequence[Counts], first: int, given: tuple[NDArray[Any], ...
 
 
 def _divide_anew(words: Weighed, expected: NDArray[np.int64]) -> Weighed:
-    """Return the shares that documents expect, of topics with a share that is not small; old ones of words in none."""
+    """Return choices with their new shares (M step), without small ones; words without tokens keep their shares."""
     n_words = len(words.ptr) - 1
     tokens = np.bincount(words.word, expected, n_words)[words.word]
     share = np.where(tokens > 0, expected / np.maximum(tokens, 1), words.share)
-    kept = share >= np.minimum(LEAST, 0.5 / np.diff(words.ptr)[words.word])  # one at least: it has an equal share
+    # at least one choice stays: the largest has an equal share or more
+    kept = share >= np.minimum(LEAST, 0.5 / np.diff(words.ptr)[words.word])
     word, share = words.word[kept], share[kept]
     share /= np.bincount(word, share, n_words)[word]
     return Weighed(np.searchsorted(word, np.arange(n_words + 1)), words.topic[kept], word, share)
 
 
 def _repeated(words: Weighed) -> WordTopics:
-    """Return the topics, each as often as is its share of `SHARES`, and once at least."""
+    """Return the choices, each ``SHARES * share`` times, and at least once."""
     n = np.maximum(1, np.rint(words.share * SHARES)).astype(np.int64)
     sizes = np.bincount(words.word, n, len(words.ptr) - 1).astype(np.int64)
     return WordTopics(np.concatenate([[0], np.cumsum(sizes)]), np.repeat(words.topic, n))

@@ -1,9 +1,8 @@
-"""Passages of documents from which topics begin, and how much of a word the topics have in whose passages it is.
+"""Kernels for first topics (`data.passages`): passages of documents, the E step of EM, and the draw of each token.
 
-How much of each word the topics have that it remembers is expected over documents, in a step of EM.  A document's
-topics are expected counts n_dk, and the occurrences of word w are divided among the topics that the word remembers in
-proportion to ``(n_dk + alpha_k) p(w | k)``, as in Gibbs sampling, but for the draw (Asuncion, Welling, Smyth and Teh,
-"On smoothing and inference for topic models", UAI 2009, section 2).
+In the E step a document has expected counts n_dk.  The tokens of word w are divided among the choices of the word in
+proportion to ``(n_dk + alpha_k) p(w | k)``.  Gibbs sampling draws from the same weights (Asuncion, Welling, Smyth and
+Teh, "On smoothing and inference for topic models", UAI 2009, section 2).
 """
 
 import numpy as np
@@ -81,30 +80,30 @@ def _divide(word, ptr, topic, weight, proportions, products):
 
 @kernel
 def expect_topics(indptr, indices, counts, first, step, ptr, topic, weight, alpha, scratch, expected):
-    """Add what some documents expect of their words in the topics that these remember.
+    """Do the E step: add the expected tokens of each choice of a word, over some documents.
 
     Parameters
     ----------
     indptr, indices, counts
         As in `Counts`.
     first, step : int
-        Every `step`-th document from `first` on.
+        The documents `first`, ``first + step``, ….
     ptr : (n_words + 1,) int64
         Offsets of words in `topic`.
     topic : (n_entries,) int32
-        Topics that each word remembers, none of them twice.
+        Choices of each word, each topic once.
     weight : (n_entries,) float32
-        Probability of the word in each of them, positive.
+        Probability of the word in each of these topics, positive.
     alpha : (K,) float32
         Document-topic priors, positive.
     scratch : tuple of float32 arrays
-        For use here: two of (K,), and one of as many as the topics that a word remembers.
+        Working memory: two of shape (K,), and one for the choices of a word.
     expected : (n_entries,) int64
-        Mutated: tokens of the word in the topic are added, in units of a `TOKEN`-th.
+        Mutated: expected tokens are added, in units of ``1 / TOKEN``.
 
     Notes
     -----
-    4 ns for each topic that a word of a document remembers if there are a hundred, 10 ns if there are ten.
+    For each word of a document 4 ns per choice if it has a hundred choices, and 10 ns if it has ten.
     """
     proportions, found, products = scratch
     for row in range(first, len(indptr) - 1, step):
@@ -128,16 +127,16 @@ def expect_topics(indptr, indices, counts, first, step, ptr, topic, weight, alph
                     expected[np.uint64(begin + j)] += n * np.int64(np.int32(products[np.uint64(j)] * share))
 
 
-#: How many other tokens of its document a token asks whose word has no topics to begin in.
+#: Number of other tokens of its document that are looked at if a token's word has no choices.
 _ASKED = 7
 
 
 @kernel
 def draw_known_topics(place, doc_ptr, word_of, ptr, topic, first_token, key, n_topics, out):
-    """Draw a topic for each token from those that its word may begin in, with equal chances.
+    """Draw a topic for each token from the choices of its word, with equal chances.
 
-    Where there are none, the token asks others of its document, drawn at random, for a word that has some; where these
-    have none either, all topics have equal chances.
+    If the word has no choices, those of another word of the document are used: random tokens are looked at until one
+    has a word with choices.  If none is found, all topics have equal chances.
 
     Parameters
     ----------
@@ -148,9 +147,9 @@ def draw_known_topics(place, doc_ptr, word_of, ptr, topic, first_token, key, n_t
     ptr : (n_words + 1,) int64
         Offsets of words in `topic`.
     topic : (n_entries,) int32
-        Topics that each word may begin in.
+        Choices of each word.
     first_token : int
-        Number of the first token in the corpus: it addresses random bits.
+        Number of the first token in the corpus; it addresses random bits.
     key : uint64
         Stream of random bits.
     n_topics : int
