@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from schmp_estimators.lda.samplers import SAMPLERS
+from schmp_estimators.lda.samplers import SAMPLERS, program_of
 
 SMALL = np.random.default_rng(0).poisson(0.6, (23, 11))
 NAMES = [f"word{i}" for i in range(11)]
@@ -16,7 +16,7 @@ QUICK = ("warp", "frozen", "saber")
 
 def samplers(quick=QUICK, wanted=lambda kind: True):
     """Mark a test of samplers, of which all but the quick ones are slow."""
-    names = [name for name, kind in SAMPLERS.items() if wanted(kind)]
+    names = [name for name in SAMPLERS if wanted(program_of(name))]
     slow = pytest.mark.slow
     return pytest.mark.parametrize("sampler", [n if n in quick else pytest.param(n, marks=slow) for n in names])
 

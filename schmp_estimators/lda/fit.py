@@ -29,7 +29,7 @@ from schmp_estimators.lda.data.topic_rows import counts_of_rows, rows_of_counts_
 from schmp_estimators.lda.programs.learning import mean_alpha
 from schmp_estimators.lda.programs.seeds import word_seeds
 from schmp_estimators.lda.programs.topics import TopicProgram
-from schmp_estimators.lda.samplers import SAMPLERS, choose_sampler
+from schmp_estimators.lda.samplers import choose_sampler, program_of
 from schmp_estimators.lda.spill import SHARE, Sizes, choose_spilling
 
 #: The most bytes of a table of word rows, where a sampler keeps one in every shard.
@@ -200,7 +200,7 @@ class LDAFit:
         self._sampler = choose_sampler(
             estimator.sampler, n_topics=self._n_topics, n_used_words=sizes[2], n_tokens=sizes[0], n_docs=sizes[1]
         )
-        program = SAMPLERS[self._sampler]
+        program = program_of(self._sampler)
         earlier = self._earlier if self._keep else None
         # Topics of earlier documents go on as they are.
         init = estimator.init if self._earlier is None else "uniform"

@@ -22,7 +22,7 @@ from schmp_estimators.lda.blocks import HEAD
 from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.shards import LARGEST_SHARE
 from schmp_estimators.lda.programs.topics import TopicProgram, topic_dtype
-from schmp_estimators.lda.samplers import SAMPLERS
+from schmp_estimators.lda.samplers import SAMPLERS, program_of
 
 #: Share of the free memory that a fit may use; the rest is for the input and the result.
 SHARE = 0.5
@@ -38,7 +38,7 @@ def check_spill(estimator: Any, earlier: Any) -> None:
     """Raise ValueError if the parameters do not go with `spill`; `earlier` are counts of earlier documents."""
     if estimator.spill is None:
         return
-    able = [name for name, program in SAMPLERS.items() if program.partition_invariant]
+    able = [name for name in SAMPLERS if program_of(name).partition_invariant]
     if estimator.sampler not in ("auto", *able):
         raise ValueError(
             f"spill goes with sampler='auto', {', '.join(map(repr, able))}, and sampler={estimator.sampler!r} needs "

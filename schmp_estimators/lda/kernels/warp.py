@@ -79,6 +79,36 @@ def join_pieces(pieces, out):
             at += 1
 
 
+@kernel
+def find_pieces(word, n_tokens, shard_ptr, begins, size, ptr):
+    """Return `Pieces.begin` and `Pieces.n_tokens` of the tokens that several shards have of some words.
+
+    Parameters
+    ----------
+    word : (n_pieces,) int32
+        The word of each piece, shard after shard.
+    n_tokens : (n_pieces,) int64
+        Tokens of each piece; those of a shard lie one after the other.
+    shard_ptr : (n_shards + 1,) int64
+        Offsets of the shards in both.
+    begins : (n_shards,) int64
+        Address of the first token of each shard.
+    size : int
+        Bytes of a token.
+    ptr : (n_words + 1,) int64
+        As in `Pieces`.
+    """
+    begin, length, cursor = np.empty(len(word), np.int64), np.empty(len(word), np.uint32), ptr.copy()
+    for shard in range(len(begins)):
+        address = begins[shard]
+        for i in range(shard_ptr[shard], shard_ptr[shard + 1]):
+            at = cursor[word[i]]
+            begin[at], length[at] = address, n_tokens[i]
+            cursor[word[i]] += 1
+            address += size * n_tokens[i]
+    return begin, length
+
+
 def pieces_of(tokens: NDArray[np.signedinteger], word_ptr: NDArray[np.int64]) -> Pieces:
     """Return where the tokens of words are: one piece for each, of word-major tokens (n_tokens, 1 + mh_steps)."""
     begin = tokens.ctypes.data + word_ptr[:-1] * (tokens.shape[1] * tokens.itemsize)

@@ -259,7 +259,7 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         of_documents, of_words = self.learns(sweep)
         if of_words or self.measures(sweep):
             return [self.measuring(n_shards)]
-        return [observes(self.measure_documents, merge=self.merge_measured)] if of_documents else []
+        return [observes(self.measured, merge=self.merge_measured)] if of_documents else []
 
     def learns(self, sweep: int) -> list[bool]:
         """Return whether document-topic priors, and the topic-word prior, are learned after this sweep."""
@@ -274,10 +274,6 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         """Return whether the joint log-likelihood is wanted after this sweep."""
         return self.evaluate_every > 0 and (sweep + 1) % self.evaluate_every == 0
 
-    def measure_documents(self, at: At, state: State) -> Measured:
-        """Return the counts of a shard from which document-topic priors are learned."""
-        return self.measured(at, state, [])
-
     def measure(self, at: At, state: State, block: WordBlock | None = None) -> Measured:
         """Return the counts of a shard for the joint log-likelihood, and of a block if there is one."""
         if block is not None:
@@ -286,8 +282,8 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         own = blocks.rows_of_tokens(at.shard.word_ptr, topic, at.shard.fixed, self.n_components)
         return self.measured(at, state, [(at.shard, own, 0)])
 
-    def measured(self, at: At, state: State, some: Sequence[tuple[TokenShard, WordBlock, int]]) -> Measured:
-        """Return the counts of a shard and of some blocks.
+    def measured(self, at: At, state: State, some: Sequence[tuple[TokenShard, WordBlock, int]] = ()) -> Measured:
+        """Return the counts of a shard, from which document-topic priors are learned, and of some blocks.
 
         Each block comes with a shard that knows its words, and with the number of its first word there.
         """

@@ -1,13 +1,12 @@
 """The samplers of `DistributedLDA` by name, and which one "auto" is."""
 
-from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any, cast
 
 from schmp_estimators.lda.programs.topics import TopicProgram
 
-#: Where the program of each sampler is, under the name that users give.
-_HOMES = {
+#: Module and class of the program of each sampler, by the name that users give.
+SAMPLERS = {
     "warp": "warp:WarpLDA",
     "frozen": "frozen:FrozenLDA",
     "saber": "saber:SaberLDA",
@@ -22,22 +21,12 @@ _HOMES = {
 }
 
 
-class _Samplers(Mapping[str, type[TopicProgram[Any]]]):
-    """Programs by name, each imported when it is asked for: a fit takes one, and all take a fifth of a second."""
-
-    def __getitem__(self, name: str) -> type[TopicProgram[Any]]:
-        module, _, kind = _HOMES[name].partition(":")
-        return cast("type[TopicProgram[Any]]", getattr(import_module(f"{__name__}.{module}"), kind))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_HOMES)
-
-    def __len__(self) -> int:
-        return len(_HOMES)
+def program_of(sampler: str) -> type[TopicProgram[Any]]:
+    """Return the class of a sampler's program.  It is imported now: to import all takes a fifth of a second."""
+    module, _, kind = SAMPLERS[sampler].partition(":")
+    return cast("type[TopicProgram[Any]]", getattr(import_module(f"{__name__}.{module}"), kind))
 
 
-#: Every sampler under the name that users give.
-SAMPLERS = _Samplers()
 #: The most proposals for a token, in a pass of "warp" and in a sweep by others: "warp" keeps those of all tokens.
 WARP_STEPS, MOST_STEPS = 4, 16
 
@@ -75,7 +64,7 @@ def check_steps(name: str, mh_steps: int) -> None:
     """Raise ValueError if a sampler, which may be "auto", does not make so many proposals."""
     if mh_steps <= WARP_STEPS:
         return
-    able = [one for one, kind in SAMPLERS.items() if hasattr(kind, "mh_steps") and one != "warp"]
+    able = [one for one in SAMPLERS if one != "warp" and hasattr(program_of(one), "mh_steps")]
     if name not in able:
         raise ValueError(
             f"mh_steps={mh_steps} with sampler={name!r}: give at most {WARP_STEPS}, or one of the samplers "

@@ -28,7 +28,7 @@ from schmp_estimators.lda.data.partition import Layout
 from schmp_estimators.lda.data.shards import words_at_home
 from schmp_estimators.lda.data.topic_rows import cut_rows, stack_rows
 from schmp_estimators.lda.kernels.priors import topic_priors
-from schmp_estimators.lda.kernels.warp import Pieces, join_pieces, pieces_of, sample_words
+from schmp_estimators.lda.kernels.warp import Pieces, find_pieces, join_pieces, pieces_of, sample_words
 from schmp_estimators.lda.kernels.warp_documents import sample_documents
 from schmp_estimators.lda.programs.blocks import WordPart, combine_parts, make_parts, rows_of_tokens
 from schmp_estimators.lda.programs.topics import FrozenCountsLDA, Measured, SweepModel, topic_dtype
@@ -97,9 +97,9 @@ class MetWords(NamedTuple):
         if (np.bincount(word, n, len(total)) != total).any():
             raise changed()
         size = int(np.prod(tokens[0].shape[1:])) * tokens[0].itemsize  # strides do not tell it where there is no token
-        ends = [one.ctypes.data + size * np.cumsum(piece.n_tokens) for one, piece in zip(tokens, given, strict=True)]
-        ptr, order = np.append(0, np.cumsum(np.bincount(word, minlength=len(total)))), np.argsort(word, kind="stable")
-        pieces = Pieces(ptr, (np.concatenate(ends) - size * n)[order], n[order].astype(np.uint32))
+        shard_ptr, begins = np.cumsum([0, *(len(one.word) for one in given)]), [one.ctypes.data for one in tokens]
+        ptr = np.append(0, np.cumsum(np.bincount(word, minlength=len(total))))
+        pieces = Pieces(ptr, *find_pieces(*freeze((word, n, shard_ptr, np.array(begins))), size, freeze(ptr)))
         return cls(tokens, freeze(pieces), np.append(0, np.cumsum(total)), owner)
 
     def together(self) -> NDArray[Any]:
@@ -162,9 +162,8 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         if len(layout.block_ptr) == 2:
             return super().words_at_home(word_totals, layout)
         n_bytes = np.min_scalar_type(self.n_components - 1).itemsize  # on their way
-        return words_at_home(
-            word_totals, layout, self.n_components, n_bytes, (1 + self.mh_steps) * n_bytes, far=self.far
-        )
+        sizes = self.n_components, n_bytes, (1 + self.mh_steps) * n_bytes
+        return words_at_home(word_totals, layout, *sizes, far=self.far)
 
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[WarpState, dict[int, Any]]:
         """Return topics that were saved in document order, with the proposals of a document pass that moves nothing."""

@@ -11,7 +11,7 @@ from sklearn.pipeline import make_pipeline
 
 from schmp_estimators import DistributedLDA
 from schmp_estimators.exceptions import CheckpointMismatchError
-from schmp_estimators.lda.samplers import SAMPLERS
+from schmp_estimators.lda.samplers import program_of
 
 UNEVEN = [0.05, 0.3, 2.0]
 each_sampler = samplers(["warp"])
@@ -106,7 +106,7 @@ def test_seeds_have_the_same_bits_for_any_way_to_fit(sampler, tmp_path):
     X[:, 31] = 0  # a seeded word without tokens
     expected = seeded(sampler=sampler, n_shards=3, init="uniform").fit(X)
     assert expected.seed_counts_.toarray()[2, 31] == 1.0
-    if SAMPLERS[sampler].partition_invariant:
+    if program_of(sampler).partition_invariant:
         for way in ({"n_shards": 1}, {"n_shards": 8}, {"n_shards": 2, "n_jobs": 2}):
             assert_same_bits(seeded(sampler=sampler, init="uniform", **way).fit(X), expected)
     parameters = {"sampler": sampler, "n_shards": 3, "init": "uniform", "checkpoint": tmp_path / "run"}

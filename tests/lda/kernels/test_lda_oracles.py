@@ -21,7 +21,7 @@ from scipy.special import gammaln
 
 from schmp_estimators.lda.kernels.priors import topic_priors
 from schmp_estimators.lda.programs.seeds import word_seeds
-from schmp_estimators.lda.samplers import SAMPLERS
+from schmp_estimators.lda.samplers import program_of
 from schmp_estimators.lda.samplers.documents import DocumentLDA
 from schmp_estimators.lda.samplers.frozen import FrozenLDA
 
@@ -107,7 +107,7 @@ def some_seeds(counts, n_components):
 
 def assert_equals_oracle(sampler, case, **options):
     """Compare topics and what records say of them, also of a fit that goes on from topics alone."""
-    counts, kind = (case.counts or partial(random_counts, case.n_components))(), SAMPLERS[sampler]
+    counts, kind = (case.counts or partial(random_counts, case.n_components))(), program_of(sampler)
     alpha, given, shared = case.alpha, {}, {}
     if case.uneven or issubclass(kind, DocumentLDA):  # which has a prior for each topic in its kernels always
         alpha = case.alpha * 2.0 * (1 + np.arange(case.n_components)) / (1 + case.n_components)
@@ -160,9 +160,9 @@ def test_other_numbers_of_proposals(sampler, mh_steps):
 
 @pytest.mark.parametrize("sampler", QUICK)
 def test_same_bits_for_any_jobs_and_threads(sampler, monkeypatch):
-    go = partial(fit, random_counts(13, 300, 40, 0.3), 5, kind=SAMPLERS[sampler], cuts=(6,))
+    go = partial(fit, random_counts(13, 300, 40, 0.3), 5, kind=program_of(sampler), cuts=(6,))
     one = go()
-    modules = [sys.modules[kind.__module__] for kind in SAMPLERS[sampler].__mro__]
+    modules = [sys.modules[kind.__module__] for kind in program_of(sampler).__mro__]
     monkeypatch.setattr(next(module for module in modules if hasattr(module, "MIN_JOB")), "MIN_JOB", 50)
     with ThreadPoolExecutor(3) as pool:
         threads = partial(run_serial, each=lambda function, jobs: list(pool.map(function, jobs)))
