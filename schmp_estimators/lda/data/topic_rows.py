@@ -53,7 +53,7 @@ def list_topics(
     ----------
     doc_ptr, place
         Of the TokenShard.
-    topic : (n_tokens,) int16 or int32
+    topic : (n_tokens,) uint8, int16 or int32
         Topics, word-major.
     n_topics : int
         K.

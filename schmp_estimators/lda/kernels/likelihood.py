@@ -106,7 +106,7 @@ def topic_counts(
         Offsets of the documents in `place`.
     place : (n_tokens,) uint32
         Where to find the topic of each token.
-    topic : (n_tokens,) int16 or int32
+    topic : (n_tokens,) uint8, int16 or int32
         Topics, perhaps a strided view.
     n_topics : int
         Number of topics.

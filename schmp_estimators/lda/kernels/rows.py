@@ -70,14 +70,14 @@ def pack_rows(word_ptr, topic, n_topics):
     ----------
     word_ptr : (n_words + 1,) int64
         Offsets of the words in `topic`.
-    topic : (n_tokens,) int16 or int32
+    topic : (n_tokens,) uint8, int16 or int32
         Topics in word-major order, perhaps a strided view.
     n_topics : int
         K.
 
     Returns
     -------
-    lists : int16 or int32
+    lists : uint8, int16 or int32
         Topics of the words with fewer than ``HEAD * K`` tokens, one after the other.
     dense : (n_dense, K) int32
         Counts of the others.
@@ -119,7 +119,7 @@ def unpack_rows(lengths, lists, dense, heads, tails, cursor):
         From `pack_rows`.
     heads : (n_heads, K) int32
         Mutated: counts of the first words.
-    tails : int16 or int32
+    tails : uint8, int16 or int32
         Mutated: topics of the tokens of the other words.
     cursor : (n_tails,) int64
         Mutated: next free slot of each of them.

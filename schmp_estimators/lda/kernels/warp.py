@@ -109,7 +109,7 @@ def find_pieces(word, n_tokens, shard_ptr, begins, size, ptr):
     return begin, length
 
 
-def pieces_of(tokens: NDArray[np.signedinteger], word_ptr: NDArray[np.int64]) -> Pieces:
+def pieces_of(tokens: NDArray[np.integer], word_ptr: NDArray[np.int64]) -> Pieces:
     """Return where the tokens of words are: one piece for each, of word-major tokens (n_tokens, 1 + mh_steps)."""
     begin = tokens.ctypes.data + word_ptr[:-1] * (tokens.shape[1] * tokens.itemsize)
     return Pieces(np.arange(len(word_ptr)), begin, np.diff(word_ptr).astype(np.uint32))
@@ -283,7 +283,7 @@ def _draw(y, slots, shift, ends, n, fixed_topic, fixed_ends, n_fixed, beta, per_
 
 
 @kernel
-def sample_words(first, last, pieces, address, block, fixed, seeds, like, inverse, beta, key, fresh, steps):
+def sample_words(first, last, pieces, address, block, fixed, seeds, types, inverse, beta, key, fresh, steps):
     """Do the word pass for tokens of some words: accept or reject their pending proposals, then draw new ones.
 
     Parameters
@@ -301,8 +301,8 @@ def sample_words(first, last, pieces, address, block, fixed, seeds, like, invers
         Rows of earlier batches.
     seeds : SeedRows or None
         Of the words.
-    like : array of int16 or int32
-        Of the type of topics.
+    types : tuple of two arrays
+        They have the dtypes of tokens, and of the slots of draw tables, which are signed.
     inverse : (K,) float32
         ``1 / (n_k + V beta)``.
     beta : float32
@@ -324,9 +324,9 @@ def sample_words(first, last, pieces, address, block, fixed, seeds, like, invers
     4 ns per token with one proposal, 8 with two, 10 for each draw from a fixed row, and 20 for each piece.  O(K)
     memory; per word O(min(n, K)) for n tokens in all shards, for head words O(n + K).
     """
-    n_topics, n_steps, width = len(inverse), len(steps), 1 + len(steps)
+    n_topics, n_steps, width, like = len(inverse), len(steps), 1 + len(steps), types[0]
     row = make_row(seeds, n_topics)
-    slots = np.empty(max(MAX_SLOTS, HEAD * n_topics) + SLACK, like.dtype)
+    slots = np.empty(max(MAX_SLOTS, HEAD * n_topics) + SLACK, types[1].dtype)
     ends, room = np.empty(n_topics, np.int64), np.empty(n_topics, np.int64)
     per_topic, moved = 1.0 / np.float64(beta), 0
     for word in range(first, last):

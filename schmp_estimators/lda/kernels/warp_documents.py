@@ -40,11 +40,11 @@ def _propose(own, topics, draws, tokens, steps):
     ----------
     own : (n,) uint32
         Places of the document's tokens.
-    topics : (at least n,) int16 or int32
+    topics : (at least n,) uint8, int16 or int32
         Their topics.
     draws : (at least n * mh_steps,) int32
         From `draw_slots`.
-    tokens : (n_tokens * (1 + mh_steps),) int16 or int32
+    tokens : (n_tokens * (1 + mh_steps),) uint8, int16 or int32
         Mutated.
     steps : tuple
         As many numbers as proposals.
@@ -128,7 +128,7 @@ def sample_documents(first, last, shard, tokens, inverse, alpha, key, totals, st
         Range of documents.
     shard : TokenShard
         Any.
-    tokens : (n_tokens * (1 + mh_steps),) int16 or int32
+    tokens : (n_tokens * (1 + mh_steps),) uint8, int16 or int32
         Mutated: topics and proposals.
     inverse : (K,) float32
         ``1 / (n_k + V beta)``.

@@ -40,8 +40,8 @@ _WORDS, _DOCUMENTS = range(2)
 class WarpState(NamedTuple):
     """What changes of a shard."""
 
-    #: (n_tokens, 1 + mh_steps) topic and pending proposals of each token, word-major; int16 or int32.
-    tokens: NDArray[np.signedinteger]
+    #: (n_tokens, 1 + mh_steps) topic and pending proposals of each token, word-major; see `_token_dtype`.
+    tokens: NDArray[np.integer]
     #: (K,) tokens of each topic.
     totals: NDArray[np.int64]
     #: Tokens that moved to another topic in the word pass and in the document pass of the last sweep.
@@ -165,12 +165,12 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         sizes = self.n_components, n_bytes, (1 + self.mh_steps) * n_bytes
         return words_at_home(word_totals, layout, *sizes, far=self.far)
 
-    def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[WarpState, dict[int, Any]]:
+    def restore(self, at: At, saved: NDArray[np.integer]) -> tuple[WarpState, dict[int, Any]]:
         """Return topics that were saved in document order, with the proposals of a document pass that moves nothing."""
-        width = 1 + int(self.mh_steps)
-        tokens = np.repeat(self.begun(at, saved)[1], width).reshape(-1, width)
-        inverse = freeze(np.ones(self.n_components, np.float32))
-        return self._pass_documents(at, tokens, self.alphas_before(at), inverse), {}
+        width, even = 1 + int(self.mh_steps), freeze(np.ones(self.n_components, np.float32))
+        topic = self.begun(at, saved)[1].astype(_token_dtype(self.n_components), copy=False)
+        tokens = np.repeat(topic, width).reshape(-1, width)
+        return self._pass_documents(at, tokens, self.alphas_before(at), even), {}
 
     def sample(self, at: At, state: WarpState) -> WarpState:
         """Do both passes of a single shard."""
@@ -204,11 +204,11 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
                 ptr = shard.word_ptr[words.start : words.stop + 1]
                 own = freeze((pieces_of(state.tokens, ptr), address[words], block, block.fixed))
                 jobs.append(((*own, self.seeds_of(shard, words)), ptr))
-        moved = sum([answer.moved for answer in answers])  # by owners
-        return self._finish(at, state, moved + self._pass_words(at, jobs, state.tokens))
+        moved_by_owners = sum([answer.moved for answer in answers])
+        return self._finish(at, state, moved_by_owners + self._pass_words(at, jobs, state.tokens))
 
     def _pass_words(
-        self, at: At, some: Sequence[tuple[tuple[Any, ...], NDArray[np.int64]]], tokens: NDArray[np.signedinteger]
+        self, at: At, some: Sequence[tuple[tuple[Any, ...], NDArray[np.int64]]], tokens: NDArray[np.integer]
     ) -> int:
         """Do the word pass of words, and return how many tokens moved.
 
@@ -216,7 +216,8 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         words, and tokens of the dtype and shape of theirs.
         """
         prior, key = np.float32(self.priors(at.sweep, at.model)[1]), stream_key(self.seed, at.sweep, _WORDS)
-        given = tokens[:0].reshape(-1), self._inverse(at), prior, key, at.sweep == 0, self._steps
+        types = tokens[:0].reshape(-1), np.empty(0, topic_dtype(self.n_components))
+        given = types, self._inverse(at), prior, key, at.sweep == 0, self._steps
 
         def work(job: tuple[tuple[Any, ...], int, int]) -> int:
             words, first, last = job
@@ -224,11 +225,9 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
 
         return sum(at.each(work, [(words, *job) for words, ptr in some for job in self.jobs(ptr)]))
 
-    def _finish(self, at: At, state: WarpState, moved_by_words: int) -> WarpState:
-        """Do the document pass of a sweep."""
-        return self._pass_documents(
-            at, state.tokens, self.alphas(at.sweep, at.model), self._inverse(at), moved_by_words
-        )
+    def _finish(self, at: At, state: WarpState, moved: int) -> WarpState:
+        """Do the document pass of a sweep, in whose word pass so many tokens have moved."""
+        return self._pass_documents(at, state.tokens, self.alphas(at.sweep, at.model), self._inverse(at), moved)
 
     def _pass_documents(
         self, at: At, tokens: NDArray[Any], alphas: NDArray[np.float64], inverse: NDArray[Any], moved_by_words: int = 0
@@ -280,9 +279,7 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         home = [] if block is None else [(at.shard, block, int(at.shard.block_ptr[at.number]))]
         return [*home, (met.owner, others, 0)]
 
-    def _pieces(
-        self, shard: TokenShard, topic: NDArray[np.signedinteger], tokens: NDArray[np.signedinteger]
-    ) -> list[WarpPiece]:
+    def _pieces(self, shard: TokenShard, topic: NDArray[np.integer], tokens: NDArray[np.integer]) -> list[WarpPiece]:
         """Return the pieces for the owners of all blocks, given topics and tokens; `tokens` may be the topics."""
         parts = make_parts(shard, topic, self.n_components, shard.home) if shard.home.any() else {}
         found, lengths, ends = [], np.diff(shard.word_ptr), shard.block_ptr[1:].tolist()
@@ -298,7 +295,7 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         block = freeze(combine_parts(at.number, parts, self.n_components)) if parts else None
         return block, MetWords.of(at, pieces)
 
-    def by_word(self, at: At, state: WarpState) -> NDArray[np.signedinteger]:
+    def by_word(self, at: At, state: WarpState) -> NDArray[np.integer]:
         """Return the topics of a shard's tokens in word-major order."""
         return state.tokens[:, 0]
 
@@ -308,12 +305,17 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
 
     def state_bytes(self) -> int:
         """Return how many bytes of a shard's state there are for each token: its topic and its proposals."""
-        return (1 + self.mh_steps) * np.dtype(topic_dtype(self.n_components)).itemsize
+        return (1 + self.mh_steps) * np.dtype(_token_dtype(self.n_components)).itemsize
 
     @property
     def _steps(self) -> tuple[int, ...]:
         """Return a tuple whose length is the number of proposals, which kernels get as a constant."""
         return (0,) * int(self.mh_steps)
+
+
+def _token_dtype(n_components: int) -> type[np.integer]:
+    """Return the dtype of tokens: a byte for up to 256 topics, because passes wait for memory."""
+    return np.uint8 if n_components <= 256 else topic_dtype(n_components)
 
 
 def _met_tokens(shard: TokenShard) -> list[slice]:

@@ -72,6 +72,7 @@ CASES = {
     "one topic": Case(1),
     "three topics, many shards": Case(3, CUTS[3]),
     "17 topics": Case(17, CUTS[2]),  # more than there are lanes
+    "256 topics": Case(256, CUTS[2]),  # the most in a byte
     "300 topics": Case(300, CUTS[3]),
     "32 bits": Case(40_000, CUTS[2]),
     "earlier counts": Case(2, CUTS[3], has_fixed=True),

@@ -33,7 +33,7 @@ def all_arrays(monkeypatch):
 @pytest.fixture
 def little_memory(monkeypatch, tmp_path):
     """So little that fits go to disk, in several slices."""
-    monkeypatch.setattr(spill, "memory_left", lambda: 60_000)
+    monkeypatch.setattr(spill, "memory_left", lambda: 45_000)
     monkeypatch.setattr(spill, "OF_A_PIECE", 1)
     (tmp_path / "scratch").mkdir()
     with dask.config.set({"temporary-directory": str(tmp_path / "scratch")}):
