@@ -76,8 +76,8 @@ class WordBlock(NamedTuple):
 
     A *head* word has at least ``HEAD * n_components`` tokens; head words come first in the block, since the layout
     sorts a block by weight.  All others are *tail* words, whose rows are kept as the topics of their tokens: shorter
-    than a dense row, and a random slot of such a list is a draw from the row.  Topics are int16 up to 32,767 topics,
-    else int32; "warp" keeps up to 256 topics as uint8.
+    than a dense row, and a random slot of such a list is a draw from the row.  Topics are uint8 up to 256 topics,
+    int16 up to 32,767, else int32.
     """
 
     #: (n_heads, n_components) counts of the head words.

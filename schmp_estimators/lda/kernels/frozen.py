@@ -276,7 +276,7 @@ def sample_documents(first, last, doc_ptr, place, first_token, word, topic, froz
         Of the `TokenShard`.
     word : (n_tokens,) uint32
         Row of each token's word, in document order.
-    topic : (n_tokens,) int16 or int32
+    topic : (n_tokens,) uint8, int16 or int32
         Mutated: topics, word-major.
     frozen : tuple
         From `frozen_of`.

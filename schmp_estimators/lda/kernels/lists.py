@@ -38,7 +38,7 @@ class TopicLists(NamedTuple):
     ptr: NDArray[np.int64]
     #: (n_lists,) entries in use.
     length: NDArray[np.int32]
-    #: Topics, int16 or int32.
+    #: Topics, of `topic_dtype`.
     topic: NDArray[np.signedinteger]
     #: Counts.
     tokens: NDArray[np.int32]
@@ -176,7 +176,7 @@ def add_listed(typingctx, lists, first, n_blocks, weights, own, own_weight, sums
 
     Parameters
     ----------
-    lists : contiguous array of int16 or int32, of one dimension
+    lists : contiguous array of uint8, int16 or int32, of one dimension
         The list has the blocks from number `first` on.
     first, n_blocks : int
         Where it begins, and its blocks.

@@ -154,7 +154,7 @@ def draw_known_topics(place, doc_ptr, word_of, ptr, topic, first_token, key, n_t
         Stream of random bits.
     n_topics : int
         At least 1.
-    out : (n_tokens,) int16 or int32
+    out : (n_tokens,) uint8, int16 or int32
         Mutated: topics in document order.
     """
     for document in range(len(doc_ptr) - 1):

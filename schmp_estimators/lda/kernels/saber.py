@@ -76,7 +76,7 @@ def list_documents(first, last, doc_ptr, place, topic, ptr, n_blocks, lists, row
         Range of documents.
     doc_ptr, place
         Of the `TokenShard`.
-    topic : (n_tokens,) int16 or int32
+    topic : (n_tokens,) uint8, int16 or int32
         Topics, word-major.
     ptr, n_blocks, lists
         Of the `DocumentLists`; the last two are mutated.
@@ -267,7 +267,7 @@ def sample_words(first, last, begin, of_words, block, topic, documents, smooth, 
         `word_ptr`, `word_total`, `word_first` and `word_rank` of the `TokenShard`.
     block : WordBlock
         Rows of the words over all shards, and of earlier batches.
-    topic : (n_tokens,) int16 or int32
+    topic : (n_tokens,) uint8, int16 or int32
         Mutated: topics of the shard's tokens, word-major.
     documents : DocumentLists
         Of the beginning of the sweep.

@@ -35,7 +35,7 @@ def make_parts(
     Parameters
     ----------
     shard : TokenShard
-    topic : (n_tokens,) int16 or int32
+    topic : (n_tokens,) uint8, int16 or int32
         Topics of its tokens, word-major.
     n_components : int
         K.

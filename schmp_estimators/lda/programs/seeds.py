@@ -139,7 +139,7 @@ def draw_of_seeds(shard: TokenShard, seeds: SeedRows, key: np.uint64, out: NDArr
         Of all words.
     key : uint64
         Stream of random numbers.
-    out : (n_tokens,) int16 or int32
+    out : (n_tokens,) uint8, int16 or int32
         Mutated: topics in document order.
     """
     number_of = seeds.number[words_of_places(shard)]

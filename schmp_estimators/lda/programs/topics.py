@@ -39,9 +39,11 @@ _ORIGIN, _OF_TOKENS, _OF_SEEDS = 2, 4, 8
 State = TypeVar("State", bound=Any)
 
 
-def topic_dtype(n_components: int) -> type[np.signedinteger]:
-    """Return the dtype of topic numbers: 16 bits as long as they suffice."""
-    return np.int16 if n_components <= np.iinfo(np.int16).max else np.int32
+def topic_dtype(n_components: int) -> type[np.integer]:
+    """Return the dtype of topic numbers: as few bits as suffice, because kernels wait for memory."""
+    if n_components <= 1 << 8:
+        return np.uint8
+    return np.int16 if n_components < 1 << 15 else np.int32
 
 
 class SweepModel(NamedTuple):

@@ -237,7 +237,7 @@ def document_loop(
 class DocumentState(NamedTuple):
     """What changes of a shard, and `visits`, which are kept because they take long to make."""
 
-    #: (n_tokens,) topics in document order; int16 or int32.
+    #: (n_tokens,) topics in document order; see `topic_dtype`.
     topic: NDArray[np.signedinteger]
     visits: Visits
     #: (K,) the shard's tokens of each topic.

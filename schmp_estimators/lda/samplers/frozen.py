@@ -111,7 +111,7 @@ class Table:
 class FrozenState(NamedTuple):
     """What changes of a shard, and `word`, which is kept because it takes long to make."""
 
-    #: (n_tokens,) topics, word-major; int16 or int32.
+    #: (n_tokens,) topics, word-major; see `topic_dtype`.
     topic: NDArray[np.signedinteger]
     #: (n_tokens,) number of each token's word among those of the shard, in document order.
     word: NDArray[np.uint32]

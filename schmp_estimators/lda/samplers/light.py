@@ -40,7 +40,7 @@ class TokenSlots(NamedTuple):
     ptr: NDArray[np.int64]
     #: (n_words,) what has to be added to a token's place in word-major order to get its slot.
     shift: NDArray[np.int64]
-    #: Topics, int16 or int32.
+    #: Topics, of `topic_dtype`.
     topic: NDArray[np.signedinteger]
     #: Cumulative counts of the block's fixed rows.
     fixed_ends: NDArray[np.int64]

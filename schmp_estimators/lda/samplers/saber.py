@@ -26,7 +26,7 @@ from schmp_estimators.lda.samplers.frozen import FrozenWordsLDA
 class SaberState(NamedTuple):
     """What changes of a shard, and parts of `documents`, which are kept because they take long to make."""
 
-    #: (n_tokens,) topics, word-major; int16 or int32.
+    #: (n_tokens,) topics, word-major; see `topic_dtype`.
     topic: NDArray[np.signedinteger]
     #: The topics of its documents, after the last sweep.
     documents: saber.DocumentLists

@@ -40,7 +40,7 @@ _WORDS, _DOCUMENTS = range(2)
 class WarpState(NamedTuple):
     """What changes of a shard."""
 
-    #: (n_tokens, 1 + mh_steps) topic and pending proposals of each token, word-major; see `_token_dtype`.
+    #: (n_tokens, 1 + mh_steps) topic and pending proposals of each token, word-major; see `topic_dtype`.
     tokens: NDArray[np.integer]
     #: (K,) tokens of each topic.
     totals: NDArray[np.int64]
@@ -168,7 +168,7 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
     def restore(self, at: At, saved: NDArray[np.integer]) -> tuple[WarpState, dict[int, Any]]:
         """Return topics that were saved in document order, with the proposals of a document pass that moves nothing."""
         width, even = 1 + int(self.mh_steps), freeze(np.ones(self.n_components, np.float32))
-        topic = self.begun(at, saved)[1].astype(_token_dtype(self.n_components), copy=False)
+        topic = self.begun(at, saved)[1]
         tokens = np.repeat(topic, width).reshape(-1, width)
         return self._pass_documents(at, tokens, self.alphas_before(at), even), {}
 
@@ -216,7 +216,7 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         words, and tokens of the dtype and shape of theirs.
         """
         prior, key = np.float32(self.priors(at.sweep, at.model)[1]), stream_key(self.seed, at.sweep, _WORDS)
-        types = tokens[:0].reshape(-1), np.empty(0, topic_dtype(self.n_components))
+        types = tokens[:0].reshape(-1), np.empty(0, np.int16 if self.n_components < 1 << 15 else np.int32)
         given = types, self._inverse(at), prior, key, at.sweep == 0, self._steps
 
         def work(job: tuple[tuple[Any, ...], int, int]) -> int:
@@ -305,17 +305,12 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
 
     def state_bytes(self) -> int:
         """Return how many bytes of a shard's state there are for each token: its topic and its proposals."""
-        return (1 + self.mh_steps) * np.dtype(_token_dtype(self.n_components)).itemsize
+        return (1 + self.mh_steps) * np.dtype(topic_dtype(self.n_components)).itemsize
 
     @property
     def _steps(self) -> tuple[int, ...]:
         """Return a tuple whose length is the number of proposals, which kernels get as a constant."""
         return (0,) * int(self.mh_steps)
-
-
-def _token_dtype(n_components: int) -> type[np.integer]:
-    """Return the dtype of tokens: a byte for up to 256 topics, because passes wait for memory."""
-    return np.uint8 if n_components <= 256 else topic_dtype(n_components)
 
 
 def _met_tokens(shard: TokenShard) -> list[slice]:

@@ -116,7 +116,7 @@ def word_loop(
 class WordState(NamedTuple):
     """What changes of a shard, and `document`, which is kept because it takes long to make."""
 
-    #: (n_tokens,) topics, word-major; int16 or int32.
+    #: (n_tokens,) topics, word-major; see `topic_dtype`.
     topic: NDArray[np.signedinteger]
     #: (n_tokens,) document of each token, word-major.
     document: NDArray[np.uint32]

@@ -110,17 +110,17 @@ def test_counts_that_do_not_fit_are_in_a_file(tmp_path, monkeypatch):
 
 def sizes(**changed):
     given = {"n_tokens": 1_000_000, "n_docs": 50, "n_words": 40, "n_topics": 10, "longest": 100}
-    return spill.Sizes(**given | {"state": 6, "table": 0, "rows": 0} | changed)
+    return spill.Sizes(**given | {"state": 3, "table": 0, "rows": 0} | changed)
 
 
 @pytest.mark.parametrize("n_processes", [1, 4])
 def test_slices_follow_from_memory(n_processes):
-    assert sizes().of_a_token == 26  # twice a place of 4 bytes, a topic of 2 and its proposals, and 3 topics more
+    assert sizes().of_a_token == 17  # twice a place of 4 bytes, a topic of 1 and its proposals, and 3 topics more
     found = []
-    for room in (10**9, 10**7, 4 * 10**6, 2_200_000):
+    for room in (10**9, 10**7, 4 * 10**6, 1_500_000):
         n = spill.count_slices(sizes(), room, n_processes)
         largest = 1.25 * 1_000_000 / n / n_processes + 1100
-        needed = 100 * 50 + 32 * 50 + n * (160 + spill.OF_A_PIECE * n * n_processes) + largest * 26
+        needed = 100 * 50 + 32 * 50 + n * (160 + spill.OF_A_PIECE * n * n_processes) + largest * 17
         assert needed <= room
         assert n == 1 or sizes().with_slices(n - 1, n_processes) > room
         found.append(n)
