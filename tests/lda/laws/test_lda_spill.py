@@ -117,7 +117,7 @@ def sizes(**changed):
 def test_slices_follow_from_memory(n_processes):
     assert sizes().of_a_token == 17  # twice a place of 4 bytes, a topic of 1 and its proposals, and 3 topics more
     found = []
-    for room in (10**9, 10**7, 4 * 10**6, 1_500_000):
+    for room in (10**9, 10**7, 4 * 10**6, 1_750_000):
         n = spill.count_slices(sizes(), room, n_processes)
         largest = 1.25 * 1_000_000 / n / n_processes + 1100
         needed = 100 * 50 + 32 * 50 + n * (160 + spill.OF_A_PIECE * n * n_processes) + largest * 17
