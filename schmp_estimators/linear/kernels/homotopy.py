@@ -44,8 +44,9 @@ JOINING = 10
 #: If the working set fills more than this part of its arrays, columns without a coefficient leave before the next
 #: penalty; many would come back.
 _CROWDED = 0.75
-#: If the support is more than this part of the number of rows, small changes of the penalty change most of it.  Then
-#: penalties are inserted: ratio of one to the one before, and part of their gap that is left.
+#: If X has more columns than rows, and the support is more than this part of the number of rows, small changes of the
+#: penalty change most of it.  Then penalties are inserted: ratio of one to the one before, and part of their gap that is
+#: left.
 _CLOSE, _STRIDE, _BETWEEN = 0.25, 0.85, 0.1
 #: Columns of a record of `follow_path`.
 GAP, OBJECTIVE, STEPS, WORK, SUPPORT = range(5)
@@ -199,7 +200,7 @@ def _solve_for(columns, room, energy, penalty, bound, goal, max_iter, count, rec
 
 @part
 def _follow(columns, room, energy, asked, part_of_step, most, start, coefs, records):
-    n_columns, vectors, count = columns.aims.shape[0], room.vectors, 0
+    n_rows, n_columns, vectors, count = columns.residual.shape[0], columns.aims.shape[0], room.vectors, 0
     previous, last, square = asked[0, 0], asked[0, 0], energy
     for j in range(n_columns):
         room.places[j] = -1
@@ -215,7 +216,7 @@ def _follow(columns, room, energy, asked, part_of_step, most, start, coefs, reco
         record, between, work = records[t], True, 0.0
         while between:
             penalty, goal = asked[0, t], asked[1, t]
-            between = size > _CLOSE * columns.residual.shape[0] and penalty < _STRIDE * last
+            between = 0 < n_rows < n_columns and size > _CLOSE * n_rows and penalty < _STRIDE * last
             if between:
                 penalty, goal = _STRIDE * last, np.inf
             if room.members.shape[0] < n_columns and count > _CROWDED * room.members.shape[0]:
