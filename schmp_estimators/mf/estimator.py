@@ -276,9 +276,9 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
             The ratings of pairs.  If X is a matrix, y is not used, and a warning says so.
         **fit_params : dict
             ``sample_weight``, array-like of shape (n_ratings,): the weight of the squared error of each rating, 1 by
-            default; for clicks it is the confidence.  For a sparse X weights are in the order of ``X.data``, for a
-            dense X row by row, without missing entries.  A rating of weight 2 acts like two equal ratings, one of
-            weight 0 like none.  A matrix on Dask cannot have weights.
+            default; for clicks it is the confidence.  For a sparse X in memory weights are in the order of ``X.data``,
+            for a dense X, or one on Dask, row by row, without missing entries; they may be on Dask, too.  A rating of
+            weight 2 acts like two equal ratings, one of weight 0 like none.
 
         Returns
         -------

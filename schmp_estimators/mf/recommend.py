@@ -104,7 +104,7 @@ class Recommender:
         else:
             ids, of_fit = self._rows_of(users, "user"), None
             known = ids < len(self.user_bias_)
-            vectors, level = self._vectors_of(ids), np.full(ids.size, self.global_mean_)
+            vectors, level = vectors_of(ids, self.user_factors_), np.full(ids.size, self.global_mean_)
             level[known] += self.user_bias_[ids[known]]
         lists = of_fit if of_fit and _is_fitted(exclude) else self._lists(ids, exclude)
         found, scores = self._best_items(self._or_mean(vectors), lists, n, items)
@@ -267,13 +267,6 @@ class Recommender:
         owner = self._for_matrices(given)
         return validate_in_memory(given, owner, reset=False, name=name, ensure_all_finite=False)
 
-    def _vectors_of(self, users: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return the vectors of users for ranking items; zeros for unknown users."""
-        known = users < len(self.user_bias_)
-        vectors = np.zeros((users.size, self.components_.shape[0]), np.float32)
-        vectors[known] = self.user_factors_[users[known]]
-        return vectors
-
     @property
     def _ranks(self) -> bool:
         """Whether the model ranks items instead of predicting ratings."""
@@ -330,6 +323,13 @@ class Recommender:
 
     def _looked_up(self, kind: str) -> Any:
         return self._once(f"{kind} ids", look_up, self._ids_of(kind))
+
+
+def vectors_of(rows: NDArray[np.int64], factors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the vectors of users, given their rows; zeros for unknown users."""
+    known, vectors = rows < len(factors), np.zeros((rows.size, factors.shape[1]), np.float32)
+    vectors[known] = factors[rows[known]]
+    return vectors
 
 
 def _is_fitted(exclude: Any) -> bool:

@@ -26,7 +26,7 @@ from schmp_estimators.mf.kernels.foldin import predict_pairs
 from schmp_estimators.mf.kernels.sgd import RatingBlock, candidates_of
 from schmp_estimators.mf.losses import RANKING
 from schmp_estimators.mf.metrics import Hits, RankingScorer, find_hits
-from schmp_estimators.mf.recommend import Recommender
+from schmp_estimators.mf.recommend import Recommender, vectors_of
 
 dask: Any = Later("dask")
 #: Share of the ratings of a matrix that `score` judges; users are folded in without them.
@@ -197,7 +197,8 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             who, rows = np.unique(users, return_inverse=True)
             wanted = number(items, self.item_ids_, "item", rows=self._looked_up("item"))
             ids = number(who, self.user_ids_, "user", rows=self._looked_up("user"))
-            vectors, lists = self._vectors_of(ids), self._lists(ids, None if self._seen is None else "fitted")
+            vectors = vectors_of(ids, self.user_factors_)
+            lists = self._lists(ids, None if self._seen is None else "fitted")
         else:
             told, judged = self._divided(X, y)
             (rows, wanted, values), lists = judged, told[:2]
@@ -318,9 +319,5 @@ def _predict_ids(pairs: tuple[NDArray[Any], ...], model: tuple[Any, ...]) -> NDA
 
 def _known_vectors(pairs: Any, model: tuple[NDArray[Any], NDArray[np.float32]]) -> NDArray[np.float64]:
     """Return the vectors of the users of pairs; zeros for unknown users."""
-    (ids, factors), (users, _) = model, inputs.read_pairs(pairs)
-    rows = number(users, ids, "user")
-    known = rows < len(factors)
-    vectors = np.zeros((rows.size, factors.shape[1]))
-    vectors[known] = factors[rows[known]]
-    return vectors
+    ids, factors = model
+    return vectors_of(number(inputs.read_pairs(pairs)[0], ids, "user"), factors).astype(np.float64)

@@ -45,8 +45,8 @@ JOINING = 10
 #: penalty; many would come back.
 _CROWDED = 0.75
 #: If X has more columns than rows, and the support is more than this part of the number of rows, small changes of the
-#: penalty change most of it.  Then penalties are inserted: ratio of one to the one before, and part of their gap that is
-#: left.
+#: penalty change most of it.  Then penalties are inserted: ratio of one to the one before, and part of the gap of that
+#: one that is left.
 _CLOSE, _STRIDE, _BETWEEN = 0.25, 0.85, 0.1
 #: Columns of a record of `follow_path`.
 GAP, OBJECTIVE, STEPS, WORK, SUPPORT = range(5)

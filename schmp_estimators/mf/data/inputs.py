@@ -158,17 +158,27 @@ def weights_of(X: Any, rows: Any, weights: Any) -> NDArray[np.float64]:
         If there is not exactly one finite weight of at least 0 for each entry.
     """
     size = rows.nnz if sparse.issparse(rows) else int(np.count_nonzero(~np.isnan(rows)))
-    found = _check_weights(_read_column(unmask(weights, "sample_weight"), "weight"))
-    if found.size != size:
-        raise ValueError(
-            f"sample_weight has {found.size} entries, but X holds {size} ratings, and each has a weight; give them in "
-            "the order of X.data if X is sparse, else row by row, without those of missing entries"
-        )
+    found = read_weights(weights)
+    check_one_for_each(found.size, size)
     if sparse.issparse(X) and X.format in ("coo", "csc"):
         X = X.copy()
         X.data = found
         found = X.tocsr().data
     return found
+
+
+def check_one_for_each(n_weights: float, n_ratings: int) -> None:
+    """Raise ValueError if there is not one weight for each rating of a matrix."""
+    if n_weights != n_ratings:
+        raise ValueError(
+            f"sample_weight has {n_weights} entries, but X holds {n_ratings} ratings, and each has a weight; give them "
+            "in the order of X.data if X is sparse and in memory, else row by row, without those of missing entries"
+        )
+
+
+def read_weights(weights: Any) -> NDArray[np.float64]:
+    """Return weights, which must be finite numbers of at least 0."""
+    return _check_weights(_read_column(unmask(weights, "sample_weight"), "weight"))
 
 
 def weighed(ratings: Any, weights: Any, *, clicks: bool) -> Any:
@@ -249,7 +259,7 @@ def read_ratings(pairs: Any, values: Any, weights: Any = None, *, clicks: bool =
     numbers = check_values(_read_column(unmask(values, "y"), "rating"), "y")
     if weights is not None:
         check_consistent_length(pairs, weights)
-        weights = _check_weights(_read_column(unmask(weights, "sample_weight"), "weight"))
+        weights = read_weights(weights)
     ratings: RatingBlock = weighed(RatingBlock(users, items, numbers), weights, clicks=clicks)
     return ratings
 

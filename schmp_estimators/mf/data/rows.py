@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -105,11 +106,6 @@ def open_ratings(
         if earlier is not None and not all(map(rating_ids.are_positions, earlier)):
             raise ValueError("earlier ratings came as pairs whose ids are no row numbers; go on with pairs, too")
         inputs.check_no_text(X)
-        if is_dask(X) and weights is not None:
-            raise ValueError(
-                "sample_weight needs a matrix in memory, or pairs: pass X on Dask as two columns of ids, and "
-                "y as their ratings"
-            )
         seen_as = estimator if anew else estimator._for_matrices(X)
         whole = {} if is_dask(X) else {"X": X, "weights": weights, "clicks": clicks}
         how: dict[str, Any] = {"place": place, "reset": anew, "ensure_all_finite": False}
@@ -118,6 +114,8 @@ def open_ratings(
         limits = (estimator.n_users, estimator.n_items) if pairs else _number_users(rows, seen_as)
         if y is not None and not pairs:
             inputs.warn_unused(y, limits[0])
+        if weights is not None and is_dask(X) and not pairs:
+            _weigh_chunks(rows, weights, clicks)
         if estimator.confidence is not None:
             rows.partitions = rows.each(partial(inputs.confide, confidence=estimator.confidence), "mf-confidences")
         n_ratings, low, high, heaviest, tables = rows.reduce(partial(_survey, pairs), _merge, "mf-survey")
@@ -185,6 +183,22 @@ def _number_users(rows: Rows, estimator: Any) -> tuple[int, int]:
     arguments = [(part, int(offset)) for part, offset in zip(rows.partitions, offsets, strict=False)]
     rows.partitions = rows.tasks(_shift, arguments, "mf-number-users")
     return int(offsets[-1]), estimator.n_features_in_
+
+
+def _weigh_chunks(rows: Rows, weights: Any, clicks: bool) -> None:
+    """Add weights to the ratings of a matrix on Dask; both are in the order of the rows."""
+    ends = np.cumsum([0, *rows.here(rows.each(_size_of, "mf-sizes"))]).tolist()
+    column, task = _as_column(weights), dask.delayed(inputs.read_weights, pure=False)
+    if np.isnan(column.shape[0]):
+        column.compute_chunk_sizes()
+    inputs.check_one_for_each(column.shape[0], ends[-1])
+    held = rows.place.hold([task(column[first:stop]) for first, stop in pairwise(ends)])
+    weigh = partial(inputs.weighed, clicks=clicks)
+    rows.partitions = rows.tasks(weigh, list(zip(rows.partitions, held, strict=True)), "mf-weigh")
+
+
+def _size_of(ratings: RatingBlock) -> int:
+    return int(ratings.values.size)
 
 
 def _open_pairs(pairs: Any, values: Any, weights: Any, place: Place | None, clicks: bool) -> Rows:

@@ -205,6 +205,18 @@ def test_weighted_ratings_are_weighted_least_squares(penalty, fit_bias, n_shards
     np.testing.assert_allclose(folded, fitted.transform(PAIRS[weights > 0]), atol=2e-3)
 
 
+@pytest.mark.parametrize("u", [0.0, 0.2])
+@pytest.mark.parametrize("lazy", [False, True])
+def test_weights_of_a_matrix_on_dask_are_row_by_row(place, lazy, u):
+    expected = model(unobserved_weight=u).fit(FORMS["csr"](TARGETS + 2), sample_weight=CONFIDENCES)
+    X = da.from_array(dense(TARGETS + 2, np.nan), chunks=((7, 1, 33), N_ITEMS))  # row 7 has no ratings
+    weights = da.from_array(CONFIDENCES, chunks=40) if lazy else CONFIDENCES
+    with at(place):
+        same_bits(model(unobserved_weight=u).fit(X, sample_weight=weights), expected)
+        with pytest.raises(ValueError, match="sample_weight holds -"):
+            model(unobserved_weight=u).fit(X, sample_weight=-weights - 1)
+
+
 def test_weights_are_the_same_for_any_chunks_and_hold_out(place):
     given = {"unobserved_weight": 0.0, "solver": "auto", "early_stopping": True, "n_shards": 2, "max_iter": 6}
     ratings = TARGETS + generator.normal(size=len(PAIRS))
@@ -308,8 +320,8 @@ def test_what_does_not_go_together_is_refused_with_a_remedy(parameters, given, m
 def test_weights_that_fit_no_matrix_are_refused():
     with pytest.raises(ValueError, match=f"sample_weight has {N_USERS} entries, but X holds {len(PAIRS)} ratings"):
         model().fit(MATRIX, sample_weight=np.ones(N_USERS))
-    with pytest.raises(ValueError, match="sample_weight needs a matrix in memory, or pairs"):
-        model().fit(da.from_array(np.where(SEEN, 1.0, np.nan), chunks=20), sample_weight=ONES)
+    with pytest.raises(ValueError, match=f"sample_weight has {N_USERS} entries, but X holds {len(PAIRS)} ratings"):
+        model().fit(da.from_array(np.where(SEEN, 1.0, np.nan), chunks=20), sample_weight=np.ones(N_USERS))
     with pytest.raises(ValueError, match="transform takes y and sample_weight with X in memory only"):
         model().fit(MATRIX).transform(da.from_array(PAIRS, chunks=50), ONES)
     with pytest.raises(TypeError, match="not weight"):
