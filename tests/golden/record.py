@@ -54,7 +54,7 @@ def _update(sha: Any, name: str, value: Any) -> None:
     # Platforms differ in their default integers; the values are meant.
     array = array.astype(np.int64) if kind == "i" else array
     sha.update(
-        f"{name} {kind} {array.shape}".encode() + (str(array.tolist()).encode() if kind == "O" else array.tobytes())
+        f"{name} {kind} {array.shape}".encode() + (str(array.tolist()).encode() if kind == "object" else array.tobytes())
     )
 
 
