@@ -53,9 +53,8 @@ def _update(sha: Any, name: str, value: Any) -> None:
     kind = "i" if array.dtype.kind in "iu" else str(array.dtype)
     # Platforms differ in their default integers; the values are meant.
     array = array.astype(np.int64) if kind == "i" else array
-    sha.update(
-        f"{name} {kind} {array.shape}".encode() + (str(array.tolist()).encode() if kind == "object" else array.tobytes())
-    )
+    content = str(array.tolist()).encode() if kind == "object" else array.tobytes()
+    sha.update(f"{name} {kind} {array.shape}".encode() + content)
 
 
 def compare(found, expected, same_machine):
