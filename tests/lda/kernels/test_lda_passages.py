@@ -8,16 +8,23 @@ import pytest
 from lda_cases import make_shards, random_counts, token_words
 from scipy.stats import chisquare
 
+from schmp_estimators import DistributedLDA
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import WordTopics, words_of_places
+from schmp_estimators.lda.data.corpus import open_corpus
 from schmp_estimators.lda.data.counts import canonical_counts
 from schmp_estimators.lda.data.passages import (
+    LEAST,
+    PARTS,
+    ROUNDS,
+    SHARES,
     Passages,
     choose_passages,
     draw_without_replacement,
     topics_of_shard,
     topics_of_words,
+    weigh_topics,
 )
 from schmp_estimators.lda.kernels.passages import TOKEN, draw_known_topics, draw_passages, expect_topics
 
@@ -81,6 +88,12 @@ def test_of_several_passages_the_newest_words_win():
     assert chosen(lists, 3, 4, few=1)[0] == [[0, 2], [0, 0, 1, 2], [1, 2], []]  # a passage of one word counts for less
 
 
+def test_choices_are_a_fair_sample_of_the_topics_of_a_word():
+    found = np.array([chosen([[0]] * 20, 20, 1, n_choices=5, key=stream_key(seed))[0][0] for seed in range(400)])
+    assert found.shape == (400, 5)
+    assert chisquare(np.bincount(found.ravel(), minlength=20)).pvalue > 1e-3
+
+
 # Tokens.
 
 
@@ -128,16 +141,10 @@ def some_lists(n_words, seed=0):
     return [rng.permutation(7)[: rng.integers(1, 7)].tolist() for _ in range(n_words - 1)] + [[]]
 
 
-@pytest.mark.parametrize(("first", "step"), [(0, 1), (2, 3)])
-def test_documents_expect_what_two_steps_of_em_give(first, step):
-    """Document proportions are those of uniform ones first, by whole arrays in double precision."""
-    counts, lists = random_counts(4, n_docs=30, n_words=12, rate=1.0), some_lists(12)
-    weight = np.random.default_rng(1).random(sum(map(len, lists))).astype(np.float32) + np.float32(0.01)
-    phi, entry = np.zeros((12, 7)), np.cumsum([0, *map(len, lists)])
-    for word, topics in enumerate(lists):
-        phi[word, topics] = weight[entry[word] : entry[word + 1]]
-    expected = np.zeros((12, 7))
-    for document in counts[first::step]:
+def expected_tokens(documents, phi):
+    """Return the tokens of words in topics after two steps of EM, given p(word | topic), by whole arrays."""
+    expected = np.zeros(phi.shape)
+    for document in documents:
         proportions = ALPHA.astype(float)
         for _ in range(2):
             shares = phi * proportions
@@ -145,6 +152,17 @@ def test_documents_expect_what_two_steps_of_em_give(first, step):
             shares = np.divide(shares, sums, where=sums > 0, out=np.zeros_like(shares)) * document[:, None]
             proportions = ALPHA + shares.sum(axis=0)
         expected += shares
+    return expected
+
+
+@pytest.mark.parametrize(("first", "step"), [(0, 1), (2, 3)])
+def test_documents_expect_what_two_steps_of_em_give(first, step):
+    counts, lists = random_counts(4, n_docs=30, n_words=12, rate=1.0), some_lists(12)
+    weight = np.random.default_rng(1).random(sum(map(len, lists))).astype(np.float32) + np.float32(0.01)
+    phi, entry = np.zeros((12, 7)), np.cumsum([0, *map(len, lists)])
+    for word, topics in enumerate(lists):
+        phi[word, topics] = weight[entry[word] : entry[word + 1]]
+    expected = expected_tokens(counts[first::step], phi)
     piece, given = canonical_counts(counts), as_lists(lists)
     found = np.zeros(len(weight), np.int64)
     shared = freeze((given.ptr, given.topic, weight, ALPHA))
@@ -153,3 +171,24 @@ def test_documents_expect_what_two_steps_of_em_give(first, step):
     of_words = [expected[word, topics] for word, topics in enumerate(lists)]
     np.testing.assert_allclose(found / TOKEN, np.concatenate(of_words), rtol=1e-4, atol=1e-4)
     assert found.sum() > 0
+
+
+def test_weighing_is_em_on_a_part_of_the_documents_that_drops_small_shares():
+    counts, lists = random_counts(7, n_docs=30, n_words=12, rate=0.5) * 5, some_lists(12)
+    corpus, bounds = open_corpus(counts, DistributedLDA()), np.array([0, 11, 30])
+    found = weigh_topics(corpus, corpus.shards(bounds), bounds, as_lists(lists), ALPHA.astype(float), 0.1)
+    share = np.zeros((12, 7))
+    for word, topics in enumerate(lists):
+        share[word, topics] = 1 / max(1, len(topics))
+    for number in range(ROUNDS):
+        tokens = share * counts.sum(axis=0)[:, None]
+        phi = np.where(share > 0, (tokens + 0.1) / (tokens.sum(axis=0) + 12 * 0.1), 0.0)
+        expected, equal = expected_tokens(counts[number % PARTS :: PARTS], phi), (share > 0).sum(axis=1, keepdims=True)
+        seen = expected.sum(axis=1, keepdims=True)
+        share = np.divide(expected, seen, where=seen > 0, out=share)
+        share[share < np.minimum(LEAST, 0.5 / np.maximum(1, equal))] = 0.0
+        share /= np.maximum(share.sum(axis=1, keepdims=True), 1e-300)
+    times = np.array([np.bincount(found.topic[a:b], minlength=7) for a, b in pairwise(found.ptr)])
+    np.testing.assert_array_equal(times > 0, share > 0)
+    np.testing.assert_allclose(times, np.maximum(1, share * SHARES) * (share > 0), atol=0.51)
+    assert (share > 0).sum() < sum(map(len, lists))
