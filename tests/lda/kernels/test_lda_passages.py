@@ -3,6 +3,7 @@
 from collections import Counter
 from itertools import chain, pairwise
 
+import dask.array as da
 import numpy as np
 import pytest
 from lda_cases import make_shards, random_counts, token_words
@@ -175,7 +176,7 @@ def test_documents_expect_what_two_steps_of_em_give(first, step):
 
 def test_weighing_is_em_on_a_part_of_the_documents_that_drops_small_shares():
     counts, lists = random_counts(7, n_docs=30, n_words=12, rate=0.5) * 5, some_lists(12)
-    corpus, bounds = open_corpus(counts, DistributedLDA()), np.array([0, 11, 30])
+    corpus, bounds = open_corpus(da.from_array(counts, chunks=(8, 12)), DistributedLDA()), np.array([0, 11, 30])
     found = weigh_topics(corpus, corpus.shards(bounds), bounds, as_lists(lists), ALPHA.astype(float), 0.1)
     share = np.zeros((12, 7))
     for word, topics in enumerate(lists):
