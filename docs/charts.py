@@ -127,7 +127,7 @@ def l1_peers():
     """Draw the seconds to a certified gap."""
     names, colours = ("ours", "celer", "skglm"), (BLOCKS[0], BLOCKS[1], BLOCKS[3])
     rows = [(row[0].replace(" recipe", ""), *row[1:]) for row in l1("Lasso, α = α_max divided by")]
-    return bars("Lasso, to a relative gap of 1e-6", names, rows, f"{SECONDS}; — not reached", 0.1, colours)
+    return bars("Lasso, to a relative gap of 1e-6", names, rows, f"{SECONDS}; — not reached", 0.05, colours)
 
 
 def schedules_orders():

@@ -59,7 +59,7 @@ def test_figures_of_the_first_page_are_those_of_the_measurements():
 def test_what_charts_draw_is_read_from_tables(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "docs")
     charts = runpy.run_path(str(ROOT / "docs" / "charts.py"))
-    assert ("peps, 1,000 topics", 37.7, 0.68) in charts["topic_models"]()
+    assert ("peps, 1,000 topics", 49.6, 0.75) in charts["topic_models"]()
     assert ("insteval", 0.028, 0.095, 0.007, 0.014) in charts["ratings"]()
     lasso = charts["l1"]("Lasso, α = α_max divided by")
     assert ("mice 1814 × 10,346, 100", 5.538, None, None) in lasso
