@@ -6,7 +6,7 @@ read-only (see `core.values.freeze`), so that each kernel has one signature.
 
 import numpy as np
 
-from schmp_estimators.core.jit import kernel
+from schmp_estimators.core.jit import copy_to, kernel
 from schmp_estimators.core.lanes import dot
 from schmp_estimators.linear.penalties.base import prox
 
@@ -25,6 +25,32 @@ def column_gradient(columns, chosen, vector, out):
     """
     for position in range(chosen.shape[0]):
         out[position] = dot(columns[chosen[position]], vector)
+
+
+@kernel
+def centre_columns(columns, weights, roots, total, scaled, means, squares):
+    """Subtract their weighted means from `columns` (p, n), if the weight `total` is not zero.
+
+    Means are computed from differences to the first row, which are exact if the mean is large relative to the spread.
+    `roots` (n,) are those of `weights` (n,).  `means` and `squares` (p,) are overwritten; the latter are the weighted
+    sums of squares that remain.  Columns that should be `scaled` are multiplied by the roots.
+    """
+    heavy = np.empty(columns.shape[1])
+    for j in range(columns.shape[0]):
+        column, means[j] = columns[j], 0.0
+        if total > 0.0:
+            first = column[0]
+            for i in range(column.shape[0]):
+                column[i] -= first
+            apart = dot(column, weights) / total
+            for i in range(column.shape[0]):
+                column[i] -= apart
+            means[j] = first + apart
+        for i in range(column.shape[0]):
+            heavy[i] = roots[i] * column[i]
+        squares[j] = dot(heavy, heavy)
+        if scaled:
+            copy_to(heavy, column)
 
 
 @kernel

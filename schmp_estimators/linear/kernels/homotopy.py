@@ -210,7 +210,10 @@ def _follow(columns, room, energy, asked, part_of_step, most, start, coefs, reco
         return 0
     for a in range(count):
         vectors[COEF, a] = vectors[EARLIER, a] = start[room.members[a]]
-    _look(columns, room, last, count)
+    if count > 0:
+        _look(columns, room, last, count)
+    else:
+        copy_to(columns.aims, room.gradient)
     size = 0
     for t in range(asked.shape[1]):
         record, between, work = records[t], True, 0.0

@@ -23,7 +23,7 @@ from schmp_estimators.linear.losses.base import Loss, steepness, weigh
 from schmp_estimators.linear.losses.multinomial import Seen
 from schmp_estimators.linear.penalties.base import Floats, Indices
 from schmp_estimators.linear.programs.block_model import BlockModel, Blocks, blocks_of
-from schmp_estimators.linear.programs.centred import Rows, is_flat, take_means
+from schmp_estimators.linear.programs.centred import Rows, is_flat, subtract_means
 from schmp_estimators.linear.programs.certificate import LAST_BITS, STALLED
 from schmp_estimators.linear.programs.homotopy import Points, ProblemAtHand, Wanted
 from schmp_estimators.linear.programs.smooth_point import LEVEL_ROUNDING, damped
@@ -70,11 +70,8 @@ class OneOutput(NamedTuple):
 
 def _centred(rows: Rows, fit_intercept: bool, eps: float) -> tuple[float, Floats, Indices]:
     """Centre the columns; returns the weight, the means, and the dropped columns, which vary only by rounding."""
-    columns = rows.columns
-    with np.errstate(over="ignore", invalid="ignore"):
-        total, means = take_means(rows, fit_intercept)
-        squares = np.einsum("ij,ij->i", columns, columns)
-        flat = is_flat(squares, squares + columns.shape[1] * means**2, eps)
+    columns, (total, means, squares, raw) = rows.columns, subtract_means(rows, fit_intercept)
+    flat = is_flat(squares, raw, eps)
     dropped = np.flatnonzero(flat & columns.any(axis=1))
     columns[flat] = means[flat] = 0.0
     return total, means, dropped

@@ -11,6 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from schmp_estimators.core.reduction import tree_merge
+from schmp_estimators.core.values import freeze
+from schmp_estimators.linear.kernels.dense import centre_columns
 from schmp_estimators.linear.programs.input import as_array
 from schmp_estimators.linear.programs.jobs import PIECE, SMALLEST_NORM, RowPartition, check_squares
 from schmp_estimators.linear.programs.matrix import Dense, Floats, Indices
@@ -162,37 +164,35 @@ def centre(rows: Rows, fit_intercept: bool, by_products: bool, eps: float) -> Ce
         If squares are not finite.
     """
     columns, responses, weights = rows
+    total, means, squares, raw = subtract_means(rows, fit_intercept, scaled=True)
+    if are_flat(columns, squares, raw, eps):
+        return None
     levels, targets = np.zeros(len(responses)), responses
     with np.errstate(over="ignore", invalid="ignore"):
-        total, means = take_means(rows, fit_intercept)
         if fit_intercept:
             levels = (responses @ weights if len(weights) else responses.sum(axis=1)) / total
             targets = responses - levels[:, None]
         if len(weights):
-            roots = np.sqrt(weights)
-            columns *= roots
-            targets = targets * roots
-        squares = np.einsum("ij,ij->i", columns, columns)
-        raw = squares + total * means**2
-    if are_flat(columns, squares, raw, eps):
-        return None
-    n_rows, lengths = columns.shape[1], (np.sqrt(squares), np.sqrt(raw))
-    products = columns @ columns.T if by_products else np.empty((0, 0))
+            targets = targets * np.sqrt(weights)
+    products, lengths = columns @ columns.T if by_products else np.empty((0, 0)), (np.sqrt(squares), np.sqrt(raw))
     own = np.einsum("ij,ij->i", targets, targets)
-    return Centred(n_rows, total, levels, means, *lengths, targets @ columns.T, own, products, columns, targets)
+    aims = targets @ columns.T
+    return Centred(columns.shape[1], total, levels, means, *lengths, aims, own, products, columns, targets)
 
 
-def take_means(rows: Rows, fit_intercept: bool) -> tuple[float, Floats]:
-    """Subtract the weighted means from the columns, if there is an intercept; returns the weight, and the means."""
-    columns, _, weights = rows
-    total = float(weights.sum()) if len(weights) else float(columns.shape[1])
-    if not fit_intercept:
-        return total, np.zeros(len(columns))
-    first = columns[:, 0].copy()
-    columns -= first[:, None]
-    apart = (columns @ weights if len(weights) else columns.sum(axis=1)) / total
-    columns -= apart[:, None]
-    return total, first + apart
+def subtract_means(rows: Rows, fit_intercept: bool, scaled: bool = False) -> tuple[float, Floats, Floats, Floats]:
+    """Subtract the weighted means from the columns, if there is an intercept.
+
+    Returns the weight of the rows, the means, and the weighted sums of squares after and before this.  Columns that
+    should be `scaled` are multiplied by the roots of the weights.
+    """
+    n_columns, n_rows = rows.columns.shape
+    weights = rows.weights if len(rows.weights) else np.ones(n_rows)
+    total, (means, squares) = float(weights.sum()), np.empty((2, n_columns))
+    given = freeze(weights), np.sqrt(weights), total if fit_intercept else 0.0, scaled
+    centre_columns(rows.columns, *given, means, squares)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return total, means, squares, squares + total * means**2
 
 
 def are_flat(columns: Floats, squares: Floats, raw: Floats, eps: float) -> bool:

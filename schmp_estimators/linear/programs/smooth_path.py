@@ -9,7 +9,7 @@ from schmp_estimators.linear.kernels.smooth import N_LEVELS, N_ROWS, SmoothColum
 from schmp_estimators.linear.kernels.smooth_path import N_RECORDS, follow_smooth_path
 from schmp_estimators.linear.losses.base import Rowwise
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for, sizes
-from schmp_estimators.linear.programs.centred import Rows, are_flat, take_means
+from schmp_estimators.linear.programs.centred import Rows, are_flat, subtract_means
 from schmp_estimators.linear.programs.homotopy import (
     ABOVE_ALL,
     Points,
@@ -34,16 +34,19 @@ class SmoothProblem(ProblemAtHand):
         Columns minus their `means`, responses and weights.
     means : ndarray of shape (p,)
         Zeros without an intercept.
+    squares : ndarray of shape (p,)
+        Weighted sums of squares of the columns.
     loss : Rowwise
     penalty : Penalty
         The penalty of strength one for all columns; it has a duality gap.
     fit_intercept : bool
     """
 
-    def __init__(self, rows: Rows, means: Floats, loss: Rowwise, penalty: Penalty, fit_intercept: bool) -> None:
+    def __init__(
+        self, rows: Rows, means: Floats, squares: Floats, loss: Rowwise, penalty: Penalty, fit_intercept: bool
+    ) -> None:
         self.rows, self.means, self.loss, self.penalty = rows, means, loss, penalty
         self.total, self.shape = float(rows.weights.sum()), Shape.of(penalty, len(means))
-        squares = np.einsum("i,ji,ji->j", rows.weights, rows.columns, rows.columns)
         self._shape = self.shape.factors, self.shape.ridges, squares, bool(fit_intercept), self.shape.positive
         #: for each target, the smallest λ for which all coefficients are zero, and the intercept there
         self._null: dict[int, tuple[float, float]] = {}
@@ -106,14 +109,10 @@ def smooth_problem(rows: Rows, loss: Any, penalty: Penalty, fit_intercept: bool,
     SumsError
         If squares are not finite.
     """
-    with np.errstate(over="ignore", invalid="ignore"):
-        total, means = take_means(rows, fit_intercept)
-        padded = _padded(rows)
-        squares = np.einsum("i,ji,ji->j", padded.weights, padded.columns, padded.columns)
-        raw = squares + total * means**2
+    _, means, squares, raw = subtract_means(rows, fit_intercept)
     if are_flat(rows.columns, squares, raw, eps):
         return None
-    return SmoothProblem(padded, means, loss, penalty, fit_intercept)
+    return SmoothProblem(_padded(rows), means, squares, loss, penalty, fit_intercept)
 
 
 def _padded(rows: Rows) -> Rows:
