@@ -139,9 +139,9 @@ class Problem:
 
     def held_out(self) -> tuple[Any, NDArray[np.float64]] | None:
         """Return the held-out rows and their weights in scores, if all rows are in this process."""
-        if self._all.rows is None or self._plan is None:
+        if self._plan is None or not is_small(self.whole_extent):
             return None
-        rows, weights = self._of_target(self._all.rows.part(self.tested)), self._plan.weights
+        rows, weights = self._of_target(self._all_rows().part(self.tested)), self._plan.weights
         return rows, weights[self.tested] if len(weights) else rows.weights
 
     def at_hand(
@@ -155,7 +155,7 @@ class Problem:
         eps = parts.resolution(self.extent.dtype)
         if solver not in AT_HAND:
             return None
-        if is_small(self.whole_extent):
+        if is_small(self.whole_extent) and not (solver == "gram" and self._is_united and self._is_part):
             rows = self._rows_here().labelled(labels)
             return make_problem(solver, rows, loss, penalty, fit_intercept, eps)
         summary = (
@@ -164,25 +164,40 @@ class Problem:
         data = centred_products(summary, self.n_targets, fit_intercept, eps)
         return None if data is None else HomotopyProblem(data, penalty, eps)
 
+    @property
+    def _is_united(self) -> bool:
+        """Whether the summary of a fold follows from the summaries of groups of rows."""
+        return self._take is not None and self._take.can_be_united and not self.extent.sparse
+
+    @property
+    def _is_part(self) -> bool:
+        """Whether this is a fold, and not all rows: the fit of all rows should have the bits of a fit without folds."""
+        return self._plan is not None and self._number < len(self._plan.folds)
+
     def _rows_here(self) -> Any:
-        """Return the rows, which may be overwritten."""
-        if self._plan is not None and self._all.rows is not None:
-            return self._of_target(self._all.rows.part(self.fitted))
-        rows = joined([fetch(one) for one in self._first] if self._place.is_local else self.do(Fetch()))
+        """Return the rows of this fold, which may be overwritten."""
         if self._plan is None:
-            return rows
-        self._all.rows = rows
-        return self._rows_here()
+            return self._fetched()
+        return self._of_target(self._all_rows().part(self.fitted))
+
+    def _all_rows(self) -> Any:
+        """Return the rows of all folds."""
+        if self._all.rows is None:
+            self._all.rows = self._fetched()
+        return self._all.rows
+
+    def _fetched(self) -> Any:
+        return joined([fetch(one) for one in self._first] if self._place.is_local else self._answers(Fetch()))
 
     def _of_target(self, rows: Any) -> Any:
         several = self.target is not None
         return rows._replace(responses=rows.responses[[self.target]]) if several else rows
 
     def _summary(self) -> Summary:
-        if self._plan is None or self._take is None or not self._take.can_be_united:
+        if self._plan is None or self._take is None or not self._is_united:
             return tree_merge([one for one in self.do(Summarise()) if one is not None], Summary.united)
         if self._all.groups is None:
-            found = zip(*self.do(SummariseGroups(self._plan.n_groups)), strict=True)
+            found = zip(*self._answers(SummariseGroups(self._plan.n_groups)), strict=True)
             groups = [[one for one in group if one is not None] for group in found]
             self._all.groups = [tree_merge(group, Summary.united) for group in groups]
         chosen = [group for group, count in zip(self._all.groups, self._take.train, strict=True) if count]
