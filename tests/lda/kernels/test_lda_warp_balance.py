@@ -43,7 +43,7 @@ def sample_by_word(topic, proposals):
     block = freeze(WordBlock(row[None], np.zeros(1, np.int64), np.empty(0, np.int16), fixed))
     sample_words(
         0, 1, freeze(pieces_of(tokens, np.array([0, N]))), freeze(np.array([17])), block, fixed, None,
-        tokens[:0].reshape(-1), INVERSE, BETA, stream_key(1, topic), False, (0,),
+        (tokens[:0].reshape(-1), np.empty(0, np.int16)), INVERSE, BETA, stream_key(1, topic), False, (0,),
     )  # fmt: skip
     return tokens[:, 0], tokens[:, 1:]
 
