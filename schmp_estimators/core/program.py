@@ -128,7 +128,7 @@ class Program(ABC, Generic[State, Block, Model, Report]):
         if len(parts) != 1:
             raise NotImplementedError(
                 f"{len(parts)} shards made parts of block {index}; write {type(self).__name__}.combine, "
-                "or let one shard make it"
+                "let one shard make it, or let n_blocks return 0 if the model has no blocks"
             )
         block: Block = parts[0]
         return block

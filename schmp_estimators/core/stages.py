@@ -359,7 +359,8 @@ def _check_order(what: str, stage: Stage, order: Order, n_shards: int, n_blocks:
         if len(set(busy)) < len(busy):
             raise ValueError(f"{what} lets two shards meet the same block in step {step}: {line}; never let them")
         if not -1 <= min(line) <= max(line) < n_blocks:
-            raise ValueError(f"{what} has blocks beyond 0 … {n_blocks - 1} in step {step}: {line}; -1 means none")
+            numbers = f"blocks are 0 to {n_blocks - 1}" if n_blocks else "n_blocks returns 0"
+            raise ValueError(f"{what} has a number that is no block in step {step}: {line}; {numbers}, and -1 is none")
         if stage.synced and len(busy) < n_shards:
             raise ValueError(f"{what} leaves a shard idle in step {step}, whose report the barrier would wait for")
         for shard, block in enumerate(line):

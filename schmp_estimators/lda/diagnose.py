@@ -233,7 +233,7 @@ class TopicsOfDocuments(DescribedTopics):
               words.
             - "exclusivity": mean over the best words of their probability in this topic, divided by the sum of their
               probabilities in all topics; 1 if no other topic has them.
-            - "words": the best words in one string.
+            - "words": the best words in one string, separated by blanks; blanks inside a word become "_".
 
         Raises
         ------
@@ -290,7 +290,7 @@ class TopicsOfDocuments(DescribedTopics):
         found |= diagnostics.word_measures(rows_of_counts_array(self.topic_word_counts_), len(sizes))
         found["exclusivity"] = diagnostics.exclusivity(*self._rows(), beta, best, weights)
         words = (best if names is None else names[best]).tolist()
-        found["words"] = np.array([" ".join(map(str, row)) for row in words], object)
+        found["words"] = np.array([" ".join(str(word).replace(" ", "_") for word in row) for row in words], object)
         return found
 
     def _alphas(self) -> NDArray[np.float64]:

@@ -134,14 +134,24 @@ def check_input(estimator: Any, X: Any, y: Any, **options: Any) -> tuple[Any, ND
     with name_input(y, "y"), name_input(X):
         refuse_dates(np.asarray(y), "y")
         X, y = validate_data(estimator, X, y, accept_sparse="csc", dtype="numeric", **options)
-    return refuse_dates(X), y
+    return refuse_dates(X), _refuse_texts(y, options)
 
 
 def check_responses(estimator: Any, y: Any, **options: Any) -> NDArray[Any]:
     """Return y as an array of numbers, or of labels; `options` are as in `read_samples`."""
     with name_input(y, "y"):
         refuse_dates(np.asarray(y), "y")
-        return check_X_y(_nothing_but_rows(y), y, estimator=estimator, **options)[1]
+        return _refuse_texts(check_X_y(_nothing_but_rows(y), y, estimator=estimator, **options)[1], options)
+
+
+def _refuse_texts(y: NDArray[Any], options: dict[str, Any]) -> NDArray[Any]:
+    """Return y, or raise ValueError if responses should be numbers and are texts."""
+    if options.get("y_numeric") and y.dtype.kind in "SU":
+        raise ValueError(
+            f"y has an entry that is no number: {y.flat[0].item()!r}; give numbers, or for classes use "
+            'SparseLogisticRegression, or SparseGLM with loss="logistic"'
+        )
+    return y
 
 
 def check_weights(sample_weight: Any, X: Any) -> NDArray[np.float64]:

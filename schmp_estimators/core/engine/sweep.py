@@ -34,7 +34,13 @@ class Rank(Shards):
                 before = at._replace(model=freeze(saved.model))
                 state, parts = self._program.restore(before, freeze(saved.shards[at.number]))
             else:
-                state, parts = self._program.init(at)
+                made = self._program.init(at)
+                if not (isinstance(made, tuple) and len(made) == 2):
+                    raise TypeError(
+                        f"{type(self._program).__name__}.init must return a state and a dict of parts of blocks, {{}} "
+                        f"if there are none; got {type(made).__name__}"
+                    )
+                state, parts = made
             self.states[i], given[i] = self.kept(state), self.kept(parts)
             reports.add(at.number, self._program.report(at, self.states[i]))
 

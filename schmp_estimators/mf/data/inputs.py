@@ -27,7 +27,8 @@ _LEAST_RANGE, _LARGEST_RATING = 1e-30, 1e36
 _TABLE = (
     "X has {width} columns, of which the first two hold ids rather than ratings: no entry is missing. Pass pairs of "
     "ids and, apart, their ratings: fit(df[['user', 'item']], df['rating']) for a data frame, fit(X[:, :2], X[:, 2]) "
-    "for an array. If X is a complete matrix of ratings of {width} items, pass scipy.sparse.csr_array(X)."
+    "for an array, fit(df[['user', 'item']], numpy.ones(len(df))) for clicks. If X is a complete matrix of ratings of "
+    "{width} items, pass scipy.sparse.csr_array(X)."
 )
 
 

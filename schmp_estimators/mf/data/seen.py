@@ -74,8 +74,8 @@ class DuplicateRatingError(ValueError):
             )
         return (
             f"user {self.user} rated item {self.item} more than once; keep one rating of each pair, for example the "
-            "mean (pandas: frame.groupby(['user', 'item']).mean()), or of clicks their number (….size()), which "
-            "confidence=numpy.log1p makes confidences of"
+            "mean (pandas: frame.groupby(['user', 'item']).mean()); for clicks, keep their number (….size()) and set "
+            "confidence=numpy.log1p"
         )
 
 

@@ -191,6 +191,19 @@ class Beyond(Ring):
         return super().init(at)[0], {at.n_blocks: np.zeros(4)}
 
 
+class Blockless(Ring):
+    def init(self, at):
+        return super().init(at)[0], {}
+
+    def n_blocks(self, n_shards):
+        return 0
+
+
+class StateAlone(Ring):
+    def init(self, at):
+        return super().init(at)[0]
+
+
 @pytest.mark.parametrize(
     ("program", "error", "message"),
     [
@@ -202,8 +215,10 @@ class Beyond(Ring):
         (scheduled(Exchanging, 3, take), TypeError, "3 is no stage; make one with reads"),
         (ordered([[0, 0], [1, 1]]), ValueError, r"two shards meet the same block in step 0: \(0, 0\)"),
         (ordered([[0, 1], [0, -1]]), ValueError, r"shard 0 meet a block twice: \[0, 0\]"),
-        (ordered([[0, 2]]), ValueError, "beyond 0 … 1 in step 0"),
-        (ordered([[0, -2]]), ValueError, "beyond 0 … 1 in step 0"),
+        (ordered([[0, 2]]), ValueError, "no block in step 0.*blocks are 0 to 1"),
+        (ordered([[0, -2]]), ValueError, "no block in step 0.*blocks are 0 to 1"),
+        (scheduled(Blockless, lambda self: changes(self.turn, order=[[0, -1]])), ValueError, "n_blocks returns 0"),
+        (StateAlone(), TypeError, r"StateAlone\.init must return a state and a dict of parts"),
         (ordered([[0, 1, 2]]), ValueError, "3 entries in step 0; there are 2 shards"),
         (ordered([[0, -1]], synced=True), ValueError, "idle in step 0"),
         (TooFew(), ValueError, "split returned a list of 1 for 2 shards"),

@@ -191,7 +191,7 @@ def test_dates_are_no_columns(use):
             dask.compute(use(X=dates))
 
 
-def test_scores_name_y():
+def test_scores_and_fits_name_a_y_of_texts():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(30, 4)), rng.normal(size=30)
     model = PrioritizedLasso(0.1).fit(X, y)
@@ -199,3 +199,6 @@ def test_scores_name_y():
         model.score(X, np.where(y > 0, np.nan, y))
     with pytest.raises(ValueError, match="y has an entry that is no number"):
         model.score(X, ["a"] * 30)
+    for name in (["a"] * 30, da.from_array(np.array(["a"] * 30))):
+        with pytest.raises(ValueError, match=r"y has an entry that is no number: 'a'; give numbers.*classes"):
+            model.fit(X if isinstance(name, list) else da.from_array(X), name)
