@@ -1,7 +1,6 @@
 """Configuration of the documentation; build it with ``python -m sphinx -W -b html docs docs/_build/html``."""
 
 import os
-import re
 import sys
 from pathlib import Path
 
@@ -29,7 +28,7 @@ extensions = [
     "numpydoc",
     "matplotlib.sphinxext.plot_directive",
     "sphinx_copybutton",
-    "mathml",
+    "myst_parser",
     "api_pages",
     "sphinx_gallery.gen_gallery",
 ]
@@ -86,7 +85,6 @@ sphinx_gallery_conf = {
     "reset_modules": ("gallery_style.apply",),
 }
 
-html_math_renderer = "mathml"
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 copybutton_exclude = ".linenos, .gp, .go"
@@ -111,41 +109,10 @@ html_theme_options = {
     "pygments_dark_style": "github-dark",
 }
 
-# Pages of several versions lie beside each other (.ci/site), with a switcher; those made alone have no neighbours.
-if os.environ.get("DOCS_VERSION"):
-    html_title = project  # the switcher says which version
-    html_theme_options |= {
-        "navbar_start": ["navbar-logo", "version-switcher"],
-        "switcher": {"json_url": "../versions.json", "version_match": os.environ["DOCS_VERSION"]},
-        "check_switcher": False,
-        "show_version_warning_banner": True,
-    }
-
-
-def markdown_to_rst(text):
-    """Translate the little Markdown that the changelog uses: headings, code, links and lists."""
-    text = re.sub(r"`([^`\n]+)`", r"``\1``", text)
-    text = re.sub(r"\[([^\]]+)\]\(([^)]+)\)", r"`\1 <\2>`__", text)
-    lines = []
-    for line in text.splitlines():
-        heading = re.match(r"(#+) (.*)", line)
-        is_item = re.match(r"[-*] ", line)
-        if is_item and lines and lines[-1] and not re.match(r"[-* ]", lines[-1]):
-            lines.append("")
-        if heading:
-            title = heading[2].strip("[]")
-            lines += [title, "=-~^"[len(heading[1]) - 1] * len(title)]
-        else:
-            lines.append(line)
-    return "\n".join(lines) + "\n"
-
 
 def fill(app, docname, source):
-    """Write what sources do not have: the changelog, the sections of the gallery, the version to cite."""
-    path = HERE.parent / "CHANGELOG.md"
-    if docname == "changelog" and path.exists():
-        source[0] = markdown_to_rst(path.read_text(encoding="utf-8"))
-    elif docname == "gallery/index":
+    """Write what sources do not have: the sections of the gallery, and the version to cite."""
+    if docname == "gallery/index":
         source[0] = gallery_style.into_sections(source[0])
     elif docname == "citing":
         source[0] = source[0].replace("VERSION", version)
