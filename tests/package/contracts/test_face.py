@@ -2,8 +2,13 @@
 
 import re
 import runpy
+import tomllib
 
+import yaml
+from packaging.requirements import Requirement
 from pages import ROOT
+
+import schmp_estimators
 
 README, INDEX = ((ROOT / name).read_text() for name in ("README.md", "docs/index.rst"))
 
@@ -65,3 +70,17 @@ def test_what_charts_draw_is_read_from_tables(monkeypatch):
     assert ("mice 1814 × 10,346, 100", 5.538, None, None) in lasso
     for name in ("peers", "lda_peers", "mf_peers", "l1_peers", "schedules_orders"):
         assert charts[name]() == (ROOT / "docs" / "_static" / f"{name}.svg").read_text()
+
+
+def test_the_conda_recipe_has_the_version_and_the_needs_of_the_package():
+    recipe = yaml.safe_load((ROOT / ".ci" / "recipe.yaml").read_text())
+    assert recipe["context"]["version"] == schmp_estimators.__version__
+    needs = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    python, *others = recipe["requirements"]["run"]
+    assert python == f"python {needs['requires-python']}"
+    wanted = map(Requirement, needs["dependencies"])
+    newest = {
+        one.name: one.specifier for one in wanted if not one.marker or one.marker.evaluate({"python_version": "3.13"})
+    }
+    newest["dask-core"] = newest.pop("dask")
+    assert {name: str(bound) for name, bound in newest.items()} == dict(line.split() for line in others)
