@@ -35,7 +35,7 @@ from schmp_estimators.lda.data.shards import (
     ROW_BYTES,
     bytes_of_words,
     bytes_saved,
-    words_at_home,
+    count_local_words,
 )
 
 SWEEPS = 4
@@ -130,12 +130,12 @@ def _travelling(k):
 def _formula(totals, n_shards, k):
     """Return the bytes of a token in a sweep."""
     layout, (topic_bytes, token_bytes) = make_layout(totals, n_shards), _travelling(k)
-    at_home = np.zeros(len(totals), bool)
-    home = words_at_home(totals, layout, k, topic_bytes, token_bytes, far=True)
-    for first, n_home in zip(layout.block_ptr, home, strict=False):
-        at_home[layout.column[first : first + n_home]] = True
+    is_local = np.zeros(len(totals), bool)
+    local = count_local_words(totals, layout, k, topic_bytes, token_bytes, far=True)
+    for first, n_local in zip(layout.block_ptr, local, strict=False):
+        is_local[layout.column[first : first + n_local]] = True
     by_rows, by_tokens = bytes_of_words(totals, n_shards, k, topic_bytes, token_bytes)
-    return np.where(at_home, by_rows, by_tokens).sum() / totals.sum()
+    return np.where(is_local, by_rows, by_tokens).sum() / totals.sum()
 
 
 def pairs(arguments):
@@ -269,8 +269,8 @@ def web(arguments):
     for n_shards in arguments.shards:
         given = totals, n_shards, k, 4, _travelling(k)[1]
         by_rows, by_tokens = bytes_of_words(*given)
-        home = (bytes_saved(*given) >= 0) | (totals > LARGEST_SHARE * totals.sum() / n_shards)
-        ours = np.where(home, by_rows, by_tokens)
+        local = (bytes_saved(*given) >= 0) | (totals > LARGEST_SHARE * totals.sum() / n_shards)
+        ours = np.where(local, by_rows, by_tokens)
         has_word = n_shards * -np.expm1(-totals / n_shards)
         pulled = has_word * 5 * np.minimum(k, totals**0.75) + 6 * totals
         each = [one.sum() / n_shards / 1e9 for one in (by_rows, pulled, by_tokens, ours)]

@@ -47,7 +47,7 @@ __all__ = [
 
 # Names are imported when they are first used: Dask imports this package while it is itself being imported, to learn the
 # size of sparse arrays.
-_HOME = {
+_MODULES = {
     "ConvergenceDisplay": "schmp_estimators.monitor.display",
     "DistributedLDA": "schmp_estimators.lda.estimator",
     "HeldOutPerplexity": "schmp_estimators.monitor.callbacks",
@@ -70,10 +70,10 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+    return sorted({*globals(), *_MODULES})

@@ -10,7 +10,7 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import no_rows
 from schmp_estimators.lda.data.counts import canonical_counts, count_words
 from schmp_estimators.lda.data.partition import make_layout
-from schmp_estimators.lda.data.shards import Plan, home_columns, make_shard
+from schmp_estimators.lda.data.shards import Plan, local_columns, make_shard
 from schmp_estimators.lda.data.topic_rows import counts_of_rows, rows_of_counts, rows_of_counts_array
 from schmp_estimators.lda.samplers.warp import WarpLDA
 
@@ -30,20 +30,20 @@ def random_counts(seed, n_docs=12, n_words=9, rate=1.5):
 def make_shards(counts, cuts=(), fixed=None, exchanged=False):
     """Shards of a dense matrix cut before the given rows; `fixed` are dense rows of all words.
 
-    Of the words of a block, some are to be sampled at home, none, or all; all, if none may be exchanged: then every
+    Of the words of a block, some are to be sampled locally, none, or all; all, if none may be exchanged: then every
     shard knows of all words.
     """
     pieces = [[canonical_counts(counts[a:b])] for a, b in pairwise([0, *cuts, len(counts)])]
     word_counts = [count_words(piece, counts.shape[1]) for piece in pieces]
     layout = make_layout(np.sum(word_counts, axis=0), len(pieces))
     sizes = np.diff(layout.block_ptr)
-    home = (3 * np.arange(len(sizes)) + 2) % (sizes + 1) if exchanged and len(pieces) > 1 else sizes
-    columns, first_token, shards = home_columns(layout, home), 0, []
+    n_local = (3 * np.arange(len(sizes)) + 2) % (sizes + 1) if exchanged and len(pieces) > 1 else sizes
+    columns, first_token, shards = local_columns(layout, n_local), 0, []
     for index, (piece, words) in enumerate(zip(pieces, word_counts, strict=True)):
         mine = layout.column[layout.block_ptr[index] : layout.block_ptr[index + 1]]
         rows = no_rows(len(mine)) if fixed is None else rows_of_counts(fixed[mine].astype(np.int32))
         before = np.sum([np.zeros_like(words), *word_counts[:index]], axis=0)[columns]
-        plan = Plan(index, layout, np.sum(word_counts, axis=0), home, first_token, rows)
+        plan = Plan(index, layout, np.sum(word_counts, axis=0), n_local, first_token, rows)
         shards.append(make_shard(piece, before, words[columns], plan))
         first_token += int(words.sum())
     return freeze(shards), layout

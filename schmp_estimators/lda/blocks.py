@@ -38,7 +38,7 @@ class TokenShard(NamedTuple):
     """The tokens of consecutive documents, reachable in both orders at 4 bytes a token.
 
     All arrays over words are in layout order.  Where shards exchange tokens, they are over the words that the shard
-    needs: those of its own tokens, those of its own block, and those that all shards sample at home.  Else they are
+    needs: those of its own tokens, those of its own block, and those that all shards sample locally.  Else they are
     over all words.
     """
 
@@ -64,10 +64,10 @@ class TokenShard(NamedTuple):
     fixed: TopicRows
     #: Topics in which the shard's tokens may begin; without a word if all topics have equal chances.
     first: WordTopics
-    #: (n_blocks,) where shards exchange tokens: how many words of each block are sampled at home, the heaviest, which
+    #: (n_blocks,) where shards exchange tokens: how many words of each block are sampled locally, the heaviest, which
     #: come first.  The other words of block b are sampled by shard b for all shards.
-    home: NDArray[np.int64]
-    #: (n_words,) number of each word among those of its block that are not at home; below 0 for words at home.
+    n_local: NDArray[np.int64]
+    #: (n_words,) number of each word among those of its block that are not local; below 0 for local words.
     word_number: NDArray[np.int32]
 
 

@@ -24,7 +24,7 @@ from schmp_estimators.lda.blocks import WordTopics, no_rows, no_topics
 from schmp_estimators.lda.data import passages
 from schmp_estimators.lda.data.corpus import Corpus, documents_as_counted, made_again, narrow
 from schmp_estimators.lda.data.partition import cut_documents, default_shards, layout_by_column, make_layout
-from schmp_estimators.lda.data.shards import Plan, home_columns, make_shard
+from schmp_estimators.lda.data.shards import Plan, local_columns, make_shard
 from schmp_estimators.lda.data.topic_rows import counts_of_rows, rows_of_counts_array
 from schmp_estimators.lda.programs.learning import mean_alpha
 from schmp_estimators.lda.programs.seeds import word_seeds
@@ -143,8 +143,8 @@ class LDAFit:
             self._layout = make_layout(self._corpus.word_totals, self._n_parts)
         else:  # in the order of the fitted model: its counts need not be sorted in the end
             self._layout = layout_by_column(self._corpus.n_features)
-        self._home = self._program.words_at_home(self._corpus.word_totals, self._layout)
-        self._counted = self._corpus.count_some(self._documents, home_columns(self._layout, self._home))
+        self._n_local = self._program.count_local_words(self._corpus.word_totals, self._layout)
+        self._counted = self._corpus.count_some(self._documents, local_columns(self._layout, self._n_local))
 
     def _started(
         self, program: TopicProgram[Any], earlier: sparse.csc_array | None, **options: Any
@@ -271,7 +271,7 @@ class LDAFit:
         words = layout.column[slice(*layout.block_ptr[p : p + 2])]
         fixed = no_rows(len(words)) if earlier is None else rows_of_counts_array(earlier[:, words])
         totals = narrow(self._corpus.word_totals)
-        return Plan(p, layout, totals, self._home, first_token, fixed, self._first)
+        return Plan(p, layout, totals, self._n_local, first_token, fixed, self._first)
 
     def _resume(self) -> tuple[int, Saved | None, list[dict[str, Any]]]:
         """Return the first sweep to do, what it starts from, and the history so far."""

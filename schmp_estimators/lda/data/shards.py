@@ -6,11 +6,11 @@ all the counts, and then the tokens of each shard are placed.
 Where shards exchange tokens, a shard has arrays only over the words that it needs; else over all words.
 
 There are two ways to sample a word whose tokens are in several shards.  Its tokens may go to the shard that owns the
-word, be sampled there, and come back.  Or the word is sampled *at home*, by every shard that has tokens of it: then its
+word, be sampled there, and come back.  Or the word is sampled *locally*, by every shard that has tokens of it: then its
 counts go to the owner, who adds them up and sends the row to all shards.  Topics are the same either way; bytes and
-work differ (`words_at_home`).
+work differ (`count_local_words`).
 
-Of other shards a shard needs to know only how many tokens earlier shards have of the words at home.  All else follows
+Of other shards a shard needs to know only how many tokens earlier shards have of the local words.  All else follows
 from its documents, the layout, and the tokens of each column in all shards.
 """
 
@@ -62,14 +62,14 @@ def lay_out(
 
 
 class Plan(NamedTuple):
-    """What `make_shard` needs beside the documents and the numbers of tokens of words at home."""
+    """What `make_shard` needs beside the documents and the numbers of tokens of local words."""
 
     number: int
     layout: Layout
     #: (n_words,) by column: tokens in all shards, in as few bits as possible, since every shard gets this array.
     word_totals: NDArray[np.integer]
-    #: (n_blocks,) words of each block that are sampled at home, the first ones: from `words_at_home`, or all.
-    home: NDArray[np.int64]
+    #: (n_blocks,) words of each block that are sampled locally, the first ones: from `count_local_words`, or all.
+    n_local: NDArray[np.int64]
     #: Tokens in earlier shards.
     first_token: int
     #: Counts of earlier batches for the words of the block with this number, in layout order.
@@ -78,77 +78,77 @@ class Plan(NamedTuple):
     first: WordTopics = no_topics()
 
 
-def home_columns(layout: Layout, home: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return the columns of the words that all shards sample at home, in layout order."""
-    return layout.column[_is_home(layout, home)]
+def local_columns(layout: Layout, n_local: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Return the columns of the words that all shards sample locally, in layout order."""
+    return layout.column[_is_local(layout, n_local)]
 
 
 def make_shard(pieces: Sequence[Counts], before: NDArray[np.int64], own: NDArray[np.int64], plan: Plan) -> TokenShard:
-    """Lay out the tokens of consecutive documents: 8 bytes a document, 4 a token, 8 to 32 for each word met here.
+    """Lay out the tokens of consecutive documents: 8 bytes a document, 4 a token, 8 to 32 for each word in them.
 
     Parameters
     ----------
     pieces : sequence of Counts
         The documents.
-    before, own : (n_home,) int64
-        Tokens of the words at home, in layout order, in earlier shards and in this one.
+    before, own : (n_local,) int64
+        Tokens of the local words, in layout order, in earlier shards and in this one.
     plan : Plan
     """
-    layout, home, number = plan.layout, plan.home, plan.number
-    n_words, is_home = len(plan.word_totals), _is_home(layout, home)
-    counts = np.zeros(n_words, np.int64) if is_home.all() else count_words(pieces, n_words)
-    counts[layout.column[is_home]] = own  # counted before; if documents have changed since, `lay_out` raises
-    is_met = is_home | (counts > 0)[layout.column]
-    is_met[layout.block_ptr[number] : layout.block_ptr[number + 1]] = True
-    met = np.flatnonzero(is_met)
-    column = layout.column[met]
-    lengths, rank, totals = counts[column].astype(np.int64), np.zeros(len(met), np.int64), plan.word_totals[column]
-    rank[is_home[met]] = before
+    layout, n_local, number = plan.layout, plan.n_local, plan.number
+    n_words, is_local = len(plan.word_totals), _is_local(layout, n_local)
+    counts = np.zeros(n_words, np.int64) if is_local.all() else count_words(pieces, n_words)
+    counts[layout.column[is_local]] = own  # counted before; if documents have changed since, `lay_out` raises
+    is_present = is_local | (counts > 0)[layout.column]
+    is_present[layout.block_ptr[number] : layout.block_ptr[number + 1]] = True
+    present = np.flatnonzero(is_present)
+    column = layout.column[present]
+    lengths, rank, totals = counts[column].astype(np.int64), np.zeros(len(present), np.int64), plan.word_totals[column]
+    rank[is_local[present]] = before
     first = topics_of_shard(plan.first, column, counts) if len(plan.first.ptr) > 1 else no_topics()
-    del counts, is_home, is_met  # one array over all words at a time, beside the plan
+    del counts, is_local, is_present  # one array over all words at a time, beside the plan
     ends = plan.word_totals.astype(np.int64)
     np.cumsum(ends, out=ends)
     word_first = ends[column] - totals
     del ends
     layout_of = np.zeros(n_words, np.int32)
-    layout_of[column] = np.arange(len(met), dtype=np.int32)
-    block_ptr = np.searchsorted(met, layout.block_ptr)
-    block = np.repeat(np.arange(len(home)), np.diff(block_ptr))
-    word_number = (met - (layout.block_ptr[:-1] + home)[block]).astype(np.int32)
+    layout_of[column] = np.arange(len(present), dtype=np.int32)
+    block_ptr = np.searchsorted(present, layout.block_ptr)
+    block = np.repeat(np.arange(len(n_local)), np.diff(block_ptr))
+    word_number = (present - (layout.block_ptr[:-1] + n_local)[block]).astype(np.int32)
     return TokenShard(
         *lay_out(pieces, layout_of, lengths), rank, word_first, totals.astype(np.int64), block_ptr,
-        plan.first_token, number, plan.fixed, first, home, word_number,
+        plan.first_token, number, plan.fixed, first, n_local, word_number,
     )  # fmt: skip
 
 
-def _is_home(layout: Layout, home: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which words of the layout are sampled at home."""
+def _is_local(layout: Layout, n_local: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which words of the layout are sampled locally."""
     found = np.zeros(len(layout.column), np.bool_)
-    for first, end in zip(layout.block_ptr[:-1], layout.block_ptr[:-1] + home, strict=True):
+    for first, end in zip(layout.block_ptr[:-1], layout.block_ptr[:-1] + n_local, strict=True):
         found[first:end] = True
     return found
 
 
-#: A word with more than this share of the tokens of an average shard is sampled at home.
+#: A word with more than this share of the tokens of an average shard is sampled locally.
 LARGEST_SHARE = 0.25
 #: Bytes of a count in a message: few counts are 2**16 or more.
 COUNT_BYTES = 2
 #: Bytes of a row beside its counts: how many tokens of the word a shard has.
 ROW_BYTES = 4
-#: The work that a head word at home is for every other shard, as bytes for each topic: in the time in which a shard
+#: The work that a local head word is for every other shard, as bytes for each topic: in the time in which a shard
 #: reads the row and makes a table to draw from it, as measured, a network of 3 Gbit/s sends so many.
 WORK_BYTES = 4
-#: Topics up to which tail words can be at home.  Every shard then keeps the topics of all shards' tokens of the word:
+#: Topics up to which tail words can be local.  Every shard then keeps the topics of all shards' tokens of the word:
 #: with more topics, of 4 bytes each, two shards would save a fourth of the bytes, but each would need as much memory as
 #: one shard with all tokens.
 MOST_IN_LISTS = 1 << 15
 
 
-def words_at_home(
+def count_local_words(
     word_totals: NDArray[np.int64], layout: Layout, n_topics: int, topic_bytes: int, token_bytes: int,
     *, far: bool,
 ) -> NDArray[np.int64]:  # fmt: skip
-    """Return how many words of each block are sampled at home: the heaviest, and as many as make the cost least.
+    """Return how many words of each block are sampled locally: the heaviest, and as many as make the cost least.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ def words_at_home(
     topic_bytes, token_bytes : int
         Bytes of a topic, and of a token with its proposals, in messages.
     far : bool
-        Whether messages go between processes; else only words with too many tokens for one owner are at home.
+        Whether messages go between processes; else only words with too many tokens for one owner are local.
     """
     n, n_shards = word_totals[layout.column], len(layout.block_ptr) - 1
     saved = np.full(len(n), -1.0)
@@ -178,7 +178,7 @@ def words_at_home(
 def bytes_saved(
     n: NDArray[np.int64], n_shards: int, n_topics: int, topic_bytes: int, token_bytes: int
 ) -> NDArray[np.float64]:
-    """Return how many bytes words of `n` tokens save at home, less those that stand for the work on their rows."""
+    """Return how many bytes words of `n` tokens save if they are local, less those for the work on their rows."""
     by_rows, by_tokens = bytes_of_words(n, n_shards, n_topics, topic_bytes, token_bytes)
     return by_tokens - by_rows - np.where(n >= HEAD * n_topics, WORK_BYTES * n_topics * (n_shards - 1), 0)
 

@@ -153,7 +153,7 @@ _ONE, _HALF = np.uint64(1), np.uint64(32)
 
 
 @inlined
-def _home(topic, mask):
+def _hashed(topic, mask):
     """Return the place where the search for a topic begins."""
     return (np.uint64(topic) * _SPREAD >> _HALF) & mask
 
@@ -161,14 +161,14 @@ def _home(topic, mask):
 @inlined
 def cell_of(start, mask, topic):
     """Return where in the cells the search for a topic begins, for `prefetch`."""
-    return start + (np.int64(topic) if mask < 0 else np.int64(_home(topic, np.uint64(mask)) << _ONE))
+    return start + (np.int64(topic) if mask < 0 else np.int64(_hashed(topic, np.uint64(mask)) << _ONE))
 
 
 @inlined
 def _find(cells, start, mask, topic):
     """Return the place of a topic in a row by open addressing, or the free one where the search for it ends."""
     base, wrap = np.uint64(start), np.uint64(mask)
-    place = _home(topic, wrap)
+    place = _hashed(topic, wrap)
     while cells[base + (place << _ONE)] >= 0 and np.uint32(cells[base + (place << _ONE)]) != np.uint32(topic):
         place = (place + _ONE) & wrap
     return place
@@ -214,7 +214,7 @@ def take_one(cells, start, mask, topic):
                 found = base + (later << _ONE)
                 if cells[found] < 0:
                     break
-                if ((later - _home(cells[found], wrap)) & wrap) >= ((later - place) & wrap):
+                if ((later - _hashed(cells[found], wrap)) & wrap) >= ((later - place) & wrap):
                     cells[at] = cells[found]
                     cells[at + _ONE] = cells[found + _ONE]
                     place, at = later, found

@@ -232,8 +232,8 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         """Return how many bytes a shard needs for each of its words, beside `state_bytes` for each token."""
         return 0
 
-    def words_at_home(self, word_totals: NDArray[np.int64], layout: Layout) -> NDArray[np.int64]:
-        """Return how many words of each block are sampled at home: all, if no tokens are exchanged."""
+    def count_local_words(self, word_totals: NDArray[np.int64], layout: Layout) -> NDArray[np.int64]:
+        """Return how many words of each block are sampled locally: all, if no tokens are exchanged."""
         return np.diff(layout.block_ptr)
 
     def init(self, at: At) -> tuple[State, Mapping[int, Any]]:

@@ -5,7 +5,7 @@ All that a token reads is either frozen for the pass or belongs to its own docum
 canonical positions.  So topics do not depend on how documents, words and jobs are divided.
 
 Several shards exchange tokens for the word pass: each word has an owner, the shard whose block it is in.  Heavy words
-are sampled at home instead, with rows that their owners make (`data.shards`).
+are sampled locally instead, with rows that their owners make (`data.shards`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordBlock
 from schmp_estimators.lda.data.counts import changed
 from schmp_estimators.lda.data.partition import Layout
-from schmp_estimators.lda.data.shards import words_at_home
+from schmp_estimators.lda.data.shards import count_local_words
 from schmp_estimators.lda.data.topic_rows import cut_rows, stack_rows
 from schmp_estimators.lda.kernels.priors import topic_priors
 from schmp_estimators.lda.kernels.warp import Pieces, find_pieces, join_pieces, pieces_of, sample_words
@@ -51,7 +51,7 @@ class WarpState(NamedTuple):
 class WarpPiece(NamedTuple):
     """What a shard sends to the owner of a block."""
 
-    #: Topics of the words at home; None if there are none.
+    #: Topics of the local words; None if there are none.
     part: WordPart | None
     #: Tokens of the other words, word-major; only their topics, if they are not to be sampled.
     tokens: NDArray[Any]
@@ -63,7 +63,7 @@ class WarpPiece(NamedTuple):
 class WarpAnswer(NamedTuple):
     """What the owner of a block sends to a shard."""
 
-    #: Rows of the words at home; None if there are none.
+    #: Rows of the local words; None if there are none.
     block: WordBlock | None
     #: Tokens of the other words, sampled, in the order in which they were sent.
     tokens: NDArray[Any]
@@ -71,7 +71,7 @@ class WarpAnswer(NamedTuple):
     moved: int
 
 
-class MetWords(NamedTuple):
+class ReceivedWords(NamedTuple):
     """Words with their tokens from all shards."""
 
     #: Tokens of each shard, word-major: (n_tokens, 1 + mh_steps), or their topics.
@@ -83,7 +83,7 @@ class MetWords(NamedTuple):
     owner: TokenShard
 
     @classmethod
-    def of(cls, at: At, given: Sequence[WarpPiece]) -> MetWords:
+    def of(cls, at: At, given: Sequence[WarpPiece]) -> ReceivedWords:
         """Return the words that a shard owns, given the pieces of all shards; their tokens are writable.
 
         Raises
@@ -121,9 +121,9 @@ def writable(tokens: NDArray[Any]) -> NDArray[Any]:
 
 
 def _owner(shard: TokenShard) -> TokenShard:
-    """Return the shard as if its words were only those that it owns and that are not at home."""
-    home, (begin, end) = int(shard.home[shard.number]), shard.block_ptr[shard.number : shard.number + 2].tolist()
-    words, fixed = slice(begin + home, end), cut_rows(shard.fixed, home, end - begin)
+    """Return the shard as if its words were only those that it owns and that are not local."""
+    n_local, (begin, end) = int(shard.n_local[shard.number]), shard.block_ptr[shard.number : shard.number + 2].tolist()
+    words, fixed = slice(begin + n_local, end), cut_rows(shard.fixed, n_local, end - begin)
     return freeze(shard._replace(word_first=shard.word_first[words], word_total=shard.word_total[words], fixed=fixed))
 
 
@@ -157,13 +157,13 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         words = exchanges(self.sample_words, split=self.split)
         return [words, documents, *looking]
 
-    def words_at_home(self, word_totals: NDArray[np.int64], layout: Layout) -> NDArray[np.int64]:
-        """Return how many words of each block are sampled at home."""
+    def count_local_words(self, word_totals: NDArray[np.int64], layout: Layout) -> NDArray[np.int64]:
+        """Return how many words of each block are sampled locally."""
         if len(layout.block_ptr) == 2:
-            return super().words_at_home(word_totals, layout)
+            return super().count_local_words(word_totals, layout)
         n_bytes = np.min_scalar_type(self.n_components - 1).itemsize  # on their way
         sizes = self.n_components, n_bytes, (1 + self.mh_steps) * n_bytes
-        return words_at_home(word_totals, layout, *sizes, far=self.far)
+        return count_local_words(word_totals, layout, *sizes, far=self.far)
 
     def restore(self, at: At, saved: NDArray[np.integer]) -> tuple[WarpState, dict[int, Any]]:
         """Return topics that were saved in document order, with the proposals of a document pass that moves nothing."""
@@ -184,17 +184,17 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         return self._pieces(at.shard, self.by_word(at, state), state.tokens)
 
     def sample_words(self, at: At, pieces: Sequence[WarpPiece]) -> list[WarpAnswer]:
-        """Do the word pass for the words that are not at home, and make the rows of those that are."""
-        block, met = self._met(at, pieces)
-        words = met.pieces, met.owner.word_first, None, met.owner.fixed, self.seeds_of(met.owner)
-        moved = self._pass_words(at, [(words, met.ptr)], met.tokens[0])
-        return [*map(WarpAnswer, repeat(block), met.tokens, chain([moved], repeat(0)))]
+        """Do the word pass for the words that are not local, and make the rows of those that are."""
+        block, received = self._receive(at, pieces)
+        words = received.pieces, received.owner.word_first, None, received.owner.fixed, self.seeds_of(received.owner)
+        moved = self._pass_words(at, [(words, received.ptr)], received.tokens[0])
+        return [*map(WarpAnswer, repeat(block), received.tokens, chain([moved], repeat(0)))]
 
     def sample_documents(self, at: At, state: WarpState, answers: Sequence[WarpAnswer]) -> WarpState:
-        """Take the tokens that owners have sampled, do the word pass for words at home, and the document pass."""
-        for met, answer in zip(_met_tokens(at.shard), answers, strict=True):
-            if answer.tokens.ctypes.data != state.tokens[met].ctypes.data:  # else they are there
-                state.tokens[met] = answer.tokens
+        """Take the tokens that owners have sampled, do the word pass for local words, and the document pass."""
+        for sent, answer in zip(_sent_tokens(at.shard), answers, strict=True):
+            if answer.tokens.ctypes.data != state.tokens[sent].ctypes.data:  # else they are there
+                state.tokens[sent] = answer.tokens
         shard, jobs = at.shard, []
         address = shard.word_first + shard.word_rank
         for number, answer in enumerate(answers):
@@ -253,47 +253,47 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         """Return the stage that measures the joint log-likelihood; several shards exchange topics for it."""
         if n_shards == 1:
             return observes(self.measure, merge=self.merge_measured)
-        return observes(self.measure_met, split=self.split_topics, merge=self.merge_measured)
+        return observes(self.measure_owned, split=self.split_topics, merge=self.merge_measured)
 
     def split_topics(self, at: At, state: WarpState) -> list[WarpPiece]:
         """Return the pieces for the owners of all blocks, with topics in place of tokens."""
         topic = self.by_word(at, state)
         return self._pieces(at.shard, topic, topic)
 
-    def measure_met(self, at: At, state: WarpState, pieces: Sequence[WarpPiece]) -> Measured:
+    def measure_owned(self, at: At, state: WarpState, pieces: Sequence[WarpPiece]) -> Measured:
         """Return the shard's share of the joint log-likelihood, and that of the words that it owns."""
         return self.measured(at, state, self._owned(at, pieces))
 
     def harvesting(self, n_shards: int) -> Stage | None:
         """Return the stage in which several shards make the rows of the words that they own."""
-        return observes(self.harvest_met, split=self.split_topics) if n_shards > 1 else None
+        return observes(self.harvest_owned, split=self.split_topics) if n_shards > 1 else None
 
-    def harvest_met(self, at: At, state: WarpState, pieces: Sequence[WarpPiece]) -> TopicRows:
+    def harvest_owned(self, at: At, state: WarpState, pieces: Sequence[WarpPiece]) -> TopicRows:
         """Return the rows of the words that a shard owns, without the fixed ones, in layout order."""
         return stack_rows([self.harvest_block(block) for _, block, _ in self._owned(at, pieces)])
 
     def _owned(self, at: At, pieces: Sequence[WarpPiece]) -> list[tuple[TokenShard, WordBlock, int]]:
         """Return the words that a shard owns, as `measured` takes them; the pieces have topics as tokens."""
-        block, met = self._met(at, pieces)
-        others = rows_of_tokens(met.ptr, freeze(met.together()), met.owner.fixed, self.n_components)
-        home = [] if block is None else [(at.shard, block, int(at.shard.block_ptr[at.number]))]
-        return [*home, (met.owner, others, 0)]
+        block, received = self._receive(at, pieces)
+        others = rows_of_tokens(received.ptr, freeze(received.together()), received.owner.fixed, self.n_components)
+        local = [] if block is None else [(at.shard, block, int(at.shard.block_ptr[at.number]))]
+        return [*local, (received.owner, others, 0)]
 
     def _pieces(self, shard: TokenShard, topic: NDArray[np.integer], tokens: NDArray[np.integer]) -> list[WarpPiece]:
         """Return the pieces for the owners of all blocks, given topics and tokens; `tokens` may be the topics."""
-        parts = make_parts(shard, topic, self.n_components, shard.home) if shard.home.any() else {}
+        parts = make_parts(shard, topic, self.n_components, shard.n_local) if shard.n_local.any() else {}
         found, lengths, ends = [], np.diff(shard.word_ptr), shard.block_ptr[1:].tolist()
-        for block, met in enumerate(_met_tokens(shard)):
-            begin = int(shard.block_ptr[block] + shard.home[block])
+        for block, sent in enumerate(_sent_tokens(shard)):
+            begin = int(shard.block_ptr[block] + shard.n_local[block])
             has = begin + np.flatnonzero(lengths[begin : ends[block]])
-            found.append(WarpPiece(parts.get(block), tokens[met], shard.word_number[has], lengths[has]))
+            found.append(WarpPiece(parts.get(block), tokens[sent], shard.word_number[has], lengths[has]))
         return found
 
-    def _met(self, at: At, pieces: Sequence[WarpPiece]) -> tuple[WordBlock | None, MetWords]:
-        """Return the rows of words at home, if there are any, and the other words, from the pieces of all shards."""
+    def _receive(self, at: At, pieces: Sequence[WarpPiece]) -> tuple[WordBlock | None, ReceivedWords]:
+        """Return the rows of local words, if there are any, and the other words, from the pieces of all shards."""
         parts = [piece.part for piece in pieces if piece.part is not None]
         block = freeze(combine_parts(at.number, parts, self.n_components)) if parts else None
-        return block, MetWords.of(at, pieces)
+        return block, ReceivedWords.of(at, pieces)
 
     def by_word(self, at: At, state: WarpState) -> NDArray[np.integer]:
         """Return the topics of a shard's tokens in word-major order."""
@@ -313,7 +313,7 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         return (0,) * int(self.mh_steps)
 
 
-def _met_tokens(shard: TokenShard) -> list[slice]:
+def _sent_tokens(shard: TokenShard) -> list[slice]:
     """Return the ranges of the tokens that go to the owner of each block."""
-    firsts, ends = shard.word_ptr[shard.block_ptr[:-1] + shard.home], shard.word_ptr[shard.block_ptr[1:]]
+    firsts, ends = shard.word_ptr[shard.block_ptr[:-1] + shard.n_local], shard.word_ptr[shard.block_ptr[1:]]
     return list(map(slice, firsts.tolist(), ends.tolist()))

@@ -142,7 +142,7 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         sums = np.empty((shard.item_ids.size * SUMS, LANES), np.float32)
         before = state.users[number - 1] if number else np.zeros_like(state.users[0])
         if number:
-            self._take_home(shard, state, number - 1, items)
+            self._store_chunk(shard, state, number - 1, items)
         if state.tested.size:
             kernels.shift_residuals(shard.held_out, state.tested, *freeze((before, state.users[number])), items)
         kernels.improve_users(
@@ -296,7 +296,7 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
             of_items[:, 0] += pull[chunk // shard.n_shards]
             of_items[:, PRODUCTS] += target[chunk // shard.n_shards]
 
-    def _take_home(self, shard: RatingShard, state: CcdState, chunk: int, items: NDArray[np.float32]) -> None:
+    def _store_chunk(self, shard: RatingShard, state: CcdState, chunk: int, items: NDArray[np.float32]) -> None:
         """Store the chunk of the items that was improved last, if it belongs to this shard; mutates the state."""
         if chunk % shard.n_shards == shard.number:
             np.negative(items[:, :LANES], out=state.items[chunk // shard.n_shards])
@@ -320,7 +320,7 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
     def measure(self, at: At, state: CcdState) -> tuple[CcdState, CcdReport]:
         """Include the last chunk in the residuals again; measure errors and the penalty of what this shard stores."""
         shard, items = at.shard, at.model.items
-        self._take_home(shard, state, self.n_chunks - 1, items)
+        self._store_chunk(shard, state, self.n_chunks - 1, items)
         last = freeze(state.users[-1])
         put_back = freeze(np.negative(items[:, :LANES], order="C"))
         loss = kernels.close_round(shard.train, shard.confidences, state.residuals, last, put_back)

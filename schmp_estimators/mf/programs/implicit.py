@@ -83,7 +83,7 @@ class ImplicitFactorization(CcdFactorization):
         """Multiply a chunk of the items by the clicks and back, as in a power iteration; `aggregate` scales it."""
         shard, items = at.shard, at.model.items
         if number:
-            self._take_home(shard, state, number - 1, items)
+            self._store_chunk(shard, state, number - 1, items)
         with np.errstate(divide="ignore"):
             shares = np.where(shard.item_counts > 0, 1 / np.sqrt(shard.item_counts), 0).astype(np.float32)
         passed = np.zeros((len(items), LANES), np.float32)
@@ -92,7 +92,7 @@ class ImplicitFactorization(CcdFactorization):
 
     def begin(self, at: At, state: CcdState) -> tuple[CcdState, CcdReport]:
         """Store the chunk of the items that was turned last, and report the first one."""
-        self._take_home(at.shard, state, self.n_chunks - 1, at.model.items)
+        self._store_chunk(at.shard, state, self.n_chunks - 1, at.model.items)
         return state, Turned(-1, None, self._chunk(at.shard, state, 0))
 
     def chunk(self, at: At, state: CcdState, number: int) -> tuple[CcdState, Any]:
@@ -119,7 +119,7 @@ class ImplicitFactorization(CcdFactorization):
         shard, model, share = at.shard, at.model, None
         sums = np.empty((shard.item_ids.size * SUMS, LANES), np.float32)
         if number:
-            self._take_home(shard, state, number - 1, model.items)
+            self._store_chunk(shard, state, number - 1, model.items)
             share = self._share(shard, state, model.items, number)
         else:
             state = state._replace(residuals=state.residuals[shard.by_item.order])
@@ -161,7 +161,7 @@ class ImplicitFactorization(CcdFactorization):
     def measure(self, at: At, state: CcdState) -> tuple[CcdState, Any]:
         """Include the last chunk again, and measure errors and the penalty of what this shard stores."""
         shard, model, last = at.shard, at.model, self.n_chunks - 1
-        self._take_home(shard, state, last, model.items)
+        self._store_chunk(shard, state, last, model.items)
         share = self._share(shard, state, model.items, self.n_chunks)
         residuals = np.empty_like(state.residuals)
         residuals[shard.by_item.order] = state.residuals

@@ -17,9 +17,9 @@ from schmp_estimators.lda.data.shards import (
     ROW_BYTES,
     WORK_BYTES,
     Plan,
-    home_columns,
+    count_local_words,
+    local_columns,
     make_shard,
-    words_at_home,
 )
 
 
@@ -102,10 +102,10 @@ def test_a_shard_of_too_many_tokens_is_refused():
         make_shard([counts], np.zeros(3, np.int64), words, Plan(0, layout, words, np.array([3]), 0, no_rows(3)))
 
 
-def bytes_of_a_word(n, n_shards, n_topics, *, home):
+def bytes_of_a_word(n, n_shards, n_topics, *, local):
     """What a word costs, by hand: two proposals, topics and counts of two bytes, as many tokens in every shard."""
     others = n_shards - 1
-    if not home:
+    if not local:
         return 2 * 6 * n * others / n_shards
     if n < HEAD * n_topics:
         return others * (2 * n / n_shards + 2 * n + ROW_BYTES)
@@ -118,15 +118,17 @@ def test_as_many_words_have_rows_that_travel_as_cost_least(n_shards, n_topics):
     weights = 1.0 / np.arange(2, 3002)
     totals = np.rint(10**6 * weights / weights.sum()).astype(np.int64)
     layout = make_layout(totals, n_shards)
-    home = words_at_home(totals, layout, n_topics, 2, 6, far=True)
-    for block, n_home in enumerate(home):
+    counts = count_local_words(totals, layout, n_topics, 2, 6, far=True)
+    for block, n_local in enumerate(counts):
         first, last = layout.block_ptr[block : block + 2]
         n = totals[layout.column[first:last]]  # heaviest first
-        costs = np.array([[bytes_of_a_word(one, n_shards, n_topics, home=home) for one in n] for home in (True, False)])
+        costs = np.array(
+            [[bytes_of_a_word(one, n_shards, n_topics, local=local) for one in n] for local in (True, False)]
+        )
         of_first = [costs[0, :k].sum() + costs[1, k:].sum() for k in range(len(n) + 1)]
         too_heavy = np.count_nonzero(n > LARGEST_SHARE * totals.sum() / n_shards)
-        assert n_home >= too_heavy
-        assert of_first[n_home] == pytest.approx(min(of_first[too_heavy:]), rel=1e-9)
+        assert n_local >= too_heavy
+        assert of_first[n_local] == pytest.approx(min(of_first[too_heavy:]), rel=1e-9)
 
 
 def test_what_a_shard_holds_follows_its_tokens_and_not_the_vocabulary():
@@ -135,9 +137,9 @@ def test_what_a_shard_holds_follows_its_tokens_and_not_the_vocabulary():
     counts.data[:] = 1
     pieces, total = [canonical_counts(counts[:12])], counts.sum(axis=0).astype(np.int64)
     layout = make_layout(total, n_shards)
-    home = words_at_home(total, layout, n_topics, 2, 6, far=True)
-    before, own = np.zeros(int(home.sum()), np.int64), count_words(pieces, n_words)[home_columns(layout, home)]
-    plan = Plan(0, layout, narrow(total), home, 0, no_rows(int(layout.block_ptr[1])))
+    local = count_local_words(total, layout, n_topics, 2, 6, far=True)
+    before, own = np.zeros(int(local.sum()), np.int64), count_words(pieces, n_words)[local_columns(layout, local)]
+    plan = Plan(0, layout, narrow(total), local, 0, no_rows(int(layout.block_ptr[1])))
     make_shard(pieces, before, own, plan)  # compiles
     tracemalloc.start()
     try:
@@ -145,7 +147,7 @@ def test_what_a_shard_holds_follows_its_tokens_and_not_the_vocabulary():
         held, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    n_met = len(pieces[0].data) + int(layout.block_ptr[1]) + int(home.sum())
-    assert len(shard.word_ptr) - 1 <= n_met < n_words // 20
-    assert held < 60 * n_met + 20_000
+    n_present = len(pieces[0].data) + int(layout.block_ptr[1]) + int(local.sum())
+    assert len(shard.word_ptr) - 1 <= n_present < n_words // 20
+    assert held < 60 * n_present + 20_000
     assert peak < 13 * n_words  # and while it is made there are eight bytes for a word at most, and some bits
