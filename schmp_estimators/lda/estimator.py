@@ -15,7 +15,7 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from schmp_estimators.core.following import SweepingEstimator, make_seed, undone_on_error
 from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.core.inputs.validation import is_dask
-from schmp_estimators.core.places.place import begun_anew, choose_place
+from schmp_estimators.core.places.place import choose_place, retry
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.lda.data.corpus import open_corpus
 from schmp_estimators.lda.diagnose import TopicsOfDocuments
@@ -368,7 +368,7 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
                 with closing(open_corpus(X, self, place=place, reset=earlier is None, again=again)) as corpus:
                     return LDAFit(self, corpus, place, seed=seed, earlier=earlier, keep=keep).run(X, y)
 
-            attributes = begun_anew(place, sample)
+            attributes = retry(place, sample)
         self._n_batches = batch + 1
         for name, value in attributes.items():
             setattr(self, name, value)

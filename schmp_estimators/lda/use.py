@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from schmp_estimators.core.inputs.validation import is_dask, map_rows, refuse_container
 from schmp_estimators.core.later import setting
-from schmp_estimators.core.places.place import Place, begun_anew, choose_place, n_threads
+from schmp_estimators.core.places.place import Place, choose_place, n_threads, retry
 from schmp_estimators.lda.blocks import Prior, TopicRows
 from schmp_estimators.lda.data.corpus import Corpus, open_corpus
 from schmp_estimators.lda.data.topic_rows import rows_of_counts_array, topic_totals
@@ -208,4 +208,4 @@ def where_it_is(X: Any, n_jobs: int | None, work: Callable[[Place], R]) -> R:
         with closing(Place(n_threads(n_jobs))) as here:
             return work(here)
     with choose_place(n_jobs, is_dask=True, label="schmp-lda") as place:
-        return begun_anew(place, lambda: work(place))
+        return retry(place, lambda: work(place))

@@ -25,10 +25,9 @@ from sklearn.utils.parallel import Parallel, delayed
 from schmp_estimators.core.following import undone_on_error
 from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.core.inputs.validation import is_dask
-from schmp_estimators.core.places.place import Place, begun_anew
+from schmp_estimators.core.places.place import Place, retry
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.linear.fitting import Penalised
-from schmp_estimators.linear.opening import open_problem, place_of
 from schmp_estimators.linear.paths import Common, Fold, Paths, Penalties
 from schmp_estimators.linear.penalties.choose import (
     Floats,
@@ -38,6 +37,7 @@ from schmp_estimators.linear.penalties.choose import (
     ratios_of,
     within_one_standard_error,
 )
+from schmp_estimators.linear.problem import open_problem, place_of
 from schmp_estimators.linear.programs.choose import Asked
 from schmp_estimators.linear.programs.folds import Deviances, Plan
 from schmp_estimators.linear.samples import (
@@ -112,7 +112,7 @@ class CrossValidated(Penalised):
         chosen = place_of(X, f"schmp-{type(self).__name__}", self.n_jobs)
         with undone_on_error(self), chosen as place, one_blas_thread():
             given = {"y": y, "sample_weight": sample_weight, **params}
-            found = begun_anew(place, lambda: {name: here(value, name, place) for name, value in given.items()})
+            found = retry(place, lambda: {name: here(value, name, place) for name, value in given.items()})
             return self._fit(place, X, found.pop("y"), found.pop("sample_weight"), found)
 
     def _grid(self) -> Grid:
@@ -154,7 +154,7 @@ class CrossValidated(Penalised):
         opened = self, samples, targets, place
         place.tell("begin", {"estimator": type(self).__name__})
         with ExitStack() as stack:
-            problem = begun_anew(place, lambda: stack.enter_context(open_problem(*opened, name=self._name, plan=plan)))
+            problem = retry(place, lambda: stack.enter_context(open_problem(*opened, name=self._name, plan=plan)))
             context = stack.enter_context(self._followed(given.X, given.y, targets.n_targets))
             common = Common(problem, None, None, targets, folds, given, np.flatnonzero(counted), routed.score)
             found = [self._choose(context, place, common.of_target(k)) for k in range(targets.n_targets)]

@@ -26,14 +26,14 @@ from schmp_estimators.core.following import FollowedEstimator, undone_on_error, 
 from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.io.checkpoint import Checkpoint, check_sweeps, identity_of
-from schmp_estimators.core.places.place import Place, begun_anew, choose_place
+from schmp_estimators.core.places.place import Place, choose_place, retry
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.progress import FitBar, Progress
 from schmp_estimators.linear.losses.base import Loss
-from schmp_estimators.linear.opening import Problem, open_problem
 from schmp_estimators.linear.penalties.base import Penalty, fields_of, of_strength
 from schmp_estimators.linear.penalties.choose import Grid, choose_penalty, factors_of
 from schmp_estimators.linear.predicting import LinearModel
+from schmp_estimators.linear.problem import Problem, open_problem
 from schmp_estimators.linear.programs.choose import AT_HAND, choose_solver, is_joint, make_program
 from schmp_estimators.linear.programs.homotopy import Solution, record_of
 from schmp_estimators.linear.programs.input import Description, Identify, SavedPartition
@@ -141,7 +141,7 @@ class SparseModel(Penalised):
         lazy = any(map(is_dask, (X, y, sample_weight)))
         chosen = choose_place(self.n_jobs, is_dask=lazy, label=f"schmp-{self._name}")
         with undone_on_error(self), chosen as place, one_blas_thread():
-            return begun_anew(place, lambda: self._fit_on(place, X, y, sample_weight))
+            return retry(place, lambda: self._fit_on(place, X, y, sample_weight))
 
     def _check(self) -> None:
         """Raise an error if parameters cannot be combined."""

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.places.place import begun_anew
+from schmp_estimators.core.places.place import retry
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.linear.fitting import warn_of_gap
-from schmp_estimators.linear.opening import Problem, open_problem, place_of
 from schmp_estimators.linear.penalties.choose import Floats, Grid
+from schmp_estimators.linear.problem import Problem, open_problem, place_of
 from schmp_estimators.linear.programs.choose import Asked, Path, choose_solver, is_saturated
 from schmp_estimators.linear.programs.folds import Decide, Functions, HeldOut
 from schmp_estimators.linear.programs.homotopy import Points, ProblemAtHand
@@ -204,7 +204,7 @@ def path_of(
         return found.values, coefs, levels, grid.in_units(points.gaps, found.values, found.total, unit)
 
     with place_of(given["X"], function.__name__) as place, one_blas_thread():
-        return begun_anew(place, run)
+        return retry(place, run)
 
 
 @cache

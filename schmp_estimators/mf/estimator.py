@@ -14,7 +14,7 @@ from sklearn.callback import with_callbacks
 
 from schmp_estimators.core.following import Ending, SweepingEstimator, make_seed, undone_on_error
 from schmp_estimators.core.inputs.validation import is_dask
-from schmp_estimators.core.places.place import begun_anew, choose_place
+from schmp_estimators.core.places.place import choose_place, retry
 from schmp_estimators.mf.data.ids import Known
 from schmp_estimators.mf.data.rows import open_ratings
 from schmp_estimators.mf.data.seen import RepeatedCallError
@@ -352,7 +352,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
                 with open_ratings(X, y, self, weights=weights, place=place, earlier=known) as ratings:
                     return MFFit(self, ratings, place, seed=seed, anew=anew).run(X, y)
 
-            attributes = begun_anew(place, factorise)
+            attributes = retry(place, factorise)
         self.__dict__.update(attributes)
         if not self._fitted_on_pairs and self.n_features_in_ != len(self.item_bias_):  # pairs have brought new items
             self.n_features_in_ = len(self.item_bias_)

@@ -29,7 +29,7 @@ from scipy import sparse
 
 from schmp_estimators.core.errors import NotSharedError
 from schmp_estimators.core.io.files import MARK, temporary_folder
-from schmp_estimators.core.io.slices import memory_left_of_worker, telling
+from schmp_estimators.core.io.slices import explained_errors, memory_left_of_worker
 from schmp_estimators.core.places.place import Place
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ def _copies(arrays: list[Any], place: Place, folder: str | None) -> Iterator[lis
                 "workers reach them, a Dask collection whose chunks workers load, or, as spill, a folder that all reach"
             )
         paths = [os.path.join(folder, f"input-{number}") for number in range(len(arrays))]
-        with telling(folder):
+        with explained_errors(folder):
             for path, array in zip(paths, arrays, strict=True):
                 np.ascontiguousarray(array).tofile(path)
         yield paths

@@ -26,7 +26,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from schmp_estimators.core.errors import CheckpointMismatchError, SpillInUseError
-from schmp_estimators.core.io.slices import telling
+from schmp_estimators.core.io.slices import explained_errors
 from schmp_estimators.core.later import setting
 
 if sys.platform != "win32":  # Windows does not remove open files, so no lock is needed there
@@ -182,7 +182,7 @@ def named_folder(folder: str | os.PathLike[str]) -> Iterator[str]:
     """
     path = local_folder(folder)
     made = missing_folders(path)
-    with telling(path):
+    with explained_errors(path):
         os.makedirs(path, exist_ok=True)
         names = sorted(os.listdir(path))
     if "manifest.spill" in names:
@@ -194,7 +194,7 @@ def named_folder(folder: str | os.PathLike[str]) -> Iterator[str]:
         raise CheckpointMismatchError(
             f"spill={path!r} holds {foreign[0]!r}, which no fit has put there; give a new or empty folder"
         )
-    with telling(path), open(os.path.join(path, _LOCK), "ab") as file:
+    with explained_errors(path), open(os.path.join(path, _LOCK), "ab") as file:
         if not lock(file, wait=False) or not os.path.exists(file.name):  # it is gone if another fit has just ended
             raise SpillInUseError(f"another fit works in spill={path!r}; wait for it, or give another folder")
         for name in names:  # left by a client that was killed
@@ -211,7 +211,7 @@ def named_folder(folder: str | os.PathLike[str]) -> Iterator[str]:
 def temporary_folder() -> Iterator[str]:
     """Give a new folder in Dask's temporary directory, which is removed in the end; raises SpillError."""
     parent = temporary_directory()
-    with telling(parent):
+    with explained_errors(parent):
         for name in os.listdir(parent):
             if name.startswith(PREFIX):
                 _remove_stale(os.path.join(parent, name))
@@ -230,7 +230,7 @@ def temporary_folder() -> Iterator[str]:
 def temporary_directory() -> str:
     """Return Dask's temporary directory, or that of the system; make it if it does not exist."""
     parent = str(setting("temporary-directory") or tempfile.gettempdir())
-    with telling(parent):
+    with explained_errors(parent):
         os.makedirs(parent, exist_ok=True)
     return parent
 

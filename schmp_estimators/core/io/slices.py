@@ -132,7 +132,7 @@ class Slices:
         if not n:
             return np.empty(0, dtype)
         size, folder = n * np.dtype(dtype).itemsize, self.folder
-        with telling(folder), tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+        with explained_errors(folder), tempfile.TemporaryFile(dir=folder, buffering=0) as file:
             os.truncate(file.fileno(), size)
             if hasattr(os, "posix_fallocate"):  # so that a full disk raises an error now
                 os.posix_fallocate(file.fileno(), 0, size)
@@ -152,7 +152,7 @@ class Slices:
             return []
         sizes = [-(-array.nbytes // _LINE) * _LINE for array in arrays]
         folder = self.folder
-        with telling(folder), tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+        with explained_errors(folder), tempfile.TemporaryFile(dir=folder, buffering=0) as file:
             os.truncate(file.fileno(), sum(sizes))
             for size, array in zip(sizes, arrays, strict=True):
                 left = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
@@ -230,7 +230,7 @@ def _there(folder: str | None, is_named: bool) -> Slices:
 
 
 @contextmanager
-def telling(folder: str) -> Iterator[None]:
+def explained_errors(folder: str) -> Iterator[None]:
     """Turn errors of the system into errors that say what they mean for a fit."""
     try:
         yield

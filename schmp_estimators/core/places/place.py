@@ -287,7 +287,7 @@ class Restores:
         self._place.reset()
 
 
-def begun_anew(place: Place, action: Callable[[], T]) -> T:
+def retry(place: Place, action: Callable[[], T]) -> T:
     """Return what `action` returns, which reads an input; repeat it if work is lost."""
     restores = Restores(place, "the input being read")
     while True:

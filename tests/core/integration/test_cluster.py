@@ -25,7 +25,7 @@ from schmp_estimators.core.engine.running import static_run
 from schmp_estimators.core.errors import WorkerLostError, WorkLostError
 from schmp_estimators.core.places.cluster import Dealt, Worker
 from schmp_estimators.core.places.dask import DaskPlace
-from schmp_estimators.core.places.place import begun_anew
+from schmp_estimators.core.places.place import retry
 from schmp_estimators.core.program import Source
 
 N_SWEEPS = 12
@@ -341,8 +341,8 @@ def test_a_source_that_cannot_be_read_is_an_error_of_its_own(client):
 def test_persisted_chunks_that_are_gone_end_the_fit_at_once(client, lazy):
     held = client.persist(lazy())
     place = DaskPlace(client)
-    assert len(begun_anew(place, lambda: place.gather(place.hold(held)))) == 2
+    assert len(retry(place, lambda: place.gather(place.hold(held)))) == 2
     client.cancel(futures_of(held))
     with pytest.raises(WorkerLostError, match=r"persist it again, or use the collection from before persist\(\)"):
-        begun_anew(place, lambda: place.gather(place.hold(held)))
+        retry(place, lambda: place.gather(place.hold(held)))
     place.close()

@@ -127,9 +127,9 @@ def test_sweeps_that_run_meanwhile_are_no_time_of_a_snapshot(monkeypatch):
 def checkpointed(place, program):
     """Return records, what is found after every other sweep, all that a run can be asked for, and its checkpoint."""
     records, found, checkpoint = [], [], Checkpoint("memory://lost-work", {"program": program.name})
-    telling = [Source(_load_and_tell, one.pieces, tells=True) for one in make_sources(5)]
+    explained_errors = [Source(_load_and_tell, one.pieces, tells=True) for one in make_sources(5)]
     options = {"n_sweeps": 4, "may_ask": lambda sweep: sweep in (1, 3)}
-    with static_run(program, telling, place, **options) as run:
+    with static_run(program, explained_errors, place, **options) as run:
         assert run.told_by_sources() == [f"shard {p}" for p in range(5)]
         for record in run:
             records.append(record)
