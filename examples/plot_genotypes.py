@@ -173,7 +173,8 @@ plt.show()
 # --------
 # An array has only one dtype, so float covariates in X would turn the genotypes into floats, eight times as large.  Sex
 # and age are whole numbers, so they are columns of the same int8 array; reserve columns for them when you read the
-# genotypes.  The principal components are floats and stay outside X: see ``fit_beside`` above.  Given their
+# genotypes.  If missing genotypes are coded as -1, ``SimpleImputer(missing_values=-1, strategy="most_frequent")`` fills
+# them and returns int8.  The principal components are floats and stay outside X: see ``fit_beside`` above.  Given their
 # coefficients, the Lasso is fitted to the rest of the trait.  While the set of selected variants does not change, its
 # solution is linear in these coefficients, so one Newton step finds the best ones; a step that is too long is halved.
 # When the residual is orthogonal to the components, the duality gap of the last Lasso is that of the whole problem.

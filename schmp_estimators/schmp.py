@@ -219,8 +219,9 @@ def schedule_dynamic_regression(
     max_correlation : float or None, default=0.1
         Largest absolute correlation of two parameters updated together.  None: they are not checked.
     order : {"priority", "random", "round_robin"}, default="priority"
-        How candidates are drawn.  "priority" prefers parameters by the square of their last change.  The program passes
-        changes to ``schedule.sampler.record`` after an update, or to ``schedule.sampler.refresh`` for all parameters.
+        How candidates are drawn.  "priority" draws a parameter with a probability that grows with the square of its
+        last change.  The program passes changes to ``schedule.sampler.record`` after an update, or to
+        ``schedule.sampler.refresh`` for all parameters.
     pipeline_depth : int, default=1
         Number of rounds that run at a time, as in `Overlapping`.
     n_schedulers : int, default=1

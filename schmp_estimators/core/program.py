@@ -88,7 +88,8 @@ class Program(ABC, Generic[State, Block, Model, Report]):
     ``at.block``, ``at.n_blocks``
         Number of the current block, -1 if there is none, and the number of blocks.
     ``at.is_last``
-        Whether this is the last block of the shard in this stage.
+        Whether this is the last block of the shard in this stage.  In a rotation of as many blocks as shards, the first
+        one has ``at.block == at.number``.
     ``at.each(function, jobs)``
         Returns ``[function(job) for job in jobs]``, perhaps on several threads.
     """
@@ -106,7 +107,7 @@ class Program(ABC, Generic[State, Block, Model, Report]):
 
     @abstractmethod
     def init(self, at: At) -> tuple[State, Mapping[int, Any]]:
-        """Return the first state of a shard, and a dict of its parts of blocks, by the numbers of the blocks."""
+        """Return the first state of a shard, and its parts of blocks in a dict by their indices, {} if it has none."""
 
     @abstractmethod
     def report(self, at: At, state: State) -> Report:

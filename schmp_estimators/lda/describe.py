@@ -180,14 +180,15 @@ class DescribedTopics(TopicMethods):
         -----
         All measures agree with gensim's ``CoherenceModel``, whose `topn` is 20 by default; "npmi" is its "c_npmi" with
         a `window_size` that no document exceeds.  How often a word occurs in a document does not matter, and empty
-        documents count.  As in gensim, 1e-12 is added to the share of documents with both words.  So two words that
-        never occur together have an "npmi" near -1 if they are frequent, and of -0.5 if each is in a thousandth of the
-        documents.  For "u_mass", [3]_ adds one document instead.  The "npmi" of a pair is also -1 if every document
-        has both words.  A pair with a word that X does not have counts as 0; for "u_mass" only if this is the more
-        probable word.
+        documents count.  As in gensim, 1e-12 is added to the share of documents with both words.  So the "npmi" of two
+        words that never occur together is not exactly -1.  It is near -1 if the words are frequent, and -0.5 if each is
+        in a thousandth of the documents.  For "u_mass", [3]_ adds one document instead.  The "npmi" of a pair is also
+        -1 if every document has both words.  If X does not have a word, its pairs count as 0.  For "u_mass" they do so
+        only if it is the more probable word of the pair.
 
-        Windows are counted as in gensim: a word leaves a window with the first of its tokens that leaves, even if
-        another of its tokens is still inside.  So frequent words count a little less.
+        Windows are counted as in gensim.  A window may have several tokens of a word.  When the first of them leaves
+        the window, the word is no longer counted there, although other tokens of it are still inside.  So frequent
+        words count a little less.
 
         Counts of documents and windows are integers, so results are bit-for-bit identical for any chunks and workers.
 

@@ -24,10 +24,11 @@ class Stability(NamedTuple):
     penalties : ndarray of shape (n_penalties,)
         Values of alpha or C, from the strongest penalty on.
     selected : ndarray of shape (n_features,), dtype bool
-        Whether the largest probability of a column, over all penalties, is at least the threshold.
+        Whether the largest probability of a column, over all penalties, is at least the threshold.  It is True for
+        columns without a penalty, too, which every fit selects.
     n_selected : float
-        q: mean number of columns that are selected in a half with any of the penalties.  Columns without a penalty,
-        which every fit selects, do not count.
+        q: mean number of columns that are selected in a half with any of the penalties.  Columns without a penalty do
+        not count.
     expected_false : float
         Bound on the expected number of falsely selected columns: q²/((2π − 1)p) with p penalised columns and the
         threshold π.

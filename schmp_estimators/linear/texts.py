@@ -119,8 +119,8 @@ alpha_1se_ : float
     Largest penalty whose mean is at most one standard error above the smallest mean: a simpler model that is about as
     good.  The standard error is that of the smallest mean.
 alphas_ : ndarray of shape (n_alphas,) or (n_ratios, n_alphas)
-    Penalties that were tried, in falling order.  With several values of `l1_ratio` there is a row for each, unless
-    `alphas` has the values.
+    Penalties that were tried, in falling order.  If `alphas` is a number and `l1_ratio` has several values, there is a
+    row for each of these values.
 l1_ratio_ : float
     The chosen value of `l1_ratio`.
 coefs_path_ : ndarray of shape (n_features, n_penalties) or (n_classes, n_features, n_penalties)

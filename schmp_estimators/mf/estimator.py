@@ -98,7 +98,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     n_iter_no_change : int, default=3
         Epochs without improvement after which early stopping, or `tol` with a `loss` that ranks, ends the fit.
     n_users, n_items : int, default=None
-        Size of the matrix, if ratings are pairs whose ids are the numbers of rows and columns, from 0 on.  None: the
+        Size of the matrix, if ratings are pairs whose ids are the indices of rows and columns, from 0 on.  None: the
         ids that occur are numbered, see `user_ids_`.
     n_shards : int, default=None
         Number of parts into which users and items are divided; at most one for each user, and with "rotation" for each
@@ -140,7 +140,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     user_ids_, item_ids_ : ndarray of shape (n_users,) and (n_items,)
         Ids of the users and items, in the order of `user_factors_` and of the columns of `components_`: int64 (uint64
         if an id needs it), or strings as objects.  For pairs, they are the ids that occur, in ascending order;
-        `partial_fit` appends new ids.  For a matrix, and with `n_users` or `n_items`, they are the numbers of rows and
+        `partial_fit` appends new ids.  For a matrix, and with `n_users` or `n_items`, they are the indices of rows and
         columns.
     n_iter_ : int
         Number of epochs done.

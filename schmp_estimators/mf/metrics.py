@@ -139,8 +139,9 @@ class RankingScorer:
     """Scorer for the parameter `scoring` of scikit-learn: it measures k recommendations to each user.
 
     For pairs, the pairs with y above `threshold` are the relevant items of their users.  Items that a user had in the
-    fit are not recommended.  For a matrix, users are folded in from nine tenths of their ratings, and the other ratings
-    are judged, as in `ModelParallelMF.score`.
+    fit are not recommended.  So a judged pair that was also in the fit counts as relevant, but is never found; leave
+    such pairs out.  For a matrix, users are folded in from nine tenths of their ratings, and the other ratings are
+    judged, as in `ModelParallelMF.score`.
 
     Parameters
     ----------
