@@ -17,6 +17,8 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import ElasticNet, Lasso
 
 from schmp_estimators import datasets, schmp
+from schmp_estimators.lda.data.partition import TOKENS_PER_CELL
+from schmp_estimators.mf.data.ratings import UNDIVIDED
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +59,7 @@ def test_ratings(here):
     rng = np.random.default_rng(0)
     matrix = scipy.sparse.csr_array(rng.integers(1, 6, (60, 50)) * (rng.random((60, 50)) < 0.4))
     names = {"df": frame, "in_stock": [3, 4, 5], "matrix": matrix}
-    assert run("user_guide/mf", names) == 12
+    assert run("user_guide/mf", names) == 13
     assert names["items"].tolist()[0][-8:] == [-1] * 8  # of three in stock, one is known
     assert set(names["items"].ravel()) == {4, 5, -1}
     assert names["others"].shape == (1, 5)
@@ -135,6 +137,12 @@ def test_coming_from_elsewhere():
     np.testing.assert_allclose(names["lasso"].coef_, Lasso(0.05, tol=1e-8).fit(X, y).coef_, atol=1e-5)
     np.testing.assert_allclose(names["net"].coef_, ElasticNet(0.05, l1_ratio=0.7).fit(X, y).coef_, atol=1e-2)
     assert names["model"][-1].alpha_ <= names["model"][-1].alpha_1se_
+
+
+def test_numbers_of_the_pages_are_those_of_the_code():
+    pages = {name: " ".join((ROOT / "docs" / f"{name}.rst").read_text().split()) for name in ("dask", "user_guide/mf")}
+    assert f"it is 1 for fewer than {UNDIVIDED:,} ratings" in pages["user_guide/mf"]
+    assert f"at least {TOKENS_PER_CELL:,} tokens for each shard" in pages["dask"]
 
 
 WATCHING = ROOT / "docs" / "user_guide" / "watching.rst"
