@@ -9,18 +9,10 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from schmp_estimators.lda.blocks import HEAD, no_rows
+from schmp_estimators.lda.data import shards
 from schmp_estimators.lda.data.corpus import narrow
 from schmp_estimators.lda.data.counts import Counts, canonical_counts, count_words
 from schmp_estimators.lda.data.partition import TOKENS_PER_CELL, cut_documents, default_shards, make_layout
-from schmp_estimators.lda.data.shards import (
-    LARGEST_SHARE,
-    ROW_BYTES,
-    WORK_BYTES,
-    Plan,
-    count_local_words,
-    local_columns,
-    make_shard,
-)
 
 
 def assert_canonical(counts: Counts, expected):
@@ -98,8 +90,9 @@ def test_a_shard_of_too_many_tokens_is_refused():
     counts = canonical_counts(np.full((1, 3), 2**31 - 1))
     words = count_words([counts], 3)
     layout = make_layout(words, 1)
+    plan = shards.Plan(0, layout, words, np.array([3]), 0, no_rows(3))
     with pytest.raises(ValueError, match="raise n_shards"):
-        make_shard([counts], np.zeros(3, np.int64), words, Plan(0, layout, words, np.array([3]), 0, no_rows(3)))
+        shards.make_shard([counts], np.zeros(3, np.int64), words, plan)
 
 
 def bytes_of_a_word(n, n_shards, n_topics, *, local):
@@ -108,8 +101,8 @@ def bytes_of_a_word(n, n_shards, n_topics, *, local):
     if not local:
         return 2 * 6 * n * others / n_shards
     if n < HEAD * n_topics:
-        return others * (2 * n / n_shards + 2 * n + ROW_BYTES)
-    return others * (2 * 2 * n_topics + ROW_BYTES + WORK_BYTES * n_topics)
+        return others * (2 * n / n_shards + 2 * n + shards.ROW_BYTES)
+    return others * (2 * 2 * n_topics + shards.ROW_BYTES + shards.WORK_BYTES * n_topics)
 
 
 @pytest.mark.parametrize("n_shards", [2, 3, 4, 5, 8, 40])
@@ -118,15 +111,14 @@ def test_as_many_words_have_rows_that_travel_as_cost_least(n_shards, n_topics):
     weights = 1.0 / np.arange(2, 3002)
     totals = np.rint(10**6 * weights / weights.sum()).astype(np.int64)
     layout = make_layout(totals, n_shards)
-    counts = count_local_words(totals, layout, n_topics, 2, 6, far=True)
+    counts = shards.count_local_words(totals, layout, n_topics, 2, 6, far=True)
     for block, n_local in enumerate(counts):
         first, last = layout.block_ptr[block : block + 2]
         n = totals[layout.column[first:last]]  # heaviest first
-        costs = np.array(
-            [[bytes_of_a_word(one, n_shards, n_topics, local=local) for one in n] for local in (True, False)]
-        )
+        given = n_shards, n_topics
+        costs = np.array([[bytes_of_a_word(one, *given, local=local) for one in n] for local in (True, False)])
         of_first = [costs[0, :k].sum() + costs[1, k:].sum() for k in range(len(n) + 1)]
-        too_heavy = np.count_nonzero(n > LARGEST_SHARE * totals.sum() / n_shards)
+        too_heavy = np.count_nonzero(n > shards.LARGEST_SHARE * totals.sum() / n_shards)
         assert n_local >= too_heavy
         assert of_first[n_local] == pytest.approx(min(of_first[too_heavy:]), rel=1e-9)
 
@@ -137,13 +129,13 @@ def test_what_a_shard_holds_follows_its_tokens_and_not_the_vocabulary():
     counts.data[:] = 1
     pieces, total = [canonical_counts(counts[:12])], counts.sum(axis=0).astype(np.int64)
     layout = make_layout(total, n_shards)
-    local = count_local_words(total, layout, n_topics, 2, 6, far=True)
-    before, own = np.zeros(int(local.sum()), np.int64), count_words(pieces, n_words)[local_columns(layout, local)]
-    plan = Plan(0, layout, narrow(total), local, 0, no_rows(int(layout.block_ptr[1])))
-    make_shard(pieces, before, own, plan)  # compiles
+    local = shards.count_local_words(total, layout, n_topics, 2, 6, far=True)
+    before, own = np.zeros(int(local.sum()), np.int64), count_words(pieces, n_words)[shards.local_columns(layout, local)]
+    plan = shards.Plan(0, layout, narrow(total), local, 0, no_rows(int(layout.block_ptr[1])))
+    shards.make_shard(pieces, before, own, plan)  # compiles
     tracemalloc.start()
     try:
-        shard = make_shard(pieces, before, own, plan)
+        shard = shards.make_shard(pieces, before, own, plan)
         held, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -13,20 +13,9 @@ from schmp_estimators import DistributedLDA
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import WordTopics, words_of_places
+from schmp_estimators.lda.data import passages
 from schmp_estimators.lda.data.corpus import open_corpus
 from schmp_estimators.lda.data.counts import canonical_counts
-from schmp_estimators.lda.data.passages import (
-    LEAST,
-    PARTS,
-    ROUNDS,
-    SHARES,
-    Passages,
-    choose_passages,
-    draw_without_replacement,
-    topics_of_shard,
-    topics_of_words,
-    weigh_topics,
-)
 from schmp_estimators.lda.kernels.passages import TOKEN, draw_known_topics, draw_passages, expect_topics
 
 KEY = stream_key(11)
@@ -37,7 +26,7 @@ def as_lists(lists, kind=WordTopics):
     return kind(np.cumsum([0, *map(len, lists)]), np.array([*chain(*lists)], np.int32))
 
 
-def passages(counts, rows, size, key=KEY):
+def draw(counts, rows, size, key=KEY):
     """Return passages of rows of a dense matrix, as lists of columns."""
     piece = canonical_counts(np.asarray(counts))
     rows = np.asarray(rows, np.int64)
@@ -49,8 +38,9 @@ def passages(counts, rows, size, key=KEY):
 
 def chosen(lists, n_topics, n_words, n_choices=50, few=0, key=KEY):
     """Return the topics that each word is in, by passages."""
-    some = as_lists(lists, Passages)
-    topics, seen = topics_of_words(some, choose_passages(some, n_topics, n_words, few), n_words, n_choices, key)
+    some = as_lists(lists, passages.Passages)
+    taken = passages.choose_passages(some, n_topics, n_words, few)
+    topics, seen = passages.topics_of_words(some, taken, n_words, n_choices, key)
     return [row[:n].tolist() for row, n in zip(topics, np.minimum(seen, n_choices), strict=True)], seen.tolist()
 
 
@@ -60,17 +50,17 @@ def chosen(lists, n_topics, n_words, n_choices=50, few=0, key=KEY):
 def test_numbers_are_drawn_fairly():
     firsts = np.zeros((3, 7), int)
     for key in range(1500):
-        drawn = draw_without_replacement(7, 3, stream_key(key))
+        drawn = passages.draw_without_replacement(7, 3, stream_key(key))
         assert len(set(drawn)) == 3
         firsts[np.arange(3), drawn] += 1
-    assert sorted(draw_without_replacement(7, 7, stream_key(1))) == list(range(7))
+    assert sorted(passages.draw_without_replacement(7, 7, stream_key(1))) == list(range(7))
     assert min(chisquare(row).pvalue for row in firsts) > 1e-3
 
 
 def test_all_tokens_have_equal_chances_to_be_in_a_passage():
     """Ten tokens of four words; four of them are drawn, by 5,000 passages of the same document."""
     counts = np.array([[1, 2, 3, 4]])
-    found = passages(counts, [0] * 5000, 4)
+    found = draw(counts, [0] * 5000, 4)
     drawn = np.bincount(np.concatenate(found), minlength=4)
     assert drawn.sum() == 20_000
     np.testing.assert_allclose(drawn, 2000 * counts[0], rtol=0.05)
@@ -105,7 +95,7 @@ def first_topics(counts, lists, n_topics, cuts=()):
     for shard in shards:
         mine = np.bincount(layout.column, np.diff(shard.word_ptr), len(lists)).astype(np.int64)
         topics.append(np.full(len(shard.place), -1, np.int16))
-        first = topics_of_shard(as_lists(lists), layout.column, mine)
+        first = passages.topics_of_shard(as_lists(lists), layout.column, mine)
         given = shard.place, shard.doc_ptr, words_of_places(shard), *freeze(first), shard.first_token
         draw_known_topics(*given, KEY, n_topics, topics[-1])
     return np.concatenate(topics)
@@ -177,19 +167,20 @@ def test_documents_expect_what_two_steps_of_em_give(first, step):
 def test_weighing_is_em_on_a_part_of_the_documents_that_drops_small_shares():
     counts, lists = random_counts(7, n_docs=30, n_words=12, rate=0.5) * 5, some_lists(12)
     corpus, bounds = open_corpus(da.from_array(counts, chunks=(8, 12)), DistributedLDA()), np.array([0, 11, 30])
-    found = weigh_topics(corpus, corpus.shards(bounds), bounds, as_lists(lists), ALPHA.astype(float), 0.1)
+    found = passages.weigh_topics(corpus, corpus.shards(bounds), bounds, as_lists(lists), ALPHA.astype(float), 0.1)
     share = np.zeros((12, 7))
     for word, topics in enumerate(lists):
         share[word, topics] = 1 / max(1, len(topics))
-    for number in range(ROUNDS):
+    for number in range(passages.ROUNDS):
         tokens = share * counts.sum(axis=0)[:, None]
         phi = np.where(share > 0, (tokens + 0.1) / (tokens.sum(axis=0) + 12 * 0.1), 0.0)
-        expected, equal = expected_tokens(counts[number % PARTS :: PARTS], phi), (share > 0).sum(axis=1, keepdims=True)
+        expected = expected_tokens(counts[number % passages.PARTS :: passages.PARTS], phi)
+        equal = (share > 0).sum(axis=1, keepdims=True)
         seen = expected.sum(axis=1, keepdims=True)
         share = np.divide(expected, seen, where=seen > 0, out=share)
-        share[share < np.minimum(LEAST, 0.5 / np.maximum(1, equal))] = 0.0
+        share[share < np.minimum(passages.LEAST, 0.5 / np.maximum(1, equal))] = 0.0
         share /= np.maximum(share.sum(axis=1, keepdims=True), 1e-300)
     times = np.array([np.bincount(found.topic[a:b], minlength=7) for a, b in pairwise(found.ptr)])
     np.testing.assert_array_equal(times > 0, share > 0)
-    np.testing.assert_allclose(times, np.maximum(1, share * SHARES) * (share > 0), atol=0.51)
+    np.testing.assert_allclose(times, np.maximum(1, share * passages.SHARES) * (share > 0), atol=0.51)
     assert (share > 0).sum() < sum(map(len, lists))

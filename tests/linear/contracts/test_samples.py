@@ -8,15 +8,7 @@ import scipy.sparse as sp
 from sklearn.linear_model import Lasso
 from sklearn.model_selection import GroupKFold
 
-from schmp_estimators import (
-    PrioritizedLasso,
-    PrioritizedLassoCV,
-    SparseGLM,
-    SparseLogisticRegression,
-    SparseLogisticRegressionCV,
-    prioritized_lasso_path,
-    sparse_logistic_path,
-)
+import schmp_estimators as se
 from schmp_estimators.core.inputs.validation import read_chunk
 from schmp_estimators.linear.samples import check_length
 from schmp_estimators.penalised import L1, Squared
@@ -26,14 +18,14 @@ X = rng.normal(size=(30, 5))
 Y = X[:, 0] + 0.1 * rng.normal(size=30)
 WEIGHTS = np.where(np.arange(30) % 3 == 1, 0.0, 1.0 + np.arange(30) / 30)
 FORMS = {"dense": np.asarray, "sparse": sp.csc_array, "Dask": lambda X: da.from_array(X, chunks=(7, 5))}
-ESTIMATORS = {"Lasso": (PrioritizedLasso(0.01), Y), "logistic": (SparseLogisticRegression(), Y > 0)}
+ESTIMATORS = {"Lasso": (se.PrioritizedLasso(0.01), Y), "logistic": (se.SparseLogisticRegression(), Y > 0)}
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_row_without_weight_has_no_influence(form):
     wild = X.copy()
     wild[WEIGHTS == 0] = 1e6
-    ours = PrioritizedLasso(0.01, tol=1e-12).fit(FORMS[form](wild), Y, sample_weight=WEIGHTS)
+    ours = se.PrioritizedLasso(0.01, tol=1e-12).fit(FORMS[form](wild), Y, sample_weight=WEIGHTS)
     used = WEIGHTS > 0
     theirs = Lasso(0.01, tol=1e-12, max_iter=100_000).fit(X[used], Y[used], sample_weight=WEIGHTS[used])
     np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
@@ -70,7 +62,7 @@ def test_lengths_and_weights_that_make_no_sense_are_refused(name, form):
 def test_chunks_of_unknown_length_are_counted_before_work():
     chunks = [dask.delayed(np.asarray)(part) for part in np.array_split(X, 4)]
     with pytest.raises(ValueError, match=r"\[30, 31\]"):
-        PrioritizedLasso().fit(chunks, np.append(Y, 0.0))
+        se.PrioritizedLasso().fit(chunks, np.append(Y, 0.0))
     with pytest.raises(ValueError, match=r"inconsistent numbers of samples: \[3, 4\]"):
         check_length(3, 4)
 
@@ -88,31 +80,31 @@ def test_the_values_of_a_frame_lie_by_columns_wherever_it_comes_from():
 
 
 def lasso(X=X, y=Y, **given):
-    return PrioritizedLasso(0.01).fit(X, y, **given)
+    return se.PrioritizedLasso(0.01).fit(X, y, **given)
 
 
 def logistic(X=X, y=Y > 0, **given):
-    return SparseLogisticRegression().fit(X, y, **given)
+    return se.SparseLogisticRegression().fit(X, y, **given)
 
 
 def lasso_cv(X=X, y=Y, alphas=2, cv=2, **given):
-    return PrioritizedLassoCV(alphas=alphas, cv=cv).fit(X, y, **given)
+    return se.PrioritizedLassoCV(alphas=alphas, cv=cv).fit(X, y, **given)
 
 
 def logistic_cv(X=X, y=Y > 0, Cs=2, **given):
-    return SparseLogisticRegressionCV(Cs=Cs, cv=2).fit(X, y, **given)
+    return se.SparseLogisticRegressionCV(Cs=Cs, cv=2).fit(X, y, **given)
 
 
 def lasso_path(X=X, y=Y, alphas=2, **given):
-    return prioritized_lasso_path(X, y, alphas=alphas, **given)
+    return se.prioritized_lasso_path(X, y, alphas=alphas, **given)
 
 
 def logistic_path(X=X, y=Y > 0, **given):
-    return sparse_logistic_path(X, y, Cs=2, **given)
+    return se.sparse_logistic_path(X, y, Cs=2, **given)
 
 
 def minimised(X=X, y=Y, penalty=1.0, **given):
-    return SparseGLM(Squared(), L1(penalty)).fit(X, y, **given)
+    return se.SparseGLM(Squared(), L1(penalty)).fit(X, y, **given)
 
 
 def lasso_score(X=X, y=Y, **given):
@@ -151,7 +143,7 @@ def test_masks_are_refused_unless_they_are_empty(use, name):
 @pytest.mark.parametrize(
     ("use", "name", "values"),
     [
-        (lambda given: PrioritizedLasso(penalty_factors=given).fit(X, Y), "penalty_factors", np.ones(5)),
+        (lambda given: se.PrioritizedLasso(penalty_factors=given).fit(X, Y), "penalty_factors", np.ones(5)),
         (lambda given: minimised(penalty=given), "penalty", np.ones(5)),
         (lambda given: lasso_cv(alphas=given), "alphas", np.array([0.1, 0.2])),
         (lambda given: lasso_path(alphas=given), "alphas", np.array([0.1, 0.2])),
@@ -194,7 +186,7 @@ def test_dates_are_no_columns(use):
 def test_scores_and_fits_name_a_y_of_texts():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(30, 4)), rng.normal(size=30)
-    model = PrioritizedLasso(0.1).fit(X, y)
+    model = se.PrioritizedLasso(0.1).fit(X, y)
     with pytest.raises(ValueError, match="Input y contains NaN"):
         model.score(X, np.where(y > 0, np.nan, y))
     with pytest.raises(ValueError, match="y has an entry that is no number"):

@@ -2,30 +2,23 @@
 
 import pickle
 
-import matplotlib as mpl
 import numpy as np
 import pytest
 from callbacks import Recorder
 
-from schmp_estimators import (
-    PrioritizedLasso,
-    PrioritizedLassoCV,
-    SparseLogisticRegression,
-    SparseLogisticRegressionCV,
-)
+import schmp_estimators as se
 from schmp_estimators.linear.programs import choose
 
-mpl.use("Agg")
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(80, 50))
 Y = X[:, 0] - X[:, 1] + 0.1 * RNG.normal(size=80)
 
 CASES = {
-    "lasso": (PrioritizedLasso(0.01, tol=1e-8), Y),
-    "two targets": (PrioritizedLasso(0.01, tol=1e-8), np.column_stack([Y, X[:, 5] - Y])),
-    "scheduled": (PrioritizedLasso(0.1, schedule="priority", n_parallel=4, pipeline_depth=2, random_state=0), Y),
-    "two classes": (SparseLogisticRegression(tol=1e-8), Y > 0),
-    "three classes": (SparseLogisticRegression(), np.digitize(Y, [-1, 1])),
+    "lasso": (se.PrioritizedLasso(0.01, tol=1e-8), Y),
+    "two targets": (se.PrioritizedLasso(0.01, tol=1e-8), np.column_stack([Y, X[:, 5] - Y])),
+    "scheduled": (se.PrioritizedLasso(0.1, schedule="priority", n_parallel=4, pipeline_depth=2, random_state=0), Y),
+    "two classes": (se.SparseLogisticRegression(tol=1e-8), Y > 0),
+    "three classes": (se.SparseLogisticRegression(), np.digitize(Y, [-1, 1])),
 }
 
 
@@ -73,14 +66,14 @@ def test_an_early_end_tells_the_gap_of_the_whole_problem(monkeypatch):
     rng = np.random.default_rng(0)
     wide = rng.normal(size=(60, 4000)) + 0.5 * rng.normal(size=(60, 1))
     target = wide[:, :5].sum(axis=1) + 0.5 * rng.normal(size=60)
-    full = PrioritizedLasso(0.3, tol=1e-10, fit_intercept=False).fit(wide, target)
+    full = se.PrioritizedLasso(0.3, tol=1e-10, fit_intercept=False).fit(wide, target)
     assert any(record["scope"] < 4000 for record in full.history_)
 
     def objective(coef):
         return 0.5 * np.mean((target - wide @ coef) ** 2) + 0.3 * np.abs(coef).sum()
 
     for stop_at in range(1, len(full.history_)):
-        early = PrioritizedLasso(0.3, tol=1e-10, fit_intercept=False).set_callbacks(Steps(stop_at))
+        early = se.PrioritizedLasso(0.3, tol=1e-10, fit_intercept=False).set_callbacks(Steps(stop_at))
         early.fit(wide, target)
         assert early.dual_gap_ == pytest.approx(early.history_[-1]["dual_gap"])
         assert early.dual_gap_ >= objective(early.coef_) - objective(full.coef_) - 1e-12
@@ -91,7 +84,7 @@ def test_a_failed_fit_leaves_no_trace():
         def on_fit_task_end(self, estimator, context):
             raise RuntimeError("enough")
 
-    estimator = PrioritizedLasso(0.01).set_callbacks(Failing())
+    estimator = se.PrioritizedLasso(0.01).set_callbacks(Failing())
     with pytest.raises(RuntimeError, match="enough"):
         estimator.fit(X, Y)
     assert not [name for name in vars(estimator) if name.endswith("_")]
@@ -99,7 +92,13 @@ def test_a_failed_fit_leaves_no_trace():
 
 @pytest.mark.covering
 @pytest.mark.parametrize(
-    "kind", [PrioritizedLasso, SparseLogisticRegression, PrioritizedLassoCV, SparseLogisticRegressionCV]
+    "kind",
+    [
+        se.PrioritizedLasso,
+        se.SparseLogisticRegression,
+        se.PrioritizedLassoCV,
+        se.SparseLogisticRegressionCV,
+    ],
 )
 @pytest.mark.parametrize("fault", ["one class", "NaN", "length"])
 def test_a_failed_refit_keeps_the_earlier_fit(kind, fault):
@@ -110,7 +109,7 @@ def test_a_failed_refit_keeps_the_earlier_fit(kind, fault):
         narrow[0, 0] = np.nan
     elif fault == "length":
         target = target[:-1]
-    elif kind in (PrioritizedLasso, PrioritizedLassoCV):
+    elif kind in (se.PrioritizedLasso, se.PrioritizedLassoCV):
         target[:] = np.inf
     else:
         target[:] = 1.0

@@ -7,16 +7,6 @@ from schmp_estimators.core.jit import kernel
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels import dense, gram, sparse
 from schmp_estimators.linear.penalties import base
-from schmp_estimators.linear.penalties.base import (
-    compiled_for,
-    dual_scale,
-    duality_gap,
-    gap_or_merit,
-    merit,
-    read_only,
-    sizes,
-    take,
-)
 from schmp_estimators.linear.penalties.choose import check_factors, choose_penalty
 from schmp_estimators.linear.penalties.elastic_net import L1, ElasticNet
 from schmp_estimators.linear.penalties.mcp import MCP
@@ -33,13 +23,13 @@ def _value(penalty, coef):
     return base.value(penalty, coef)
 
 
-EACH = read_only(np.array([0.0, 0.4, 2.0]))
+EACH = base.read_only(np.array([0.0, 0.4, 2.0]))
 PENALTIES = {
     "L1": L1(0.7),
     "L1, factors": L1(EACH),
     "L1, positive": L1(0.7, True),
     "net": ElasticNet(0.7, 1.3),
-    "net, factors": ElasticNet(EACH, read_only(2.0 * EACH)),
+    "net, factors": ElasticNet(EACH, base.read_only(2.0 * EACH)),
     "net, factors, positive": ElasticNet(EACH, 0.5, True),
 }
 
@@ -86,7 +76,7 @@ def test_multiples_and_parts(penalty):
     coef = np.array([0.3, 1.2, 0.8])
     assert penalty.scaled(2.5).value(coef) == pytest.approx(2.5 * penalty.value(coef), rel=1e-14)
     for columns in (np.array([2, 0]), slice(1, 3)):
-        part = take(penalty, columns)
+        part = base.take(penalty, columns)
         chosen = np.arange(3)[columns]
         assert part.value(coef[columns]) == pytest.approx(sum(cost(penalty, j, coef[j]) for j in chosen), rel=1e-14)
         assert part.positive is penalty.positive
@@ -96,8 +86,8 @@ def test_multiples_and_parts(penalty):
 
 def test_what_optimality_compares_with_the_strength():
     gradient = np.array([-2.0, 1.0, 0.0])
-    np.testing.assert_array_equal(sizes(L1(1.0), gradient), [2.0, 1.0, 0.0])
-    np.testing.assert_array_equal(sizes(L1(1.0, True), gradient), gradient)
+    np.testing.assert_array_equal(base.sizes(L1(1.0), gradient), [2.0, 1.0, 0.0])
+    np.testing.assert_array_equal(base.sizes(L1(1.0, True), gradient), gradient)
 
 
 def test_the_penalty_that_parameters_stand_for():
@@ -120,11 +110,11 @@ def test_the_gap_is_primal_less_dual(name):
     X, target, coef = rng.normal(size=(9, 4)), rng.normal(size=9), np.array([0.2, 0.0, 0.4, -0.3])
     positive = "positive" in name
     coef = np.abs(coef) if positive else coef
-    strengths = read_only(np.array([0.3, 0.1, 2.0, 0.5])) if "factors" in name else 0.4
+    strengths = base.read_only(np.array([0.3, 0.1, 2.0, 0.5])) if "factors" in name else 0.4
     penalty = L1(strengths, positive) if name.startswith("L1") else ElasticNet(strengths, 0.8, positive)
     residual = target - X @ coef
     gradient = X.T @ residual
-    scale = dual_scale(penalty, coef, gradient)
+    scale = base.dual_scale(penalty, coef, gradient)
     assert 0.0 < scale < 1.0
     energy = residual @ residual
     primal = 0.5 * energy + penalty.value(coef)
@@ -133,20 +123,20 @@ def test_the_gap_is_primal_less_dual(name):
     dual -= 0.5 * (ridges * (scale * coef) ** 2).sum()  # θ with −√ρ·b beside it, as on rows augmented by √ρ
     slopes = scale * (gradient - ridges * coef)
     assert np.max((slopes if positive else np.abs(slopes)) / strengths) == pytest.approx(1.0)
-    gap = duality_gap(penalty, coef, gradient, energy, scale)
+    gap = base.duality_gap(penalty, coef, gradient, energy, scale)
     assert gap == pytest.approx(primal - dual, rel=1e-12)
-    assert gap_or_merit(penalty, coef, gradient, energy, (X**2).sum(axis=0)) == gap
-    assert merit(penalty, coef, gradient, (X**2).sum(axis=0)) > 0.0
+    assert base.gap_or_merit(penalty, coef, gradient, energy, (X**2).sum(axis=0)) == gap
+    assert base.merit(penalty, coef, gradient, (X**2).sum(axis=0)) > 0.0
 
 
 def test_gaps_of_candidates_count_what_columns_without_penalty_could_gain():
     X, target = np.random.default_rng(1).normal(size=(9, 3)), np.arange(9.0)
     gradient, energy, norms = X.T @ target, target @ target, (X**2).sum(axis=0)
-    penalty = L1(read_only(np.array([1e6, 0.0, 1e6])))
+    penalty = L1(base.read_only(np.array([1e6, 0.0, 1e6])))
     gained = 0.5 * gradient[1] ** 2 / norms[1]
-    assert gap_or_merit(penalty, np.zeros(3), gradient, energy, norms) == pytest.approx(gained, rel=1e-12)
-    assert dual_scale(penalty, np.zeros(3), gradient) == 1.0
-    assert dual_scale(penalty, np.zeros(0), np.zeros(0)) == 1.0
+    assert base.gap_or_merit(penalty, np.zeros(3), gradient, energy, norms) == pytest.approx(gained, rel=1e-12)
+    assert base.dual_scale(penalty, np.zeros(3), gradient) == 1.0
+    assert base.dual_scale(penalty, np.zeros(0), np.zeros(0)) == 1.0
 
 
 class Own(MCP):
@@ -156,12 +146,12 @@ class Own(MCP):
 def test_kernels_for_such_a_penalty_are_kept_in_this_process_alone():
     on_sparse = sparse.sparse_passes, sparse.shuffled_passes
     for compiled in (gram.gram_passes, *on_sparse, dense.proximal_steps):
-        own = compiled_for(Own(0.1, 3.0), compiled)
-        assert own is not compiled and own is compiled_for(Own(0.2, 5.0), compiled)
+        own = base.compiled_for(Own(0.1, 3.0), compiled)
+        assert own is not compiled and own is base.compiled_for(Own(0.2, 5.0), compiled)
         assert type(own._cache).__name__ == "NullCache"
         assert own.py_func is compiled.py_func
-        assert compiled_for(L1(1.0), compiled) is compiled
-        assert compiled_for(ElasticNet(1.0, 1.0), compiled) is compiled
+        assert base.compiled_for(L1(1.0), compiled) is compiled
+        assert base.compiled_for(ElasticNet(1.0, 1.0), compiled) is compiled
 
 
 @pytest.mark.parametrize("penalty", [L1(0.5), ElasticNet(0.5, 20.0)], ids=["L1", "elastic net"])

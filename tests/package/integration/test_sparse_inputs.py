@@ -7,14 +7,7 @@ import pytest
 from broken_arrays import broken
 from scipy import sparse
 
-from schmp_estimators import (
-    DistributedLDA,
-    ModelParallelMF,
-    PrioritizedLasso,
-    PrioritizedLassoCV,
-    SparseLogisticRegression,
-    SparseLogisticRegressionCV,
-)
+import schmp_estimators as se
 
 RNG = np.random.default_rng(0)
 VALUES = RNG.integers(1, 5, (30, 12)) * (RNG.random((30, 12)) < 0.6)
@@ -24,16 +17,20 @@ GOOD = sparse.csr_array(VALUES.astype(float))
 BROKEN = [("csr", "index huge"), ("csc", "index -1"), ("bsr", "indptr ends late"), ("coo", "row -1"),
           ("csr", "data short"), ("csc", "indptr falls"), ("lil", "list: column -1")]  # fmt: skip
 MODELS = {
-    "lda": (DistributedLDA(3, max_iter=2), None, "fit_transform transform score perplexity coherence partial_fit"),
-    "mf": (ModelParallelMF(3, max_iter=2), None, "fit_transform transform score recommend partial_fit"),
-    "lasso": (PrioritizedLasso(0.1), Y, "predict score"),
-    "lasso cv": (PrioritizedLassoCV(alphas=3, cv=2), Y, "predict"),
+    "lda": (
+        se.DistributedLDA(3, max_iter=2),
+        None,
+        "fit_transform transform score perplexity coherence partial_fit",
+    ),
+    "mf": (se.ModelParallelMF(3, max_iter=2), None, "fit_transform transform score recommend partial_fit"),
+    "lasso": (se.PrioritizedLasso(0.1), Y, "predict score"),
+    "lasso cv": (se.PrioritizedLassoCV(alphas=3, cv=2), Y, "predict"),
     "logistic": (
-        SparseLogisticRegression(1.0),
+        se.SparseLogisticRegression(1.0),
         CLASSES,
         "predict predict_proba predict_log_proba decision_function score",
     ),
-    "logistic cv": (SparseLogisticRegressionCV(Cs=2, cv=2), CLASSES, "predict_proba"),
+    "logistic cv": (se.SparseLogisticRegressionCV(Cs=2, cv=2), CLASSES, "predict_proba"),
 }
 
 
