@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 
 import dask
 from callbacks import AfterSweeps
@@ -57,26 +58,21 @@ def fork_workers():
 
 
 @contextmanager
-def worker_processes(n_workers=2, *, set_as_default=True):
-    """Client of workers that are processes with one thread and memory of their own."""
-    with (
-        LocalCluster(n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster,
-        Client(cluster, set_as_default=set_as_default) as client,
-    ):
-        yield client
-
-
-@contextmanager
 def own_cluster(n_workers=2, threads_per_worker=1, *, set_as_default=True, dashboard_address=None, **options):
     """Client of a cluster in this process that a test may destroy; it has no dashboard unless one is asked for."""
     sizes = {"n_workers": n_workers, "threads_per_worker": threads_per_worker}
     if dashboard_address is None:  # else all clusters want the same port
         dashboard_address, options = ":0", {"scheduler_kwargs": {"dashboard": False}} | options
+    options = {"processes": False, "dashboard_address": dashboard_address} | options
     with (
-        LocalCluster(**sizes, processes=False, dashboard_address=dashboard_address, **options) as cluster,
+        LocalCluster(**sizes, **options) as cluster,
         Client(cluster, set_as_default=set_as_default) as client,
     ):
         yield client
+
+
+#: The same with workers that are processes with one thread and memory of their own.
+worker_processes = partial(own_cluster, processes=True, dashboard_address=":0")
 
 
 def at(client):

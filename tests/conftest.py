@@ -7,18 +7,9 @@ import sys
 import time
 from contextlib import ExitStack
 
+import clusters
 import kernel_cache
 import pytest
-from clusters import (
-    N_PROCESSES,
-    at,
-    fork_workers,
-    hosts_apart,
-    keep_quiet,
-    own_cluster,
-    wait_for_processes,
-    worker_processes,
-)
 from covering import mark_the_rest_slow
 from distributed.client import _global_clients
 from hypothesis import settings
@@ -37,8 +28,8 @@ settings.load_profile("schmp")
 places.PAUSE = 0.0
 
 kernel_cache.compile_once()
-keep_quiet()
-fork_workers()
+clusters.keep_quiet()
+clusters.fork_workers()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -93,7 +84,7 @@ def no_open_figures():
 @pytest.fixture(scope="session")
 def client():
     """A Dask client of a small cluster in this process."""
-    with own_cluster(set_as_default=False, dashboard_address=":0") as client:
+    with clusters.own_cluster(set_as_default=False, dashboard_address=":0") as client:
         yield client
 
 
@@ -108,9 +99,10 @@ class Processes:
 
     def ready(self):
         """Return the client once all workers answer."""
-        if self._client is None or not wait_for_processes(self._client, N_PROCESSES):
+        if self._client is None or not clusters.wait_for_processes(self._client, clusters.N_PROCESSES):
             self.close()
-            self._client = self._stack.enter_context(worker_processes(N_PROCESSES, set_as_default=False))
+            started = clusters.worker_processes(clusters.N_PROCESSES, set_as_default=False)
+            self._client = self._stack.enter_context(started)
             self._client.register_plugin(kernel_cache.CompileOnce())
         return self._client
 
@@ -144,7 +136,7 @@ def apart(processes, tmp_path):
     """A path that is another folder for this process and for each of three workers, and these folders."""
     if not os.path.exists("/proc/self/cwd"):
         pytest.skip("needs a path that each process understands in its own way")
-    with hosts_apart(processes, tmp_path) as found:
+    with clusters.hosts_apart(processes, tmp_path) as found:
         yield found
 
 
@@ -167,5 +159,5 @@ def place(request):
 @pytest.fixture
 def in_place(place):
     """A place in which the test runs."""
-    with at(place):
+    with clusters.at(place):
         yield place

@@ -2,6 +2,13 @@
 
 from collections import Counter, defaultdict
 
+import pytest
+
+
+def slow_but(quick, cases):
+    """Return the cases of a test, of which those that are not quick run in the slow lane only."""
+    return [case if case in quick else pytest.param(case, marks=pytest.mark.slow) for case in cases]
+
 
 def fewest(cases):
     """Return the numbers of some `cases`, sets of values, that have all values of all of them.

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from clusters import at
 from corpora import NAMES, SMALL, assert_same_bits
+from covering import slow_but
 from input_cases import chunked
 from oracles import lda_describe as oracle
 from scipy import sparse
@@ -46,7 +47,7 @@ CASES = {
     "seeds": (make(seed_words=SEEDS), SMALL),
 }
 #: A model with seeds is applied by kernels of its own.
-NAMES_OF_CASES = [name if name != "seeds" else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
+NAMES_OF_CASES = slow_but({*CASES} - {"seeds"}, CASES)
 
 
 @pytest.mark.parametrize("case", NAMES_OF_CASES)

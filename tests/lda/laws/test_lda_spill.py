@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from callbacks import dies
 from corpora import SMALL, assert_same_bits, planted
+from covering import slow_but
 
 from schmp_estimators import DistributedLDA
 from schmp_estimators.core.io import slices
@@ -64,9 +65,7 @@ SLOW = {"three proposals", "topics of four bytes", "one proposal", "seeds"}
 
 @pytest.mark.covering
 @pytest.mark.parametrize("sampler", SAMPLERS)
-@pytest.mark.parametrize(
-    "setting", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in SETTINGS]
-)
+@pytest.mark.parametrize("setting", slow_but({*SETTINGS} - SLOW, SETTINGS))
 def test_slices_have_the_bits_of_memory(setting, sampler, tmp_path):
     if sampler != "warp" and setting == "topics of four bytes":
         pytest.skip("it would take a table of gigabytes")

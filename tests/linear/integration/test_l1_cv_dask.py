@@ -1,9 +1,11 @@
 """Cross-validation of L1 models on Dask: the bits of this process, any folds, and nothing is left."""
 
 import dask.array as da
+import input_cases
 import numpy as np
 import pytest
 from clusters import keys_left
+from covering import slow_but
 from scipy import sparse
 from sklearn.model_selection import GroupKFold, KFold, RepeatedKFold, ShuffleSplit
 
@@ -19,9 +21,8 @@ WEIGHTS[20:40] = 0.0  # a whole chunk
 GROUPS = np.arange(80) // 16
 
 
-def chunked(chunks=(20, 10), form=None, values=X):
-    array = da.from_array(values, chunks=chunks)
-    return array if form is None else array.map_blocks(form, dtype=values.dtype, meta=form((1, 1), dtype=values.dtype))
+def chunked(form=None):
+    return input_cases.chunked(X, 20, form=form)
 
 
 def lasso(**parameters):
@@ -66,9 +67,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=[] if case == "weights" else pytest.mark.slow) for case in CASES]
-)
+@pytest.mark.parametrize("case", slow_but(["weights"], CASES))
 def test_same_bits_in_any_place(client, cut, case):
     make, target, weights = CASES[case]
     form = sparse.csr_array if case in ("weights", "logistic") else None

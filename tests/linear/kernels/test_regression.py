@@ -90,30 +90,27 @@ def test_unsorted_and_duplicate_entries_are_summed_in_a_copy():
     np.testing.assert_array_equal(X.data, before)
 
 
-def _quadratic(weighted, intercept):
+def _system(rng, X, weighted, intercept, response=0.0):
+    """Return centred columns, weights, the columns that kernels get and their constants, and a noisy response."""
+    n = len(X)
+    weights = rng.random(n) + 0.1 if weighted else np.ones(n)
+    means = weights @ X / weights.sum() if intercept else np.zeros(X.shape[1])
+    centred, used = X - means, weights if weighted else np.empty(0)
+    constants = Quadratic(weights @ centred**2, means, means * weights.sum(), used, np.empty(0))
+    response = response + rng.normal(size=n)
+    response -= np.average(response, weights=weights) if intercept else 0.0
+    return centred, weights, as_matrix(sp.csc_array(X)).columns, freeze(constants), response
+
+
+def _counts(weighted, intercept):
     rng = np.random.default_rng(3)
-    X = rng.poisson(0.4, (60, 20)).astype(float)
-    weights = rng.random(60) + 0.1 if weighted else np.ones(60)
-    means = weights @ X / weights.sum() if intercept else np.zeros(20)
-    centred = X - means
-    block = as_matrix(sp.csc_array(X)).columns
-    sums = means * weights.sum()
-    constants = Quadratic(weights @ centred**2, means, sums, weights if weighted else np.empty(0), np.empty(0))
-    target = rng.normal(size=60)
-    return (
-        X,
-        centred,
-        weights,
-        block,
-        freeze(constants),
-        target - (np.average(target, weights=weights) if intercept else 0),
-    )
+    return _system(rng, rng.poisson(0.4, (60, 20)).astype(float), weighted, intercept)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("intercept", [False, True])
 def test_sparse_pass_is_coordinate_descent_on_centred_columns(weighted, intercept):
-    _, centred, weights, block, constants, target = _quadratic(weighted, intercept)
+    centred, weights, block, constants, target = _counts(weighted, intercept)
     coef, residual = np.zeros(20), weights * target
     sparse_passes(block, constants, coef, residual, L1(0.5), False, 3, 0)
     expected, left = np.zeros(20), target.copy()
@@ -132,7 +129,7 @@ def test_sparse_pass_is_coordinate_descent_on_centred_columns(weighted, intercep
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("intercept", [False, True])
 def test_conjugate_gradients_solve_the_normal_equations(weighted, intercept, ridges):
-    _, centred, weights, block, constants, target = _quadratic(weighted, intercept)
+    centred, weights, block, constants, target = _counts(weighted, intercept)
     constants = freeze(constants._replace(ridges=ridges))
     chosen = np.array([0, 3, 4, 10, 19])
     part = centred[:, chosen]
@@ -147,25 +144,12 @@ def test_conjugate_gradients_solve_the_normal_equations(weighted, intercept, rid
 
 
 def _with_copies(weighted, intercept):
-    """Return columns of which 5–7 are nearly 0–2, and 8 and 9 nearly 5; constants, weights and a response."""
+    """Return such a system whose columns 5–7 are nearly 0–2, and 8 and 9 nearly 5."""
     rng = np.random.default_rng(5)
     X = rng.random((300, 10)) * (rng.random((300, 10)) < 0.1)
     X[:, 5:8] = 0.9 * X[:, :3] + 0.1 * rng.random((300, 3)) * (X[:, :3] > 0)
     X[:, 8:] = 0.9 * X[:, [5]] + 0.1 * rng.random((300, 2)) * (X[:, [5]] > 0)
-    weights = rng.random(300) + 0.1 if weighted else np.ones(300)
-    means = weights @ X / weights.sum() if intercept else np.zeros(10)
-    centred = X - means
-    used = weights if weighted else np.empty(0)
-    constants = Quadratic(weights @ centred**2, means, means * weights.sum(), used, np.empty(0))
-    response = X[:, 5] + rng.normal(size=300)
-    response -= np.average(response, weights=weights)
-    return (
-        centred,
-        weights,
-        as_matrix(sp.csc_array(X)).columns,
-        freeze(constants),
-        response - np.average(response, weights=weights),
-    )
+    return _system(rng, X, weighted, intercept, X[:, 5])
 
 
 @pytest.mark.parametrize("weighted", [False, True])

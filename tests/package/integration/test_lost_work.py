@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from callbacks import AfterSweeps
 from clusters import keys_left, own_cluster
+from covering import slow_but
 from definition import run_serial
 from distributed import Client, KilledWorker, LocalCluster, get_worker
 from distributed.comm.core import CommClosedError
@@ -41,11 +42,6 @@ FITS = {
     "lasso": (lambda: PrioritizedLasso(0.01), VALUES, RESPONSES),
     "logistic": (lambda: SparseLogisticRegression(C=0.1), VALUES, RESPONSES > 0),
 }
-
-
-def all_but(fast):
-    """Return kinds for parametrize, of which one runs with every change."""
-    return [pytest.param(kind, marks=pytest.mark.slow) if kind != fast else kind for kind in FITS]
 
 
 async def close_workers(cluster):
@@ -108,7 +104,7 @@ def test_who_has_not_ended_soon_after_an_error_of_another_is_not_waited_for(clie
     assert isinstance(lost, WorkLostError)
 
 
-@pytest.mark.parametrize("kind", all_but("lda"))
+@pytest.mark.parametrize("kind", slow_but(["lda"], FITS))
 def test_workers_that_die_for_good_while_results_come_here_are_not_waited_for(kind):
     make, X, y = FITS[kind]
     with own_cluster() as client:
@@ -139,7 +135,7 @@ class Unlucky:
         return values
 
 
-@pytest.mark.parametrize("kind", all_but("mf"))
+@pytest.mark.parametrize("kind", slow_but(["mf"], FITS))
 def test_an_input_that_is_lost_with_its_workers_is_read_again(client, kind):
     make, X, y = FITS[kind]
     with client.as_current():
