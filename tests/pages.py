@@ -19,7 +19,6 @@ def example(name):
 
 def code_on(page, indent=3):
     """Return the blocks of Python on a page."""
-    found = re.findall(
-        rf"code-block:: python\n\n((?: {{{indent}}}.*\n|\n)+)", (ROOT / "docs" / f"{page}.rst").read_text()
-    )
+    text = (ROOT / "docs" / f"{page}.rst").read_text()
+    found = re.findall(rf"code-block:: python\n\n((?: {{{indent}}}.*\n|\n)+)", text)
     return [re.sub(rf"^ {{{indent}}}", "", block, flags=re.MULTILINE) for block in found]

@@ -5,14 +5,7 @@ import numpy as np
 from golden.record import result
 from scipy import sparse
 
-from schmp_estimators import (
-    PrioritizedLasso,
-    PrioritizedLassoCV,
-    SparseLogisticRegression,
-    SparseLogisticRegressionCV,
-    prioritized_lasso_path,
-    sparse_logistic_path,
-)
+import schmp_estimators as se
 
 HERE = ("here",)
 MEMORY = ("here", "threads", "cluster")
@@ -78,11 +71,11 @@ def fit(kind, X, y, weights=None, chunks=None, **parameters):
 
 
 def lasso(X, y=None, weights=None, chunks=None, **parameters):
-    return fit(PrioritizedLasso, X, response(X) if y is None else y, weights, chunks, **{"alpha": 0.05} | parameters)
+    return fit(se.PrioritizedLasso, X, response(X) if y is None else y, weights, chunks, **{"alpha": 0.05} | parameters)
 
 
 def logistic(X, y=None, weights=None, chunks=None, **parameters):
-    return fit(SparseLogisticRegression, X, response(X) > 0 if y is None else y, weights, chunks, **parameters)
+    return fit(se.SparseLogisticRegression, X, response(X) > 0 if y is None else y, weights, chunks, **parameters)
 
 
 def warm(make, **change):
@@ -96,7 +89,7 @@ def warm(make, **change):
 
 def path(X, chunks=None, **parameters):
     def run(place):
-        alphas, coefs, intercepts, gaps = prioritized_lasso_path(
+        alphas, coefs, intercepts, gaps = se.prioritized_lasso_path(
             given(X, chunks), response(X), alphas=8, eps=0.01, tol=1e-6, **parameters
         )
         figures = {"tolerance": 1e-5, "dual_gap": np.max(gaps), "loss": np.abs(coefs).sum()}
@@ -107,7 +100,7 @@ def path(X, chunks=None, **parameters):
 
 def logistic_path(X, chunks=None):
     def run(place):
-        Cs, coefs, intercepts, gaps = sparse_logistic_path(given(X, chunks), response(X) > 0, Cs=5, tol=1e-6)
+        Cs, coefs, intercepts, gaps = se.sparse_logistic_path(given(X, chunks), response(X) > 0, Cs=5, tol=1e-6)
         figures = {"tolerance": 1e-5, "dual_gap": np.max(gaps / Cs) / len(X), "loss": np.abs(coefs).sum()}
         return result(figures, Cs=Cs, coefs=coefs, intercepts=intercepts, gaps=gaps)
 
@@ -116,7 +109,7 @@ def logistic_path(X, chunks=None):
 
 def lasso_cv(X, weights=None, chunks=None, **parameters):
     def run(place):
-        found = PrioritizedLassoCV(**{"alphas": 6, "eps": 0.01, "cv": 3} | parameters)
+        found = se.PrioritizedLassoCV(**{"alphas": 6, "eps": 0.01, "cv": 3} | parameters)
         found.fit(given(X, chunks), response(X), sample_weight=weights)
         figures = {"scores": found.mse_path_.mean(), "loss": found.alpha_}
         return result(figures, coef=found.coef_, alpha=found.alpha_, scores=found.mse_path_, intercept=found.intercept_)
@@ -126,7 +119,7 @@ def lasso_cv(X, weights=None, chunks=None, **parameters):
 
 def logistic_cv(X, y, chunks=None, **parameters):
     def run(place):
-        found = SparseLogisticRegressionCV(**{"Cs": [0.1, 1.0, 10.0], "cv": 3} | parameters).fit(given(X, chunks), y)
+        found = se.SparseLogisticRegressionCV(**{"Cs": [0.1, 1.0, 10.0], "cv": 3} | parameters).fit(given(X, chunks), y)
         figures = {"scores": found.scores_.mean(), "loss": np.mean(found.C_)}
         return result(figures, coef=found.coef_, chosen=found.C_, scores=found.scores_, intercept=found.intercept_)
 
@@ -169,8 +162,8 @@ CASES = {
         MEMORY,
     ),
     "lasso, factors": (lasso(SMALL_INTEGERS, n_shards=2, penalty_factors=factors(90)), MEMORY),
-    "lasso, warm": (warm(lambda: (PrioritizedLasso(0.1), WIDE, response(WIDE)), alpha=0.05), HERE),
-    "lasso, warm and sparse": (warm(lambda: (PrioritizedLasso(0.1), SPARSE, response(SPARSE)), alpha=0.05), HERE),
+    "lasso, warm": (warm(lambda: (se.PrioritizedLasso(0.1), WIDE, response(WIDE)), alpha=0.05), HERE),
+    "lasso, warm and sparse": (warm(lambda: (se.PrioritizedLasso(0.1), SPARSE, response(SPARSE)), alpha=0.05), HERE),
     "path, wide": (path(WIDE), HERE),
     "path, sparse and positive": (path(SPARSE, positive=True), HERE),
     "path, weights": (path(TALL, sample_weight=WEIGHTS), HERE),
@@ -198,7 +191,7 @@ CASES = {
         logistic(TALL, y=labels(TALL), weights=PARTS, chunks=30, l1_ratio=0.5, penalty_factors=factors(12)),
         CHUNKS,
     ),
-    "logistic, warm": (warm(lambda: (SparseLogisticRegression(0.5), WIDE, response(WIDE) > 0), C=1.0), HERE),
+    "logistic, warm": (warm(lambda: (se.SparseLogisticRegression(0.5), WIDE, response(WIDE) > 0), C=1.0), HERE),
     "logistic path": (logistic_path(TALL), HERE),
     "logistic path, chunks": (logistic_path(TALL, chunks=30), CHUNKS),
     "logistic CV, chunks": (logistic_cv(TALL, response(TALL) > 0, chunks=30, Cs=[1.0], tol=1e-4), CHUNKS),

@@ -33,9 +33,8 @@ def given(X, place):
 
 def make(place="here", **parameters):
     threads = {"n_jobs": 2} if place == "threads" else {}
-    return DistributedLDA(
-        **{"n_components": 5, "max_iter": 6, "evaluate_every": 2, "random_state": 0} | threads | parameters
-    )
+    usual = {"n_components": 5, "max_iter": 6, "evaluate_every": 2, "random_state": 0}
+    return DistributedLDA(**usual | threads | parameters)
 
 
 def described(lda, X):

@@ -265,9 +265,8 @@ class Logistic(Certified):
         return y
 
     def estimator(self, rng: Any) -> Any:
-        return SparseLogisticRegression(
-            C=draw(rng, 0.01, 0.1, 1.0), schedule=draw(rng, "resolve", "priority"), **self.common
-        )
+        C, schedule = draw(rng, 0.01, 0.1, 1.0), draw(rng, "resolve", "priority")
+        return SparseLogisticRegression(C, schedule=schedule, **self.common)
 
     def extreme_responses(self, y: Any, rng: Any) -> Any:
         kinds = [y.astype(kind) for kind in (str, bool, object, float)]
@@ -288,13 +287,8 @@ class Logistic(Certified):
         weights = np.ones(len(y))
         if fitted.class_weight == "balanced":
             weights = len(y) / (2.0 * np.array([(sign == one).sum() for one in sign]))
-        other = linear_model.LogisticRegression(
-            C=np.clip(fitted.C, 1e-10, 1e10),
-            l1_ratio=1.0,
-            solver="saga",
-            max_iter=300,
-            fit_intercept=fitted.fit_intercept,
-        )
+        options = {"solver": "saga", "max_iter": 300, "fit_intercept": fitted.fit_intercept}
+        other = linear_model.LogisticRegression(C=np.clip(fitted.C, 1e-10, 1e10), l1_ratio=1.0, **options)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             other.fit(X, sign, weights)

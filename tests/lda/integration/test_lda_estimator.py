@@ -61,9 +61,8 @@ def test_auto_leaves_large_tables_to_warp(monkeypatch):
 
 def test_auto_leaves_long_documents_and_large_corpora_to_warp():
     def chosen(**sizes):
-        return choose_sampler(
-            "auto", **{"n_topics": 257, "n_used_words": 0, "n_tokens": 300_000, "n_docs": 1000} | sizes
-        )
+        usual = {"n_topics": 257, "n_used_words": 0, "n_tokens": 300_000, "n_docs": 1000}
+        return choose_sampler("auto", **usual | sizes)
 
     assert [chosen(), chosen(n_tokens=300_001)] == ["saber", "warp"]
     assert [chosen(n_topics=n) for n in (4096, 4097)] == ["saber", "warp"]

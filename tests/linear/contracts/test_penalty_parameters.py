@@ -10,21 +10,12 @@ import polars as pl
 import pytest
 from sklearn.utils._param_validation import validate_parameter_constraints
 
-import schmp_estimators
-from schmp_estimators import (
-    PrioritizedLasso,
-    PrioritizedLassoCV,
-    SparseLogisticRegression,
-    SparseLogisticRegressionCV,
-    prioritized_lasso_path,
-    sparse_logistic_path,
-    stability_selection,
-)
+import schmp_estimators as se
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 6))
 Y = X[:, 0] + 0.3 * RNG.normal(size=40)
-KINDS = {"Lasso": (PrioritizedLasso, Y), "logistic": (SparseLogisticRegression, Y > 0)}
+KINDS = {"Lasso": (se.PrioritizedLasso, Y), "logistic": (se.SparseLogisticRegression, Y > 0)}
 
 
 @pytest.fixture(params=KINDS)
@@ -53,12 +44,13 @@ def test_factors_by_name_of_column(kind):
         kind(penalty_factors={"a": 1.0})
 
 
+NAMES = ["PrioritizedLasso", "PrioritizedLassoCV", "SparseLogisticRegression", "SparseLogisticRegressionCV"]
 TAKERS = {
-    **{kind.__name__: lambda kind=kind, **given: kind(**given).fit(X, Y > 0)
-       for kind in (PrioritizedLasso, PrioritizedLassoCV, SparseLogisticRegression, SparseLogisticRegressionCV)},
-    **{path.__name__: partial(path, X, Y > 0) for path in (prioritized_lasso_path, sparse_logistic_path)},
-    "stability_selection": partial(stability_selection, PrioritizedLasso(), X, Y),
-}  # fmt: skip
+    **{name: lambda name=name, **given: getattr(se, name)(**given).fit(X, Y > 0) for name in NAMES},
+    "prioritized_lasso_path": partial(se.prioritized_lasso_path, X, Y > 0),
+    "sparse_logistic_path": partial(se.sparse_logistic_path, X, Y > 0),
+    "stability_selection": partial(se.stability_selection, se.PrioritizedLasso(), X, Y),
+}
 REFUSED = {
     "PrioritizedLasso": {"alpha": [0.0, -1], "schedule": ["fast"], "tol": [-1]},
     "PrioritizedLassoCV": {"tol": [-1.0], "max_iter": [0], "verbose": ["much"], "n_jobs": [1.5], "cv": ["five"]},
@@ -127,17 +119,14 @@ def test_ratios_that_are_refused(kind, ratio):
 
 
 def test_a_column_is_either_free_or_restricted():
-    with pytest.raises(
-        ValueError, match=r"penalty_factors holds zeros, which cannot be combined with positive=True.*small"
-    ):
-        PrioritizedLasso(penalty_factors=[0, 1, 1, 1, 1, 1], positive=True).fit(X, Y)
+    message = "penalty_factors holds zeros, which cannot be combined with positive=True.*small"
+    with pytest.raises(ValueError, match=message):
+        se.PrioritizedLasso(penalty_factors=[0, 1, 1, 1, 1, 1], positive=True).fit(X, Y)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in schmp_estimators.__all__ if hasattr(getattr(schmp_estimators, name), "_defaults")]
-)
+@pytest.mark.parametrize("name", [name for name in se.__all__ if hasattr(getattr(se, name), "_defaults")])
 def test_defaults_are_valid_as_only_other_values_are_checked(name):
-    kind = getattr(schmp_estimators, name)
+    kind = getattr(se, name)
     assert kind()._validate_params() is None
     validate_parameter_constraints(kind._parameter_constraints, kind().get_params(deep=False), name)
     for parameter in ("max_iter", "tol"):

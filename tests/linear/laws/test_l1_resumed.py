@@ -51,9 +51,7 @@ CASES = {
     "logistic Gram": (SparseLogisticRegression, {**LOGISTIC, "n_shards": 3}, DENSE, Y > 0, WEIGHTS, False),
     "logistic, offset": (SparseLogisticRegression, {**LOGISTIC, "n_shards": 2}, OFFSET, Y > 2, None, False),
     "logistic residual": (SparseLogisticRegression, {**LOGISTIC, "n_shards": 3}, SPARSE, Y > 0, None, True),
-    "three classes": (
-        SparseLogisticRegression, LOGISTIC, DENSE, np.digitize(Y, [-3, 3]), None, True,
-    ),
+    "three classes": (SparseLogisticRegression, LOGISTIC, DENSE, np.digitize(Y, [-3, 3]), None, True),
     "priority": (PrioritizedLasso, {"alpha": 0.2, "schedule": "priority", **SLOW}, FEW, Y, None, False),
     "random, three targets": (
         PrioritizedLasso, {"alpha": 0.3, "schedule": "random", **SLOW}, FEW, np.column_stack([Y, -Y, Y[::-1]]), WEIGHTS,

@@ -5,15 +5,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from schmp_estimators import (
-    PrioritizedLasso,
-    PrioritizedLassoCV,
-    SparseGLM,
-    SparseLogisticRegression,
-    SparseLogisticRegressionCV,
-    prioritized_lasso_path,
-    sparse_logistic_path,
-)
+import schmp_estimators as se
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(60, 30))
@@ -29,13 +21,13 @@ OPTIONS = [{}, {"penalty_factors": np.arange(30) % 3}, {"n_shards": 2}, {"fit_in
 @pytest.mark.parametrize("form", FORMS)
 def test_a_power_of_two_changes_no_bit_of_a_lasso(form, options):
     given, tol = FORMS[form](X), 0.05 if "schedule" in options else 1e-6
-    plain = PrioritizedLasso(0.0625, tol=tol, **options).fit(given, Y)
+    plain = se.PrioritizedLasso(0.0625, tol=tol, **options).fit(given, Y)
     for exponent in (-460, 300):
         unit = 2.0**exponent
-        ours = PrioritizedLasso(0.0625 * unit, tol=tol, **options).fit(given * unit, Y)
+        ours = se.PrioritizedLasso(0.0625 * unit, tol=tol, **options).fit(given * unit, Y)
         np.testing.assert_array_equal(ours.coef_ * unit, plain.coef_)
         assert ours.dual_gap_ == plain.dual_gap_
-        ours = PrioritizedLasso(0.0625 * unit, tol=tol, **options).fit(given, Y * unit)
+        ours = se.PrioritizedLasso(0.0625 * unit, tol=tol, **options).fit(given, Y * unit)
         np.testing.assert_array_equal(ours.coef_ / unit, plain.coef_)
 
 
@@ -43,20 +35,20 @@ TINY = 1e-170
 CLASSES = Y > 0
 USES = {
     **{
-        f"lasso, {next(iter(options.values()), 'plain')}"[:20]: lambda X, y, z, options=options: PrioritizedLasso(
+        f"lasso, {next(iter(options.values()), 'plain')}"[:20]: lambda X, y, z, options=options: se.PrioritizedLasso(
             0.05 * TINY, **options
         ).fit(X, y)
         for options in OPTIONS
     },
-    "elastic net": lambda X, y, z: PrioritizedLasso(0.05 * TINY, l1_ratio=0.5).fit(X, y),
-    "logistic": lambda X, y, z: SparseLogisticRegression(1.0 / TINY).fit(X, z),
-    "logistic, random": lambda X, y, z: SparseLogisticRegression(1.0 / TINY, **SCHEDULES[1]).fit(X, z),
-    "lasso path": lambda X, y, z: prioritized_lasso_path(X, y, alphas=3),
-    "logistic path": lambda X, y, z: sparse_logistic_path(X, z, Cs=[1.0 / TINY]),
-    "lasso CV": lambda X, y, z: PrioritizedLassoCV(alphas=[0.05 * TINY]).fit(X, y),
-    "logistic CV": lambda X, y, z: SparseLogisticRegressionCV(Cs=3).fit(X, z),
-    "any loss": lambda X, y, z: SparseGLM(alpha=TINY).fit(X, y),
-    "any loss, logistic": lambda X, y, z: SparseGLM("logistic", alpha=TINY).fit(X, z),
+    "elastic net": lambda X, y, z: se.PrioritizedLasso(0.05 * TINY, l1_ratio=0.5).fit(X, y),
+    "logistic": lambda X, y, z: se.SparseLogisticRegression(1.0 / TINY).fit(X, z),
+    "logistic, random": lambda X, y, z: se.SparseLogisticRegression(1.0 / TINY, **SCHEDULES[1]).fit(X, z),
+    "lasso path": lambda X, y, z: se.prioritized_lasso_path(X, y, alphas=3),
+    "logistic path": lambda X, y, z: se.sparse_logistic_path(X, z, Cs=[1.0 / TINY]),
+    "lasso CV": lambda X, y, z: se.PrioritizedLassoCV(alphas=[0.05 * TINY]).fit(X, y),
+    "logistic CV": lambda X, y, z: se.SparseLogisticRegressionCV(Cs=3).fit(X, z),
+    "any loss": lambda X, y, z: se.SparseGLM(alpha=TINY).fit(X, y),
+    "any loss, logistic": lambda X, y, z: se.SparseGLM("logistic", alpha=TINY).fit(X, z),
 }
 
 
@@ -80,6 +72,7 @@ def test_responses_whose_squares_underflow_are_refused(use):
     with pytest.raises(ValueError, match=r"y holds values up to .* whose squares underflow float64; multiply y by"):
         USES[use](X, Y * 1e-160, CLASSES)
     with pytest.raises(ValueError, match="squares underflow"):
-        PrioritizedLasso().fit(X, np.column_stack([Y, Y * 1e-160]))
+        se.PrioritizedLasso().fit(X, np.column_stack([Y, Y * 1e-160]))
     for constant in (0.0, 1e-200):
-        assert PrioritizedLasso().fit(X, np.full(60, constant)).intercept_ == pytest.approx(constant, rel=1e-12, abs=0)
+        found = se.PrioritizedLasso().fit(X, np.full(60, constant)).intercept_
+        assert found == pytest.approx(constant, rel=1e-12, abs=0)

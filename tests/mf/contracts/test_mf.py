@@ -86,9 +86,8 @@ def test_predictions_are_those_of_the_attributes(ratings):
 @pytest.mark.parametrize("solver", ["sgd", "ccd"])
 def test_ids_without_ratings_and_unknown_ones_get_the_mean_and_the_other_bias(solver):
     pairs = np.array([[0, 0], [0, 2], [2, 0], [2, 2], [3, 2]])
-    mf = ModelParallelMF(3, solver=solver, n_users=4, n_items=3, max_iter=5, random_state=0).fit(
-        pairs, [1.0, 2.0, 3.0, 4.0, 5.0]
-    )
+    mf = ModelParallelMF(3, solver=solver, n_users=4, n_items=3, max_iter=5, random_state=0)
+    mf.fit(pairs, [1.0, 2.0, 3.0, 4.0, 5.0])
     assert not mf.user_factors_[1].any()
     assert not mf.components_[:, 1].any()
     expected = np.array([mf.item_bias_[2], mf.user_bias_[3], 0.0]) + mf.global_mean_

@@ -107,9 +107,8 @@ def test_numbers_with_gaps_are_numbered(gaps, solver):
     pairs = 1 + PAIRS * [gaps, 2]
     fitted = make(solver=solver).fit(pairs, VALUES)
     assert bits(fitted) == bits(make(solver=solver).fit(PAIRS, VALUES))
-    assert fitted.user_ids_.tolist() == list(range(1, 30 * gaps, gaps)) and fitted.item_ids_.tolist() == [
-        *range(1, 24, 2)
-    ]
+    assert fitted.user_ids_.tolist() == list(range(1, 30 * gaps, gaps))
+    assert fitted.item_ids_.tolist() == list(range(1, 24, 2))
     found, expected = fitted.recommend([1, 1 + 7 * gaps], 4)[0], numbered().recommend([0, 7], 4)[0]
     if solver == "sgd":
         assert found.tolist() == np.where(expected < 0, -1, 1 + 2 * expected).tolist()

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from clusters import at
+from mf_cases import bits
 from oracles import mf as oracle
 
 from schmp_estimators import ModelParallelMF
@@ -34,11 +35,6 @@ model = partial(
     ModelParallelMF, n_components=11, solver="ccd", unobserved_weight=0.2, random_state=0, tol=0.0, max_iter=3,
     n_users=N_USERS, n_items=N_ITEMS,
 )  # fmt: skip
-
-
-def same_bits(one, other):
-    np.testing.assert_array_equal(one.user_factors_, other.user_factors_)
-    np.testing.assert_array_equal(one.components_, other.components_)
 
 
 def dense(values, missing):
@@ -133,7 +129,7 @@ def test_confidences_follow_from_values(confidence):
     told = model(max_iter=4, confidence=confidence).fit(pairs, values)
     lazy = da.from_array(np.where(SEEN, COUNTS, np.nan), chunks=(20, N_ITEMS))
     for other in (given, told, model(max_iter=4, confidence=confidence).fit(lazy)):
-        same_bits(fitted, other)
+        assert bits(fitted) == bits(other)
     items, weights = fitted.components_.T.astype(float), np.where(SEEN, confidence(COUNTS), 0.2)
     penalties = penalties_of(fitted.alpha_, True)[0]
     expected = [oracle.implicit_fold_in(*one, items, p) for *one, p in zip(SEEN, weights, penalties, strict=True)]
@@ -158,12 +154,11 @@ def test_weights_of_a_matrix_are_those_of_its_entries(form, u):
     given = weights[SEEN] if form == "dense" else weights.data
     of_matrix = model(unobserved_weight=u, max_iter=40).fit(X, sample_weight=given)
     of_pairs = model(unobserved_weight=u, max_iter=40).fit(PAIRS, TARGETS + 2, sample_weight=CONFIDENCES)
-    same_bits(of_matrix, of_pairs)
+    assert bits(of_matrix) == bits(of_pairs)
     users = np.unique(PAIRS[:, 0], return_index=True)
     found = of_matrix.transform(X, sample_weight=given)
-    np.testing.assert_array_equal(
-        found[users[0]], of_pairs.transform(PAIRS, TARGETS + 2, sample_weight=CONFIDENCES)[users[1]]
-    )
+    expected = of_pairs.transform(PAIRS, TARGETS + 2, sample_weight=CONFIDENCES)
+    np.testing.assert_array_equal(found[users[0]], expected[users[1]])
     np.testing.assert_array_equal(of_pairs.fit_transform(X, sample_weight=given), found)
 
 
@@ -176,9 +171,8 @@ def test_weighted_ratings_are_weighted_least_squares(penalty, fit_bias, n_shards
     weights = np.where(PAIRS[:, 0] == PAIRS[0, 0], 0, CONFIDENCES)  # one user is as if absent
     alpha = 0.2 if penalty == "per_rating" else 1.0
     given = {"penalty": penalty, "fit_bias": fit_bias, "alpha": alpha, "n_components": 3, "unobserved_weight": 0.0}
-    fitted = model(**given, **NUMBERED, solver="auto", n_shards=n_shards, max_iter=400).fit(
-        PAIRS, TARGETS, sample_weight=weights
-    )
+    fitted = model(**given, **NUMBERED, solver="auto", n_shards=n_shards, max_iter=400)
+    fitted.fit(PAIRS, TARGETS, sample_weight=weights)
     often = np.repeat(np.arange(len(PAIRS)), weights.astype(int))
     users, items = (
         np.searchsorted(ids, PAIRS[often, side]) for side, ids in enumerate((fitted.user_ids_, fitted.item_ids_))
@@ -212,7 +206,7 @@ def test_weights_of_a_matrix_on_dask_are_row_by_row(place, lazy, u):
     X = da.from_array(dense(TARGETS + 2, np.nan), chunks=((7, 1, 33), N_ITEMS))  # row 7 has no ratings
     weights = da.from_array(CONFIDENCES, chunks=40) if lazy else CONFIDENCES
     with at(place):
-        same_bits(model(unobserved_weight=u).fit(X, sample_weight=weights), expected)
+        assert bits(model(unobserved_weight=u).fit(X, sample_weight=weights)) == bits(expected)
         with pytest.raises(ValueError, match="sample_weight holds -"):
             model(unobserved_weight=u).fit(X, sample_weight=-weights - 1)
 
@@ -225,7 +219,7 @@ def test_weights_are_the_same_for_any_chunks_and_hold_out(place):
     chunked = da.from_array(PAIRS, chunks=(17, 2)), da.from_array(ratings, chunks=23)
     with at(place):
         fitted = model(**given, n_jobs=2).fit(*chunked, sample_weight=da.from_array(weights, chunks=40))
-    same_bits(fitted, expected)
+    assert bits(fitted) == bits(expected)
     assert (fitted.global_mean_, fitted.rating_scale_) == (expected.global_mean_, expected.rating_scale_)
     mean = np.average(ratings, weights=weights)  # held-out ones are not in it
     assert fitted.global_mean_ == pytest.approx(mean, rel=0.1)
@@ -237,7 +231,7 @@ def test_equal_weights_say_nothing():
     given = {"unobserved_weight": 0.0, "early_stopping": True, "max_iter": 6, "alpha": 0.1}
     ratings = TARGETS + np.random.default_rng(0).normal(size=len(PAIRS))
     plain, weighted = model(**given).fit(PAIRS, ratings), model(**given).fit(PAIRS, ratings, sample_weight=4 * ONES)
-    same_bits(weighted, plain)
+    assert bits(weighted) == bits(plain)
     for one, other in zip(weighted.history_, plain.history_, strict=True):
         for name in ("train_rmse", "validation_rmse", "running_rmse"):
             assert one[name] == pytest.approx(other[name], rel=1e-12)
@@ -245,10 +239,9 @@ def test_equal_weights_say_nothing():
     for part in (plain, weighted):
         part.set_params(early_stopping=False)
     more = PAIRS[:40] + np.array([N_USERS, 0])
-    same_bits(
-        weighted.set_params(n_users=None, solver="sgd").partial_fit(more, ratings[:40], sample_weight=4 * ONES[:40]),
-        plain.set_params(n_users=None).partial_fit(more, ratings[:40]),
-    )
+    plain.set_params(n_users=None).partial_fit(more, ratings[:40])
+    weighted.set_params(n_users=None, solver="sgd").partial_fit(more, ratings[:40], sample_weight=4 * ONES[:40])
+    assert bits(weighted) == bits(plain)
 
 
 @pytest.mark.covering
@@ -259,9 +252,8 @@ def test_users_of_pairs_have_their_vectors(u, names):
     fitted = model(**NUMBERED, unobserved_weight=u, max_iter=400, n_components=3, alpha=0.2).fit(pairs, TARGETS)
     vectors = fitted.transform(pairs)
     assert vectors.dtype == np.float64
-    np.testing.assert_array_equal(
-        vectors, fitted.user_factors_[np.searchsorted(fitted.user_ids_.astype(str if names else int), pairs[:, 0])]
-    )
+    rows = np.searchsorted(fitted.user_ids_.astype(str if names else int), pairs[:, 0])
+    np.testing.assert_array_equal(vectors, fitted.user_factors_[rows])
     np.testing.assert_array_equal(fitted.transform(da.from_array(pairs, chunks=(30, 2))).compute(), vectors)
     np.testing.assert_array_equal(fitted.fit_transform(pairs, TARGETS), vectors)
     new = np.array([["y", "x3"], ["x0", "y"]]) if names else np.array([[999, 3], [0, 999]])
@@ -338,13 +330,9 @@ def test_equal_ratings_are_pointed_out():
 
 @pytest.mark.parametrize("solver", ["sgd", "ccd"])
 def test_clipping_changes_predictions_only(solver):
-    plain, clipped = (
-        model(solver=solver, unobserved_weight=0.0, clip=clip, alpha=1e-3, max_iter=20, n_users=None).fit(
-            PAIRS, TARGETS
-        )
-        for clip in (False, True)
-    )
-    same_bits(plain, clipped)
+    given = {"solver": solver, "unobserved_weight": 0.0, "alpha": 1e-3, "max_iter": 20, "n_users": None}
+    plain, clipped = (model(**given, clip=clip).fit(PAIRS, TARGETS) for clip in (False, True))
+    assert bits(plain) == bits(clipped)
     assert plain.rating_range_ == (-1, 3)
     everything = np.argwhere(np.ones_like(SEEN))
     free = plain.predict(everything)

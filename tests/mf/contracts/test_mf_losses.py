@@ -138,9 +138,8 @@ def test_rankings_beat_popularity(loss, parameters):
 @losses
 def test_each_epoch_has_draws_of_its_own(loss):
     """With steps of nothing the loss of two epochs differs by what was drawn, and only a little."""
-    still = [
-        record["running_loss"] for record in model(loss, learning_rate=1e-30, max_iter=3).fit(PAIRS, ONES).history_
-    ]
+    fitted = model(loss, learning_rate=1e-30, max_iter=3).fit(PAIRS, ONES)
+    still = [record["running_loss"] for record in fitted.history_]
     assert len(set(still)) == 3 and np.ptp(still) < 0.01 * still[0]
 
 

@@ -33,9 +33,8 @@ def test_recorded_objective_is_that_of_the_factors(kind, penalty, fit_bias):
     standard = RATINGS._replace(values=(RATINGS.values - mf.global_mean_) / unit)
     judged, told = (RatingBlock(*(array[mask] for array in standard)) for mask in (held_out, ~held_out))
     counts = np.bincount(told.users, minlength=60), np.bincount(told.items, minlength=45)
-    weights = [
-        0.05 * (n if penalty == "per_rating" else n > 0) for n in counts
-    ]  # rows without ratings are as they were
+    # rows without ratings are as they were
+    weights = [0.05 * (n if penalty == "per_rating" else n > 0) for n in counts]
     factors = (side / np.sqrt(unit) for side in (mf.user_factors_, mf.components_.T))
     model = *factors, mf.user_bias_ / unit, mf.item_bias_ / unit, 0.0
     loss, penalties = oracle.objective(told, *model, *weights)

@@ -141,9 +141,8 @@ def test_which_ratings_are_held_out_follows_from_user_item_and_seed():
     assert np.mean(masks[0] & masks[1]) == pytest.approx(0.04, abs=0.02)
     order = np.random.default_rng(0).permutation(users.size)
     shuffled = RatingBlock(*(array[order] for array in ratings))
-    np.testing.assert_array_equal(
-        held_out_mask(shuffled, HoldOut(stream_key(0, 2), np.uint64(0.2 * 2.0**64))), masks[0][order]
-    )
+    found = held_out_mask(shuffled, HoldOut(stream_key(0, 2), np.uint64(0.2 * 2.0**64)))
+    np.testing.assert_array_equal(found, masks[0][order])
 
 
 def test_another_seed_holds_out_other_ratings():

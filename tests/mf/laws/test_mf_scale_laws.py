@@ -64,9 +64,8 @@ def test_predictions_shift_with_the_ratings(solver, shift):
 def test_moments_are_those_of_the_ratings():
     for ratings in (RATINGS, RATINGS * 1e-9 + 1e3, np.rint(3 * RATINGS), np.append(RATINGS[:-1], 1e5)):
         fitted = fit(ratings, max_iter=1)
-        assert (
-            abs(fitted.global_mean_ - fsum(ratings) / len(ratings)) < 1e-8 * ratings.std() + 1e-15 * abs(ratings).max()
-        )
+        rounding = 1e-8 * ratings.std() + 1e-15 * abs(ratings).max()
+        assert abs(fitted.global_mean_ - fsum(ratings) / len(ratings)) < rounding
         assert fitted.rating_scale_ == pytest.approx(ratings.std(), rel=1e-7)
 
 
