@@ -6,11 +6,13 @@ from functools import partial
 import dask
 import dask.array as da
 import dask.dataframe as dd
+import input_cases
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
 from clusters import keys_left
+from covering import slow_but
 from mf_cases import bits, stored
 
 from schmp_estimators import ModelParallelMF
@@ -31,12 +33,7 @@ def masked(dtype):
     return np.ma.masked_array(np.nan_to_num(DENSE).astype(dtype), ~OBSERVED)
 
 
-def rows(chunks):
-    return da.from_array(DENSE, chunks=chunks)
-
-
-def unknown_lengths(array):
-    return array[da.from_array(np.ones(len(array), bool), chunks=array.chunks[0])]
+rows = partial(input_cases.chunked, DENSE)
 
 
 def long_frame(npartitions=4):
@@ -47,11 +44,11 @@ MATRICES = {
     "csc": lambda: (sp.csc_matrix(stored(DENSE)),),
     "coo": lambda: (stored(DENSE).tocoo(),),
     "masked in memory": lambda: (masked(np.float64),),
-    "dense": lambda: (rows((7, 12)),),
-    "dense, columns divided": lambda: (rows((11, 5)),),
-    "dense, unknown lengths": lambda: (unknown_lengths(rows((9, 12))),),
-    "sparse": lambda: (rows((13, 12)).map_blocks(stored, dtype=np.float32, meta=sp.csr_array((1, 1))),),
-    "sparse, columns divided": lambda: (rows((13, 5)).map_blocks(stored, dtype=np.float32, meta=sp.csr_array((1, 1))),),
+    "dense": lambda: (rows(7),),
+    "dense, columns divided": lambda: (rows(11, 5),),
+    "dense, unknown lengths": lambda: (rows(9, has_sizes=False),),
+    "sparse": lambda: (rows(13).map_blocks(stored, dtype=np.float32, meta=sp.csr_array((1, 1))),),
+    "sparse, columns divided": lambda: (rows(13, 5).map_blocks(stored, dtype=np.float32, meta=sp.csr_array((1, 1))),),
     "wide frame": lambda: (dd.from_pandas(WIDE, npartitions=3),),
     "masked": lambda: (da.from_array(masked(np.float64), chunks=(9, 5)),),
     "masked integers, which is told by no dtype": lambda: (
@@ -109,14 +106,7 @@ def test_columns_of_small_files_come_together(tmp_path):
 
 @pytest.mark.covering
 # Every other one with each change, all of them in the slow lane.
-@pytest.mark.parametrize(
-    "form",
-    [
-        form if n % 2 else pytest.param(form, marks=pytest.mark.slow)
-        for forms in (MATRICES, LISTS)
-        for n, form in enumerate(forms)
-    ],
-)
+@pytest.mark.parametrize("form", slow_but([*[*MATRICES][1::2], *[*LISTS][1::2]], [*MATRICES, *LISTS]))
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_every_form_gives_the_same_bits(in_place, form, kind):
     given = {**MATRICES, **LISTS}[form]()
@@ -134,14 +124,11 @@ def test_every_form_gives_the_same_bits(in_place, form, kind):
 @pytest.mark.covering
 @pytest.mark.parametrize("form", MATRICES)
 def test_every_matrix_is_folded_in(in_place, form):
-    if form == "wide frame":  # names of items must match
-        fitted = make().fit(WIDE)
-    else:
-        fitted = make().fit(DENSE)
-    [given] = MATRICES[form]()
+    told = WIDE if form == "wide frame" else DENSE  # names of items must match
+    fitted, [given] = make().fit(told), MATRICES[form]()
     folded = fitted.transform(given)
     values = np.concatenate(dask.compute(*folded)) if isinstance(folded, list) else dask.compute(folded)[0]
-    np.testing.assert_array_equal(values, fitted.transform(WIDE if form == "wide frame" else DENSE))
+    np.testing.assert_array_equal(values, fitted.transform(told))
 
 
 def chunked(pairs=PAIRS, values=VALUES):

@@ -11,16 +11,7 @@ import sys
 import pytest
 from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
 
-from schmp_estimators import (
-    DistributedLDA,
-    ModelParallelMF,
-    PrioritizedLasso,
-    PrioritizedLassoCV,
-    SparseGLM,
-    SparseGLMCV,
-    SparseLogisticRegression,
-    SparseLogisticRegressionCV,
-)
+import schmp_estimators as se
 
 pytestmark = [
     pytest.mark.checks,
@@ -31,41 +22,41 @@ pytestmark = [
 ]
 
 ONE_OF_EACH = [
-    DistributedLDA(max_iter=5),
-    ModelParallelMF(),
-    PrioritizedLasso(alpha=0.1),
-    PrioritizedLassoCV(alphas=3, cv=2),
-    SparseGLM(alpha=0.1),
-    SparseGLMCV(alphas=3, cv=2),
-    SparseLogisticRegression(),
-    SparseLogisticRegressionCV(Cs=[1.0], cv=2),
+    se.DistributedLDA(max_iter=5),
+    se.ModelParallelMF(),
+    se.PrioritizedLasso(alpha=0.1),
+    se.PrioritizedLassoCV(alphas=3, cv=2),
+    se.SparseGLM(alpha=0.1),
+    se.SparseGLMCV(alphas=3, cv=2),
+    se.SparseLogisticRegression(),
+    se.SparseLogisticRegressionCV(Cs=[1.0], cv=2),
 ]
 
 # Without an intercept classes cannot be weighted as check_class_weight_classifiers wants: scikit-learn's own
 # LogisticRegression(solver="liblinear", fit_intercept=False, l1_ratio=1) fails it, too.
 MANY = [
-    DistributedLDA(3, sampler="fplus", max_iter=3, n_shards=2),
-    DistributedLDA(3, sampler="hybrid", max_iter=3),
-    DistributedLDA(max_iter=3, sampler="warp", n_shards=3, n_jobs=2, mh_steps=1, evaluate_every=1, tol=1e-3),
-    DistributedLDA(3, max_iter=4, init="tempered", random_state=3),
-    ModelParallelMF(solver="ccd", positive=True, n_jobs=2, max_iter=5),
-    ModelParallelMF(solver="ccd", unobserved_weight=0.3, n_shards=2, max_iter=5),
-    ModelParallelMF(n_components=2, schedule="bsp", n_shards=2, fit_bias=False, max_iter=5),
-    PrioritizedLasso(alpha=0.1, positive=True, fit_intercept=False),
-    PrioritizedLasso(alpha=0.1, n_shards=3, n_jobs=2, warm_start=True),
+    se.DistributedLDA(3, sampler="fplus", max_iter=3, n_shards=2),
+    se.DistributedLDA(3, sampler="hybrid", max_iter=3),
+    se.DistributedLDA(max_iter=3, sampler="warp", n_shards=3, n_jobs=2, mh_steps=1, evaluate_every=1, tol=1e-3),
+    se.DistributedLDA(3, max_iter=4, init="tempered", random_state=3),
+    se.ModelParallelMF(solver="ccd", positive=True, n_jobs=2, max_iter=5),
+    se.ModelParallelMF(solver="ccd", unobserved_weight=0.3, n_shards=2, max_iter=5),
+    se.ModelParallelMF(n_components=2, schedule="bsp", n_shards=2, fit_bias=False, max_iter=5),
+    se.PrioritizedLasso(alpha=0.1, positive=True, fit_intercept=False),
+    se.PrioritizedLasso(alpha=0.1, n_shards=3, n_jobs=2, warm_start=True),
     # rounding decides which columns are drawn, and so where within the tolerance a fit ends
-    PrioritizedLasso(alpha=0.1, schedule="priority", tol=1e-12, random_state=0),
-    PrioritizedLassoCV(alphas=3, cv=2, positive=True, n_jobs=2),
-    SparseGLM("logistic", alpha=0.01),
-    SparseGLM("poisson", alpha=0.01),
-    SparseGLM("huber", "mcp", alpha=0.01),
-    SparseGLM("multinomial", alpha=0.01),
-    SparseGLM("multinomial", "group", alpha=0.01),
-    SparseGLMCV("logistic", alphas=[0.01], cv=2),
-    SparseGLMCV("multinomial", "elasticnet", alphas=[0.01], cv=2),
-    SparseLogisticRegression(C=0.1, class_weight="balanced", l1_ratio=0.5),
-    SparseLogisticRegression(C=0.1, schedule="round_robin", n_parallel=1),
-    SparseLogisticRegressionCV(Cs=3, cv=3, class_weight="balanced"),
+    se.PrioritizedLasso(alpha=0.1, schedule="priority", tol=1e-12, random_state=0),
+    se.PrioritizedLassoCV(alphas=3, cv=2, positive=True, n_jobs=2),
+    se.SparseGLM("logistic", alpha=0.01),
+    se.SparseGLM("poisson", alpha=0.01),
+    se.SparseGLM("huber", "mcp", alpha=0.01),
+    se.SparseGLM("multinomial", alpha=0.01),
+    se.SparseGLM("multinomial", "group", alpha=0.01),
+    se.SparseGLMCV("logistic", alphas=[0.01], cv=2),
+    se.SparseGLMCV("multinomial", "elasticnet", alphas=[0.01], cv=2),
+    se.SparseLogisticRegression(C=0.1, class_weight="balanced", l1_ratio=0.5),
+    se.SparseLogisticRegression(C=0.1, schedule="round_robin", n_parallel=1),
+    se.SparseLogisticRegressionCV(Cs=3, cv=3, class_weight="balanced"),
 ]
 
 
