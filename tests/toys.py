@@ -405,7 +405,8 @@ def as_it_is(shard):
 def bits(value):
     """Return values by which results can be compared to the bit."""
     if isinstance(value, np.ndarray):
-        return str(value.dtype), value.shape, value.tobytes()
+        content = value.tolist() if value.dtype == object else value.tobytes()  # of objects these are addresses
+        return str(value.dtype), value.shape, content
     if isinstance(value, dict):
         return {name: bits(one) for name, one in value.items()}
     if isinstance(value, (list, tuple)):
