@@ -77,7 +77,7 @@ for p in (2, 4, 6):
 # %%
 # These are the formulas.  Integers are sent in as few bytes as they need: here 1 for a topic, and at most 2 for a
 # count.  A token is sent with two proposals.  The row of a word with 2 K tokens or more has a count for each topic;
-# other rows are lists of topics.  Reading a row counts like 4 bytes for each topic.  A worker keeps 10 bytes for each
+# other rows are lists of topics.  Reading a row counts like 4 bytes for each topic.  A worker keeps 7 bytes for each
 # token, and 32 for each word that it has or owns.  With eight workers or more, small messages are sent by way of other
 # workers, nearly twice; the formulas do not count that.
 
@@ -96,7 +96,7 @@ def traffic(p):
 def memory(p):
     """Return the KiB that each of p workers holds, if it knows the words that it has or owns, and if it knows all."""
     has_or_owns = 1 - (1 - 1 / p) ** (n_of_word + 1.0)
-    return [(10 * n_tokens / p + 32 * n) / 2**10 for n in (has_or_owns.sum(), n_words)]
+    return [(7 * n_tokens / p + 32 * n) / 2**10 for n in (has_or_owns.sum(), n_words)]
 
 
 # %%

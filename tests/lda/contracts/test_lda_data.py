@@ -130,7 +130,8 @@ def test_what_a_shard_holds_follows_its_tokens_and_not_the_vocabulary():
     pieces, total = [canonical_counts(counts[:12])], counts.sum(axis=0).astype(np.int64)
     layout = make_layout(total, n_shards)
     local = shards.count_local_words(total, layout, n_topics, 2, 6, far=True)
-    before, own = np.zeros(int(local.sum()), np.int64), count_words(pieces, n_words)[shards.local_columns(layout, local)]
+    before = np.zeros(int(local.sum()), np.int64)
+    own = count_words(pieces, n_words)[shards.local_columns(layout, local)]
     plan = shards.Plan(0, layout, narrow(total), local, 0, no_rows(int(layout.block_ptr[1])))
     shards.make_shard(pieces, before, own, plan)  # compiles
     tracemalloc.start()
