@@ -81,7 +81,8 @@ class WarpWords(OneKernel):
         inverse = (1.0 / (totals + N_WORDS * BETA)).astype(np.float32)
         shard, tokens = one_shard()[0], own(tokens).reshape(-1, 3)
         words = freeze(pieces_of(tokens, shard.word_ptr)), shard.word_first, None, shard.fixed, None
-        given = tokens[:0].reshape(-1), freeze(inverse), np.float32(BETA), KEY  # a view keeps the tokens
+        types = tokens[:0].reshape(-1), np.empty(0, np.int16)  # a view keeps the tokens
+        given = types, freeze(inverse), np.float32(BETA), KEY
         return (0, N_WORDS, *words, *given, False, (0, 0))
 
 
