@@ -195,4 +195,6 @@ class FoldIn(OneKernel):
         counts, _ = corpus()
         ptr, words, tokens = freeze((counts[0][:101], *counts[1:3]))
         rows = rows_of_words(fitted().rows, words)
-        return ptr, tokens, rows, fitted()[1:6], make_scratch(ptr, rows, N_TOPICS), np.zeros((100, N_TOPICS))
+        lengths = np.add.reduceat(tokens, ptr[:-1]).astype(np.float64)
+        theta = np.repeat((lengths[:, None] + fitted().alpha_sum) / N_TOPICS, N_TOPICS, axis=1)
+        return ptr, tokens, freeze(lengths), rows, fitted()[1:6], make_scratch(ptr, rows, N_TOPICS), theta
