@@ -44,12 +44,14 @@ def test_independent_sets_are_independent_and_start_with_the_most_urgent(seed, t
     assert not len(guarded) or np.abs(correlations[guarded, 0]).max() <= threshold
 
 
-def test_draws_come_in_their_own_order_so_that_no_column_has_an_advantage():
+def test_draws_come_in_their_own_order_or_the_most_urgent_first():
     none, random = np.empty(0, int), np.random.default_rng(0)
     first = {"random": RandomSampler(1000, random), "priority": PrioritySampler(1000, random, uniform_part=1.0)}
     for sampler in first.values():
         leaders = [int(sampler.draw(50, none)[0]) for _ in range(200)]
         assert 300 < np.mean(leaders) < 700
+    first["priority"].refresh(np.arange(1000.0))
+    assert (np.diff(first["priority"].draw(50, none)) < 0).all()
     turns = RoundRobin(5)
     assert turns.draw(4, none).tolist() == [0, 1, 2, 3]
     assert turns.draw(4, np.array([0])).tolist() == [4, 1, 2]
@@ -145,12 +147,14 @@ def test_every_parameter_is_drawn_in_the_turn_of_its_scheduler(n_schedulers, n_p
 def test_the_same_seed_draws_the_same_and_generators_of_any_kind_will_do():
     def draws(random):
         options = {"n_parallel": 3, "max_correlation": None, "n_schedulers": 3, "random_state": random}
-        return np.concatenate([chosen for chosen, _ in rounds(schedule_dynamic_regression(40, **options), 20)]).tolist()
+        return [chosen.tolist() for chosen, _ in rounds(schedule_dynamic_regression(39, **options), 20)]
 
     assert draws(7) == draws(7) == draws(np.random.default_rng(7)) != draws(8)
     once, again = (np.random.Generator(np.random.MT19937(1)) for _ in range(2))
     again.bit_generator.state = once.bit_generator.state
     assert draws(once) == draws(again)
+    apart = [[[j // 3 for j in chosen] for chosen in draws(7)[number::3]] for number in range(3)]
+    assert apart[0] != apart[1] != apart[2]  # each scheduler has draws of its own
 
 
 # What is under way
@@ -259,14 +263,17 @@ def test_the_form_of_the_costs_and_their_unit_do_not_matter(cost):
     assert schedule_from_costs(4 * cost) == expected
     # each entry in two parts, which stay apart in what the caller has
     once = sp.csr_array(cost)
-    parts = np.column_stack([once.data, 0 * once.data]).ravel(), np.repeat(once.indices, 2), 2 * once.indptr
-    twice = sp.csr_array(parts, cost.shape)
+    shares = 1.0 / (1 + np.arange(once.nnz) % 2)
+    parts = np.column_stack([shares * once.data, (1.0 - shares) * once.data]).ravel()
+    twice = sp.csr_array((parts, np.repeat(once.indices, 2), 2 * once.indptr), cost.shape)
     assert schedule_from_costs(twice) == expected
     assert twice.nnz == 2 * once.nnz
 
 
 def test_pairs_of_similar_cost_share_a_step():
     assert schedule_from_costs([[5, 0, 1], [0, 5, 0], [1, 0, 5]]) == ((0, 1, 2), (2, -1, 0))
+    # the most expensive of three steps cost 5, 4 and 2: no order has a smaller sum
+    assert schedule_from_costs([[2, 4, 1], [2, 1, 1], [5, 4, 0]]) == ((1, 2, 0), (2, 0, 1), (0, 1, -1))
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,7 @@ def test_samples_count_gradients_updates_and_products(estimator, max_correlation
         columns, check = next_round(self)
         pairs = 0 if check is None else len(check.candidates) * (len(check.candidates) + len(check.others))
         counted.append(len(columns) + pairs)
+        assert (check is None) == (max_correlation == 1.0)
         return columns, check
 
     monkeypatch.setattr(DynamicRegressionSchedule, "next_round", watched)
@@ -85,3 +86,12 @@ def test_samples_count_gradients_updates_and_products(estimator, max_correlation
     with pytest.warns(ConvergenceWarning):
         history = estimator.fit(X, X[:, 0] > 0).history_
     assert history[-1]["samples"] == 50 * (sum(counted) + 12 * len(history))
+
+
+def test_priorities_follow_the_last_changes():
+    """Column 0 is drawn until its second change, which is zero as columns are orthogonal; then the others are."""
+    X = np.linalg.qr(np.column_stack([np.ones(64), np.random.default_rng(0).normal(size=(64, 40))]))[0][:, 1:]
+    lasso = PrioritizedLasso(1e-6, schedule="priority", n_parallel=1, max_iter=1, random_state=0)
+    with pytest.warns(ConvergenceWarning):
+        lasso.fit(X, X @ np.append(100.0, np.ones(39)))
+    assert np.count_nonzero(lasso.coef_) > 10
