@@ -39,6 +39,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TABLES = ROOT / "benchmarks" / "mutants"
 PACKAGE = "schmp_estimators"
+#: By this module kernels call the functions of penalties and losses.
+_CONTRACT = Path(PACKAGE, "linear/penalties/base.py")
 #: What the tests need of the tree.
 _COPIED = (
     *("pyproject.toml", "setup.cfg", "README.md", "CHANGELOG.md", "docs", "examples", "benchmarks/kernels"),
@@ -131,12 +133,12 @@ def copy_tree(into: Path) -> Path:
 def dependents(tree: Path, file: str) -> set[Path]:
     """Return the module `file` of the package and all modules, tests too, that import it in however many steps.
 
-    Kernels that are given a penalty or a loss call what its module has, and import no more than the contract beside it.
+    Kernels that are given a penalty or a loss call what its module has, and import no more than `_CONTRACT`.
     """
     modules = {path.relative_to(tree): path for folder in (PACKAGE, "tests") for path in (tree / folder).rglob("*.py")}
     imports = {name: set(_imported(path)) for name, path in modules.items()}
     changed = Path(PACKAGE, file)
-    found, new = set(), {changed, changed.with_name("base.py")} & modules.keys()
+    found, new = set(), {changed, _CONTRACT} if changed.with_name("base.py") in modules else {changed}
     while new:
         found |= new
         dotted = {str(name.with_suffix("")).replace("/", ".") for name in new}
