@@ -47,16 +47,17 @@ def test_lasso_after_any_other(form, seed, before, now, positive):
 @pytest.mark.parametrize("n_shards", [1, 2])
 @pytest.mark.parametrize("value", [1e9, -1e200, np.inf])
 def test_a_start_worse_than_zero_leaves_nothing_behind(n_shards, value):
-    X, (_, y), _, _ = draw(7)
+    X, (_, y), _, _ = draw(8)
     for make, target in (
         (PrioritizedLasso(0.02, tol=1e-10, warm_start=True, n_shards=n_shards), y),
-        (SparseLogisticRegression(1.0, tol=1e-10, warm_start=True, n_shards=n_shards), y > np.median(y)),
+        (SparseLogisticRegression(1.0, tol=1e-10, warm_start=True, n_shards=n_shards), y > np.quantile(y, 0.8)),
     ):
-        cold = make.fit(X, target)
+        cold = make.fit(X + 3.0, target)
+        assert (np.max(cold.fit(X + 3.0, target).n_iter_), len(cold.history_)) == (1, 1)
         expected, level = cold.coef_.copy(), np.copy(cold.intercept_)
         cold.coef_[..., :3] = value
         with np.errstate(invalid="ignore", over="ignore"):
-            warm = cold.fit(X, target)
+            warm = cold.fit(X + 3.0, target)
         np.testing.assert_allclose(warm.coef_, expected, rtol=1e-6, atol=1e-7)
         np.testing.assert_allclose(warm.intercept_, level, rtol=1e-6, atol=1e-6)
 

@@ -1,9 +1,10 @@
-"""Exponential and logarithm of vector loops: exact but for rounding, and honest at the ends."""
+"""Exponential and logarithm of vector loops, exact but for rounding, and what the logistic loss makes of them."""
 
 import numpy as np
 
 from schmp_estimators.core.jit import kernel
 from schmp_estimators.linear.kernels.smooth import fading, log_one_plus
+from schmp_estimators.linear.losses.logistic import Logistic
 
 
 @kernel
@@ -34,3 +35,12 @@ def test_logarithms_are_exact_but_for_rounding():
     np.testing.assert_allclose(found, np.log1p(x), rtol=7e-16)
     log_each(np.array([np.nan]), found[:1])
     assert np.isnan(found[0])
+
+
+def test_weights_multiply_the_logistic_loss_its_slopes_and_its_curvatures():
+    decision, weights, sign = np.linspace(-9.0, 9.0, 7), np.arange(7) / 4.0, np.array([1.0, -1.0] * 3 + [1.0])
+    chance = 1.0 / (1.0 + np.exp(sign * (decision + 0.3)))
+    level, slope, curvature = Logistic().derivatives(decision, sign, weights, 0.3)
+    np.testing.assert_allclose(slope, weights * sign * chance)
+    np.testing.assert_allclose(curvature, weights * chance * (1.0 - chance), rtol=1e-6)
+    np.testing.assert_allclose(level, [-weights @ np.log1p(-chance), slope.sum(), curvature.sum()])
