@@ -104,17 +104,17 @@ def test_a_certificate_adds_what_the_rounding_of_products_may_hide():
 
 
 def test_a_weak_penalty_on_correlated_columns_does_not_go_coefficient_by_coefficient():
-    """Exact steps on a large support that one coefficient after the other cuts off would cost twice as much."""
-    rng = np.random.default_rng(0)
+    """Exact steps on a large support that one coefficient after the other cuts off would cost half as much again."""
+    rng = np.random.default_rng(1)
     X = rng.normal(size=(260, 500))
     for j in range(500):
         X[:, j] = 0.95 * X[:, j - 1] + np.sqrt(1.0 - 0.95**2) * X[:, j] if j % 25 else X[:, j]
     y = X[:, ::10] @ rng.normal(size=50)
     y = y + y.std() * rng.normal(size=260)
-    alpha = np.abs((X - X.mean(axis=0)).T @ (y - y.mean())).max() / 260 / 100
+    alpha = np.abs((X - X.mean(axis=0)).T @ (y - y.mean())).max() / 260 / 300
     ours = PrioritizedLasso(alpha, tol=1e-6).fit(X, y)
     assert exact_gap(X, y, np.ones(260), ours.coef_, alpha, 1.0, np.ones(500), False) <= 2.02e-6
-    assert np.count_nonzero(ours.coef_) > 200 and ours.history_[-1]["samples"] < 2.5e8
+    assert np.count_nonzero(ours.coef_) > 200 and ours.history_[-1]["samples"] < 1.6e8
 
 
 @pytest.mark.parametrize(("part", "most"), [(100, 5e6), (1000, 1.5e7)])
