@@ -61,7 +61,7 @@ def test_an_error_is_raised_when_all_threads_have_stopped(monkeypatch, n_jobs, o
                     raise ZeroDivisionError
             failed.wait(60)
             if not is_caller:
-                waits.wait(60)  # until the caller has nothing to do but wait for this thread
+                assert waits.wait(60)  # until the caller has nothing to do but wait for this thread
         done.append(job)
 
     with pytest.raises(ZeroDivisionError):

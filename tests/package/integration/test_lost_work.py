@@ -94,6 +94,14 @@ def test_one_look_that_finds_nobody_is_not_believed(client, monkeypatch, n_empty
     assert looks[:2] == [True, n_empty == 2]
 
 
+def test_ranks_need_the_workers_of_all_of_them(client, monkeypatch):
+    workers = live_workers(client)
+    monkeypatch.setattr(watch, "live_workers", lambda _: workers[:1])
+    with waiting_for_it(client) as future:
+        [lost] = watch.outcomes(client, [future], {worker.address for worker in workers})
+    assert isinstance(lost, WorkLostError)
+
+
 def test_who_has_not_ended_soon_after_an_error_of_another_is_not_waited_for(client, monkeypatch):
     monkeypatch.setattr(watch, "AFTER_ERROR", 0.1)
     with waiting_for_it(client) as waiting:
