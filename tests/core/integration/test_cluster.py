@@ -241,6 +241,43 @@ def test_who_waits_for_a_rank_that_will_not_speak_is_told(start, other, monkeypa
         start(0, wait_for_other, 1).result(30)
 
 
+def wait_in_vain(communicator, other, has_left):
+    """Send a message that does not arrive, before the connection is open or after it, and wait for the answer."""
+    pool = communicator._worker.rpc
+
+    async def fail(*args, **options):
+        vars(pool).pop("connect", None)
+        raise OSError("no way")
+
+    if not has_left:
+        pool.connect = fail
+    communicator.send(other, "is anybody there?")
+    if has_left:
+        communicator.flush()
+        communicator._loop.call_soon_threadsafe(communicator._comms[other].abort)
+    communicator.receive(other)
+
+
+@pytest.mark.parametrize(
+    ("has_left", "message"), [(False, "rank 1 cannot be reached: no way"), (True, "connection to rank 1 has closed")]
+)
+def test_who_waits_is_told_that_its_own_messages_do_not_arrive(start, has_left, message):
+    _BEGUN.clear(), _GO_ON.clear()
+    start[1](1, _other_work, is_rank=False)
+    try:
+        with pytest.raises(WorkLostError, match=message):
+            start[1](0, wait_in_vain, 1, has_left).result(30)
+    finally:
+        _GO_ON.set()
+
+
+def test_a_rank_that_is_not_where_it_was_is_lost_work(client):
+    rank = client.submit(as_rank, None, max, group.InPlace("nowhere"), pure=False)
+    with pytest.raises(WorkLostError, match="no longer has the result of its rank"):
+        rank.result()
+    rank.release()
+
+
 def send_some(communicator, other):
     """Send messages, the first of which takes long to leave."""
     pool, connect = communicator._worker.rpc, communicator._worker.rpc.connect

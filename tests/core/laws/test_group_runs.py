@@ -4,12 +4,12 @@ import logging
 import pickle
 import re
 from contextlib import nullcontext
-from functools import partial
+from functools import cached_property, partial
 from types import SimpleNamespace
 
 import pytest
 from definition import run_serial
-from ranks import RankPlace
+from ranks import Handle, RankPlace
 from toys import Exchanging, Foretold, Merging, Observed, Remade, Ring, Synced, bits, changed, make_shards, make_sources
 
 from schmp_estimators.core.engine import batch, static
@@ -122,6 +122,31 @@ def test_sweeps_that_run_meanwhile_are_no_time_of_a_snapshot(monkeypatch):
     with static_run(Exchanging(), make_sources(5), place, n_sweeps=N_SWEEPS) as run:
         assert len(list(run)) == N_SWEEPS
     assert place.n_saves == 2 * len(GROUPS)  # one is due after each third sweep, and begins with the sweep after that
+
+
+class Late(RankPlace):
+    """Makes a snapshot when somebody needs it, and no sooner."""
+
+    def call(self, word, function, args, p, *, pinned=False):
+        make, place = partial(super().call, word, function, args, p), self
+
+        class Snapshot(Handle):
+            def __init__(self, place):
+                place.held.add(self)
+
+            @cached_property
+            def value(self):
+                made = make()
+                place.release([made])
+                return made.value
+
+        return Snapshot(self)
+
+
+def test_a_batch_begins_when_the_snapshot_of_the_one_before_is_there(snapshots):
+    place = Late(GROUPS)
+    assert go(Ring(), place, asks=range(N_SWEEPS))[1] == expected(Ring())
+    assert place.n_resets == 0
 
 
 def checkpointed(place, program):

@@ -142,5 +142,6 @@ def test_what_a_shard_holds_follows_its_tokens_and_not_the_vocabulary():
         tracemalloc.stop()
     n_present = len(pieces[0].data) + int(layout.block_ptr[1]) + int(local.sum())
     assert len(shard.word_ptr) - 1 <= n_present < n_words // 20
+    assert shard.block_ptr[1] == layout.block_ptr[1]  # of its own block it has all words
     assert held < 60 * n_present + 20_000
     assert peak < 13 * n_words  # and while it is made there are eight bytes for a word at most, and some bits
