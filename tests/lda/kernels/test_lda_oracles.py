@@ -178,17 +178,18 @@ def table_of(row, topic, shape):
     return table
 
 
+@pytest.mark.parametrize("least", [0.02, 2.0])
 @pytest.mark.parametrize("cuts", CUTS[::3])
-def test_fits_record_the_likelihood_of_dense_tables(cuts):
-    """With a prior for each topic, seeds of half of the words, and counts of earlier batches."""
-    counts, rng, alphas = random_counts(6), np.random.default_rng(0), np.geomspace(0.02, 2.0, 5)
+def test_fits_record_the_likelihood_of_dense_tables(cuts, least):
+    """With a prior for each topic or for all, seeds of half of the words, and counts of earlier batches."""
+    counts, rng, alphas = random_counts(6), np.random.default_rng(0), np.geomspace(least, 2.0, 5)
     fixed = old_rows(1, counts, 5)
     seeds = rng.gamma(1.0, 5.0, fixed.shape) * (rng.random(fixed.shape) < 0.3)
     options = {
         "fixed": fixed,
         "seeds": word_seeds(sparse.csc_array(seeds.T), counts.sum(0).astype(np.int64), sparse.csc_array(fixed.T)),
         "doc_topic_prior": float(alphas.mean()),
-        "own_alphas": alphas,
+        "own_alphas": alphas if least < 2.0 else None,
     }
     result = fit(counts, 5, kind=FrozenLDA, cuts=cuts, **options)
     by_document = table_of(np.repeat(np.arange(len(counts)), counts.sum(1)), result.topics[-1], (len(counts), 5))

@@ -1,11 +1,12 @@
 """Learned priors: the fixed points by formulas and optima, and what they lead to."""
 
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from corpora import samplers
-from lda_cases import random_counts
+from lda_cases import fit, random_counts
 from scipy.optimize import minimize_scalar
 from scipy.special import gammaln, psi
 
@@ -90,6 +91,14 @@ def best_beta(table, seeds):
 def learned_beta(table, beta=0.01):
     words, topics = learning.word_cells(count_table(table), None, None), learning.topic_cells(table.sum(0), None)
     return learning.learn_beta(beta, len(table), words, topics)
+
+
+def test_topics_are_drawn_with_the_prior_that_was_learned_last():
+    go = partial(fit, random_counts(5, n_docs=60, n_words=50), 3, evaluate_every=0)
+    one, two = (go(learn_every=(0, 1), n_sweeps=n) for n in (1, 2))
+    given = {"topic_word_prior": one.model.learned.beta, "saved": one.saved._replace(model=None)}
+    np.testing.assert_array_equal(go(**given, first=1, n_sweeps=2).topics[-1], two.topics[-1])
+    assert (go(**given | {"topic_word_prior": 0.1}, first=1, n_sweeps=2).topics[-1] != two.topics[-1]).any()
 
 
 def test_counts_of_parts_give_the_sums_of_the_whole_table_to_the_bit():

@@ -159,5 +159,8 @@ def test_a_fit_has_converged_when_the_last_two_evaluations_hardly_differ(size):
         assert estimator._has_converged() == converged
         estimator.history_.append({"moved": 1, **priors})  # not evaluated: nothing new is known
         assert not estimator._has_converged()
+    values = {"log_likelihood": -2.0 * size}
+    estimator.history_ = [{**values, **priors, "topic_word_prior": 1.0}, {**values, **priors}]  # the first is tempered
+    assert not estimator._has_converged()
     estimator.set_params(tol=0.0).history_ = [{"log_likelihood": -2.0, **priors}] * 2
     assert not estimator._has_converged()
