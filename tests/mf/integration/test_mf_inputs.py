@@ -248,6 +248,7 @@ def test_workers_make_the_shards_of_ratings_in_memory(client, ratings, parameter
         {"solver": "ccd", "tol": 0.02, "unobserved_weight": 0.2},
         {"solver": "sgd", "tol": 0.02, "evaluate_every": 3},
         {"solver": "sgd", "tol": 1e-9, "max_iter": 12},
+        {"solver": "ccd", "tol": 0.99},  # ends with the first record of the second batch
     ],
 )
 def test_workers_find_that_a_fit_has_converged(client, ratings, parameters, monkeypatch):
@@ -267,5 +268,5 @@ def test_workers_find_that_a_fit_has_converged(client, ratings, parameters, monk
     assert bits(found) == bits(expected)
     n_iter = expected.n_iter_
     assert found.n_iter_ == len(found.history_) == n_iter
-    assert (n_iter == 12) == (parameters["max_iter"] == 12) and n_iter > 2
+    assert (n_iter == 12) == (parameters["max_iter"] == 12) and (n_iter == 2) == (parameters["tol"] == 0.99)
     assert len(lengths) <= 3 and sum(lengths) >= n_iter

@@ -163,6 +163,12 @@ def test_pairs_of_an_earlier_call_are_refused_and_nothing_changes(solver):
 
 
 @solvers
+def test_items_of_earlier_calls_are_still_found(solver):
+    model = call(make(**solver, max_iter=2).fit(OLD, values_of(OLD, solver)), NEW[:1])
+    assert {0, *model.similar_items([0], N_ITEMS)[0][0]} >= {*OLD[:, 1], NEW[0, 1]}
+
+
+@solvers
 def test_what_is_kept_between_calls_is_that_of_the_present_fit(solver):
     """Tables are made at the first call, and anew after a fit, more ratings or other arrays; no pickle has them."""
 
