@@ -6,6 +6,7 @@ import os
 import resource
 import subprocess
 import sys
+from operator import attrgetter
 from pathlib import Path
 from textwrap import dedent
 from typing import NamedTuple
@@ -70,6 +71,13 @@ def test_arrays_in_a_file_are_not_written_again_and_share_what_is_written(tmp_pa
     assert all(map(is_in_a_file, (again.first, piece)))
     kept.first.flags.writeable = False
     assert files.keep(Pair(kept.first, None)).first.flags.writeable
+
+
+def test_workers_have_files_of_their_own_unless_the_folder_is_named(client, tmp_path):
+    own = client.run(lambda dask_worker: dask_worker.local_directory).values()
+    for is_named, folders in ((False, own), (True, [str(tmp_path)])):
+        given = Slices(str(tmp_path), is_named=is_named)
+        assert client.submit(attrgetter("folder"), given, pure=False).result() in folders
 
 
 def test_files_go_with_the_last_array_that_shows_them(tmp_path):

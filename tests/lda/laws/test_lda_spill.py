@@ -137,7 +137,7 @@ def test_slices_follow_from_memory(n_processes):
 )
 def test_what_cannot_fit_is_refused_with_its_numbers(changed, message):
     with pytest.raises(MemoryError, match=message):
-        spill.count_slices(sizes(**changed), 10**6)
+        spill.count_slices(sizes(**changed), 2 * 10**6)
 
 
 # Folders.
