@@ -29,6 +29,8 @@ def test_a_row_without_weight_has_no_influence(form):
     used = WEIGHTS > 0
     theirs = Lasso(0.01, tol=1e-12, max_iter=100_000).fit(X[used], Y[used], sample_weight=WEIGHTS[used])
     np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
+    labels = np.where(used, Y > 0, 2)
+    assert SparseLogisticRegression().fit(FORMS[form](X), labels, sample_weight=WEIGHTS).classes_.tolist() == [0, 1]
 
 
 @pytest.mark.covering
@@ -70,7 +72,7 @@ def test_chunks_of_unknown_length_are_counted_before_work():
 def test_the_values_of_a_frame_lie_by_columns_wherever_it_comes_from():
     pd = pytest.importorskip("pandas")
     frames = [
-        pd.DataFrame(np.ascontiguousarray(X)),
+        pd.DataFrame(np.ascontiguousarray(X), copy=False),
         pd.DataFrame(np.asfortranarray(X)),
         pd.DataFrame(dict(enumerate(X.T))),
     ]
