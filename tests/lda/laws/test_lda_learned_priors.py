@@ -94,11 +94,11 @@ def learned_beta(table, beta=0.01):
 
 
 def test_topics_are_drawn_with_the_prior_that_was_learned_last():
-    go = partial(fit, random_counts(5, n_docs=60, n_words=50), 3, evaluate_every=0)
-    one, two = (go(learn_every=(0, 1), n_sweeps=n) for n in (1, 2))
+    go = partial(fit, random_counts(5, n_docs=300, n_words=50), 3, evaluate_every=0)
+    one, two = (go(learn_every=(0, 1), topic_word_prior=9.0, n_sweeps=n) for n in (1, 2))
     given = {"topic_word_prior": one.model.learned.beta, "saved": one.saved._replace(model=None)}
     np.testing.assert_array_equal(go(**given, first=1, n_sweeps=2).topics[-1], two.topics[-1])
-    assert (go(**given | {"topic_word_prior": 0.1}, first=1, n_sweeps=2).topics[-1] != two.topics[-1]).any()
+    assert (go(**given | {"topic_word_prior": 9.0}, first=1, n_sweeps=2).topics[-1] != two.topics[-1]).any()
 
 
 def test_counts_of_parts_give_the_sums_of_the_whole_table_to_the_bit():
