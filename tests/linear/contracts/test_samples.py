@@ -30,7 +30,7 @@ def test_a_row_without_weight_has_no_influence(form):
     theirs = Lasso(0.01, tol=1e-12, max_iter=100_000).fit(X[used], Y[used], sample_weight=WEIGHTS[used])
     np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
     labels = np.where(used, Y > 0, 2)
-    assert SparseLogisticRegression().fit(FORMS[form](X), labels, sample_weight=WEIGHTS).classes_.tolist() == [0, 1]
+    assert se.SparseLogisticRegression().fit(FORMS[form](X), labels, sample_weight=WEIGHTS).classes_.tolist() == [0, 1]
 
 
 @pytest.mark.covering
