@@ -1,6 +1,8 @@
 """Rows that are made again each time they are read: the same rows, also where workers read files of their own."""
 
 import shutil
+import weakref
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from socket import gethostname
@@ -48,6 +50,24 @@ def test_any_input_has_the_same_rows_again_and_again(form, tmp_path, monkeypatch
         assert rows.reduce(np.sum, sum, "sum") == X.sum()
     with open_rows(as_array, given, estimator) as held:
         np.testing.assert_array_equal(np.concatenate(held.partitions), X)
+
+
+def test_a_partition_goes_before_the_next_one_is_made(monkeypatch):
+    """Otherwise two of them would be in memory at a time."""
+    made, there = [], []
+
+    def as_object(rows):
+        there.append(sum(one() is not None for one in made))
+        found = Counter(as_array(rows).ravel().tolist())
+        made.append(weakref.ref(found))
+        return found
+
+    monkeypatch.setattr(rows_module, "_ENTRIES_AT_ONCE", 20)
+    monkeypatch.setattr(rows_module, "_BYTES_AT_ONCE", 7 * X.itemsize * 6)
+    with open_again(as_object, X, DistributedLDA()) as rows:
+        del made[:], there[:]
+        rows.here(rows.each(len, "count"))
+    assert len(there) > 2 and set(there) == {0}
 
 
 # Files that workers read under their path.
