@@ -45,6 +45,8 @@ class Paths(NamedTuple):
     def solutions(self) -> tuple[Floats, Floats]:
         """Return the coefficients (t, k, p) and intercepts (t, k)."""
         found = [by_class(one.coefs, one.levels - one.coefs @ self.means) for one in self.points]
+        if len(found) == 1:
+            return found[0]
         coefs, levels = zip(*found, strict=True)
         return np.concatenate(coefs, axis=1), np.concatenate(levels, axis=1)
 

@@ -11,7 +11,7 @@ STRADS drops dependent candidates (Lee et al., NIPS 2014, section 3.3).  This pr
 correlations that the dependency check would compute, and solves for all candidates together.
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from schmp_estimators.core.engine.dynamic import Steps, Sum
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.sparse import Quadratic
-from schmp_estimators.linear.penalties.base import Penalty, gap_or_merit, take
+from schmp_estimators.linear.penalties.base import Penalty, gap_or_merit, sizes, take
 from schmp_estimators.linear.programs import jobs
 from schmp_estimators.linear.programs.certificate import LAST_BITS
 from schmp_estimators.linear.programs.design import NO_CHANGE, NO_COLUMNS
@@ -28,12 +28,16 @@ from schmp_estimators.linear.programs.gram import LARGEST_GRAM
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.residual import ResidualProblem, ridges_of
 from schmp_estimators.linear.programs.resolve import Resolve
+from schmp_estimators.linear.programs.screening import Screening
 
 #: Number of columns that are explored per wanted candidate, and passes over them: most of them remain zero.
 _EXPLORED, _PASSES = 4, 3
 
 #: Part of the gap at which a scope is verified on all columns.
 _CHECKED = 0.02
+#: Part of the columns above which all are read, although an earlier gradient leaves only these in doubt; relative
+#: error of gradients, which are sums over rows, far above the true one.
+_DOUBTFUL, _ROUNDING = 0.5, 1e-9
 #: Steps that end with columns and their new coefficients.
 _Solved = Generator[Any, Any, tuple[Indices, Floats]]
 
@@ -42,6 +46,9 @@ class ResolveQuadratic(Resolve):
     """Program of the schedule "resolve"."""
 
     projects = True
+    #: On a path: the last two points whose gradients have been computed on all columns, with these gradients.
+    _seen: Sequence[tuple[Floats, Floats]] = ()
+    _on_path = False
 
     @property
     def shifted_intercept(self) -> float:
@@ -71,14 +78,52 @@ class ResolveQuadratic(Resolve):
 
     def begin_again(self, previous: Penalty, known: bool) -> Steps:
         """Evaluate the present solution with another penalty."""
+        self._on_path = not self.sparse and self.free is None and self.certificate.certified
         if known:
             yield from self._look(jobs.Slopes(self.point.energy, 0.0, self.point.gradient))
         else:
             yield from self.verify()
 
     def verify(self) -> Steps:
-        """Evaluate the present point on all columns."""
+        """Evaluate the present point on all columns; an earlier gradient shows that most of them need not be read."""
+        bounds, strengths = self._bounds(), self.penalty.strengths
+        if bounds is not None:
+            doubtful = np.flatnonzero((sizes(self.penalty, bounds) > strengths) | (self.point.coef != 0.0))
+            if len(doubtful) <= _DOUBTFUL * len(bounds):
+                self.screening = Screening(doubtful)
+                yield from self._look((yield Sum(jobs.Advance(NO_COLUMNS, NO_CHANGE, 0.0, doubtful))), bounds)
+                return
         yield from self.advance(NO_COLUMNS, NO_CHANGE)
+
+    def _bounds(self) -> Floats | None:
+        """Return numbers that are no smaller than the gradient, in size, on any column; None if they are not known.
+
+        Between two changes of the support the residual moves on a line.  If it is the vector d away from the line
+        through two earlier residuals, the gradient of column j is at most ‖x̃_j‖·‖d‖ away from the same point of the
+        line through theirs.  ‖d‖ follows from the Gram matrix of the candidates.
+        """
+        if not self._seen:
+            return None
+        columns, size = self.candidates.columns, len(self.candidates)
+        (last, gradient), gram = self._seen[0], self.candidates.gram[:size, :size]
+        if any(np.count_nonzero(coef) > np.count_nonzero(coef[columns]) for coef in (self.point.coef, last)):
+            return None
+        change = (self.point.coef - last)[columns]
+        sums = np.abs(change)
+        for coef, earlier in self._seen[1:]:
+            along = (coef - last)[columns]
+            image = gram @ along
+            part = float(change @ image) / max(float(along @ image), np.finfo(np.float64).tiny)
+            if np.count_nonzero(coef) == np.count_nonzero(coef[columns]) and np.isfinite(part):
+                change, sums = change - part * along, sums + np.abs(part * along)
+                gradient = gradient + part * (earlier - gradient)
+        lengths, eps = np.sqrt(np.maximum(np.diagonal(gram), 0.0)), np.finfo(np.float64).eps
+        rounding = 4.0 * (size + self.design.n_rows) * eps * float(sums @ lengths) ** 2
+        error = np.sqrt(max(0.0, float(change @ (gram @ change))) + rounding)
+        error += _ROUNDING * np.sqrt(self.point.energy)
+        reach = error * np.sqrt(self.design.norms)
+        bounds: Floats = gradient + (reach if self.penalty.positive else np.copysign(reach, gradient))
+        return bounds
 
     def state(self) -> dict[str, Any]:
         """Return also which columns have joined the candidates, and in which order; their products follow from X."""
@@ -95,15 +140,23 @@ class ResolveQuadratic(Resolve):
         """Change the residual, and evaluate the point."""
         offset = float(self.design.means[columns] @ change)
         yield from self._look((yield Sum(jobs.Advance(columns, change, offset, self.screening.scope, anew))))
+        if self._on_path and self.screening.scope is None:
+            self._seen = (self.point.coef.copy(), self.point.gradient), *self._seen[:1]
 
-    def _look(self, slopes: jobs.Slopes) -> Steps:
-        """Compute the gap at the present point, after an exact fit of columns without a penalty."""
+    def _look(self, slopes: jobs.Slopes, bounds: Floats | None = None) -> Steps:
+        """Compute the gap at the present point, after an exact fit of columns without a penalty.
+
+        With `bounds` of the gradient on all columns, those in the scope get their true gradient, and the scope is left.
+        """
         free, design, certificate = self.free, self.design, self.certificate
         if free is not None and not self.rounded:
             scope = np.arange(design.n_columns)[self.screening.places]
             slopes = yield from free.project(self.point.coef, design.means, scope, slopes)
         self.point.energy = energy = slopes.energy
         self._take(slopes.gradient, slopes.balance)
+        if bounds is not None:
+            bounds[self.screening.places] = self.point.gradient
+            self.point.gradient, self.screening = bounds, Screening()
         _, coef, gradient, norms, penalty = self.scoped()
         gap = gap_or_merit(penalty, coef, gradient, energy, norms)
         if certificate.certified and self.rounded and free is not None:

@@ -14,6 +14,7 @@ from schmp_estimators.linear.penalties.elastic_net import L1
 from schmp_estimators.linear.programs import choose
 from schmp_estimators.linear.programs.choose import choose_solver, is_small
 from schmp_estimators.linear.programs.input import Extent
+from schmp_estimators.linear.programs.matrix import Dense
 
 FORMS = [np.ascontiguousarray, np.asfortranarray, sp.csc_array]
 
@@ -85,6 +86,26 @@ def test_the_solver_follows_from_the_shape(shape, n_fits, expected):
     assert choose_solver(None, size, n_fits, free, Logistic()) == "rounds"
     assert choose_solver(PrioritizedLasso(checkpoint="here.npz"), size, n_fits, alike, Squared()) == "rounds"
     assert choose_solver(PrioritizedLasso(schedule="random"), size, n_fits, alike, Squared()) == "scheduled"
+
+
+@pytest.mark.parametrize(("seed", "positive"), [(0, False), (1, True), (2, False)])
+def test_a_path_by_rounds_reads_the_columns_that_earlier_gradients_leave_in_doubt(monkeypatch, seed, positive):
+    monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
+    read, gradient = [], Dense.gradient
+
+    def counted(self, vector, scope):
+        read.append(self.n_columns if scope is None else len(scope))
+        return gradient(self, vector, scope)
+
+    monkeypatch.setattr(Dense, "gradient", counted)
+    rng = np.random.default_rng(seed)
+    X, weights = rng.normal(size=(80, 600)) + 3.0, rng.random(80) + 0.1
+    y = X[:, :12] @ rng.normal(size=12) + rng.normal(size=80)
+    given = {"alphas": 60, "eps": 0.02, "tol": 1e-7, "sample_weight": weights, "positive": positive}
+    alphas, coefs, _, _ = prioritized_lasso_path(X, y, **given)
+    for alpha, coef in zip(alphas, coefs.T, strict=True):
+        assert exact_gap(X, y, weights, coef, alpha, 1.0, np.ones(600), positive) <= 2.02e-7
+    assert sum(read) < 0.5 * 60 * 600
 
 
 def test_a_certificate_adds_what_the_rounding_of_products_may_hide():
