@@ -15,6 +15,7 @@ from schmp_estimators.linear.programs import choose
 from schmp_estimators.linear.programs.choose import choose_solver, is_small
 from schmp_estimators.linear.programs.input import Extent
 from schmp_estimators.linear.programs.matrix import Dense
+from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
 
 FORMS = [np.ascontiguousarray, np.asfortranarray, sp.csc_array]
 
@@ -97,7 +98,14 @@ def test_a_path_by_rounds_reads_the_columns_that_earlier_gradients_leave_in_doub
         read.append(self.n_columns if scope is None else len(scope))
         return gradient(self, vector, scope)
 
+    bounds, bounded = ResolveQuadratic._bounds, []
+
+    def noted(self):
+        bounded.append((self.point.coef.copy(), bounds(self)))
+        return bounded[-1][1] if bounded[-1][1] is None else bounded[-1][1].copy()
+
     monkeypatch.setattr(Dense, "gradient", counted)
+    monkeypatch.setattr(ResolveQuadratic, "_bounds", noted)
     rng = np.random.default_rng(seed)
     X, weights = rng.normal(size=(80, 600)) + 3.0, rng.random(80) + 0.1
     y = X[:, :12] @ rng.normal(size=12) + rng.normal(size=80)
@@ -106,6 +114,12 @@ def test_a_path_by_rounds_reads_the_columns_that_earlier_gradients_leave_in_doub
     for alpha, coef in zip(alphas, coefs.T, strict=True):
         assert exact_gap(X, y, weights, coef, alpha, 1.0, np.ones(600), positive) <= 2.02e-7
     assert sum(read) < 0.5 * 60 * 600
+    centred, left = X - np.average(X, axis=0, weights=weights), y - np.average(y, weights=weights)
+    known = [(coef, bound) for coef, bound in bounded if bound is not None]
+    assert len(known) > 40
+    for coef, bound in known:
+        slopes = (weights * (left - centred @ coef)) @ centred
+        assert (slopes <= bound).all() if positive else (np.abs(slopes) <= np.abs(bound)).all()
 
 
 def test_a_certificate_adds_what_the_rounding_of_products_may_hide():
