@@ -151,7 +151,7 @@ def run(
     >>> result.blocks
     [14.0, 14.0]
 
-    A quantile by bisection.  Each job has a threshold, and each piece answers how many of its numbers are not above it.
+    A quantile by bisection.  Each job has a threshold.  Each piece counts its numbers that are at most this threshold.
 
     >>> from functools import partial
     >>> from schmp_estimators.schmp import Report
@@ -220,8 +220,8 @@ def schedule_dynamic_regression(
         Largest absolute correlation of two parameters updated together.  None: they are not checked.
     order : {"priority", "random", "round_robin"}, default="priority"
         How candidates are drawn.  "priority" draws a parameter with a probability that grows with the square of its
-        last change.  The program passes changes to ``schedule.sampler.record`` after an update, or to
-        ``schedule.sampler.refresh`` for all parameters.
+        last change.  After an update the program passes the changes to ``schedule.sampler.record``.  To pass changes of
+        all parameters at once, it calls ``schedule.sampler.refresh``.
     pipeline_depth : int, default=1
         Number of rounds that run at a time, as in `Overlapping`.
     n_schedulers : int, default=1

@@ -154,7 +154,10 @@ class Program(ABC, Generic[State, Block, Model, Report]):
         return None
 
     def harvesting(self, n_shards: int) -> Stage | None:
-        """Return a stage made by `observes` for a program without blocks: its reports are the results of blocks."""
+        """Return a stage made by `observes` for a program without blocks, or None.
+
+        The reports of this stage are returned as the results of blocks.
+        """
         return None
 
     def harvest_block(self, block: Block) -> Any:

@@ -88,7 +88,7 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
           4,096 topics, up to 2**25 tokens, and up to 300 tokens per document on average.  Otherwise "warp".
     mh_steps : int, default=2
         Proposals for each token: 1 to 4 in each pass of "warp"; 1 to 16 in a sweep of "alias" and "hybrid"; 1 to 16 by
-        word and as many by document in a sweep of "light".  With more proposals a sweep is slower, but fewer are
+        word and as many by document in a sweep of "light".  With more proposals a sweep is slower, but fewer sweeps are
         needed.  The other samplers do not use it.
     init : {"auto", "documents", "sparse", "tempered", "uniform"}, default="auto"
         How a fit starts without an earlier model.  "uniform": each token starts in a random topic.  "documents": each

@@ -219,7 +219,7 @@ class CrossValidated(Penalised):
         Returns
         -------
         MetadataRouter
-            The routing of scikit-learn's user guide on metadata routing.
+            Which arguments the splitter and the scorer request; see scikit-learn's user guide on metadata routing.
         """
         router = MetadataRouter(owner=self).add_self_request(self)
         router.add(splitter=check_cv(self.cv), method_mapping=MethodMapping().add(caller="fit", callee="split"))

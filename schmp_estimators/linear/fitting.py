@@ -126,9 +126,9 @@ class SparseModel(Penalised):
         Raises
         ------
         ValueError
-            If X, y or the weights are masked, not finite, empty or of different lengths, or the weights are negative or
-            all zero; if y has only one class, or numbers that are not classes; if squares of X or y overflow or
-            underflow; if chunks of X have different numbers of columns.
+            If X, y or the weights are masked, not finite, empty, or of different lengths.  If weights are negative, or
+            all are zero.  If the y of a classifier has only one class, or is continuous.  If squares of X or y overflow
+            or underflow.  If chunks of X differ in their number of columns.
         TypeError
         CheckpointMismatchError
 

@@ -323,8 +323,8 @@ def sparse_glm_path(
     y : array-like or Dask collection of shape (n_samples,)
         Responses, or labels of two classes.
     tol : float, default=1e-4
-        Tolerance of the duality gap, as in `SparseGLM`.  In addition, each gap is at most a hundredth of the gap of the
-        previous solution at the new alpha, unless that is below rounding.
+        Tolerance of the duality gap, as in `SparseGLM`.  In addition, the gap must fall to a hundredth of its value at
+        the start of each new alpha, unless that is below rounding.
 
     Returns
     -------

@@ -213,8 +213,8 @@ def prioritized_lasso_path(
     y : array-like or Dask collection of shape (n_samples,)
         Responses.
     tol : float, default=1e-4
-        Tolerance of the duality gap, as in `PrioritizedLasso`.  In addition, each gap is at most a hundredth of the gap
-        of the previous solution at the new alpha, unless that is below rounding.  So neighbouring solutions differ.
+        Tolerance of the duality gap, as in `PrioritizedLasso`.  In addition, the gap must fall to a hundredth of its
+        value at the start of each new alpha, unless that is below rounding.  So neighbouring solutions differ.
 
     Returns
     -------

@@ -299,15 +299,15 @@ def sparse_logistic_path(
         Values of C, or their number; they are then spaced geometrically, upwards from the largest C whose solution is
         zero.
     tol : float, default=1e-4
-        Tolerance of the duality gap, as in `SparseLogisticRegression`.  In addition, each gap is at most a hundredth of
-        the gap of the previous solution at the new C, unless that is below rounding.
+        Tolerance of the duality gap, as in `SparseLogisticRegression`.  In addition, the gap must fall to a hundredth
+        of its value at the start of each new C, unless that is below rounding.
 
     Returns
     -------
     Cs : ndarray of shape (n_Cs,)
         Values of C, in rising order.
     coefs : ndarray of shape (n_features, n_Cs)
-        Coefficients, for the log odds of the second class in sorted order.
+        Coefficients of the log odds of the second class.  Classes are in sorted order.
     intercepts : ndarray of shape (n_Cs,)
         Intercepts.
     dual_gaps : ndarray of shape (n_Cs,)

@@ -83,10 +83,11 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     max_iter : int, default=20
         Number of epochs.  An epoch visits every rating once ("sgd") or every component twice ("ccd").
     tol : float, default=1e-4
-        Stop when the relative decrease of the objective in an epoch is less than this.  "sgd" uses its evaluations, or
-        without them the squared error during the epoch.  With early stopping, or with a `loss` that ranks, it is the
-        smallest relative decrease of the validation error, or of the mean loss, that counts as an improvement. 0: do
-        all `max_iter` epochs, unless early stopping ends the fit.
+        Stop when the relative decrease of the objective in an epoch is less than this.  For "sgd" this is the objective
+        of every `evaluate_every` epochs.  If `evaluate_every` is 0, the squared error summed during each epoch takes
+        its place.  With early stopping, or with a `loss` that ranks, it is the smallest relative decrease of the
+        validation error, or of the mean loss, that counts as an improvement. 0: do all `max_iter` epochs, unless early
+        stopping ends the fit.
     evaluate_every : int, default=0
         Number of epochs between two evaluations of the exact objective of "sgd", for `history_`; 0: never.  An
         evaluation takes about half the time of an epoch.  "ccd" computes the objective in any case.
@@ -302,8 +303,8 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
 
         Users and items keep their ids and their rows in the factors; new ones are appended.  In a matrix row u is user
         u.  Users without ratings in this call keep their vectors and biases.  So do items, except with
-        `unobserved_weight`.  For users and items with new ratings, a penalty on the distance from their earlier vectors
-        grows with their number of earlier ratings; the objective in `history_` includes it.  `global_mean_`,
+        `unobserved_weight`.  A penalty keeps users and items with new ratings near their earlier vectors.  It grows
+        with the number of their earlier ratings.  The objective in `history_` includes it.  `global_mean_`,
         `rating_scale_` and an automatic `alpha_` do not change.  Both solvers use epochs of "ccd".  A call with exactly
         the ratings of an earlier call changes nothing.
 

@@ -75,8 +75,8 @@ class Recommender:
         Returns
         -------
         items : ndarray of shape (m, n)
-            Ids of items, best first.  If too few items remain, the missing ids are -1, None if ids are strings, or the
-            largest number if ids are uint64.
+            Ids of items, best first.  If too few items remain, the missing ids are -1.  They are None if ids are
+            strings, and the largest number if ids are uint64.
         scores : ndarray of shape (m, n), float64
             Predicted ratings or scores; -inf for missing ids.
 

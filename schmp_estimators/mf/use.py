@@ -66,10 +66,10 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         Returns
         -------
         ndarray or dask.array.Array of shape (n_new_users, n_components) or (n_pairs, n_components), float64
-            The vectors that minimise the objective, jointly with the users' biases: solutions of linear equations in
-            float64 (with `positive`, to a relative 1e-9).  Each row of a matrix depends on its own ratings only; a row
-            without ratings gives zeros.  For pairs, the vector of the user of each pair; zeros for an unknown user.
-            For a Dask collection the result is lazy.
+            The vectors that minimise the objective together with the users' biases.  They solve linear equations in
+            float64.  With `positive` they are computed to a relative error of 1e-9.  Each row of a matrix depends on
+            its own ratings only; a row without ratings gives zeros.  For pairs, the vector of the user of each pair;
+            zeros for an unknown user.  For a Dask collection the result is lazy.
 
         Raises
         ------

@@ -108,7 +108,7 @@ class Overlapping(NamedTuple):
         or at the end.  ``update(piece, job)``, static and pure, returns the changed piece and an answer.
         ``aggregate(model, job, answers)`` updates the model with the answers of all pieces, in order.
     model : object
-        Argument of these methods; `aggregate` changes it in place.
+        The model, which `schedule` and `aggregate` receive.  `aggregate` changes it in place.
     pipeline_depth : int, default=1
         Number of jobs that run at a time.
 
