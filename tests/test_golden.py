@@ -8,7 +8,7 @@ from contextlib import nullcontext
 
 import pytest
 from golden.make import AREAS, EVERY_CHANGE, SLOW, run
-from golden.record import TABLE, compare, machine
+from golden.record import TABLE, assert_as_remembered, machine
 
 GOLDEN = json.loads(TABLE.read_text())
 
@@ -37,15 +37,15 @@ def test_same_result(request, area, name, place):
     on_cluster = place in ("cluster", "dask")
     with request.getfixturevalue("client").as_current() if on_cluster else nullcontext():
         found = run(area, name, place)
-    compare(found, GOLDEN["cases"][f"{area}: {name}"], machine() == GOLDEN["machine"])
+    assert_as_remembered(found, GOLDEN["cases"][f"{area}: {name}"], machine() == GOLDEN["machine"])
 
 
 def test_another_machine_is_compared_to_tolerance():
     """The comparison that is not made here can fail, too."""
     expected = GOLDEN["cases"]["l1: lasso, tall"]
     found = run("l1", "lasso, tall")
-    compare(found, expected, same_machine=False)
+    assert_as_remembered(found, expected, same_machine=False)
     with pytest.raises(AssertionError, match="objective"):
-        compare(found._replace(figures=found.figures | {"objective": 2.0}), expected, same_machine=False)
+        assert_as_remembered(found._replace(figures=found.figures | {"objective": 2.0}), expected, same_machine=False)
     with pytest.raises(AssertionError):
-        compare(found._replace(digest="0"), expected, same_machine=True)
+        assert_as_remembered(found._replace(digest="0"), expected, same_machine=True)

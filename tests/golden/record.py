@@ -57,7 +57,7 @@ def _update(sha: Any, name: str, value: Any) -> None:
     sha.update(f"{name} {kind} {array.shape}".encode() + content)
 
 
-def compare(found, expected, same_machine):
+def assert_as_remembered(found, expected, same_machine):
     """Assert that a result is the one in the table: to the bit on the machine that made it, else to tolerance."""
     if same_machine:
         assert found.digest == expected["digest"], (found.figures, expected["figures"])

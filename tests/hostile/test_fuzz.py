@@ -126,7 +126,7 @@ KINDS = [
 ]
 
 
-def judge(case):
+def assert_right(case):
     """Try an input; raise if what comes of it is neither right nor a clear error."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -157,9 +157,9 @@ def judge(case):
     ],
 )
 def test_what_is_wrong_is_noticed(run, expects, kind, message):
-    judge(Input("a clear error", "error", lambda: np.float64("X"), PrioritizedLasso()))
+    assert_right(Input("a clear error", "error", lambda: np.float64("X"), PrioritizedLasso()))
     with pytest.raises(kind, match=message):
-        judge(Input("a bad outcome", expects, run, PrioritizedLasso()))
+        assert_right(Input("a bad outcome", expects, run, PrioritizedLasso()))
 
 
 @pytest.mark.slow
@@ -172,6 +172,6 @@ def test_random_input(number):
         case = make(number)
         print(case.label, case.estimator)  # shown where it fails
         with dask.config.set(scheduler="sync"):
-            judge(case)
+            assert_right(case)
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (before, most))
