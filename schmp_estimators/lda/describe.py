@@ -167,7 +167,7 @@ class DescribedTopics(TopicMethods):
         Raises
         ------
         ValueError
-            If X is not what the measure needs, has no documents, or has texts without any of the words; if a
+            If X is not what the measure needs, or has no documents.  If no text has any word of the topics.  If a
             parameter is invalid.
         MemoryError
             If the counts of documents for all pairs, 8 bytes each, need more than 2 GiB.

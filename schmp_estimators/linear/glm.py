@@ -324,7 +324,7 @@ def sparse_glm_path(
         Responses, or labels of two classes.
     tol : float, default=1e-4
         Tolerance of the duality gap, as in `SparseGLM`.  In addition, the gap must fall to a hundredth of its value at
-        the start of each new alpha, unless that is below rounding.
+        the start of each new alpha, or to the size of rounding errors.
 
     Returns
     -------

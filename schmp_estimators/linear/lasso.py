@@ -214,7 +214,7 @@ def prioritized_lasso_path(
         Responses.
     tol : float, default=1e-4
         Tolerance of the duality gap, as in `PrioritizedLasso`.  In addition, the gap must fall to a hundredth of its
-        value at the start of each new alpha, unless that is below rounding.  So neighbouring solutions differ.
+        value at the start of each new alpha, or to the size of rounding errors.  So neighbouring solutions differ.
 
     Returns
     -------

@@ -300,7 +300,7 @@ def sparse_logistic_path(
         zero.
     tol : float, default=1e-4
         Tolerance of the duality gap, as in `SparseLogisticRegression`.  In addition, the gap must fall to a hundredth
-        of its value at the start of each new C, unless that is below rounding.
+        of its value at the start of each new C, or to the size of rounding errors.
 
     Returns
     -------
