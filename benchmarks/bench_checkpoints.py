@@ -64,9 +64,15 @@ def one_fit(X, arguments, options, clocks):
         stack.enter_context(patch.object(LDAFit, "_fingerprint", timed))
         stack.enter_context(patch.object(LDAFit, "_keep_sweep", marked))
         path, began = os.path.join(folder, "checkpoint"), clocks()
-        DistributedLDA(arguments.topics, max_iter=arguments.sweeps, checkpoint=path, **options).fit(X)
+        DistributedLDA(arguments.topics, max_iter=arguments.sweeps, checkpoint=path, **options).fit(
+            X
+        )
         whole = clocks() - began
-        size = sum(os.path.getsize(os.path.join(at, name)) for at, _, names in os.walk(folder) for name in names)
+        size = sum(
+            os.path.getsize(os.path.join(at, name))
+            for at, _, names in os.walk(folder)
+            for name in names
+        )
     taken, n = np.diff(marks, axis=0), WRITTEN // SAVED  # of the sweeps from SAVED on
     costs = []
     for end in range(n - 2, len(taken) - 1, n):
@@ -92,14 +98,19 @@ def figures(arguments, n_workers, client):
     extra, error = costs.mean(axis=0), costs.std(axis=0, ddof=1) / np.sqrt(len(costs))
     n_written, whole = arguments.sweeps // WRITTEN, np.mean(whole, axis=0)
     share = 100 * (n_written * extra + np.mean(hashed, axis=0)) / whole
-    found = [f"{mean:.2f} ± {one:.2f}" for mean, one in zip(share, 100 * n_written * error / whole, strict=True)]
+    found = [
+        f"{mean:.2f} ± {one:.2f}"
+        for mean, one in zip(share, 100 * n_written * error / whole, strict=True)
+    ]
     n = X.sum()
     return [n, arguments.topics, n_workers, n_written, *found, 1e9 * extra[0] / n, size[0] / n]
 
 
 def main():
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--corpus", default="msdocs::6")
     parser.add_argument("--topics", type=int, default=200)
     parser.add_argument("--sampler", default="warp")
@@ -114,7 +125,9 @@ def main():
             rows.append(figures(arguments, 0, None))
             continue
         with (
-            LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=None) as cluster,
+            LocalCluster(
+                n_workers=n_workers, threads_per_worker=1, dashboard_address=None
+            ) as cluster,
             Client(cluster) as client,
         ):
             rows.append(figures(arguments, n_workers, client))

@@ -39,19 +39,34 @@ def theirs(measure, topics, X):
     dictionary = Dictionary([[str(word) for word in range(X.shape[1])]])
     number = dictionary.token2id
     if measure == "u_mass":
-        given = {"corpus": [[(number[str(w)], int(n)) for w, n in zip(*row, strict=True)] for row in rows]}
+        given = {
+            "corpus": [
+                [(number[str(w)], int(n)) for w, n in zip(*row, strict=True)] for row in rows
+            ]
+        }
     else:
         texts = [[str(word) for word in np.repeat(*row)] for row in rows]
         given = {"texts": texts, "window_size": max(map(len, texts))}
     return lambda: CoherenceModel(
-        topics=topics, dictionary=dictionary, coherence=measure, topn=len(topics[0]), processes=1, **given
+        topics=topics,
+        dictionary=dictionary,
+        coherence=measure,
+        topn=len(topics[0]),
+        processes=1,
+        **given,
     ).get_coherence_per_topic()
 
 
 def main():
     """Print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--corpus", default="synthetic:1.7e6", help="docstrings, synthetic:TOKENS, or of $SCHMP_DATA")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--corpus",
+        default="synthetic:1.7e6",
+        help="docstrings, synthetic:TOKENS, or of $SCHMP_DATA",
+    )
     parser.add_argument("--documents", type=int, default=10_000, help="the first so many")
     parser.add_argument("--topics", type=int, nargs="+", default=[20, 100])
     parser.add_argument("--words", type=int, default=10)
@@ -61,17 +76,32 @@ def main():
 
     X, rows = corpus(arguments.corpus)[: arguments.documents], []
     for k in arguments.topics:
-        lda = DistributedLDA(k, doc_topic_prior=0.1, topic_word_prior=0.01, max_iter=20, random_state=0).fit(X)
+        lda = DistributedLDA(
+            k, doc_topic_prior=0.1, topic_word_prior=0.01, max_iter=20, random_state=0
+        ).fit(X)
         best = lda.top_words(arguments.words, "probability")
         topics = [[str(word) for word in topic] for topic in best]
         for measure, name in (("npmi", "c_npmi"), ("u_mass", "u_mass")):
             call = partial(lda.coherence, X, measure, n_words=arguments.words)
             call()  # loads the kernels
             ours, found = timed(call, arguments.repeats)
-            gensim, expected = timed(theirs(name, topics, X), 1 if measure == "npmi" else arguments.repeats)
+            gensim, expected = timed(
+                theirs(name, topics, X), 1 if measure == "npmi" else arguments.repeats
+            )
             difference = float(np.abs(found - expected).max())
-            rows.append([X.shape[0], int(X.sum()), k, measure, gensim, ours, gensim / ours, difference])
-    header = ["documents", "tokens", "K", "measure", "gensim, CPU s", "here, CPU s", "times", "largest difference"]
+            rows.append(
+                [X.shape[0], int(X.sum()), k, measure, gensim, ours, gensim / ours, difference]
+            )
+    header = [
+        "documents",
+        "tokens",
+        "K",
+        "measure",
+        "gensim, CPU s",
+        "here, CPU s",
+        "times",
+        "largest difference",
+    ]
     table(f"{arguments.corpus}: coherence of {arguments.words} words", header, rows)
 
 

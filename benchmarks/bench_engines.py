@@ -60,8 +60,13 @@ def two(pairs):
         fit()
         fit()
 
-    with LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=None) as cluster, Client(cluster) as client:
-        workers = [psutil.Process(pid) for pid in client.run(lambda: __import__("os").getpid()).values()]
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        workers = [
+            psutil.Process(pid) for pid in client.run(lambda: __import__("os").getpid()).values()
+        ]
 
         def spent():
             return sum(sum(process.cpu_times()[:2]) for process in workers)
@@ -77,7 +82,9 @@ def two(pairs):
             ratios.append(found[at_once][0] / found[in_turn][0])
             walls.append(found[at_once][1] / found[in_turn][1])
     low, middle, high = np.percentile(ratios, [25, 50, 75])
-    print(f"CPU of workers, at once by in turn: {middle:.3f} ({low:.3f} {high:.3f}); wall {median(walls):.2f}")
+    print(
+        f"CPU of workers, at once by in turn: {middle:.3f} ({low:.3f} {high:.3f}); wall {median(walls):.2f}"
+    )
 
 
 class Clock:
@@ -103,7 +110,10 @@ def snapshots(pairs):
 
     n_sweeps, rng = 31, np.random.default_rng(0)
     counts = rng.poisson(rng.gamma(0.2, 1.0, (5000, 1)) * rng.gamma(0.2, 7.5, (1, 4000)))
-    rated = np.unique(np.column_stack([rng.integers(0, 40_000, 2_000_000), rng.integers(0, 10_000, 2_000_000)]), axis=0)
+    rated = np.unique(
+        np.column_stack([rng.integers(0, 40_000, 2_000_000), rng.integers(0, 10_000, 2_000_000)]),
+        axis=0,
+    )
     common = {"max_iter": n_sweeps, "n_shards": 2, "random_state": 0}
     inputs = {"lda": (counts,), "mf": (rated, rng.normal(size=len(rated)))}
     estimators = {
@@ -112,7 +122,9 @@ def snapshots(pairs):
     }
 
     def fit(kind, way):
-        static.SNAPSHOT_EVERY, static.SNAPSHOT_SHARE = (0.0, 0.0) if way == "snapshot" else (np.inf, 0.0)
+        static.SNAPSHOT_EVERY, static.SNAPSHOT_SHARE = (
+            (0.0, 0.0) if way == "snapshot" else (np.inf, 0.0)
+        )
         clock = Clock()
         with tempfile.TemporaryDirectory() as folder:
             kept = {
@@ -122,8 +134,13 @@ def snapshots(pairs):
             estimators[kind](**kept).set_callbacks(clock).fit(*inputs[kind])
         return clock.times[n_sweeps - 1] - clock.times[0]
 
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster) as client:
-        processes = [psutil.Process(pid) for pid in client.run(os.getpid).values()] + [psutil.Process()]
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        processes = [psutil.Process(pid) for pid in client.run(os.getpid).values()] + [
+            psutil.Process()
+        ]
 
         def spent():
             return sum(sum(process.cpu_times()[:2]) for process in processes)
@@ -140,12 +157,19 @@ def snapshots(pairs):
             wall, cpu = (median(one[i] for one in found["none"]) for i in range(2))
             print(f"{kind}: {n} sweeps in {wall:.2f} s, a fit with {cpu:.2f} s of CPU")
             for way in ("snapshot", "checkpoint"):
-                more = [[(a[i] - b[i]) / n for a, b in zip(found[way], found["none"], strict=True)] for i in range(2)]
-                print(f"  each {way}: {1e3 * median(more[0]):+.0f} ms, {1e3 * median(more[1]):+.0f} ms of CPU")
+                more = [
+                    [(a[i] - b[i]) / n for a, b in zip(found[way], found["none"], strict=True)]
+                    for i in range(2)
+                ]
+                print(
+                    f"  each {way}: {1e3 * median(more[0]):+.0f} ms, {1e3 * median(more[1]):+.0f} ms of CPU"
+                )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=["rounds", "two", "snapshots"])
     parser.add_argument("--pairs", type=int, default=9)
     options = parser.parse_args()

@@ -84,7 +84,9 @@ def traffic(arguments):
     for k in arguments.topics:
         options = {"sampler": "warp", "init": "uniform", "random_state": 0}
         for n_shards in arguments.shards:
-            rows.append([k, n_shards, _sent(X, k, n_shards, **options)[0], _formula(totals, n_shards, k)])
+            rows.append(
+                [k, n_shards, _sent(X, k, n_shards, **options)[0], _formula(totals, n_shards, k)]
+            )
             print(rows[-1], flush=True)
     header = ["K", "shards", "sent", "by the formula"]
     table(traffic.__doc__, header, rows)
@@ -104,7 +106,11 @@ def _sent(X, k, n_shards, **options):
     """Return the bytes of a token and sweep, and the sampler."""
     with (
         LocalCluster(
-            n_workers=n_shards, threads_per_worker=1, processes=False, memory_limit=0, dashboard_address=None
+            n_workers=n_shards,
+            threads_per_worker=1,
+            processes=False,
+            memory_limit=0,
+            dashboard_address=None,
         ) as cluster,
         Client(cluster) as client,
     ):
@@ -155,7 +161,12 @@ def pairs(arguments):
                 counted[sweep] = fitted().topic_word_counts_
             return False
 
-        options = {"sampler": "warp", "init": "uniform", "random_state": 0, "max_iter": max(arguments.sweeps)}
+        options = {
+            "sampler": "warp",
+            "init": "uniform",
+            "random_state": 0,
+            "max_iter": max(arguments.sweeps),
+        }
         DistributedLDA(k, **options).set_callbacks(SweepClock(at_end)).fit(X)
         for n_shards, (sweep, counts) in itertools.product(arguments.shards, counted.items()):
             given = totals, n_shards, k, *_travelling(k)
@@ -163,10 +174,14 @@ def pairs(arguments):
             word = np.repeat(np.arange(len(totals)), np.diff(counts.indptr))
             in_one = 1.0 - (1.0 - 1.0 / n_shards) ** counts.data
             there, back = np.bincount(word, in_one, len(totals)), np.diff(counts.indptr)
-            by_pairs = ((there + back) * (_travelling(k)[0] + COUNT_BYTES) + ROW_BYTES) * (n_shards - 1)
+            by_pairs = ((there + back) * (_travelling(k)[0] + COUNT_BYTES) + ROW_BYTES) * (
+                n_shards - 1
+            )
             by_pairs[totals < HEAD * k] = np.inf
             chosen = np.minimum(np.minimum(*bytes_of_words(*given)), by_pairs).sum()
-            rows.append([k, n_shards, sweep, now / totals.sum(), chosen / totals.sum(), 1.0 - chosen / now])
+            rows.append(
+                [k, n_shards, sweep, now / totals.sum(), chosen / totals.sum(), 1.0 - chosen / now]
+            )
             print(rows[-1], flush=True)
     table(pairs.__doc__, ["K", "shards", "sweep", "now", "with pairs", "saved"], rows)
 
@@ -202,7 +217,11 @@ def messages(arguments):
     for p in arguments.shards:
         with (
             LocalCluster(
-                n_workers=p, threads_per_worker=1, processes=False, memory_limit=0, dashboard_address=None
+                n_workers=p,
+                threads_per_worker=1,
+                processes=False,
+                memory_limit=0,
+                dashboard_address=None,
             ) as cluster,
             Client(cluster) as client,
         ):
@@ -216,15 +235,27 @@ def messages(arguments):
                 total, first, n_bytes = (np.subtract(*found[::-1]) / SWEEPS).tolist()
                 rows.append([kind, p, total / p, first, *_messages(kind, p), n_bytes / p / 1e3])
                 print(rows[-1], flush=True)
-    rows += [[kind, p, "", "", *_messages(kind, p), ""] for kind in MESSAGES for p in (100, 300, 1000)]
-    header = ["kind", "ranks", "messages", "of rank 0", "by the formula", "of rank 0", "kB of a rank"]
+    rows += [
+        [kind, p, "", "", *_messages(kind, p), ""] for kind in MESSAGES for p in (100, 300, 1000)
+    ]
+    header = [
+        "kind",
+        "ranks",
+        "messages",
+        "of rank 0",
+        "by the formula",
+        "of rank 0",
+        "kB of a rank",
+    ]
     table(messages.__doc__, header, rows)
 
 
 def _messages(kind, p):
     """Return the messages of a rank on average, and those of rank 0, which sends most: it is the top of the trees."""
     exchanges, turns, trees = MESSAGES[kind](p)
-    width = math.isqrt(p - 1) + 1 if p >= MANY else p  # the ranks of a row, and those of each column
+    width = (
+        math.isqrt(p - 1) + 1 if p >= MANY else p
+    )  # the ranks of a row, and those of each column
     columns = [len(range(first, p, width)) for first in range(width)]
     there = width - 1 + sum(n * n for n in columns) / p - 1
     mean = exchanges * there + turns + trees * 2 * (p - 1) / p
@@ -241,7 +272,10 @@ def idle(arguments):
     options = {"threads_per_worker": 1, "dashboard_address": None, "memory_limit": 0}
     few, many, rows = 10, 160, []
     for n_shards in arguments.shards:
-        with LocalCluster(n_workers=N_WORKERS, processes=arguments.processes, **options) as cluster, Client(cluster):
+        with (
+            LocalCluster(n_workers=N_WORKERS, processes=arguments.processes, **options) as cluster,
+            Client(cluster),
+        ):
             for kind, callback in {"batches": None, "one by one": lambda record: None}.items():
                 clock = [_now()]
                 for sweeps in (few, few, many):  # the first one lets workers listen to each other
@@ -291,7 +325,9 @@ FIGURES = {one.__name__: one for one in (traffic, said, pairs, messages, idle, w
 
 def main():
     """Run the figures named on the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("figures", nargs="+", choices=FIGURES)
     parser.add_argument("--corpus", default="msdocs::6")
     parser.add_argument("--processes", action="store_true")

@@ -16,7 +16,12 @@ import numpy as np
 import scipy.sparse as sp
 from common import machine, median, table
 
-from schmp_estimators import DistributedLDA, ModelParallelMF, PrioritizedLasso, SparseLogisticRegression
+from schmp_estimators import (
+    DistributedLDA,
+    ModelParallelMF,
+    PrioritizedLasso,
+    SparseLogisticRegression,
+)
 
 RNG = np.random.default_rng(0)
 
@@ -54,7 +59,10 @@ FITS = {
     "PrioritizedLasso, dense": lambda: (PrioritizedLasso(0.01), with_target(dense())),
     "PrioritizedLasso, sparse": lambda: (PrioritizedLasso(0.001), with_target(sparse())),
     "SparseLogisticRegression, dense": lambda: (SparseLogisticRegression(), with_classes(dense())),
-    "SparseLogisticRegression, sparse": lambda: (SparseLogisticRegression(), with_classes(sparse())),
+    "SparseLogisticRegression, sparse": lambda: (
+        SparseLogisticRegression(),
+        with_classes(sparse()),
+    ),
 }
 
 
@@ -73,7 +81,11 @@ def in_a_process(name, folder):
     """Return the CPU seconds of a first fit over a second one, in a process that keeps compiled kernels in a folder."""
     command = [sys.executable, __file__, "--fit", name]
     answer = subprocess.run(
-        command, env={**os.environ, "NUMBA_CACHE_DIR": folder}, stdout=subprocess.PIPE, check=True, text=True
+        command,
+        env={**os.environ, "NUMBA_CACHE_DIR": folder},
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
     )
     first, second = json.loads(answer.stdout)
     return first - second, second
@@ -96,8 +108,17 @@ def main():
                 new.append(in_a_process(name, folder))
                 kept.append(in_a_process(name, folder))
         seconds = [median([over for over, _ in times]) for times in (new, kept)]
-        rows.append([name, *(f"{number:.2f}" for number in (*seconds, median([second for _, second in kept])))])
-    table("CPU seconds of a first fit, over the second", ["", "compiled", "from disk", "second fit"], rows)
+        rows.append(
+            [
+                name,
+                *(f"{number:.2f}" for number in (*seconds, median([second for _, second in kept]))),
+            ]
+        )
+    table(
+        "CPU seconds of a first fit, over the second",
+        ["", "compiled", "from disk", "second fit"],
+        rows,
+    )
 
 
 if __name__ == "__main__":

@@ -45,16 +45,27 @@ def make(folder, people, variants):
     alpha = names["threshold"](X[:, whole:], covariates, trait)
     never = np.where(np.arange(X.shape[1]) < whole, 0.0, deviations)
     np.save(folder / "X.npy", X)
-    np.savez(folder / "rest.npz", components=components, trait=trait, causes=causes, factors=never, alpha=alpha)
+    np.savez(
+        folder / "rest.npz",
+        components=components,
+        trait=trait,
+        causes=causes,
+        factors=never,
+        alpha=alpha,
+    )
 
 
 def fit(names, X, rest, part, beside, n_shards):
     """Return (fits, certified gap, variants)."""
     alpha, factors, trait = rest["alpha"] / part, rest["factors"], rest["trait"]
     if beside:
-        lasso, _, n_fits = names["fit_beside"](X, trait, rest["components"], alpha, factors, tol=1e-8)
+        lasso, _, n_fits = names["fit_beside"](
+            X, trait, rest["components"], alpha, factors, tol=1e-8
+        )
     else:
-        lasso = PrioritizedLasso(alpha, penalty_factors=factors, tol=1e-8, n_shards=n_shards).fit(X, trait)
+        lasso = PrioritizedLasso(alpha, penalty_factors=factors, tol=1e-8, n_shards=n_shards).fit(
+            X, trait
+        )
         n_fits = 1
     return n_fits, lasso.dual_gap_ / trait.var(), np.count_nonzero(lasso.coef_[names["WHOLE"] :])
 
@@ -63,7 +74,10 @@ def measure(folder, part, beside, n_shards, results):
     """Put the columns of a row of the table."""
     warnings.simplefilter("ignore")
     names = example()
-    data = [(np.load(where / "X.npy"), dict(np.load(where / "rest.npz"))) for where in (folder / "toy", folder)]
+    data = [
+        (np.load(where / "X.npy"), dict(np.load(where / "rest.npz")))
+        for where in (folder / "toy", folder)
+    ]
     fit(names, *data[0], part, beside, n_shards)
     held = psutil.Process().memory_info().rss
     cpu, wall = time.process_time(), time.perf_counter()
@@ -83,12 +97,20 @@ def alone(function, *arguments):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--people", type=int, default=1000)
     parser.add_argument("--variants", type=int, default=500_000)
-    parser.add_argument("--parts", default="1,2", help="what the penalty of the example is divided by")
-    parser.add_argument("--shards", default="1", help="numbers of partitions for sex and age alone; 0: the default")
-    parser.add_argument("--data", help="folder in which the data are kept; by default they are made for this run")
+    parser.add_argument(
+        "--parts", default="1,2", help="what the penalty of the example is divided by"
+    )
+    parser.add_argument(
+        "--shards", default="1", help="numbers of partitions for sex and age alone; 0: the default"
+    )
+    parser.add_argument(
+        "--data", help="folder in which the data are kept; by default they are made for this run"
+    )
     options = parser.parse_args()
     results, rows = multiprocessing.get_context("spawn").Queue(), []
     with tempfile.TemporaryDirectory() as name:
@@ -103,9 +125,21 @@ def main():
                 alone(measure, folder, part, beside, n_shards, results)
                 covariates = "sex, age, components" if beside else "sex, age"
                 rows.append((covariates, f"1/{part:g}", n_shards or "default", *results.get()))
-    header = ("covariates", "penalty", "partitions", "fits", "gap", "variants", "CPU s", "wall s", "MB beyond X")
+    header = (
+        "covariates",
+        "penalty",
+        "partitions",
+        "fits",
+        "gap",
+        "variants",
+        "CPU s",
+        "wall s",
+        "MB beyond X",
+    )
     table(
-        f"{options.people} × {options.variants}: {options.people * (options.variants + 2) / 1e6:.0f} MB", header, rows
+        f"{options.people} × {options.variants}: {options.people * (options.variants + 2) / 1e6:.0f} MB",
+        header,
+        rows,
     )
 
 

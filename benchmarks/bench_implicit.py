@@ -56,7 +56,9 @@ def documents(name):
     """Return the words of every fourth document of a corpus as clicks; words of fewer than five are left out."""
     path = Path(os.environ.get("SCHMP_DATA", ".")) / f"{name}.npz"
     if not path.exists():
-        raise SystemExit(f"{path} is not there; set SCHMP_DATA to the folder of the corpora, or use generated")
+        raise SystemExit(
+            f"{path} is not there; set SCHMP_DATA to the folder of the corpora, or use generated"
+        )
     words = sparse.csr_array(sparse.load_npz(path))[::4].tocsc()
     words = words[:, np.flatnonzero(np.diff(words.indptr) >= 5)].tocoo()
     return *words.coords, words.shape
@@ -67,7 +69,9 @@ def split(users, items, shape, share=0.2, seed=1):
     users, items = np.divmod(np.unique(users.astype(np.int64) * shape[1] + items), shape[1])
     test = np.random.default_rng(seed).random(users.size) < share
     parts = [(users[chosen], items[chosen]) for chosen in (~test, test)]
-    return Clicks(*(sparse.csr_array((np.ones(one[0].size, np.float32), one), shape=shape) for one in parts))
+    return Clicks(
+        *(sparse.csr_array((np.ones(one[0].size, np.float32), one), shape=shape) for one in parts)
+    )
 
 
 def judge(users, items, clicks, n=12_000, depth=_CUT):
@@ -110,7 +114,9 @@ class Judge:
         if context.task_name == "sweep":
             self.seconds += time.process_time() - self.began
             fitted = estimator._as_if_fitted()
-            self.rungs.append((self.seconds, *judge(fitted.user_factors_, fitted.components_.T, self.clicks)))
+            self.rungs.append(
+                (self.seconds, *judge(fitted.user_factors_, fitted.components_.T, self.clicks))
+            )
 
 
 def ours(clicks, rank, confidence, penalty, kind, n_epochs):
@@ -131,13 +137,23 @@ def theirs(clicks, rank, confidence, penalty, n_epochs):
     from implicit.cpu.als import AlternatingLeastSquares
 
     als = AlternatingLeastSquares(
-        rank, regularization=penalty * confidence, alpha=confidence, iterations=n_epochs, num_threads=1, random_state=0
+        rank,
+        regularization=penalty * confidence,
+        alpha=confidence,
+        iterations=n_epochs,
+        num_threads=1,
+        random_state=0,
     )
     rungs, clock = [], {"used": 0.0}
 
     def after(epoch, *others):
         clock["used"] += time.process_time() - clock["began"]
-        rungs.append((clock["used"], *judge(np.asarray(als.user_factors), np.asarray(als.item_factors), clicks)))
+        rungs.append(
+            (
+                clock["used"],
+                *judge(np.asarray(als.user_factors), np.asarray(als.item_factors), clicks),
+            )
+        )
         clock["began"] = time.process_time()
 
     matrix = sparse.csr_matrix(clicks.train)
@@ -150,21 +166,41 @@ def contest(name, clicks, rank, arguments):
     """Print what each reaches on its own ladder, and when we reach what the peer does."""
     n, penalties, rows, reached = arguments.epochs, arguments.penalties, [], {}
     for confidence in arguments.confidences:
-        ladder = [("implicit", penalty, theirs(clicks, rank, confidence, penalty, n)[0]) for penalty in penalties]
+        ladder = [
+            ("implicit", penalty, theirs(clicks, rank, confidence, penalty, n)[0])
+            for penalty in penalties
+        ]
         per_rating = [("per_rating", penalty) for penalty in (0.05, 0.07)]
         for kind, penalty in [*(("per_row", penalty) for penalty in penalties), *per_rating]:
-            ladder.append((f"ccd, {kind}", penalty, ours(clicks, rank, confidence, penalty, kind, n)[0]))
+            ladder.append(
+                (f"ccd, {kind}", penalty, ours(clicks, rank, confidence, penalty, kind, n)[0])
+            )
         for who, penalty, rungs in ladder:
             seconds, ndcg, recall = max(rungs, key=lambda rung: rung[1])
             rows.append((who, confidence, penalty, rungs[-1][0] / n, seconds, ndcg, recall))
             reached.setdefault(who.partition(",")[0], []).extend(rungs)
-    header = ("", "confidence", "penalty", "seconds of an epoch", "seconds to its best", "NDCG@10", "recall@10")
+    header = (
+        "",
+        "confidence",
+        "penalty",
+        "seconds of an epoch",
+        "seconds to its best",
+        "NDCG@10",
+        "recall@10",
+    )
     shape = clicks.train.shape
-    table(f"{name}, K = {rank}, {clicks.train.nnz} clicks of {shape[0]} users on {shape[1]} items", header, rows)
+    table(
+        f"{name}, K = {rank}, {clicks.train.nnz} clicks of {shape[0]} users on {shape[1]} items",
+        header,
+        rows,
+    )
     best, rows = max(ndcg for _, ndcg, _ in reached["implicit"]), []
     for share in (0.98, 0.99, 1.0):
         first = [
-            min((seconds for seconds, ndcg, _ in reached[who] if ndcg >= share * best), default=np.nan)
+            min(
+                (seconds for seconds, ndcg, _ in reached[who] if ndcg >= share * best),
+                default=np.nan,
+            )
             for who in ("implicit", "ccd")
         ]
         rows.append((share, *first, first[0] / first[1]))
@@ -173,7 +209,9 @@ def contest(name, clicks, rank, arguments):
 
 def main():
     """Run a contest for each rank."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", nargs="+", default=["generated"])
     parser.add_argument("--ranks", nargs="+", type=int, default=[64, 128])
     parser.add_argument("--confidences", nargs="+", type=float, default=[3.0, 10.0])

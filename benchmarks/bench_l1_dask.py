@@ -88,7 +88,8 @@ def on_workers(X, n_chunks):
         shapes = [(chunk.shape[0], X.shape[1]) for chunk in chunks]
         meta = sp.csr_array((1, 1))
         parts = [
-            da.from_delayed(dask.delayed(chunk), shape, meta=meta) for chunk, shape in zip(chunks, shapes, strict=True)
+            da.from_delayed(dask.delayed(chunk), shape, meta=meta)
+            for chunk, shape in zip(chunks, shapes, strict=True)
         ]
         lazy = da.concatenate(parts)
     lazy = lazy.persist()
@@ -159,7 +160,12 @@ def peer(X, y, alpha, lazy, seconds):
 
     target = da.from_array(y, chunks=(lazy.chunks[0],))
     # its loss is Σ (y − Xβ)², without a factor; tolerances so small that the iterations decide
-    options = {"regularizer": "l1", "lamduh": 2 * len(y) * alpha, "family": Normal, "normalize": False}
+    options = {
+        "regularizer": "l1",
+        "lamduh": 2 * len(y) * alpha,
+        "family": Normal,
+        "normalize": False,
+    }
     tolerances = {proximal_grad: {"tol": 1e-15}, admm: {"abstol": 1e-12, "reltol": 1e-12}}
     for solver, stopping in tolerances.items():
         for steps in (10, 100, 1000):
@@ -172,22 +178,32 @@ def peer(X, y, alpha, lazy, seconds):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cases", default="toeplitz;strads")
     parser.add_argument("--parts", default="10,100")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--chunks", type=int, default=0, help="chunks of rows; as many as workers by default")
+    parser.add_argument(
+        "--chunks", type=int, default=0, help="chunks of rows; as many as workers by default"
+    )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--peer", action="store_true", help="dask-glm too")
-    parser.add_argument("--limit", type=float, default=60.0, help="seconds for each solver of dask-glm")
-    parser.add_argument("--path", type=int, default=0, help="number of alphas of a path, instead of the cases")
+    parser.add_argument(
+        "--limit", type=float, default=60.0, help="seconds for each solver of dask-glm"
+    )
+    parser.add_argument(
+        "--path", type=int, default=0, help="number of alphas of a path, instead of the cases"
+    )
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
     print(common.machine(), flush=True)
     sizes = ["reduce/MB", "allowed/MB", "all/MB"]
     header = ["case", "support", "gap", "steps", "rounds", *sizes, "here/s", "there/s", "ratio"]
     with (
-        LocalCluster(options.workers, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster,
+        LocalCluster(
+            options.workers, threads_per_worker=1, processes=True, dashboard_address=":0"
+        ) as cluster,
         Client(cluster),
     ):
         if options.path:
@@ -199,7 +215,9 @@ def main():
                 common.table(f"{options.workers} workers", header, [row])
                 if options.peer:
                     for reached in peer(*problem, options.limit):
-                        common.table("dask-glm", ["solver", "iterations", "seconds", "gap"], [reached])
+                        common.table(
+                            "dask-glm", ["solver", "iterations", "seconds", "gap"], [reached]
+                        )
 
 
 if __name__ == "__main__":

@@ -42,7 +42,9 @@ CHUNK, HELD_OUT = 20_000, 5_000
 
 
 @njit(nogil=True, cache=True)
-def make_chunk(seed, lengths, background, of_topic, topic_words, indices, counts, ptr):  # pragma: no cover
+def make_chunk(
+    seed, lengths, background, of_topic, topic_words, indices, counts, ptr
+):  # pragma: no cover
     """Fill in the counts of some documents, and return how many there are."""
     np.random.seed(seed)
     filled = 0
@@ -84,7 +86,9 @@ def write_corpus(folder, n_tokens):
     rng = np.random.default_rng(0)
     background, of_topic = zipf(WORDS), zipf(OF_A_TOPIC)
     # Words of topics: more likely the frequent ones, as in text, but none twice as often as it occurs anyway.
-    topic_words = np.searchsorted(background, rng.random((TOPICS, OF_A_TOPIC)) ** 0.6).astype(np.int32)
+    topic_words = np.searchsorted(background, rng.random((TOPICS, OF_A_TOPIC)) ** 0.6).astype(
+        np.int32
+    )
     n_docs = n_tokens // MEAN_LENGTH + HELD_OUT
     column = rng.permutation(WORDS).astype(np.int32)
 
@@ -154,16 +158,26 @@ class Disk(threading.Thread):
 def fit(args, topics, sweeps):
     """Fit in this process, and print what it took."""
     warnings.simplefilter("ignore")
-    parameters = {"doc_topic_prior": 0.1, "topic_word_prior": 0.01, "random_state": 0, "n_jobs": args.jobs}
+    parameters = {
+        "doc_topic_prior": 0.1,
+        "topic_word_prior": 0.01,
+        "random_state": 0,
+        "n_jobs": args.jobs,
+    }
     folder = Path(args.folder)
-    settings = {"schmp-estimators.memory-limit": int(args.limit * 2**30), "temporary-directory": str(folder)}
+    settings = {
+        "schmp-estimators.memory-limit": int(args.limit * 2**30),
+        "temporary-directory": str(folder),
+    }
     with dask.config.set(settings):
         small = np.random.default_rng(0).poisson(0.2, (40, 60))
         with warnings.catch_warnings():
             DistributedLDA(topics, max_iter=2, sampler="warp", spill=None, **parameters).fit(small)
         X, held_out = open_corpus(folder)
         n_tokens, clock = int(X.data.sum(dtype=np.int64)), SweepClock()
-        lda = DistributedLDA(topics, max_iter=sweeps, spill="auto", sampler="warp", **parameters).set_callbacks(clock)
+        lda = DistributedLDA(
+            topics, max_iter=sweeps, spill="auto", sampler="warp", **parameters
+        ).set_callbacks(clock)
         watch, disk = Watch(), Disk(folder)
         forget_peak()
         watch.start()
@@ -174,13 +188,24 @@ def fit(args, topics, sweeps):
         of_fit = [watch.end() / 2**30, peak() / 2**30, disk.end() / 2**30]
         perplexity = lda.perplexity(held_out)
     sampled = n_tokens * sweeps / 1e6
-    row = [n_tokens, topics, sweeps, wall, cpu, sampled / cpu, sampled / sum(clock.cpu), sampled / sum(clock.wall)]
+    row = [
+        n_tokens,
+        topics,
+        sweeps,
+        wall,
+        cpu,
+        sampled / cpu,
+        sampled / sum(clock.cpu),
+        sampled / sum(clock.wall),
+    ]
     print(json.dumps([*row, *of_fit, perplexity, lda.sampler_, digest(lda)]))
 
 
 def main():
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--folder", required=True)
     parser.add_argument("--tokens", type=float, default=1e9)
     parser.add_argument("--topics", type=int, nargs="+", default=[1_000, 10_000])
@@ -196,13 +221,28 @@ def main():
     print(f"{machine()}\ncorpus after {time.perf_counter() - began:.0f} s", flush=True)
     rows = []
     for topics, sweeps in zip(args.topics, args.sweeps, strict=True):
-        told = {"folder": args.folder, "topics": topics, "sweeps": sweeps, "limit": args.limit, "jobs": args.jobs}
+        told = {
+            "folder": args.folder,
+            "topics": topics,
+            "sweeps": sweeps,
+            "limit": args.limit,
+            "jobs": args.jobs,
+        }
         options = [text for name, value in told.items() for text in (f"--{name}", str(value))]
         command = [sys.executable, __file__, *options, "--fit"]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         rows.append(json.loads(done.stdout.splitlines()[-1]))
         print(rows[-1], flush=True)
-    header = ["tokens", "topics", "sweeps", "wall s", "CPU s", "M tokens/CPU s", "of sweeps", "M tokens/s of sweeps"]
+    header = [
+        "tokens",
+        "topics",
+        "sweeps",
+        "wall s",
+        "CPU s",
+        "M tokens/CPU s",
+        "of sweeps",
+        "M tokens/s of sweeps",
+    ]
     header += ["GiB anonymous", "GiB resident", "GiB of files", "perplexity", "sampler", "digest"]
     table(__doc__.splitlines()[0], header, rows)
     return None

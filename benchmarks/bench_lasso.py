@@ -75,7 +75,9 @@ def solvers(X, y, alpha):
         return solve
 
     falling = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
-    found = [("ours", fitted(lambda a, tol: PrioritizedLasso(a, fit_intercept=False, tol=tol)), (5e-7,))]
+    found = [
+        ("ours", fitted(lambda a, tol: PrioritizedLasso(a, fit_intercept=False, tol=tol)), (5e-7,))
+    ]
     if celer is not None:
         make = lambda a, tol: celer.Lasso(a, fit_intercept=False, tol=tol, max_iter=100)  # noqa: E731
         found.append(("celer", fitted(make), (1e-6, 5e-7, 1e-7)))
@@ -92,14 +94,18 @@ def path_solvers(X, y, alphas):
 
     def ours(tolerance, warm):
         data, target = toy(X) if warm else (X, y)
-        return prioritized_lasso_path(data, target, alphas=alphas, fit_intercept=False, tol=tolerance)[1]
+        return prioritized_lasso_path(
+            data, target, alphas=alphas, fit_intercept=False, tol=tolerance
+        )[1]
 
     found = [("ours", ours, (5e-5,))]
     if celer is not None:
 
         def peer(tolerance, warm):
             data, target = toy(X) if warm else (sp.csc_matrix(X) if sp.issparse(X) else X, y)
-            return celer.celer_path(data, target, pb="lasso", alphas=alphas, tol=tolerance, max_iter=100)[1]
+            return celer.celer_path(
+                data, target, pb="lasso", alphas=alphas, tol=tolerance, max_iter=100
+            )[1]
 
         found.append(("celer", peer, (5e-5, 2e-5, 1e-5, 1e-6)))
     return found
@@ -111,7 +117,11 @@ def cv_solvers(X, y, alphas):
     def errors(make):
         def solve(tolerance, warm):
             data, target = toy(X) if warm else (X, y)
-            return make(alphas=alphas, cv=5, fit_intercept=False, tol=tolerance).fit(data, target).mse_path_
+            return (
+                make(alphas=alphas, cv=5, fit_intercept=False, tol=tolerance)
+                .fit(data, target)
+                .mse_path_
+            )
 
         return solve
 
@@ -121,7 +131,9 @@ def cv_solvers(X, y, alphas):
         found = []
         for train, test in KFold(5).split(data):
             part = np.asfortranarray(data[train])
-            coefs = celer.celer_path(part, target[train], pb="lasso", alphas=alphas, tol=tolerance, max_iter=100)[1]
+            coefs = celer.celer_path(
+                part, target[train], pb="lasso", alphas=alphas, tol=tolerance, max_iter=100
+            )[1]
             found.append(((data[test] @ coefs - target[test][:, None]) ** 2).mean(axis=0))
         return np.array(found).T
 
@@ -133,12 +145,20 @@ def cv_solvers(X, y, alphas):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cases", default="genotypes,mice,toeplitz,strads")
     parser.add_argument("--parts", default="10,100")
-    parser.add_argument("--path", action="store_true", help="100 penalties down to 1/100 of the largest")
-    parser.add_argument("--cv", action="store_true", help="the same with five folds, and the fit to all rows")
-    parser.add_argument("--limit", type=float, default=30.0, help="seconds after which a solver is given up")
+    parser.add_argument(
+        "--path", action="store_true", help="100 penalties down to 1/100 of the largest"
+    )
+    parser.add_argument(
+        "--cv", action="store_true", help="the same with five folds, and the fit to all rows"
+    )
+    parser.add_argument(
+        "--limit", type=float, default=30.0, help="seconds after which a solver is given up"
+    )
     parser.add_argument("--without", default="", help="solvers to leave out")
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
@@ -153,17 +173,26 @@ def main():
                 return max(relative_gap(X, y, coefs[:, k], alpha) for k, alpha in enumerate(alphas))
 
             found = [entry for entry in path_solvers(X, y, alphas) if entry[0] not in left_out]
-            report(f"{case}, path", [(n, race(s, worst, 1e-4, t, options.limit, 1)) for n, s, t in found])
+            report(
+                f"{case}, path",
+                [(n, race(s, worst, 1e-4, t, options.limit, 1)) for n, s, t in found],
+            )
             continue
         if options.cv:
             alphas = np.geomspace(largest, largest / 100, 100)
-            exact = PrioritizedLassoCV(alphas=alphas, cv=5, fit_intercept=False, tol=1e-10).fit(X, y).mse_path_
+            exact = (
+                PrioritizedLassoCV(alphas=alphas, cv=5, fit_intercept=False, tol=1e-10)
+                .fit(X, y)
+                .mse_path_
+            )
 
             def off(errors, exact=exact):
                 return np.abs(errors / exact - 1.0).max()
 
             found = [entry for entry in cv_solvers(X, y, alphas) if entry[0] not in left_out]
-            report(f"{case}, CV", [(n, race(s, off, 1e-3, t, options.limit, 1)) for n, s, t in found])
+            report(
+                f"{case}, CV", [(n, race(s, off, 1e-3, t, options.limit, 1)) for n, s, t in found]
+            )
             continue
         for part in map(float, options.parts.split(",")):
 
@@ -171,7 +200,10 @@ def main():
                 return relative_gap(X, y, coef, alpha)
 
             found = [entry for entry in solvers(X, y, largest / part) if entry[0] not in left_out]
-            report(f"{case}, 1/{part:g}", [(n, race(s, gap, 1e-6, t, options.limit)) for n, s, t in found])
+            report(
+                f"{case}, 1/{part:g}",
+                [(n, race(s, gap, 1e-6, t, options.limit)) for n, s, t in found],
+            )
 
 
 if __name__ == "__main__":

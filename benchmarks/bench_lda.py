@@ -16,9 +16,28 @@ import sys
 import time
 
 import numpy as np
-from common import SweepClock, corpus, digest, forget_peak, machine, median, peak, resident, split, table
+from common import (
+    SweepClock,
+    corpus,
+    digest,
+    forget_peak,
+    machine,
+    median,
+    peak,
+    resident,
+    split,
+    table,
+)
 from distributed import Client, LocalCluster
-from peers_lda import PRIORS, make_tomotopy, of_tomotopy, rival, tomotopy_model, tomotopy_perplexity, trained
+from peers_lda import (
+    PRIORS,
+    make_tomotopy,
+    of_tomotopy,
+    rival,
+    tomotopy_model,
+    tomotopy_perplexity,
+    trained,
+)
 
 from schmp_estimators import DistributedLDA
 
@@ -29,7 +48,9 @@ DEFAULT_PRIORS = {"doc_topic_prior": None, "topic_word_prior": None}
 
 def lda(n_components, **params):
     """Return an estimator with the priors that all contestants get; "warp", if no sampler is asked for."""
-    return DistributedLDA(n_components, **{**PRIORS, "sampler": "warp", "random_state": 0, **params})
+    return DistributedLDA(
+        n_components, **{**PRIORS, "sampler": "warp", "random_state": 0, **params}
+    )
 
 
 def warm(n_components, **params):
@@ -43,7 +64,11 @@ def some_documents(name):
     if name.startswith("synthetic"):
         return corpus(name)
     name, _, rows = name.partition(":")
-    X = corpus(name)[slice(*(int(end) if end else None for end in f":{rows}".split(":"))) if rows else slice(None)]
+    X = corpus(name)[
+        slice(*(int(end) if end else None for end in f":{rows}".split(":")))
+        if rows
+        else slice(None)
+    ]
     return X[:, np.diff(X.tocsc().indptr) > 0]
 
 
@@ -74,14 +99,40 @@ def race(arguments):
                 params = {"n_components": k, "sampler": sampler, "init": init or "auto"}
                 warm(**params)
                 for seed in range(arguments.seeds):
-                    points = course(train, test, arguments.max_iter, arguments.every, random_state=seed, **params)
-                    reached = next(((*point, peer_seconds / point[1]) for point in points if point[2] <= goal), ())
+                    points = course(
+                        train,
+                        test,
+                        arguments.max_iter,
+                        arguments.every,
+                        random_state=seed,
+                        **params,
+                    )
+                    reached = next(
+                        ((*point, peer_seconds / point[1]) for point in points if point[2] <= goal),
+                        (),
+                    )
                     found = (*reached[:2], reached[-1]) if reached else ("-", "-", "not reached")
                     later = [points[n // arguments.every - 1] for n in arguments.sweeps]
-                    ours = [*found, *(f"{perplexity:.5g} @ {seconds:.3g} s" for _, seconds, perplexity in later)]
+                    ours = [
+                        *found,
+                        *(
+                            f"{perplexity:.5g} @ {seconds:.3g} s"
+                            for _, seconds, perplexity in later
+                        ),
+                    ]
                     rows.append([name, k, contestant, seed, goal, peer_seconds, *ours])
                     print(rows[-1], file=sys.stderr, flush=True)
-    header = ["corpus", "K", "sampler", "seed", "goal", "tomotopy CPU s", "sweeps to goal", "CPU s", "ratio"]
+    header = [
+        "corpus",
+        "K",
+        "sampler",
+        "seed",
+        "goal",
+        "tomotopy CPU s",
+        "sweeps to goal",
+        "CPU s",
+        "ratio",
+    ]
     table(race.__doc__, [*header, *(f"{n} sweeps" for n in arguments.sweeps)], rows)
 
 
@@ -95,7 +146,9 @@ def long(arguments):
             warm(k, sampler="fplus")
             options = {"n_components": k, "sampler": "auto"}
             ours = [
-                course(train, test, arguments.max_iter, arguments.every, random_state=seed, **options)
+                course(
+                    train, test, arguments.max_iter, arguments.every, random_state=seed, **options
+                )
                 for seed in range(arguments.seeds)
             ]
             limit = 10 * median([points[-1][1] for points in ours])
@@ -103,19 +156,32 @@ def long(arguments):
             peer, seconds = tomotopy_model(train, k), 0.0
             while seconds < limit:
                 seconds += trained(peer, 50)
-                theirs["tomotopy"].append((seconds, tomotopy_perplexity(peer, train.shape[1], test)))
+                theirs["tomotopy"].append(
+                    (seconds, tomotopy_perplexity(peer, train.shape[1], test))
+                )
 
             def at_end(sweep, seconds, fitted, test=test, points=theirs["fplus"], limit=limit):
                 if sweep % 50 == 0:
                     points.append((seconds, fitted().perplexity(test)))
                 return seconds > limit
 
-            lda(k, sampler="fplus", n_shards=1, max_iter=10_000).set_callbacks(SweepClock(at_end)).fit(train)
+            lda(k, sampler="fplus", n_shards=1, max_iter=10_000).set_callbacks(
+                SweepClock(at_end)
+            ).fit(train)
             goal = 1.003 * min(perplexity for points in theirs.values() for _, perplexity in points)
             reached = {one: _first(points, goal) for one, points in theirs.items()}
             for seed, points in enumerate(ours):
                 of_ours = _first([point[1:] for point in points], goal)
-                row = [name, k, seed, goal / 1.003, *reached.values(), of_ours, points[-1][1], points[-1][2]]
+                row = [
+                    name,
+                    k,
+                    seed,
+                    goal / 1.003,
+                    *reached.values(),
+                    of_ours,
+                    points[-1][1],
+                    points[-1][2],
+                ]
                 rows.append(row)
                 print(row, file=sys.stderr, flush=True)
     header = [
@@ -161,9 +227,29 @@ def quality(arguments):
             for (sampler, mh_steps), seed in itertools.product(asked, range(arguments.seeds)):
                 params = {"sampler": sampler, "mh_steps": mh_steps, **ours}
                 warm(k, **params)
-                point = _until(1.01 * perplexity, train, test, k, arguments.max_iter, random_state=seed, **params)
+                point = _until(
+                    1.01 * perplexity,
+                    train,
+                    test,
+                    k,
+                    arguments.max_iter,
+                    random_state=seed,
+                    **params,
+                )
                 ratio = seconds / point[1] if point[2] <= 1.01 * perplexity else "not reached"
-                rows.append([name, k, f"{sampler} {mh_steps}", seed, peer, perplexity, seconds, *point[::-1], ratio])
+                rows.append(
+                    [
+                        name,
+                        k,
+                        f"{sampler} {mh_steps}",
+                        seed,
+                        peer,
+                        perplexity,
+                        seconds,
+                        *point[::-1],
+                        ratio,
+                    ]
+                )
                 print(rows[-1], file=sys.stderr, flush=True)
     header = ["corpus", "K", "sampler, proposals", "seed", "peer", "its perplexity", "its CPU s"]
     table(quality.__doc__, [*header, "perplexity", "CPU s", "sweeps", "ratio"], rows)
@@ -215,17 +301,38 @@ def priors(arguments):
             for seed in range(arguments.seeds):
                 ways = {"1/K": 1 / k, "0.1": 0.1, "50/K": 50 / k, "learn": "learn"}
                 for way, prior in ways.items():
-                    options = {"doc_topic_prior": prior, "sampler": (arguments.samplers or ["warp"])[0]}
-                    one = lda(k, max_iter=arguments.max_iter, random_state=seed, **options).fit(train)
-                    rows.append([name, k, seed, way, one.perplexity(test), npmi(one, train), spread(one, k)])
+                    options = {
+                        "doc_topic_prior": prior,
+                        "sampler": (arguments.samplers or ["warp"])[0],
+                    }
+                    one = lda(k, max_iter=arguments.max_iter, random_state=seed, **options).fit(
+                        train
+                    )
+                    rows.append(
+                        [name, k, seed, way, one.perplexity(test), npmi(one, train), spread(one, k)]
+                    )
                     print(rows[-1], file=sys.stderr, flush=True)
                 if arguments.peer:
                     peer = make_tomotopy(train, k, 0.1, seed)
                     peer.train(arguments.max_iter, workers=1)
                     one = of_tomotopy(peer, train.shape[1])
-                    rows.append([name, k, seed, "tomotopy", one.perplexity(test), npmi(one, train), spread(one, k)])
+                    rows.append(
+                        [
+                            name,
+                            k,
+                            seed,
+                            "tomotopy",
+                            one.perplexity(test),
+                            npmi(one, train),
+                            spread(one, k),
+                        ]
+                    )
                     print(rows[-1], file=sys.stderr, flush=True)
-    table(priors.__doc__, ["corpus", "topics", "seed", "prior", "perplexity", "NPMI", "sum, least, largest"], rows)
+    table(
+        priors.__doc__,
+        ["corpus", "topics", "seed", "prior", "perplexity", "NPMI", "sum, least, largest"],
+        rows,
+    )
 
 
 def spread(fitted, k):
@@ -236,7 +343,10 @@ def spread(fitted, k):
 
 def starts(arguments):
     """Held-out perplexity and coherence (NPMI) after so many sweeps, by the start: means over seeds."""
-    rows, named = [], [f"{figure}, {n}" for n in arguments.sweeps for figure in ("perplexity", "NPMI")]
+    rows, named = (
+        [],
+        [f"{figure}, {n}" for n in arguments.sweeps for figure in ("perplexity", "NPMI")],
+    )
     header = ["corpus", "topics", "sampler", "init", *named, "spread"]
     for name in arguments.corpora:
         train, test = split(some_documents(name))
@@ -246,7 +356,8 @@ def starts(arguments):
                 if arguments.default_priors:
                     given |= DEFAULT_PRIORS
                 found = [
-                    _figures(k, train, test, arguments.sweeps, random_state=s, **given) for s in range(arguments.seeds)
+                    _figures(k, train, test, arguments.sweeps, random_state=s, **given)
+                    for s in range(arguments.seeds)
                 ]
                 spread = np.ptp(found, axis=0)[-2] / np.mean(found, axis=0)[-2]
                 rows.append([name, k, sampler, init, *np.mean(found, axis=0), spread])
@@ -275,7 +386,9 @@ def npmi(fitted, X, n_top=10):
     IWCS 2013.
     """
     counts = fitted.topic_word_counts_.toarray()
-    tops = [np.argsort(-row, kind="stable")[:n_top] for row in counts if np.count_nonzero(row) >= n_top]
+    tops = [
+        np.argsort(-row, kind="stable")[:n_top] for row in counts if np.count_nonzero(row) >= n_top
+    ]
     used = np.unique(np.concatenate(tops))
     present = (X[:, used] > 0).astype(float)
     together = (present.T @ present).toarray() / X.shape[0]
@@ -314,10 +427,14 @@ def late(arguments):
     rows = []
     for name in arguments.corpora:
         X = some_documents(name)
-        for k, sampler in itertools.product(arguments.topics, arguments.samplers or ("warp", *SEQUENTIAL)):
+        for k, sampler in itertools.product(
+            arguments.topics, arguments.samplers or ("warp", *SEQUENTIAL)
+        ):
             warm(k, sampler=sampler, evaluate_every=0)
             clock = SweepClock()
-            lda(k, sampler=sampler, init="uniform", n_shards=1, max_iter=100).set_callbacks(clock).fit(X)
+            lda(k, sampler=sampler, init="uniform", n_shards=1, max_iter=100).set_callbacks(
+                clock
+            ).fit(X)
             rows.append([name, k, sampler, X.sum() / median(clock.cpu[80:]) / 1e6])
     table(late.__doc__, ["corpus", "K", "sampler", "million tokens per CPU second"], rows)
 
@@ -335,9 +452,15 @@ def shards(arguments):
             base = sweep_seconds(X, k, n_shards=1, **params)
             for n in arguments.shards:
                 seconds = sweep_seconds(X, k, n_shards=n, **params)
-                rows.append([sampler, k, repeat, mh_steps, n, 1e9 * seconds / X.sum(), seconds / base])
+                rows.append(
+                    [sampler, k, repeat, mh_steps, n, 1e9 * seconds / X.sum(), seconds / base]
+                )
                 print(rows[-1], file=sys.stderr, flush=True)
-    table(shards.__doc__, ["sampler", "K", "run", "proposals", "shards", "ns per token", "ratio"], rows)
+    table(
+        shards.__doc__,
+        ["sampler", "K", "run", "proposals", "shards", "ns per token", "ratio"],
+        rows,
+    )
 
 
 def threads(arguments):
@@ -347,9 +470,13 @@ def threads(arguments):
     for mh_steps in arguments.proposals[:2]:
         warm(200, mh_steps=mh_steps)
         for repeat in range(arguments.repeats):
-            one, two = (sweep_seconds(X, 200, mh_steps=mh_steps, n_jobs=n, wall=True) for n in (1, 2))
+            one, two = (
+                sweep_seconds(X, 200, mh_steps=mh_steps, n_jobs=n, wall=True) for n in (1, 2)
+            )
             rows.append([repeat, mh_steps, one, two, one / two])
-    table(threads.__doc__, ["run", "proposals", "one thread, s", "two threads, s", "speed-up"], rows)
+    table(
+        threads.__doc__, ["run", "proposals", "one thread, s", "two threads, s", "speed-up"], rows
+    )
 
 
 def cluster(arguments):
@@ -369,7 +496,19 @@ def cluster(arguments):
                 sweeps = [model.history_[-1]["seconds"] for model in (here, there)]
                 same = digest(here) == digest(there)
                 ratios = seconds[1] / seconds[0], sweeps[1] / sweeps[0]
-                rows.append([there.sampler_, k, repeat, there.n_shards_, *seconds, ratios[0], *sweeps, ratios[1], same])
+                rows.append(
+                    [
+                        there.sampler_,
+                        k,
+                        repeat,
+                        there.n_shards_,
+                        *seconds,
+                        ratios[0],
+                        *sweeps,
+                        ratios[1],
+                        same,
+                    ]
+                )
                 print(rows[-1], file=sys.stderr, flush=True)
     header = [
         "sampler",
@@ -396,11 +535,18 @@ def bits(arguments):
     for n_workers in (1, 2, 3, 4):
         for processes in (True, False):
             with (
-                LocalCluster(n_workers, processes=processes, threads_per_worker=1, dashboard_address=":0") as local,
+                LocalCluster(
+                    n_workers, processes=processes, threads_per_worker=1, dashboard_address=":0"
+                ) as local,
                 Client(local),
             ):
                 kind = "processes" if processes else "threads"
-                rows.append([f"cluster, {n_workers} {kind}", digest(lda(100, max_iter=20, n_shards=n_workers).fit(X))])
+                rows.append(
+                    [
+                        f"cluster, {n_workers} {kind}",
+                        digest(lda(100, max_iter=20, n_shards=n_workers).fit(X)),
+                    ]
+                )
     table(bits.__doc__, ["way", "fingerprint"], rows)
 
 
@@ -408,9 +554,23 @@ def memory(arguments):
     """Bytes per token above the input while a fit runs, each in its own process."""
     rows = []
     for mh_steps in arguments.proposals[:2]:
-        command = [sys.executable, __file__, "memory-of-one", "--large", arguments.large, "--proposals", str(mh_steps)]
-        rows.append([arguments.large, mh_steps, *subprocess.check_output(command, text=True).split()])
-    table(memory.__doc__, ["corpus", "proposals", "tokens", "bytes per token, peak", "of it while sampling"], rows)
+        command = [
+            sys.executable,
+            __file__,
+            "memory-of-one",
+            "--large",
+            arguments.large,
+            "--proposals",
+            str(mh_steps),
+        ]
+        rows.append(
+            [arguments.large, mh_steps, *subprocess.check_output(command, text=True).split()]
+        )
+    table(
+        memory.__doc__,
+        ["corpus", "proposals", "tokens", "bytes per token, peak", "of it while sampling"],
+        rows,
+    )
 
 
 def memory_of_one(arguments):
@@ -434,12 +594,28 @@ def progress(arguments):
     rows = []
     for sampler in ("warp", *SEQUENTIAL):
         one, many = (
-            lda(100, sampler=sampler, max_iter=20, evaluate_every=1, n_shards=n, n_jobs=2).fit(X).history_
+            lda(100, sampler=sampler, max_iter=20, evaluate_every=1, n_shards=n, n_jobs=2)
+            .fit(X)
+            .history_
             for n in (1, 64)
         )
-        gaps = [abs(a["log_likelihood"] / b["log_likelihood"] - 1) for a, b in zip(one, many, strict=True)]
-        rows.append([arguments.small, sampler, max(gaps), max(record.get("s_error", 0.0) for record in many)])
-    table(progress.__doc__, ["corpus", "sampler", "largest relative difference", "largest s-error"], rows)
+        gaps = [
+            abs(a["log_likelihood"] / b["log_likelihood"] - 1)
+            for a, b in zip(one, many, strict=True)
+        ]
+        rows.append(
+            [
+                arguments.small,
+                sampler,
+                max(gaps),
+                max(record.get("s_error", 0.0) for record in many),
+            ]
+        )
+    table(
+        progress.__doc__,
+        ["corpus", "sampler", "largest relative difference", "largest s-error"],
+        rows,
+    )
 
 
 def first(arguments):
@@ -452,7 +628,10 @@ def first(arguments):
     )
     rows = []
     for repeat in range(arguments.repeats + 1):
-        times = [float(s) for s in subprocess.check_output([sys.executable, "-c", code], text=True).split()]
+        times = [
+            float(s)
+            for s in subprocess.check_output([sys.executable, "-c", code], text=True).split()
+        ]
         rows.append([repeat, *times, times[1] - times[2]])
     table(first.__doc__, ["run", "import", "first fit", "second fit", "difference"], rows[1:])
 
@@ -482,7 +661,9 @@ FIGURES = {
 
 def main():
     """Run the figures named on the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("figures", nargs="+", choices=FIGURES)
     parser.add_argument("--corpora", nargs="+", default=["sotu_passages", "peps", "msdocs::12"])
     parser.add_argument("--large", default="msdocs")
@@ -493,15 +674,25 @@ def main():
     parser.add_argument("--proposals", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--shards", nargs="+", type=int, default=[2, 4, 8, 32, 64])
     parser.add_argument("--samplers", nargs="+")
-    parser.add_argument("--peer", action="store_true", help="with tomotopy, where a figure can do without")
     parser.add_argument(
-        "--peers", nargs="+", choices=("tomotopy", "scikit-learn"), default=["tomotopy"], help="quality"
+        "--peer", action="store_true", help="with tomotopy, where a figure can do without"
     )
     parser.add_argument(
-        "--default-priors", action="store_true", help="for quality and starts: everybody's own, ours are 1 / K"
+        "--peers",
+        nargs="+",
+        choices=("tomotopy", "scikit-learn"),
+        default=["tomotopy"],
+        help="quality",
+    )
+    parser.add_argument(
+        "--default-priors",
+        action="store_true",
+        help="for quality and starts: everybody's own, ours are 1 / K",
     )
     parser.add_argument("--inits", nargs="+", default=["auto", "tempered", "uniform", "sparse"])
-    parser.add_argument("--goals", nargs="+", type=float, help="for begin, a perplexity for each corpus")
+    parser.add_argument(
+        "--goals", nargs="+", type=float, help="for begin, a perplexity for each corpus"
+    )
     parser.add_argument("--sweeps", nargs="+", type=int, default=[10, 50, 150])
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=3)

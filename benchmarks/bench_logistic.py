@@ -56,7 +56,9 @@ def relative_gap(X, y, coef, C):
     wrong = expit(-y * decision)
     point = wrong * min(1.0, 1.0 / (C * np.abs(X.T @ (y * wrong)).max()))
     primal = np.abs(coef).sum() / C + np.logaddexp(0, -y * decision).sum()
-    return (primal + (xlogy(point, point) + xlogy(1 - point, 1 - point)).sum()) / (len(y) * np.log(2))
+    return (primal + (xlogy(point, point) + xlogy(1 - point, 1 - point)).sum()) / (
+        len(y) * np.log(2)
+    )
 
 
 def toy(X):
@@ -84,10 +86,18 @@ def solvers(X, y, C):
         make = lambda C, tol: celer.LogisticRegression(C=C, fit_intercept=False, tol=tol)  # noqa: E731
         found.append(("celer", fitted(make, by_columns), (1e-4, 1e-5, 1e-6, 1e-7)))
     if skglm is not None:
-        make = lambda C, tol: skglm.SparseLogisticRegression(1 / (C * len(y)), fit_intercept=False, tol=tol)  # noqa: E731
+        make = lambda C, tol: skglm.SparseLogisticRegression(
+            1 / (C * len(y)), fit_intercept=False, tol=tol
+        )  # noqa: E731
         found.append(("skglm", fitted(make, by_columns), falling))
     make = lambda C, tol: LogisticRegression(  # noqa: E731
-        C=C, l1_ratio=1, solver="liblinear", fit_intercept=False, tol=tol, max_iter=10_000, random_state=0
+        C=C,
+        l1_ratio=1,
+        solver="liblinear",
+        fit_intercept=False,
+        tol=tol,
+        max_iter=10_000,
+        random_state=0,
     )
     found.append(("liblinear", fitted(make, by_rows), (1e-4, 1e-5, 1e-6, 1e-7, 1e-8)))
     return found
@@ -102,32 +112,57 @@ def fold(case, n_cs, limit):
     Cs = np.logspace(-4, 4, 20)[:n_cs]
     SparseLogisticRegressionCV(Cs=2, cv=2, fit_intercept=False).fit(*toy(X))
     start = time.process_time()
-    ours = SparseLogisticRegressionCV(Cs=Cs, cv=[(train, test)], fit_intercept=False, tol=1e-7).fit(X, y)
-    print(f"{case}: ours, {n_cs} Cs and the fit of all rows: {time.process_time() - start:.2f} s, C {ours.C_:.3g}")
+    ours = SparseLogisticRegressionCV(Cs=Cs, cv=[(train, test)], fit_intercept=False, tol=1e-7).fit(
+        X, y
+    )
+    print(
+        f"{case}: ours, {n_cs} Cs and the fit of all rows: {time.process_time() - start:.2f} s, C {ours.C_:.3g}"
+    )
     total = 0.0
     for C in Cs:
 
         def solve(tolerance, warm, C=C):
             model = LogisticRegression(
-                C=C, l1_ratio=1, solver="liblinear", fit_intercept=False, tol=tolerance, max_iter=10_000, random_state=0
+                C=C,
+                l1_ratio=1,
+                solver="liblinear",
+                fit_intercept=False,
+                tol=tolerance,
+                max_iter=10_000,
+                random_state=0,
             )
             return model.fit(*(toy(X) if warm else (X[train], y[train]))).coef_.ravel()
 
         falling = tuple(10.0**-digits for digits in range(5, 13))
-        found = race(solve, lambda coef, C=C: relative_gap(X[train], y[train], coef, C), 1e-7, falling, limit, 1)
+        found = race(
+            solve,
+            lambda coef, C=C: relative_gap(X[train], y[train], coef, C),
+            1e-7,
+            falling,
+            limit,
+            1,
+        )
         total += found[0]
-        print(f"    liblinear, C {C:.3g}: {found[0]:.2f} s, gap {found[1]:.1e}, tol {found[2]:g}; in all {total:.2f}")
+        print(
+            f"    liblinear, C {C:.3g}: {found[0]:.2f} s, gap {found[1]:.1e}, tol {found[2]:g}; in all {total:.2f}"
+        )
         if not np.isfinite(total):
             break
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cases", default="news20,strads,toeplitz")
     parser.add_argument("--parts", default="10,100")
-    parser.add_argument("--limit", type=float, default=30.0, help="seconds after which a solver is given up")
+    parser.add_argument(
+        "--limit", type=float, default=30.0, help="seconds after which a solver is given up"
+    )
     parser.add_argument("--without", default="", help="solvers to leave out")
-    parser.add_argument("--fold", type=int, default=0, help="number of Cs of a fold of cross-validation")
+    parser.add_argument(
+        "--fold", type=int, default=0, help="number of Cs of a fold of cross-validation"
+    )
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
     for case in options.cases.split(","):
@@ -141,8 +176,13 @@ def main():
             def gap(coef, X=X, y=y, C=part * smallest):
                 return relative_gap(X, y, coef, C)
 
-            found = [s for s in solvers(X, y, part * smallest) if s[0] not in options.without.split(",")]
-            report(f"{case}, 1/{part:g}", [(n, race(s, gap, 1e-6, t, options.limit)) for n, s, t in found])
+            found = [
+                s for s in solvers(X, y, part * smallest) if s[0] not in options.without.split(",")
+            ]
+            report(
+                f"{case}, 1/{part:g}",
+                [(n, race(s, gap, 1e-6, t, options.limit)) for n, s, t in found],
+            )
 
 
 if __name__ == "__main__":

@@ -44,10 +44,19 @@ def netflix_like(n_ratings=1_000_000, n_users=6_040, n_items=3_706, rank=20, see
     """Return ratings 1 to 5 with a long tail of users and items, biases, decaying factors and noise."""
     rng = np.random.default_rng(seed)
     popular = (np.arange(n_users) + 10.0) ** -0.6, (np.arange(n_items) + 10.0) ** -0.9
-    drawn = [rng.choice(weights.size, 2 * n_ratings, p=weights / weights.sum()) for weights in popular]
-    keys = np.sort(drawn[0] * np.int64(n_items) + drawn[1])  # faster than `np.unique`, which hashes them
-    users, items = np.divmod(rng.permutation(keys[np.diff(keys, prepend=-1) > 0])[:n_ratings], n_items)
-    tastes = rng.normal(size=(n_users, rank)) / np.sqrt(1 + np.arange(rank)), rng.normal(size=(n_items, rank))
+    drawn = [
+        rng.choice(weights.size, 2 * n_ratings, p=weights / weights.sum()) for weights in popular
+    ]
+    keys = np.sort(
+        drawn[0] * np.int64(n_items) + drawn[1]
+    )  # faster than `np.unique`, which hashes them
+    users, items = np.divmod(
+        rng.permutation(keys[np.diff(keys, prepend=-1) > 0])[:n_ratings], n_items
+    )
+    tastes = (
+        rng.normal(size=(n_users, rank)) / np.sqrt(1 + np.arange(rank)),
+        rng.normal(size=(n_items, rank)),
+    )
     values = np.full(n_ratings, 3.6)[: users.size]
     for start in range(0, users.size, 1 << 18):  # all tastes at once would take gigabytes
         part = slice(start, start + (1 << 18))
@@ -62,9 +71,13 @@ def from_file(name, share):
     """Return a sample of the ratings in ``NAME.npz`` of $SCHMP_DATA."""
     path = Path(os.environ.get("SCHMP_DATA", ".")) / f"{name}.npz"
     if not path.exists():
-        raise SystemExit(f"{path} is not there; set SCHMP_DATA to the folder of the ratings, or use netflix_like")
+        raise SystemExit(
+            f"{path} is not there; set SCHMP_DATA to the folder of the ratings, or use netflix_like"
+        )
     stored = np.load(path)
-    chosen = np.random.default_rng(0).permutation(stored["values"].size)[: int(share * stored["values"].size)]
+    chosen = np.random.default_rng(0).permutation(stored["values"].size)[
+        : int(share * stored["values"].size)
+    ]
     pairs = np.column_stack([stored["users"], stored["items"]])[chosen].astype(np.int64)
     return pairs, stored["values"][chosen].astype(np.float32)
 
@@ -107,7 +120,9 @@ def warm(**parameters):
 def every_epoch(data, n_components, n_epochs, **parameters):
     """Return a clock with the seconds of every epoch."""
     clock = SweepClock()
-    mf(n_components, max_iter=n_epochs, **parameters).set_callbacks(clock).fit(data.pairs, data.values)
+    mf(n_components, max_iter=n_epochs, **parameters).set_callbacks(clock).fit(
+        data.pairs, data.values
+    )
     return clock
 
 
@@ -123,9 +138,13 @@ def rmse(predicted, values):
 
 def ours(data, n_components, alpha, n_epochs, **parameters):
     """Return CPU seconds of a fit, set-up included, and its test RMSE."""
-    alpha = alpha / data.values.std()  # ours is that of standardised ratings, the others' that of ratings as they are
+    alpha = (
+        alpha / data.values.std()
+    )  # ours is that of standardised ratings, the others' that of ratings as they are
     began = time.process_time()
-    fitted = mf(n_components, alpha=alpha, max_iter=n_epochs, **parameters).fit(data.pairs, data.values)
+    fitted = mf(n_components, alpha=alpha, max_iter=n_epochs, **parameters).fit(
+        data.pairs, data.values
+    )
     return time.process_time() - began, rmse(fitted.predict(data.test_pairs), data.test_values)
 
 
@@ -133,8 +152,16 @@ def libmf(data, n_components, alpha, n_epochs):
     """The same for LIBMF; its `predict` is left alone, because it garbles its input in this version."""
     from libmf import mf as peer
 
-    table_of_ratings = np.ascontiguousarray(np.column_stack([data.pairs, data.values]).astype(np.float32))
-    options = {"lambda_p1": 0.0, "lambda_q1": 0.0, "lambda_p2": alpha, "lambda_q2": alpha, "quiet": True}
+    table_of_ratings = np.ascontiguousarray(
+        np.column_stack([data.pairs, data.values]).astype(np.float32)
+    )
+    options = {
+        "lambda_p1": 0.0,
+        "lambda_q1": 0.0,
+        "lambda_p2": alpha,
+        "lambda_q2": alpha,
+        "quiet": True,
+    }
     began = time.process_time()
     model = peer.MF(k=n_components, nr_iters=n_epochs, nr_threads=1, **options)
     model.fit(table_of_ratings)
@@ -150,7 +177,13 @@ def cmfrec(data, n_components, alpha, n_epochs):
     from scipy import sparse
 
     matrix = sparse.coo_matrix((data.values, data.pairs.T))
-    options = {"scale_lam": True, "lambda_": alpha, "use_float": True, "nthreads": 1, "verbose": False}
+    options = {
+        "scale_lam": True,
+        "lambda_": alpha,
+        "use_float": True,
+        "nthreads": 1,
+        "verbose": False,
+    }
     began = time.process_time()
     model = peer.CMF(k=n_components, niter=n_epochs, **options).fit(matrix)
     seconds = time.process_time() - began
@@ -161,7 +194,9 @@ def cmfrec(data, n_components, alpha, n_epochs):
 def ladder(run, data, n_components, alphas, lengths, **parameters):
     """Return (seconds, RMSE, alpha, epochs) of every rung."""
     return [
-        (*run(data, n_components, alpha, length, **parameters), alpha, length) for alpha in alphas for length in lengths
+        (*run(data, n_components, alpha, length, **parameters), alpha, length)
+        for alpha in alphas
+        for length in lengths
     ]
 
 
@@ -182,7 +217,9 @@ def quality(arguments):
         for who, rungs in contestants.items():
             best = min(rungs, key=lambda rung: rung[1])
             there = min((rung for rung in rungs if rung[1] <= goal), default=(float("nan"),) * 4)
-            rows.append((who, there[0], f"{there[2]} / {there[3]}", best[1], f"{best[2]} / {best[3]}"))
+            rows.append(
+                (who, there[0], f"{there[2]} / {there[3]}", best[1], f"{best[2]} / {best[3]}")
+            )
         header = ("", "CPU seconds", "alpha / epochs", "best test RMSE", "alpha / epochs")
         table(f"{name}, K = {k}, {data.values.size} ratings; common RMSE {goal:.4f}", header, rows)
 
@@ -208,7 +245,11 @@ def defaults(arguments):
             found, best = error(), min(ladder, key=ladder.get)
             moved += [abs(error(slope=slope, shift=shift) / found - 1) for slope, shift in SCALES]
             rows.append((seed, found, ladder[best], str(best), 100 * (found / ladder[best] - 1)))
-        table(f"{name}, {share:g} of the ratings", ("seed", "defaults", "best", "its K, alpha, epochs", "% more"), rows)
+        table(
+            f"{name}, {share:g} of the ratings",
+            ("seed", "defaults", "best", "its K, alpha, epochs", "% more"),
+            rows,
+        )
         print(f"on other scales it differs by up to {max(moved):.1e}\n")
 
 
@@ -234,7 +275,11 @@ def ccd(arguments):
 def threads(arguments):
     """Wall seconds of an epoch with one thread and with two, in turns."""
     rows = []
-    data = load("netflix_like") if arguments.millions is None else Split(*millions(arguments.millions), None, None)
+    data = (
+        load("netflix_like")
+        if arguments.millions is None
+        else Split(*millions(arguments.millions), None, None)
+    )
     for solver, k in (("sgd", 40), ("sgd", 128), ("ccd", 40), ("ccd", 128)):
         warm(solver=solver)
         seconds = {1: [], 2: []}
@@ -243,16 +288,24 @@ def threads(arguments):
                 seconds[jobs] += every_epoch(data, k, 5, solver=solver, n_jobs=jobs).wall
         one, two = median(seconds[1]), median(seconds[2])
         rows.append((solver, k, one, two, one / two, min(seconds[1]) / min(seconds[2])))
-    table("Threads, wall seconds of an epoch", ("solver", "K", "one", "two", "ratio of medians", "of minima"), rows)
+    table(
+        "Threads, wall seconds of an epoch",
+        ("solver", "K", "one", "two", "ratio of medians", "of minima"),
+        rows,
+    )
 
 
 def shards(arguments):
     """Objective after each epoch with 1 and with 64 shards."""
     data = load("netflix_like")
     runs = [
-        mf(40, n_shards=count, max_iter=8, evaluate_every=1).fit(data.pairs, data.values).history_ for count in (1, 64)
+        mf(40, n_shards=count, max_iter=8, evaluate_every=1).fit(data.pairs, data.values).history_
+        for count in (1, 64)
     ]
-    rows = [(a["iterations"], a["objective"], b["objective"] / a["objective"]) for a, b in zip(*runs, strict=True)]
+    rows = [
+        (a["iterations"], a["objective"], b["objective"] / a["objective"])
+        for a, b in zip(*runs, strict=True)
+    ]
     table("SGD, objective", ("epoch", "1 shard", "64 shards / 1"), rows)
 
 
@@ -264,8 +317,14 @@ def memory(arguments):
         np.savez(f"{folder}/ratings.npz", pairs=pairs, values=values)
         for solver in ("sgd", "ccd"):
             command = [sys.executable, "-c", CHILD, f"{folder}/ratings.npz", solver]
-            beyond = int(subprocess.run(command, check=True, capture_output=True, cwd=Path(__file__).parent).stdout)
-            rows.append((solver, coo / 2**20, factors / 2**20, beyond / 2**20, beyond / (coo + factors)))
+            beyond = int(
+                subprocess.run(
+                    command, check=True, capture_output=True, cwd=Path(__file__).parent
+                ).stdout
+            )
+            rows.append(
+                (solver, coo / 2**20, factors / 2**20, beyond / 2**20, beyond / (coo + factors))
+            )
     header = ("solver", "COO", "factors", "beyond the input", "ratio to COO + factors")
     table(f"Memory, MiB, {values.size} ratings", header, rows)
 
@@ -315,7 +374,11 @@ def carried(arguments):
                 mf(128, solver=solver, n_shards=count, max_iter=1).fit(pairs, values)
             sizes.append(max(held) / 1024)
         rows.append((solver, *sizes))
-    table("Factors per worker, KiB, K = 128", ("solver", *(f"{count} workers" for count in (1, 2, 4, 8))), rows)
+    table(
+        "Factors per worker, KiB, K = 128",
+        ("solver", *(f"{count} workers" for count in (1, 2, 4, 8))),
+        rows,
+    )
 
 
 class Nights:
@@ -327,7 +390,9 @@ class Nights:
             self.pairs = self.pairs[self.values >= 4]
             self.values = np.ones(len(self.pairs), np.float32)
         rng = np.random.default_rng(1)
-        arrives = np.maximum(rng.uniform(-9, 1, self.pairs[:, 0].max() + 1), 0)  # a tenth of the users come later
+        arrives = np.maximum(
+            rng.uniform(-9, 1, self.pairs[:, 0].max() + 1), 0
+        )  # a tenth of the users come later
         times = rng.uniform(arrives[self.pairs[:, 0]], 1)
         self.test, self.are_clicks = rng.random(len(times)) < 0.1, are_clicks
         self.night = np.where(times < 0.86, -1, (times - 0.86) // 0.02).astype(int)
@@ -377,18 +442,31 @@ def cluster(arguments):
     count, n_epochs, n_fits = arguments.millions or 9, 5, 2
     pairs, values = millions(count)
     few = np.argwhere(np.ones((60, 20)))
-    header = ("solver", "K", "threads", "processes", "ratio", "epoch, threads", "epoch, processes", "ratio of epochs")
+    header = (
+        "solver",
+        "K",
+        "threads",
+        "processes",
+        "ratio",
+        "epoch, threads",
+        "epoch, processes",
+        "ratio of epochs",
+    )
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as workers:
         for solver, k in (("sgd", 64), ("ccd", 40)):
 
             def fit(pairs=pairs, values=values, solver=solver, k=k, **parameters):
                 clock, began = SweepClock(), time.perf_counter()
-                mf(k, max_iter=n_epochs, solver=solver, **parameters).set_callbacks(clock).fit(pairs, values)
+                mf(k, max_iter=n_epochs, solver=solver, **parameters).set_callbacks(clock).fit(
+                    pairs, values
+                )
                 return time.perf_counter() - began, clock.wall
 
             times = {"here": [], "there": []}
             for number in range(n_fits + 1):
-                data = {} if number else {"pairs": few, "values": np.ones(len(few)), "n_shards": 4}  # first compile
+                data = (
+                    {} if number else {"pairs": few, "values": np.ones(len(few)), "n_shards": 4}
+                )  # first compile
                 here = fit(n_jobs=2, **data)
                 with Client(workers):
                     there = fit(**data)
@@ -396,20 +474,41 @@ def cluster(arguments):
                     times["here"].append(here)
                     times["there"].append(there)
             fits = [float(np.median([seconds for seconds, _ in times[place]])) for place in times]
-            epochs_of = [median(np.concatenate([wall for _, wall in times[place]])) for place in times]
+            epochs_of = [
+                median(np.concatenate([wall for _, wall in times[place]])) for place in times
+            ]
             row = (solver, k, *fits, fits[1] / fits[0], *epochs_of, epochs_of[1] / epochs_of[0])
-            table(f"{n_epochs} epochs of {values.size} ratings, medians of {n_fits} fits", header, [row])
+            table(
+                f"{n_epochs} epochs of {values.size} ratings, medians of {n_fits} fits",
+                header,
+                [row],
+            )
 
 
 def main():
     """Run the figures that are asked for."""
     warnings.filterwarnings("ignore", category=SyntaxWarning)
-    figures = (quality, defaults, throughput, ccd, threads, shards, memory, carried, nightly, cluster)
+    figures = (
+        quality,
+        defaults,
+        throughput,
+        ccd,
+        threads,
+        shards,
+        memory,
+        carried,
+        nightly,
+        cluster,
+    )
     named = {figure.__name__: figure for figure in figures}
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("figures", nargs="+", choices=named)
     parser.add_argument("--data", nargs="+", default=["netflix_like", "spi_items"])
-    parser.add_argument("--millions", type=float, help="ratings made up for threads and cluster, in millions")
+    parser.add_argument(
+        "--millions", type=float, help="ratings made up for threads and cluster, in millions"
+    )
     parser.add_argument("--shares", nargs="+", type=float, default=[1.0])
     arguments = parser.parse_args()
     print(machine())

@@ -56,7 +56,9 @@ def chunk(number, n_docs, n_words):
     key = key[first]
     ptr = np.searchsorted(key, np.arange(n_docs + 1) * n_words)
     key %= n_words
-    return sparse.csr_array((counts, key.astype(np.int32), ptr.astype(np.int32)), shape=(n_docs, n_words))
+    return sparse.csr_array(
+        (counts, key.astype(np.int32), ptr.astype(np.int32)), shape=(n_docs, n_words)
+    )
 
 
 def stacked(n_docs, n_words):
@@ -116,8 +118,14 @@ def figures(arguments, n_workers, steps):
 
     def measured(client):
         X = lazily(n_docs, arguments.words) if client else stacked(n_docs, arguments.words)
-        small = lazily(SMALL * n_workers, arguments.words, SMALL) if client else stacked(SMALL, arguments.words)
-        DistributedLDA(arguments.topics, max_iter=2, n_shards=n_workers or None, **options).fit(small)
+        small = (
+            lazily(SMALL * n_workers, arguments.words, SMALL)
+            if client
+            else stacked(SMALL, arguments.words)
+        )
+        DistributedLDA(arguments.topics, max_iter=2, n_shards=n_workers or None, **options).fit(
+            small
+        )
         run = client.run if client else lambda function: {"": function()}
         clock = Clock(client)
         lda = DistributedLDA(
@@ -133,12 +141,21 @@ def figures(arguments, n_workers, steps):
         cpu, wall = np.diff(np.array(clock.seen), axis=0).mean(axis=0)
         idle = max(before.values()) / 2**20
         found = [n, n_workers, steps, most / 2**20, idle, most / n, (peak() - here) / 2**20]
-        return [*found, 1e9 * cpu / n, n / 1e6 / cpu, n / 1e6 / wall, lda.topic_word_counts_.nnz / n, digest(lda)]
+        return [
+            *found,
+            1e9 * cpu / n,
+            n / 1e6 / cpu,
+            n / 1e6 / wall,
+            lda.topic_word_counts_.nnz / n,
+            digest(lda),
+        ]
 
     if not n_workers:
         return measured(None)
     with (
-        LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=None, memory_limit=0) as cluster,
+        LocalCluster(
+            n_workers=n_workers, threads_per_worker=1, dashboard_address=None, memory_limit=0
+        ) as cluster,
         Client(cluster) as client,
     ):
         return measured(client)
@@ -146,7 +163,9 @@ def figures(arguments, n_workers, steps):
 
 def main():
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--tokens", type=float, default=60e6)
     parser.add_argument("--topics", type=int, default=10**6)
     parser.add_argument("--words", type=int, default=10**6)

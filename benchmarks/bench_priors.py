@@ -19,7 +19,12 @@ from scipy import sparse
 from schmp_estimators import DistributedLDA
 
 #: Document-topic and topic-word priors.
-PRIORS = {"1/K": (None, None), ".1": (0.1, None), "learn": ("learn", None), ".1 and .01": (0.1, 0.01)}
+PRIORS = {
+    "1/K": (None, None),
+    ".1": (0.1, None),
+    "learn": ("learn", None),
+    ".1 and .01": (0.1, 0.01),
+}
 CORPORA = {
     "msdocs": lambda: used(some(corpus("msdocs"), 5_000)),
     "sotu": lambda: used(corpus("sotu_passages")),
@@ -57,15 +62,21 @@ def titles(X, length=5):
             rows.append(rng.choice(words, length, replace=False))
     columns = np.concatenate(rows)
     ptr = length * np.arange(len(rows) + 1)
-    found = sparse.csr_array((np.ones(len(columns), np.int32), columns, ptr), shape=(len(rows), X.shape[1]))
+    found = sparse.csr_array(
+        (np.ones(len(columns), np.int32), columns, ptr), shape=(len(rows), X.shape[1])
+    )
     found.sum_duplicates()
     return found
 
 
 def main():
     """Print a row for each corpus, number of topics and prior."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--corpora", nargs="+", choices=CORPORA, default=[one for one in CORPORA if one != "medium"])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--corpora", nargs="+", choices=CORPORA, default=[one for one in CORPORA if one != "medium"]
+    )
     parser.add_argument("--topics", nargs="+", type=int, default=[20, 100, 300, 1000])
     parser.add_argument("--priors", nargs="+", choices=PRIORS, default=list(PRIORS))
     parser.add_argument("--samplers", nargs="+", default=["auto"])
@@ -79,9 +90,20 @@ def main():
         for n_topics in args.topics:
             for prior in args.priors:
                 for sampler in args.samplers:
-                    rows.append([name, n_topics, prior, *_figures(train, test, n_topics, prior, sampler, args.seeds)])
+                    rows.append(
+                        [
+                            name,
+                            n_topics,
+                            prior,
+                            *_figures(train, test, n_topics, prior, sampler, args.seeds),
+                        ]
+                    )
                     print(rows[-1], flush=True)
-    table(__doc__.splitlines()[0], ["corpus", "topics", "priors", "sampler", "perplexity", "NPMI", "CPU s"], rows)
+    table(
+        __doc__.splitlines()[0],
+        ["corpus", "topics", "priors", "sampler", "perplexity", "NPMI", "CPU s"],
+        rows,
+    )
 
 
 def _figures(train, test, n_topics, prior, sampler, seeds):
@@ -89,7 +111,13 @@ def _figures(train, test, n_topics, prior, sampler, seeds):
     alpha, beta = PRIORS[prior]
     found = []
     for seed in seeds:
-        lda = DistributedLDA(n_topics, doc_topic_prior=alpha, topic_word_prior=beta, sampler=sampler, random_state=seed)
+        lda = DistributedLDA(
+            n_topics,
+            doc_topic_prior=alpha,
+            topic_word_prior=beta,
+            sampler=sampler,
+            random_state=seed,
+        )
         began = time.process_time()
         lda.fit(train)
         cpu = time.process_time() - began

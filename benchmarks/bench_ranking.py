@@ -59,7 +59,9 @@ def ours(clicks, rank, **parameters):
     """Return vectors of users and items, with the biases of items, of a fit."""
     mf = ModelParallelMF(rank, tol=0.0, random_state=0, **parameters).fit(clicks.train)
     users, items = mf.user_factors_, mf.components_.T
-    return np.column_stack([users, np.ones(len(users), np.float32)]), np.column_stack([items, mf.item_bias_])
+    return np.column_stack([users, np.ones(len(users), np.float32)]), np.column_stack(
+        [items, mf.item_bias_]
+    )
 
 
 def search(who, run, grid, inner, whole):
@@ -78,16 +80,30 @@ def search(who, run, grid, inner, whole):
 
 def main():
     """Search for each loss on each data set."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", nargs="+", default=list(DATA))
     print(machine())
     for name in parser.parse_args().data:
         inner, whole = parts(name)
         rows = []
         for loss, grid in GRIDS.items():
-            ours(inner, 8, loss=loss, max_iter=1, **{"unobserved_weight": 0.1} if loss == "squared" else {})  # compiles
+            ours(
+                inner,
+                8,
+                loss=loss,
+                max_iter=1,
+                **{"unobserved_weight": 0.1} if loss == "squared" else {},
+            )  # compiles
             rows.append(
-                search(loss, lambda clicks, loss=loss, **how: ours(clicks, loss=loss, **how), grid, inner, whole)
+                search(
+                    loss,
+                    lambda clicks, loss=loss, **how: ours(clicks, loss=loss, **how),
+                    grid,
+                    inner,
+                    whole,
+                )
             )
         title = f"{name}: {inner.train.nnz} clicks of {inner.train.shape[0]} users on {inner.train.shape[1]} items"
         table(title, ("", "NDCG@10", "recall@20", "seconds", "of all", "setting"), rows)

@@ -34,7 +34,9 @@ def make_fits():
     ratings = rng.normal(size=len(pairs))
 
     def lda(sampler, n_shards):
-        model = DistributedLDA(8, sampler=sampler, max_iter=40, n_shards=n_shards, random_state=1, evaluate_every=0)
+        model = DistributedLDA(
+            8, sampler=sampler, max_iter=40, n_shards=n_shards, random_state=1, evaluate_every=0
+        )
         return digest(model.fit(counts).topic_word_counts_.toarray())
 
     def mf(n_shards):
@@ -57,7 +59,9 @@ def seconds_of(action):
 
 def main():
     """Print a row for each number of workers and each fit."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--workers", nargs="+", type=int, default=[4, 8, 16, 32, 64])
     arguments = parser.parse_args()
     print(machine(), flush=True)
@@ -69,7 +73,11 @@ def main():
             alone[name] = seconds_of(lambda fit=fit, n=n: fit(n))
         with (
             LocalCluster(
-                n_workers=n, threads_per_worker=1, processes=False, memory_limit=0, dashboard_address=None
+                n_workers=n,
+                threads_per_worker=1,
+                processes=False,
+                memory_limit=0,
+                dashboard_address=None,
             ) as cluster,
             Client(cluster),
         ):
@@ -77,7 +85,17 @@ def main():
                 fit(n)
                 found, cpu, wall = seconds_of(lambda fit=fit, n=n: fit(n))
                 expected, cpu_alone, wall_alone = alone[name]
-                rows.append([n, name, cpu, wall, cpu_alone, wall_alone, "yes" if found == expected else "NO"])
+                rows.append(
+                    [
+                        n,
+                        name,
+                        cpu,
+                        wall,
+                        cpu_alone,
+                        wall_alone,
+                        "yes" if found == expected else "NO",
+                    ]
+                )
                 print(rows[-1], flush=True)
     header = ["workers", "fit", "CPU/s", "wall/s", "CPU alone/s", "wall alone/s", "same bits"]
     table("Fits on ranks in one process", header, rows)

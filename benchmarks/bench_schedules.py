@@ -13,7 +13,11 @@ import time
 import numpy as np
 from common import machine, median, table
 
-from schmp_estimators.schmp import schedule_dynamic_regression, schedule_from_costs, schedule_rotation
+from schmp_estimators.schmp import (
+    schedule_dynamic_regression,
+    schedule_from_costs,
+    schedule_rotation,
+)
 
 #: Shape, share of pairs that cost something, how costs are spread.
 PATTERNS = [
@@ -42,7 +46,9 @@ def pattern(shape, share, law, seed):
 
 def with_barriers(cost, order):
     """Return what a sweep takes if all wait for all after every step."""
-    return sum(max((cost[p, b] for p, b in enumerate(step) if b >= 0), default=0.0) for step in order)
+    return sum(
+        max((cost[p, b] for p, b in enumerate(step) if b >= 0), default=0.0) for step in order
+    )
 
 
 def without_barriers(cost, order):
@@ -86,13 +92,27 @@ def costs(n_seeds):
                     1000 * seconds,
                 )
             )
-        rows.append([f"{shape[0]} × {shape[1]}, {share}, {law}", *map(median, zip(*figures, strict=True))])
+        rows.append(
+            [f"{shape[0]} × {shape[1]}, {share}, {law}", *map(median, zip(*figures, strict=True))]
+        )
     cost = pattern((1000, 1000), 0.1, "exponential", 0)
     begun = time.process_time()
     steps = len(schedule_from_costs(cost))
-    print(f"\n{np.count_nonzero(cost):,} pairs, 1000 × 1000: {steps} steps in {time.process_time() - begun:.2f} s")
-    header = ["pattern", "steps of the rotation", "steps", "barriers: rotation / ours", "ours / bound"]
-    table(f"Medians of {n_seeds} patterns", [*header, "none: rotation / ours", "ours / bound", "ms"], rows)
+    print(
+        f"\n{np.count_nonzero(cost):,} pairs, 1000 × 1000: {steps} steps in {time.process_time() - begun:.2f} s"
+    )
+    header = [
+        "pattern",
+        "steps of the rotation",
+        "steps",
+        "barriers: rotation / ours",
+        "ours / bound",
+    ]
+    table(
+        f"Medians of {n_seeds} patterns",
+        [*header, "none: rotation / ours", "ours / bound", "ms"],
+        rows,
+    )
 
 
 def schedulers(n_rounds):
@@ -100,7 +120,12 @@ def schedulers(n_rounds):
     for n_parameters in (10_000, 100_000, 1_000_000):
         seconds = {}
         for count in (1, 2, 4, 8):
-            options = {"n_parallel": 16, "max_correlation": None, "n_schedulers": count, "random_state": 0}
+            options = {
+                "n_parallel": 16,
+                "max_correlation": None,
+                "n_schedulers": count,
+                "random_state": 0,
+            }
             schedule, taken = schedule_dynamic_regression(n_parameters, **options), []
             for _ in range(n_rounds):
                 begun = time.process_time()
@@ -110,12 +135,16 @@ def schedulers(n_rounds):
             seconds[count] = 1e6 * median(taken)
         rows.append([f"{n_parameters:,}", *seconds.values()])
     table(
-        "µs of CPU time to draw a round of 16", ["parameters", *(f"{count} schedulers" for count in (1, 2, 4, 8))], rows
+        "µs of CPU time to draw a round of 16",
+        ["parameters", *(f"{count} schedulers" for count in (1, 2, 4, 8))],
+        rows,
     )
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", nargs="+", choices=["costs", "schedulers"])
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=300)

@@ -19,7 +19,9 @@ N_USERS, N_RATINGS, RANK = 50_000, 1_000_000, 64
 def figures(n_items, names):
     """Return what the calls take for a model of so many items."""
     rng = np.random.default_rng(0)
-    pairs = np.unique(np.column_stack([rng.integers(0, n, N_RATINGS) for n in (N_USERS, n_items)]), axis=0)
+    pairs = np.unique(
+        np.column_stack([rng.integers(0, n, N_RATINGS) for n in (N_USERS, n_items)]), axis=0
+    )
     ratings = 3.0 + rng.normal(size=len(pairs))
     users, items = (np.arange(n) for n in (N_USERS, n_items))
     if names:
@@ -36,13 +38,24 @@ def figures(n_items, names):
 
 def main():
     """Print a row for each model."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--items", nargs="+", type=int, default=[20_000, 100_000])
     arguments = parser.parse_args()
     print(machine(), flush=True)
-    header = ["items", "ids", "recommend to one", "predict one", "similar to one", "recommend to 400"]
+    header = [
+        "items",
+        "ids",
+        "recommend to one",
+        "predict one",
+        "similar to one",
+        "recommend to 400",
+    ]
     rows = [
-        [n, "texts" if names else "numbers", *figures(n, names)] for n in arguments.items for names in (False, True)
+        [n, "texts" if names else "numbers", *figures(n, names)]
+        for n in arguments.items
+        for names in (False, True)
     ]
     table("Milliseconds of CPU of a call.", header, rows)
 

@@ -13,7 +13,13 @@ import warnings
 
 import numpy as np
 from common import milliseconds
-from sklearn.linear_model import Lasso, LassoCV, LogisticRegression, LogisticRegressionCV, lasso_path
+from sklearn.linear_model import (
+    Lasso,
+    LassoCV,
+    LogisticRegression,
+    LogisticRegressionCV,
+    lasso_path,
+)
 
 from schmp_estimators import (
     PrioritizedLasso,
@@ -74,7 +80,11 @@ def logistic():
     theirs = {"l1_ratio": 1.0, "solver": "liblinear"}
     for n, p in SHAPES:
         X, y = problem(n, p, False)
-        labels, kind, Cs = y > np.median(y), f"{n} x {p}", np.geomspace(0.01, 1.0, 30) * (10.0 if p > n else 1.0)
+        labels, kind, Cs = (
+            y > np.median(y),
+            f"{n} x {p}",
+            np.geomspace(0.01, 1.0, 30) * (10.0 if p > n else 1.0),
+        )
 
         def one_after_the_other(X, labels, Cs=Cs):
             for C in Cs:
@@ -86,7 +96,9 @@ def logistic():
         line("path of 30 " + kind, path, milliseconds(1, one_after_the_other, X, labels))
         if n > p:
             folds = milliseconds(1, SparseLogisticRegressionCV(Cs=Cs, cv=5).fit, X, labels)
-            other = LogisticRegressionCV(Cs=Cs, cv=5, l1_ratios=(1.0,), solver="liblinear", use_legacy_attributes=False)
+            other = LogisticRegressionCV(
+                Cs=Cs, cv=5, l1_ratios=(1.0,), solver="liblinear", use_legacy_attributes=False
+            )
             line("5 folds of 30 " + kind, folds, milliseconds(1, other.fit, X, labels))
 
 

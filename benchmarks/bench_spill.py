@@ -33,7 +33,9 @@ def write_copies(X, copies, folder):
     """Write several copies of a corpus to files, one after the other, without having them in memory."""
     for name, length in (("data", X.nnz), ("indices", X.nnz)):
         array = getattr(X, name)
-        out = np.lib.format.open_memmap(folder / f"{name}.npy", "w+", array.dtype, (copies * length,))
+        out = np.lib.format.open_memmap(
+            folder / f"{name}.npy", "w+", array.dtype, (copies * length,)
+        )
         for copy in range(copies):
             out[copy * length : (copy + 1) * length] = array
         out.flush()
@@ -45,8 +47,12 @@ def write_copies(X, copies, folder):
 
 def open_copies(folder):
     """Return what `write_copies` has written, memory-mapped."""
-    parts = [np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("data", "indices", "indptr")]
-    return sparse.csr_array(tuple(parts), shape=json.loads((folder / "shape.json").read_text()), copy=False)
+    parts = [
+        np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("data", "indices", "indptr")
+    ]
+    return sparse.csr_array(
+        tuple(parts), shape=json.loads((folder / "shape.json").read_text()), copy=False
+    )
 
 
 class Watch(threading.Thread):
@@ -74,12 +80,21 @@ def fit(folder, args, spill, limit):
 
         resource.setrlimit(resource.RLIMIT_DATA, (limit << 20, resource.RLIM_INFINITY))
     warnings.simplefilter("ignore")
-    parameters = {"doc_topic_prior": 0.1, "topic_word_prior": 0.01, "sampler": "warp", "random_state": 0}
+    parameters = {
+        "doc_topic_prior": 0.1,
+        "topic_word_prior": 0.01,
+        "sampler": "warp",
+        "random_state": 0,
+    }
     small = np.random.default_rng(0).poisson(0.2, (40, 60))
     with tempfile.TemporaryDirectory() as place:
-        DistributedLDA(args.topics, max_iter=2, spill=place if spill else None, n_shards=2, **parameters).fit(small)
+        DistributedLDA(
+            args.topics, max_iter=2, spill=place if spill else None, n_shards=2, **parameters
+        ).fit(small)
     X, clock, watch, before = open_copies(folder), SweepClock(), Watch(), _memory("RssAnon")
-    lda = DistributedLDA(args.topics, max_iter=args.sweeps, spill="auto" if spill else None, **parameters)
+    lda = DistributedLDA(
+        args.topics, max_iter=args.sweeps, spill="auto" if spill else None, **parameters
+    )
     watch.start()
     began = time.process_time(), time.perf_counter()
     try:
@@ -89,7 +104,10 @@ def fit(folder, args, spill, limit):
         return
     cpu, wall = time.process_time() - began[0], time.perf_counter() - began[1]
     found = {"cpu": cpu, "wall": wall, "digest": digest(lda)}
-    found |= {"sweep_cpu": median(clock.cpu[1:] or clock.cpu), "sweep_wall": median(clock.wall[1:] or clock.wall)}
+    found |= {
+        "sweep_cpu": median(clock.cpu[1:] or clock.cpu),
+        "sweep_wall": median(clock.wall[1:] or clock.wall),
+    }
     found |= {"before": before, "most": watch.end()}
     print(json.dumps(found))
 
@@ -106,7 +124,9 @@ def run(folder, args, spill, limit):
 
 def main():
     """Fit in memory and on disk, and compare."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--corpus", default="msdocs")
     parser.add_argument("--copies", type=int, default=4)
     parser.add_argument("--topics", type=int, default=1000)
@@ -148,7 +168,9 @@ def main():
         "at most",
         "digest",
     ]
-    title = f"{args.corpus} x {args.copies}: {n_tokens} tokens, K = {args.topics}, {args.sweeps} sweeps"
+    title = (
+        f"{args.corpus} x {args.copies}: {n_tokens} tokens, K = {args.topics}, {args.sweeps} sweeps"
+    )
     table(title, header, rows)
 
 

@@ -108,7 +108,12 @@ def fit(folder, args, spill):
     """Fit with a cluster of its own, and print what it took."""
     warnings.simplefilter("ignore")
     limit = f"{args.limit}MiB" if spill else "0"
-    parameters = {"doc_topic_prior": 0.1, "topic_word_prior": 0.01, "sampler": "warp", "random_state": 0}
+    parameters = {
+        "doc_topic_prior": 0.1,
+        "topic_word_prior": 0.01,
+        "sampler": "warp",
+        "random_state": 0,
+    }
     small = np.random.default_rng(0).poisson(0.2, (40, 60))
     with (
         tempfile.TemporaryDirectory() as place,
@@ -120,23 +125,34 @@ def fit(folder, args, spill):
     ):  # fmt: skip
         client.run(sys.path.insert, 0, str(Path(__file__).parent))
         named = Path(place) / "small"
-        DistributedLDA(args.topics, max_iter=2, spill=named if spill else None, **parameters).fit(small)
+        DistributedLDA(args.topics, max_iter=2, spill=named if spill else None, **parameters).fit(
+            small
+        )
         X = open_copies(folder)
         X = X if args.mapped else lazily(folder, X.shape)
         before = client.run(watch)
         where = {None: None, "auto": "auto", "folder": Path(place) / "named"}[spill]
-        lda, clock = DistributedLDA(args.topics, max_iter=args.sweeps, spill=where, **parameters), Clock(client)
+        lda, clock = (
+            DistributedLDA(args.topics, max_iter=args.sweeps, spill=where, **parameters),
+            Clock(client),
+        )
         began = cpu_of(client), time.perf_counter()
         try:
             lda.set_callbacks(clock).fit(X)
         except Exception as error:
             print(json.dumps({"error": f"{type(error).__name__}: {error}"}))
             return
-        found = {"cpu": cpu_of(client) - began[0], "wall": time.perf_counter() - began[1], "digest": digest(lda)}
+        found = {
+            "cpu": cpu_of(client) - began[0],
+            "wall": time.perf_counter() - began[1],
+            "digest": digest(lda),
+        }
         most = list(client.run(lambda dask_worker: dask_worker.most).values())
         # A mean: on a cluster the next sweep has begun when a sweep is told of.
         found |= {"sweep_cpu": fmean(clock.cpu[1:]), "sweep_wall": fmean(clock.wall[1:])}
-        found |= {"before": max(before.values())} | {what: max(one[what] for one in most) for what in most[0]}
+        found |= {"before": max(before.values())} | {
+            what: max(one[what] for one in most) for what in most[0]
+        }
     print(json.dumps(found))
 
 
@@ -151,7 +167,9 @@ def run(folder, args, spill):
 
 def main():
     """Fit in memory and on disks, and compare."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--corpus", default="msdocs")
     parser.add_argument("--copies", type=int, default=9)
     parser.add_argument("--topics", type=int, default=1000)
@@ -181,7 +199,17 @@ def main():
         ns = [found[key] / n_tokens * 1e9 for key in ("sweep_cpu", "sweep_wall")]
         memory = [found[key] / 2**20 for key in ("before", "RssAnon", "VmRSS")]
         rows.append([spill, *ns, found["cpu"], found["wall"], *memory, found["digest"]])
-    header = ["spill", "CPU ns/token", "wall ns/token", "CPU s", "wall s", "MiB before", "RssAnon", "VmRSS", "digest"]
+    header = [
+        "spill",
+        "CPU ns/token",
+        "wall ns/token",
+        "CPU s",
+        "wall s",
+        "MiB before",
+        "RssAnon",
+        "VmRSS",
+        "digest",
+    ]
     title = f"{args.corpus} x {args.copies}: {n_tokens} tokens, K = {args.topics}, {args.sweeps} sweeps, "
     table(f"{title}{args.workers} workers of {args.limit} MiB", header, rows)
 

@@ -11,7 +11,13 @@ from distributed import Client, LocalCluster
 from schmp_estimators.core.dashboard.fits import EVERY, Fits, Teller
 from schmp_estimators.core.dashboard.page import View
 
-RECORD = {"seconds": 1.0, "samples": 10**6, "log_likelihood": -1e6, "moved": 1000, "doc_topic_prior": 0.1}
+RECORD = {
+    "seconds": 1.0,
+    "samples": 10**6,
+    "log_likelihood": -1e6,
+    "moved": 1000,
+    "doc_topic_prior": 0.1,
+}
 N_TOLD, N_MESSAGES, N_RECORDS, N_LOOKS = 20_000, 400, 10, 200
 
 
@@ -23,7 +29,12 @@ def cpu(action, times):
 
 
 def main():
-    options = {"n_workers": 4, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
+    options = {
+        "n_workers": 4,
+        "threads_per_worker": 1,
+        "processes": False,
+        "dashboard_address": ":0",
+    }
     with LocalCluster(**options) as cluster, Client(cluster, set_as_default=False) as client:
         idle = cpu(lambda: time.sleep(5), 1) / 5
         teller = Teller(client, "schmp-lda")

@@ -41,7 +41,9 @@ def docstrings():
     from schmp_estimators.datasets import load_docstrings
 
     found = load_docstrings()
-    counts = CountVectorizer(min_df=5, max_df=0.3, token_pattern=r"[A-Za-z]{3,}").fit_transform(found.data)
+    counts = CountVectorizer(min_df=5, max_df=0.3, token_pattern=r"[A-Za-z]{3,}").fit_transform(
+        found.data
+    )
     return sparse.csr_array(counts).astype(np.int32), np.array(found.target_names)[found.target]
 
 
@@ -76,7 +78,10 @@ def digest(lda):
 
 def machine():
     """Return a line about the machine and the software."""
-    cpu = next((s.partition(":")[2].strip() for s in _cpuinfo() if s.startswith("model name")), platform.machine())
+    cpu = next(
+        (s.partition(":")[2].strip() for s in _cpuinfo() if s.startswith("model name")),
+        platform.machine(),
+    )
     packages = ("numpy", "numba", "dask", "scikit-learn")
     from importlib.metadata import version
 
@@ -133,7 +138,11 @@ class SweepClock:
             return None
         self.cpu.append(time.process_time() - self._began[0])
         self.wall.append(time.perf_counter() - self._began[1])
-        return self._at_end(context.task_id + 1, sum(self.cpu), estimator._as_if_fitted) if self._at_end else None
+        return (
+            self._at_end(context.task_id + 1, sum(self.cpu), estimator._as_if_fitted)
+            if self._at_end
+            else None
+        )
 
 
 def median(values):
@@ -158,5 +167,9 @@ def table(title, header, rows):
     print("| " + " | ".join(header) + " |")
     print("|" + "---|" * len(header))
     for row in rows:
-        print("| " + " | ".join(f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row) + " |")
+        print(
+            "| "
+            + " | ".join(f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row)
+            + " |"
+        )
     print(flush=True)

@@ -49,7 +49,9 @@ def tall(n_rows=500_000, n_columns=50, correlation=0.9, seed=0, order="C"):
     matrix = np.empty((n_rows, n_columns), order=order)
     for j in range(n_columns):
         new = rng.normal(size=n_rows)
-        matrix[:, j] = correlation * matrix[:, j - 1] + np.sqrt(1 - correlation**2) * new if j else new
+        matrix[:, j] = (
+            correlation * matrix[:, j - 1] + np.sqrt(1 - correlation**2) * new if j else new
+        )
     coef = np.zeros(n_columns)
     coef[rng.choice(n_columns, n_columns // 10, replace=False)] = rng.normal(size=n_columns // 10)
     signal = matrix @ coef
@@ -60,20 +62,33 @@ def strads(n_rows=50_000, n_columns=100_000, per_column=25, n_causal=1000, seed=
     """The synthetic recipe of Lee et al., NIPS 2014, section 5.1: neighbours share 90 % of themselves by chance."""
     rng = np.random.default_rng(seed)
     columns, rows, values = [], [], []
-    previous_rows, previous_values = rng.choice(n_rows, per_column, replace=False), rng.random(per_column)
+    previous_rows, previous_values = (
+        rng.choice(n_rows, per_column, replace=False),
+        rng.random(per_column),
+    )
     for j in range(n_columns):
         if j and rng.random() >= 0.9:
-            current_rows, current_values = previous_rows, 0.9 * previous_values + 0.1 * rng.random(per_column)
+            current_rows, current_values = (
+                previous_rows,
+                0.9 * previous_values + 0.1 * rng.random(per_column),
+            )
         else:
-            current_rows, current_values = rng.choice(n_rows, per_column, replace=False), rng.random(per_column)
+            current_rows, current_values = (
+                rng.choice(n_rows, per_column, replace=False),
+                rng.random(per_column),
+            )
         columns.append(np.full(per_column, j))
         rows.append(current_rows)
         values.append(current_values)
         previous_rows, previous_values = current_rows, current_values
     matrix = sp.csc_array(
-        (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))), shape=(n_rows, n_columns)
+        (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))),
+        shape=(n_rows, n_columns),
     )
-    matrix.indices, matrix.indptr = matrix.indices.astype(np.int32), matrix.indptr.astype(np.int32)  # for the peers
+    matrix.indices, matrix.indptr = (
+        matrix.indices.astype(np.int32),
+        matrix.indptr.astype(np.int32),
+    )  # for the peers
     coef = np.zeros(n_columns)
     coef[rng.choice(n_columns, n_causal, replace=False)] = rng.normal(size=n_causal)
     signal = matrix @ coef
@@ -83,13 +98,17 @@ def strads(n_rows=50_000, n_columns=100_000, per_column=25, n_causal=1000, seed=
 def words(n_rows=2000, n_columns=5000, per_row=65, n_topics=20, seed=0):
     """Word counts of short texts in two classes, which differ in the topics that they are about; labels −1 and 1."""
     rng = np.random.default_rng(seed)
-    topics = rng.dirichlet(np.full(n_columns, 0.05) * 2.0 / (1.0 + np.arange(n_columns) / 500), size=n_topics)
+    topics = rng.dirichlet(
+        np.full(n_columns, 0.05) * 2.0 / (1.0 + np.arange(n_columns) / 500), size=n_topics
+    )
     labels = np.where(np.arange(n_rows) % 2, 1.0, -1.0)
     leaning = np.exp(0.8 * rng.normal(size=n_topics))
     counts = []
     for label in labels:
         mixture = rng.dirichlet(leaning**label)
-        counts.append(rng.multinomial(round(per_row * 1.5), mixture @ topics / (mixture @ topics).sum()))
+        counts.append(
+            rng.multinomial(round(per_row * 1.5), mixture @ topics / (mixture @ topics).sum())
+        )
     return sp.csc_matrix(np.array(counts, float)), labels
 
 
@@ -103,7 +122,9 @@ def mice():
     matrix, target = matrix[known], target[known, column]
     matrix -= matrix.mean(axis=0)
     deviation = matrix.std(axis=0)
-    return np.asfortranarray(matrix[:, deviation > 0] / deviation[deviation > 0]), target - target.mean()
+    return np.asfortranarray(
+        matrix[:, deviation > 0] / deviation[deviation > 0]
+    ), target - target.mean()
 
 
 def news20():
@@ -117,4 +138,6 @@ def docstrings():
     from common import docstrings as texts
 
     matrix, package = texts()
-    return sp.csc_array(matrix.astype(float)), np.where(np.isin(package, ("numpy", "scipy")), -1.0, 1.0)
+    return sp.csc_array(matrix.astype(float)), np.where(
+        np.isin(package, ("numpy", "scipy")), -1.0, 1.0
+    )

@@ -43,7 +43,15 @@ PACKAGE = "schmp_estimators"
 _CONTRACT = Path(PACKAGE, "linear/penalties/base.py")
 #: What the tests need of the tree.
 _COPIED = (
-    *("pyproject.toml", "setup.cfg", "README.md", "CHANGELOG.md", "docs", "examples", "benchmarks/kernels"),
+    *(
+        "pyproject.toml",
+        "setup.cfg",
+        "README.md",
+        "CHANGELOG.md",
+        "docs",
+        "examples",
+        "benchmarks/kernels",
+    ),
     *("benchmarks/mutants.py", "tests", PACKAGE),
 )
 _PYTEST = (
@@ -89,7 +97,9 @@ class Mutant:
             raise ValueError(f"stale: {self.part}: {self.name}: no file {PACKAGE}/{self.file}")
         before = path.read_text()
         if before.count(self.old) != 1:
-            raise ValueError(f"stale: {self.part}: {self.name}: the old text is {before.count(self.old)} times there")
+            raise ValueError(
+                f"stale: {self.part}: {self.name}: the old text is {before.count(self.old)} times there"
+            )
         return before, before.replace(self.old, self.new)
 
 
@@ -106,12 +116,17 @@ def read_tables(only: list[str] | None = None, controls: bool = True) -> list[Mu
         table = tomllib.loads(path.read_text())
         tests, part, slow = tuple(table["tests"]), path.stem, table.get("slow", False)
         rows = [
-            Mutant(part, **{"slow": slow, **row, "tests": tuple(row.get("tests", tests))}) for row in table["mutant"]
+            Mutant(part, **{"slow": slow, **row, "tests": tuple(row.get("tests", tests))})
+            for row in table["mutant"]
         ]
         every = tuple(dict.fromkeys(test for row in rows for test in row.tests))
-        rows = [row for row in rows if not only or any(word in f"{part}: {row.name}" for word in only)]
+        rows = [
+            row for row in rows if not only or any(word in f"{part}: {row.name}" for word in only)
+        ]
         if rows:
-            unchanged = [Mutant(part, "no change", "", "", "", every, slow=slow)] if controls else []
+            unchanged = (
+                [Mutant(part, "no change", "", "", "", every, slow=slow)] if controls else []
+            )
             mutants += [*unchanged, *sorted(rows, key=lambda row: not row.control)]
     names = Counter((mutant.part, mutant.name) for mutant in mutants)
     twice = [name for name, count in names.items() if count > 1]
@@ -135,10 +150,17 @@ def dependents(tree: Path, file: str) -> set[Path]:
 
     Kernels that are given a penalty or a loss call what its module has, and import no more than `_CONTRACT`.
     """
-    modules = {path.relative_to(tree): path for folder in (PACKAGE, "tests") for path in (tree / folder).rglob("*.py")}
+    modules = {
+        path.relative_to(tree): path
+        for folder in (PACKAGE, "tests")
+        for path in (tree / folder).rglob("*.py")
+    }
     imports = {name: set(_imported(path)) for name, path in modules.items()}
     changed = Path(PACKAGE, file)
-    found, new = set(), {changed, _CONTRACT} if changed.with_name("base.py") in modules else {changed}
+    found, new = (
+        set(),
+        {changed, _CONTRACT} if changed.with_name("base.py") in modules else {changed},
+    )
     while new:
         found |= new
         dotted = {str(name.with_suffix("")).replace("/", ".") for name in new}
@@ -212,7 +234,12 @@ def run_tests(
     command = [sys.executable, "-m", "pytest", *_PYTEST, "-m", lane, "-n", str(processes), *tests]
     with open(tree / "output.txt", "w+") as output:
         process = subprocess.Popen(
-            command, cwd=tree, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            command,
+            cwd=tree,
+            env=environment,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         try:
             process.wait(limit)
@@ -242,7 +269,11 @@ def try_mutant(mutant: Mutant, tree: Path, limit: float, whole: bool) -> dict:
     if outcome == "passed" and "/kernels/" in mutant.file and not compiled:
         record["outcome"] = "error"
         found["output"] = "no test has compiled anything of the changed module"
-    record |= {"by": (found.get("failed") or [None])[0], "passed": found.get("passed", 0), "whole": whole}
+    record |= {
+        "by": (found.get("failed") or [None])[0],
+        "passed": found.get("passed", 0),
+        "whole": whole,
+    }
     record |= {"compiled": compiled, "seconds": round(time.perf_counter() - began, 1)}
     if record["outcome"] == "error":
         record["why"] = found.get("errors") or found.get("output", "")
@@ -288,28 +319,59 @@ def report(mutants: list[Mutant], log: dict[str, dict]) -> bool:
             print(f"{found:16s} {mutant.part}: {mutant.name}")
     for part in dict.fromkeys(mutant.part for mutant in mutants):
         counts = Counter(found for mutant, found in verdicts if mutant.part == part)
-        spent = sum(log[mutant.digest]["seconds"] for mutant in mutants if mutant.part == part and mutant.digest in log)
-        print(f"{part:12s} {spent:7.0f} s  " + ", ".join(f"{count} {found}" for found, count in sorted(counts.items())))
+        spent = sum(
+            log[mutant.digest]["seconds"]
+            for mutant in mutants
+            if mutant.part == part and mutant.digest in log
+        )
+        print(
+            f"{part:12s} {spent:7.0f} s  "
+            + ", ".join(f"{count} {found}" for found, count in sorted(counts.items()))
+        )
     counts = Counter(found for mutant, found in verdicts if mutant.file and not mutant.control)
-    print(f"{counts.total()} mutants: " + ", ".join(f"{count} {found}" for found, count in sorted(counts.items())))
+    print(
+        f"{counts.total()} mutants: "
+        + ", ".join(f"{count} {found}" for found, count in sorted(counts.items()))
+    )
     return all(found in _FINE for _, found in verdicts)
 
 
 def main() -> int:
     """Do what the arguments say."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
-        "--check", action="store_true", help="only look whether every mutant fits the source, and its tests are there"
+        "--check",
+        action="store_true",
+        help="only look whether every mutant fits the source, and its tests are there",
     )
     parser.add_argument("--report", action="store_true", help="only say what the log says")
-    parser.add_argument("--tidy", action="store_true", help="drop from the log what is not in the tables")
+    parser.add_argument(
+        "--tidy", action="store_true", help="drop from the log what is not in the tables"
+    )
     parser.add_argument("--whole", action="store_true", help="run survivors against all fast tests")
     parser.add_argument("--only", nargs="+", help="words, one of which must be in 'part: name'")
-    parser.add_argument("--hasty", action="store_true", help="do not run the tests of a part without any change first")
-    parser.add_argument("--log", type=Path, default=TABLES / "log.jsonl", help="tried mutants; those in it are skipped")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no mutant after so many seconds")
-    parser.add_argument("--limit", type=float, default=300.0, help="seconds for the tests of one mutant")
-    parser.add_argument("--jobs", type=int, default=1, help="mutants at a time, each in a copy of its own")
+    parser.add_argument(
+        "--hasty",
+        action="store_true",
+        help="do not run the tests of a part without any change first",
+    )
+    parser.add_argument(
+        "--log",
+        type=Path,
+        default=TABLES / "log.jsonl",
+        help="tried mutants; those in it are skipped",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="begin no mutant after so many seconds"
+    )
+    parser.add_argument(
+        "--limit", type=float, default=300.0, help="seconds for the tests of one mutant"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=1, help="mutants at a time, each in a copy of its own"
+    )
     options = parser.parse_args()
     mutants, log = read_tables(options.only, not options.hasty), read_log(options.log)
     stale = False
@@ -321,7 +383,9 @@ def main() -> int:
             if mutant.file:
                 ast.parse(mutant.text(ROOT)[1])
         except (ValueError, SyntaxError) as error:
-            print(error if isinstance(error, ValueError) else f"{mutant.part}: {mutant.name}: {error}")
+            print(
+                error if isinstance(error, ValueError) else f"{mutant.part}: {mutant.name}: {error}"
+            )
             stale = True
     if options.check or stale:
         return int(stale)
@@ -351,7 +415,9 @@ def run(mutants: list[Mutant], log: dict[str, dict], options: argparse.Namespace
                 mutant = waiting.get_nowait()
                 if mutant.part in hopeless:
                     continue
-                record = try_mutant(mutant, tree, options.limit * (6 if options.whole else 1), options.whole)
+                record = try_mutant(
+                    mutant, tree, options.limit * (6 if options.whole else 1), options.whole
+                )
                 with lock:
                     log[mutant.digest] = record
                     with open(options.log, "a") as file:
@@ -359,7 +425,9 @@ def run(mutants: list[Mutant], log: dict[str, dict], options: argparse.Namespace
                     found = verdict(mutant, record)
                     if not mutant.file and found not in _GOOD:
                         hopeless.add(mutant.part)
-                    print(f"{found:16s} {record['seconds']:6.1f} s  {mutant.part}: {mutant.name}  {record['by'] or ''}")
+                    print(
+                        f"{found:16s} {record['seconds']:6.1f} s  {mutant.part}: {mutant.name}  {record['by'] or ''}"
+                    )
                     print(f"    {record['why']}\n" if "why" in record else "", end="", flush=True)
 
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
@@ -373,7 +441,9 @@ def run(mutants: list[Mutant], log: dict[str, dict], options: argparse.Namespace
         try:
             for thread in threads:
                 thread.join()
-        except KeyboardInterrupt:  # let those under way come to their end: they undo what they have done to their copy
+        except (
+            KeyboardInterrupt
+        ):  # let those under way come to their end: they undo what they have done to their copy
             end[0] = 0.0
             for thread in threads:
                 thread.join()

@@ -24,15 +24,24 @@ def corpus():
     topics = rng.dirichlet(np.full(4000, 0.02), 30)
     lengths = rng.integers(60, 140, 3000)
     shares = rng.dirichlet(np.full(30, 0.1), 3000)
-    return np.array([rng.multinomial(n, share @ topics) for n, share in zip(lengths, shares, strict=True)])
+    return np.array(
+        [rng.multinomial(n, share @ topics) for n, share in zip(lengths, shares, strict=True)]
+    )
 
 
 def ratings():
     rng = np.random.default_rng(0)
-    users, items = rng.integers(0, 6000, 600_000), (rng.pareto(1.0, 600_000) * 40).astype(int) % 3000
+    users, items = (
+        rng.integers(0, 6000, 600_000),
+        (rng.pareto(1.0, 600_000) * 40).astype(int) % 3000,
+    )
     pairs = np.unique(np.column_stack([users, items]), axis=0)
     left, right = rng.normal(size=(6000, 6)), rng.normal(size=(3000, 6))
-    values = 3.5 + 0.4 * (left[pairs[:, 0]] * right[pairs[:, 1]]).sum(axis=1) + rng.normal(size=len(pairs))
+    values = (
+        3.5
+        + 0.4 * (left[pairs[:, 0]] * right[pairs[:, 1]]).sum(axis=1)
+        + rng.normal(size=len(pairs))
+    )
     return pairs, values
 
 
@@ -90,7 +99,12 @@ class Version:
         environment = {**os.environ, "PYTHONPATH": str(tree)}
         command = [sys.executable, __file__, "--serve"]
         self.process = subprocess.Popen(
-            command, cwd=tree, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command,
+            cwd=tree,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         self.names = json.loads(self.process.stdout.readline())
 
@@ -101,7 +115,9 @@ class Version:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("other", nargs="?", type=Path, help="root of the other tree")
     parser.add_argument("--pairs", type=int, default=15)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)

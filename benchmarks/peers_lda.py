@@ -29,7 +29,9 @@ def make_tomotopy(train, k, alpha, seed):
 
 def tomotopy_model(train, k, own_priors=False):
     """Return a model of tomotopy, ready to train: by default with the priors of all contestants, and they stay."""
-    peer = make_tomotopy(train, k, PRIORS["doc_topic_prior"], seed=1)  # the values are its own defaults, too
+    peer = make_tomotopy(
+        train, k, PRIORS["doc_topic_prior"], seed=1
+    )  # the values are its own defaults, too
     if not own_priors:
         peer.optim_interval = 0
     peer.train(0)
@@ -80,7 +82,9 @@ def rival(name, train, test, k, own_priors):
 
 def _estimator(counts, alpha, beta):
     """Return an estimator of ours as if it had been fitted to these topics (K, V) with these priors."""
-    model = DistributedLDA(len(counts), max_iter=1, init="uniform").fit(np.eye(2, counts.shape[1], dtype=np.int32))
+    model = DistributedLDA(len(counts), max_iter=1, init="uniform").fit(
+        np.eye(2, counts.shape[1], dtype=np.int32)
+    )
     model.topic_word_counts_ = sparse.csc_array(np.rint(counts).astype(np.int32))
     model.doc_topic_prior_, model.topic_word_prior_ = alpha, beta
     return model

@@ -41,7 +41,9 @@ def race(solve, measure, wanted, tolerances, limit, repeats=5):
     gap = float("inf")
     for tolerance in tolerances:
         results = context.Queue()
-        process = context.Process(target=_work, args=(solve, tolerance, measure, repeats, limit, results))
+        process = context.Process(
+            target=_work, args=(solve, tolerance, measure, repeats, limit, results)
+        )
         process.start()
         try:
             seconds, gap = results.get(timeout=2 * limit + COMPILING)
@@ -62,4 +64,7 @@ def report(case, rows):
     ours = rows[0][1][0]
     for name, (seconds, gap, tolerance) in rows:
         ratio = seconds / ours if seconds < float("inf") else float("inf")
-        print(f"{case:28s} {name:10s} {seconds:9.4f} s  gap {gap:.1e}  tol {tolerance:.0e}  x{ratio:.2f}", flush=True)
+        print(
+            f"{case:28s} {name:10s} {seconds:9.4f} s  gap {gap:.1e}  tol {tolerance:.0e}  x{ratio:.2f}",
+            flush=True,
+        )

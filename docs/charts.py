@@ -38,15 +38,23 @@ def numbers(words):
 
 def topic_models():
     """Return (label, tomotopy's seconds, the median of ours) of the race to one perplexity."""
-    rows = starting_with(tables("lda"), "corpus", "K", "tomotopy, CPU s", "its perplexity", "sampler")
+    rows = starting_with(
+        tables("lda"), "corpus", "K", "tomotopy, CPU s", "its perplexity", "sampler"
+    )
     ours = [row for row in rows if row[4].startswith("auto")]
-    return [(f"{row[0]}, {int(row[1]):,} topics", float(row[2]), median(numbers(row[6]))) for row in ours]
+    return [
+        (f"{row[0]}, {int(row[1]):,} topics", float(row[2]), median(numbers(row[6])))
+        for row in ours
+    ]
 
 
 def ratings():
     """Return (label, seconds of LIBMF, cmfrec, "sgd" and "ccd") of the fits with a common error."""
     rows = starting_with(tables("mf"), "data (common RMSE)")
-    return [(row[0].partition(" ")[0], *map(float, (word.strip("*") for word in row[1:]))) for row in rows[::2]]
+    return [
+        (row[0].partition(" ")[0], *map(float, (word.strip("*") for word in row[1:])))
+        for row in rows[::2]
+    ]
 
 
 def l1(header):
@@ -79,7 +87,9 @@ def bars(title, names, rows, unit, since, colours=BLOCKS):
             x += 40 + 7.2 * len(name)
     for tick in ticks(since, high):
         at = f"{place(tick):.1f}"
-        body.append(f"<path d='M{at} {top - 4} V{bottom}' stroke='{INK if tick == since else PALE}'/>")
+        body.append(
+            f"<path d='M{at} {top - 4} V{bottom}' stroke='{INK if tick == since else PALE}'/>"
+        )
         body.append(text(at, bottom + 18, f"{tick:g}", 12, SOFT))
     body.append(text(left + wide, bottom + 38, unit, 13, SOFT, "end", style="italic"))
     for number, (label, *found) in enumerate(rows):
@@ -90,23 +100,47 @@ def bars(title, names, rows, unit, since, colours=BLOCKS):
             if value:
                 height = f"height='{thick - 2}' rx='2' fill='{colour}'"
                 body.append(f"<rect x='{left}' y='{low}' width='{end - left:.1f}' {height}/>")
-            body.append(text(f"{end + 5:.1f}", low + thick - 3, f"{value:.3g}" if value else "—", 11, INK, "start"))
+            body.append(
+                text(
+                    f"{end + 5:.1f}",
+                    low + thick - 3,
+                    f"{value:.3g}" if value else "—",
+                    11,
+                    INK,
+                    "start",
+                )
+            )
     return svg(left + wide + 40, bottom + 52, *body)
 
 
 def peers():
     """Draw how many times as fast a fit is as the fastest peer of its table."""
     lda = [(f"topics: {label}", theirs / ours) for label, theirs, ours in topic_models()]
-    mf = [(f"ratings: {label}", min(libmf, cmfrec) / sgd) for label, libmf, cmfrec, sgd, _ in ratings()]
-    lasso = [("Lasso: " + re.sub(r"(, \d+)$", r"\1", row[0]), row) for row in l1("Lasso, α = α_max divided by")]
+    mf = [
+        (f"ratings: {label}", min(libmf, cmfrec) / sgd)
+        for label, libmf, cmfrec, sgd, _ in ratings()
+    ]
+    lasso = [
+        ("Lasso: " + re.sub(r"(, \d+)$", r"\1", row[0]), row)
+        for row in l1("Lasso, α = α_max divided by")
+    ]
     logistic = [(f"logistic: {row[0]}", row) for row in l1("Logistic, C = C_min times")]
     linear = []
     for label, (_, ours, *theirs) in lasso + logistic:
         if known := [value for value in theirs if value]:
-            linear.append((label.replace(" recipe", "").replace(" 0.95", "").replace(" 0.5", ""), min(known) / ours))
+            linear.append(
+                (
+                    label.replace(" recipe", "").replace(" 0.95", "").replace(" 0.5", ""),
+                    min(known) / ours,
+                )
+            )
     rows = [(label, round(ratio, 2)) for label, ratio in lda + mf + linear]
     return bars(
-        "Times as fast as the fastest peer", ("ratio",), rows, "same quality, CPU seconds of one thread, logarithmic", 1
+        "Times as fast as the fastest peer",
+        ("ratio",),
+        rows,
+        "same quality, CPU seconds of one thread, logarithmic",
+        1,
     )
 
 
@@ -114,12 +148,17 @@ def lda_peers():
     """Draw the seconds to tomotopy's perplexity."""
     rows = [(label, theirs, ours) for label, theirs, ours in topic_models()]
     colours = (BLOCKS[1], BLOCKS[0])
-    return bars("To tomotopy's perplexity", ("tomotopy", "DistributedLDA"), rows, SECONDS, 0.5, colours)
+    return bars(
+        "To tomotopy's perplexity", ("tomotopy", "DistributedLDA"), rows, SECONDS, 0.5, colours
+    )
 
 
 def mf_peers():
     """Draw the seconds to a common error."""
-    names, colours = ("LIBMF", "cmfrec", '"sgd"', '"ccd"'), (BLOCKS[1], BLOCKS[3], BLOCKS[0], "#8fbdd6")
+    names, colours = (
+        ("LIBMF", "cmfrec", '"sgd"', '"ccd"'),
+        (BLOCKS[1], BLOCKS[3], BLOCKS[0], "#8fbdd6"),
+    )
     return bars("To a common error of held-out ratings", names, ratings(), SECONDS, 0.005, colours)
 
 
@@ -127,15 +166,25 @@ def l1_peers():
     """Draw the seconds to a certified gap."""
     names, colours = ("ours", "celer", "skglm"), (BLOCKS[0], BLOCKS[1], BLOCKS[3])
     rows = [(row[0].replace(" recipe", ""), *row[1:]) for row in l1("Lasso, α = α_max divided by")]
-    return bars("Lasso, to a relative gap of 1e-6", names, rows, f"{SECONDS}; — not reached", 0.05, colours)
+    return bars(
+        "Lasso, to a relative gap of 1e-6", names, rows, f"{SECONDS}; — not reached", 0.05, colours
+    )
 
 
 def schedules_orders():
     """Draw how many times as long as an order from costs a rotation takes."""
-    found = starting_with(tables("schedules"), "shards × blocks, share, costs")[1:]  # the header has two lines
+    found = starting_with(tables("schedules"), "shards × blocks, share, costs")[
+        1:
+    ]  # the header has two lines
     rows = [(row[0], float(row[3]), float(row[5])) for row in found]
     names = ("a barrier after every step", "no barrier")
-    return bars("A sweep in a rotation, by one in our order", names, rows, "times the length, logarithmic", 1)
+    return bars(
+        "A sweep in a rotation, by one in our order",
+        names,
+        rows,
+        "times the length, logarithmic",
+        1,
+    )
 
 
 def write_all(folder):

@@ -96,7 +96,17 @@ html_css_files = ["style.css"]
 html_show_sourcelink = False
 html_copy_source = False
 #: Pages of the first level, which have no others beside them.
-ALONE = ("index", "architecture", "glossary", "contributing", "notation", "changelog", "coming_from", "faq", "citing")
+ALONE = (
+    "index",
+    "architecture",
+    "glossary",
+    "contributing",
+    "notation",
+    "changelog",
+    "coming_from",
+    "faq",
+    "citing",
+)
 html_sidebars = {page: [] for page in ALONE}
 html_theme_options = {
     "navbar_align": "left",
@@ -120,7 +130,9 @@ def fill(app, docname, source):
 
 def skip_aliases(app, what, name, obj, skip, options):
     """Leave the fields of named tuples out, which are among the parameters."""
-    return True if (getattr(obj, "__doc__", None) or "").startswith("Alias for field number") else None
+    return (
+        True if (getattr(obj, "__doc__", None) or "").startswith("Alias for field number") else None
+    )
 
 
 def setup(app):

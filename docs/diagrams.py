@@ -7,14 +7,19 @@ from drawing import BLOCKS, INK, PAPER, SOFT, arrow, box, svg, text
 
 def _worker(x, y, number, block):
     """One worker: its documents, and the block of words that it holds at the moment."""
-    parts = [box(x, y, 150, 132, "#f3f6f8", "#c9d3d9", 10), text(x + 75, y + 22, f"worker {number}", 14, INK)]
+    parts = [
+        box(x, y, 150, 132, "#f3f6f8", "#c9d3d9", 10),
+        text(x + 75, y + 22, f"worker {number}", 14, INK),
+    ]
     for line in range(6):
         top = y + 34 + 9 * line
         parts.append(box(x + 14, top, 122, 5, "#dfe6ea", radius=2))
         parts.append(box(x + 14 + 30 * block, top, 26, 5, BLOCKS[block], radius=2))
     parts.append(box(x + 14 + 30 * block, y + 96, 26, 26, BLOCKS[block]))
     side = (x + 136, "end") if block < 2 else (x + 14, "start")
-    parts.append(text(side[0], y + 114, f"words {'ABCD'[block]}", 13, BLOCKS[block], side[1], "bold"))
+    parts.append(
+        text(side[0], y + 114, f"words {'ABCD'[block]}", 13, BLOCKS[block], side[1], "bold")
+    )
     return "".join(parts)
 
 
@@ -49,22 +54,39 @@ def sweep():
             free[p] = ready[block] = start + lengths[p][block] + gap
     for p, block, start, length in cells:
         body.append(box(start, top + row * p, length, 36, BLOCKS[block]))
-        body.append(text(start + length / 2, top + row * p + 24, f"words {'ABCD'[block]}", 14, PAPER))
+        body.append(
+            text(start + length / 2, top + row * p + 24, f"words {'ABCD'[block]}", 14, PAPER)
+        )
     end = max(free) + 8
-    body.append(f"<path d='M{end} {top - 12} V{top + 4 * row + 4}' stroke='{INK}' stroke-width='3'/>")
+    body.append(
+        f"<path d='M{end} {top - 12} V{top + 4 * row + 4}' stroke='{INK}' stroke-width='3'/>"
+    )
     body.append(text(end + 6, top + 4 * row + 24, "barrier", 14, INK, "start"))
     for p in range(4):
         body.append(box(end + 12, top + row * p, 92, 36, "#8a979e"))
         body.append(text(end + 58, top + row * p + 24, "documents", 14, PAPER))
     body.append(arrow(f"M{left} {top + 4 * row + 18} H{left + 120}"))
-    body.append(text(left + 130, top + 4 * row + 23, "time; a block goes on as soon as it is done", 14, SOFT, "start"))
+    body.append(
+        text(
+            left + 130,
+            top + 4 * row + 23,
+            "time; a block goes on as soon as it is done",
+            14,
+            SOFT,
+            "start",
+        )
+    )
     return svg(end + 124, top + 4 * row + 44, *body)
 
 
 def layers():
     """Draw the package: three wings on one core."""
     floors = ["estimators", "programs", "data", "kernels"]
-    wings = [("lda", "topic models", BLOCKS[0]), ("mf", "factorisation", "#c9792f"), ("linear", "L1 models", "#5f9a4d")]
+    wings = [
+        ("lda", "topic models", BLOCKS[0]),
+        ("mf", "factorisation", "#c9792f"),
+        ("linear", "L1 models", "#5f9a4d"),
+    ]
     rooms = [
         ("contract", "programs, stages"),
         ("engine", "ranks, sweeps, rounds"),
@@ -89,7 +111,14 @@ def layers():
     body += [
         box(left, top, whole, 118, INK, radius=8),
         text(left + 16, top + 29, "core", 18, PAPER, "start", "bold"),
-        text(left + whole - 16, top + 29, "knows no statistics; your own programs stand on it, too", 15, PAPER, "end"),
+        text(
+            left + whole - 16,
+            top + 29,
+            "knows no statistics; your own programs stand on it, too",
+            15,
+            PAPER,
+            "end",
+        ),
     ]
     room = (whole - 28 - 10 * (len(rooms) - 1)) / len(rooms)
     for number, (name, what) in enumerate(rooms):

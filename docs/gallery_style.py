@@ -16,7 +16,9 @@ STYLE = {
     "axes.titlepad": 12,
     "axes.edgecolor": "#7a8a93",
     "axes.labelcolor": "#2b3a42",
-    "axes.prop_cycle": cycler(color=["#2f7ea6", "#e08e45", "#6a9a4b", "#a05195", "#2b3a42", "#c44e52", "#8a979e"]),
+    "axes.prop_cycle": cycler(
+        color=["#2f7ea6", "#e08e45", "#6a9a4b", "#a05195", "#2b3a42", "#c44e52", "#8a979e"]
+    ),
     "axes.grid": True,
     "axes.axisbelow": True,
     "grid.color": "#e6eaed",
@@ -38,10 +40,21 @@ def apply(gallery_conf, fname):
 SECTIONS = (
     (
         "What is this text about?",
-        ("topics", "number_of_topics", "similar_documents", "streaming", "text_on_dask", "early_stopping"),
+        (
+            "topics",
+            "number_of_topics",
+            "similar_documents",
+            "streaming",
+            "text_on_dask",
+            "early_stopping",
+        ),
         "topic|lda|word|text|document|stream|coherence|seed",
     ),
-    ("What will they like?", ("mf_frame", "mf_clicks"), "mf_|rating|recommend|click|similar|implicit|item|user"),
+    (
+        "What will they like?",
+        ("mf_frame", "mf_clicks"),
+        "mf_|rating|recommend|click|similar|implicit|item|user",
+    ),
     ("Which columns matter?", ("genotypes",), "path|select|snp|genotype|logistic|columns"),
     (
         "What is the fit doing, and where?",
@@ -50,12 +63,25 @@ SECTIONS = (
     ),
     (
         "The papers' figures",
-        ("convergence", "shards", "mf_rotation", "lasso_schedules", "lasso_parallel", "lasso_pipeline"),
+        (
+            "convergence",
+            "shards",
+            "mf_rotation",
+            "lasso_schedules",
+            "lasso_parallel",
+            "lasso_pipeline",
+        ),
         "lasso|paper",
     ),
     (
         "How do I write my own?",
-        ("your_own_loss", "your_own_penalty", "your_own_rotation", "your_own_svm", "schedule_from_costs"),
+        (
+            "your_own_loss",
+            "your_own_penalty",
+            "your_own_rotation",
+            "your_own_svm",
+            "schedule_from_costs",
+        ),
         "your_own|schedule",
     ),
     ("And more", (), ""),

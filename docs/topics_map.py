@@ -18,21 +18,39 @@ from schmp_estimators.datasets import load_docstrings
 DISTRIBUTIONS = {"sklearn": "scikit-learn"}
 PACKAGES = ["numpy", "scipy", "sklearn", "dask", "distributed", "numba"]
 #: What every docstring has.
-NOISE = ["parameters", "returns", "examples", "notes", "default", "optional", "import", "none", "true", "false", "int"]
+NOISE = [
+    "parameters",
+    "returns",
+    "examples",
+    "notes",
+    "default",
+    "optional",
+    "import",
+    "none",
+    "true",
+    "false",
+    "int",
+]
 N_TOPICS, N_SHOWN, N_WORDS, WIDEST = 20, 14, 5, 22.0
 
 
 def fit():
     """Return the docstrings, the words of each topic, and its share of each package in percent."""
     docstrings = load_docstrings(PACKAGES)
-    counter = CountVectorizer(stop_words=NOISE, min_df=8, max_df=0.1, token_pattern=r"\b[a-z]{3,}\b")
+    counter = CountVectorizer(
+        stop_words=NOISE, min_df=8, max_df=0.1, token_pattern=r"\b[a-z]{3,}\b"
+    )
     counts = counter.fit_transform(docstrings.data)
-    lda = DistributedLDA(N_TOPICS, doc_topic_prior=0.1, topic_word_prior=0.02, max_iter=100, random_state=0)
+    lda = DistributedLDA(
+        N_TOPICS, doc_topic_prior=0.1, topic_word_prior=0.02, max_iter=100, random_state=0
+    )
     theta = lda.fit_transform(counts)
     top = lda.top_words(N_WORDS, feature_names=counter.get_feature_names_out())
     titles = [", ".join(words) for words in top]
     package = np.array(docstrings.target)
-    share = np.array([theta[package == p].mean(axis=0) for p in range(len(docstrings.target_names))])
+    share = np.array(
+        [theta[package == p].mean(axis=0) for p in range(len(docstrings.target_names))]
+    )
     return docstrings, titles, 100 * share, int(counts.sum())
 
 
@@ -47,7 +65,9 @@ def draw(docstrings, titles, share, n_tokens):
         body.append(text(left + column * (p + 0.5), top - 20, name, 14, INK))
     for line, topic in enumerate(shown):
         y = top + row * (line + 0.5)
-        body.append(f"<path d='M20 {y + row / 2} H{width - 18}' stroke='#e6eaed' stroke-width='1'/>")
+        body.append(
+            f"<path d='M20 {y + row / 2} H{width - 18}' stroke='#e6eaed' stroke-width='1'/>"
+        )
         body.append(text(20, y + 5, titles[topic], 14, INK, "start"))
         for p, value in enumerate(share[:, topic]):
             x, strongest = left + column * (p + 0.5), value == share[:, topic].max()
@@ -55,9 +75,23 @@ def draw(docstrings, titles, share, n_tokens):
             fill = BLOCKS[0] if strongest else "#a9c9dc"
             body.append(f"<circle cx='{x:g}' cy='{y:g}' r='{radius:.1f}' fill='{fill}'/>")
             if value >= 4:
-                body.append(text(f"{x:g}", f"{y + 4:g}", f"{value:.0f}", 12, "#ffffff" if strongest else INK))
+                body.append(
+                    text(
+                        f"{x:g}", f"{y + 4:g}", f"{value:.0f}", 12, "#ffffff" if strongest else INK
+                    )
+                )
     kept = f"{len(docstrings.data):,} docstrings, {n_tokens / 1e6:.2f} million words; {N_SHOWN} of {N_TOPICS} topics"
-    body.append(text(20, height - 18, f"{kept}; percent of each package's text", 13, SOFT, "start", style="italic"))
+    body.append(
+        text(
+            20,
+            height - 18,
+            f"{kept}; percent of each package's text",
+            13,
+            SOFT,
+            "start",
+            style="italic",
+        )
+    )
     return svg(width, height, *body)
 
 
@@ -66,7 +100,9 @@ def main():
     found = fit()
     path = Path(__file__).parent / "_static" / "topics.svg"
     path.write_text(draw(*found), encoding="utf-8")
-    versions = ", ".join(f"{name} {version(DISTRIBUTIONS.get(name, name))}" for name in found[0].target_names)
+    versions = ", ".join(
+        f"{name} {version(DISTRIBUTIONS.get(name, name))}" for name in found[0].target_names
+    )
     print(f"{path.name}: {versions}")
 
 

@@ -54,7 +54,9 @@ def fit(**parameters):
     return lda, most
 
 
-DistributedLDA(20, sampler="warp", max_iter=2, spill=folder / "small", n_shards=2).set_params(random_state=0).fit(X[:9])
+DistributedLDA(20, sampler="warp", max_iter=2, spill=folder / "small", n_shards=2).set_params(
+    random_state=0
+).fit(X[:9])
 in_memory, with_memory = fit()
 on_disk, with_disk = fit(spill=folder / "topics", n_shards=20)
 written = {path.name: path.stat().st_size for path in sorted((folder / "topics").iterdir())}

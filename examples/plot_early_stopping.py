@@ -13,7 +13,9 @@ from sklearn.model_selection import train_test_split
 from schmp_estimators import DistributedLDA, HeldOutPerplexity
 from schmp_estimators.datasets import load_docstrings
 
-counter = CountVectorizer(stop_words="english", min_df=5, max_df=0.1, token_pattern=r"\b[a-z]{3,}\b")
+counter = CountVectorizer(
+    stop_words="english", min_df=5, max_df=0.1, token_pattern=r"\b[a-z]{3,}\b"
+)
 X = counter.fit_transform(load_docstrings(["scipy", "sklearn"]).data)
 X_train, X_test = train_test_split(X, test_size=0.15, random_state=0)
 
@@ -21,7 +23,9 @@ X_train, X_test = train_test_split(X, test_size=0.15, random_state=0)
 # With ``patience=2`` the fit stops after two measurements without an improvement of at least 0.2 percent.  This is a
 # callback of scikit-learn, so it can be combined with others, such as a progress bar.
 watch = HeldOutPerplexity(X_test, every=10, patience=2, tol=0.002)
-lda = DistributedLDA(50, doc_topic_prior=0.1, topic_word_prior=0.02, max_iter=1000, evaluate_every=2, random_state=0)
+lda = DistributedLDA(
+    50, doc_topic_prior=0.1, topic_word_prior=0.02, max_iter=1000, evaluate_every=2, random_state=0
+)
 lda.set_callbacks(watch).fit(X_train)
 
 # %%
@@ -32,7 +36,11 @@ from schmp_estimators import ConvergenceDisplay
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.8), layout="constrained")
 ConvergenceDisplay.from_estimator(lda, ax=left, name="training documents", color="#7a8a93")
-left.set(title="Still rising", ylabel="Joint log-likelihood", ylim=(lda.history_[9]["log_likelihood"], None))
+left.set(
+    title="Still rising",
+    ylabel="Joint log-likelihood",
+    ylim=(lda.history_[9]["log_likelihood"], None),
+)
 left.yaxis.set_major_formatter(EngFormatter())
 sweeps, perplexity = zip(*[record.values() for record in watch.history_], strict=True)
 best = min(range(len(perplexity)), key=perplexity.__getitem__)
@@ -43,5 +51,7 @@ right.legend()
 plt.show()
 
 # %%
-print(f"Stopped after {lda.n_iter_} sweeps at perplexity {perplexity[-1]:.0f}; the best was {min(perplexity):.0f}.")
+print(
+    f"Stopped after {lda.n_iter_} sweeps at perplexity {perplexity[-1]:.0f}; the best was {min(perplexity):.0f}."
+)
 assert lda.n_iter_ < 1000 and perplexity[-1] < 1.01 * min(perplexity) < 0.9 * perplexity[0]

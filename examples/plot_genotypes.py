@@ -59,7 +59,10 @@ def study(n_people, n_variants, seed=0):
 
 def by_blocks(function, X, size=1000):
     """Apply a function to some columns at a time, as floats: X as a whole is never converted."""
-    blocks = [function(X[:, start : start + size].astype(np.float32)) for start in range(0, X.shape[1], size)]
+    blocks = [
+        function(X[:, start : start + size].astype(np.float32))
+        for start in range(0, X.shape[1], size)
+    ]
     return np.concatenate(blocks, axis=-1)
 
 
@@ -83,7 +86,9 @@ def threshold(X, covariates, trait, n_permutations=100):
     left = without(covariates, trait)
     permuted = np.random.default_rng(0).permuted(np.tile(left, (n_permutations, 1)), axis=1)
     permuted = without(covariates, permuted.T).T.astype(np.float32)
-    largest = by_blocks(lambda part: (np.abs(permuted @ part) / deviations_of(part)).max(axis=1, keepdims=True), X)
+    largest = by_blocks(
+        lambda part: (np.abs(permuted @ part) / deviations_of(part)).max(axis=1, keepdims=True), X
+    )
     return float(np.quantile(largest.max(axis=1), 0.95)) / len(trait)
 
 
@@ -101,7 +106,9 @@ def fit_beside(X, trait, components, alpha, factors, tol=1e-10):
             continue
         coef, least, support = coef + step, objective, np.flatnonzero(lasso.coef_)
         inside = np.column_stack([np.ones(len(trait)), X[:, support]])
-        left = trait - components @ coef - inside @ np.append(lasso.intercept_, lasso.coef_[support])
+        left = (
+            trait - components @ coef - inside @ np.append(lasso.intercept_, lasso.coef_[support])
+        )
         if np.abs(components.T @ left).max() <= 1e-6 * len(trait) * alpha:
             return lasso, coef, number
         step = np.linalg.solve(components.T @ without(inside, components), components.T @ left)
@@ -136,8 +143,12 @@ _, without_them, n_without = fit(floats[:, 2 + WHOLE :], penalised[2 + WHOLE :])
 shrunk, _, n_shrunk = fit(floats, penalised)
 free, found, n_free = fit(floats, never)
 n_causes = len(set(found // LINKED) & set(causes // LINKED))
-print(f"Variants linked with no cause: {n_without} if covariates are left out, {n_shrunk} if they are penalised,")
-print(f"{n_free} of {len(found)} if they are never penalised.  These are linked with {n_causes} of {CAUSES} causes.")
+print(
+    f"Variants linked with no cause: {n_without} if covariates are left out, {n_shrunk} if they are penalised,"
+)
+print(
+    f"{n_free} of {len(found)} if they are never penalised.  These are linked with {n_causes} of {CAUSES} causes."
+)
 for name, lasso in (("Penalised", shrunk), ("Never penalised", free)):
     sex, age = lasso.coef_[2:4]
     print(f"{name}: sex counts {sex:.2f}, a year of age {age:.3f}; in truth 0.50 and 0.050.")
@@ -152,7 +163,9 @@ chromosome = place * CHROMOSOMES // len(place)
 figure, axes = plt.subplots(2, 1, figsize=(9.5, 6), layout="constrained", sharex=True, sharey=True)
 panels = [("left out", covariates[:, :1], without_them), ("never penalised", covariates, found)]
 for ax, (name, columns, in_model) in zip(axes, panels, strict=True):
-    sizes = np.abs(products(without(columns, trait), X[:, WHOLE:])) / (len(trait) * deviations[WHOLE:])
+    sizes = np.abs(products(without(columns, trait), X[:, WHOLE:])) / (
+        len(trait) * deviations[WHOLE:]
+    )
     for parity, colour in enumerate(("#2f7ea6", "#9cc3d8")):
         dots = place[chromosome % 2 == parity]
         ax.plot(dots, sizes[dots], ".", color=colour, markersize=2.5)
@@ -183,7 +196,11 @@ beside, of_components, n_fits = fit_beside(X, trait, components, alpha, never[2:
 added = tracemalloc.get_traced_memory()[1]
 tracemalloc.stop()
 off = np.abs(np.append(of_components, beside.coef_) - free.coef_).max()
-print(f"{n_fits} fits, certified to {beside.dual_gap_:.0e}, with the coefficients of the fit of floats to {off:.0e}.")
-print(f"X has {X.nbytes / 1e6:.0f} MB, in floats {floats.nbytes / 1e6:.0f} MB; the fits add {added / 1e6:.1f} MB.")
+print(
+    f"{n_fits} fits, certified to {beside.dual_gap_:.0e}, with the coefficients of the fit of floats to {off:.0e}."
+)
+print(
+    f"X has {X.nbytes / 1e6:.0f} MB, in floats {floats.nbytes / 1e6:.0f} MB; the fits add {added / 1e6:.1f} MB."
+)
 assert off < 1e-6 and beside.dual_gap_ <= 1e-10 * trait.var()
 assert added < X.nbytes < floats.nbytes / 7

@@ -34,10 +34,18 @@ best = PrioritizedLasso(alpha, tol=1e-12).fit(X, y).history_[-1]["objective"]
 def fit(schedule, n_parallel, max_iter=60, **params):
     """Return passes over the coefficients, and how far the objective is above its minimum (1 at the start)."""
     lasso = PrioritizedLasso(
-        alpha, schedule=schedule, n_parallel=n_parallel, max_iter=max_iter, random_state=0, tol=1e-6, **params
+        alpha,
+        schedule=schedule,
+        n_parallel=n_parallel,
+        max_iter=max_iter,
+        random_state=0,
+        tol=1e-6,
+        **params,
     )
     history = lasso.fit(X, y).history_
-    after = {h["iterations"]: h["objective"] for h in reversed(history)}  # the first after each pass
+    after = {
+        h["iterations"]: h["objective"] for h in reversed(history)
+    }  # the first after each pass
     after[history[-1]["iterations"] + 1] = history[-1]["objective"]
     passes, objective = np.transpose(sorted(after.items()))
     return passes, (objective - best) / (objective[0] - best)
@@ -52,19 +60,36 @@ for name in ("random", "priority"):
         passes, left = fit(name, number)
         needed[name, number] = min(passes[left < 1e-3], default=np.inf)
 separately = {"neither": fit("random", 64, 20), "check": fit("random", 64, 20, max_correlation=0.1)}
-separately |= {"priorities": fit("priority", 64, 20, max_correlation=1.0), "both": fit("priority", 64, 20)}
+separately |= {
+    "priorities": fit("priority", 64, 20, max_correlation=1.0),
+    "both": fit("priority", 64, 20),
+}
 
 figure, (one, two) = plt.subplots(1, 2, figsize=(9.5, 3.8), layout="constrained")
 for name, label in (("random", "random (Shotgun)"), ("priority", "priority (STRADS)")):
     [line] = one.plot(numbers, [needed[name, number] for number in numbers], "o-", label=label)
     lost = [number for number in numbers if np.isinf(needed[name, number])]
-    one.plot(lost, [80] * len(lost), "x", color=line.get_color(), label="diverges" if lost else None)
-one.set(title="Passes to 1/1000", xscale="log", yscale="log", xlabel="Coefficients at a time", ylabel="Passes")
+    one.plot(
+        lost, [80] * len(lost), "x", color=line.get_color(), label="diverges" if lost else None
+    )
+one.set(
+    title="Passes to 1/1000",
+    xscale="log",
+    yscale="log",
+    xlabel="Coefficients at a time",
+    ylabel="Passes",
+)
 one.set_xticks(numbers, numbers)
 one.set_xticks([], minor=True)
 for name, (passes, left) in separately.items():
     two.plot(passes, np.maximum(left, 1e-12), label=name, linewidth=3 if name == "both" else 1.6)
-two.set(title="64 at a time", yscale="log", xlabel="Passes", ylabel="Objective above its minimum", ylim=(1e-8, 1e4))
+two.set(
+    title="64 at a time",
+    yscale="log",
+    xlabel="Passes",
+    ylabel="Objective above its minimum",
+    ylim=(1e-8, 1e4),
+)
 one.legend()
 two.legend()
 plt.show()
@@ -72,5 +97,7 @@ plt.show()
 # %%
 final = {name: left[-1] for name, (_, left) in separately.items()}
 print("after 20 passes:", {name: f"{value:.0e}" for name, value in final.items()})
-assert np.isinf(needed["random", 512]) and max(needed["priority", number] for number in numbers) < 20
+assert (
+    np.isinf(needed["random", 512]) and max(needed["priority", number] for number in numbers) < 20
+)
 assert final["priorities"] > 1 > final["check"] and final["both"] < 0.01 * final["neither"]

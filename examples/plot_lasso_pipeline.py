@@ -39,35 +39,59 @@ best = exact.history_[-1]["objective"]
 # outdated residuals: more passes, but no divergence.
 params = {"alpha": alpha, "random_state": 0, "tol": 1e-6}
 cuts = [1, 2, 4, 8, 16, 32, 64]
-cut_off = [PrioritizedLasso(schedule="random", n_parallel=16, max_iter=cut, **params).fit(X, y) for cut in cuts]
-off = np.array([np.abs(lasso.coef_ - exact.coef_) for lasso in cut_off]) > 0.01 * np.abs(exact.coef_).max()
+cut_off = [
+    PrioritizedLasso(schedule="random", n_parallel=16, max_iter=cut, **params).fit(X, y)
+    for cut in cuts
+]
+off = (
+    np.array([np.abs(lasso.coef_ - exact.coef_) for lasso in cut_off])
+    > 0.01 * np.abs(exact.coef_).max()
+)
 ever = off.any(axis=0)  # the others stay at zero all the time
 converged = 1 - off[:, ever].mean(axis=1)
 
 depths = {
-    depth: PrioritizedLasso(schedule="priority", n_parallel=32, max_iter=15, pipeline_depth=depth, **params).fit(X, y)
+    depth: PrioritizedLasso(
+        schedule="priority", n_parallel=32, max_iter=15, pipeline_depth=depth, **params
+    ).fit(X, y)
     for depth in range(1, 6)
 }
 
 figure, (one, two) = plt.subplots(1, 2, figsize=(9.5, 3.8), layout="constrained")
 one.plot(cuts, 100 * converged, "o-")
-one.set(title=f"Of {ever.sum()} that ever move", xscale="log", xlabel="Passes", ylabel="Converged, %", ylim=(0, 102))
+one.set(
+    title=f"Of {ever.sum()} that ever move",
+    xscale="log",
+    xlabel="Passes",
+    ylabel="Converged, %",
+    ylim=(0, 102),
+)
 one.set_xticks(cuts, cuts)
 needed = {}
 for (depth, lasso), shade in zip(depths.items(), np.linspace(1, 0.3, 5), strict=True):
     start = lasso.history_[0]["objective"] - best
-    after = {record["iterations"]: record["objective"] for record in reversed(lasso.history_)}  # the first after a pass
+    after = {
+        record["iterations"]: record["objective"] for record in reversed(lasso.history_)
+    }  # the first after a pass
     passes = sorted(after)
     left = [max((after[done] - best) / start, 1e-12) for done in passes]
     two.plot(passes, left, color="#2f7ea6", alpha=shade, label=f"depth {depth}")
     needed[depth] = next((x for x, value in zip(passes, left, strict=True) if value < 1e-7), np.inf)
-two.set(title="Rounds in flight", yscale="log", xlabel="Passes", ylabel="Objective above its minimum", ylim=(1e-8, 2))
+two.set(
+    title="Rounds in flight",
+    yscale="log",
+    xlabel="Passes",
+    ylabel="Objective above its minimum",
+    ylim=(1e-8, 2),
+)
 two.legend()
 plt.show()
 
 # %%
 half, late = np.argmax(converged > 0.5), converged[cuts.index(16)]
-print(f"After {cuts[half]} passes more than half have converged; after 16 passes {1 - late:.0%} have not.")
+print(
+    f"After {cuts[half]} passes more than half have converged; after 16 passes {1 - late:.0%} have not."
+)
 print("Passes to 1/10,000,000:", needed)
 assert late < 1 and cuts[half] <= 8
 assert needed[1] < needed[5] < np.inf

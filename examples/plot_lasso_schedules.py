@@ -19,7 +19,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 from schmp_estimators import PrioritizedLasso
 
-warnings.simplefilter("ignore", ConvergenceWarning)  # the slow schedules will not reach the tolerance
+warnings.simplefilter(
+    "ignore", ConvergenceWarning
+)  # the slow schedules will not reach the tolerance
 names = ("resolve", "priority", "random", "round_robin")
 rng = np.random.default_rng(0)
 
@@ -41,7 +43,9 @@ def make_sparse(n=500, p=1000, stored=25):
             rows[j], values[j] = rows[j - 1], 0.9 * values[j - 1] + 0.1 * values[j]
         else:
             rows[j] = rng.choice(n, stored, replace=False)
-    return sp.csc_array((values.ravel(), rows.ravel(), np.arange(0, p * stored + 1, stored)), shape=(n, p))
+    return sp.csc_array(
+        (values.ravel(), rows.ravel(), np.arange(0, p * stored + 1, stored)), shape=(n, p)
+    )
 
 
 def fit_all(X):
@@ -51,11 +55,15 @@ def fit_all(X):
     alpha = np.abs(X.T @ (y - y.mean())).max() / len(y) / 10
     exact = PrioritizedLasso(alpha, tol=1e-12).fit(X, y)
     fits = {
-        schedule: PrioritizedLasso(alpha, schedule=schedule, n_parallel=4, max_iter=15, tol=1e-6, random_state=0)
+        schedule: PrioritizedLasso(
+            alpha, schedule=schedule, n_parallel=4, max_iter=15, tol=1e-6, random_state=0
+        )
         for schedule in names
     }
     # the first of two fits loads the compiled kernels
-    return {name: lasso.fit(X, y).fit(X, y).history_ for name, lasso in fits.items()}, exact.history_[-1]["objective"]
+    return {
+        name: lasso.fit(X, y).fit(X, y).history_ for name, lasso in fits.items()
+    }, exact.history_[-1]["objective"]
 
 
 data = {"Genotypes, 300 × 1000": make_genotypes(), "Sparse recipe, 500 × 1000": make_sparse()}
@@ -70,14 +78,28 @@ figure, axes = plt.subplots(2, 2, figsize=(9.5, 6.4), sharey="col", layout="cons
 reached = {}
 for (top, bottom), (title, (histories, best)) in zip(axes.T, fits.items(), strict=True):
     size = np.prod(data[title].shape)
-    start = max(history[0]["objective"] for history in histories.values()) - best  # all coefficients are zero
+    start = (
+        max(history[0]["objective"] for history in histories.values()) - best
+    )  # all coefficients are zero
     for name, history in histories.items():
         left = [max((record["objective"] - best) / start, 1e-16) for record in history]
-        top.plot([record["samples"] / size for record in history], left, ".-", color=colours[name], label=name)
-        bottom.plot([max(record["seconds"], 1e-4) for record in history], left, ".-", color=colours[name])
+        top.plot(
+            [record["samples"] / size for record in history],
+            left,
+            ".-",
+            color=colours[name],
+            label=name,
+        )
+        bottom.plot(
+            [max(record["seconds"], 1e-4) for record in history], left, ".-", color=colours[name]
+        )
         reached[title, name] = left[-1]
     top.set(
-        title=title, yscale="log", ylim=(1e-9, 3), xlabel="Passes over the data", ylabel="Objective above its minimum"
+        title=title,
+        yscale="log",
+        ylim=(1e-9, 3),
+        xlabel="Passes over the data",
+        ylabel="Objective above its minimum",
     )
     bottom.set(yscale="log", xscale="log", xlabel="Seconds", ylabel="Objective above its minimum")
 axes[0, 0].legend()

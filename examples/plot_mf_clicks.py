@@ -17,7 +17,10 @@ from schmp_estimators import ConvergenceDisplay, ModelParallelMF
 
 rng = np.random.default_rng(0)
 n_users, n_items, n_kinds = 1500, 600, 6
-kind, popularity = rng.integers(0, n_kinds, n_items), rng.permutation(1 / (np.arange(n_items) + 10.0))
+kind, popularity = (
+    rng.integers(0, n_kinds, n_items),
+    rng.permutation(1 / (np.arange(n_items) + 10.0)),
+)
 likes = rng.random((n_users, n_kinds)).argsort(axis=1) < 2
 chances = (0.15 + likes[:, kind]) * popularity
 chances *= 25 / chances.sum(axis=1, keepdims=True)
@@ -44,7 +47,10 @@ def fit(weight, alpha=0.1):
 
 
 weights, alphas = [0.01, 0.03, 0.1, 0.3, 1.0], [0.03, 0.1, 0.3]
-scores = {alpha: [fit(weight, alpha).score(pairs[test], clicks[test]) for weight in weights] for alpha in alphas}
+scores = {
+    alpha: [fit(weight, alpha).score(pairs[test], clicks[test]) for weight in weights]
+    for alpha in alphas
+}
 counts = np.bincount(items[~test], minlength=n_items)
 ranks, popular = np.argsort(-counts), []
 for user in np.unique(users[test]):
@@ -58,7 +64,9 @@ figure, axes = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
 for alpha, values in scores.items():
     axes[0].plot(weights, values, marker="o", label=f"alpha = {alpha}")
 axes[0].axhline(np.mean(popular), color="#8a979e", linestyle="--", label="the most popular")
-axes[0].set(xscale="log", xlabel="unobserved_weight", ylabel="NDCG@10", title="Ranking of held-out clicks")
+axes[0].set(
+    xscale="log", xlabel="unobserved_weight", ylabel="NDCG@10", title="Ranking of held-out clicks"
+)
 axes[0].legend(fontsize=8)
 ConvergenceDisplay.from_estimator(best, ax=axes[1])
 axes[1].set(title="The objective, missing pairs included")
@@ -67,11 +75,15 @@ plt.show()
 # %%
 # Items of one kind have similar vectors.  A new user is folded in from three clicks.
 similar, _ = best.similar_items(np.arange(n_items), n=10)
-print(f"of the ten most similar items {np.mean(kind[similar] == kind[:, None]):.0%} are of the same kind")
+print(
+    f"of the ten most similar items {np.mean(kind[similar] == kind[:, None]):.0%} are of the same kind"
+)
 new = np.full((1, n_items), np.nan)
 new[0, np.flatnonzero(kind == 0)[:3]] = 1.0
 ranked = np.argsort(-(best.transform(new) @ best.components_)[0])
-print(f"after three clicks on kind 0: {np.mean(kind[ranked[:20]] == 0):.0%} of the first twenty are of kind 0")
+print(
+    f"after three clicks on kind 0: {np.mean(kind[ranked[:20]] == 0):.0%} of the first twenty are of kind 0"
+)
 
 # %%
 assert max(scores[0.1]) > 1.2 * np.mean(popular)

@@ -21,8 +21,13 @@ books["title"] = [f"{genre} {number}" for number, genre in enumerate(books["genr
 likes = np.array([rng.permutation([1.2, 0.8, 0.0, -0.6, -1.2]) for _ in range(1200)])
 reader, book = np.divmod(rng.choice(1200 * 300, 30_000, replace=False), 300)
 taste = likes[reader, np.repeat(np.arange(5), 60)[book]]
-stars = np.clip(np.rint(3.4 + taste + books["quality"].to_numpy()[book] + rng.normal(0, 0.7, 30_000)), 1, 5)
-names = {"reader": [f"reader {number}" for number in reader], "title": books["title"].to_numpy()[book]}
+stars = np.clip(
+    np.rint(3.4 + taste + books["quality"].to_numpy()[book] + rng.normal(0, 0.7, 30_000)), 1, 5
+)
+names = {
+    "reader": [f"reader {number}" for number in reader],
+    "title": books["title"].to_numpy()[book],
+}
 frame = pd.DataFrame({**names, "stars": stars})
 print(frame.head())
 
@@ -40,7 +45,10 @@ mf = search.best_estimator_
 # %%
 # What should reader 7 read next?  Books that this reader has rated are left out.
 titles, scores = mf.recommend(["reader 7"], n=8)
-print("likes:", ", ".join(f"{genre} {like:+.1f}" for genre, like in zip(genres, likes[7], strict=True)))
+print(
+    "likes:",
+    ", ".join(f"{genre} {like:+.1f}" for genre, like in zip(genres, likes[7], strict=True)),
+)
 print(pd.DataFrame({"title": titles[0], "stars expected": scores[0].round(2)}))
 
 # %%
@@ -53,13 +61,25 @@ shares = np.array([[np.mean(genre_of[row] == other) for other in genres] for row
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
 axes[0].imshow(shares, cmap="Blues", vmin=0, vmax=1)
 axes[0].set(
-    xticks=range(5), xticklabels=genres, yticks=range(5), yticklabels=asked, title="Genres of the 60 most similar books"
+    xticks=range(5),
+    xticklabels=genres,
+    yticks=range(5),
+    yticklabels=asked,
+    title="Genres of the 60 most similar books",
 )
 axes[0].grid(False)
 for row in range(5):
     for column in range(5):
         colour = "white" if shares[row, column] > 0.5 else "#2b3a42"
-        axes[0].text(column, row, f"{shares[row, column]:.0%}", ha="center", va="center", color=colour, fontsize=8)
+        axes[0].text(
+            column,
+            row,
+            f"{shares[row, column]:.0%}",
+            ha="center",
+            va="center",
+            color=colour,
+            fontsize=8,
+        )
 predicted = mf.predict(frame[["reader", "title"]])
 axes[1].boxplot([predicted[stars == value] for value in range(1, 6)], showfliers=False)
 axes[1].set(title="Predictions, by the stars given", xlabel="Stars given", ylabel="Stars predicted")

@@ -17,7 +17,9 @@ from schmp_estimators import ModelParallelMF
 
 rng = np.random.default_rng(0)
 n_users, n_items, rank = 2000, 1000, 8
-drawn = (n_items * rng.random(100_000) ** 2).astype(int)  # some items are far more popular than others
+drawn = (n_items * rng.random(100_000) ** 2).astype(
+    int
+)  # some items are far more popular than others
 users, items = np.divmod(np.unique(rng.integers(0, n_users, 100_000) * n_items + drawn), n_items)
 W, H = rng.normal(size=(n_users, rank)) / rank**0.25, rng.normal(size=(n_items, rank)) / rank**0.25
 ratings = (W[users] * H[items]).sum(axis=1) + 0.3 * rng.normal(size=users.size)
@@ -65,7 +67,9 @@ plt.show()
 
 # %%
 for p in numbers:
-    print(f"{p:2} workers: rotation {rotated[p][-1]:.3f}; BSP {copied[p, best[p]][-1]:.3f} with step {best[p]}")
+    print(
+        f"{p:2} workers: rotation {rotated[p][-1]:.3f}; BSP {copied[p, best[p]][-1]:.3f} with step {best[p]}"
+    )
 assert copied[1, 0.3] == rotated[1]
 assert all(errors[-1] < 1.4 * rotated[1][-1] for errors in rotated.values())
 assert all(best[p] < 0.3 and copied[p, best[p]][-1] > 1.3 * rotated[p][-1] for p in numbers[1:])

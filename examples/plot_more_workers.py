@@ -14,7 +14,9 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 from schmp_estimators.datasets import load_docstrings
 
-counter = CountVectorizer(stop_words="english", min_df=5, max_df=0.1, token_pattern=r"\b[a-z]{3,}\b")
+counter = CountVectorizer(
+    stop_words="english", min_df=5, max_df=0.1, token_pattern=r"\b[a-z]{3,}\b"
+)
 X = counter.fit_transform(load_docstrings(["sklearn", "scipy"]).data)
 n_of_word = np.asarray(X.sum(axis=0)).ravel()
 n_tokens, n_words = n_of_word.sum(), len(n_of_word)
@@ -66,10 +68,17 @@ class Look:
 K, TOPIC, TOKEN, COUNT = 100, 1, 3, 2  # and bytes on the way
 measured = {}
 for p in (2, 4, 6):
-    options = {"n_workers": p, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
+    options = {
+        "n_workers": p,
+        "threads_per_worker": 1,
+        "processes": False,
+        "dashboard_address": ":0",
+    }
     with LocalCluster(**options) as cluster, Client(cluster) as client:
         look = Look()
-        lda = DistributedLDA(K, sampler="warp", init="uniform", n_shards=p, max_iter=12, random_state=0)
+        lda = DistributedLDA(
+            K, sampler="warp", init="uniform", n_shards=p, max_iter=12, random_state=0
+        )
         lda.set_callbacks(look).fit(X)
     measured[p] = (look.sent[-1] - look.sent[1]) / 10 / n_tokens, look.held[-1] / 2**10
     print(f"{p} workers: {measured[p][0]:.2f} bytes a token, {measured[p][1]:.0f} KiB")
@@ -108,7 +117,13 @@ curves = [("rows", "tokens", "the cheaper way"), ("the words it has or owns", "a
 for panel, formula, names, at in zip(panels, (traffic, memory), curves, (0, 1), strict=True):
     for name, line in zip(names, np.transpose([formula(p) for p in numbers]), strict=True):
         panel.plot(numbers, line, label=name)
-    panel.plot(list(measured), [found[at] for found in measured.values()], "o", color="#2b3a42", label="measured")
+    panel.plot(
+        list(measured),
+        [found[at] for found in measured.values()],
+        "o",
+        color="#2b3a42",
+        label="measured",
+    )
     panel.set(xscale="log", yscale="log", xlabel="workers")
     panel.set_xticks([2, 4, 8, 16, 32, 64], [2, 4, 8, 16, 32, 64])
     panel.set_xticks([], minor=True)

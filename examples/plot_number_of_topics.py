@@ -73,7 +73,9 @@ plt.show()
 mean = dict(zip(numbers, -splits["perplexity"].mean(axis=0), strict=True))
 coherent = dict(zip(numbers, splits["coherence"].mean(axis=0), strict=True))
 few, many = mean[10] / mean[20] - 1, mean[80] / mean[20] - 1
-print(f"The perplexity with 10 topics is {few:.0%} higher than with {N_TOPICS}, that with 80 topics {many:.0%}.")
+print(
+    f"The perplexity with 10 topics is {few:.0%} higher than with {N_TOPICS}, that with 80 topics {many:.0%}."
+)
 best, most_coherent = search.best_params_["n_components"], max(coherent, key=coherent.get)
 print(f"There are {N_TOPICS} topics: perplexity puts {best} first, and coherence {most_coherent}.")
 assert best in (20, 40) and few > 0.2 and many < 0.1 and most_coherent == N_TOPICS

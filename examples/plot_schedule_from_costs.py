@@ -17,8 +17,13 @@ from schmp_estimators.schmp import schedule_from_costs, schedule_rotation
 
 rng = np.random.default_rng(0)
 n_shards, n_blocks = 14, 18
-cost = rng.lognormal(sigma=0.5, size=(n_shards, n_blocks)) * (rng.random((n_shards, n_blocks)) < 0.33)
-orders = {"Rotation": schedule_rotation(n_shards, n_blocks), "From costs": schedule_from_costs(cost)}
+cost = rng.lognormal(sigma=0.5, size=(n_shards, n_blocks)) * (
+    rng.random((n_shards, n_blocks)) < 0.33
+)
+orders = {
+    "Rotation": schedule_rotation(n_shards, n_blocks),
+    "From costs": schedule_from_costs(cost),
+}
 
 
 def draw(ax, order, colour):
@@ -26,7 +31,15 @@ def draw(ax, order, colour):
     ends = [0.0]
     for step in order:
         seconds = [cost[shard, block] if block >= 0 else 0.0 for shard, block in enumerate(step)]
-        ax.barh(range(n_shards), seconds, left=ends[-1], height=0.85, color=colour, edgecolor="white", linewidth=0.5)
+        ax.barh(
+            range(n_shards),
+            seconds,
+            left=ends[-1],
+            height=0.85,
+            color=colour,
+            edgecolor="white",
+            linewidth=0.5,
+        )
         ends.append(ends[-1] + max(seconds))
     ax.vlines(ends[1:], -0.6, n_shards - 0.4, color="#8a979e", linewidth=0.7)
     ax.set(ylim=(n_shards - 0.4, -0.6), yticks=[], ylabel="Shards")
@@ -51,7 +64,12 @@ plt.show()
 
 # %%
 # No order has fewer steps.  Their number is the largest number of blocks of a shard, or of shards of a block.
-met = [(shard, block) for step in orders["From costs"] for shard, block in enumerate(step) if block >= 0]
+met = [
+    (shard, block)
+    for step in orders["From costs"]
+    for shard, block in enumerate(step)
+    if block >= 0
+]
 most = max((cost > 0).sum(axis=0).max(), (cost > 0).sum(axis=1).max())
 ratio = ends["Rotation"][-1] / ends["From costs"][-1]
 print(f"{len(met)} meetings in {most} steps; the rotation takes {ratio:.1f} times as long")

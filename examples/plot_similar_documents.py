@@ -14,7 +14,9 @@ from sklearn.feature_extraction.text import CountVectorizer
 from schmp_estimators.datasets import load_docstrings
 
 docstrings = load_docstrings(["numpy", "scipy", "sklearn"])
-counter = CountVectorizer(stop_words="english", min_df=5, max_df=0.1, token_pattern=r"\b[a-z]{3,}\b")
+counter = CountVectorizer(
+    stop_words="english", min_df=5, max_df=0.1, token_pattern=r"\b[a-z]{3,}\b"
+)
 X = counter.fit_transform(docstrings.data)
 part = np.array(
     [
@@ -42,7 +44,11 @@ _, by_words = NearestNeighbors(n_neighbors=N + 1, metric="cosine").fit(X).kneigh
 
 # %%
 # This is one docstring, with its topics and its neighbours.
-query = next(i for i, text in enumerate(docstrings.data) if text.lstrip().startswith("Singular Value Decomposition."))
+query = next(
+    i
+    for i, text in enumerate(docstrings.data)
+    if text.lstrip().startswith("Singular Value Decomposition.")
+)
 names = lda.top_words(5, feature_names=counter.get_feature_names_out())
 for topic in np.argsort(-places[query])[:2]:
     print(f"{places[query, topic] ** 2:4.0%} {' '.join(names[topic])}")
@@ -64,7 +70,11 @@ figure, ax = plt.subplots(figsize=(7, 4), layout="constrained")
 for name, values in same.items():
     ax.plot(np.arange(1, N + 1), 100 * values, label=name)
 ax.axhline(100 * chance, color="#7a8a93", linestyle="--", label="any docstring")
-ax.set(xlabel="Which neighbour, the nearest first", ylabel="From the same part of the package, percent", ylim=(0, None))
+ax.set(
+    xlabel="Which neighbour, the nearest first",
+    ylabel="From the same part of the package, percent",
+    ylim=(0, None),
+)
 ax.set_title("Beyond the very nearest, topics find more of what is alike")
 ax.legend()
 plt.show()
@@ -74,5 +84,7 @@ plt.show()
 topics, words = same.values()
 for first, last in ((0, 10), (10, N)):
     of_topics, of_words = topics[first:last].mean(), words[first:last].mean()
-    print(f"Neighbours {first + 1} to {last} from the same part: {of_topics:.0%} by topics, {of_words:.0%} by words.")
+    print(
+        f"Neighbours {first + 1} to {last} from the same part: {of_topics:.0%} by topics, {of_words:.0%} by words."
+    )
 assert topics.mean() > 5 * chance

@@ -27,7 +27,9 @@ def texts(numbers):
     return [docstrings.data[number] for number in numbers]
 
 
-counter = CountVectorizer(stop_words="english", min_df=4, max_df=0.1, token_pattern=r"\b[a-z]{3,}\b")
+counter = CountVectorizer(
+    stop_words="english", min_df=4, max_df=0.1, token_pattern=r"\b[a-z]{3,}\b"
+)
 counter.fit(texts(first))
 X_held_out = counter.transform(texts(held_out))
 
@@ -57,16 +59,24 @@ import matplotlib.pyplot as plt
 growth = np.diff(sizes, axis=0).T
 share = 100 * growth / growth.sum(axis=0)
 largest = np.argsort(-share.max(axis=1))[:6]
-names = [", ".join(row[:3]) for row in lda.top_words(3, feature_names=counter.get_feature_names_out())]
+names = [
+    ", ".join(row[:3]) for row in lda.top_words(3, feature_names=counter.get_feature_names_out())
+]
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
 left.plot(perplexity, marker="o", label="partial_fit")
 left.axhline(best, color="#7a8a93", linestyle="--", label="a fit of all at once")
-left.set(xlabel="Batch", ylabel="Perplexity of held-out documents", title="The model goes on learning")
+left.set(
+    xlabel="Batch", ylabel="Perplexity of held-out documents", title="The model goes on learning"
+)
 left.legend()
 for topic in largest:
     right.plot(share[topic], label=names[topic])
-right.set(xlabel="Batch", ylabel="Share of the topic in the batch, percent", title="What batches are about")
+right.set(
+    xlabel="Batch",
+    ylabel="Share of the topic in the batch, percent",
+    title="What batches are about",
+)
 right.legend(fontsize="small")
 plt.show()
 

@@ -56,7 +56,9 @@ from schmp_estimators import DistributedLDA
 
 counter = dask.delayed(CountVectorizer(vocabulary=vocabulary, token_pattern=r"\b[a-z]{3,}\b"))
 chunks = [counter.transform(part) for part in texts.to_delayed()]
-lda = DistributedLDA(16, doc_topic_prior=0.1, topic_word_prior=0.02, max_iter=40, random_state=0).fit(chunks)
+lda = DistributedLDA(
+    16, doc_topic_prior=0.1, topic_word_prior=0.02, max_iter=40, random_state=0
+).fit(chunks)
 theta = lda.transform(chunks)
 coherence = lda.coherence(chunks)
 print(theta[0], f"mean coherence {coherence.mean():.2f}", sep="\n")
@@ -75,8 +77,12 @@ plt.show()
 # A fitted model needs no cluster.  A fit without a cluster gives bit-for-bit the same result.
 client.close()
 cluster.close()
-X = CountVectorizer(vocabulary=vocabulary, token_pattern=r"\b[a-z]{3,}\b").transform(docstrings.data)
-here = DistributedLDA(16, doc_topic_prior=0.1, topic_word_prior=0.02, max_iter=40, random_state=0).fit(X)
+X = CountVectorizer(vocabulary=vocabulary, token_pattern=r"\b[a-z]{3,}\b").transform(
+    docstrings.data
+)
+here = DistributedLDA(
+    16, doc_topic_prior=0.1, topic_word_prior=0.02, max_iter=40, random_state=0
+).fit(X)
 assert (here.topic_word_counts_ != lda.topic_word_counts_).nnz == 0
 assert (here.coherence(X) == coherence).all()
 print("The same topics and the same coherence without the cluster, to the bit.")

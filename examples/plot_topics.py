@@ -15,7 +15,9 @@ from sklearn.feature_extraction.text import CountVectorizer
 from schmp_estimators.datasets import load_docstrings
 
 docstrings = load_docstrings(["numpy", "scipy", "sklearn", "dask", "distributed", "numba"])
-counter = CountVectorizer(stop_words="english", min_df=8, max_df=0.1, token_pattern=r"\b[a-z]{3,}\b")
+counter = CountVectorizer(
+    stop_words="english", min_df=8, max_df=0.1, token_pattern=r"\b[a-z]{3,}\b"
+)
 X = counter.fit_transform(docstrings.data)
 words = counter.get_feature_names_out()
 print(f"{X.shape[0]:,} docstrings, {X.shape[1]:,} words, {X.sum():,} tokens")
@@ -40,7 +42,12 @@ plt.show()
 # %%
 # This picture shows what the packages are about: the mean proportion of each topic in their docstrings.
 TopicDisplay.from_estimator(
-    lda, X, docstrings.target, topics=20, feature_names=words, display_labels=docstrings.target_names
+    lda,
+    X,
+    docstrings.target,
+    topics=20,
+    feature_names=words,
+    display_labels=docstrings.target_names,
 )
 plt.show()
 
@@ -73,5 +80,7 @@ from sklearn.model_selection import cross_val_score
 package = np.array(docstrings.target)
 accuracy = cross_val_score(RidgeClassifier(), np.log(theta), package, cv=3).mean()
 most_frequent = np.bincount(package).max() / len(package)
-print(f"Twenty numbers name the package of {accuracy:.0%} of docstrings; the largest package has {most_frequent:.0%}.")
+print(
+    f"Twenty numbers name the package of {accuracy:.0%} of docstrings; the largest package has {most_frequent:.0%}."
+)
 assert accuracy > most_frequent + 0.15

@@ -46,12 +46,16 @@ X, y = StandardScaler().fit_transform(X), np.where(digit < 5, 1.0, -1.0)
 alpha = 10.0 / len(y)  # the loss is a mean over samples, that of LinearSVC a sum
 ours = SparseGLM(SquaredHinge(), "l1", alpha, fit_intercept=False, tol=1e-10).fit(X, y)
 found, coef = len(y) * ours.history_[-1]["objective"], ours.coef_[0]
-peer = LinearSVC(penalty="l1", C=0.1, dual=False, fit_intercept=False, tol=1e-8, max_iter=100_000, random_state=0)
+peer = LinearSVC(
+    penalty="l1", C=0.1, dual=False, fit_intercept=False, tol=1e-8, max_iter=100_000, random_state=0
+)
 peer.fit(X, y)
 
 
 def objective(coef, intercept=0.0):
-    return 10.0 * np.abs(coef).sum() + (np.maximum(0.0, 1.0 - y * (X @ coef + intercept)) ** 2).sum()
+    return (
+        10.0 * np.abs(coef).sum() + (np.maximum(0.0, 1.0 - y * (X @ coef + intercept)) ** 2).sum()
+    )
 
 
 print(
@@ -81,7 +85,9 @@ for label, options in {
 }.items():
     model = SparseGLM(SquaredHinge(), alpha=alpha, tol=1e-6, max_iter=300, **options).fit(X, y)
     gaps = [max(record["dual_gap"], 1e-12) for record in model.history_]
-    ax.loglog([record["samples"] / X.size for record in model.history_], gaps, marker=".", label=label)
+    ax.loglog(
+        [record["samples"] / X.size for record in model.history_], gaps, marker=".", label=label
+    )
     assert model.dual_gap_[0] <= 1e-6 * 1.0
 ax.set(title="Squared hinge on digits", xlabel="Passes over X", ylabel="Duality gap, per row")
 ax.legend()

@@ -24,7 +24,9 @@ class MCP(NamedTuple):
     positive = False
     certified = False  # no duality gap, and no Newton steps
 
-    def prox(self, j, aim, norm):  # compiled: the minimiser of norm/2·b² − aim·b plus the penalty of b
+    def prox(
+        self, j, aim, norm
+    ):  # compiled: the minimiser of norm/2·b² − aim·b plus the penalty of b
         strength, size, curved = at(self.strengths, j), abs(aim), self.gamma * norm
         if size > strength * max(curved, np.sqrt(curved)):
             return aim / norm
@@ -53,7 +55,9 @@ truth[::50] = rng.choice([-3.0, -2.0, 2.0, 3.0], 8)
 y = X @ truth + rng.normal(size=200)
 alpha = 0.3
 lasso = SparseGLM("squared", "l1", alpha).fit(X, y)
-mcp = SparseGLM("squared", MCP(1.0, gamma=3.0 * alpha), alpha, tol=1e-10).fit(X, y)  # alpha times it is MCP(alpha, 3)
+mcp = SparseGLM("squared", MCP(1.0, gamma=3.0 * alpha), alpha, tol=1e-10).fit(
+    X, y
+)  # alpha times it is MCP(alpha, 3)
 
 figure, ax = plt.subplots(figsize=(7, 3.6), layout="constrained")
 places = np.arange(8)
@@ -62,10 +66,16 @@ for shift, found, label in (-0.15, lasso, "L1"), (0.15, mcp, "MCP"):
     error = np.sign(truth[::50]) * (found.coef_ - truth)[::50]
     ax.vlines(places + shift, 0.0, error, color="#cfd6da")
     ax.plot(places + shift, error, "o", label=label)
-ax.set(title="Error of each coefficient, towards larger ones", xlabel="Coefficient", ylabel="Estimate − truth")
+ax.set(
+    title="Error of each coefficient, towards larger ones",
+    xlabel="Coefficient",
+    ylabel="Estimate − truth",
+)
 ax.legend()
 plt.show()
-print(f"Largest error {np.abs(lasso.coef_ - truth).max():.2f} with L1, {np.abs(mcp.coef_ - truth).max():.2f} with MCP")
+print(
+    f"Largest error {np.abs(lasso.coef_ - truth).max():.2f} with L1, {np.abs(mcp.coef_ - truth).max():.2f} with MCP"
+)
 assert np.abs(mcp.coef_ - truth).max() < 0.5 * np.abs(lasso.coef_ - truth).max()
 
 # %%
@@ -74,12 +84,20 @@ assert np.abs(mcp.coef_ - truth).max() < 0.5 * np.abs(lasso.coef_ - truth).max()
 # ``dual_gap_`` is NaN.  ``stationarity_`` estimates how much updates of single coefficients could still gain; we check
 # it by brute force.
 assert np.isnan(mcp.dual_gap_) and mcp.stationarity_ <= 1e-10 * (y**2).mean()
-penalty, residual, grid = MCP(alpha, 3.0), y - X @ mcp.coef_ - mcp.intercept_, np.linspace(-4, 4, 2001)
+penalty, residual, grid = (
+    MCP(alpha, 3.0),
+    y - X @ mcp.coef_ - mcp.intercept_,
+    np.linspace(-4, 4, 2001),
+)
 best = np.inf
 for j in range(400):
     moved = grid - mcp.coef_[j]
     loss = (-moved * (X[:, j] @ residual) + 0.5 * moved**2 * (X[:, j] @ X[:, j])) / len(y)
-    best = min(best, (loss + [penalty.value(np.array([b])) for b in grid]).min() - penalty.value(mcp.coef_[j : j + 1]))
+    best = min(
+        best,
+        (loss + [penalty.value(np.array([b])) for b in grid]).min()
+        - penalty.value(mcp.coef_[j : j + 1]),
+    )
 objective = mcp.history_[-1]["objective"]
 print(f"The best step on a grid lowers the objective by {max(0.0, -best):.1e} of {objective:.3f}")
 assert best > -1e-9 * objective

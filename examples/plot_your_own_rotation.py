@@ -38,11 +38,18 @@ class PoissonFactorization(Program):
 
     def schedule(self, sweep, n_shards):
         order = schedule_rotation(n_shards)
-        return reads(self.meet, order=order), each(self.renew), changes(self.collect, order=order), each(self.note)
+        return (
+            reads(self.meet, order=order),
+            each(self.renew),
+            changes(self.collect, order=order),
+            each(self.note),
+        )
 
     def init(self, at):
         totals = np.append(at.shard.words.sum(axis=0), 0)
-        documents, words = (Side(1 * one, 0 * one, 1 * totals) for one in (at.shard.documents, at.shard.words))
+        documents, words = (
+            Side(1 * one, 0 * one, 1 * totals) for one in (at.shard.documents, at.shard.words)
+        )
         return documents, {at.number: words}
 
     def expect(self, at, documents, words):
@@ -78,7 +85,11 @@ class PoissonFactorization(Program):
 
     def aggregate(self, model, reports):
         document_sums, totals = map(sum, zip(*reports, strict=True))
-        return document_sums, totals[:-1], float(totals[-1] - model[0] @ model[1]) if model else -np.inf
+        return (
+            document_sums,
+            totals[:-1],
+            float(totals[-1] - model[0] @ model[1]) if model else -np.inf,
+        )
 
     def record(self, sweep, model):
         return {"log_likelihood": model[-1]}
@@ -96,7 +107,9 @@ def make_shards(X, documents, words, n_shards):
 
 # %%
 # Scikit-learn's ``NMF`` makes the same steps in one process.
-X = CountVectorizer(stop_words="english", min_df=5, dtype=float).fit_transform(load_docstrings(["sklearn"]).data)
+X = CountVectorizer(stop_words="english", min_df=5, dtype=float).fit_transform(
+    load_docstrings(["sklearn"]).data
+)
 documents, words = (np.random.default_rng(0).uniform(0.1, 1, (size, 8)) for size in X.shape)
 shards = make_shards(X, documents, words, 4)
 records, harvest = run(PoissonFactorization(), shards, sweeps=20, n_jobs=2)
@@ -105,10 +118,17 @@ with LocalCluster(n_workers=2, processes=False, dashboard_address=":0") as clust
 nmf = NMF(8, init="custom", solver="mu", beta_loss="kullback-leibler", tol=0, max_iter=20)
 nmf.fit(X, W=documents.copy(), H=words.T.copy())
 difference = abs(np.concatenate(harvest.blocks) - nmf.components_.T).max() / nmf.components_.max()
-print(f"{X.shape[0]:,} documents, {X.shape[1]:,} words; difference from scikit-learn's factors: {difference:.0e}")
+print(
+    f"{X.shape[0]:,} documents, {X.shape[1]:,} words; difference from scikit-learn's factors: {difference:.0e}"
+)
 curve = [record["log_likelihood"] / X.sum() for record in records]
 assert difference < 1e-9 and on_cluster == records[:10] and (np.diff(curve) > 0).all()
 figure, ax = plt.subplots(figsize=(7, 3.6), layout="constrained")
 ax.plot(range(1, len(curve) + 1), curve, marker=".")
-ax.set(title="The likelihood never falls", xlabel="Sweeps", xticks=range(0, 21, 5), ylabel="Log-likelihood per word")
+ax.set(
+    title="The likelihood never falls",
+    xlabel="Sweeps",
+    xticks=range(0, 21, 5),
+    ylabel="Log-likelihood per word",
+)
 plt.show()

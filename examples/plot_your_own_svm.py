@@ -53,7 +53,9 @@ def support_vectors(state, y, norms, C, draw, tol, max_updates):
         return margins, best, (best - alpha[rows]) * np.sqrt(norms[rows])
 
     while True:
-        products, weights = zip(*(yield step()), strict=True)  # how far is the optimum, and what is urgent?
+        products, weights = zip(
+            *(yield step()), strict=True
+        )  # how far is the optimum, and what is urgent?
         margins, _, urgency = best_of(np.arange(len(y)), products)
         coef = np.concatenate(weights)
         objective = coef @ coef / 2 + C * np.maximum(0, 1 - margins).sum()
@@ -68,15 +70,23 @@ def support_vectors(state, y, norms, C, draw, tol, max_updates):
             _, alpha[rows], urgency = best_of(rows, products)
             updates += len(rows)
             draw.sampler.record(rows, urgency)
-            lengths = check and np.outer(np.sqrt(norms[check[0]]), np.sqrt(norms[np.concatenate(check)]))
+            lengths = check and np.outer(
+                np.sqrt(norms[check[0]]), np.sqrt(norms[np.concatenate(check)])
+            )
             draw.answer(check, tree_sum(checked) / lengths if check else None)
 
 
 def fit(X, y, C=0.01, max_correlation=0.3, tol=1e-6, max_updates=50_000, n_slices=4, **params):
-    draw = schedule_dynamic_regression(len(y), n_parallel=16, max_correlation=max_correlation, random_state=0)
-    slices = [Slice(piece, np.zeros(piece.shape[1])) for piece in np.array_split(X, n_slices, axis=1)]
+    draw = schedule_dynamic_regression(
+        len(y), n_parallel=16, max_correlation=max_correlation, random_state=0
+    )
+    slices = [
+        Slice(piece, np.zeros(piece.shape[1])) for piece in np.array_split(X, n_slices, axis=1)
+    ]
     norms = (X**2).sum(axis=1)
-    program = partial(support_vectors, y=y, norms=norms, C=C, draw=draw, tol=tol, max_updates=max_updates)
+    program = partial(
+        support_vectors, y=y, norms=norms, C=C, draw=draw, tol=tol, max_updates=max_updates
+    )
     return run(program, slices, **params)
 
 
@@ -86,10 +96,15 @@ def fit(X, y, C=0.01, max_correlation=0.3, tol=1e-6, max_updates=50_000, n_slice
 # We classify digits 3 and 5 against 8 and 9, and compare with scikit-learn.  Then we compare a short run on a cluster
 # with the same run in this process.
 X, digit = load_digits(return_X_y=True)
-X, digit = StandardScaler().fit_transform(X)[np.isin(digit, [3, 5, 8, 9])], digit[np.isin(digit, [3, 5, 8, 9])]
+X, digit = (
+    StandardScaler().fit_transform(X)[np.isin(digit, [3, 5, 8, 9])],
+    digit[np.isin(digit, [3, 5, 8, 9])],
+)
 y = np.where(digit < 6, 1.0, -1.0)
 history, alpha = fit(X, y)
-peer = LinearSVC(C=0.01, loss="hinge", fit_intercept=False, tol=1e-9, max_iter=1_000_000, random_state=0).fit(X, y)
+peer = LinearSVC(
+    C=0.01, loss="hinge", fit_intercept=False, tol=1e-9, max_iter=1_000_000, random_state=0
+).fit(X, y)
 best = (peer.coef_**2).sum() / 2 + 0.01 * np.maximum(0, 1 - y * (X @ peer.coef_[0])).sum()
 last = history[-1]
 print(f"Objective {last['objective']:.7f}, of LinearSVC {best:.7f}; duality gap {last['gap']:.1e}")
@@ -103,10 +118,20 @@ assert (there == fit(X, y, max_updates=200)[1]).all()
 unchecked, _ = fit(X, y, max_correlation=None)
 figure, ax = plt.subplots(figsize=(7, 3.6), layout="constrained")
 for records, label in (history, "correlation at most 0.3"), (unchecked, "not checked"):
-    ax.semilogy([record["updates"] for record in records], [record["gap"] for record in records], label=label)
-ax.set(title="16 dual variables at a time, by priority", xlabel="Updates", ylabel="Duality gap, relative")
+    ax.semilogy(
+        [record["updates"] for record in records],
+        [record["gap"] for record in records],
+        label=label,
+    )
+ax.set(
+    title="16 dual variables at a time, by priority",
+    xlabel="Updates",
+    ylabel="Duality gap, relative",
+)
 ax.legend()
 plt.show()
 worse = unchecked[-1]
-print(f"{last['updates']:,} updates to a gap of 1e-6; unchecked, {worse['updates']:,} reach {worse['gap']:.0e}")
+print(
+    f"{last['updates']:,} updates to a gap of 1e-6; unchecked, {worse['updates']:,} reach {worse['gap']:.0e}"
+)
 assert worse["gap"] > 100 * last["gap"]

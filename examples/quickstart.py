@@ -23,13 +23,27 @@ from schmp_estimators.datasets import load_docstrings
 
 N_TOPICS = 50
 #: Words of reStructuredText and of every signature, which say nothing about a topic.
-NOISE = ["parameters", "returns", "examples", "notes", "default", "optional", "import", "none", "true", "false", "int"]
+NOISE = [
+    "parameters",
+    "returns",
+    "examples",
+    "notes",
+    "default",
+    "optional",
+    "import",
+    "none",
+    "true",
+    "false",
+    "int",
+]
 
 
 def load():
     """Return word counts for fitting and for testing, the packages of both, and the names of words and packages."""
     docstrings = load_docstrings()
-    counter = CountVectorizer(stop_words=NOISE, min_df=5, max_df=0.2, token_pattern=r"[a-zA-Z]{3,}", dtype=np.int32)
+    counter = CountVectorizer(
+        stop_words=NOISE, min_df=5, max_df=0.2, token_pattern=r"[a-zA-Z]{3,}", dtype=np.int32
+    )
     X = counter.fit_transform(docstrings.data)
     print(f"{X.shape[0]:,} docstrings of {', '.join(docstrings.target_names)}")
     print(f"{X.sum():,} tokens, {X.shape[1]:,} different words")
@@ -39,24 +53,38 @@ def load():
 
 def fit(X, watch, **params):
     """Fit, and say how fast it was."""
-    lda = DistributedLDA(N_TOPICS, doc_topic_prior=0.1, topic_word_prior=0.01, max_iter=100, random_state=0, **params)
+    lda = DistributedLDA(
+        N_TOPICS, doc_topic_prior=0.1, topic_word_prior=0.01, max_iter=100, random_state=0, **params
+    )
     began = time.perf_counter()
     lda.set_callbacks(ProgressBar(), watch).fit(X)
     seconds = time.perf_counter() - began
     speed, sweeps = lda.history_[-1]["samples"] / seconds / 1e6, lda.history_[-1]["seconds"]
-    print(f"fit took {seconds:.1f} s with {lda.n_shards_} shard(s), {speed:.1f} million tokens per second:")
-    print(f"  {lda.n_iter_} sweeps in {sweeps:.1f} s; the rest are held-out perplexity, reading the documents, and,")
+    print(
+        f"fit took {seconds:.1f} s with {lda.n_shards_} shard(s), {speed:.1f} million tokens per second:"
+    )
+    print(
+        f"  {lda.n_iter_} sweeps in {sweeps:.1f} s; the rest are held-out perplexity, reading the documents, and,"
+    )
     print("  once on a machine, compiling kernels")
     return lda.set_callbacks()
 
 
 def show(lda, X, words, n_topics=12):
     """Print the largest topics by the words that are most relevant to them, and how well these go together."""
-    best, coherence, sizes = lda.top_words(9, feature_names=words), lda.coherence(X), lda.topic_sizes_
-    print(f"mean coherence (NPMI) {coherence.mean():.2f}; the largest topics, with their shares of all tokens:")
+    best, coherence, sizes = (
+        lda.top_words(9, feature_names=words),
+        lda.coherence(X),
+        lda.topic_sizes_,
+    )
+    print(
+        f"mean coherence (NPMI) {coherence.mean():.2f}; the largest topics, with their shares of all tokens:"
+    )
     for topic in np.argsort(-sizes)[:n_topics]:
         share = sizes[topic] / sizes.sum()
-        print(f"  topic {topic:2d}, {share:4.1%}, coherence {coherence[topic]:.2f}:  {'  '.join(best[topic])}")
+        print(
+            f"  topic {topic:2d}, {share:4.1%}, coherence {coherence[topic]:.2f}:  {'  '.join(best[topic])}"
+        )
 
 
 def draw(lda, X, packages, words, names, path):
@@ -64,8 +92,12 @@ def draw(lda, X, packages, words, names, path):
     import matplotlib as mpl
 
     mpl.use("Agg")
-    display = TopicDisplay.from_estimator(lda, X, packages, topics=24, feature_names=words, display_labels=names)
-    display.figure_.suptitle(f"The largest of {N_TOPICS} topics, and the packages whose docstrings are about them")
+    display = TopicDisplay.from_estimator(
+        lda, X, packages, topics=24, feature_names=words, display_labels=names
+    )
+    display.figure_.suptitle(
+        f"The largest of {N_TOPICS} topics, and the packages whose docstrings are about them"
+    )
     display.figure_.savefig(path, dpi=120)
     print(f"figure written to {path}")
 
@@ -73,13 +105,19 @@ def draw(lda, X, packages, words, names, path):
 def digest(lda):
     """Return a fingerprint of the fitted counts."""
     counts = lda.topic_word_counts_
-    return hashlib.sha256(b"".join(a.tobytes() for a in (counts.indptr, counts.indices, counts.data))).hexdigest()[:16]
+    return hashlib.sha256(
+        b"".join(a.tobytes() for a in (counts.indptr, counts.indices, counts.data))
+    ).hexdigest()[:16]
 
 
 def main():
     """Run the example."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cluster", action="store_true", help="fit again on a LocalCluster, and compare")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--cluster", action="store_true", help="fit again on a LocalCluster, and compare"
+    )
     parser.add_argument("--output", default="quickstart.png", help="where to write the figure")
     arguments = parser.parse_args()
 
@@ -96,12 +134,20 @@ def main():
         n_workers = min(4, os.cpu_count() or 1)
         # on a busy machine workers take seconds to end, of which nobody has to be warned
         logging.getLogger("distributed.nanny").setLevel(logging.ERROR)
-        options = {"n_workers": n_workers, "threads_per_worker": 1, "dashboard_address": ":0"}  # any port that is free
+        options = {
+            "n_workers": n_workers,
+            "threads_per_worker": 1,
+            "dashboard_address": ":0",
+        }  # any port that is free
         with LocalCluster(**options) as cluster, Client(cluster) as client:
             print(f"{n_workers} worker processes; watch them at {client.dashboard_link}")
-            print("so small a corpus is fitted sooner without them: this shows that they find the same")
+            print(
+                "so small a corpus is fitted sooner without them: this shows that they find the same"
+            )
             on_cluster = fit(X, HeldOutPerplexity(held_out, every=50), n_shards=n_workers)
-        print(f"result {digest(on_cluster)}: {'identical' if digest(on_cluster) == digest(lda) else 'DIFFERENT'}")
+        print(
+            f"result {digest(on_cluster)}: {'identical' if digest(on_cluster) == digest(lda) else 'DIFFERENT'}"
+        )
 
 
 if __name__ == "__main__":

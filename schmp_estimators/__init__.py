@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from schmp_estimators.lda.estimator import DistributedLDA
-    from schmp_estimators.linear.lasso import PrioritizedLasso, PrioritizedLassoCV, prioritized_lasso_path
+    from schmp_estimators.linear.lasso import (
+        PrioritizedLasso,
+        PrioritizedLassoCV,
+        prioritized_lasso_path,
+    )
     from schmp_estimators.linear.logistic import (
         SparseLogisticRegression,
         SparseLogisticRegressionCV,

@@ -10,10 +10,30 @@ from pathlib import Path
 from sklearn.utils import Bunch
 
 #: Packages whose documentation makes the corpus: the library's own dependencies, and others where they are installed.
-PACKAGES = ("numpy", "scipy", "sklearn", "dask", "distributed", "numba", "pandas", "matplotlib", "joblib", "fsspec")
+PACKAGES = (
+    "numpy",
+    "scipy",
+    "sklearn",
+    "dask",
+    "distributed",
+    "numba",
+    "pandas",
+    "matplotlib",
+    "joblib",
+    "fsspec",
+)
 
 _DOCSTRING = re.compile(r'^[ \t]*(?:r|u|R|U)?"""(.*?)"""', re.MULTILINE | re.DOTALL)
-_SKIPPED = {"tests", "test", "testing", "_vendor", "externals", "_externals", "array_api_compat", "array_api_extra"}
+_SKIPPED = {
+    "tests",
+    "test",
+    "testing",
+    "_vendor",
+    "externals",
+    "_externals",
+    "array_api_compat",
+    "array_api_extra",
+}
 
 
 def load_docstrings(packages: Sequence[str] = PACKAGES, *, min_characters: int = 200) -> Bunch:
@@ -50,7 +70,9 @@ def load_docstrings(packages: Sequence[str] = PACKAGES, *, min_characters: int =
     """
     roots = {name: root for name in packages if (root := _root(name))}
     if not roots:
-        raise ValueError(f"packages={list(packages)!r}: none of them is installed; name packages that can be imported")
+        raise ValueError(
+            f"packages={list(packages)!r}: none of them is installed; name packages that can be imported"
+        )
     found = Bunch(data=[], target=[], target_names=list(roots), filenames=[])
     for number, root in enumerate(roots.values()):
         for path in _sources(root):

@@ -18,7 +18,11 @@ from schmp_estimators.core.engine.rounds import Keeper
 from schmp_estimators.core.engine.running import run_dynamic, run_static
 from schmp_estimators.core.program import Program
 from schmp_estimators.core.reduction import tree_sum
-from schmp_estimators.core.schedules.dynamic_regression import ORDERS, DynamicRegressionSchedule, make_sampler
+from schmp_estimators.core.schedules.dynamic_regression import (
+    ORDERS,
+    DynamicRegressionSchedule,
+    make_sampler,
+)
 from schmp_estimators.core.schedules.rotation import schedule_from_costs, schedule_rotation
 from schmp_estimators.core.stages import changes, each, exchanges, observes, reads
 
@@ -182,12 +186,18 @@ def run(
             n_jobs=n_jobs,
         )  # fmt: skip
     if not isinstance(getattr(program, "name", None), str):
-        raise TypeError(f'program {type(program).__name__} has no name; give the class one, as in name = "my-program"')
+        raise TypeError(
+            f'program {type(program).__name__} has no name; give the class one, as in name = "my-program"'
+        )
     _check_count("sweeps", sweeps)
     if keeper is not None:
-        raise ValueError(f"keeper={keeper!r} is for coroutines; a static program has the methods save and restore")
+        raise ValueError(
+            f"keeper={keeper!r} is for coroutines; a static program has the methods save and restore"
+        )
     if engine == "serial" and checkpoint is not None:
-        raise ValueError(f"checkpoint={checkpoint!r} needs engine='auto'; the serial engine keeps none")
+        raise ValueError(
+            f"checkpoint={checkpoint!r} needs engine='auto'; the serial engine keeps none"
+        )
     return run_static(
         program, pieces, sweeps=sweeps, callback=callback, checkpoint=checkpoint, every=checkpoint_every,
         n_jobs=n_jobs, engine=engine,
@@ -264,9 +274,13 @@ def schedule_dynamic_regression(
     _check_count("n_parallel", n_parallel)
     _check_count("pipeline_depth", pipeline_depth)
     if n_parallel > n_parameters:
-        raise ValueError(f"n_parallel={n_parallel} is more than n_parameters={n_parameters}; take at most all of them")
+        raise ValueError(
+            f"n_parallel={n_parallel} is more than n_parameters={n_parameters}; take at most all of them"
+        )
     if max_correlation is not None and not 0.0 <= max_correlation <= 1.0:
-        raise ValueError(f"max_correlation={max_correlation!r} must be from 0 to 1, or None for no check")
+        raise ValueError(
+            f"max_correlation={max_correlation!r} must be from 0 to 1, or None for no check"
+        )
     _check_count("n_schedulers", n_schedulers)
     if n_schedulers > n_parameters // n_parallel:
         raise ValueError(
@@ -276,13 +290,21 @@ def schedule_dynamic_regression(
     if order not in ORDERS:
         raise ValueError(f"order={order!r} is unknown; use one of {ORDERS}")
     sampler = make_sampler(order, n_parameters, np.random.default_rng(random_state), n_schedulers)
-    return DynamicRegressionSchedule(sampler, n_parallel, max_correlation, pipeline_depth=pipeline_depth)
+    return DynamicRegressionSchedule(
+        sampler, n_parallel, max_correlation, pipeline_depth=pipeline_depth
+    )
 
 
 def _check_coroutine(program: Any, sweeps: Any, engine: str) -> None:
     if isinstance(program, type) or not callable(program):
-        hint = "call it to make one" if isinstance(program, type) else "or a function that returns a generator of jobs"
-        raise TypeError(f"program must be an instance of a subclass of schmp.Program, got {program!r}; {hint}")
+        hint = (
+            "call it to make one"
+            if isinstance(program, type)
+            else "or a function that returns a generator of jobs"
+        )
+        raise TypeError(
+            f"program must be an instance of a subclass of schmp.Program, got {program!r}; {hint}"
+        )
     if sweeps is not None:
         raise ValueError(f"sweeps={sweeps!r} is for static programs; a coroutine ends by itself")
     if engine != "auto":
@@ -291,7 +313,9 @@ def _check_coroutine(program: Any, sweeps: Any, engine: str) -> None:
 
 def _check_pieces(data: Any) -> Sequence[Any]:
     if isinstance(data, (str, bytes, np.ndarray)) or not isinstance(data, Sequence):
-        raise TypeError(f"data must be a list of pieces, got {type(data).__name__}; put every one of them in a list")
+        raise TypeError(
+            f"data must be a list of pieces, got {type(data).__name__}; put every one of them in a list"
+        )
     if not data:
         raise ValueError(f"data={data!r} is empty; at least one piece is needed")
     return data

@@ -8,7 +8,13 @@ COMPRESSED = "csr", "csc", "bsr"
 
 def minor(X):
     """Return how many indices there are: columns, rows or columns of blocks."""
-    return X.shape[0] if X.format == "csc" else X.shape[1] // X.data.shape[-1] if X.format == "bsr" else X.shape[1]
+    return (
+        X.shape[0]
+        if X.format == "csc"
+        else X.shape[1] // X.data.shape[-1]
+        if X.format == "bsr"
+        else X.shape[1]
+    )
 
 
 def set_at(name, at, value):
@@ -41,7 +47,9 @@ def set_coordinate(axis, value):
 
 def set_column(value):
     def change(X):
-        X.rows[np.flatnonzero([len(row) for row in X.rows])[0]][-1] = value(X) if callable(value) else value
+        X.rows[np.flatnonzero([len(row) for row in X.rows])[0]][-1] = (
+            value(X) if callable(value) else value
+        )
 
     return change
 
@@ -64,17 +72,26 @@ BREAKS = {
     "indices float": (COMPRESSED, convert("indices", float)),
     "indptr float": (COMPRESSED, convert("indptr", float)),
     "indices in a column": (COMPRESSED, lambda X: setattr(X, "indices", X.indices[:, None])),
-    "blocks of other shape": (("bsr",), lambda X: setattr(X, "data", np.ones((len(X.indices), 5, 4)))),
+    "blocks of other shape": (
+        ("bsr",),
+        lambda X: setattr(X, "data", np.ones((len(X.indices), 5, 4))),
+    ),
     "row too large": (("coo",), set_coordinate(0, lambda X: X.shape[0])),
     "column too large": (("coo",), set_coordinate(1, lambda X: X.shape[1])),
     "row -1": (("coo",), set_coordinate(0, -1)),
     "values short": (("coo",), cut("data", -1)),
-    "coordinates float": (("coo",), lambda X: setattr(X, "coords", tuple(index.astype(float) for index in X.coords))),
+    "coordinates float": (
+        ("coo",),
+        lambda X: setattr(X, "coords", tuple(index.astype(float) for index in X.coords)),
+    ),
     "one coordinate": (("coo",), lambda X: setattr(X, "coords", X.coords[:1])),
     "list: column too large": (("lil",), set_column(lambda X: X.shape[1])),
     "list: column -1": (("lil",), set_column(-1)),
     "list: column 0.5": (("lil",), set_column(0.5)),
-    "list: values missing": (("lil",), lambda X: X.data[0].clear() if X.data[0] else X.data[0].append(1)),
+    "list: values missing": (
+        ("lil",),
+        lambda X: X.data[0].clear() if X.data[0] else X.data[0].append(1),
+    ),
     "list: row missing": (("lil",), lambda X: (cut("rows", -1)(X), cut("data", -1)(X))),
     "key: row too large": (("dok",), set_key((10**6, 0))),
     "key: column -1": (("dok",), set_key((0, -1))),

@@ -49,9 +49,16 @@ def left_by(found):
     """What a fit, or the run of a program, leaves behind, to the last bit, but for the clock."""
     if isinstance(found, tuple):
         return bits(found)
-    attributes = {name: value for name, value in vars(found).items() if name.endswith("_") and name != "history_"}
+    attributes = {
+        name: value
+        for name, value in vars(found).items()
+        if name.endswith("_") and name != "history_"
+    }
     for name, value in attributes.items():
         if sparse.issparse(value):
             attributes[name] = (value.indptr, value.indices, value.data)
-    records = [{name: value for name, value in record.items() if name != "seconds"} for record in found.history_]
+    records = [
+        {name: value for name, value in record.items() if name != "seconds"}
+        for record in found.history_
+    ]
     return bits(attributes), records

@@ -58,7 +58,9 @@ def fork_workers():
 
 
 @contextmanager
-def own_cluster(n_workers=2, threads_per_worker=1, *, set_as_default=True, dashboard_address=None, **options):
+def own_cluster(
+    n_workers=2, threads_per_worker=1, *, set_as_default=True, dashboard_address=None, **options
+):
     """Client of a cluster in this process that a test may destroy; it has no dashboard unless one is asked for."""
     sizes = {"n_workers": n_workers, "threads_per_worker": threads_per_worker}
     if dashboard_address is None:  # else all clusters want the same port
@@ -142,7 +144,9 @@ def keys_left(client):
     """Keys on the scheduler that are still there after a while."""
     deadline = time.monotonic() + 60
     while True:
-        left = client.run_on_scheduler(lambda dask_scheduler: [str(key) for key in dask_scheduler.tasks])
+        left = client.run_on_scheduler(
+            lambda dask_scheduler: [str(key) for key in dask_scheduler.tasks]
+        )
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(0.01)

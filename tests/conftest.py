@@ -99,7 +99,9 @@ class Processes:
 
     def ready(self):
         """Return the client once all workers answer."""
-        if self._client is None or not clusters.wait_for_processes(self._client, clusters.N_PROCESSES):
+        if self._client is None or not clusters.wait_for_processes(
+            self._client, clusters.N_PROCESSES
+        ):
             self.close()
             started = clusters.worker_processes(clusters.N_PROCESSES, set_as_default=False)
             self._client = self._stack.enter_context(started)

@@ -18,7 +18,9 @@ def samplers(quick=QUICK, wanted=lambda kind: True):
     """Mark a test of samplers, of which all but the quick ones are slow."""
     names = [name for name in SAMPLERS if wanted(program_of(name))]
     slow = pytest.mark.slow
-    return pytest.mark.parametrize("sampler", [n if n in quick else pytest.param(n, marks=slow) for n in names])
+    return pytest.mark.parametrize(
+        "sampler", [n if n in quick else pytest.param(n, marks=slow) for n in names]
+    )
 
 
 def planted(n_docs=200, n_topics=4, words_per_topic=10, length=60, seed=0):
@@ -33,7 +35,9 @@ def planted(n_docs=200, n_topics=4, words_per_topic=10, length=60, seed=0):
     rng = np.random.default_rng(seed)
     topics = np.full((n_topics, n_topics * words_per_topic), 0.02)
     for k in range(n_topics):
-        topics[k, k * words_per_topic : (k + 1) * words_per_topic] = rng.uniform(0.5, 1.5, words_per_topic)
+        topics[k, k * words_per_topic : (k + 1) * words_per_topic] = rng.uniform(
+            0.5, 1.5, words_per_topic
+        )
     topics /= topics.sum(axis=1, keepdims=True)
     shares = rng.dirichlet(np.full(n_topics, 0.15), n_docs)
     return np.array([rng.multinomial(length, share) for share in shares @ topics]), topics, shares
@@ -51,7 +55,10 @@ def assert_same_bits(one, other):
 
 def without_seconds(estimator):
     """Return the history without what two equal fits may differ in."""
-    return [{name: record[name] for name in record if name != "seconds"} for record in estimator.history_]
+    return [
+        {name: record[name] for name in record if name != "seconds"}
+        for record in estimator.history_
+    ]
 
 
 def column_sums(X):

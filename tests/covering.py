@@ -18,7 +18,10 @@ def fewest(cases):
     """
     missing, chosen, had = set().union(*cases), [], Counter()
     while missing:
-        gain = [(len(missing & case), -sum(had[value] for value in case), -number) for number, case in enumerate(cases)]
+        gain = [
+            (len(missing & case), -sum(had[value] for value in case), -number)
+            for number, case in enumerate(cases)
+        ]
         best = -max(gain)[2]
         chosen.append(best)
         missing -= cases[best]
@@ -29,7 +32,10 @@ def fewest(cases):
 def values_of(item):
     """Return what one case of a test is made of; what is parametrized together is one value."""
     together = [mark.args[0] for mark in item.iter_markers("parametrize")]
-    names = [[name.strip() for name in some.split(",")] if isinstance(some, str) else [*some] for some in together]
+    names = [
+        [name.strip() for name in some.split(",")] if isinstance(some, str) else [*some]
+        for some in together
+    ]
     params = item.callspec.params
     names += [[name] for name in params if not any(name in some for some in names)]  # of fixtures
     return {(*some, *(id(params[name]) for name in some)) for some in names}

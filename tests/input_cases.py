@@ -9,7 +9,9 @@ import polars as pl
 from scipy import sparse
 
 FORMATS = [
-    f"{name}_{kind}" for name in ("csr", "csc", "coo", "lil", "dok", "bsr", "dia") for kind in ("array", "matrix")
+    f"{name}_{kind}"
+    for name in ("csr", "csc", "coo", "lil", "dok", "bsr", "dia")
+    for kind in ("array", "matrix")
 ]
 
 
@@ -79,7 +81,11 @@ def chunked(X, rows=7, columns=-1, form=None, *, has_sizes=True):
     array = da.from_array(X, chunks=(rows, columns))
     if not has_sizes:
         array = array[da.from_array(np.ones(len(X), bool), chunks=rows)]
-    return array if form is None else array.map_blocks(form, dtype=X.dtype, meta=form((1, 1), dtype=X.dtype))
+    return (
+        array
+        if form is None
+        else array.map_blocks(form, dtype=X.dtype, meta=form((1, 1), dtype=X.dtype))
+    )
 
 
 def delayed_chunks(X):
@@ -91,7 +97,9 @@ def delayed_chunks(X):
 ON_DASK = {
     "dense": chunked,
     "float": lambda X: chunked(X.astype(float)),
-    "wrong dtype": lambda X: chunked(X).map_blocks(np.asarray, dtype=np.float64, meta=np.empty((0, 0))),
+    "wrong dtype": lambda X: chunked(X).map_blocks(
+        np.asarray, dtype=np.float64, meta=np.empty((0, 0))
+    ),
     "one row a chunk": lambda X: chunked(X, 1),
     "empty chunks": lambda X: chunked(X, (0, 5, 0, len(X) - 5, 0)),
     "csr_array": lambda X: chunked(X, form=sparse.csr_array),

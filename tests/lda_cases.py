@@ -11,7 +11,11 @@ from schmp_estimators.lda.blocks import no_rows
 from schmp_estimators.lda.data.counts import canonical_counts, count_words
 from schmp_estimators.lda.data.partition import make_layout
 from schmp_estimators.lda.data.shards import Plan, local_columns, make_shard
-from schmp_estimators.lda.data.topic_rows import counts_of_rows, rows_of_counts, rows_of_counts_array
+from schmp_estimators.lda.data.topic_rows import (
+    counts_of_rows,
+    rows_of_counts,
+    rows_of_counts_array,
+)
 from schmp_estimators.lda.samplers.warp import WarpLDA
 
 #: How 12 documents may be divided: before which of them the shards after the first begin.
@@ -37,7 +41,9 @@ def make_shards(counts, cuts=(), fixed=None, exchanged=False):
     word_counts = [count_words(piece, counts.shape[1]) for piece in pieces]
     layout = make_layout(np.sum(word_counts, axis=0), len(pieces))
     sizes = np.diff(layout.block_ptr)
-    n_local = (3 * np.arange(len(sizes)) + 2) % (sizes + 1) if exchanged and len(pieces) > 1 else sizes
+    n_local = (
+        (3 * np.arange(len(sizes)) + 2) % (sizes + 1) if exchanged and len(pieces) > 1 else sizes
+    )
     columns, first_token, shards = local_columns(layout, n_local), 0, []
     for index, (piece, words) in enumerate(zip(pieces, word_counts, strict=True)):
         mine = layout.column[layout.block_ptr[index] : layout.block_ptr[index + 1]]
@@ -55,21 +61,32 @@ def fit(
 ):  # fmt: skip
     """Fit; return the topics in document order after each sweep, records, and the last rows by column."""
     shards, layout = make_shards(counts, cuts, fixed, exchanged=not kind.rotates)
-    parameters = {"doc_topic_prior": 0.3, "topic_word_prior": 0.1, "seed": 5, "evaluate_every": 1} | parameters
+    parameters = {
+        "doc_topic_prior": 0.3,
+        "topic_word_prior": 0.1,
+        "seed": 5,
+        "evaluate_every": 1,
+    } | parameters
     program = kind(n_components, counts.shape[1], **parameters)
     topics, records = [], []
     for record, last, kept in engine(program, shards, n_sweeps, saved, first):
         topics.append(np.concatenate(kept.shards))
         records.append(record)
         harvest = last
-    rows = rows_of_counts_array(counts_of_rows(harvest.blocks or harvest.shards, layout, n_components))
-    return SimpleNamespace(topics=topics, records=records, rows=rows, saved=kept, model=harvest.model)
+    rows = rows_of_counts_array(
+        counts_of_rows(harvest.blocks or harvest.shards, layout, n_components)
+    )
+    return SimpleNamespace(
+        topics=topics, records=records, rows=rows, saved=kept, model=harvest.model
+    )
 
 
 def old_rows(seed, counts, n_components):
     """Counts of earlier batches, for most words."""
     rng = np.random.default_rng(seed)
-    return rng.poisson(3.0, (counts.shape[1], n_components)) * (rng.random((counts.shape[1], 1)) < 0.7)
+    return rng.poisson(3.0, (counts.shape[1], n_components)) * (
+        rng.random((counts.shape[1], 1)) < 0.7
+    )
 
 
 def token_words(counts):

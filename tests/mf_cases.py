@@ -13,7 +13,11 @@ def bits(fitted):
 def planted():
     """Return a table of three factors and biases of users, and which of it are ratings."""
     generator = np.random.default_rng(0)
-    truth = 3 + generator.normal(size=(50, 1)) + generator.normal(size=(50, 3)) @ generator.normal(size=(3, 40))
+    truth = (
+        3
+        + generator.normal(size=(50, 1))
+        + generator.normal(size=(50, 3)) @ generator.normal(size=(3, 40))
+    )
     return truth, generator.random(truth.shape) < 0.4
 
 

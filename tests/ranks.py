@@ -57,7 +57,9 @@ def in_ranks(size, function, n_threads=1):
     for thread in threads:
         thread.join()
     left = [loads(box.get()) for of_rank in said for box in of_rank if not box.empty()]
-    assert not left or any(isinstance(one, Exception) for one in made), "not all that was sent was received"
+    assert not left or any(isinstance(one, Exception) for one in made), (
+        "not all that was sent was received"
+    )
     return made
 
 
@@ -76,7 +78,13 @@ class RankPlace(Place):
 
     def __init__(self, groups, losses=()):
         super().__init__()
-        self._groups, self._losses, self.n_calls, self.held, self.n_resets = groups, set(losses), 0, set(), 0
+        self._groups, self._losses, self.n_calls, self.held, self.n_resets = (
+            groups,
+            set(losses),
+            0,
+            set(),
+            0,
+        )
 
     def groups(self, n_shards):
         assert sorted(p for group in self._groups for p in group) == list(range(n_shards))
@@ -89,7 +97,9 @@ class RankPlace(Place):
         return Handle(self, loads(dumps(value)))
 
     def load(self, word, function, pieces, p, *first):
-        return Handle(self, function(*_values([*first, *(one() if callable(one) else one for one in pieces)])))
+        return Handle(
+            self, function(*_values([*first, *(one() if callable(one) else one for one in pieces)]))
+        )
 
     def call(self, word, function, args, p, *, pinned=False):
         return Handle(self, function(*_values(args)))

@@ -15,7 +15,9 @@ GOLDEN = json.loads(TABLE.read_text())
 
 def test_the_table_has_all_cases_and_no_others():
     assert {name for cases in AREAS.values() for name in cases} >= EVERY_CHANGE
-    assert set(GOLDEN["cases"]) == {f"{area}: {name}" for area, cases in AREAS.items() for name in cases}
+    assert set(GOLDEN["cases"]) == {
+        f"{area}: {name}" for area, cases in AREAS.items() for name in cases
+    }
 
 
 def marks(name, place):
@@ -46,6 +48,8 @@ def test_another_machine_is_compared_to_tolerance():
     found = run("l1", "lasso, tall")
     assert_as_remembered(found, expected, same_machine=False)
     with pytest.raises(AssertionError, match="objective"):
-        assert_as_remembered(found._replace(figures=found.figures | {"objective": 2.0}), expected, same_machine=False)
+        assert_as_remembered(
+            found._replace(figures=found.figures | {"objective": 2.0}), expected, same_machine=False
+        )
     with pytest.raises(AssertionError):
         assert_as_remembered(found._replace(digest="0"), expected, same_machine=True)

@@ -27,7 +27,9 @@ ROOMS = {"losses": "data", "penalties": "blocks", "samplers": "programs"}
 def imports(text):
     """Yield what a module imports, at any depth, also by `Later`."""
     for module, names in re.findall(r"^ *from ([\w.]+) import (\([^)]*\)|.*)", text, re.MULTILINE):
-        yield from (f"{module}.{name}" for name in re.findall(r"\w+", re.sub(r" as \w+|#.*", "", names)))
+        yield from (
+            f"{module}.{name}" for name in re.findall(r"\w+", re.sub(r" as \w+|#.*", "", names))
+        )
     for names in re.findall(r"^ *import ([\w.]+(?:, [\w.]+)*)", text, re.MULTILINE):
         yield from names.split(", ")
     yield from re.findall(r"(?:Later|importorskip|import_module)\(\"([\w.]+)\"", text)
@@ -74,14 +76,19 @@ def in_a_process(code, *arguments, **variables):
     """Return what Python prints; without Dask's variables that are here."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("DASK_")}
     command = [sys.executable, "-c", code, *map(str, arguments)]
-    found = subprocess.run(command, capture_output=True, text=True, env=clean | variables, check=False)
+    found = subprocess.run(
+        command, capture_output=True, text=True, env=clean | variables, check=False
+    )
     assert not found.returncode, found.stderr
     return found.stdout.split()
 
 
 @pytest.mark.parametrize(
     ("package", "heavy"),
-    [("schmp_estimators", {"dask", "numba", "sklearn"}), ("dask", {"numba", "sklearn", "scipy", "dask.array"})],
+    [
+        ("schmp_estimators", {"dask", "numba", "sklearn"}),
+        ("dask", {"numba", "sklearn", "scipy", "dask.array"}),
+    ],
 )
 def test_importing_the_package_or_dask_loads_nothing_heavy(package, heavy):
     """Dask imports the package while it is being imported itself; who only uses Dask must not pay for numba."""
@@ -106,7 +113,9 @@ print(*sorted({"dask", "distributed", "matplotlib"} & set(sys.modules)))
 
 def test_fits_in_one_process_never_import_dask(tmp_path):
     X = np.random.default_rng(0).poisson(1.0, (30, 8)) + np.eye(30, 8, dtype=int)
-    (tmp_path / "model").write_bytes(pickle.dumps((schmp_estimators.DistributedLDA(2, max_iter=2).fit(X), X)))
+    (tmp_path / "model").write_bytes(
+        pickle.dumps((schmp_estimators.DistributedLDA(2, max_iter=2).fit(X), X))
+    )
     assert in_a_process(FITS, tmp_path / "model", HOME=str(tmp_path)) == []
 
 
@@ -143,20 +152,30 @@ OPTIONAL = {"dashboard": {"bokeh"}, "plot": {"matplotlib", "rich"}}
 def third_party(folder):
     """Return the distributions that the files below a folder import, with a file of each."""
     # tests import each other by their bare names; the package never does
-    local = {"schmp_estimators"} | ({path.stem for path in folder.rglob("*")} if folder.name == "tests" else set())
+    local = {"schmp_estimators"} | (
+        {path.stem for path in folder.rglob("*")} if folder.name == "tests" else set()
+    )
     found = {}
     for path in sorted(folder.rglob("*.py")):
         names = {name.partition(".")[0] for name in imports(path.read_text())}
-        found |= {DISTRIBUTION.get(name, name): path.name for name in names - set(sys.stdlib_module_names) - local}
+        found |= {
+            DISTRIBUTION.get(name, name): path.name
+            for name in names - set(sys.stdlib_module_names) - local
+        }
     return found
 
 
 def declared(*extras):
     """Return the distributions that the project and some of its extras require."""
-    lines = PROJECT["dependencies"] + [line for extra in extras for line in PROJECT["optional-dependencies"][extra]]
+    lines = PROJECT["dependencies"] + [
+        line for extra in extras for line in PROJECT["optional-dependencies"][extra]
+    ]
     names = {re.match(r"[\w.-]+", line)[0] for line in lines}
     own = [
-        extra for line in lines if line.startswith("schmp-estimators[") for extra in re.findall(r"[a-z]+(?=[],])", line)
+        extra
+        for line in lines
+        if line.startswith("schmp-estimators[")
+        for extra in re.findall(r"[a-z]+(?=[],])", line)
     ]
     return names | declared(*own) if own else names
 

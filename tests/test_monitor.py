@@ -33,7 +33,13 @@ class Sweeps(Recorder):
 def test_callbacks_see_a_fit_from_setup_to_teardown():
     recorder = Sweeps()
     lda = make(max_iter=3).set_callbacks(recorder).fit(SMALL)
-    assert recorder.events == ["setup", "begin fit", *["begin sweep", "end sweep"] * 3, "end fit", "teardown"]
+    assert recorder.events == [
+        "setup",
+        "begin fit",
+        *["begin sweep", "end sweep"] * 3,
+        "end fit",
+        "teardown",
+    ]
     assert all(X is SMALL for _, X in recorder.kept)
     assert_same_bits(lda, make(max_iter=3).fit(SMALL))
 
@@ -66,7 +72,9 @@ def test_held_out_perplexity_is_that_of_the_model_at_that_sweep():
     lda = make().set_callbacks(watch).fit(X[:60])
     assert [record["iterations"] for record in watch.history_] == [4, 8, 12]
     for record in watch.history_:
-        assert record["perplexity"] == make(max_iter=record["iterations"]).fit(X[:60]).perplexity(X[60:])
+        assert record["perplexity"] == make(max_iter=record["iterations"]).fit(X[:60]).perplexity(
+            X[60:]
+        )
     assert_same_bits(lda, make().fit(X[:60]))
 
 
@@ -142,8 +150,16 @@ def test_the_plot_shows_the_history(fitted, x, label):
 def test_errors_of_the_plot(fitted):
     for lda, parameters, message in (
         (make(), {}, "not fitted yet"),
-        (fitted, {"x": "time"}, r"x='time'; it must be one of \['iterations', 'samples', 'seconds'\]"),
-        (fitted, {"y": "loss"}, r"no record of history_ has 'loss', only .*'log_likelihood'.* name one of"),
+        (
+            fitted,
+            {"x": "time"},
+            r"x='time'; it must be one of \['iterations', 'samples', 'seconds'\]",
+        ),
+        (
+            fitted,
+            {"y": "loss"},
+            r"no record of history_ has 'loss', only .*'log_likelihood'.* name one of",
+        ),
         (make().fit(SMALL), {}, r"has 'log_likelihood', only .* or fit with evaluate_every=1"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -157,12 +173,16 @@ NUMBER = r"\d[\d.]*( [kMG])?"
 @pytest.fixture
 def lines(caplog):
     caplog.set_level(logging.INFO, "schmp_estimators.core.progress")
-    return lambda: [one.message for one in caplog.records if one.name == "schmp_estimators.core.progress"]
+    return lambda: [
+        one.message for one in caplog.records if one.name == "schmp_estimators.core.progress"
+    ]
 
 
 def test_the_log_has_a_line_after_every_ten_sweeps_and_at_the_end(lines):
     lda = make(max_iter=25, evaluate_every=4).fit(SMALL)
-    values = {one["iterations"]: one["log_likelihood"] for one in lda.history_ if "log_likelihood" in one}
+    values = {
+        one["iterations"]: one["log_likelihood"] for one in lda.history_ if "log_likelihood" in one
+    }
     expected = zip((10, 20, 25), (8, 20, 24), strict=True)
     for line, (sweep, evaluated) in zip(lines(), expected, strict=True):
         start = f"DistributedLDA: sweep {sweep} of 25, log_likelihood {values[evaluated]:.6g}, "
@@ -171,7 +191,9 @@ def test_the_log_has_a_line_after_every_ten_sweeps_and_at_the_end(lines):
 
 @pytest.mark.parametrize("digits", [2, 3, 4])
 def test_numbers_in_units_are_rounded_and_have_no_exponent(digits):
-    values = np.concatenate([np.geomspace(1, 9e11, 997), 10.0 ** np.arange(12) * 0.99999, [9999, 999_500, 9.96e8]])
+    values = np.concatenate(
+        [np.geomspace(1, 9e11, 997), 10.0 ** np.arange(12) * 0.99999, [9999, 999_500, 9.96e8]]
+    )
     for value in values:
         text = in_units(value, digits)
         assert re.fullmatch(NUMBER, text), text
@@ -184,7 +206,12 @@ def test_numbers_in_units_are_rounded_and_have_no_exponent(digits):
 
 
 #: A fit of one target that is followed step by step.
-MANY_STEPS = {"schedule": "round_robin", "n_parallel": 1, "max_correlation": None, "random_state": 0}
+MANY_STEPS = {
+    "schedule": "round_robin",
+    "n_parallel": 1,
+    "max_correlation": None,
+    "random_state": 0,
+}
 
 
 def test_the_progress_bar_shows_what_a_fit_has_reached(capfd, monkeypatch):

@@ -37,7 +37,9 @@ def test_a_bar_for_each_span_in_the_row_of_its_worker():
     drawn = bars(display, "lda-sample-words")
     assert [bar[:2] for bar in drawn] == [(0.5, 1.5), (0.5, 2.5), (3.5, 4.5)]
     (_, _, low, _), (_, _, lowest, _), (_, _, upper, _) = drawn
-    assert -0.5 < lowest < 0.5 < low < upper < 1.5  # b is below a, whose threads have lanes of their own
+    assert (
+        -0.5 < lowest < 0.5 < low < upper < 1.5
+    )  # b is below a, whose threads have lanes of their own
     assert [bar[:2] for bar in bars(display, "wait")] == [(0.0, 0.5)]
     assert bars(display, "wait")[0][3] < lowest
     names = [text.get_text() for text in display.ax_.get_legend().get_texts()]
@@ -58,7 +60,9 @@ def last_told(client):
     """What ranks of the last run have told: worker, name, sweep, block, start, stop."""
     messages = [message for _, message in client.get_events(SPANS)]
     last = [message for message in messages if message["run"] == messages[-1]["run"]]
-    return [(message["worker"], *span[:3], *span[4:]) for message in last for span in message["spans"]]
+    return [
+        (message["worker"], *span[:3], *span[4:]) for message in last for span in message["spans"]
+    ]
 
 
 @pytest.mark.parametrize("by", ["stage", "block"])
@@ -76,24 +80,44 @@ def test_what_ranks_of_the_last_fit_have_told_is_drawn(fitted, by, sweeps):
         told = within + [one for one in told if one[1] == "wait" and begin <= one[4] < end]
     zero = min(start for *_, start, _ in told)
     for _, name, _, block, start, stop in told:
-        called = name if by == "stage" or name == "wait" else "all else" if block < 0 else f"block {block}"
+        called = (
+            name
+            if by == "stage" or name == "wait"
+            else "all else"
+            if block < 0
+            else f"block {block}"
+        )
         expected.setdefault(called, []).append((start - zero, stop - zero))
     found = {name: [bar[:2] for bar in bars(display, name)] for name in display.bars_}
     assert found.keys() == expected.keys()
     for name, drawn in found.items():
         np.testing.assert_allclose(drawn, sorted(expected[name]), atol=2e-6)
     n_sweeps = 2 if sweeps else 4
-    counts = {"mf-sgd-update": 4} if by == "stage" else {"block 0": 2, "block 1": 2}  # each shard meets each block
-    assert {name: len(found[name]) for name in counts} == {name: n_sweeps * count for name, count in counts.items()}
-    assert {one.sweep for one in display.spans} - {None} == set(range(4) if sweeps is None else range(*sweeps))
+    counts = (
+        {"mf-sgd-update": 4} if by == "stage" else {"block 0": 2, "block 1": 2}
+    )  # each shard meets each block
+    assert {name: len(found[name]) for name in counts} == {
+        name: n_sweeps * count for name, count in counts.items()
+    }
+    assert {one.sweep for one in display.spans} - {None} == set(
+        range(4) if sweeps is None else range(*sweeps)
+    )
 
 
 def test_errors_of_the_plot(fitted):
     no_sweeps = r"sweeps=.*; it must be a first sweep and one after the last, or None"
     for client, parameters, message in (
         (fitted, {"by": "worker"}, "by='worker'; it must be 'stage' or 'block'"),
-        (SimpleNamespace(get_events=lambda topic: ()), {}, "remembers nothing: fit on the cluster of this client"),
-        (fitted, {"sweeps": (5, 7)}, "remembers nothing of the sweeps from 5 to before 7: take others"),
+        (
+            SimpleNamespace(get_events=lambda topic: ()),
+            {},
+            "remembers nothing: fit on the cluster of this client",
+        ),
+        (
+            fitted,
+            {"sweeps": (5, 7)},
+            "remembers nothing of the sweeps from 5 to before 7: take others",
+        ),
         *((fitted, {"sweeps": sweeps}, no_sweeps) for sweeps in (3, (1, 2, 3), (3, 1))),
     ):
         with pytest.raises(ValueError, match=message):

@@ -64,7 +64,13 @@ class Unkeepable(Ring):
 def test_a_state_that_cannot_be_kept_is_refused_before_the_first_sweep(in_place, tmp_path):
     seen = []
     with pytest.raises(TypeError, match=r"checkpoint cannot keep shards\[0\]\.seen, of type set"):
-        schmp.run(Unkeepable(), make_shards(3), sweeps=2, checkpoint=tmp_path / "run.npz", callback=seen.append)
+        schmp.run(
+            Unkeepable(),
+            make_shards(3),
+            sweeps=2,
+            checkpoint=tmp_path / "run.npz",
+            callback=seen.append,
+        )
     assert not seen
 
 
@@ -133,7 +139,11 @@ def test_pieces_keep_their_state_and_may_be_callable(in_place):
 
 
 def test_callback_is_the_answer_to_a_report(in_place):
-    assert schmp.run(totals, PARTITIONS, callback=lambda record: record["total"] == 16.0)[1] == [9.0, 9.0, 16.0]
+    assert schmp.run(totals, PARTITIONS, callback=lambda record: record["total"] == 16.0)[1] == [
+        9.0,
+        9.0,
+        16.0,
+    ]
 
 
 @pytest.mark.parametrize("depth", [1, 3])
@@ -173,16 +183,31 @@ KEPT = {"program": partial(scaled, 1), "checkpoint": "x"}
     ("arguments", "change", "error", "message"),
     [
         (STATIC, {"program": Ring}, TypeError, "call it to make one"),
-        (STATIC, {"program": SimpleNamespace()}, TypeError, "or a function that returns a generator of jobs"),
+        (
+            STATIC,
+            {"program": SimpleNamespace()},
+            TypeError,
+            "or a function that returns a generator of jobs",
+        ),
         (STATIC, {"program": Nameless()}, TypeError, "Nameless has no name; give the class one"),
-        (STATIC, {"program": NoBarrier()}, ValueError, "last stage of a sweep must be each or observes"),
+        (
+            STATIC,
+            {"program": NoBarrier()},
+            ValueError,
+            "last stage of a sweep must be each or observes",
+        ),
         (STATIC, {"data": []}, ValueError, r"data=\[\] is empty; at least one"),
         (STATIC, {"data": np.zeros(3)}, TypeError, "data must be a list of pieces, got ndarray"),
         (STATIC, {"sweeps": None}, ValueError, "sweeps=None must be an integer of at least 1"),
         (STATIC, {"sweeps": 0}, ValueError, "sweeps=0 must be an integer of at least 1"),
         (STATIC, {"sweeps": 2.0}, ValueError, r"sweeps=2\.0 must be an integer"),
         (STATIC, {"checkpoint_every": 0}, ValueError, "checkpoint_every=0 must be"),
-        (STATIC, {"engine": "serial", "checkpoint": "x"}, ValueError, "checkpoint='x' needs engine='auto'"),
+        (
+            STATIC,
+            {"engine": "serial", "checkpoint": "x"},
+            ValueError,
+            "checkpoint='x' needs engine='auto'",
+        ),
         (STATIC, {"keeper": schmp.Keeper(len, len)}, ValueError, "is for coroutines"),
         (STATIC, {"engine": "dynamic"}, ValueError, "engine='dynamic' is unknown; use one of"),
         (STATIC, {"callback": 3}, TypeError, "callback=3 must be a function"),
@@ -194,8 +219,18 @@ KEPT = {"program": partial(scaled, 1), "checkpoint": "x"}
         (COROUTINE, {"data": ()}, ValueError, r"data=\(\) is empty"),
         (COROUTINE, {"data": "ab"}, TypeError, "data must be a list of pieces, got str"),
         (COROUTINE, {"callback": "print"}, TypeError, "callback='print' must be a function"),
-        (COROUTINE, {"checkpoint": "x"}, ValueError, "a program that saves its state, which totals does not"),
-        (COROUTINE, {"program": partial(scaled, 1, job=add), "checkpoint": "x"}, ValueError, "needs a keeper"),
+        (
+            COROUTINE,
+            {"checkpoint": "x"},
+            ValueError,
+            "a program that saves its state, which totals does not",
+        ),
+        (
+            COROUTINE,
+            {"program": partial(scaled, 1, job=add), "checkpoint": "x"},
+            ValueError,
+            "needs a keeper",
+        ),
         (KEPT, {"data": [lambda: np.arange(3.0)]}, TypeError, "functions that stand"),
     ],
 )
@@ -219,7 +254,9 @@ def rows():
 def test_svm_finds_what_liblinear_finds(rows):
     (X, y), C = rows, 0.01
     records, alpha = svm.fit(X, y, C=C, tol=1e-10, max_updates=200_000, n_slices=3)
-    peer = LinearSVC(C=C, loss="hinge", fit_intercept=False, tol=1e-10, max_iter=10**6, random_state=0).fit(X, y)
+    peer = LinearSVC(
+        C=C, loss="hinge", fit_intercept=False, tol=1e-10, max_iter=10**6, random_state=0
+    ).fit(X, y)
     coef = peer.coef_[0]
     objective = coef @ coef / 2 + C * np.maximum(0, 1 - y * (X @ coef)).sum()
     # objective and gap anew, from what the program returns
@@ -251,9 +288,19 @@ def poisson_shards(n_shards):
 def test_poisson_takes_the_steps_of_multiplicative_updates(n_shards):
     X, documents, words = counts()
     with dask.config.set({"schmp-estimators.runtime": "local"}):
-        records, harvest = schmp.run(rotation.PoissonFactorization(), poisson_shards(n_shards), sweeps=25)
-    options = {"solver": "mu", "beta_loss": "kullback-leibler", "tol": 0, "max_iter": 25, "init": "custom"}
-    _, expected, _ = non_negative_factorization(X, documents.copy(), words.T.copy(), n_components=4, **options)
+        records, harvest = schmp.run(
+            rotation.PoissonFactorization(), poisson_shards(n_shards), sweeps=25
+        )
+    options = {
+        "solver": "mu",
+        "beta_loss": "kullback-leibler",
+        "tol": 0,
+        "max_iter": 25,
+        "init": "custom",
+    }
+    _, expected, _ = non_negative_factorization(
+        X, documents.copy(), words.T.copy(), n_components=4, **options
+    )
     np.testing.assert_allclose(np.concatenate(harvest.blocks).T, expected, rtol=1e-8, atol=1e-12)
     curve = [record["log_likelihood"] for record in records]
     assert (np.diff(curve) > 0).all()

@@ -170,7 +170,9 @@ class Observed(Ring):
         return (
             changes(self.turn, order=order[::-1] if sweep % 2 else order),
             each(self.sum_up_and_tell, reports=True),
-            observes(self.tell_of_block, 3, order=[order[0], *((-1, *line[1:]) for line in order[1:2])]),
+            observes(
+                self.tell_of_block, 3, order=[order[0], *((-1, *line[1:]) for line in order[1:2])]
+            ),
             observes(self.list_blocks, order=order),
             observes(self.tell),
         )
@@ -187,7 +189,9 @@ class Observed(Ring):
         return [self.tell_of_block(at, state, block, 5)]  # a list is one report, as any
 
     def aggregate(self, model, reports):
-        return super().aggregate(model, [one[0] if isinstance(one, list) else one for one in reports])
+        return super().aggregate(
+            model, [one[0] if isinstance(one, list) else one for one in reports]
+        )
 
     def observing(self, n_shards):
         return observes(self.tell_of_block, 7, order=schedule_rotation(n_shards)[-1:])
@@ -203,7 +207,9 @@ class Remade(Program):
 
     def schedule(self, sweep, n_shards):
         order = schedule_rotation(n_shards)
-        visit = reads(self.visit_and_tell if self.synced else self.visit, order=order, synced=self.synced)
+        visit = reads(
+            self.visit_and_tell if self.synced else self.visit, order=order, synced=self.synced
+        )
         remake = each(self.remake, parts=True)
         return (visit, remake, self.observing(n_shards)) if sweep % 2 == 0 else (visit, remake)
 
@@ -292,7 +298,11 @@ class Exchanging(Program):
 
     def schedule(self, sweep, n_shards):
         stages = exchanges(self.mix_up, 5, split=self.split), each(self.take, 7)
-        return (*stages, each(self.work), observes(self.see, split=self.split)) if sweep % 2 else stages
+        return (
+            (*stages, each(self.work), observes(self.see, split=self.split))
+            if sweep % 2
+            else stages
+        )
 
     def init(self, at):
         return np.outer(at.shard, np.arange(1, at.n_shards + 1)), {}
@@ -304,7 +314,10 @@ class Exchanging(Program):
 
     def mix_up(self, at, pieces, factor):
         assert not any(piece.flags.writeable for piece in pieces)
-        return [scramble(*pieces, at.shard, at.model, np.full(4, factor * to)) for to in range(at.n_shards)]
+        return [
+            scramble(*pieces, at.shard, at.model, np.full(4, factor * to))
+            for to in range(at.n_shards)
+        ]
 
     def take(self, at, state, answers, summand):
         assert not any(answer.flags.writeable for answer in answers)
@@ -368,7 +381,9 @@ class Merging(Exchanging):
 
     def schedule(self, sweep, n_shards):
         stages = exchanges(self.mix_up, 5, split=self.split), each(self.take, 7, merge=self.mix)
-        return (*stages, observes(self.see, split=self.split, merge=self.mix)) if sweep % 2 else stages
+        return (
+            (*stages, observes(self.see, split=self.split, merge=self.mix)) if sweep % 2 else stages
+        )
 
     def mix(self, report, other):
         return scramble(report, other)
@@ -405,7 +420,9 @@ def as_it_is(shard):
 def bits(value):
     """Return values by which results can be compared to the bit."""
     if isinstance(value, np.ndarray):
-        content = value.tolist() if value.dtype == object else value.tobytes()  # of objects these are addresses
+        content = (
+            value.tolist() if value.dtype == object else value.tobytes()
+        )  # of objects these are addresses
         return str(value.dtype), value.shape, content
     if isinstance(value, dict):
         return {name: bits(one) for name, one in value.items()}
@@ -416,6 +433,16 @@ def bits(value):
 
 
 PROGRAMS = [
-    *(Ring(), Synced(), Resting(), ReadAndChanged(), Blind(), ManyBlocks(), ManySynced(), FewBlocks(), Partial()),
+    *(
+        Ring(),
+        Synced(),
+        Resting(),
+        ReadAndChanged(),
+        Blind(),
+        ManyBlocks(),
+        ManySynced(),
+        FewBlocks(),
+        Partial(),
+    ),
     *(Observed(), Remade(), RemadeSynced(), SomeParts(), Exchanging(), Foretold(), Merging()),
 ]

@@ -63,7 +63,10 @@ def started(n_steps):
     """Return topics with `n_steps` proposals of every token, word-major, and the topic totals."""
     shard, _ = one_shard()
     topics = freeze(corpus()[1])
-    tokens, totals = np.empty((len(topics), 1 + n_steps), topics.dtype), np.zeros(N_TOPICS, np.int64)
+    tokens, totals = (
+        np.empty((len(topics), 1 + n_steps), topics.dtype),
+        np.zeros(N_TOPICS, np.int64),
+    )
     tokens[shard.place] = topics[:, None]  # proposals that change nothing
     inverse = freeze(np.ones(N_TOPICS, np.float32))
     given = shard, tokens.reshape(-1), inverse, np.float32(ALPHA), KEY, totals, (0,) * n_steps
@@ -168,12 +171,23 @@ class FrozenDocuments(OneKernel):
         word = np.repeat(np.arange(len(words), dtype=np.uint32), sizes[words])[shard.place]
         rows = rows[: len(words)]
         beta_sum = N_WORDS * BETA
-        whole = freeze(WordBlock(np.zeros((0, N_TOPICS), np.int32), shard.word_ptr, topic, shard.fixed))
+        whole = freeze(
+            WordBlock(np.zeros((0, N_TOPICS), np.int32), shard.word_ptr, topic, shard.fixed)
+        )
         row, inverse = np.zeros(N_TOPICS, np.int32), 1.0 / (totals + beta_sum)
         take_rows(0, len(words), freeze(words), whole, inverse, BETA, row, rows, None)
         frozen = freeze(frozen_of(rows, np.full(N_TOPICS, ALPHA), totals, BETA, beta_sum))
         slots = make_slots(np.diff(shard.doc_ptr), N_TOPICS, topic.dtype)
-        given = 0, N_DOCS, shard.doc_ptr, shard.place, shard.first_token, freeze(word), own(topic), frozen
+        given = (
+            0,
+            N_DOCS,
+            shard.doc_ptr,
+            shard.place,
+            shard.first_token,
+            freeze(word),
+            own(topic),
+            frozen,
+        )
         return (*given, KEY, slots, np.zeros(N_TOPICS, np.int64), None)
 
 
@@ -197,4 +211,12 @@ class FoldIn(OneKernel):
         rows = rows_of_words(fitted().rows, words)
         lengths = np.add.reduceat(tokens, ptr[:-1]).astype(np.float64)
         theta = np.repeat((lengths[:, None] + fitted().alpha_sum) / N_TOPICS, N_TOPICS, axis=1)
-        return ptr, tokens, freeze(lengths), rows, fitted()[1:6], make_scratch(ptr, rows, N_TOPICS), theta
+        return (
+            ptr,
+            tokens,
+            freeze(lengths),
+            rows,
+            fitted()[1:6],
+            make_scratch(ptr, rows, N_TOPICS),
+            theta,
+        )

@@ -48,8 +48,12 @@ class SparsePasses(OneKernel):
     def given():
         dense, target = problem(2000, 2000, 0.02)
         stored, means = sp.csc_array(dense), dense.mean(axis=0)
-        columns = Columns(stored.data, stored.indices.astype(np.int32), stored.indptr.astype(np.int64))
-        quadratic = Quadratic(((dense - means) ** 2).sum(axis=0), means, dense.sum(axis=0), np.empty(0), np.empty(0))
+        columns = Columns(
+            stored.data, stored.indices.astype(np.int32), stored.indptr.astype(np.int64)
+        )
+        quadratic = Quadratic(
+            ((dense - means) ** 2).sum(axis=0), means, dense.sum(axis=0), np.empty(0), np.empty(0)
+        )
         residual = target - target.mean()
         return *freeze((columns, quadratic)), residual, 0.05 * np.abs(dense.T @ residual).max()
 

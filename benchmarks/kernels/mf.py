@@ -39,7 +39,9 @@ class SgdBlock(OneKernel):
     def fresh(self):
         users, items, values = ratings()
         order = np.random.default_rng(1).permutation(N_RATINGS)  # as a fit visits them
-        block = RatingBlock(users[order].astype(np.int32), items[order].astype(np.int32), values[order])
+        block = RatingBlock(
+            users[order].astype(np.int32), items[order].astype(np.int32), values[order]
+        )
         steps = StepSizes(*(np.float32(number) for number in (0.1, 0.1, 1 / N_COMPONENTS)))
         return freeze(block), own(factors(N_USERS, 2)), own(factors(N_ITEMS, 3)), steps, False
 

@@ -12,7 +12,9 @@ _found = {"failed": [], "errors": [], "passed": 0}
 def _strangers():
     """Return the modules of the package that do not come from the copy."""
     tree = Path(os.environ["MUTANT_TREE"], _PACKAGE)
-    modules = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] == _PACKAGE]
+    modules = [
+        module for name, module in list(sys.modules.items()) if name.partition(".")[0] == _PACKAGE
+    ]
     return [module.__name__ for module in modules if not Path(module.__file__).is_relative_to(tree)]
 
 
@@ -20,7 +22,9 @@ def pytest_configure():
     """Import the package before anything else does, and stop if it is another one."""
     __import__(_PACKAGE)
     if _strangers():
-        raise SystemExit(f"{_PACKAGE} was imported from {sys.modules[_PACKAGE].__file__}, which is not the copy")
+        raise SystemExit(
+            f"{_PACKAGE} was imported from {sys.modules[_PACKAGE].__file__}, which is not the copy"
+        )
 
 
 def pytest_runtest_logreport(report):

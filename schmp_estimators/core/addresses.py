@@ -20,7 +20,9 @@ def array_at(typing: Any, address: Any, size: Any, like: Any) -> Any:
         nbytes = context.get_constant(types.intp, context.get_abi_sizeof(element))
         data = builder.inttoptr(arguments[0], element.as_pointer())
         array = make_array(kind)(context, builder)
-        populate_array(array, data=data, shape=[arguments[1]], strides=[nbytes], itemsize=nbytes, meminfo=None)
+        populate_array(
+            array, data=data, shape=[arguments[1]], strides=[nbytes], itemsize=nbytes, meminfo=None
+        )
         return array._getvalue()
 
     return kind(types.int64, types.int64, like), generate

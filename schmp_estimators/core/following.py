@@ -158,23 +158,33 @@ class FollowedEstimator(CallbackSupportMixin):  # type: ignore[misc]  # scikit-l
                 f"checkpoint needs an int as random_state, to recognise its own fit; got {self.random_state!r}"
             )
         if earlier is not None:
-            raise ValueError(f"checkpoint needs a fit that starts anew; set checkpoint=None for {without}")
+            raise ValueError(
+                f"checkpoint needs a fit that starts anew; set checkpoint=None for {without}"
+            )
 
     @contextmanager
     def _progress_bar(self) -> Iterator[None]:
         """Show a progress bar during a fit, if `verbose` asks for it and no other bar is shown; report compiling."""
-        with self._bar_shown() as bar, told_of_compiling(type(self).__name__, getattr(bar, "say", None)):
+        with (
+            self._bar_shown() as bar,
+            told_of_compiling(type(self).__name__, getattr(bar, "say", None)),
+        ):
             yield
 
     @contextmanager
     def _bar_shown(self) -> Iterator[Any]:
         callbacks = getattr(self, "_skl_callbacks", [])
-        wanted = self.verbose and not any(isinstance(callback, ProgressBar) for callback in callbacks)
+        wanted = self.verbose and not any(
+            isinstance(callback, ProgressBar) for callback in callbacks
+        )
         if not wanted or hasattr(self, "_parent_callback_ctx"):
             yield None
             return
         if find_spec("rich") is None:
-            logger.warning("verbose=%r shows a progress bar with the package rich: pip install rich", self.verbose)
+            logger.warning(
+                "verbose=%r shows a progress bar with the package rich: pip install rich",
+                self.verbose,
+            )
             yield None
             return
         bar = self._bar()
@@ -250,7 +260,9 @@ class SweepingEstimator(FollowedEstimator):
             record = next(records)
             waited = perf_counter() - began
             seconds += took() or waited
-            self.history_.append({"iterations": done, "seconds": seconds, "samples": done * n_samples, **record})
+            self.history_.append(
+                {"iterations": done, "seconds": seconds, "samples": done * n_samples, **record}
+            )
             logger.debug("%s: %s", type(self).__name__, self.history_[-1])
             self.n_iter_ = done
             yield done
@@ -272,7 +284,8 @@ class SweepingEstimator(FollowedEstimator):
             Whether a checkpoint would be written after it.
         """
         followed = hasattr(self, "_parent_callback_ctx") or any(
-            not isinstance(callback, ProgressBar) for callback in getattr(self, "_skl_callbacks", [])
+            not isinstance(callback, ProgressBar)
+            for callback in getattr(self, "_skl_callbacks", [])
         )
         return followed or sweep + 1 == self.max_iter or (self.checkpoint is not None and kept)
 

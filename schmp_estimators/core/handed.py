@@ -39,7 +39,9 @@ class _Fields(AttributeTemplate):
 
 
 def _suits(kind: types.Type) -> bool:
-    return isinstance(kind, types.Number | types.Boolean) or (isinstance(kind, types.Array) and kind.layout == "C")
+    return isinstance(kind, types.Number | types.Boolean) or (
+        isinstance(kind, types.Array) and kind.layout == "C"
+    )
 
 
 @intrinsic
@@ -56,7 +58,9 @@ def handed(typing_context: Any, values: Any) -> Any:
         builder.store(arguments[0], place)
         address = builder.bitcast(place, cgutils.voidptr_t)
         # no load can be moved before this, because only this returns the address
-        same = ir.InlineAsm(ir.FunctionType(cgutils.voidptr_t, [cgutils.voidptr_t]), "", "=r,0,~{memory}", True)
+        same = ir.InlineAsm(
+            ir.FunctionType(cgutils.voidptr_t, [cgutils.voidptr_t]), "", "=r,0,~{memory}", True
+        )
         return builder.call(same, [address])
 
     return Handed(values)(values), generate

@@ -41,7 +41,9 @@ class _CheckedFiles(IndexDataCacheFile):
 
     def _dump(self, value: Any) -> bytes:
         data: bytes = super()._dump(value)  # type: ignore[no-untyped-call]
-        return data + _MARK + zlib.crc32(data).to_bytes(_SIZE, "little")  # pickle does not read beyond its own end
+        return (
+            data + _MARK + zlib.crc32(data).to_bytes(_SIZE, "little")
+        )  # pickle does not read beyond its own end
 
     def _load_index(self) -> Any:
         with suppress(FileNotFoundError), open(self._index_path, "rb") as file:
@@ -99,7 +101,9 @@ class KernelCache(FunctionCache):
         try:
             super().save_overload(sig, data)  # type: ignore[no-untyped-call]
         except OSError as error:
-            logger.warning("the compiled kernel %s cannot be kept: %s", self._py_func.__qualname__, error)
+            logger.warning(
+                "the compiled kernel %s cannot be kept: %s", self._py_func.__qualname__, error
+            )
 
 
 class _KernelLibrary(JITCodeLibrary):

@@ -68,7 +68,9 @@ class Value:
     def constant(self, number: float) -> Value:
         """Return a value of the same type with one number everywhere."""
         kind = self.value.type
-        return Value(self.builder, kind([number] * kind.count if isinstance(kind, ir.VectorType) else number))
+        return Value(
+            self.builder, kind([number] * kind.count if isinstance(kind, ir.VectorType) else number)
+        )
 
     def mixed(self, other: Value, lanes: list[int]) -> Value:
         """Return lanes of both; those of `other` count from the length of self."""
@@ -98,7 +100,9 @@ class Value:
         half, sums = LANES, self
         while half > 1:
             half //= 2
-            sums = sums.mixed(sums, list(range(half))) + sums.mixed(sums, list(range(half, 2 * half)))
+            sums = sums.mixed(sums, list(range(half))) + sums.mixed(
+                sums, list(range(half, 2 * half))
+            )
         return sums.lane(0)
 
     def exceeds(self, other: Value) -> Value:
@@ -114,10 +118,16 @@ class Registers:
     """A C-contiguous array as a sequence of registers."""
 
     def __init__(self, context: Any, builder: Any, kind: Any, array: Any) -> None:
-        struct, self._dtype, self._builder = context.make_array(kind)(context, builder, array), kind.dtype, builder
+        struct, self._dtype, self._builder = (
+            context.make_array(kind)(context, builder, array),
+            kind.dtype,
+            builder,
+        )
         self._data, self._element = struct.data, context.get_data_type(kind.dtype)
         self._align = context.get_abi_alignment(self._element)
-        self.shape = [Value(builder, size) for size in cgutils.unpack_tuple(builder, struct.shape, kind.ndim)]
+        self.shape = [
+            Value(builder, size) for size in cgutils.unpack_tuple(builder, struct.shape, kind.ndim)
+        ]
 
     def __getitem__(self, register: Value) -> Value:
         return self.load(register * LANES)
@@ -127,11 +137,15 @@ class Registers:
 
     def load(self, element: Value, kind: Any = VECTOR) -> Value:
         """Return what begins at an element, as float32 or a vector of these."""
-        return Value(self._builder, self._builder.load(self._pointer(element, kind), align=self._align))
+        return Value(
+            self._builder, self._builder.load(self._pointer(element, kind), align=self._align)
+        )
 
     def store(self, element: Value, value: Value) -> None:
         """Store a value that begins at an element."""
-        self._builder.store(value.value, self._pointer(element, value.value.type), align=self._align)
+        self._builder.store(
+            value.value, self._pointer(element, value.value.type), align=self._align
+        )
 
     def index(self, element: Value) -> Value:
         """Return an element that is an integer, as an index."""
@@ -149,19 +163,26 @@ class Registers:
     def prefetch(self, element: Value) -> None:
         """Let the processor load the cache line of an element, which may be out of bounds."""
         kinds, module = [cgutils.voidptr_t, _SHORT, _SHORT, _SHORT], self._builder.module
-        hint = module.declare_intrinsic("llvm.prefetch", kinds[:1], ir.FunctionType(ir.VoidType(), kinds))
+        hint = module.declare_intrinsic(
+            "llvm.prefetch", kinds[:1], ir.FunctionType(ir.VoidType(), kinds)
+        )
         # For reading (0), into all levels of the cache (3), data (1).
         self._builder.call(hint, [self._pointer(element, ir.IntType(8)), *map(_SHORT, (0, 3, 1))])
 
     def _pointer(self, element: Value, kind: Any) -> Any:
-        return self._builder.bitcast(self._builder.gep(self._data, [_operand(element)]), kind.as_pointer())
+        return self._builder.bitcast(
+            self._builder.gep(self._data, [_operand(element)]), kind.as_pointer()
+        )
 
 
 class Total:
     """A register that loops add to."""
 
     def __init__(self, builder: Any, kind: Any) -> None:
-        self._builder, self._place = builder, cgutils.alloca_once_value(builder, kind([0.0] * LANES))
+        self._builder, self._place = (
+            builder,
+            cgutils.alloca_once_value(builder, kind([0.0] * LANES)),
+        )
 
     @property
     def value(self) -> Value:
@@ -200,7 +221,9 @@ class Code:
             visit(start, 0)
 
 
-def emitted(returns: Callable[..., Any] = lambda *kinds: types.void) -> Callable[[Callable[..., Any]], Any]:
+def emitted(
+    returns: Callable[..., Any] = lambda *kinds: types.void,
+) -> Callable[[Callable[..., Any]], Any]:
     """Make an instruction of ``emit(code, *arguments)``; `returns` gives the type of its result for those of arguments.
 
     Arrays become `Registers`, tuples lists of values, and other arguments values; integers are indices, and other
@@ -210,8 +233,13 @@ def emitted(returns: Callable[..., Any] = lambda *kinds: types.void) -> Callable
     def decorate(emit: Callable[..., Any]) -> Any:
         def typed(typing_context: Any, *given: Any) -> Any:
             def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-                wrapped = [_wrapped(context, builder, *one) for one in zip(signature.args, arguments, strict=True)]
-                return _unwrapped(context, builder, signature.return_type, emit(Code(builder), *wrapped))
+                wrapped = [
+                    _wrapped(context, builder, *one)
+                    for one in zip(signature.args, arguments, strict=True)
+                ]
+                return _unwrapped(
+                    context, builder, signature.return_type, emit(Code(builder), *wrapped)
+                )
 
             return returns(*given)(*map(_converted, given)), generate
 
@@ -231,7 +259,11 @@ def _converted(kind: Any) -> Any:
 def _wrapped(context: Any, builder: Any, kind: Any, argument: Any) -> Any:
     if isinstance(kind, types.BaseTuple):
         return [Value(builder, part) for part in cgutils.unpack_tuple(builder, argument)]
-    return Registers(context, builder, kind, argument) if isinstance(kind, types.Array) else Value(builder, argument)
+    return (
+        Registers(context, builder, kind, argument)
+        if isinstance(kind, types.Array)
+        else Value(builder, argument)
+    )
 
 
 def _unwrapped(context: Any, builder: Any, kind: Any, found: Any) -> Any:
@@ -319,7 +351,11 @@ def row_dot(code, left, i, right, j):
     """
     width, totals = left.shape[1], code.totals(UNROLLED)
     first, second = i * width, j * width
-    code.over_row(width, UNROLLED, lambda at, n: totals[n].add(left.load(first + at) * right.load(second + at)))
+    code.over_row(
+        width,
+        UNROLLED,
+        lambda at, n: totals[n].add(left.load(first + at) * right.load(second + at)),
+    )
     return fold_sums(totals)
 
 

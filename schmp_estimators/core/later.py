@@ -49,8 +49,16 @@ def _may_be_configured() -> bool:
     if any(name.startswith("DASK_") for name in os.environ):
         return True
     prefixes = {"/", sys.prefix, *site.PREFIXES}
-    folders = [Path("~/.config/dask").expanduser(), *(Path(prefix, "etc", "dask") for prefix in prefixes)]
-    files = [path for folder in folders for path in folder.glob("*") if path.suffix in (".yaml", ".yml", ".json")]
+    folders = [
+        Path("~/.config/dask").expanduser(),
+        *(Path(prefix, "etc", "dask") for prefix in prefixes),
+    ]
+    files = [
+        path
+        for folder in folders
+        for path in folder.glob("*")
+        if path.suffix in (".yaml", ".yml", ".json")
+    ]
     return any(map(_says_something, files))
 
 

@@ -174,5 +174,8 @@ def identity(program: AnyProgram, names: Mapping[str, str]) -> dict[str, Any]:
     `names` has the user's names of those parameters that are called otherwise in the program.
     """
     shown = {one.name: getattr(program, one.name) for one in fields(program) if one.repr}  # type: ignore[arg-type]
-    found = {"program": type(program).__name__, **{key: shown[key] for key in shown if key != "evaluate_every"}}
+    found = {
+        "program": type(program).__name__,
+        **{key: shown[key] for key in shown if key != "evaluate_every"},
+    }
     return {names.get(key, key): value for key, value in found.items()}

@@ -28,13 +28,17 @@ class Progress:
         Largest number of records that there will be; 0 if it is not known.
     """
 
-    def __init__(self, estimator: Any, place: Place, *, step: str, every: int, total: int = 0) -> None:
+    def __init__(
+        self, estimator: Any, place: Place, *, step: str, every: int, total: int = 0
+    ) -> None:
         self._estimator, self._place = estimator, place
         self._step, self._every, self._total = step, every, total
         self._name = type(estimator).__name__
         #: number of records when the last line was written
         self._written = len(estimator.history_)
-        place.tell("begin", {"estimator": self._name, "objective": estimator._objective, "total": total})
+        place.tell(
+            "begin", {"estimator": self._name, "objective": estimator._objective, "total": total}
+        )
 
     def record(self) -> None:
         """Report the last record, and the latest measurements of callbacks."""
@@ -55,10 +59,24 @@ class Progress:
             history = self._estimator.history_
             before = history[self._written - 1] if self._written else {"seconds": 0.0, "samples": 0}
             seconds = history[-1]["seconds"] - before["seconds"]
-            rate = in_units((history[-1]["samples"] - before["samples"]) / seconds if seconds > 0 else float("nan"))
-            values = "".join(f", {name} {value:.6g}" for name, value in noteworthy(self._estimator).items())
+            rate = in_units(
+                (history[-1]["samples"] - before["samples"]) / seconds
+                if seconds > 0
+                else float("nan")
+            )
+            values = "".join(
+                f", {name} {value:.6g}" for name, value in noteworthy(self._estimator).items()
+            )
             of_all = f" of {self._total}" if self._total else ""
-            logger.info("%s: %s %d%s%s, %s samples/s", self._name, self._step, len(history), of_all, values, rate)
+            logger.info(
+                "%s: %s %d%s%s, %s samples/s",
+                self._name,
+                self._step,
+                len(history),
+                of_all,
+                values,
+                rate,
+            )
         self._written = len(self._estimator.history_)
 
 
@@ -79,9 +97,17 @@ def measured_by_callbacks(estimator: Any) -> dict[str, float]:
     """Return the latest measurements of callbacks: of those with a mapping `latest` from names to numbers."""
     measured: dict[str, float] = {}
     for callback in getattr(estimator, "_skl_callbacks", ()):
-        latest = getattr(callback, "latest", None)  # in callbacks of other packages it may be anything
+        latest = getattr(
+            callback, "latest", None
+        )  # in callbacks of other packages it may be anything
         if isinstance(latest, Mapping):
-            measured.update({str(name): float(value) for name, value in latest.items() if isinstance(value, Real)})
+            measured.update(
+                {
+                    str(name): float(value)
+                    for name, value in latest.items()
+                    if isinstance(value, Real)
+                }
+            )
     return measured
 
 
@@ -111,13 +137,29 @@ class FitBar:
     def setup(self, estimator: Any, context: Any) -> None:
         """Show the bar."""
         from rich.console import Console  # noqa: PLC0415  (an optional extra)
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn  # noqa: PLC0415
+        from rich.progress import (
+            BarColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )  # noqa: PLC0415
 
-        columns = "{task.description}", "{task.completed:.0f}{task.fields[of_all]}", "{task.fields[reached]}"
+        columns = (
+            "{task.description}",
+            "{task.completed:.0f}{task.fields[of_all]}",
+            "{task.fields[reached]}",
+        )
         name, count, reached = map(TextColumn, columns)
         # a console of its own, because rich shows only one bar at a time on each console
         self._progress = Progress(
-            name, BarColumn(30), count, reached, TimeElapsedColumn(), TimeRemainingColumn(), console=Console()
+            name,
+            BarColumn(30),
+            count,
+            reached,
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=Console(),
         )
         self._progress.start()
 
@@ -152,7 +194,9 @@ class FitBar:
 
 def reached(estimator: Any) -> str:
     """Return the objective, values on held-out samples, and the rate of the last few records, as text."""
-    words = [f"{name.replace('_', ' ')} {value:.6g}" for name, value in noteworthy(estimator).items()]
+    words = [
+        f"{name.replace('_', ' ')} {value:.6g}" for name, value in noteworthy(estimator).items()
+    ]
     first, last = estimator.history_[-min(6, len(estimator.history_))], estimator.history_[-1]
     if (seconds := last["seconds"] - first["seconds"]) > 0:
         words.append(f"{in_units((last['samples'] - first['samples']) / seconds)} samples/s")

@@ -106,7 +106,9 @@ def reads(
     return Stage("reads", function, args, _as_order(order), synced)
 
 
-def changes(function: Callable[..., Any], *args: Any, order: Iterable[Sequence[int]], synced: bool = False) -> Stage:
+def changes(
+    function: Callable[..., Any], *args: Any, order: Iterable[Sequence[int]], synced: bool = False
+) -> Stage:
     """Return a stage that calls a function on each shard with one block after the other; it changes both.
 
     Parameters
@@ -224,8 +226,17 @@ def observes(
         If both `order` and `split` are given.
     """
     if order is not None and split is not None:
-        raise ValueError("observes: give order, to see blocks, or split, to see pieces of all states, not both")
-    return Stage("observes", function, args, None if order is None else _as_order(order), merge=merge, split=split)
+        raise ValueError(
+            "observes: give order, to see blocks, or split, to see pieces of all states, not both"
+        )
+    return Stage(
+        "observes",
+        function,
+        args,
+        None if order is None else _as_order(order),
+        merge=merge,
+        split=split,
+    )
 
 
 def _as_order(order: Iterable[Sequence[int]]) -> Order:
@@ -289,7 +300,9 @@ def described(made: Any) -> str:
     if made is None:
         return "None"
     if type(made) in (tuple, list):
-        return f"a {type(made).__name__} of {len(made)}" + (", None first" if made and made[0] is None else "")
+        return f"a {type(made).__name__} of {len(made)}" + (
+            ", None first" if made and made[0] is None else ""
+        )
     return f"one {type(made).__name__}"
 
 
@@ -330,7 +343,9 @@ def check_stages(program: Any, stages: Any, n_shards: int, n_blocks: int) -> tup
             )
         _check_stage(program, stage, n_shards, n_blocks)
     if not found or found[-1].kind not in ("each", "observes"):
-        raise ValueError("schedule: the last stage of a sweep must be each or observes, so that it ends in aggregate")
+        raise ValueError(
+            "schedule: the last stage of a sweep must be each or observes, so that it ends in aggregate"
+        )
     for stage, following in pairwise(found):
         if stage.kind == "exchanges" and following.kind != "each":
             raise ValueError(
@@ -344,7 +359,9 @@ def _check_stage(program: Any, stage: Stage, n_shards: int, n_blocks: int) -> No
     name, helpers = stage.name, [helper for helper in (stage.merge, stage.split) if helper]
     for function in (stage.function, *helpers):
         if getattr(function, "__self__", None) is not program:
-            raise TypeError(f"schedule: {function!r} must be a method of {type(program).__name__}, as in self.{name}")
+            raise TypeError(
+                f"schedule: {function!r} must be a method of {type(program).__name__}, as in self.{name}"
+            )
     if stage.order is not None:
         what = f"schedule: the order of {stage.kind}({name!r})"
         _check_order(what, stage, stage.order, n_shards, n_blocks)
@@ -354,18 +371,28 @@ def _check_order(what: str, stage: Stage, order: Order, n_shards: int, n_blocks:
     met: list[list[int]] = [[] for _ in range(n_shards)]
     for step, line in enumerate(order):
         if len(line) != n_shards:
-            raise ValueError(f"{what} has {len(line)} entries in step {step}; there are {n_shards} shards")
+            raise ValueError(
+                f"{what} has {len(line)} entries in step {step}; there are {n_shards} shards"
+            )
         busy = [block for block in line if block >= 0]
         if len(set(busy)) < len(busy):
-            raise ValueError(f"{what} lets two shards meet the same block in step {step}: {line}; never let them")
+            raise ValueError(
+                f"{what} lets two shards meet the same block in step {step}: {line}; never let them"
+            )
         if not -1 <= min(line) <= max(line) < n_blocks:
             numbers = f"blocks are 0 to {n_blocks - 1}" if n_blocks else "n_blocks returns 0"
-            raise ValueError(f"{what} has a number that is no block in step {step}: {line}; {numbers}, and -1 is none")
+            raise ValueError(
+                f"{what} has a number that is no block in step {step}: {line}; {numbers}, and -1 is none"
+            )
         if stage.synced and len(busy) < n_shards:
-            raise ValueError(f"{what} leaves a shard idle in step {step}, whose report the barrier would wait for")
+            raise ValueError(
+                f"{what} leaves a shard idle in step {step}, whose report the barrier would wait for"
+            )
         for shard, block in enumerate(line):
             if block >= 0:
                 met[shard].append(block)
     for shard, blocks in enumerate(met):
         if len(set(blocks)) < len(blocks):
-            raise ValueError(f"{what} lets shard {shard} meet a block twice: {blocks}; use two stages")
+            raise ValueError(
+                f"{what} lets shard {shard} meet a block twice: {blocks}; use two stages"
+            )

@@ -30,7 +30,9 @@ def freeze(value: T, known: set[int] | None = None) -> T:
         Ids of such tuples that were found before, because one block may be part of many values; mutated.
     """
     if isinstance(value, np.ndarray):
-        return cast(T, value if value.flags.num & _ALIGNED_OR_WRITEABLE == _ALIGNED else freeze([value])[0])
+        return cast(
+            T, value if value.flags.num & _ALIGNED_OR_WRITEABLE == _ALIGNED else freeze([value])[0]
+        )
     if not isinstance(value, _CONTAINERS):
         return value
     known = set() if known is None else known

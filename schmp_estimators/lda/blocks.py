@@ -105,7 +105,9 @@ def no_rows(n_words: int = 0) -> TopicRows:
     return TopicRows(np.zeros(n_words + 1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int32))
 
 
-def documents_of_places(doc_ptr: NDArray[np.int64], place: NDArray[np.uint32]) -> NDArray[np.uint32]:
+def documents_of_places(
+    doc_ptr: NDArray[np.int64], place: NDArray[np.uint32]
+) -> NDArray[np.uint32]:
     """Return the document of each token of a `TokenShard`, word-major."""
     document = np.empty(len(place), np.uint32)
     document[place] = np.repeat(np.arange(len(doc_ptr) - 1, dtype=np.uint32), np.diff(doc_ptr))

@@ -6,7 +6,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils._param_validation import HasMethods, Interval, StrOptions, validate_parameter_constraints
+from sklearn.utils._param_validation import (
+    HasMethods,
+    Interval,
+    StrOptions,
+    validate_parameter_constraints,
+)
 from sklearn.utils.validation import check_is_fitted
 
 from schmp_estimators.core.inputs.rows import open_tasks
@@ -118,7 +123,12 @@ class DescribedTopics(TopicMethods):
         [['bark', 'dogs'], ['cats', 'purr']]
         """
         check_is_fitted(self)
-        given = {"n_words": n_words, "by": by, "relevance": relevance, "feature_names": feature_names}
+        given = {
+            "n_words": n_words,
+            "by": by,
+            "relevance": relevance,
+            "feature_names": feature_names,
+        }
         self._check("top_words", _WORDS, **given, return_probability=return_probability)
         names = self._names(feature_names)
         words, weights = self._best_words(int(n_words), relevance if by == "relevance" else None)
@@ -214,7 +224,12 @@ class DescribedTopics(TopicMethods):
         True
         """
         check_is_fitted(self)
-        given = {"measure": measure, "n_words": n_words, "window_size": window_size, "feature_names": feature_names}
+        given = {
+            "measure": measure,
+            "n_words": n_words,
+            "window_size": window_size,
+            "feature_names": feature_names,
+        }
         self._check("coherence", _COHERENCE, **given)
         n_words = int(n_words)  # numbers of pairs do not fit into small integers of NumPy
         self._check_pairs(n_words)
@@ -239,9 +254,13 @@ class DescribedTopics(TopicMethods):
                 f"X has {n_documents} windows, but none of the words of topics; split texts as the vectorizer does, by "
                 "vectorizer.build_analyzer(), and give its words as feature_names"
             )
-        return coherence.mean_over_pairs(documents, n_documents, min(n_words, self.n_features_in_), measure)
+        return coherence.mean_over_pairs(
+            documents, n_documents, min(n_words, self.n_features_in_), measure
+        )
 
-    def _columns_of_words(self, X: Any, measure: str, best: BestWords, feature_names: Any) -> dict[Any, int]:
+    def _columns_of_words(
+        self, X: Any, measure: str, best: BestWords, feature_names: Any
+    ) -> dict[Any, int]:
         """Return the columns of the best words of all topics, by the words as they are in texts."""
         is_one = isinstance(X, str | bytes) or not (hasattr(X, "__iter__") or is_dask(X))
         if is_one or hasattr(X, "columns") or getattr(X, "ndim", 1) != 1:
@@ -250,15 +269,27 @@ class DescribedTopics(TopicMethods):
                 "words, such as [*map(vectorizer.build_analyzer(), texts)], or take measure='npmi' for counts"
             )
         names, columns = self._names(feature_names), np.flatnonzero(np.diff(best.slot_ptr))
-        return dict(zip((columns if names is None else names[columns]).tolist(), columns.tolist(), strict=True))
+        return dict(
+            zip(
+                (columns if names is None else names[columns]).tolist(),
+                columns.tolist(),
+                strict=True,
+            )
+        )
 
     def _check(self, method: str, constraints: dict[str, list[Any]], **given: Any) -> None:
-        validate_parameter_constraints(constraints, given, caller_name=f"{type(self).__name__}.{method}")
+        validate_parameter_constraints(
+            constraints, given, caller_name=f"{type(self).__name__}.{method}"
+        )
 
-    def _best_words(self, n_words: int, relevance: float | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _best_words(
+        self, n_words: int, relevance: float | None = None
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
         n_topics, n_features = self.topic_word_counts_.shape
         n_best = min(n_words, n_features)
-        return coherence.top_words(self._rows()[0], n_topics, self.topic_word_prior_, n_best, relevance)
+        return coherence.top_words(
+            self._rows()[0], n_topics, self.topic_word_prior_, n_best, relevance
+        )
 
     def _names(self, feature_names: Any) -> NDArray[Any] | None:
         if feature_names is not None:
@@ -271,15 +302,21 @@ class DescribedTopics(TopicMethods):
         n_topics, n_features = self.topic_word_counts_.shape
         needed = 8 * n_topics * coherence.n_pairs(min(n_words, n_features))
         what = f"n_words={n_words} of {n_topics} topics need"
-        check_room(needed, what, " for the numbers of documents of all pairs", "take fewer words, or ")
+        check_room(
+            needed, what, " for the numbers of documents of all pairs", "take fewer words, or "
+        )
 
 
-def _count_windows(texts: Any, given: tuple[Any, ...], place: Place) -> tuple[NDArray[np.int64], int]:
+def _count_windows(
+    texts: Any, given: tuple[Any, ...], place: Place
+) -> tuple[NDArray[np.int64], int]:
     """Return ``count_windows(texts, *given)`` for texts in this process or on Dask."""
     if not is_dask(texts):
         return coherence.count_windows(texts, *given)
     shared = [dask.delayed(one, traverse=False) for one in given]
     chunks = texts if isinstance(texts, list | tuple) else texts.to_delayed()
-    with open_tasks(coherence.count_windows, [(chunk, *shared) for chunk in chunks], place=place) as rows:
+    with open_tasks(
+        coherence.count_windows, [(chunk, *shared) for chunk in chunks], place=place
+    ) as rows:
         documents, n_windows = rows.merged(rows.partitions, tree_sum, "lda-coherence")
         return documents, n_windows

@@ -74,7 +74,9 @@ class TopicsOfDocuments(DescribedTopics):
         check_is_fitted(self)
         self._check("top_documents", {"n_documents": SOME}, n_documents=n_documents)
         if (X is None) == (proportions is None):
-            raise ValueError("top_documents needs X, word counts, or proportions, what transform returns: give one")
+            raise ValueError(
+                "top_documents needs X, word counts, or proportions, what transform returns: give one"
+            )
         theta = self.transform(X) if proportions is None else proportions
         take = partial(_most, n_best=int(n_documents), n_topics=self._n_features_out)
         if not is_dask(theta):
@@ -84,7 +86,9 @@ class TopicsOfDocuments(DescribedTopics):
             chunks = chunks if isinstance(chunks, list) else chunks.to_delayed().ravel()
             found = dask.compute(*(dask.delayed(take, pure=False)(chunk) for chunk in chunks))
         begins = np.cumsum([0, *(n for n, _, _ in found)])
-        numbers = np.concatenate([rows + begin for (_, rows, _), begin in zip(found, begins, strict=False)])
+        numbers = np.concatenate(
+            [rows + begin for (_, rows, _), begin in zip(found, begins, strict=False)]
+        )
         shares = np.concatenate([share for _, _, share in found])
         order = np.argsort(-shares, axis=0, kind="stable")[: int(n_documents)]
         return tuple(np.take_along_axis(one, order, 0).T.copy() for one in (numbers, shares))  # type: ignore[return-value]
@@ -139,9 +143,14 @@ class TopicsOfDocuments(DescribedTopics):
         seed = make_seed(random_state)
 
         def sample(corpus: Corpus, place: Place) -> dict[str, NDArray[np.integer]]:
-            needed, remedy = _TOKEN * int(corpus.lengths.sum()), "take some documents at a time, or "
+            needed, remedy = (
+                _TOKEN * int(corpus.lengths.sum()),
+                "take some documents at a time, or ",
+            )
             check_room(needed, "the tokens of X need", " in this process", remedy)
-            drawn = corpus.tasks(partial(_draw, seed=seed, each=place.each), "lda-draw-topics", self._model())
+            drawn = corpus.tasks(
+                partial(_draw, seed=seed, each=place.each), "lda-draw-topics", self._model()
+            )
             found = corpus.rows.here(drawn)
             words, topics = (np.concatenate(part) for part in zip(*found, strict=True))
             return {
@@ -153,7 +162,12 @@ class TopicsOfDocuments(DescribedTopics):
         return self._with_documents(X, sample)
 
     def write_mallet_state(
-        self, path: str | PathLike[str], X: Any, *, feature_names: Any = None, random_state: Any = None
+        self,
+        path: str | PathLike[str],
+        X: Any,
+        *,
+        feature_names: Any = None,
+        random_state: Any = None,
     ) -> None:
         """Write a topic for each token of documents in the format of MALLET's state files.
 
@@ -198,7 +212,12 @@ class TopicsOfDocuments(DescribedTopics):
         replace_file(path, lambda file: diagnostics.write_state(file, tokens, names, alpha, beta))
 
     def topic_diagnostics(
-        self, X: Any = None, n_words: int = 10, *, feature_names: Any = None, random_state: Any = None
+        self,
+        X: Any = None,
+        n_words: int = 10,
+        *,
+        feature_names: Any = None,
+        random_state: Any = None,
     ) -> dict[str, NDArray[Any]]:
         """Return MALLET's measures of the quality of topics, and the words of each topic.
 
@@ -274,7 +293,11 @@ class TopicsOfDocuments(DescribedTopics):
         given = {"n_words": n_words, "feature_names": feature_names}
         self._check("topic_diagnostics", {"n_words": SOME, "feature_names": NAMES}, **given)
         self._check_pairs(int(n_words))
-        names, sizes, beta = self._names(feature_names), self.topic_sizes_, float(self.topic_word_prior_)
+        names, sizes, beta = (
+            self._names(feature_names),
+            self.topic_sizes_,
+            float(self.topic_word_prior_),
+        )
         best, weights = self._best_words(int(n_words))
         found = {"topic": np.arange(len(sizes)), "alpha": self._alphas(), "tokens": sizes}
         if X is not None:
@@ -283,21 +306,31 @@ class TopicsOfDocuments(DescribedTopics):
             def count(corpus: Corpus, place: Place) -> diagnostics.DocumentCounts:
                 counted = partial(_count, seed=seed, each=place.each)
                 parts = corpus.tasks(counted, "lda-diagnose", self._model(), best)
-                whole: diagnostics.DocumentCounts = corpus.rows.merged(parts, tree_sum, "lda-diagnose")
+                whole: diagnostics.DocumentCounts = corpus.rows.merged(
+                    parts, tree_sum, "lda-diagnose"
+                )
                 return whole
 
-            found |= diagnostics.document_measures(self._with_documents(X, count), beta, best.shape[1])
-        found |= diagnostics.word_measures(rows_of_counts_array(self.topic_word_counts_), len(sizes))
+            found |= diagnostics.document_measures(
+                self._with_documents(X, count), beta, best.shape[1]
+            )
+        found |= diagnostics.word_measures(
+            rows_of_counts_array(self.topic_word_counts_), len(sizes)
+        )
         found["exclusivity"] = diagnostics.exclusivity(*self._rows(), beta, best, weights)
         words = (best if names is None else names[best]).tolist()
-        found["words"] = np.array([" ".join(str(word).replace(" ", "_") for word in row) for row in words], object)
+        found["words"] = np.array(
+            [" ".join(str(word).replace(" ", "_") for word in row) for row in words], object
+        )
         return found
 
     def _alphas(self) -> NDArray[np.float64]:
         return np.array(np.broadcast_to(self.doc_topic_prior_, self._n_features_out), np.float64)
 
 
-def _most(theta: Any, n_best: int, n_topics: int) -> tuple[int, NDArray[np.int64], NDArray[np.float64]]:
+def _most(
+    theta: Any, n_best: int, n_topics: int
+) -> tuple[int, NDArray[np.int64], NDArray[np.float64]]:
     """Return how many documents there are, and the numbers and shares, (n_best, K), of the best ones of each topic."""
     shares = np.asarray(theta, np.float64)
     if shares.shape[1:] != (n_topics,):
@@ -310,7 +343,9 @@ def _most(theta: Any, n_best: int, n_topics: int) -> tuple[int, NDArray[np.int64
     return len(shares), order, np.take_along_axis(shares, order, 0)
 
 
-def _draw(counts: Counts, model: TopicModel, *, seed: int, each: Each) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+def _draw(
+    counts: Counts, model: TopicModel, *, seed: int, each: Each
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return the word and the topic of each token."""
     return np.repeat(counts.indices, counts.data), draw_topics(counts, model, seed, each)
 

@@ -218,8 +218,17 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_components": [Interval(Integral, 1, 2**31 - 1, closed="both")],
-        "doc_topic_prior": [None, Interval(Real, LEAST, MOST, closed="both"), StrOptions({"learn"}), "array-like"],
-        "topic_word_prior": [None, Interval(Real, LEAST, MOST, closed="both"), StrOptions({"learn"})],
+        "doc_topic_prior": [
+            None,
+            Interval(Real, LEAST, MOST, closed="both"),
+            StrOptions({"learn"}),
+            "array-like",
+        ],
+        "topic_word_prior": [
+            None,
+            Interval(Real, LEAST, MOST, closed="both"),
+            StrOptions({"learn"}),
+        ],
         "seed_words": [None, dict, "array-like", "sparse matrix"],
         "seed_weight": [Interval(Real, 0, MOST, closed="both")],
         "feature_names": [None, "array-like", HasMethods("get_feature_names_out")],
@@ -231,7 +240,11 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
         "tol": [Interval(Real, 0, None, closed="left")],
         "transform_tol": [Interval(Real, 0, 1, closed="neither")],
         "n_shards": [None, Interval(Integral, 1, None, closed="left")],
-        "n_jobs": [None, Interval(Integral, 1, None, closed="left"), Interval(Integral, None, -1, closed="right")],
+        "n_jobs": [
+            None,
+            Interval(Integral, 1, None, closed="left"),
+            Interval(Integral, None, -1, closed="right"),
+        ],
         "checkpoint": [None, str, os.PathLike],
         "checkpoint_every": [Interval(Integral, 1, None, closed="left")],
         "spill": [None, str, os.PathLike],
@@ -320,7 +333,11 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
         WorkerLostError, NoWorkersError, SchedulerLostError, MixedClusterError, AsynchronousClientError
             If the Dask cluster cannot do the work.
         """
-        earlier = self.topic_word_counts_ if self.warm_start and hasattr(self, "topic_word_counts_") else None
+        earlier = (
+            self.topic_word_counts_
+            if self.warm_start and hasattr(self, "topic_word_counts_")
+            else None
+        )
         return self._sample(X, y, earlier, keep=False)
 
     @with_callbacks
@@ -348,7 +365,9 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
         """
         return self._sample(X, y, getattr(self, "topic_word_counts_", None), keep=True)
 
-    def _sample(self, X: Any, y: Any, earlier: sparse.csc_array | None, *, keep: bool) -> DistributedLDA:
+    def _sample(
+        self, X: Any, y: Any, earlier: sparse.csc_array | None, *, keep: bool
+    ) -> DistributedLDA:
         self._validate_params()  # scikit-learn does not in `partial_fit` after a fit
         unmask(y, "y")
         check_parameters(self, earlier)
@@ -365,8 +384,12 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
 
             def sample() -> dict[str, Any]:
                 again = self.spill is not None
-                with closing(open_corpus(X, self, place=place, reset=earlier is None, again=again)) as corpus:
-                    return LDAFit(self, corpus, place, seed=seed, earlier=earlier, keep=keep).run(X, y)
+                with closing(
+                    open_corpus(X, self, place=place, reset=earlier is None, again=again)
+                ) as corpus:
+                    return LDAFit(self, corpus, place, seed=seed, earlier=earlier, keep=keep).run(
+                        X, y
+                    )
 
             attributes = retry(place, sample)
         self._n_batches = batch + 1

@@ -23,7 +23,12 @@ from schmp_estimators.lda import parameters
 from schmp_estimators.lda.blocks import WordTopics, no_rows, no_topics
 from schmp_estimators.lda.data import passages
 from schmp_estimators.lda.data.corpus import Corpus, documents_as_counted, made_again, narrow
-from schmp_estimators.lda.data.partition import cut_documents, default_shards, layout_by_column, make_layout
+from schmp_estimators.lda.data.partition import (
+    cut_documents,
+    default_shards,
+    layout_by_column,
+    make_layout,
+)
 from schmp_estimators.lda.data.shards import Plan, local_columns, make_shard
 from schmp_estimators.lda.data.topic_rows import counts_of_rows, rows_of_counts_array
 from schmp_estimators.lda.programs.learning import mean_alpha
@@ -62,7 +67,14 @@ class LDAFit:
     """
 
     def __init__(
-        self, estimator: Any, corpus: Corpus, place: Place, *, seed: int, earlier: sparse.csc_array | None, keep: bool
+        self,
+        estimator: Any,
+        corpus: Corpus,
+        place: Place,
+        *,
+        seed: int,
+        earlier: sparse.csc_array | None,
+        keep: bool,
     ) -> None:
         self._estimator, self._corpus, self._place = estimator, corpus, place
         self._seed, self._earlier, self._keep = seed, earlier, keep
@@ -107,16 +119,30 @@ class LDAFit:
         if self._earlier is not None and not self._keep:
             saved, begun, seconds = self._warm_up()
         self._first = self._choose_topics_of_words() if saved is None else no_topics()
-        given: dict[str, Any] = {"n_sweeps": estimator.max_iter, "saved": saved, "first": first + len(begun)}
+        given: dict[str, Any] = {
+            "n_sweeps": estimator.max_iter,
+            "saved": saved,
+            "first": first + len(begun),
+        }
         earlier, release = self._earlier if self._keep else None, self._documents.clear
         with self._started(self._program, earlier, **given, release=release) as run:
             if begun and self._program.measures(0):  # now without the earlier counts
                 begun = [{**run.observe(self._program.measuring(self._n_parts)), **begun[0]}]
-            told: dict[str, Any] = {"place": self._place, "first": first, "n_samples": self._n_tokens}
-            told |= {"snapshot": partial(self._attributes, run), "seconds": seconds, "took": lambda: run.took}
+            told: dict[str, Any] = {
+                "place": self._place,
+                "first": first,
+                "n_samples": self._n_tokens,
+            }
+            told |= {
+                "snapshot": partial(self._attributes, run),
+                "seconds": seconds,
+                "took": lambda: run.took,
+            }
             for done in estimator._follow(chain(begun, run), X, y, **told):
                 self._keep_sweep(run, done, due=done % self._checkpoint_every == 0)
-            self._keep_sweep(run, estimator.n_iter_, due=estimator.n_iter_ % self._checkpoint_every != 0)
+            self._keep_sweep(
+                run, estimator.n_iter_, due=estimator.n_iter_ % self._checkpoint_every != 0
+            )
             return self._attributes(run)
 
     def _choose_topics_of_words(self) -> WordTopics:
@@ -129,7 +155,10 @@ class LDAFit:
         # Weighed topics are less coherent where document-topic priors are learned.
         weighs = self._program.weighs_passages and not self._priors.learn_every[0]
         found = passages.topics_from_passages(
-            *given, self._n_topics, self._seed, passages.MANY_CHOICES if weighs else passages.CHOICES
+            *given,
+            self._n_topics,
+            self._seed,
+            passages.MANY_CHOICES if weighs else passages.CHOICES,
         )
         alphas, beta = self._program.alphas(0, None), self._program.priors(0, None)[1]
         return passages.weigh_topics(*given, found, alphas, beta) if weighs else found
@@ -144,7 +173,9 @@ class LDAFit:
         else:  # in the order of the fitted model: its counts need not be sorted in the end
             self._layout = layout_by_column(self._corpus.n_features)
         self._n_local = self._program.count_local_words(self._corpus.word_totals, self._layout)
-        self._counted = self._corpus.count_some(self._documents, local_columns(self._layout, self._n_local))
+        self._counted = self._corpus.count_some(
+            self._documents, local_columns(self._layout, self._n_local)
+        )
 
     def _started(
         self, program: TopicProgram[Any], earlier: sparse.csc_array | None, **options: Any
@@ -172,7 +203,10 @@ class LDAFit:
     def _attributes(self, run: AnyRun) -> dict[str, Any]:
         harvest = run.harvest()
         rows, empty = harvest.blocks or harvest.shards, None
-        if self._slices is not None and 8 * sum(len(one.topic) for one in rows) > SHARE * memory_left():
+        if (
+            self._slices is not None
+            and 8 * sum(len(one.topic) for one in rows) > SHARE * memory_left()
+        ):
             empty = self._slices.empty
         counts = counts_of_rows(rows, self._layout, self._n_topics, empty or np.empty)
         if self._earlier is not None and self._keep:
@@ -183,7 +217,10 @@ class LDAFit:
                     "a word has 2**31 tokens or more in one topic; fit so many batches with more topics, or start anew"
                 )
         last, program = self._estimator.n_iter_ - 1, self._program
-        (alpha, beta), alphas = program.priors(last, harvest.model), program.alphas(last, harvest.model)
+        (alpha, beta), alphas = (
+            program.priors(last, harvest.model),
+            program.alphas(last, harvest.model),
+        )
         return {
             "topic_word_counts_": counts,
             "doc_topic_prior_": alpha if program.own_alphas is None else alphas,
@@ -196,9 +233,17 @@ class LDAFit:
 
     def _choose_program(self) -> TopicProgram[Any]:
         estimator = self._estimator
-        sizes = self._n_tokens, len(self._corpus.lengths), int(np.count_nonzero(self._corpus.word_totals))
+        sizes = (
+            self._n_tokens,
+            len(self._corpus.lengths),
+            int(np.count_nonzero(self._corpus.word_totals)),
+        )
         self._sampler = choose_sampler(
-            estimator.sampler, n_topics=self._n_topics, n_used_words=sizes[2], n_tokens=sizes[0], n_docs=sizes[1]
+            estimator.sampler,
+            n_topics=self._n_topics,
+            n_used_words=sizes[2],
+            n_tokens=sizes[0],
+            n_docs=sizes[1],
         )
         program = program_of(self._sampler)
         earlier = self._earlier if self._keep else None
@@ -206,7 +251,11 @@ class LDAFit:
         init = estimator.init if self._earlier is None else "uniform"
         tempered = init == "tempered" or (init == "auto" and program.begins_tempered)
         if init == "auto":
-            init = "documents" if parameters.suits_passages(self._n_tokens, self._n_topics) else "uniform"
+            init = (
+                "documents"
+                if parameters.suits_passages(self._n_tokens, self._n_topics)
+                else "uniform"
+            )
         self._init = "uniform" if init == "tempered" else init
         return program(
             n_components=self._n_topics,
@@ -214,10 +263,15 @@ class LDAFit:
             **self._priors._asdict(),
             seed=self._seed,
             far=self._place.n_processes > 1,
-            evaluate_every=int(estimator.evaluate_every) or (EVALUATE_EVERY if estimator.tol else 0),
-            hot_priors=parameters.hot_priors(self._priors[:2], *sizes, self._n_topics) if tempered else (0.0, 0.0),
+            evaluate_every=int(estimator.evaluate_every)
+            or (EVALUATE_EVERY if estimator.tol else 0),
+            hot_priors=parameters.hot_priors(self._priors[:2], *sizes, self._n_topics)
+            if tempered
+            else (0.0, 0.0),
             hot_sweeps=parameters.hot_sweeps(int(estimator.max_iter)),
-            seeds=None if self._seeds is None else word_seeds(self._seeds, self._corpus.word_totals, earlier),
+            seeds=None
+            if self._seeds is None
+            else word_seeds(self._seeds, self._corpus.word_totals, earlier),
             **({"mh_steps": estimator.mh_steps} if hasattr(program, "mh_steps") else {}),
         )
 
@@ -227,18 +281,27 @@ class LDAFit:
         if (asked := self._estimator.n_shards) is not None:
             chosen = max(1, min(int(asked), n_docs, n_words))  # the others would be empty
             if chosen < asked:
-                logger.info("n_shards=%d: %d documents and %d words make %d", asked, n_docs, n_words, chosen)
+                logger.info(
+                    "n_shards=%d: %d documents and %d words make %d", asked, n_docs, n_words, chosen
+                )
             return chosen
         suitable = default_shards(self._n_tokens, n_docs, n_words, rotates=self._program.rotates)
         if not self._program.partition_invariant:
             return suitable
         if self._place.n_processes > suitable:
-            logger.info("%d shards for %d workers: more would make cells short", suitable, self._place.n_processes)
+            logger.info(
+                "%d shards for %d workers: more would make cells short",
+                suitable,
+                self._place.n_processes,
+            )
         return min(suitable, self._place.n_processes)
 
     def _check_memory(self) -> None:
         """Raise before any work if a shard cannot hold its rows, or if the cluster cannot hold the run."""
-        n_used, sizes = int(np.count_nonzero(self._corpus.word_totals)), Sizes.of(self._corpus, self._program)
+        n_used, sizes = (
+            int(np.count_nonzero(self._corpus.word_totals)),
+            Sizes.of(self._corpus, self._program),
+        )
         if (table := sizes.table) > LARGEST_TABLE:
             raise MemoryError(
                 f"sampler={self._sampler!r} keeps the weights of {n_used} words in {self._n_topics} topics, "
@@ -259,10 +322,20 @@ class LDAFit:
         sources = []
         for p, documents in enumerate(self._documents):
             # Documents in this process are released when the list that holds them is cleared; futures stay.
-            piece = partial(self._documents.__getitem__, p) if isinstance(documents, list) else documents
+            piece = (
+                partial(self._documents.__getitem__, p)
+                if isinstance(documents, list)
+                else documents
+            )
             # A plan is made when it is sent, so that there is only one at a time.
-            what = (partial(made_again, make_shard), [documents]) if self._spilling else (make_shard, piece)
-            sources.append(Source(what[0], (what[1], *self._counted[p], partial(self._plan, earlier, p))))
+            what = (
+                (partial(made_again, make_shard), [documents])
+                if self._spilling
+                else (make_shard, piece)
+            )
+            sources.append(
+                Source(what[0], (what[1], *self._counted[p], partial(self._plan, earlier, p)))
+            )
         return sources
 
     def _plan(self, earlier: sparse.csc_array | None, p: int) -> Plan:
@@ -275,7 +348,10 @@ class LDAFit:
 
     def _resume(self) -> tuple[int, Saved | None, list[dict[str, Any]]]:
         """Return the first sweep to do, what it starts from, and the history so far."""
-        url, self._checkpoint_every = self._estimator.checkpoint, int(self._estimator.checkpoint_every)
+        url, self._checkpoint_every = (
+            self._estimator.checkpoint,
+            int(self._estimator.checkpoint_every),
+        )
         if self._slices is not None and self._slices.is_named:
             url, self._checkpoint_every = os.path.join(self._slices.folder, CHECKPOINT), 1
         if not url:
@@ -298,16 +374,25 @@ class LDAFit:
         self._program = replace(self._program, hot_sweeps=n_hot)
         if found["alphas"]:
             drawn, now = found["alphas"]
-            self._program = replace(self._program, own_alphas=now, drawn_alphas=drawn, doc_topic_prior=mean_alpha(now))
+            self._program = replace(
+                self._program, own_alphas=now, drawn_alphas=drawn, doc_topic_prior=mean_alpha(now)
+            )
         self._program = replace(self._program, topic_word_prior=found["topic_word_prior"])
         # The checkpoint may have been written by other shards.
-        topics, ends = np.concatenate(found["topics"]), np.concatenate([[0], np.cumsum(self._corpus.lengths)])
+        topics, ends = (
+            np.concatenate(found["topics"]),
+            np.concatenate([[0], np.cumsum(self._corpus.lengths)]),
+        )
         saved = Saved(None, [topics[a:b] for a, b in pairwise(ends[self._bounds].tolist())], [])
         return done, saved if self._slices is None else self._slices.keep(saved), history
 
     def _fingerprint(self) -> dict[str, Any]:
         """Return what must be equal if a checkpoint belongs to this fit."""
-        found = {**identity(self._program, NAMES), **self._program.prior_identity(), "init": self._init}
+        found = {
+            **identity(self._program, NAMES),
+            **self._program.prior_identity(),
+            "init": self._init,
+        }
         n_shards = None if self._program.partition_invariant else self._n_shards
         return identity_of(self._estimator, [self._corpus.digest()], **found, n_shards=n_shards)
 
@@ -323,7 +408,9 @@ class LDAFit:
         alphas, program, learned = list[Any](), self._program, saved.model.learned
         if learned.alphas is not None:
             alphas = [saved.model.learned_before.alphas, learned.alphas]
-        elif program.drawn_alphas is not None:  # those of the checkpoint before: none have been learned since
+        elif (
+            program.drawn_alphas is not None
+        ):  # those of the checkpoint before: none have been learned since
             alphas = [program.own_alphas] * 2
         beta = program.topic_word_prior if learned.beta is None else learned.beta
         return {"topics": saved.shards, "alphas": alphas, "topic_word_prior": beta}

@@ -75,7 +75,9 @@ class MatchedTopics(DescribedTopics):
         matched[rows], similarity[rows] = columns, cosines[rows, columns]
         return matched, similarity
 
-    def topic_stability(self, X: Any, n_fits: int = 4, *, random_state: Any = None) -> NDArray[np.float64]:
+    def topic_stability(
+        self, X: Any, n_fits: int = 4, *, random_state: Any = None
+    ) -> NDArray[np.float64]:
         """Return how similar the topics of this fit are to those of fits with other seeds.
 
         Parameters
@@ -115,7 +117,9 @@ class MatchedTopics(DescribedTopics):
         check_is_fitted(self)
         self._check("topic_stability", {"n_fits": SOME}, n_fits=n_fits)
         found = []
-        for seed in check_random_state(random_state).randint(np.iinfo(np.int32).max, size=n_fits).tolist():
+        for seed in (
+            check_random_state(random_state).randint(np.iinfo(np.int32).max, size=n_fits).tolist()
+        ):
             spill = None if self.spill is None else "auto"  # a folder belongs to one fit
             again = clone(self).set_params(random_state=seed, feature_names=self._names(None))
             again.set_params(checkpoint=None, spill=spill)
@@ -132,11 +136,17 @@ def _weights(model: Any) -> tuple[sparse.csr_array, float]:
         return sparse.csr_array(model._tokens(), dtype=np.float64), float(model.topic_word_prior_)
     given = getattr(model, "components_", model)
     try:
-        found = sparse.csr_array(given if sparse.issparse(given) else np.asarray(given, np.float64), dtype=np.float64)
+        found = sparse.csr_array(
+            given if sparse.issparse(given) else np.asarray(given, np.float64), dtype=np.float64
+        )
     except (TypeError, ValueError) as error:
-        raise ValueError(f"other must be a fitted topic model, or weights of words in topics: {error}") from error
+        raise ValueError(
+            f"other must be a fitted topic model, or weights of words in topics: {error}"
+        ) from error
     if found.ndim != 2 or not (np.isfinite(found.data) & (found.data >= 0)).all():
-        raise ValueError("other must have finite weights >= 0, one row for each topic and one column for each word")
+        raise ValueError(
+            "other must have finite weights >= 0, one row for each topic and one column for each word"
+        )
     return found, 0.0
 
 
@@ -145,7 +155,10 @@ def _check_words(model: Any, other: Any, n_ours: int, n_theirs: int) -> None:
         raise ValueError(
             f"other has topics of {n_theirs} words, but this model of {n_ours}; both must be fitted to the same columns"
         )
-    ours, theirs = model._names(None), other._names(None) if isinstance(other, DescribedTopics) else None
+    ours, theirs = (
+        model._names(None),
+        other._names(None) if isinstance(other, DescribedTopics) else None,
+    )
     if ours is not None and theirs is not None and (bad := np.flatnonzero(ours != theirs)).size:
         raise ValueError(
             f"column {bad[0]} is the word '{ours[bad[0]]}' in this model, but '{theirs[bad[0]]}' in other; count both "
@@ -153,14 +166,23 @@ def _check_words(model: Any, other: Any, n_ours: int, n_theirs: int) -> None:
         )
 
 
-def _cosines(ours: sparse.csr_array, beta: float, theirs: sparse.csr_array, their_beta: float) -> NDArray[np.float64]:
+def _cosines(
+    ours: sparse.csr_array, beta: float, theirs: sparse.csr_array, their_beta: float
+) -> NDArray[np.float64]:
     """Return the cosines of all pairs of rows of two sparse arrays to whose entries a number each is added."""
     n_words = ours.shape[1]
     sums, their_sums = ours.sum(axis=1), theirs.sum(axis=1)
     products = (
-        (ours @ theirs.T).toarray() + their_beta * sums[:, None] + beta * their_sums + n_words * beta * their_beta
+        (ours @ theirs.T).toarray()
+        + their_beta * sums[:, None]
+        + beta * their_sums
+        + n_words * beta * their_beta
     )
     norms = np.sqrt(ours.power(2).sum(axis=1) + beta * (2 * sums + n_words * beta))
-    their_norms = np.sqrt(theirs.power(2).sum(axis=1) + their_beta * (2 * their_sums + n_words * their_beta))
+    their_norms = np.sqrt(
+        theirs.power(2).sum(axis=1) + their_beta * (2 * their_sums + n_words * their_beta)
+    )
     scales = norms[:, None] * their_norms
-    return np.clip(np.divide(products, scales, out=np.zeros_like(products), where=scales > 0), 0.0, 1.0)
+    return np.clip(
+        np.divide(products, scales, out=np.zeros_like(products), where=scales > 0), 0.0, 1.0
+    )

@@ -55,7 +55,11 @@ def priors_asked_for(estimator: Any) -> Priors:
     ValueError
         If an array of priors has the wrong shape, or a value that cannot be a prior.
     """
-    n_topics, alpha, beta = estimator.n_components, estimator.doc_topic_prior, estimator.topic_word_prior
+    n_topics, alpha, beta = (
+        estimator.n_components,
+        estimator.doc_topic_prior,
+        estimator.topic_word_prior,
+    )
     uniform = 1.0 / n_topics
     of_words = LEARN_EVERY if isinstance(beta, str) else 0  # "learn"
     beta = LEARN_BETA_FROM if of_words else uniform if beta is None else float(beta)
@@ -84,7 +88,9 @@ def _check_array(name: str, values: Any, n_topics: int) -> NDArray[np.float64]:
     try:
         given = np.array(values, np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be one number, or numbers, one for each topic: {error}") from error
+        raise ValueError(
+            f"{name} must be one number, or numbers, one for each topic: {error}"
+        ) from error
     if given.shape != (n_topics,):
         raise ValueError(
             f"{name} has shape {given.shape}, but n_components={n_topics}; give one number for all topics, or an array "
@@ -102,8 +108,13 @@ def _check_array(name: str, values: Any, n_topics: int) -> NDArray[np.float64]:
 
 def check_learning(n_tokens: int, n_topics: int) -> None:
     """Raise MemoryError if learning document-topic priors could need too much memory on the client."""
-    needed = 3 * 16 * min(n_tokens, math.sqrt(2.0 * n_tokens * n_topics))  # while counts are merged: see `TopicCounts`
-    use, remedy = f" for the counts of {n_topics} topics in {n_tokens} tokens", "give an array or a number, or "
+    needed = (
+        3 * 16 * min(n_tokens, math.sqrt(2.0 * n_tokens * n_topics))
+    )  # while counts are merged: see `TopicCounts`
+    use, remedy = (
+        f" for the counts of {n_topics} topics in {n_tokens} tokens",
+        "give an array or a number, or ",
+    )
     check_room(needed, "doc_topic_prior='learn' may need", use, remedy)
 
 
@@ -176,7 +187,9 @@ def read_names(given: Any, n_words: int) -> NDArray[Any]:
     ValueError
         If the vectorizer knows none, or if there is not one for each word.
     """
-    names = unmask(_names_of(given) if hasattr(given, "get_feature_names_out") else given, "feature_names")
+    names = unmask(
+        _names_of(given) if hasattr(given, "get_feature_names_out") else given, "feature_names"
+    )
     names = np.array(names)
     if names.shape != (n_words,):
         raise ValueError(
@@ -198,7 +211,9 @@ def _names_of(vectorizer: Any) -> Any:
         ) from error
 
 
-def seed_counts(estimator: Any, word_totals: NDArray[np.int64], names: NDArray[Any] | None) -> sparse.csc_array | None:
+def seed_counts(
+    estimator: Any, word_totals: NDArray[np.int64], names: NDArray[Any] | None
+) -> sparse.csc_array | None:
     """Return the imaginary tokens (K, V) that the parameters ask for, or None if there are none.
 
     `names` are those of the words.
@@ -213,7 +228,11 @@ def seed_counts(estimator: Any, word_totals: NDArray[np.int64], names: NDArray[A
         return None
     shape = (estimator.n_components, len(word_totals))
     is_dict = isinstance(given, Mapping)
-    found = _of_dict(estimator, given, word_totals, names) if is_dict else _of_array(unmask(given, "seed_words"), shape)
+    found = (
+        _of_dict(estimator, given, word_totals, names)
+        if is_dict
+        else _of_array(unmask(given, "seed_words"), shape)
+    )
     found.sum_duplicates()
     found.eliminate_zeros()
     return found if found.nnz else None
@@ -240,7 +259,10 @@ def seeds_of_first_batch(estimator: Any, asked: sparse.csc_array | None) -> spar
 
 
 def _of_dict(
-    estimator: Any, given: Mapping[Any, Any], word_totals: NDArray[np.int64], names: NDArray[Any] | None
+    estimator: Any,
+    given: Mapping[Any, Any],
+    word_totals: NDArray[np.int64],
+    names: NDArray[Any] | None,
 ) -> sparse.csc_array:
     n_topics, columns = estimator.n_components, dict[Any, int]()
     for at, name in enumerate([] if names is None else names.tolist()):
@@ -248,34 +270,48 @@ def _of_dict(
     cells: dict[tuple[int, int], float] = {}
     for topic, words in given.items():
         if not isinstance(topic, (int, np.integer)) or not 0 <= topic < n_topics:
-            raise ValueError(f"seed_words has the topic {topic!r}; topics are numbers from 0 to {n_topics - 1}")
+            raise ValueError(
+                f"seed_words has the topic {topic!r}; topics are numbers from 0 to {n_topics - 1}"
+            )
         if isinstance(words, (str, bytes)) or not np.iterable(words):
             raise ValueError(f"seed_words[{topic}] is {words!r}; give a list of words")
         for word in words:
             column = _column(word, columns, len(word_totals), f"seed_words[{topic}]")
-            cells[int(topic), column] = float(estimator.seed_weight) * max(1, int(word_totals[column]))
+            cells[int(topic), column] = float(estimator.seed_weight) * max(
+                1, int(word_totals[column])
+            )
     rows, found = np.array(list(cells), np.int64).reshape(-1, 2).T
-    return sparse.csc_array((np.array(list(cells.values())), (rows, found)), shape=(n_topics, len(word_totals)))
+    return sparse.csc_array(
+        (np.array(list(cells.values())), (rows, found)), shape=(n_topics, len(word_totals))
+    )
 
 
 def _column(word: Any, columns: Mapping[str, int], n_words: int, where: str) -> int:
     if isinstance(word, str):
         if columns.get(word) == _TWICE:
-            raise ValueError(f"{where} has the word {word!r}, which several columns have as their name: give numbers")
+            raise ValueError(
+                f"{where} has the word {word!r}, which several columns have as their name: give numbers"
+            )
         if word in columns:
             return columns[word]
         known = "X has no such column" if columns else _NAMELESS
         raise ValueError(f"{where} has the word {word!r}, but {known}")
     if isinstance(word, (int, np.integer)) and 0 <= word < n_words:
         return int(word)
-    raise ValueError(f"{where} has the word {word!r}; words are names of columns, or numbers from 0 to {n_words - 1}")
+    raise ValueError(
+        f"{where} has the word {word!r}; words are names of columns, or numbers from 0 to {n_words - 1}"
+    )
 
 
 def _of_array(given: Any, shape: tuple[int, int]) -> sparse.csc_array:
     try:
-        found = sparse.csc_array(given if sparse.issparse(given) else np.asarray(given, np.float64), dtype=np.float64)
+        found = sparse.csc_array(
+            given if sparse.issparse(given) else np.asarray(given, np.float64), dtype=np.float64
+        )
     except (TypeError, ValueError) as error:
-        raise ValueError(f"seed_words must be a dictionary or an array of numbers: {error}") from error
+        raise ValueError(
+            f"seed_words must be a dictionary or an array of numbers: {error}"
+        ) from error
     if found.shape != shape:
         raise ValueError(
             f"seed_words has shape {found.shape}; an array must have shape (n_components, n_features) = {shape}"

@@ -85,7 +85,9 @@ class Sizes(NamedTuple):
         """Return those of a corpus and a program."""
         total, n_topics = corpus.word_totals, program.n_components
         is_head = total >= HEAD * n_topics
-        rows = 4 * n_topics * int(np.count_nonzero(is_head)) + _topic(n_topics) * int(total[~is_head].sum())
+        rows = 4 * n_topics * int(np.count_nonzero(is_head)) + _topic(n_topics) * int(
+            total[~is_head].sum()
+        )
         longest = int(corpus.lengths.max(initial=0))
         counted = int(corpus.lengths.sum()), len(corpus.lengths), len(total), n_topics, longest
         table = program.row_bytes() * int(np.count_nonzero(total))
@@ -99,7 +101,11 @@ class Sizes(NamedTuple):
     @property
     def in_memory(self) -> int:
         """Bytes of the fit in memory: tokens, at most three copies of their states, and two sets of rows."""
-        return self.n_tokens * (4 + 3 * self.state + 3 * _topic(self.n_topics)) + 2 * self.rows + self.arrays
+        return (
+            self.n_tokens * (4 + 3 * self.state + 3 * _topic(self.n_topics))
+            + 2 * self.rows
+            + self.arrays
+        )
 
     def on_cluster(self, n_shards: int) -> int:
         """Bytes of the fit if the workers of a cluster had all tokens in memory.
@@ -109,7 +115,11 @@ class Sizes(NamedTuple):
         case shards have arrays only over words that they need.
         """
         exchanged = n_shards > 1 and not self.rotates
-        n_words = min(self.n_words * n_shards, self.n_words + self.n_tokens) if exchanged else self.n_words * n_shards
+        n_words = (
+            min(self.n_words * n_shards, self.n_words + self.n_tokens)
+            if exchanged
+            else self.n_words * n_shards
+        )
         of_a_token = 4 + (5 if exchanged else 3) * self.state + 3 * _topic(self.n_topics)
         return self.n_tokens * of_a_token + 64 * n_words + 3 * self.table * n_shards
 
@@ -192,11 +202,15 @@ class Spilling(NamedTuple):
                     stack.enter_context(marked(place, folder))
                 if isinstance(rows := corpus.rows, RowsAgain):
                     copies = None if self.named is None else os.path.join(folder, INPUT)
-                    corpus = replace(corpus, rows=stack.enter_context(rows.elsewhere(place, copies)))
+                    corpus = replace(
+                        corpus, rows=stack.enter_context(rows.elsewhere(place, copies))
+                    )
             yield Slices(folder, is_named=self.named is not None), corpus
 
 
-def choose_spilling(estimator: Any, program: TopicProgram[Any], corpus: Corpus, place: Place) -> Spilling | None:
+def choose_spilling(
+    estimator: Any, program: TopicProgram[Any], corpus: Corpus, place: Place
+) -> Spilling | None:
     """Return how a fit uses files, or None if it stays in memory; raises as `count_slices`."""
     if estimator.spill is None:
         return None

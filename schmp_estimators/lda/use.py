@@ -56,8 +56,15 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     def components_(self) -> NDArray[np.float64]:
         """Pseudo-counts of the words in each topic, shape (n_components, n_features): counts plus prior and seeds."""
         check_is_fitted(self)
-        sparsely = "use the sparse topic_word_counts_, to which components_ adds topic_word_prior_, or "
-        check_room(8 * math.prod(self.topic_word_counts_.shape), "components_ would be a dense array of", "", sparsely)
+        sparsely = (
+            "use the sparse topic_word_counts_, to which components_ adds topic_word_prior_, or "
+        )
+        check_room(
+            8 * math.prod(self.topic_word_counts_.shape),
+            "components_ would be a dense array of",
+            "",
+            sparsely,
+        )
         dense = self.topic_word_counts_.toarray() + self.topic_word_prior_
         return dense if self.seed_counts_ is None else dense + self.seed_counts_.toarray()
 
@@ -79,7 +86,15 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         n_outputs = self.topic_word_counts_.shape[0]
         with closing(Place(1 if is_dask(X) else n_threads(self.n_jobs))) as place:
             apply = partial(proportions, each=place.each)
-            return map_rows(apply, X, self, self._model(), n_outputs=n_outputs, dtype=np.float64, name="lda-fold-in")
+            return map_rows(
+                apply,
+                X,
+                self,
+                self._model(),
+                n_outputs=n_outputs,
+                dtype=np.float64,
+                name="lda-fold-in",
+            )
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
         """Fit, then return the topic proportions of the documents: the same as ``fit(X).transform(X)``.
@@ -156,7 +171,9 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         check_is_fitted(self)
 
         def complete(corpus: Corpus, place: Place) -> tuple[float, int, int]:
-            scores = corpus.tasks(partial(completion_scores, each=place.each), "lda-score", self._model())
+            scores = corpus.tasks(
+                partial(completion_scores, each=place.each), "lda-score", self._model()
+            )
             total = math.fsum(np.concatenate(corpus.rows.here(scores)))
             return total, int((corpus.lengths // 2).sum()), int(corpus.lengths.sum())
 
@@ -180,7 +197,9 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return where_it_is(X, self.n_jobs, go)
 
     def _model(self) -> TopicModel:
-        return topic_model(*self._rows(), self.doc_topic_prior_, self.topic_word_prior_, self.transform_tol)
+        return topic_model(
+            *self._rows(), self.doc_topic_prior_, self.topic_word_prior_, self.transform_tol
+        )
 
     def _tokens(self) -> sparse.csc_array:
         """Return the tokens of words in topics, seeds included."""

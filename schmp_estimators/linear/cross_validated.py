@@ -112,7 +112,9 @@ class CrossValidated(Penalised):
         chosen = place_of(X, f"schmp-{type(self).__name__}", self.n_jobs)
         with undone_on_error(self), chosen as place, one_blas_thread():
             given = {"y": y, "sample_weight": sample_weight, **params}
-            found = retry(place, lambda: {name: here(value, name, place) for name, value in given.items()})
+            found = retry(
+                place, lambda: {name: here(value, name, place) for name, value in given.items()}
+            )
             return self._fit(place, X, found.pop("y"), found.pop("sample_weight"), found)
 
     def _grid(self) -> Grid:
@@ -126,12 +128,22 @@ class CrossValidated(Penalised):
     def _model(self, value: float) -> Any:
         """Return the estimator that fits all samples with a penalty."""
         kind, others = self._kind, {"n_jobs", "verbose"}
-        given = {name: getattr(self, name) for name in set(self._get_param_names()) & set(kind._get_param_names())}
-        given["penalty_factors"] = by_name(self.penalty_factors, getattr(self, "feature_names_in_", None))
+        given = {
+            name: getattr(self, name)
+            for name in set(self._get_param_names()) & set(kind._get_param_names())
+        }
+        given["penalty_factors"] = by_name(
+            self.penalty_factors, getattr(self, "feature_names_in_", None)
+        )
         given["l1_ratio"] = self.l1_ratio_
-        return kind(**{name: one for name, one in given.items() if name not in others}, **{self._grid().name: value})
+        return kind(
+            **{name: one for name, one in given.items() if name not in others},
+            **{self._grid().name: value},
+        )
 
-    def _fit(self, place: Place, X: Any, y: Any, sample_weight: Any, params: dict[str, Any]) -> Self:
+    def _fit(
+        self, place: Place, X: Any, y: Any, sample_weight: Any, params: dict[str, Any]
+    ) -> Self:
         self._check()
         loss = self._loss()
         options = {**reading(loss), "place": place, "whole": True}
@@ -147,17 +159,28 @@ class CrossValidated(Penalised):
             fitted[counted] = targets.weights > 0.0
         check_folds(targets, given.y, fitted, folds, brief(self.cv))
         weights = np.empty(0)
-        if targets.classes is not None and len(targets.weights):  # class weights do not apply to scores
+        if targets.classes is not None and len(
+            targets.weights
+        ):  # class weights do not apply to scores
             scored = routed.score.get("sample_weight")
-            weights = np.ones(counted.sum()) if scored is None else np.asarray(scored, float)[counted]
+            weights = (
+                np.ones(counted.sum()) if scored is None else np.asarray(scored, float)[counted]
+            )
         plan = make_plan(folds, fitted, counted, weights)
         opened = self, samples, targets, place
         place.tell("begin", {"estimator": type(self).__name__})
         with ExitStack() as stack:
-            problem = retry(place, lambda: stack.enter_context(open_problem(*opened, name=self._name, plan=plan)))
+            problem = retry(
+                place,
+                lambda: stack.enter_context(open_problem(*opened, name=self._name, plan=plan)),
+            )
             context = stack.enter_context(self._followed(given.X, given.y, targets.n_targets))
-            common = Common(problem, None, None, targets, folds, given, np.flatnonzero(counted), routed.score)
-            found = [self._choose(context, place, common.of_target(k)) for k in range(targets.n_targets)]
+            common = Common(
+                problem, None, None, targets, folds, given, np.flatnonzero(counted), routed.score
+            )
+            found = [
+                self._choose(context, place, common.of_target(k)) for k in range(targets.n_targets)
+            ]
         if len(found) > 1:
             found = [{name: np.array([one[name] for one in found]) for name in found[0]}]
         self.__dict__.update(found[0])
@@ -167,7 +190,9 @@ class CrossValidated(Penalised):
         """Return the results for one target, or for all classes: scores, the chosen penalty, and the fit with it."""
         ratios, tried = ratios_of(self.l1_ratio), []
         for ratio in ratios:
-            given = common._replace(asked=self._asked(ratio, common.targets.classes), grid=self._grid())
+            given = common._replace(
+                asked=self._asked(ratio, common.targets.classes), grid=self._grid()
+            )
             whole = self._solved(Fold(given, given.problem.fold(len(given.folds))), given.grid)
             given = given._replace(grid=given.grid.at(whole.values))
             tried.append((whole, self._try_folds(context, given)))
@@ -179,7 +204,9 @@ class CrossValidated(Penalised):
         several, of_paths = np.ndim(self.l1_ratio) > 0, self._grid().given is None
         one = common.targets.classes is None  # function
         found = {
-            f"{name}s_": np.array([path.values for path in paths]) if several and of_paths else paths[0].values,
+            f"{name}s_": np.array([path.values for path in paths])
+            if several and of_paths
+            else paths[0].values,
             self._values: np.array(scores) if several else scores[0],
             f"{name}_": float(path.values[count]),
             f"{name}_1se_": float(path.values[simple]),
@@ -194,7 +221,9 @@ class CrossValidated(Penalised):
         kept = ("classes_", "coef_", "intercept_", "dual_gap_", "n_iter_")
         return found | {name: getattr(final, name) for name in kept if hasattr(final, name)}
 
-    def _solved(self, fold: Fold, grid: Grid, report: Callable[[], bool] | None = None, of: str = "") -> Paths:
+    def _solved(
+        self, fold: Fold, grid: Grid, report: Callable[[], bool] | None = None, of: str = ""
+    ) -> Paths:
         """Return the solutions of a fold; warn if a gap is above its tolerance."""
         found = fold.solve(grid, report)
         found.warn(grid.name, self.max_iter, f"{of}{self._what}")
@@ -222,10 +251,15 @@ class CrossValidated(Penalised):
             Which arguments the splitter and the scorer request; see scikit-learn's user guide on metadata routing.
         """
         router = MetadataRouter(owner=self).add_self_request(self)
-        router.add(splitter=check_cv(self.cv), method_mapping=MethodMapping().add(caller="fit", callee="split"))
+        router.add(
+            splitter=check_cv(self.cv),
+            method_mapping=MethodMapping().add(caller="fit", callee="split"),
+        )
         scorer = self._scorer()
         if scorer is not None:
-            router.add(scorer=scorer, method_mapping=MethodMapping().add(caller="fit", callee="score"))
+            router.add(
+                scorer=scorer, method_mapping=MethodMapping().add(caller="fit", callee="score")
+            )
         return router
 
     def _route(self, sample_weight: Any, params: dict[str, Any]) -> Routed:
@@ -233,7 +267,9 @@ class CrossValidated(Penalised):
         _raise_for_params(params, self, "fit", allow=["groups"])
         if _routing_enabled():
             routed = process_routing(self, "fit", sample_weight=sample_weight, **params)
-            return Routed(routed["splitter"]["split"], routed["scorer"]["score"] if self._scorer() else {})
+            return Routed(
+                routed["splitter"]["split"], routed["scorer"]["score"] if self._scorer() else {}
+            )
         split = {name: value for name, value in params.items() if value is not None}
         return Routed(split, {} if sample_weight is None else {"sample_weight": sample_weight})
 
@@ -241,9 +277,15 @@ class CrossValidated(Penalised):
         """Return for each fold the samples to fit and those held out; raise if either is empty."""
         X, y, weights, _ = given
         splitter = check_cv(self.cv, y, classifier=classifies(self._loss()))
-        folds = list(splitter.split(np.broadcast_to(0.0, (len(y), 1)) if is_dask(X) else X, y, **routed.split))
+        folds = list(
+            splitter.split(
+                np.broadcast_to(0.0, (len(y), 1)) if is_dask(X) else X, y, **routed.split
+            )
+        )
         if not folds:
-            raise ValueError(f"cv={brief(self.cv)} gives no folds; give an iterable with (training, held-out) indices")
+            raise ValueError(
+                f"cv={brief(self.cv)} gives no folds; give an iterable with (training, held-out) indices"
+            )
         weight = weights if len(weights) else np.ones(len(y))
         for number, fold in enumerate(folds):
             for samples, what in zip(fold, ("to fit", "held out"), strict=True):
@@ -262,7 +304,9 @@ class CrossValidated(Penalised):
             context = self._init_callback_context(max_subtasks=most)
             context.call_on_fit_task_begin(estimator=self, X=X, y=y)
             yield context
-            context.call_on_fit_task_end(estimator=self, X=X, y=y, reconstruction_attributes=lambda: vars(self).copy())
+            context.call_on_fit_task_end(
+                estimator=self, X=X, y=y, reconstruction_attributes=lambda: vars(self).copy()
+            )
 
     def _try_folds(self, context: Any, given: Common) -> Floats:
         """Return the scores of all fits, shape (n_penalties, n_folds); NaN for fits that a callback has ended."""
@@ -278,11 +322,16 @@ class CrossValidated(Penalised):
 
     def _try_fold(self, task: Any, given: Common, number: int) -> Floats:
         """Return the scores of a fold, for each penalty."""
-        data, count = {"estimator": self, **_shown(given.samples, given.folds[number][0])}, len(given.grid.given)
+        data, count = (
+            {"estimator": self, **_shown(given.samples, given.folds[number][0])},
+            len(given.grid.given),
+        )
         task.call_on_fit_task_begin(**data)
         fold = Fold(given, given.problem.fold(number))
         told = Penalties(task, data, fold, count) if self._is_heard else None
-        paths = self._solved(fold, given.grid, told.told if told is not None else None, "A fold of ")
+        paths = self._solved(
+            fold, given.grid, told.told if told is not None else None, "A fold of "
+        )
         if told is not None:
             if not told.count:
                 any(told.told() for _ in range(count))
@@ -317,7 +366,10 @@ def _shown(given: Samples, train: Any) -> dict[str, Any]:
 
 
 def make_plan(
-    folds: Sequence[tuple[Any, Any]], fitted: NDArray[np.bool_], counted: NDArray[np.bool_], weights: Floats
+    folds: Sequence[tuple[Any, Any]],
+    fitted: NDArray[np.bool_],
+    counted: NDArray[np.bool_],
+    weights: Floats,
 ) -> Plan:
     """Return the folds as numbers among the rows with positive weight; `weights` are those in scores."""
     places, everything = np.cumsum(counted) - 1, np.arange(len(fitted))
@@ -326,7 +378,11 @@ def make_plan(
         numbers = np.sort(everything[chosen])
         return places[numbers[used[numbers]]]
 
-    return Plan([(rows(train, fitted), rows(test, counted)) for train, test in folds], int(places[-1]) + 1, weights)
+    return Plan(
+        [(rows(train, fitted), rows(test, counted)) for train, test in folds],
+        int(places[-1]) + 1,
+        weights,
+    )
 
 
 def brief(cv: Any) -> str:

@@ -38,7 +38,14 @@ from schmp_estimators.linear.programs.choose import AT_HAND, choose_solver, is_j
 from schmp_estimators.linear.programs.homotopy import Solution, record_of
 from schmp_estimators.linear.programs.input import Description, Identify, SavedPartition
 from schmp_estimators.linear.programs.resolve import Resolve
-from schmp_estimators.linear.samples import Targets, by_class, find_targets, of_classes, read_samples, reading
+from schmp_estimators.linear.samples import (
+    Targets,
+    by_class,
+    find_targets,
+    of_classes,
+    read_samples,
+    reading,
+)
 from schmp_estimators.linear.texts import described
 
 logger = logging.getLogger(__name__)
@@ -47,7 +54,14 @@ logger = logging.getLogger(__name__)
 class Followed:
     """Rounds with callbacks: a task "step" begins with the first round and ends with a duality gap."""
 
-    def __init__(self, estimator: Any, context: Any, data: dict[str, Any], place: Place, rounds: PlaceOfRounds) -> None:
+    def __init__(
+        self,
+        estimator: Any,
+        context: Any,
+        data: dict[str, Any],
+        place: Place,
+        rounds: PlaceOfRounds,
+    ) -> None:
         self.estimator, self.context, self.data = estimator, context, data
         self.progress = Progress(estimator, place, step="step", every=1)
         self._rounds, self.collect = rounds, rounds.collect
@@ -63,7 +77,9 @@ class Followed:
     def begin(self) -> None:
         """Begin a step if none has begun."""
         if self._step is None:
-            self._step = self.context.subcontext(task_name="step").call_on_fit_task_begin(**self.data)
+            self._step = self.context.subcontext(task_name="step").call_on_fit_task_begin(
+                **self.data
+            )
 
     def report(self, record: dict[str, Any]) -> bool:
         """End the step with its record; returns whether the fit should end."""
@@ -71,7 +87,9 @@ class Followed:
         self.estimator.history_.append(record)
         logger.debug("%s: %s", type(self.estimator).__name__, record)
         step, self._step = self._step, None
-        if step.call_on_fit_task_end(**self.data, reconstruction_attributes=self.estimator._snapshot):
+        if step.call_on_fit_task_end(
+            **self.data, reconstruction_attributes=self.estimator._snapshot
+        ):
             self.stopped = True
         self.progress.record()
         return self.stopped
@@ -159,15 +177,28 @@ class SparseModel(Penalised):
             self._fit_to(problem, targets, place, X, y)
         return self
 
-    def _fit_to(self, problem: Problem, targets: Targets, place: Place, X: Any, y: Any) -> list[Any]:
+    def _fit_to(
+        self, problem: Problem, targets: Targets, place: Place, X: Any, y: Any
+    ) -> list[Any]:
         """Fit all targets or classes; returns what has been found.  X and y are for callbacks."""
-        loss, n_columns, models = of_classes(self._loss(), targets.classes), problem.extent.n_columns, list[Any]()
-        total = float(targets.weights.sum()) if len(targets.weights) else float(problem.extent.n_rows)
+        loss, n_columns, models = (
+            of_classes(self._loss(), targets.classes),
+            problem.extent.n_columns,
+            list[Any](),
+        )
+        total = (
+            float(targets.weights.sum()) if len(targets.weights) else float(problem.extent.n_rows)
+        )
         value = float(getattr(self, self._strength))
         grid = Grid(self._strength, np.array([value]))
         if self.penalty_factors is not None:
-            self._penalty(grid.strength(value, 1.0, targets.unit), self.l1_ratio)  # raises if it vanishes or overflows
-        strength, unit = grid.strength(value, total, targets.unit), self._penalty(1.0, self.l1_ratio)
+            self._penalty(
+                grid.strength(value, 1.0, targets.unit), self.l1_ratio
+            )  # raises if it vanishes or overflows
+        strength, unit = (
+            grid.strength(value, total, targets.unit),
+            self._penalty(1.0, self.l1_ratio),
+        )
         kept = np.float32 if problem.extent.dtype == np.float32 else np.float64
         in_units = partial(grid.in_units, values=value, unit=targets.unit)
         attributes = partial(_attributes, models, targets, in_units, kept)
@@ -177,7 +208,9 @@ class SparseModel(Penalised):
             solved = self._solve_at_hand(problem, loss, unit, targets, starts, strength, kept)
             if solved is None:
                 penalty = of_strength(unit, strength, total)
-                self._solve_by_rounds(problem, loss, penalty, targets, starts, kept, models, followed)
+                self._solve_by_rounds(
+                    problem, loss, penalty, targets, starts, kept, models, followed
+                )
             for solution, record in solved or []:
                 models.append(solution)
                 if followed.report(record):
@@ -191,7 +224,12 @@ class SparseModel(Penalised):
 
     @contextmanager
     def _followed(
-        self, X: Any, y: Any, place: Place, rounds: PlaceOfRounds, snapshot: Callable[[], dict[str, Any]]
+        self,
+        X: Any,
+        y: Any,
+        place: Place,
+        rounds: PlaceOfRounds,
+        snapshot: Callable[[], dict[str, Any]],
     ) -> Iterator[Followed]:
         """Give rounds that report to callbacks and to the dashboard; X, y and `snapshot` are for callbacks."""
         with self._progress_bar():
@@ -205,8 +243,16 @@ class SparseModel(Penalised):
 
     def _starts(self, targets: Targets, n_columns: int, loss: Loss) -> list[tuple[np.ndarray, Any]]:
         """Return the coefficients and the intercept from which each fit starts; empty arrays stand for zeros."""
-        n_targets = len(targets.classes) if is_joint(loss) and targets.classes is not None else len(targets.jobs)
-        coef = np.atleast_2d(unmask(self.coef_, "coef_")) if self.warm_start and hasattr(self, "coef_") else None
+        n_targets = (
+            len(targets.classes)
+            if is_joint(loss) and targets.classes is not None
+            else len(targets.jobs)
+        )
+        coef = (
+            np.atleast_2d(unmask(self.coef_, "coef_"))
+            if self.warm_start and hasattr(self, "coef_")
+            else None
+        )
         if coef is None or coef.shape != (n_targets, n_columns):
             return [(np.empty(0), 0.0)] * len(targets.jobs)
         coef, levels = coef.astype(np.float64), np.zeros(n_targets)
@@ -215,7 +261,14 @@ class SparseModel(Penalised):
         return [(coef, levels)] if is_joint(loss) else list(zip(coef, levels.tolist(), strict=True))
 
     def _solve_at_hand(
-        self, problem: Problem, loss: Any, unit: Any, targets: Targets, starts: Any, strength: float, dtype: type
+        self,
+        problem: Problem,
+        loss: Any,
+        unit: Any,
+        targets: Targets,
+        starts: Any,
+        strength: float,
+        dtype: type,
     ) -> list[tuple[Solution, dict[str, float]]] | None:
         """Return the solutions and records of all targets, solved in one call each; None if this is not possible."""
         found = problem.at_hand(self.solver_, loss, unit, self.fit_intercept, targets.labels)
@@ -226,9 +279,13 @@ class SparseModel(Penalised):
         for target, (coef, level) in enumerate(starts):
             began, tolerance = perf_counter(), self.tol * found.square(target)
             start = coef if len(coef) else np.zeros(len(found.means))
-            points = found.fit(target, strength, tolerance, self.max_iter, start, level + start @ found.means)
+            points = found.fit(
+                target, strength, tolerance, self.max_iter, start, level + start @ found.means
+            )
             solution = found.rounded(target, points, tolerance, dtype)
-            solved.append((solution, record_of(solution, int(points.work[0]), perf_counter() - began)))
+            solved.append(
+                (solution, record_of(solution, int(points.work[0]), perf_counter() - began))
+            )
         return solved if found.at_hand or not any(one.fell_short for one, _ in solved) else None
 
     def _solve_by_rounds(
@@ -249,11 +306,18 @@ class SparseModel(Penalised):
         self.solver_ = "rounds" if self.solver_ in AT_HAND else self.solver_
         problem.begin()
         checkpointing = Checkpointing(self, problem, penalty, len(starts))
-        resumed, random, size = checkpointing.resumed, check_random_state(self.random_state), problem.extent
+        resumed, random, size = (
+            checkpointing.resumed,
+            check_random_state(self.random_state),
+            problem.extent,
+        )
         program: Resolve | None = None
         for number, ((coef, level), job) in enumerate(zip(starts, targets.jobs, strict=True)):
             start: dict[str, Any] = {"coef": coef, "level": level, "dtype": dtype, "random": random}
-            previous, program = program, make_program(self, loss, penalty, size, problem.n_partitions, **start)
+            previous, program = (
+                program,
+                make_program(self, loss, penalty, size, problem.n_partitions, **start),
+            )
             if number < resumed.target:
                 models.append(Solution(**resumed.finished[number]))
                 continue
@@ -273,7 +337,10 @@ class SparseModel(Penalised):
 
 
 def _attributes(
-    models: Sequence[Solution | Resolve], targets: Targets, in_units: Callable[..., float], dtype: type
+    models: Sequence[Solution | Resolve],
+    targets: Targets,
+    in_units: Callable[..., float],
+    dtype: type,
 ) -> dict[str, Any]:
     """Return the fitted attributes; targets or classes whose fit has not begun have no coefficients."""
     count, missing = len(targets.jobs), len(targets.jobs) - len(models)
@@ -284,7 +351,11 @@ def _attributes(
     known = [in_units(one.certified_gap, total=one.total_weight) for one in begun]
     steps = np.array([max(1, one.n_iter) for one in begun] + [1] * missing)
     gaps = np.array(known + [np.inf] * missing)
-    values: dict[str, Any] = {"coef_": coefs.astype(dtype), "intercept_": levels + targets.shifts, "dual_gap_": gaps}
+    values: dict[str, Any] = {
+        "coef_": coefs.astype(dtype),
+        "intercept_": levels + targets.shifts,
+        "dual_gap_": gaps,
+    }
     if not all(model.certified for model in begun):
         values |= {"dual_gap_": np.full(count, np.nan), "stationarity_": gaps}
     if targets.classes is not None:
@@ -295,9 +366,13 @@ def _attributes(
     return {name: value[0] if name == "coef_" else value.item() for name, value in single.items()}
 
 
-def warn_of_gap(gap: float, tolerance: float, weight: float, n_iter: int, max_iter: int, what: str) -> None:
+def warn_of_gap(
+    gap: float, tolerance: float, weight: float, n_iter: int, max_iter: int, what: str
+) -> None:
     """Warn of a fit whose gap is above its tolerance; both are sums over rows with this total weight."""
-    reason = f"stopped after max_iter={max_iter}" if n_iter >= max_iter else f"ended in step {n_iter}"
+    reason = (
+        f"stopped after max_iter={max_iter}" if n_iter >= max_iter else f"ended in step {n_iter}"
+    )
     warnings.warn(
         f"{what} {reason} with a duality gap of {gap / weight:.3g}, above the tolerance of {tolerance / weight:.3g}. "
         "Increase max_iter or tol, or scale the columns of X; with fewer updates at a time (n_parallel) random "
@@ -329,13 +404,20 @@ class Checkpointing:
         described: list[Description] = problem.do(Identify())
         max_iter = int(estimator.max_iter)
         # a finished target is not continued, so with several targets max_iter must be the same
-        identity = {**_identity(estimator, problem, penalty), "max_iter": max_iter if n_targets > 1 else None}
+        identity = {
+            **_identity(estimator, problem, penalty),
+            "max_iter": max_iter if n_targets > 1 else None,
+        }
         digests, rows = [one.digest for one in described], [one.n_rows for one in described]
-        self._checkpoint = Checkpoint(estimator.checkpoint, identity_of(estimator, digests, rows=rows, **identity))
+        self._checkpoint = Checkpoint(
+            estimator.checkpoint, identity_of(estimator, digests, rows=rows, **identity)
+        )
         found: Resumed | None = self._checkpoint.read()
         if found is not None:
             check_sweeps(self._checkpoint.url, found.state["work"]["n_iter"], max_iter)
-            logger.info("going on after certificate %d from %s", len(found.history), self._checkpoint.url)
+            logger.info(
+                "going on after certificate %d from %s", len(found.history), self._checkpoint.url
+            )
             self.resumed = found
             self._rounds.restore(found.partitions)
             estimator.history_ = list(found.history)
@@ -359,8 +441,15 @@ def _identity(estimator: Any, problem: Any, penalty: Penalty) -> dict[str, Any]:
         used |= {"n_parallel", "max_correlation", "pipeline_depth", "n_schedulers"}
     if estimator.schedule in ("priority", "random"):
         used.add("random_state")
-    named = {name: repr(value) for name, value in estimator.get_params(deep=False).items() if name in used}
-    known = {"penalty": fields_of(penalty), "penalty_factors": [factors_of(estimator, estimator.penalty_factors)]}
+    named = {
+        name: repr(value)
+        for name, value in estimator.get_params(deep=False).items()
+        if name in used
+    }
+    known = {
+        "penalty": fields_of(penalty),
+        "penalty_factors": [factors_of(estimator, estimator.penalty_factors)],
+    }
     for name, values in known.items():
         whole = b"".join(np.asarray(value, np.float64).tobytes() for value in values)
         named[name] = hashlib.sha256(whole).hexdigest()

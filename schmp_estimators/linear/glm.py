@@ -42,7 +42,9 @@ _GAMMA = 3.0
 def find_loss(loss: Any) -> Loss:
     """Return the loss for the value of the parameter `loss`."""
     if isinstance(loss, str) and loss not in LOSSES:
-        raise ValueError(f"loss={loss!r}; give one of {sorted(LOSSES)}, or an object such as penalised.Loss describes")
+        raise ValueError(
+            f"loss={loss!r}; give one of {sorted(LOSSES)}, or an object such as penalised.Loss describes"
+        )
     found: Loss = LOSSES[loss]() if isinstance(loss, str) else loss
     return found
 
@@ -61,7 +63,9 @@ class Pair(Deciding, Penalised, BaseEstimator):
             tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags()
         else:
             tags.estimator_type, tags.regressor_tags = "regressor", RegressorTags()
-            tags.target_tags.multi_output = not tags.target_tags.positive_only  # scikit-learn tries those of any sign
+            tags.target_tags.multi_output = (
+                not tags.target_tags.positive_only
+            )  # scikit-learn tries those of any sign
         return tags
 
     def _loss(self) -> Loss:
@@ -80,29 +84,44 @@ class Pair(Deciding, Penalised, BaseEstimator):
         super()._check()
         schedule = getattr(self, "schedule", "resolve")
         penalty, loss = self.penalty, self._loss()
-        is_named, grouped = isinstance(penalty, str), penalty == "group" or isinstance(penalty, Group)
+        is_named, grouped = (
+            isinstance(penalty, str),
+            penalty == "group" or isinstance(penalty, Group),
+        )
         if is_named and penalty not in PENALTIES:
             raise ValueError(
                 f"penalty={penalty!r}; give one of {sorted(PENALTIES)}, or an object such as penalised.Penalty "
                 "describes"
             )
         if self.l1_ratio is not None and penalty != "elasticnet":
-            raise ValueError(f'l1_ratio={self.l1_ratio!r} needs penalty="elasticnet"; got penalty={penalty!r}')
+            raise ValueError(
+                f'l1_ratio={self.l1_ratio!r} needs penalty="elasticnet"; got penalty={penalty!r}'
+            )
         if self.groups is not None and penalty != "group":
             raise ValueError(f'groups needs penalty="group"; got penalty={penalty!r}')
         if self.positive and penalty in ("mcp", "group"):
-            raise ValueError(f'positive=True cannot be combined with penalty={penalty!r}; give penalty="l1"')
+            raise ValueError(
+                f'positive=True cannot be combined with penalty={penalty!r}; give penalty="l1"'
+            )
         if not is_named and (self.penalty_factors is not None or self.positive):
-            raise ValueError("penalty_factors and positive need a penalty given by name; an object has its own")
+            raise ValueError(
+                "penalty_factors and positive need a penalty given by name; an object has its own"
+            )
         if not grouped and not is_joint(loss):
             kind_of(schedule, loss, L1(1.0) if is_named else penalty)
             return
         if penalty == "group" and self.groups is None and not is_joint(loss):
-            raise ValueError('penalty="group" needs groups: the group of each column, or the columns of each group')
+            raise ValueError(
+                'penalty="group" needs groups: the group of each column, or the columns of each group'
+            )
         if not grouped and penalty not in ("l1", "elasticnet"):
-            raise ValueError(f'loss="multinomial" needs penalty "l1", "elasticnet" or "group"; got penalty={penalty!r}')
+            raise ValueError(
+                f'loss="multinomial" needs penalty "l1", "elasticnet" or "group"; got penalty={penalty!r}'
+            )
         if schedule != "resolve" or getattr(self, "checkpoint", None) is not None:
-            raise ValueError('penalty="group" and loss="multinomial" need schedule="resolve" and no checkpoint')
+            raise ValueError(
+                'penalty="group" and loss="multinomial" need schedule="resolve" and no checkpoint'
+            )
 
     def _penalty(self, strength: float, ratio: Any) -> Any:
         """Return the penalty of a strength for the columns of X; the default of the L1 ratio is ½."""
@@ -112,7 +131,9 @@ class Pair(Deciding, Penalised, BaseEstimator):
             return group_penalty(groups, n_columns, self.penalty_factors).scaled(strength)
         if isinstance(given, str):
             factors = factors_of(self, self.penalty_factors, self.positive)
-            return PENALTIES[given](strength, 0.5 if ratio is None else ratio, factors, bool(self.positive))
+            return PENALTIES[given](
+                strength, 0.5 if ratio is None else ratio, factors, bool(self.positive)
+            )
         penalty = type(given)(*(unmask(field, "penalty") for field in fields_of(given)))
         for field in fields_of(penalty):
             if np.ndim(field) and np.shape(field) != (n_columns,):

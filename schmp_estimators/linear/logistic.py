@@ -207,7 +207,11 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
         return Logistic()
 
     def _grid(self) -> Grid:
-        given = self.Cs if positive_values("Cs", self.Cs) is not None else np.logspace(-4, 4, int(self.Cs))
+        given = (
+            self.Cs
+            if positive_values("Cs", self.Cs) is not None
+            else np.logspace(-4, 4, int(self.Cs))
+        )
         return Grid.of("C", given, 1.0)
 
     def _scorer(self) -> Any:
@@ -236,7 +240,10 @@ class SparseLogisticRegressionCV(CrossValidated, LinearClassifier):
         found = []
         for number, values in enumerate(decisions):
             if by_decisions:
-                model, X = _model_of(fold.of_all_classes(np.eye(len(values)), np.zeros(len(values)))), values.T
+                model, X = (
+                    _model_of(fold.of_all_classes(np.eye(len(values)), np.zeros(len(values)))),
+                    values.T,
+                )
             else:
                 rows = cut(samples.X, fold.rows) if rows is None else rows
                 model, X = _model_of(fold.attributes(number)), rows
@@ -265,7 +272,12 @@ def _knowing_classes(scorer: Any, classes: Any) -> Any:
     options = {"labels": classes, **getattr(scorer, "_kwargs", {})}
     if len(classes) == 2 and "pos_label" in known:
         options = {"pos_label": classes[1], **options}
-    return make_scorer(metric, greater_is_better=scorer._sign == 1, response_method=scorer._response_method, **options)
+    return make_scorer(
+        metric,
+        greater_is_better=scorer._sign == 1,
+        response_method=scorer._response_method,
+        **options,
+    )
 
 
 @described
@@ -343,4 +355,6 @@ def sparse_logistic_path(
     >>> coefs.shape, int((coefs[:, 0] != 0).sum()), np.flatnonzero(coefs[:, 1]).tolist()
     ((50, 5), 0, [0, 1])
     """
-    return path_of(sparse_logistic_path, SparseLogisticRegressionCV, locals(), Grid.of("C", Cs, eps))
+    return path_of(
+        sparse_logistic_path, SparseLogisticRegressionCV, locals(), Grid.of("C", Cs, eps)
+    )

@@ -67,8 +67,16 @@ class Paths(NamedTuple):
         """Warn of fits whose gap is above its tolerance; `name` is that of the parameter."""
         for points, tolerance in zip(self.points, self.tolerances, strict=True):
             for number in np.flatnonzero(~(points.gaps <= tolerance)):
-                figures = float(points.gaps[number]), tolerance, self.total, int(points.steps[number]), max_iter
-                warn_of_gap(*figures, f"{what[:1].upper()}{what[1:]} at {name}={self.values[number]:.3g}")
+                figures = (
+                    float(points.gaps[number]),
+                    tolerance,
+                    self.total,
+                    int(points.steps[number]),
+                    max_iter,
+                )
+                warn_of_gap(
+                    *figures, f"{what[:1].upper()}{what[1:]} at {name}={self.values[number]:.3g}"
+                )
 
 
 def solve_paths(
@@ -99,26 +107,43 @@ def solve_paths(
     found = problem.at_hand(solver, *given, targets.labels)
     if found is not None:
         problem.tell_of(found.dropped)
-        largest = 0.0 if grid.given is not None else max(found.largest(number) for number in numbers)
+        largest = (
+            0.0 if grid.given is not None else max(found.largest(number) for number in numbers)
+        )
         values = grid.values(largest, found.total, targets.unit)
-        strengths = np.array([grid.strength(value, found.total, targets.unit) for value in values.tolist()])
+        strengths = np.array(
+            [grid.strength(value, found.total, targets.unit) for value in values.tolist()]
+        )
         tolerances = [asked.tol * found.square(number) for number in numbers]
-        points = [_until_saturation(found, number, asked, strengths, tolerances[number], most) for number in numbers]
+        points = [
+            _until_saturation(found, number, asked, strengths, tolerances[number], most)
+            for number in numbers
+        ]
         met = all((one.gaps <= goal).all() for one, goal in zip(points, tolerances, strict=True))
         if found.at_hand or met:
-            return Paths(values[: len(points[0].penalties)], points, found.means, found.total, tolerances)
+            return Paths(
+                values[: len(points[0].penalties)], points, found.means, found.total, tolerances
+            )
     return _by_rounds(problem, asked, grid, targets, most, report)
 
 
 def _until_saturation(
-    found: ProblemAtHand, target: int, asked: Asked, strengths: Floats, tolerance: float, most: float
+    found: ProblemAtHand,
+    target: int,
+    asked: Asked,
+    strengths: Floats,
+    tolerance: float,
+    most: float,
 ) -> Points:
     """Return the solutions of a problem in memory, up to the first that explains a share `most` of the loss."""
     if most == 1.0:
         return found.path(target, strengths, tolerance, asked.max_iter)
     first = np.maximum(found.largest(target), strengths[:1])  # all penalised coefficients are zero
     points = found.path(target, np.append(first, strengths), tolerance, asked.max_iter)
-    costs = [at * asked.penalty.value(coef) for at, coef in zip(points.penalties, points.coefs, strict=True)]
+    costs = [
+        at * asked.penalty.value(coef)
+        for at, coef in zip(points.penalties, points.coefs, strict=True)
+    ]
     null, *losses = points.objectives - costs
     ends = [number for number, loss in enumerate(losses) if is_saturated(loss, null, most)]
     last = ends[0] if ends else len(losses) - 1
@@ -159,7 +184,9 @@ def _by_rounds(
     done = done[-len(jobs) :]
     total, points = done[0].program.design.total_weight, [path.points() for path in done]
     values = grid.values(largest or done[0].largest, total, unit)[: len(points[0].penalties)]
-    return Paths(values, points, done[0].means, total, [path.program.certificate.tolerance for path in done])
+    return Paths(
+        values, points, done[0].means, total, [path.program.certificate.tolerance for path in done]
+    )
 
 
 def path_of(
@@ -201,9 +228,18 @@ def path_of(
         found.warn(grid.name, model.max_iter, model._what)
         coefs, levels = found.solutions()
         one = coefs.shape[1] == 1
-        coefs, levels = (coefs[:, 0].T, levels[:, 0] + targets.shifts) if one else (coefs.transpose(1, 2, 0), levels.T)
+        coefs, levels = (
+            (coefs[:, 0].T, levels[:, 0] + targets.shifts)
+            if one
+            else (coefs.transpose(1, 2, 0), levels.T)
+        )
         [points] = found.points
-        return found.values, coefs, levels, grid.in_units(points.gaps, found.values, found.total, unit)
+        return (
+            found.values,
+            coefs,
+            levels,
+            grid.in_units(points.gaps, found.values, found.total, unit),
+        )
 
     with place_of(given["X"], function.__name__) as place, one_blas_thread():
         return retry(place, run)
@@ -234,7 +270,9 @@ class Common(NamedTuple):
             return self
         y = self.samples.y[:, number]
         targets, samples = self.targets.of(number), self.samples._replace(y=y)
-        return self._replace(problem=self.problem.of_target(number), targets=targets, samples=samples)
+        return self._replace(
+            problem=self.problem.of_target(number), targets=targets, samples=samples
+        )
 
 
 class Fold:
@@ -277,7 +315,9 @@ class Fold:
         assert self.paths is not None
         functions, here = self.paths.functions(), self._problem.held_out()
         if here is None:
-            sums, total = tree_sum(self._problem.do(HeldOut(functions, score, self._problem.target or 0)))
+            sums, total = tree_sum(
+                self._problem.do(HeldOut(functions, score, self._problem.target or 0))
+            )
         else:
             rows, weights = here
             sums = score(functions.of(rows.columns[functions.columns]), rows.responses[0], weights)
@@ -291,7 +331,9 @@ class Fold:
         functions, here = self.paths.functions(), self._problem.held_out()
         if here is not None:
             return functions.of(here[0].columns[functions.columns])
-        return np.concatenate([one for one in self._problem.do(Decide(functions)) if one is not None], axis=2)
+        return np.concatenate(
+            [one for one in self._problem.do(Decide(functions)) if one is not None], axis=2
+        )
 
     def attributes(self, number: int) -> dict[str, Any]:
         """Return the fitted attributes with one of the penalties."""
@@ -302,7 +344,10 @@ class Fold:
             assert path is not None
             coef = path.coefs[number : number + 1]
             levels = path.found[number][0] - coef @ path.means
-        return {f"{given.grid.name}_": float(given.grid.given[number]), **self.of_all_classes(coef, levels)}
+        return {
+            f"{given.grid.name}_": float(given.grid.given[number]),
+            **self.of_all_classes(coef, levels),
+        }
 
     def of_all_classes(self, coef: Floats, levels: Floats) -> dict[str, Any]:
         """Return coefficients and intercepts in which classes that are missing in this fold are impossible."""
@@ -310,8 +355,13 @@ class Fold:
         if classes is None:
             return {"coef_": coef[0], "intercept_": float(levels[0])}
         if len(self.codes) < len(classes) and self.targets.labels:
-            signs = np.array([[-1.0], [1.0]]) if len(self.codes) == 2 else np.ones((len(self.codes), 1))
-            whole, intercept = np.zeros((len(classes), coef.shape[1])), np.full(len(classes), -np.inf)
+            signs = (
+                np.array([[-1.0], [1.0]]) if len(self.codes) == 2 else np.ones((len(self.codes), 1))
+            )
+            whole, intercept = (
+                np.zeros((len(classes), coef.shape[1])),
+                np.full(len(classes), -np.inf),
+            )
             whole[list(self.codes)] = signs * coef
             intercept[list(self.codes)] = signs[:, 0] * levels
             coef, levels = whole, intercept
@@ -332,7 +382,9 @@ class Penalties:
         """Report a penalty; returns whether the path ends."""
         attributes = partial(self._fold.attributes, self.count)
         self.count += 1
-        stops = bool(self._step.call_on_fit_task_end(**self._data, reconstruction_attributes=attributes))
+        stops = bool(
+            self._step.call_on_fit_task_end(**self._data, reconstruction_attributes=attributes)
+        )
         if not stops and self.count < self._most:
             self._step = self._begun()
         return stops or self.count == self._most

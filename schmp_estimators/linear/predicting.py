@@ -17,7 +17,13 @@ from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from schmp_estimators.core.inputs.validation import is_dask, map_rows, name_input, refuse_dates, validate_in_memory
+from schmp_estimators.core.inputs.validation import (
+    is_dask,
+    map_rows,
+    name_input,
+    refuse_dates,
+    validate_in_memory,
+)
 from schmp_estimators.linear.programs.choose import is_joint
 from schmp_estimators.linear.programs.input import is_sparse
 from schmp_estimators.linear.samples import check_finite, check_responses, classifies, here
@@ -57,11 +63,15 @@ class LinearModel:
         """
         if self._classifies:
             dtype = getattr(self, "classes_", np.empty(0)).dtype
-            return _apply_rows(self, _labels, X, n_outputs=None, dtype=dtype, name="logistic-predict")
+            return _apply_rows(
+                self, _labels, X, n_outputs=None, dtype=dtype, name="logistic-predict"
+            )
         n_targets = len(self.coef_) if np.ndim(getattr(self, "coef_", 0)) == 2 else None
         loss = self._loss()
         function: Any = partial(_means, loss.mean) if hasattr(loss, "mean") else _scores
-        return _apply_rows(self, function, X, n_outputs=n_targets, dtype=np.float64, name="lasso-predict")
+        return _apply_rows(
+            self, function, X, n_outputs=n_targets, dtype=np.float64, name="lasso-predict"
+        )
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy of a classifier or the R² of a regressor; at most 1.
@@ -82,7 +92,11 @@ class LinearModel:
         float
             The score.
         """
-        y, weights, predicted = here(y, "y"), here(sample_weight, "sample_weight"), np.asarray(self.predict(X))
+        y, weights, predicted = (
+            here(y, "y"),
+            here(sample_weight, "sample_weight"),
+            np.asarray(self.predict(X)),
+        )
         metric = getattr(self._loss(), "score", accuracy_score if self._classifies else r2_score)
         with name_input(y, "y"):
             refuse_dates(np.asarray(y), "y")
@@ -102,7 +116,9 @@ class LinearModel:
     def _validate_params(self) -> None:
         """Check the parameters that differ from their defaults."""
         defaults, given = self._defaults, vars(self).items()
-        changed = {name: value for name, value in given if name in defaults and value is not defaults[name]}
+        changed = {
+            name: value for name, value in given if name in defaults and value is not defaults[name]
+        }
         validate_parameter_constraints(self._parameter_constraints, changed, type(self).__name__)
 
     @property
@@ -151,7 +167,14 @@ class Deciding(LinearModel):
         """
         n_functions = len(getattr(self, "coef_", "?"))
         n_outputs = None if n_functions == 1 else n_functions
-        return _apply_rows(self, _scores, X, n_outputs=n_outputs, dtype=np.float64, name="logistic-decision-function")
+        return _apply_rows(
+            self,
+            _scores,
+            X,
+            n_outputs=n_outputs,
+            dtype=np.float64,
+            name="logistic-decision-function",
+        )
 
     @available_if(lambda model: model._classifies)
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -189,7 +212,14 @@ class Deciding(LinearModel):
 
     def _of_classes(self, function: Any, X: Any, name: str) -> Any:
         n_classes, joint = len(getattr(self, "classes_", ())), is_joint(self._loss())
-        return _apply_rows(self, partial(function, joint=joint), X, n_outputs=n_classes, dtype=np.float64, name=name)
+        return _apply_rows(
+            self,
+            partial(function, joint=joint),
+            X,
+            n_outputs=n_classes,
+            dtype=np.float64,
+            name=name,
+        )
 
 
 class LinearClassifier(NamedPenalty, Deciding, ClassifierMixin, BaseEstimator):
@@ -197,7 +227,9 @@ class LinearClassifier(NamedPenalty, Deciding, ClassifierMixin, BaseEstimator):
 
 
 def _labels(scores: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    return classes[(scores[:, 0] > 0).astype(np.intp) if scores.shape[1] == 1 else scores.argmax(axis=1)]
+    return classes[
+        (scores[:, 0] > 0).astype(np.intp) if scores.shape[1] == 1 else scores.argmax(axis=1)
+    ]
 
 
 def _probabilities(scores: np.ndarray, classes: np.ndarray, joint: bool) -> np.ndarray:
@@ -214,7 +246,13 @@ def _log_probabilities(scores: np.ndarray, classes: np.ndarray, joint: bool) -> 
 
 
 def _apply_rows(
-    estimator: Any, function: Callable[[Any, Any], Any], X: Any, *, n_outputs: int | None, dtype: Any, name: str
+    estimator: Any,
+    function: Callable[[Any, Any], Any],
+    X: Any,
+    *,
+    n_outputs: int | None,
+    dtype: Any,
+    name: str,
 ) -> Any:
     """Apply a fitted estimator row by row: now, if X is in memory, and lazily, if it is on Dask.
 
@@ -228,7 +266,9 @@ def _apply_rows(
         options: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "dtype": "numeric"}
         return _apply(function, validate_in_memory(X, estimator, reset=False, **options), model)
     of_chunk = partial(_apply_to_chunk, function, type(estimator).__name__)
-    outputs = map_rows(of_chunk, X, estimator, model, n_outputs=n_outputs or 1, dtype=dtype, name=name)
+    outputs = map_rows(
+        of_chunk, X, estimator, model, n_outputs=n_outputs or 1, dtype=dtype, name=name
+    )
     if n_outputs is not None:
         return outputs
     return [one[:, 0] for one in outputs] if isinstance(outputs, list) else outputs[:, 0]
@@ -239,11 +279,16 @@ def _apply(function: Callable[[Any, Any], Any], X: Any, model: tuple[Any, Any, A
     if is_sparse(X) or X.dtype.kind == "f":
         return function(safe_sparse_dot(X, coef, dense_output=True) + intercept, classes)
     step = max(1, _AT_A_TIME // X.shape[1])
-    blocks = [X[start : start + step].astype(np.float64) @ coef for start in range(0, max(1, len(X)), step)]
+    blocks = [
+        X[start : start + step].astype(np.float64) @ coef
+        for start in range(0, max(1, len(X)), step)
+    ]
     return function(np.concatenate(blocks) + intercept, classes)
 
 
-def _apply_to_chunk(function: Callable[[Any, Any], Any], owner: str, rows: Any, model: tuple[Any, Any, Any]) -> Any:
+def _apply_to_chunk(
+    function: Callable[[Any, Any], Any], owner: str, rows: Any, model: tuple[Any, Any, Any]
+) -> Any:
     outputs = _apply(function, check_finite(rows, owner), model)
     return outputs if outputs.ndim == 2 else outputs[:, None]
 
@@ -255,4 +300,8 @@ def _means(mean: Callable[[Any], Any], values: Any, classes: Any) -> Any:
 
 def _scores(values: Any, classes: Any) -> Any:
     """Return decision values unchanged; those of a single function have one dimension."""
-    return values.ravel() if values.ndim == 2 and values.shape[1] == 1 and classes is not None else values
+    return (
+        values.ravel()
+        if values.ndim == 2 and values.shape[1] == 1 and classes is not None
+        else values
+    )

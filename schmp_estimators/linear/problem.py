@@ -21,13 +21,32 @@ from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.places.place import Place, choose_place
 from schmp_estimators.core.reduction import tree_merge
 from schmp_estimators.linear.programs import input as parts
-from schmp_estimators.linear.programs.centred import Fetch, Summarise, Summary, centred_products, fetch, joined
+from schmp_estimators.linear.programs.centred import (
+    Fetch,
+    Summarise,
+    Summary,
+    centred_products,
+    fetch,
+    joined,
+)
 from schmp_estimators.linear.programs.choose import AT_HAND, is_small, make_problem
-from schmp_estimators.linear.programs.folds import Plan, SummariseGroups, Take, restore_fold, save_fold
+from schmp_estimators.linear.programs.folds import (
+    Plan,
+    SummariseGroups,
+    Take,
+    restore_fold,
+    save_fold,
+)
 from schmp_estimators.linear.programs.homotopy import HomotopyProblem, ProblemAtHand
 from schmp_estimators.linear.programs.input import Extent, split_rows
 from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, SumsError
-from schmp_estimators.linear.samples import Samples, Targets, check_finite, check_length, explain_sums
+from schmp_estimators.linear.samples import (
+    Samples,
+    Targets,
+    check_finite,
+    check_length,
+    explain_sums,
+)
 
 
 class Problem:
@@ -48,7 +67,13 @@ class Problem:
     """
 
     def __init__(
-        self, place: Place, pieces: list[Any], size: Extent, n_targets: int, name: str, plan: Plan | None = None
+        self,
+        place: Place,
+        pieces: list[Any],
+        size: Extent,
+        n_targets: int,
+        name: str,
+        plan: Plan | None = None,
     ) -> None:
         self._place, self._name, self._plan = place, name, plan
         self.extent, self.n_targets, self.n_partitions = size, n_targets, len(pieces)
@@ -56,10 +81,16 @@ class Problem:
         self._first: list[Any] = []
         if place.is_local:
             self._first = pieces = [_made(pieces.pop(0)) for _ in range(len(pieces))]
-        keeper = (parts.save_partition, parts.restore_partition) if plan is None else (save_fold, restore_fold)
+        keeper = (
+            (parts.save_partition, parts.restore_partition)
+            if plan is None
+            else (save_fold, restore_fold)
+        )
         self.rounds = Rounds(place, pieces, name, Keeper(*keeper))
         #: all rows, or summaries of their groups, and whether the user has been warned of columns that are left out
-        self._all = SimpleNamespace(extent=size, n_targets=n_targets, rows=None, groups=None, told=False)
+        self._all = SimpleNamespace(
+            extent=size, n_targets=n_targets, rows=None, groups=None, told=False
+        )
         #: number of the fold, the job that takes its rows, and whether that job has been done
         self._number = -1
         self._take: Take | None = None
@@ -123,7 +154,11 @@ class Problem:
         """Rows that this fold is fitted to."""
         assert self._plan is not None
         folds = self._plan.folds
-        return np.arange(self.whole_extent.n_rows) if self._number == len(folds) else folds[self._number][0]
+        return (
+            np.arange(self.whole_extent.n_rows)
+            if self._number == len(folds)
+            else folds[self._number][0]
+        )
 
     @property
     def tested(self) -> NDArray[np.int64]:
@@ -155,11 +190,15 @@ class Problem:
         eps = parts.resolution(self.extent.dtype)
         if solver not in AT_HAND:
             return None
-        if is_small(self.whole_extent) and not (solver == "gram" and self._is_united and self._is_part):
+        if is_small(self.whole_extent) and not (
+            solver == "gram" and self._is_united and self._is_part
+        ):
             rows = self._rows_here().labelled(labels)
             return make_problem(solver, rows, loss, penalty, fit_intercept, eps)
         summary = (
-            self._summary() if self.target is None else self._summary().of_target(self.target, self._all.n_targets)
+            self._summary()
+            if self.target is None
+            else self._summary().of_target(self.target, self._all.n_targets)
         )
         data = centred_products(summary, self.n_targets, fit_intercept, eps)
         return None if data is None else HomotopyProblem(data, penalty, eps)
@@ -187,7 +226,9 @@ class Problem:
         return self._all.rows
 
     def _fetched(self) -> Any:
-        return joined([fetch(one) for one in self._first] if self._place.is_local else self._answers(Fetch()))
+        return joined(
+            [fetch(one) for one in self._first] if self._place.is_local else self._answers(Fetch())
+        )
 
     def _of_target(self, rows: Any) -> Any:
         several = self.target is not None
@@ -195,12 +236,16 @@ class Problem:
 
     def _summary(self) -> Summary:
         if self._plan is None or self._take is None or not self._is_united:
-            return tree_merge([one for one in self.do(Summarise()) if one is not None], Summary.united)
+            return tree_merge(
+                [one for one in self.do(Summarise()) if one is not None], Summary.united
+            )
         if self._all.groups is None:
             found = zip(*self._answers(SummariseGroups(self._plan.n_groups)), strict=True)
             groups = [[one for one in group if one is not None] for group in found]
             self._all.groups = [tree_merge(group, Summary.united) for group in groups]
-        chosen = [group for group, count in zip(self._all.groups, self._take.train, strict=True) if count]
+        chosen = [
+            group for group, count in zip(self._all.groups, self._take.train, strict=True) if count
+        ]
         return tree_merge(chosen, Summary.united)
 
 
@@ -240,7 +285,10 @@ def open_problem(
     plan : Plan, optional
         The folds of a cross-validation.
     """
-    responses, weights = np.ascontiguousarray(np.atleast_2d(targets.responses), np.float64), targets.weights
+    responses, weights = (
+        np.ascontiguousarray(np.atleast_2d(targets.responses), np.float64),
+        targets.weights,
+    )
     _check_squares(responses, weights)
     given = responses, weights, np.empty((0, len(samples.y))) if plan is None else plan.beside
     with ExitStack() as stack:
@@ -251,7 +299,9 @@ def open_problem(
             chunks.partitions = []  # so that each chunk is freed once its partition has been made
         else:
             size = parts.extent(samples.X)
-            count = parts.default_partitions(size) if n_shards is None else min(n_shards, size.n_rows)
+            count = (
+                parts.default_partitions(size) if n_shards is None else min(n_shards, size.n_rows)
+            )
             pieces = split_rows(samples.X, *given[:2], count, given[2])
         try:
             problem = Problem(place, pieces, size, len(responses), name, plan)
@@ -271,7 +321,10 @@ def _check_squares(responses: NDArray[Any], weights: NDArray[Any]) -> None:
         total = (squares * weights if len(weights) else squares).sum()
         apart = (responses - responses.mean(axis=1, keepdims=True)) ** 2
         spread = apart @ weights if len(weights) else apart.sum(axis=1)
-    if np.isfinite(total) and not ((np.ptp(responses, axis=1) > 0.0) & (spread < SMALLEST_NORM)).any():
+    if (
+        np.isfinite(total)
+        and not ((np.ptp(responses, axis=1) > 0.0) & (spread < SMALLEST_NORM)).any()
+    ):
         return
     largest = np.abs(responses).max()
     heaviest = f" and sample weights up to {weights.max():.3g}" if len(weights) else ""
@@ -310,8 +363,12 @@ def _pieces(
         if first == last:
             continue
         mask = None if last - first == stop - start else used[start:stop]
-        values = parts.RowValues(responses[:, first:last], weights[first:last], mask, beside[:, first:last])
-        pieces.append(Piece(parts.join_parts, (values, *(chunks.partitions[number] for number in group))))
+        values = parts.RowValues(
+            responses[:, first:last], weights[first:last], mask, beside[:, first:last]
+        )
+        pieces.append(
+            Piece(parts.join_parts, (values, *(chunks.partitions[number] for number in group)))
+        )
     return pieces, size
 
 

@@ -16,11 +16,21 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, assert_all_finite, check_X_y, validate_data
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    assert_all_finite,
+    check_X_y,
+    validate_data,
+)
 
 from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.core.inputs.sparse_arrays import check_sparse
-from schmp_estimators.core.inputs.validation import check_features, is_dask, name_input, refuse_dates
+from schmp_estimators.core.inputs.validation import (
+    check_features,
+    is_dask,
+    name_input,
+    refuse_dates,
+)
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.linear.losses.base import Loss
@@ -48,7 +58,11 @@ class Samples(NamedTuple):
         if used.all():
             return self
         y, weights = self.y[used], self.weights[used] if len(self.weights) else self.weights
-        return Samples(self.X, y, weights, used) if is_dask(self.X) else Samples(cut(self.X, used), y, weights)
+        return (
+            Samples(self.X, y, weights, used)
+            if is_dask(self.X)
+            else Samples(cut(self.X, used), y, weights)
+        )
 
 
 def read_samples(
@@ -90,7 +104,9 @@ def read_samples(
             check_length(int(length), len(y))
     else:
         # A fit makes only a few passes over X, and the first one finds NaN.  Rows of weight zero are not in that pass.
-        X, y = check_input(estimator, X, y, ensure_all_finite=whole or sample_weight is not None, **options)
+        X, y = check_input(
+            estimator, X, y, ensure_all_finite=whole or sample_weight is not None, **options
+        )
     found = Samples(X, y, check_weights(sample_weight, _nothing_but_rows(y)))
     return found.rows(found.weights > 0.0) if len(found.weights) and not whole else found
 
@@ -141,7 +157,9 @@ def check_responses(estimator: Any, y: Any, **options: Any) -> NDArray[Any]:
     """Return y as an array of numbers, or of labels; `options` are as in `read_samples`."""
     with name_input(y, "y"):
         refuse_dates(np.asarray(y), "y")
-        return _refuse_texts(check_X_y(_nothing_but_rows(y), y, estimator=estimator, **options)[1], options)
+        return _refuse_texts(
+            check_X_y(_nothing_but_rows(y), y, estimator=estimator, **options)[1], options
+        )
 
 
 def _refuse_texts(y: NDArray[Any], options: dict[str, Any]) -> NDArray[Any]:
@@ -159,7 +177,9 @@ def check_weights(sample_weight: Any, X: Any) -> NDArray[np.float64]:
     if sample_weight is None:
         return np.empty(0)
     refuse_dates(np.asarray(sample_weight), "sample_weight")
-    found: NDArray[np.float64] = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    found: NDArray[np.float64] = _check_sample_weight(
+        sample_weight, X, dtype=np.float64, ensure_non_negative=True
+    )
     return found
 
 
@@ -174,7 +194,9 @@ def _nothing_but_rows(y: Any) -> NDArray[np.float64]:
 
 
 def _warn_of_columns(X: Any) -> None:
-    if is_dask(X) and isinstance(X, da.Array) and X.numblocks[1] > 1 and not X.nbytes < _COSTLY:  # NaN: unknown
+    if (
+        is_dask(X) and isinstance(X, da.Array) and X.numblocks[1] > 1 and not X.nbytes < _COSTLY
+    ):  # NaN: unknown
         warnings.warn(
             f"X has {X.numblocks[1]} chunks of columns, which every fit puts together anew. Do it once, with "
             "X = X.rechunk({1: -1}).persist(), or build X with chunks of whole rows.",
@@ -211,7 +233,9 @@ class Targets(NamedTuple):
     def of(self, number: int) -> Targets:
         """Return one of several targets."""
         shifts = np.broadcast_to(self.shifts, self.n_targets)[number]
-        return self._replace(responses=self.responses[number], jobs=[self.jobs[number]], shifts=shifts)
+        return self._replace(
+            responses=self.responses[number], jobs=[self.jobs[number]], shifts=shifts
+        )
 
     @property
     def labels(self) -> Sequence[int]:
@@ -232,7 +256,11 @@ def by_class(coefs: Any, levels: Any) -> tuple[np.ndarray, np.ndarray]:
     """
     if coefs.ndim == 2:
         return coefs[:, None], levels[:, None]
-    return (coefs[:, 1:] - coefs[:, :1], levels[:, 1:] - levels[:, :1]) if coefs.shape[1] == 2 else (coefs, levels)
+    return (
+        (coefs[:, 1:] - coefs[:, :1], levels[:, 1:] - levels[:, :1])
+        if coefs.shape[1] == 2
+        else (coefs, levels)
+    )
 
 
 def classifies(loss: Loss) -> bool:
@@ -242,7 +270,11 @@ def classifies(loss: Loss) -> bool:
 
 def reading(loss: Loss) -> dict[str, Any]:
     """Return options of scikit-learn's checks of y."""
-    return {} if classifies(loss) else {"multi_output": getattr(loss, "signed", True), "y_numeric": True}
+    return (
+        {}
+        if classifies(loss)
+        else {"multi_output": getattr(loss, "signed", True), "y_numeric": True}
+    )
 
 
 def find_targets(loss: Loss, samples: Samples, class_weight: Any, fit_intercept: bool) -> Targets:
@@ -282,7 +314,9 @@ def without_unit(weights: np.ndarray) -> tuple[np.ndarray, float]:
     return weights, 1.0
 
 
-def check_folds(targets: Targets, y: np.ndarray, fitted: np.ndarray, folds: Sequence[tuple[Any, Any]], cv: str) -> None:
+def check_folds(
+    targets: Targets, y: np.ndarray, fitted: np.ndarray, folds: Sequence[tuple[Any, Any]], cv: str
+) -> None:
     """Raise ValueError if a fold is fitted to one class only, or not to all classes if the loss needs all of them.
 
     `y` and `fitted` have the labels of all samples, and whether each is ever fitted.
@@ -291,9 +325,13 @@ def check_folds(targets: Targets, y: np.ndarray, fitted: np.ndarray, folds: Sequ
         found = np.unique(y[train][fitted[train]])
         count = 0 if targets.classes is None else len(targets.classes)
         if not targets.labels and len(found) < count:
-            raise ValueError(f"cv={cv} leaves {len(found)} of {count} classes to fit a fold to; {_SPREAD}")
+            raise ValueError(
+                f"cv={cv} leaves {len(found)} of {count} classes to fit a fold to; {_SPREAD}"
+            )
         if len(found) < 2:
-            raise ValueError(f"cv={cv} leaves one class only, {found[0]!r}, to fit a fold to; {_SPREAD}")
+            raise ValueError(
+                f"cv={cv} leaves one class only, {found[0]!r}, to fit a fold to; {_SPREAD}"
+            )
 
 
 def find_classes(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -310,12 +348,16 @@ def find_classes(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     classes = np.unique(y)
     numbers = classes.astype(np.float64)
     are_integers = (abs(numbers) < _EXACT).all() and (numbers == np.floor(numbers)).all()
-    if len(classes) > _FEW or not are_integers:  # for other values scikit-learn's slow check would find nothing
+    if (
+        len(classes) > _FEW or not are_integers
+    ):  # for other values scikit-learn's slow check would find nothing
         check_classification_targets(y)
     return classes, np.searchsorted(classes, y)
 
 
-def class_weights(class_weight: Any, classes: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def class_weights(
+    class_weight: Any, classes: np.ndarray, y: np.ndarray, weights: np.ndarray
+) -> np.ndarray:
     """Return sample weights times class weights; empty if there are neither."""
     if class_weight is None:
         return weights

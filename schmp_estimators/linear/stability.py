@@ -111,7 +111,9 @@ def stability_selection(
     name = next((one for one in ("alpha", "C") if one in known), None)
     if name is None:
         kind = type(estimator).__name__
-        raise ValueError(f"estimator={kind} has no parameter alpha or C; give one that does not choose it")
+        raise ValueError(
+            f"estimator={kind} has no parameter alpha or C; give one that does not choose it"
+        )
     given = np.atleast_1d(known[name] if penalties is None else penalties)
     values: Any = positive_values("penalties", given)
     values = values[::-1] if name == "alpha" else values
@@ -139,4 +141,6 @@ def stability_selection(
     probabilities = counted.mean(axis=0).T
     n_selected = float(counted[:, :, penalised].any(axis=1).sum(axis=1).mean())
     bound = n_selected**2 / ((2.0 * threshold - 1.0) * np.count_nonzero(penalised))
-    return Stability(probabilities, values, probabilities.max(axis=1) >= threshold, n_selected, bound)
+    return Stability(
+        probabilities, values, probabilities.max(axis=1) >= threshold, n_selected, bound
+    )

@@ -155,7 +155,12 @@ from numbers import Integral, Real
 from typing import Any, TypeVar
 
 from sklearn.metrics import get_scorer_names
-from sklearn.utils._param_validation import HasMethods, Interval, StrOptions, validate_parameter_constraints
+from sklearn.utils._param_validation import (
+    HasMethods,
+    Interval,
+    StrOptions,
+    validate_parameter_constraints,
+)
 
 from schmp_estimators.linear.penalties.choose import STRONGEST, WEAKEST
 
@@ -233,10 +238,18 @@ def _completed(text: str, thing: Callable[..., Any]) -> str:
     before, rule, rest = text.partition("Parameters\n----------\n")
     if rule:
         entries, _, after = rest.partition("\n\n")
-        own = {found[1]: found[0].rstrip() for found in re.finditer(r"^(\w+) :.*\n(?:    .*\n?)+", entries, re.M)}
+        own = {
+            found[1]: found[0].rstrip()
+            for found in re.finditer(r"^(\w+) :.*\n(?:    .*\n?)+", entries, re.M)
+        }
         parameters = _parameters(thing)
-        family = "cv_" if "cv" in parameters or "eps" in parameters else ""  # some parameters mean something else there
-        given = [own.get(name) or _entry(name, parameter, family) for name, parameter in parameters.items()]
+        family = (
+            "cv_" if "cv" in parameters or "eps" in parameters else ""
+        )  # some parameters mean something else there
+        given = [
+            own.get(name) or _entry(name, parameter, family)
+            for name, parameter in parameters.items()
+        ]
         text = before + rule + "\n".join(given) + "\n\n" + after
     return re.sub(r"^(\w+)$(?!\n[- ])", lambda found: _entry(found[1]), text, flags=re.MULTILINE)
 
@@ -253,7 +266,9 @@ def _entry(name: str, parameter: inspect.Parameter | None = None, family: str = 
 
 
 def _parameters(thing: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    return {name: one for name, one in inspect.signature(thing).parameters.items() if name != "self"}
+    return {
+        name: one for name, one in inspect.signature(thing).parameters.items() if name != "self"
+    }
 
 
 def _constraints(thing: Callable[..., Any]) -> dict[str, Any]:
@@ -261,7 +276,9 @@ def _constraints(thing: Callable[..., Any]) -> dict[str, Any]:
     for name, parameter in _parameters(thing).items():
         if name in _CONSTRAINTS:
             known = _CONSTRAINTS[name]
-            found[name] = [*known, None] if parameter.default is None and known != "no_validation" else known
+            found[name] = (
+                [*known, None] if parameter.default is None and known != "no_validation" else known
+            )
     if "cv" in found and "l1_ratio" in found:
         found["l1_ratio"] = [*found["l1_ratio"], "array-like"]
     return found
@@ -270,9 +287,13 @@ def _constraints(thing: Callable[..., Any]) -> dict[str, Any]:
 def check_arguments(function: Callable[..., Any], given: Mapping[str, Any]) -> None:
     """Raise scikit-learn's error if one of the arguments of a function, in `given`, is invalid."""
     constraints = _constraints(function)
-    validate_parameter_constraints(constraints, {name: given[name] for name in constraints}, function.__name__)
+    validate_parameter_constraints(
+        constraints, {name: given[name] for name in constraints}, function.__name__
+    )
 
 
 def keep(estimator: Any, given: Mapping[str, Any]) -> None:
     """Store the arguments of `__init__`, its local variables, as attributes."""
-    vars(estimator).update({name: value for name, value in given.items() if name not in ("self", "__class__")})
+    vars(estimator).update(
+        {name: value for name, value in given.items() if name not in ("self", "__class__")}
+    )

@@ -20,7 +20,12 @@ from schmp_estimators.mf.data.rows import open_ratings
 from schmp_estimators.mf.data.seen import RepeatedCallError
 from schmp_estimators.mf.fit import MFFit
 from schmp_estimators.mf.losses import RANKING
-from schmp_estimators.mf.parameters import CONSTRAINTS, check_earlier, check_together, read_fit_params
+from schmp_estimators.mf.parameters import (
+    CONSTRAINTS,
+    check_earlier,
+    check_together,
+    read_fit_params,
+)
 from schmp_estimators.mf.programs.factors import has_not_improved, has_stopped_falling
 from schmp_estimators.mf.use import FactorModel
 
@@ -335,14 +340,19 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
             logger.info("partial_fit: all ratings are those of an earlier call, and change nothing")
             return self
 
-    def _factorise(self, X: Any, y: Any, fit_params: dict[str, Any], *, anew: bool) -> ModelParallelMF:
+    def _factorise(
+        self, X: Any, y: Any, fit_params: dict[str, Any], *, anew: bool
+    ) -> ModelParallelMF:
         weights = read_fit_params(fit_params)
         self._validate_params()  # scikit-learn skips this in `partial_fit` after a fit
         if not anew:
             check_earlier(self)
         self._check_checkpoint(None if anew else self, "partial_fit")
         check_together(self, weights, anew=anew)
-        seed, known = make_seed(self.random_state), None if anew else Known(self.user_ids_, self.item_ids_)
+        seed, known = (
+            make_seed(self.random_state),
+            None if anew else Known(self.user_ids_, self.item_ids_),
+        )
         with (
             undone_on_error(self),
             self._progress_bar(),
@@ -350,19 +360,25 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         ):
 
             def factorise() -> dict[str, Any]:
-                with open_ratings(X, y, self, weights=weights, place=place, earlier=known) as ratings:
+                with open_ratings(
+                    X, y, self, weights=weights, place=place, earlier=known
+                ) as ratings:
                     return MFFit(self, ratings, place, seed=seed, anew=anew).run(X, y)
 
             attributes = retry(place, factorise)
         self.__dict__.update(attributes)
-        if not self._fitted_on_pairs and self.n_features_in_ != len(self.item_bias_):  # pairs have brought new items
+        if not self._fitted_on_pairs and self.n_features_in_ != len(
+            self.item_bias_
+        ):  # pairs have brought new items
             self.n_features_in_ = len(self.item_bias_)
             self.__dict__.pop("feature_names_in_", None)
         return self
 
     def _has_converged(self) -> bool:
         """Return whether the objective, or with early stopping the validation error, no longer falls by `tol`."""
-        return bool(self._ending()(self.history_)) if self.early_stopping else super()._has_converged()
+        return (
+            bool(self._ending()(self.history_)) if self.early_stopping else super()._has_converged()
+        )
 
     def _ending(self) -> Ending:
         if self.early_stopping or self.loss in RANKING:

@@ -21,8 +21,19 @@ from schmp_estimators.mf import parameters
 from schmp_estimators.mf.data import ratings as data
 from schmp_estimators.mf.data.ids import is_text
 from schmp_estimators.mf.data.rows import RatingRows
-from schmp_estimators.mf.data.scale import AS_THEY_ARE, Scale, choose_scale, left_by_biases, mean_and_spread
-from schmp_estimators.mf.data.seen import DuplicateRatingError, RepeatedCallError, SeenItems, check_not_seen
+from schmp_estimators.mf.data.scale import (
+    AS_THEY_ARE,
+    Scale,
+    choose_scale,
+    left_by_biases,
+    mean_and_spread,
+)
+from schmp_estimators.mf.data.seen import (
+    DuplicateRatingError,
+    RepeatedCallError,
+    SeenItems,
+    check_not_seen,
+)
 from schmp_estimators.mf.kernels.layout import Placement, deal
 from schmp_estimators.mf.losses import RANKING
 from schmp_estimators.mf.programs.ccd import CcdFactorization
@@ -54,8 +65,15 @@ class MFFit:
         Whether this is a first fit; otherwise it starts from the fitted attributes of the estimator.
     """
 
-    def __init__(self, estimator: Any, ratings: RatingRows, place: Place, *, seed: int, anew: bool) -> None:
-        self._estimator, self._ratings, self._pieces, self._place = estimator, ratings, ratings.pieces, place
+    def __init__(
+        self, estimator: Any, ratings: RatingRows, place: Place, *, seed: int, anew: bool
+    ) -> None:
+        self._estimator, self._ratings, self._pieces, self._place = (
+            estimator,
+            ratings,
+            ratings.pieces,
+            place,
+        )
         self._seed, self._known, self._hold_out = seed, ratings.known, data.NOTHING
         self._shape = len(ratings.known.users), len(ratings.known.items)
         #: Users and items of the earlier fit, in its units; its scale, and what it has counted.
@@ -70,7 +88,10 @@ class MFFit:
         self._solver = parameters.choose_solver(estimator, ratings.are_weighted)
         self._gradients = self._solver == "sgd" and anew
         self._rotating = self._gradients and estimator.schedule == "rotation"
-        self._unobserved, self._ranks = float(estimator.unobserved_weight), estimator.loss in RANKING
+        self._unobserved, self._ranks = (
+            float(estimator.unobserved_weight),
+            estimator.loss in RANKING,
+        )
         #: None until it is computed from the ratings.
         self._alpha: float | None = parameters.given_alpha(estimator, anew)
         ranges = [ratings.range] if anew else [ratings.range, estimator.rating_range_]
@@ -89,18 +110,24 @@ class MFFit:
         if estimator.early_stopping:
             share = np.uint64(float(estimator.validation_fraction) * 2.0**64)
             hold_out = data.HoldOut(stream_key(self._seed, _HOLD_OUT), share)
-            draw = self._pieces.reduce(partial(data.draw_hold_out, hold_out=hold_out), data.add_draws, "mf-hold-out")
+            draw = self._pieces.reduce(
+                partial(data.draw_hold_out, hold_out=hold_out), data.add_draws, "mf-hold-out"
+            )
             self._hold_out = data.settle_hold_out(hold_out, draw)
         try:
             return self._run(X, y)
         except DuplicateRatingError as twice:
             users, items = self._known
-            raise DuplicateRatingError(users[twice.user], items[twice.item], twice.earlier) from None
+            raise DuplicateRatingError(
+                users[twice.user], items[twice.item], twice.earlier
+            ) from None
 
     def _run(self, X: Any, y: Any) -> dict[str, Any]:
         estimator = self._estimator
         self._choose()
-        first, saved, estimator.history_ = (0, None, []) if estimator.checkpoint is None else self._resume()
+        first, saved, estimator.history_ = (
+            (0, None, []) if estimator.checkpoint is None else self._resume()
+        )
         if self._earlier:
             saved = self._begin_from_earlier()
         estimator.n_iter_ = first
@@ -112,8 +139,15 @@ class MFFit:
                 self._seen = SeenItems(tuple(found), plan.users, plan.item_ids)
                 if self._earlier:
                     check_not_seen(self._seen, estimator._seen or ())
-            told: dict[str, Any] = {"place": self._place, "first": first, "n_samples": self._n_ratings}
-            told |= {"snapshot": lambda: self._attributes(self._factors(run.harvest())), "took": lambda: run.took}
+            told: dict[str, Any] = {
+                "place": self._place,
+                "first": first,
+                "n_samples": self._n_ratings,
+            }
+            told |= {
+                "snapshot": lambda: self._attributes(self._factors(run.harvest())),
+                "took": lambda: run.took,
+            }
             for done in estimator._follow(run, X, y, **told):
                 self._check_finite(done)
                 self._keep_best(run)
@@ -126,7 +160,10 @@ class MFFit:
     def _may_ask(self, sweep: int) -> bool:
         """Return whether the fit may need more than the record of a sweep, or may end there for reasons but `tol`."""
         estimator, after = self._estimator, sweep + 1
-        return bool(estimator.early_stopping or estimator._may_ask(sweep, after % estimator.checkpoint_every == 0))
+        return bool(
+            estimator.early_stopping
+            or estimator._may_ask(sweep, after % estimator.checkpoint_every == 0)
+        )
 
     def _check_finite(self, done: int) -> None:
         estimator = self._estimator
@@ -140,15 +177,26 @@ class MFFit:
             return
         what = f"the factors have grown beyond all bounds in epoch {done}"
         if self._unobserved:
-            raise ValueError(f"{what}; lower unobserved_weight={self._unobserved:g}, or scale ratings and weights down")
+            raise ValueError(
+                f"{what}; lower unobserved_weight={self._unobserved:g}, or scale ratings and weights down"
+            )
         if not self._gradients:
             raise ValueError(f"{what}; raise alpha")
-        copies, rate = "" if self._rotating else f" for {self._n_shards} copies of the items", estimator.learning_rate
-        raise ValueError(f"{what}: learning_rate={rate:g} is too large{copies}; lower it, or raise alpha")
+        copies, rate = (
+            "" if self._rotating else f" for {self._n_shards} copies of the items",
+            estimator.learning_rate,
+        )
+        raise ValueError(
+            f"{what}: learning_rate={rate:g} is too large{copies}; lower it, or raise alpha"
+        )
 
     def _keep_best(self, run: AnyRun) -> None:
         """Keep the factors if they have the smallest error on held-out ratings so far."""
-        errors = [record["validation_rmse"] for record in self._estimator.history_ if "validation_rmse" in record]
+        errors = [
+            record["validation_rmse"]
+            for record in self._estimator.history_
+            if "validation_rmse" in record
+        ]
         if errors and errors[-1] < min(errors[:-1], default=np.inf):
             self._best = self._factors(run.harvest())
 
@@ -157,7 +205,10 @@ class MFFit:
         estimator = self._estimator
         told = self._told, self._hold_out, self._scale, *map(_digest, self._known)
         found = identity_of(
-            estimator, map(repr, told), **identity(self._program, parameters.NAMES), n_shards=self._n_shards
+            estimator,
+            map(repr, told),
+            **identity(self._program, parameters.NAMES),
+            n_shards=self._n_shards,
         )
         self._checkpoint = Checkpoint(estimator.checkpoint, found)
         if (found := self._checkpoint.read()) is None:
@@ -174,15 +225,29 @@ class MFFit:
 
     def _choose(self) -> None:
         """Count and measure the ratings; choose the number of shards, what they contain, and the program."""
-        estimator, pieces, grid, (n_users, n_items) = self._estimator, self._pieces, self._ratings.grid, self._shape
-        how: dict[str, Any] = {"hold_out": self._hold_out, "grid": grid, "sums_rows": self._alpha is None}
+        estimator, pieces, grid, (n_users, n_items) = (
+            self._estimator,
+            self._pieces,
+            self._ratings.grid,
+            self._shape,
+        )
+        how: dict[str, Any] = {
+            "hold_out": self._hold_out,
+            "grid": grid,
+            "sums_rows": self._alpha is None,
+        }
         count = partial(data.count_and_measure, n_users=n_users, n_items=n_items, **how)
         counted = pieces.reduce(count, data.add_counted, "mf-count-ratings")
         counts, weights = self._sides(counted.counts), self._sides(counted.confidences)
-        self._occur, self._told = _grown(self._sides(counted.occur), self._earlier_occur), counted.told
+        self._occur, self._told = (
+            _grown(self._sides(counted.occur), self._earlier_occur),
+            counted.told,
+        )
         # For users and items clicks so far, and sums of weights; for ratings the sums twice.
         both = zip(counts if self._unobserved else weights, weights, strict=True)
-        self._counts = _grown([np.stack(pair, axis=1).astype(np.float32) for pair in both], self._earlier_counts)
+        self._counts = _grown(
+            [np.stack(pair, axis=1).astype(np.float32) for pair in both], self._earlier_counts
+        )
         if self._alpha is None:
             left = left_by_biases(counted.moments, counts, self._sides(counted.sums))
             self._alpha = parameters.choose_alpha(estimator.penalty, counts, left)
@@ -191,10 +256,18 @@ class MFFit:
         keep_seen = pieces.place.is_local
         if self._earlier:
             self._check_against_earlier(mean, spread, keep_seen)
-        self._scale = self._earlier_scale if self._earlier else choose_scale(mean, spread, bool(estimator.fit_bias))
+        self._scale = (
+            self._earlier_scale
+            if self._earlier
+            else choose_scale(mean, spread, bool(estimator.fit_bias))
+        )
         if self._unobserved or self._ranks:
             self._scale = AS_THEY_ARE
-        elif 0 < self._range[0] == self._range[1] and 1 < self._n_ratings < n_users * n_items and not self._earlier:
+        elif (
+            0 < self._range[0] == self._range[1]
+            and 1 < self._n_ratings < n_users * n_items
+            and not self._earlier
+        ):
             parameters.warn_of_equal_ratings(mean, self._n_ratings)
         users, items = self._deal(*counts)
         width = padded_width(int(estimator.n_components))
@@ -217,16 +290,26 @@ class MFFit:
             )
         if self._told in estimator._told:
             raise RepeatedCallError
-        if not (keep_seen and estimator._seen is not None) and self._told[0] in {pairs for pairs, _ in estimator._told}:
+        if not (keep_seen and estimator._seen is not None) and self._told[0] in {
+            pairs for pairs, _ in estimator._told
+        }:
             raise ValueError(
                 "the pairs of this call are those of an earlier one, with other ratings, and each is rated once; leave "
                 "them out of partial_fit, or begin anew with fit"
             )
 
-    def _deal(self, user_counts: NDArray[np.int64], item_counts: NDArray[np.int64]) -> tuple[Placement, Placement]:
+    def _deal(
+        self, user_counts: NDArray[np.int64], item_counts: NDArray[np.int64]
+    ) -> tuple[Placement, Placement]:
         """Assign users and items to shards; after an earlier fit, only those with new ratings or missing pairs."""
-        every = not self._earlier, not self._earlier or bool(self._unobserved)  # missing pairs concern all items
-        masks = [(counts > 0) | all_rows for counts, all_rows in zip((user_counts, item_counts), every, strict=True)]
+        every = (
+            not self._earlier,
+            not self._earlier or bool(self._unobserved),
+        )  # missing pairs concern all items
+        masks = [
+            (counts > 0) | all_rows
+            for counts, all_rows in zip((user_counts, item_counts), every, strict=True)
+        ]
         self._moved = masks
         # Rows that have only held-out ratings need a place, too.
         taking_part = [mask | bool(self._hold_out.threshold) for mask in masks]
@@ -234,7 +317,9 @@ class MFFit:
         n_items = int(np.count_nonzero(item_counts)) if self._ranks else n_items
         self._n_shards = self._choose_shards(n_users, n_items)
         n_blocks = self._n_shards if self._rotating else 1
-        return deal(user_counts, self._n_shards, taking_part[0]), deal(item_counts, n_blocks, taking_part[1])
+        return deal(user_counts, self._n_shards, taking_part[0]), deal(
+            item_counts, n_blocks, taking_part[1]
+        )
 
     def _sources(self) -> list[Source]:
         """Divide the ratings among shards, which are made from their parts where they are needed."""
@@ -244,7 +329,10 @@ class MFFit:
         found = pieces.each(split, "mf-split-ratings")
         pieces.partitions = []  # from now on only the parts for shards are needed
         parts = [pieces.place.take(found, p, "mf-take-part") for p in range(self._n_shards)]
-        return [Source(partial(data.make_shard, p), (plan, *own), tells=True) for p, own in enumerate(parts)]
+        return [
+            Source(partial(data.make_shard, p), (plan, *own), tells=True)
+            for p, own in enumerate(parts)
+        ]
 
     def _choose_shards(self, n_users: int, n_items: int) -> int:
         """Return the number of shards; of the number asked for, shards that would be empty are left out."""
@@ -253,20 +341,31 @@ class MFFit:
             most = min(most, n_items // data.ITEMS_TO_DRAW_FROM)
         if (asked := self._estimator.n_shards) is None:
             n_ratings = self._n_ratings
-            chosen = data.rotating_shards(n_ratings) if self._gradients else data.summing_shards(n_ratings, n_items)
+            chosen = (
+                data.rotating_shards(n_ratings)
+                if self._gradients
+                else data.summing_shards(n_ratings, n_items)
+            )
             return max(1, min(chosen, most)) if self._ranks else chosen
         chosen = max(1, min(int(asked), most))
         if chosen < asked:
-            logger.info("n_shards=%d: %d users and %d items make %d", asked, n_users, n_items, chosen)
+            logger.info(
+                "n_shards=%d: %d users and %d items make %d", asked, n_users, n_items, chosen
+            )
         return chosen
 
     def _choose_program(self, mean: float) -> Any:
         """Return the program, given the mean of the ratings."""
         estimator, (centre, unit) = self._estimator, self._scale
-        fit_bias, positive = bool(estimator.fit_bias and not self._unobserved), bool(estimator.positive)
+        fit_bias, positive = (
+            bool(estimator.fit_bias and not self._unobserved),
+            bool(estimator.positive),
+        )
         common: dict[str, Any] = {
             "n_components": int(estimator.n_components),
-            "mean": 0.0 if estimator.fit_bias or self._ranks or self._unobserved else (mean - centre) / unit,
+            "mean": 0.0
+            if estimator.fit_bias or self._ranks or self._unobserved
+            else (mean - centre) / unit,
             "penalty": self._alpha,
             "per_rating": estimator.penalty == "per_rating",
             "fit_bias": fit_bias,
@@ -280,19 +379,29 @@ class MFFit:
         if not self._gradients:
             return CcdFactorization(**common)
         common |= {"learning_rate": float(estimator.learning_rate), "loss": estimator.loss}
-        common |= {"evaluate_every": int(estimator.evaluate_every), "validates": bool(self._hold_out.threshold)}
+        common |= {
+            "evaluate_every": int(estimator.evaluate_every),
+            "validates": bool(self._hold_out.threshold),
+        }
         return SgdFactorization(**common) if self._rotating else BspFactorization(**common)
 
     def _begin_from_earlier(self) -> Saved:
         """Return the state from which the run starts after an earlier fit."""
         plan, sides = self._plan, [rescaled(side, 1 / self._scale.unit) for side in self._earlier]
-        counts = self._earlier_counts, plan.users.members, plan.item_ids, plan.item_counts[plan.item_ids]
+        counts = (
+            self._earlier_counts,
+            plan.users.members,
+            plan.item_ids,
+            plan.item_counts[plan.item_ids],
+        )
         saved: Saved = self._program.begin_from(sides, *counts)
         return saved
 
     def _factors(self, harvest: Harvest) -> tuple[Side, ...]:
         """Return users and items, in the units of the ratings."""
-        placed = zip(self._program.sides(harvest), (self._plan.users, self._plan.items), strict=True)
+        placed = zip(
+            self._program.sides(harvest), (self._plan.users, self._plan.items), strict=True
+        )
         found = tuple(gather(sides, placement, self._scale.unit) for sides, placement in placed)
         for side, before, moved in zip(found, self._earlier, self._moved, strict=False):
             kept = np.flatnonzero(~moved[: len(before.bias)])
@@ -328,7 +437,9 @@ class MFFit:
         }
 
 
-def _grown(sides: Sequence[NDArray[Any]], earlier: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
+def _grown(
+    sides: Sequence[NDArray[Any]], earlier: Sequence[NDArray[Any]]
+) -> tuple[NDArray[Any], ...]:
     """Return sides with what earlier fits have counted added to them, for fewer rows; mutates `sides`."""
     for now, before in zip(sides, earlier, strict=False):
         now[: len(before)] += before
@@ -337,4 +448,6 @@ def _grown(sides: Sequence[NDArray[Any]], earlier: Sequence[NDArray[Any]]) -> tu
 
 def _digest(ids: NDArray[Any]) -> str:
     """Return a fingerprint of ids."""
-    return hashlib.sha256("\0".join(map(str, ids)).encode() if is_text(ids) else ids.tobytes()).hexdigest()
+    return hashlib.sha256(
+        "\0".join(map(str, ids)).encode() if is_text(ids) else ids.tobytes()
+    ).hexdigest()

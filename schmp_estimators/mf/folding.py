@@ -54,9 +54,13 @@ def features_of(
 def predict_rows(rows: Any, items: Items) -> NDArray[np.float64]:
     """Return the predictions of all entries of a dense matrix."""
     if sparse.issparse(rows):
-        raise ValueError("predict takes pairs of ids or a dense matrix, not a sparse one; use transform(X)")
+        raise ValueError(
+            "predict takes pairs of ids or a dense matrix, not a sparse one; use transform(X)"
+        )
     solved = solve(user_ratings(rows), items)
-    return np.clip(items.mean + (items.bias + solved @ items.features.T) * items.unit, *items.limits)
+    return np.clip(
+        items.mean + (items.bias + solved @ items.features.T) * items.unit, *items.limits
+    )
 
 
 def find_vectors(rows: Any, items: Items) -> NDArray[np.float64]:
@@ -66,14 +70,20 @@ def find_vectors(rows: Any, items: Items) -> NDArray[np.float64]:
 
 def without_bias(solved: NDArray[np.float64], items: Items) -> NDArray[np.float64]:
     """Return solutions as vectors of users, without biases, in the units of ratings."""
-    return np.ascontiguousarray(solved[:, : items.features.shape[1] - items.fit_bias]) * np.sqrt(items.unit)
+    return np.ascontiguousarray(solved[:, : items.features.shape[1] - items.fit_bias]) * np.sqrt(
+        items.unit
+    )
 
 
 def solve(ratings: UserRatings, items: Items) -> NDArray[np.float64]:
     """Return (n_users, n_features) the solution for each user, for standardised ratings."""
     if items.drawing is not None:
         return _by_steps(ratings, items)
-    values, weights, counts = ratings.values.real, np.ones(ratings.values.size), np.diff(ratings.indptr)
+    values, weights, counts = (
+        ratings.values.real,
+        np.ones(ratings.values.size),
+        np.diff(ratings.indptr),
+    )
     if items.confidence is not None:
         values, weights = clicks_of(values, items.confidence)
     sizes: Any = counts
@@ -95,6 +105,9 @@ def _by_steps(ratings: UserRatings, items: Any) -> NDArray[np.float64]:
     """Return the vectors to which the steps of the fit take users from zero, for a loss that ranks."""
     check_taken(float(ratings.values.min(initial=1.0)))
     (loss, candidates, rate, n_epochs), n_users = items.drawing, ratings.indptr.size - 1
-    out, given = np.zeros((n_users, items.features.shape[1])), freeze((ratings, candidates, items.features, items.bias))
+    out, given = (
+        np.zeros((n_users, items.features.shape[1])),
+        freeze((ratings, candidates, items.features, items.bias)),
+    )
     fold_in_drawn(loss, *given, (rate, items.alpha), n_epochs, _KEY, items.positive, out)
     return out

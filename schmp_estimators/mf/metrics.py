@@ -85,7 +85,9 @@ def ndcg_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
     return _mean("ndcg", items, relevant, k)
 
 
-def auc_at_k(items: ArrayLike, relevant: Relevant, k: int = 10, *, n_candidates: Any = None) -> float:
+def auc_at_k(
+    items: ArrayLike, relevant: Relevant, k: int = 10, *, n_candidates: Any = None
+) -> float:
     """Return the mean area under the ROC curve (AUC), with a random order after the k recommendations.
 
     The AUC is the probability that a relevant item is ranked above another item.  With k equal to the number of
@@ -123,7 +125,11 @@ def _ndcg(hits: Hits) -> NDArray[np.float64]:
 
 def _auc(hits: Hits) -> NDArray[np.float64]:
     wrong = ~hits.right & ~hits.empty
-    before, found, n_wrong = np.cumsum(hits.right, axis=1), hits.right.sum(axis=1), wrong.sum(axis=1)
+    before, found, n_wrong = (
+        np.cumsum(hits.right, axis=1),
+        hits.right.sum(axis=1),
+        wrong.sum(axis=1),
+    )
     ahead = np.sum(before * wrong, axis=1) + (found + hits.relevant) / 2 * (hits.others - n_wrong)
     with np.errstate(invalid="ignore"):
         return np.where(hits.others > 0, ahead / (hits.relevant * hits.others), 1.0)
@@ -171,12 +177,18 @@ class RankingScorer:
     def __init__(self, metric: str = "ndcg", k: int = 10, threshold: float = 0.0) -> None:
         if metric not in METRICS:
             raise ValueError(f"metric={metric!r}; it is one of {', '.join(METRICS)}")
-        self.metric, self.k, self.threshold = metric, at_least_one(k, "k", "a number of recommendations, "), threshold
+        self.metric, self.k, self.threshold = (
+            metric,
+            at_least_one(k, "k", "a number of recommendations, "),
+            threshold,
+        )
 
     def __call__(self, estimator: Any, X: Any, y: Any = None) -> float:
         """Return the measure for a fitted `ModelParallelMF` on pairs with y, or on a matrix."""
         if not hasattr(estimator, "recommend"):
-            raise ValueError(f"RankingScorer judges a fitted ModelParallelMF, not {type(estimator).__name__}")
+            raise ValueError(
+                f"RankingScorer judges a fitted ModelParallelMF, not {type(estimator).__name__}"
+            )
         hits: Hits = estimator._hits(X, y, self.k, self.threshold)
         return float(METRICS[self.metric](hits).mean())
 
@@ -186,7 +198,11 @@ class RankingScorer:
 
 
 def find_hits(
-    found: NDArray[np.int64], rows: NDArray[np.int64], wanted: NDArray[np.int64], n_candidates: Any, n_items: int
+    found: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    wanted: NDArray[np.int64],
+    n_candidates: Any,
+    n_items: int,
 ) -> Hits:
     """Find the relevant items in lists of item numbers, for users with relevant items.
 
@@ -209,7 +225,9 @@ def find_hits(
     return Hits(right[some], found[some] < 0, relevant[some], (n_candidates - could_be)[some])
 
 
-def _mean(metric: str, items: ArrayLike, relevant: Relevant, k: int, n_candidates: Any = None) -> float:
+def _mean(
+    metric: str, items: ArrayLike, relevant: Relevant, k: int, n_candidates: Any = None
+) -> float:
     ranked, k = np.asarray(items), at_least_one(k, "k", "a number of recommendations, ")
     n_users = relevant.shape[0] if sparse.issparse(relevant) else len(relevant)
     if ranked.ndim != 2 or len(ranked) != n_users:
@@ -217,25 +235,42 @@ def _mean(metric: str, items: ArrayLike, relevant: Relevant, k: int, n_candidate
             f"items has shape {ranked.shape}, but relevant has {n_users} rows; each user has a row in both"
         )
     if ranked.shape[1] < k:
-        raise ValueError(f"k={k}, but items has {ranked.shape[1]} columns; recommend more, as recommend(users, n={k})")
+        raise ValueError(
+            f"k={k}, but items has {ranked.shape[1]} columns; recommend more, as recommend(users, n={k})"
+        )
     if sparse.issparse(relevant):
         rows, wanted = sparse.csr_array(relevant > 0).nonzero()
         n_candidates = relevant.shape[1] if n_candidates is None else n_candidates
     elif n_candidates is None and metric == "auc":
-        raise ValueError("n_candidates must be given, unless relevant is a matrix with a column for each item")
+        raise ValueError(
+            "n_candidates must be given, unless relevant is a matrix with a column for each item"
+        )
     else:
-        rows, wanted = np.repeat(np.arange(n_users), [len(one) for one in relevant]), _chained(relevant)
+        rows, wanted = (
+            np.repeat(np.arange(n_users), [len(one) for one in relevant]),
+            _chained(relevant),
+        )
     if not rows.size:
         raise ValueError("nothing is relevant to anybody: relevant has no entry above 0, or no ids")
     table = distinct(wanted)
     ranked = ranked.astype(object) if ranked.dtype.kind in "US" else ranked
     if is_text(table) != is_text(ranked):
-        raise ValueError("items and relevant must both hold whole numbers, or both strings; convert one of them")
-    nothing = ranked == np.array(None, object) if is_text(ranked) else ranked == np.array(-1).astype(ranked.dtype)
+        raise ValueError(
+            "items and relevant must both hold whole numbers, or both strings; convert one of them"
+        )
+    nothing = (
+        ranked == np.array(None, object)
+        if is_text(ranked)
+        else ranked == np.array(-1).astype(ranked.dtype)
+    )
     row_of = look_up(table)
     # all items that are relevant to nobody get one further number
-    found = np.where(nothing, -1, np.minimum(row_of(ranked.ravel()).reshape(ranked.shape), table.size))
-    hits = find_hits(found[:, :k], rows, row_of(wanted), 0 if n_candidates is None else n_candidates, table.size)
+    found = np.where(
+        nothing, -1, np.minimum(row_of(ranked.ravel()).reshape(ranked.shape), table.size)
+    )
+    hits = find_hits(
+        found[:, :k], rows, row_of(wanted), 0 if n_candidates is None else n_candidates, table.size
+    )
     return float(METRICS[metric](hits).mean())
 
 

@@ -66,7 +66,10 @@ _RANKS = {
     "penalty": (("per_rating",), "it is carried by each pair, with the item that is drawn for it"),
     "clip": ((False,), "scores have no range"),
     "early_stopping": ((False,), "choose max_iter by a search with ranking.RankingScorer"),
-    "evaluate_every": ((0,), "items are drawn anew in each epoch; history_ has the loss on the way"),
+    "evaluate_every": (
+        (0,),
+        "items are drawn anew in each epoch; history_ has the loss on the way",
+    ),
 }
 
 
@@ -88,7 +91,9 @@ def check_together(estimator: Any, weights: Any, *, anew: bool) -> None:
             "one schedule"
         )
     if u and estimator.solver == "sgd":
-        raise ValueError(f'unobserved_weight={u:g} needs solver="auto" or "ccd"; solver="sgd" visits no missing pair')
+        raise ValueError(
+            f'unobserved_weight={u:g} needs solver="auto" or "ccd"; solver="sgd" visits no missing pair'
+        )
     if u and estimator.early_stopping:
         raise ValueError(
             f"early_stopping=True measures errors of ratings, which say little of clicks; with unobserved_weight={u:g} "
@@ -100,7 +105,9 @@ def check_together(estimator: Any, weights: Any, *, anew: bool) -> None:
             "sample_weight beside it"
         )
     if weighted and anew and estimator.solver == "sgd":
-        raise ValueError('sample_weight needs solver="auto" or "ccd"; solver="sgd" takes all ratings alike')
+        raise ValueError(
+            'sample_weight needs solver="auto" or "ccd"; solver="sgd" takes all ratings alike'
+        )
 
 
 def _check_ranking(estimator: Any, weighted: bool, anew: bool) -> None:
@@ -119,7 +126,9 @@ def _check_ranking(estimator: Any, weighted: bool, anew: bool) -> None:
 def check_earlier(estimator: Any) -> None:
     """Raise ValueError if parameters differ from those of the earlier fit."""
     if estimator.loss != estimator._loss:
-        raise ValueError(f"loss={estimator.loss!r}, but {estimator._loss!r} in the earlier fit; begin anew with fit")
+        raise ValueError(
+            f"loss={estimator.loss!r}, but {estimator._loss!r} in the earlier fit; begin anew with fit"
+        )
     if bool(estimator.unobserved_weight) != bool(estimator._unobserved):
         raise ValueError(
             f"unobserved_weight={estimator.unobserved_weight:g}, but {estimator._unobserved:g} in the earlier fit; "
@@ -138,7 +147,13 @@ def given_alpha(estimator: Any, anew: bool) -> float | None:
         return float(estimator.alpha)
     if not anew:
         return float(estimator.alpha_)
-    return _ALPHA_OF_CLICKS if estimator.unobserved_weight else _ALPHA_OF_RANKING if estimator.loss in RANKING else None
+    return (
+        _ALPHA_OF_CLICKS
+        if estimator.unobserved_weight
+        else _ALPHA_OF_RANKING
+        if estimator.loss in RANKING
+        else None
+    )
 
 
 def choose_alpha(penalty: str, counts: Sequence[NDArray[np.int64]], noise: float) -> float:
@@ -153,7 +168,9 @@ def choose_alpha(penalty: str, counts: Sequence[NDArray[np.int64]], noise: float
         Standard deviation that biases leave of standardised ratings.
     """
     users, items = (sqrt(int(side.sum()) / int(np.count_nonzero(side))) for side in counts)
-    edge = noise * (users + items)  # about the largest singular value of noise in the places of the ratings
+    edge = noise * (
+        users + items
+    )  # about the largest singular value of noise in the places of the ratings
     return _SHARE_OF_EDGE * (edge / (users * items) if penalty == "per_rating" else edge)
 
 

@@ -98,13 +98,18 @@ class Recommender:
         check_is_fitted(self)
         at_least_one(n, "n", "a number of items, ")
         if sparse.issparse(users) or np.ndim(users) == 2:
-            rows = self._matrix(users, "users", "give ids as a list, or a row of ratings for each new user")
+            rows = self._matrix(
+                users, "users", "give ids as a list, or a row of ratings for each new user"
+            )
             told, vectors, level = self._folded(rows)
             ids, of_fit = np.arange(len(level)), told[:2]
         else:
             ids, of_fit = self._rows_of(users, "user"), None
             known = ids < len(self.user_bias_)
-            vectors, level = vectors_of(ids, self.user_factors_), np.full(ids.size, self.global_mean_)
+            vectors, level = (
+                vectors_of(ids, self.user_factors_),
+                np.full(ids.size, self.global_mean_),
+            )
             level[known] += self.user_bias_[ids[known]]
         lists = of_fit if of_fit and _is_fitted(exclude) else self._lists(ids, exclude)
         found, scores = self._best_items(self._or_mean(vectors), lists, n, items)
@@ -142,7 +147,9 @@ class Recommender:
         """
         check_is_fitted(self)
         who, _, (indptr, items, values) = self._told_by(X, y, None)
-        return sparse.csr_array((values.astype(np.float64), items, indptr), shape=(who.size, len(self.item_bias_))), who
+        return sparse.csr_array(
+            (values.astype(np.float64), items, indptr), shape=(who.size, len(self.item_bias_))
+        ), who
 
     def similar_items(self, items: ArrayLike, n: int = 10) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the items with the largest cosine similarity to each item.
@@ -178,7 +185,10 @@ class Recommender:
         """
         check_is_fitted(self)
         table = self._once(
-            "similar items", lambda items, occur: _directions(items.T, occur), self.components_, self._occur[1]
+            "similar items",
+            lambda items, occur: _directions(items.T, occur),
+            self.components_,
+            self._occur[1],
         )
         return self._most_similar("item", items, n, table)
 
@@ -203,7 +213,9 @@ class Recommender:
         table = self._once("similar users", _directions, self.user_factors_, self._occur[0])
         return self._most_similar("user", users, n, table)
 
-    def _most_similar(self, kind: str, asked: Any, n: int, table: Any) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    def _most_similar(
+        self, kind: str, asked: Any, n: int, table: Any
+    ) -> tuple[NDArray[Any], NDArray[np.float64]]:
         """Return the ids of the rows of `_directions` with the largest cosines, and these; none for unknown ids."""
         at_least_one(n, "n", f"a number of {kind}s, ")
         (directions, bias), ids = table, self._rows_of(asked, kind)
@@ -214,16 +226,23 @@ class Recommender:
         found[known], scores[known] = _best(directions[ids[known]], directions, bias, lists, n)
         return _named(found, self._ids_of(kind)), scores
 
-    def _told_by(self, X: Any, y: Any, weights: Any) -> tuple[NDArray[Any], NDArray[np.intp], UserRatings]:
+    def _told_by(
+        self, X: Any, y: Any, weights: Any
+    ) -> tuple[NDArray[Any], NDArray[np.intp], UserRatings]:
         """Return the users of pairs, the position of each pair among them, and their ratings of known items, sorted."""
         self._check_columns(X)
         users, items, values = read_ratings(X, y, weights, clicks=True)
         who, rows = np.unique(users, return_inverse=True)
-        columns, n_items = number(items, self.item_ids_, "item", rows=self._looked_up("item")), len(self.item_bias_)
+        columns, n_items = (
+            number(items, self.item_ids_, "item", rows=self._looked_up("item")),
+            len(self.item_bias_),
+        )
         known = RatingBlock(*(array[columns < n_items] for array in (rows, columns, values)))
         indptr, told = sort_ratings(known, who.size, n_items)
         if (again := repeated(told.users, told.items)).size:
-            raise DuplicateRatingError(who[told.users[again[0]]], self.item_ids_[told.items[again[0]]])
+            raise DuplicateRatingError(
+                who[told.users[again[0]]], self.item_ids_[told.items[again[0]]]
+            )
         return who, rows, UserRatings(indptr, told.items, told.values)
 
     def _check_columns(self, X: Any) -> None:
@@ -238,9 +257,14 @@ class Recommender:
         if not isinstance(exclude, str):
             matrix = self._matrix(exclude, "exclude", "it has a row for each user")
             given = user_ratings(matrix)
-            lists = [given.items[slice(*given.indptr[i : i + 2])] if i < matrix.shape[0] else () for i in ids]
+            lists = [
+                given.items[slice(*given.indptr[i : i + 2])] if i < matrix.shape[0] else ()
+                for i in ids
+            ]
         elif not _is_fitted(exclude):
-            raise ValueError(f"exclude={exclude!r}; it must be 'fitted', None, or a matrix of ratings")
+            raise ValueError(
+                f"exclude={exclude!r}; it must be 'fitted', None, or a matrix of ratings"
+            )
         elif self._seen is None:
             raise ValueError(
                 "the ratings of a Dask input are not kept with the model; pass exclude=None, or as a sparse matrix the "
@@ -275,7 +299,9 @@ class Recommender:
     def _or_mean(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return vectors of users; if the model ranks, zero vectors become the mean over all users.  Mutates them."""
         if self._ranks:  # users have no biases
-            mean = self._once("mean", lambda users: users.mean(axis=0, dtype=np.float64), self.user_factors_)
+            mean = self._once(
+                "mean", lambda users: users.mean(axis=0, dtype=np.float64), self.user_factors_
+            )
             vectors[~vectors.any(axis=1)] = mean
         return vectors
 
@@ -291,7 +317,9 @@ class Recommender:
         return _best(rows, self._padded_items(), bias, lists, n)
 
     def _padded_items(self) -> NDArray[np.float32]:
-        padded: NDArray[np.float32] = self._once("items", lambda items: freeze(pad_rows(items.T)), self.components_)
+        padded: NDArray[np.float32] = self._once(
+            "items", lambda items: freeze(pad_rows(items.T)), self.components_
+        )
         return padded
 
     def _once(self, name: str, make: Callable[..., Any], *arrays: Any) -> Any:
@@ -301,7 +329,9 @@ class Recommender:
         """
         tables: dict[str, Any] = self.__dict__.setdefault("_tables", {})
         found = tables.get(name)
-        if found is None or any(array is not now for array, now in zip(found[0], arrays, strict=True)):
+        if found is None or any(
+            array is not now for array, now in zip(found[0], arrays, strict=True)
+        ):
             for array in arrays:
                 array.flags.writeable = False
             found = tables[name] = arrays, make(*arrays)
@@ -315,8 +345,16 @@ class Recommender:
     def _rows_of(self, ids: Any, kind: str) -> NDArray[np.int64]:
         """Return the rows of users or items, given their ids."""
         if np.ndim(ids) != 1:
-            raise ValueError(f"{kind}s must be a list or array of ids; got {ids!r}. Pass [{ids!r}] for one {kind}.")
-        return number(read_ids(ids, kind, f"{kind}s"), self._ids_of(kind), kind, f"{kind}s", self._looked_up(kind))
+            raise ValueError(
+                f"{kind}s must be a list or array of ids; got {ids!r}. Pass [{ids!r}] for one {kind}."
+            )
+        return number(
+            read_ids(ids, kind, f"{kind}s"),
+            self._ids_of(kind),
+            kind,
+            f"{kind}s",
+            self._looked_up(kind),
+        )
 
     def _ids_of(self, kind: str) -> NDArray[Any]:
         return self.user_ids_ if kind == "user" else self.item_ids_
@@ -338,7 +376,11 @@ def _is_fitted(exclude: Any) -> bool:
 
 
 def _best(
-    rows: NDArray[np.float32], others: NDArray[np.float32], bias: NDArray[np.float32], lists: _Lists, n: int
+    rows: NDArray[np.float32],
+    others: NDArray[np.float32],
+    bias: NDArray[np.float32],
+    lists: _Lists,
+    n: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the rows of `others`, except those in the lists, with the largest products with each row; and these."""
     shape = len(rows), min(int(n), len(others))
@@ -356,7 +398,9 @@ def _directions(
     """Return padded directions of vectors, and 0, or −inf for vectors that are zero or do not occur."""
     lengths = np.sqrt(np.einsum("nk,nk->n", factors, factors, dtype=np.float64)) * occur
     with np.errstate(divide="ignore", invalid="ignore"):
-        directions = np.where(lengths[:, None] > 0, factors / lengths[:, None], 0.0).astype(np.float32)
+        directions = np.where(lengths[:, None] > 0, factors / lengths[:, None], 0.0).astype(
+            np.float32
+        )
     return freeze((pad_rows(directions), np.where(lengths > 0, 0.0, -np.inf).astype(np.float32)))
 
 

@@ -67,13 +67,18 @@ class LeaveLastOut(BaseCrossValidator):
     """
 
     def __init__(self, n_last: int = 1, n_splits: int = 1) -> None:
-        self.n_last, self.n_splits = at_least_one(n_last, "n_last"), at_least_one(n_splits, "n_splits")
+        self.n_last, self.n_splits = (
+            at_least_one(n_last, "n_last"),
+            at_least_one(n_splits, "n_splits"),
+        )
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
         """Return the number of splits."""
         return self.n_splits
 
-    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    def split(
+        self, X: Any, y: Any = None, groups: Any = None
+    ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
         """Return an iterator over pairs of arrays: rows to fit, and rows that are held out.
 
         Parameters
@@ -94,8 +99,14 @@ class LeaveLastOut(BaseCrossValidator):
         place, sizes = _places(users, times)
         from_end = sizes[users] - 1 - place
         for first in range(0, self.n_splits * self.n_last, self.n_last):
-            judged = (from_end >= first) & (from_end < first + self.n_last) & (sizes[users] > first + self.n_last)
-            yield _rows(from_end >= first + self.n_last * (sizes[users] > first + self.n_last), judged)
+            judged = (
+                (from_end >= first)
+                & (from_end < first + self.n_last)
+                & (sizes[users] > first + self.n_last)
+            )
+            yield _rows(
+                from_end >= first + self.n_last * (sizes[users] > first + self.n_last), judged
+            )
 
 
 class TimeSplit(BaseCrossValidator):
@@ -124,14 +135,18 @@ class TimeSplit(BaseCrossValidator):
 
     get_n_splits = LeaveLastOut.get_n_splits
 
-    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    def split(
+        self, X: Any, y: Any = None, groups: Any = None
+    ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
         """Return an iterator over rows to fit and rows that are held out, as `LeaveLastOut.split`."""
         times = _times_of(X, groups)
         ascending, size = np.sort(times), times.size
         for number in range(self.n_splits):
             starts = [round(size * (1 - self.test_size * n)) for n in (number + 1, number)]
             if starts[0] <= 0:
-                raise ValueError(f"n_splits={self.n_splits} of test_size={self.test_size} leave nothing to fit on")
+                raise ValueError(
+                    f"n_splits={self.n_splits} of test_size={self.test_size} leave nothing to fit on"
+                )
             before = times < ascending[starts[0]]
             judged = ~before if not number else ~before & (times < ascending[starts[1]])
             yield _rows(before, judged)
@@ -163,7 +178,9 @@ class UserShareSplit(BaseCrossValidator):
 
     get_n_splits = LeaveLastOut.get_n_splits
 
-    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    def split(
+        self, X: Any, y: Any = None, groups: Any = None
+    ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
         """Return an iterator over rows to fit and rows that are held out, as `LeaveLastOut.split`, without times."""
         users, random = _users_of(X), check_random_state(self.random_state)
         for _ in range(self.n_splits):
@@ -197,7 +214,9 @@ def _times_of(X: Any, times: Any) -> NDArray[Any]:
     return found
 
 
-def _places(users: NDArray[np.intp], order: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _places(
+    users: NDArray[np.intp], order: NDArray[Any]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the place of each entry among those of its user, sorted by `order` (stable), and the users' sizes."""
     by_order = np.argsort(order, kind="stable")
     by_user = by_order[np.argsort(users[by_order], kind="stable")]
@@ -207,7 +226,11 @@ def _places(users: NDArray[np.intp], order: NDArray[Any]) -> tuple[NDArray[np.in
     return place, sizes
 
 
-def _rows(fitted: NDArray[np.bool_], judged: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _rows(
+    fitted: NDArray[np.bool_], judged: NDArray[np.bool_]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     if not (fitted.any() and judged.any()):
-        raise ValueError(f"of {fitted.size} pairs {fitted.sum()} are left to fit on, and {judged.sum()} to judge by")
+        raise ValueError(
+            f"of {fitted.size} pairs {fitted.sum()} are left to fit on, and {judged.sum()} to judge by"
+        )
     return np.flatnonzero(fitted), np.flatnonzero(judged)

@@ -12,15 +12,33 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
-from schmp_estimators.core.inputs.validation import is_dask, map_rows, refuse_container, validate_in_memory
+from schmp_estimators.core.inputs.validation import (
+    is_dask,
+    map_rows,
+    refuse_container,
+    validate_in_memory,
+)
 from schmp_estimators.core.lanes import pad_rows
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data import inputs
 from schmp_estimators.mf.data.ids import KINDS, is_text, number
-from schmp_estimators.mf.data.ratings import HoldOut, chosen, draw_hold_out, held_out_mask, settle_hold_out
+from schmp_estimators.mf.data.ratings import (
+    HoldOut,
+    chosen,
+    draw_hold_out,
+    held_out_mask,
+    settle_hold_out,
+)
 from schmp_estimators.mf.data.rows import map_chunks
-from schmp_estimators.mf.folding import Items, features_of, find_vectors, predict_rows, solve, without_bias
+from schmp_estimators.mf.folding import (
+    Items,
+    features_of,
+    find_vectors,
+    predict_rows,
+    solve,
+    without_bias,
+)
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.foldin import predict_pairs
 from schmp_estimators.mf.kernels.sgd import RatingBlock, candidates_of
@@ -79,11 +97,17 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         check_is_fitted(self)
         refuse_container(self, X)
         if is_dask(X) and (y is not None or sample_weight is not None):
-            raise ValueError("transform takes y and sample_weight with X in memory only; call X.compute() first")
+            raise ValueError(
+                "transform takes y and sample_weight with X in memory only; call X.compute() first"
+            )
         if sample_weight is not None and cast(Any, self).confidence is not None:
-            raise ValueError("confidence computes the confidences of clicks; give no sample_weight beside it")
+            raise ValueError(
+                "confidence computes the confidences of clicks; give no sample_weight beside it"
+            )
         if sample_weight is not None and self._loss in RANKING:
-            raise ValueError(f"sample_weight needs loss='squared'; with loss={self._loss!r} all pairs count alike")
+            raise ValueError(
+                f"sample_weight needs loss='squared'; with loss={self._loss!r} all pairs count alike"
+            )
         if inputs.are_pairs(X, y):
             return self._fold_in_pairs(X, y, sample_weight)
         rank = self.components_.shape[0]
@@ -95,9 +119,14 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         if y is not None:
             inputs.warn_unused(y, len(X) if isinstance(X, list) else X.shape[0])
         if sample_weight is None:
-            return map_rows(find_vectors, X, owner, items, n_outputs=rank, dtype=np.float64, name="mf-fold-in")
+            return map_rows(
+                find_vectors, X, owner, items, n_outputs=rank, dtype=np.float64, name="mf-fold-in"
+            )
         rows = validate_in_memory(X, owner, reset=False, ensure_all_finite=False)
-        return without_bias(solve(inputs.user_ratings(rows, inputs.weights_of(X, rows, sample_weight)), items), items)
+        return without_bias(
+            solve(inputs.user_ratings(rows, inputs.weights_of(X, rows, sample_weight)), items),
+            items,
+        )
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
         """Fit, then return the vectors of the users: the same as ``fit(X, y).transform(X)``.
@@ -139,7 +168,9 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         check_is_fitted(self)
         if self._are_pairs(X):
             self._check_columns(X)
-            return map_chunks(_predict_pairs, X, self._pair_model(is_here=not is_dask(X)), name="mf-predict")
+            return map_chunks(
+                _predict_pairs, X, self._pair_model(is_here=not is_dask(X)), name="mf-predict"
+            )
         owner, n_items = self._for_matrices(X), len(self.item_bias_)
         if self._fitted_on_pairs and getattr(X, "shape", ())[1:] == (3,) and n_items != 3:
             raise ValueError(
@@ -147,7 +178,13 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
                 f"of the {n_items} items. Of a table with ratings pass the first two: predict(df[['user', 'item']])."
             )
         return map_rows(
-            predict_rows, X, owner, self._items(), n_outputs=n_items, dtype=np.float64, name="mf-predict-rows"
+            predict_rows,
+            X,
+            owner,
+            self._items(),
+            n_outputs=n_items,
+            dtype=np.float64,
+            name="mf-predict-rows",
         )
 
     def score(self, X: Any, y: Any = None) -> float:
@@ -185,8 +222,12 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             return float(r2_score(ratings.values, _predict_ids(ratings[:2], self._pair_model())))
         told, judged = self._divided(X, y)
         items = self._items()
-        predicted = np.einsum("nk,nk->n", solve(told, items)[judged.users], items.features[judged.items])
-        predicted = np.clip(items.mean + (predicted + items.bias[judged.items]) * items.unit, *items.limits)
+        predicted = np.einsum(
+            "nk,nk->n", solve(told, items)[judged.users], items.features[judged.items]
+        )
+        predicted = np.clip(
+            items.mean + (predicted + items.bias[judged.items]) * items.unit, *items.limits
+        )
         return float(r2_score(judged.values, predicted))
 
     def _hits(self, X: Any, y: Any, k: int, threshold: float) -> Hits:
@@ -205,7 +246,9 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             vectors = solve(told, self._items())[:, : self.components_.shape[0]].astype(np.float32)
         right = values > threshold
         if not right.any():
-            raise ValueError(f"no rating that is judged is above {threshold:g}: there is nothing to recommend")
+            raise ValueError(
+                f"no rating that is judged is above {threshold:g}: there is nothing to recommend"
+            )
         found, _ = self._best_items(self._or_mean(vectors), lists, k)
         n_candidates = int(self._occur[1].sum()) - np.diff(lists[0])
         return find_hits(found, rows[right], wanted[right], n_candidates, len(self.item_bias_))
@@ -234,7 +277,9 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
                 f"X holds {ratings.values.size} ratings, but score judges some of them by what the others say of their "
                 "users; pass more rows"
             )
-        users = np.repeat(np.arange(ratings.indptr.size - 1, dtype=np.int32), np.diff(ratings.indptr))
+        users = np.repeat(
+            np.arange(ratings.indptr.size - 1, dtype=np.int32), np.diff(ratings.indptr)
+        )
         every = RatingBlock(users, ratings.items, ratings.values)
         share = max(_HELD_BACK, min(0.5, _FEWEST_JUDGED / users.size))
         part = HoldOut(_KEY, np.uint64(share * 2.0**64))
@@ -247,7 +292,9 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         """Return whether X is pairs.  For a model of two items, two columns are pairs only if integers, or never."""
         columns = inputs.pair_columns(X)
         ambiguous = not self._fitted_on_pairs and len(self.item_bias_) == 2
-        return columns is not None and not (ambiguous and (among_two == "never" or inputs.hold_floats(columns)))
+        return columns is not None and not (
+            ambiguous and (among_two == "never" or inputs.hold_floats(columns))
+        )
 
     def _fold_in_pairs(self, X: Any, y: Any, weights: Any) -> NDArray[np.float64]:
         """Return the vector of the user of each pair, folded in from the ratings of these pairs."""
@@ -270,14 +317,19 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         """Return what is needed to predict; the functions that find ids stay in this process."""
         users = self._once("users", lambda users: freeze(pad_rows(users)), self.user_factors_)
         sides = users, self._padded_items(), *freeze((self.user_bias_, self.item_bias_))
-        tables = [(self._ids_of(kind), kind, "pairs", self._looked_up(kind) if is_here else None) for kind in KINDS]
+        tables = [
+            (self._ids_of(kind), kind, "pairs", self._looked_up(kind) if is_here else None)
+            for kind in KINDS
+        ]
         return tables, sides, self.global_mean_, self._limits()
 
     def _items(self) -> Items:
         parameters: Any = self
         unit = float(self.rating_scale_)
         fit_bias = bool(parameters.fit_bias) and not self._ranks  # whether users have biases
-        features, gram = self._once(f"features, {fit_bias}", partial(features_of, unit, fit_bias), self.components_)
+        features, gram = self._once(
+            f"features, {fit_bias}", partial(features_of, unit, fit_bias), self.components_
+        )
         per_rating = parameters.penalty == "per_rating"
         flags = per_rating, bool(parameters.positive), fit_bias
         bias = self.item_bias_.astype(np.float64) / unit
@@ -286,7 +338,9 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         numbers = self.global_mean_, unit, alpha
         drawing: Any = None
         if (loss := RANKING.get(self._loss)) is not None:
-            candidates = self._once("candidates", lambda counts: candidates_of(counts[:, 0]), self._counts[1])
+            candidates = self._once(
+                "candidates", lambda counts: candidates_of(counts[:, 0]), self._counts[1]
+            )
             drawing = loss, candidates, float(parameters.learning_rate), self.n_iter_
         rest = limits, parameters.confidence, drawing
         return Items(features, bias, *numbers, *flags, weight, weight * gram, *rest)
@@ -317,7 +371,9 @@ def _predict_ids(pairs: tuple[NDArray[Any], ...], model: tuple[Any, ...]) -> NDA
     return np.clip(out, *limits, out=out)
 
 
-def _known_vectors(pairs: Any, model: tuple[NDArray[Any], NDArray[np.float32]]) -> NDArray[np.float64]:
+def _known_vectors(
+    pairs: Any, model: tuple[NDArray[Any], NDArray[np.float32]]
+) -> NDArray[np.float64]:
     """Return the vectors of the users of pairs; zeros for unknown users."""
     ids, factors = model
     return vectors_of(number(inputs.read_pairs(pairs)[0], ids, "user"), factors).astype(np.float64)

@@ -46,11 +46,15 @@ class HeldOutPerplexity:
     [5, 10]
     """
 
-    def __init__(self, X: Any, *, every: int = 10, patience: int | None = None, tol: float = 0.0) -> None:
+    def __init__(
+        self, X: Any, *, every: int = 10, patience: int | None = None, tol: float = 0.0
+    ) -> None:
         if every < 1:
             raise ValueError(f"every={every!r}; it is a number of sweeps, at least 1")
         if patience is not None and patience < 1:
-            raise ValueError(f"patience={patience!r}; it is a number of measurements, at least 1, or None")
+            raise ValueError(
+                f"patience={patience!r}; it is a number of measurements, at least 1, or None"
+            )
         if not tol >= 0:
             raise ValueError(f"tol={tol!r}; it is a relative fall, at least 0")
         self.X, self.every, self.patience, self.tol = X, every, patience, tol
@@ -64,7 +68,9 @@ class HeldOutPerplexity:
     def setup(self, estimator: Any, context: Any) -> None:
         """Forget the measurements of an earlier fit."""
         if not hasattr(estimator, "perplexity"):
-            raise TypeError(f"HeldOutPerplexity watches topic models, not {type(estimator).__name__}")
+            raise TypeError(
+                f"HeldOutPerplexity watches topic models, not {type(estimator).__name__}"
+            )
         self.history_ = []
 
     def teardown(self, estimator: Any, context: Any) -> None:

@@ -50,7 +50,13 @@ class ConvergenceDisplay:
     """
 
     def __init__(
-        self, x: list[float], y: list[float], *, x_name: str, y_name: str, estimator_name: str | None = None
+        self,
+        x: list[float],
+        y: list[float],
+        *,
+        x_name: str,
+        y_name: str,
+        estimator_name: str | None = None,
     ) -> None:
         self.x, self.y = x, y
         self.x_name, self.y_name, self.estimator_name = x_name, y_name, estimator_name
@@ -108,7 +114,9 @@ class ConvergenceDisplay:
         display = cls(*points, x_name=x, y_name=y, estimator_name=name or type(estimator).__name__)
         return display.plot(ax=ax, **kwargs)
 
-    def plot(self, *, ax: Axes | None = None, name: str | None = None, **kwargs: Any) -> ConvergenceDisplay:
+    def plot(
+        self, *, ax: Axes | None = None, name: str | None = None, **kwargs: Any
+    ) -> ConvergenceDisplay:
         """Draw the curve.
 
         Parameters

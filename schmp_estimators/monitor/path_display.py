@@ -146,12 +146,18 @@ class PathDisplay:
             name = "alpha" if penalties[0] >= penalties[-1] else "C"
         if name not in ("alpha", "C"):
             raise ValueError(f"name={name!r}; it must be 'alpha' or 'C'")
-        names = [f"x{j}" for j in range(len(coefs))] if names is None else [str(one) for one in names]
+        names = (
+            [f"x{j}" for j in range(len(coefs))] if names is None else [str(one) for one in names]
+        )
         if len(names) != len(coefs):
-            raise ValueError(f"names holds {len(names)} names; give one for each of the {len(coefs)} rows of coefs")
+            raise ValueError(
+                f"names holds {len(names)} names; give one for each of the {len(coefs)} rows of coefs"
+            )
         used = np.flatnonzero((coefs != 0.0).any(axis=1))
         ends = np.abs(coefs[used, -1])
-        largest = [int(one) for one in np.argsort(-ends, kind="stable")[:n_named] if ends[one] > 0.0]
+        largest = [
+            int(one) for one in np.argsort(-ends, kind="stable")[:n_named] if ends[one] > 0.0
+        ]
         return cls(
             penalties,
             coefs[used].T,
@@ -214,7 +220,9 @@ class PathDisplay:
             )
         name, value_name = _SCORED[found]
         if np.ndim(getattr(model, f"{name}_")):
-            raise ValueError("the estimator has several targets, each with a path of its own; give that of one target")
+            raise ValueError(
+                "the estimator has several targets, each with a path of its own; give that of one target"
+            )
         penalties, values = getattr(model, f"{name}s_"), getattr(model, found)
         if values.ndim > 2:  # of several L1 ratios
             row = list(model.l1_ratio).index(model.l1_ratio_)
@@ -222,12 +230,18 @@ class PathDisplay:
         coefs = model.coefs_path_
         if kind == "path":
             if coefs.ndim > 2:
-                raise ValueError("there is a path for each of several classes; give coefs_path_[k] to from_path")
-            return cls.from_path(penalties, coefs, name=name, names=names, n_named=n_named, ax=ax, **kwargs)
+                raise ValueError(
+                    "there is a path for each of several classes; give coefs_path_[k] to from_path"
+                )
+            return cls.from_path(
+                penalties, coefs, name=name, names=names, n_named=n_named, ax=ax, **kwargs
+            )
         chosen = {choice: float(getattr(model, choice)) for choice in (f"{name}_", f"{name}_1se_")}
         counts = np.count_nonzero(coefs.any(axis=0) if coefs.ndim > 2 else coefs, axis=0)
         marks: dict[str, Any] = {"choices": chosen, "counts": counts}
-        return cls(penalties, values, name=name, value_name=value_name, **marks).plot(ax=ax, **kwargs)
+        return cls(penalties, values, name=name, value_name=value_name, **marks).plot(
+            ax=ax, **kwargs
+        )
 
     def plot(self, *, ax: Axes | None = None, **kwargs: Any) -> PathDisplay:
         """Draw the curves.
@@ -271,15 +285,24 @@ class PathDisplay:
         self.ax_, self.figure_ = ax, ax.figure
         return self
 
-    def _draw_choices(self, ax: Axes, penalties: NDArray[np.float64], curves: NDArray[np.float64]) -> None:
+    def _draw_choices(
+        self, ax: Axes, penalties: NDArray[np.float64], curves: NDArray[np.float64]
+    ) -> None:
         mean, count = curves.mean(axis=1), curves.shape[1]
         error = curves.std(axis=1, ddof=1) / np.sqrt(count) if count > 1 else np.zeros_like(mean)
         [self.mean_] = ax.plot(penalties, mean, color="C0", label="mean")
         self.errors_ = ax.fill_between(
-            penalties, mean - error, mean + error, color="C0", alpha=0.2, label="± one standard error"
+            penalties,
+            mean - error,
+            mean + error,
+            color="C0",
+            alpha=0.2,
+            label="± one standard error",
         )
         for (choice, at), style in zip((self.choices or {}).items(), ("-", "--"), strict=False):
-            self.choices_.append(ax.axvline(at, color="0.3", linestyle=style, label=f"{choice} = {at:.3g}"))
+            self.choices_.append(
+                ax.axvline(at, color="0.3", linestyle=style, label=f"{choice} = {at:.3g}")
+            )
         ax.legend()
 
     def _write_labels(self, ax: Axes, curves: NDArray[np.float64]) -> None:
@@ -290,11 +313,20 @@ class PathDisplay:
         for i in range(1, len(heights)):
             heights[i] = max(heights[i], heights[i - 1] + _APART)
         over = max(0.0, heights[-1] - 1.0)
-        for i in reversed(range(len(heights))):  # those that would be above the picture go down again
-            heights[i] = min(heights[i], 1.0 - (len(heights) - 1 - i) * _APART) if over else heights[i]
+        for i in reversed(
+            range(len(heights))
+        ):  # those that would be above the picture go down again
+            heights[i] = (
+                min(heights[i], 1.0 - (len(heights) - 1 - i) * _APART) if over else heights[i]
+            )
         for place, height in zip(places, heights, strict=True):
             text, color = (self.labels or {})[place], self.lines_[place].get_color()
-            options: dict[str, Any] = {"transform": ax.transAxes, "va": "center", "fontsize": "small", "color": color}
+            options: dict[str, Any] = {
+                "transform": ax.transAxes,
+                "va": "center",
+                "fontsize": "small",
+                "color": color,
+            }
             self.labels_.append(ax.text(1.01, height, text, **options))
 
     def _write_counts(self, ax: Axes, penalties: NDArray[np.float64]) -> None:
@@ -302,7 +334,9 @@ class PathDisplay:
         step = -(-len(penalties) // _MOST_COUNTS)
         self.counts_ = ax.secondary_xaxis("top")
         self.counts_.set_xscale("log")
-        self.counts_.set_xticks(penalties[::step], [str(int(count)) for count in np.asarray(self.counts)[::step]])
+        self.counts_.set_xticks(
+            penalties[::step], [str(int(count)) for count in np.asarray(self.counts)[::step]]
+        )
         self.counts_.minorticks_off()
         self.counts_.set_xlabel("Coefficients that are not zero")
 

@@ -117,7 +117,9 @@ class ScheduleDisplay:
             raise ValueError(f"by={by!r}; it must be 'stage' or 'block'")
         is_pair = isinstance(sweeps, (tuple, list)) and len(sweeps) == 2
         if sweeps is not None and not (is_pair and sweeps[0] < sweeps[1]):
-            raise ValueError(f"sweeps={sweeps!r}; it must be a first sweep and one after the last, or None")
+            raise ValueError(
+                f"sweeps={sweeps!r}; it must be a first sweep and one after the last, or None"
+            )
         messages = [message for _, message in client.get_events(_TOPIC)]
         spans = [
             Span(message["worker"], thread, name, _number(sweep), _number(block), start, stop)
@@ -126,9 +128,17 @@ class ScheduleDisplay:
             for name, sweep, block, thread, start, stop in message["spans"]
         ]
         if sweeps is not None:
-            within = [one for one in spans if one.sweep is not None and sweeps[0] <= one.sweep < sweeps[1]]
-            begin, end = min((one.start for one in within), default=0), max((one.stop for one in within), default=0)
-            spans = [*within, *(one for one in spans if one.name == _WAITED and begin <= one.start < end)]
+            within = [
+                one for one in spans if one.sweep is not None and sweeps[0] <= one.sweep < sweeps[1]
+            ]
+            begin, end = (
+                min((one.start for one in within), default=0),
+                max((one.stop for one in within), default=0),
+            )
+            spans = [
+                *within,
+                *(one for one in spans if one.name == _WAITED and begin <= one.start < end),
+            ]
         if not spans:
             limits, remedy = "", "fit on the cluster of this client first, and call this soon"
             if sweeps is not None and messages:
@@ -155,7 +165,9 @@ class ScheduleDisplay:
 
         self.workers_ = sorted({one.worker for one in self.spans})
         if ax is None:
-            _, ax = plt.subplots(figsize=(9.5, 1.6 + 0.5 * len(self.workers_)), layout="constrained")
+            _, ax = plt.subplots(
+                figsize=(9.5, 1.6 + 0.5 * len(self.workers_)), layout="constrained"
+            )
         zero = min(one.start for one in self.spans)
         self.bars_: dict[str, list[Any]] = {}
         colours = self._colours()
@@ -163,16 +175,23 @@ class ScheduleDisplay:
             self._bars(colours).items(), key=lambda item: -list(colours).index(item[0][0])
         ):
             shifted = [(start - zero, stop - start) for start, stop in spans]
-            drawn = ax.broken_barh(shifted, lane, facecolor=colours[name], edgecolor="white", linewidth=0.2)
+            drawn = ax.broken_barh(
+                shifted, lane, facecolor=colours[name], edgecolor="white", linewidth=0.2
+            )
             self.bars_.setdefault(name, []).append(drawn)
-        ax.set_yticks(range(len(self.workers_)), [f"worker {place}" for place in reversed(range(len(self.workers_)))])
+        ax.set_yticks(
+            range(len(self.workers_)),
+            [f"worker {place}" for place in reversed(range(len(self.workers_)))],
+        )
         ax.set_ylim(-0.6, len(self.workers_) - 0.4)
         ax.set_xlim(0, max(one.stop for one in self.spans) - zero)
         ax.set_xlabel("Seconds")
         ax.grid(False, axis="y")
         names = [name for name in colours if name in self.bars_]
         blocks = [name for name in names if name.startswith("block ")] if self.by == "block" else []
-        left_out = set(blocks) - set(blocks[:: -(-len(blocks) // len(_COLOURS)) or 1])  # colours go from end to end
+        left_out = set(blocks) - set(
+            blocks[:: -(-len(blocks) // len(_COLOURS)) or 1]
+        )  # colours go from end to end
         names = [name for name in names if name not in left_out]
         handles = [self.bars_[name][0] for name in names]
         ax.legend(handles, names, loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0)
@@ -202,13 +221,19 @@ class ScheduleDisplay:
             blocks = sorted(taken, key=lambda name: int(name.split()[1]))
             scale = colormaps["viridis"].resampled(len(blocks))
             many = [to_hex(scale(place)) for place in range(len(blocks))]
-            colours = dict(zip(blocks, _COLOURS if len(blocks) <= len(_COLOURS) else many, strict=False))
+            colours = dict(
+                zip(blocks, _COLOURS if len(blocks) <= len(_COLOURS) else many, strict=False)
+            )
         return {**colours, "all else": _OTHERS, "wait": _WAITING}
 
-    def _bars(self, colours: Mapping[str, str]) -> dict[tuple[str, tuple[float, float]], list[tuple[float, float]]]:
+    def _bars(
+        self, colours: Mapping[str, str]
+    ) -> dict[tuple[str, tuple[float, float]], list[tuple[float, float]]]:
         """Return what was done from when to when, by what it is called and where it is drawn."""
         lanes: dict[str, list[int]] = {
-            worker: sorted({one.thread for one in self.spans if one.worker == worker and one.name != _WAITED})
+            worker: sorted(
+                {one.thread for one in self.spans if one.worker == worker and one.name != _WAITED}
+            )
             for worker in self.workers_
         }
         found = defaultdict(list)
@@ -219,7 +244,9 @@ class ScheduleDisplay:
                 height = _WORK[1] / len(lanes[one.worker])
                 bottom = _WORK[0] + lanes[one.worker].index(one.thread) * height
             name = self._called(one)
-            found[name if name in colours else "all else", (row + bottom, height)].append((one.start, one.stop))
+            found[name if name in colours else "all else", (row + bottom, height)].append(
+                (one.start, one.stop)
+            )
         return dict(found)
 
 

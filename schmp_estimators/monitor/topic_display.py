@@ -69,7 +69,14 @@ class TopicDisplay:
     """
 
     def __init__(
-        self, words: Any, probabilities: Any, *, topics: Any, sizes: Any, shares: Any = None, group_names: Any = None
+        self,
+        words: Any,
+        probabilities: Any,
+        *,
+        topics: Any,
+        sizes: Any,
+        shares: Any = None,
+        group_names: Any = None,
     ) -> None:
         self.words, self.probabilities = words, probabilities
         self.topics, self.sizes = topics, sizes
@@ -135,8 +142,12 @@ class TopicDisplay:
         check_is_fitted(estimator)
         model, names = _topics_of(estimator, feature_names)
         if (X is None) != (groups is None):
-            raise ValueError("a map needs X, the documents, and groups, the group of each; give both, or none for bars")
-        shares, group_names = (None, None) if X is None else _by_group(estimator.transform(X), groups, display_labels)
+            raise ValueError(
+                "a map needs X, the documents, and groups, the group of each; give both, or none for bars"
+            )
+        shares, group_names = (
+            (None, None) if X is None else _by_group(estimator.transform(X), groups, display_labels)
+        )
         total = model.topic_sizes_.sum()
         numbers = _choose(topics, model.topic_sizes_, shares)
         if n_words is None:
@@ -193,7 +204,9 @@ class TopicDisplay:
             self.axes_, self.topics, self.sizes, words, probabilities, strict=True
         ):
             self.bars_.append(axes.barh(range(len(row)), row, **{"height": 0.75, **kwargs}))
-            axes.set_yticks(range(len(row)), list(map(str, names)), fontsize="small", parse_math=False)
+            axes.set_yticks(
+                range(len(row)), list(map(str, names)), fontsize="small", parse_math=False
+            )
             axes.tick_params(axis="x", labelsize="small")
             axes.tick_params(axis="y", length=0)
             axes.locator_params(axis="x", nbins=3)
@@ -203,7 +216,9 @@ class TopicDisplay:
             if ax is not None:
                 axes.set_xlabel("Probability", fontsize="small")
         if ax is None:
-            self.axes_[0].figure.supxlabel("Probability of the word in the topic", fontsize="medium")
+            self.axes_[0].figure.supxlabel(
+                "Probability of the word in the topic", fontsize="medium"
+            )
 
     def _draw_map(self, ax: Any, kwargs: dict[str, Any]) -> None:
         import matplotlib.pyplot as plt  # noqa: PLC0415  (an optional extra)
@@ -211,10 +226,14 @@ class TopicDisplay:
         percent = 100 * np.asarray(self.shares, float)
         n_topics, n_groups = percent.shape
         if ax is None:
-            _, ax = plt.subplots(figsize=(4.5 + 0.55 * n_groups, 1.6 + _ROW * n_topics), layout="constrained")
+            _, ax = plt.subplots(
+                figsize=(4.5 + 0.55 * n_groups, 1.6 + _ROW * n_topics), layout="constrained"
+            )
         self.axes_ = _axes(ax, 1, 0.0)
         [ax] = self.axes_
-        self.image_ = ax.imshow(percent, **{"cmap": "YlGnBu", "aspect": "auto", "vmin": 0, **kwargs})
+        self.image_ = ax.imshow(
+            percent, **{"cmap": "YlGnBu", "aspect": "auto", "vmin": 0, **kwargs}
+        )
         names = [", ".join(map(str, row)) for row in np.asarray(self.words)]
         ax.set_yticks(range(n_topics), names, parse_math=False)
         ax.set_xticks(range(n_groups), list(map(str, self.group_names)), parse_math=False)
@@ -225,7 +244,9 @@ class TopicDisplay:
             if value >= 5:
                 red, green, blue, _ = self.image_.cmap(self.image_.norm(value))
                 colour = "black" if 0.3 * red + 0.59 * green + 0.11 * blue > 0.5 else "white"
-                self.text_.append(ax.text(column, row, f"{value:.0f}", ha="center", va="center", color=colour))
+                self.text_.append(
+                    ax.text(column, row, f"{value:.0f}", ha="center", va="center", color=colour)
+                )
         ax.figure.colorbar(self.image_, label="Mean share of the topic in documents, percent")
 
 
@@ -244,7 +265,9 @@ def _topics_of(estimator: Any, feature_names: Any) -> tuple[Any, Any]:
     return model, feature_names
 
 
-def _by_group(proportions: Any, groups: Any, labels: Any) -> tuple[NDArray[np.float64], NDArray[Any]]:
+def _by_group(
+    proportions: Any, groups: Any, labels: Any
+) -> tuple[NDArray[np.float64], NDArray[Any]]:
     """Return the mean proportion of each topic in each group, shape (n_topics, n_groups), and the groups' names."""
     if isinstance(proportions, list):  # of chunks
         import dask  # noqa: PLC0415  (it takes long, and is there already)
@@ -253,10 +276,14 @@ def _by_group(proportions: Any, groups: Any, labels: Any) -> tuple[NDArray[np.fl
     elif hasattr(proportions, "compute"):  # on Dask
         proportions = proportions.compute()
     if isinstance(groups, np.ma.MaskedArray) and np.ma.is_masked(groups):
-        raise ValueError("groups has masked entries; leave these documents out, or give them a group of their own")
+        raise ValueError(
+            "groups has masked entries; leave these documents out, or give them a group of their own"
+        )
     theta, groups = np.asarray(proportions), np.asarray(groups)
     if groups.shape != theta.shape[:1]:
-        raise ValueError(f"groups has shape {groups.shape}, but X has {len(theta)} documents; give one group for each")
+        raise ValueError(
+            f"groups has shape {groups.shape}, but X has {len(theta)} documents; give one group for each"
+        )
     try:
         names, group = np.unique(groups, return_inverse=True)
     except TypeError as error:
@@ -273,11 +300,15 @@ def _by_group(proportions: Any, groups: Any, labels: Any) -> tuple[NDArray[np.fl
     return np.column_stack([theta[group == one].mean(axis=0) for one in range(len(names))]), names
 
 
-def _choose(topics: Any, sizes: NDArray[np.int64], shares: NDArray[np.float64] | None) -> NDArray[np.int64]:
+def _choose(
+    topics: Any, sizes: NDArray[np.int64], shares: NDArray[np.float64] | None
+) -> NDArray[np.int64]:
     """Return the numbers of the topics to draw."""
     if np.ndim(topics) == 0:
         if not isinstance(topics, Integral) or topics < 1:
-            raise ValueError(f"topics={topics!r}; it must be how many, at least 1, or the numbers of topics")
+            raise ValueError(
+                f"topics={topics!r}; it must be how many, at least 1, or the numbers of topics"
+            )
         largest = np.argsort(-sizes, kind="stable")[: int(topics)]
         if shares is None:
             return largest
@@ -285,7 +316,9 @@ def _choose(topics: Any, sizes: NDArray[np.int64], shares: NDArray[np.float64] |
         return largest[np.lexsort((-found.max(axis=1), found.argmax(axis=1)))]
     numbers = np.asarray(topics)
     if numbers.ndim != 1 or not numbers.size or numbers.dtype.kind not in "iu":
-        raise ValueError(f"topics={topics!r}; it must be how many, at least 1, or the numbers of topics")
+        raise ValueError(
+            f"topics={topics!r}; it must be how many, at least 1, or the numbers of topics"
+        )
     if numbers.min() < 0 or numbers.max() >= len(sizes):
         raise ValueError(f"topics={topics!r}; the model has topics 0 to {len(sizes) - 1}")
     return numbers
@@ -303,14 +336,20 @@ def _axes(ax: Any, n_topics: int, height: float) -> NDArray[Any]:
     elif np.ndim(ax):
         given = np.ravel(ax)
         if len(given) < n_topics:
-            raise ValueError(f"ax has {len(given)} Axes, but there are {n_topics} topics; give one for each")
+            raise ValueError(
+                f"ax has {len(given)} Axes, but there are {n_topics} topics; give one for each"
+            )
         return given[:n_topics]
     elif n_topics == 1:
         return np.array([ax])
     else:
         figure = ax.figure
         if ax.get_subplotspec() is None:
-            raise ValueError(f"ax is in no grid and cannot be divided; give {n_topics} Axes, or one of plt.subplots()")
+            raise ValueError(
+                f"ax is in no grid and cannot be divided; give {n_topics} Axes, or one of plt.subplots()"
+            )
         grid = ax.get_subplotspec().subgridspec(n_rows, n_columns)
         ax.set_axis_off()
-    return np.array([figure.add_subplot(grid[at // n_columns, at % n_columns]) for at in range(n_topics)])
+    return np.array(
+        [figure.add_subplot(grid[at // n_columns, at % n_columns]) for at in range(n_topics)]
+    )

@@ -24,7 +24,12 @@ def response(X):
     """Return responses of a few columns, with noise that does not depend on the machine's BLAS."""
     columns = X[:, [0, 1, 5]]
     columns = columns.toarray() if sparse.issparse(columns) else columns.astype(float)
-    return columns[:, 0] - 2 * columns[:, 1] + columns[:, 2] + np.random.default_rng(1).normal(size=X.shape[0])
+    return (
+        columns[:, 0]
+        - 2 * columns[:, 1]
+        + columns[:, 2]
+        + np.random.default_rng(1).normal(size=X.shape[0])
+    )
 
 
 def labels(X):
@@ -71,11 +76,25 @@ def fit(kind, X, y, weights=None, chunks=None, **parameters):
 
 
 def lasso(X, y=None, weights=None, chunks=None, **parameters):
-    return fit(se.PrioritizedLasso, X, response(X) if y is None else y, weights, chunks, **{"alpha": 0.05} | parameters)
+    return fit(
+        se.PrioritizedLasso,
+        X,
+        response(X) if y is None else y,
+        weights,
+        chunks,
+        **{"alpha": 0.05} | parameters,
+    )
 
 
 def logistic(X, y=None, weights=None, chunks=None, **parameters):
-    return fit(se.SparseLogisticRegression, X, response(X) > 0 if y is None else y, weights, chunks, **parameters)
+    return fit(
+        se.SparseLogisticRegression,
+        X,
+        response(X) > 0 if y is None else y,
+        weights,
+        chunks,
+        **parameters,
+    )
 
 
 def warm(make, **change):
@@ -100,8 +119,14 @@ def path(X, chunks=None, **parameters):
 
 def logistic_path(X, chunks=None):
     def run(place):
-        Cs, coefs, intercepts, gaps = se.sparse_logistic_path(given(X, chunks), response(X) > 0, Cs=5, tol=1e-6)
-        figures = {"tolerance": 1e-5, "dual_gap": np.max(gaps / Cs) / len(X), "loss": np.abs(coefs).sum()}
+        Cs, coefs, intercepts, gaps = se.sparse_logistic_path(
+            given(X, chunks), response(X) > 0, Cs=5, tol=1e-6
+        )
+        figures = {
+            "tolerance": 1e-5,
+            "dual_gap": np.max(gaps / Cs) / len(X),
+            "loss": np.abs(coefs).sum(),
+        }
         return result(figures, Cs=Cs, coefs=coefs, intercepts=intercepts, gaps=gaps)
 
     return run
@@ -112,16 +137,30 @@ def lasso_cv(X, weights=None, chunks=None, **parameters):
         found = se.PrioritizedLassoCV(**{"alphas": 6, "eps": 0.01, "cv": 3} | parameters)
         found.fit(given(X, chunks), response(X), sample_weight=weights)
         figures = {"scores": found.mse_path_.mean(), "loss": found.alpha_}
-        return result(figures, coef=found.coef_, alpha=found.alpha_, scores=found.mse_path_, intercept=found.intercept_)
+        return result(
+            figures,
+            coef=found.coef_,
+            alpha=found.alpha_,
+            scores=found.mse_path_,
+            intercept=found.intercept_,
+        )
 
     return run
 
 
 def logistic_cv(X, y, chunks=None, **parameters):
     def run(place):
-        found = se.SparseLogisticRegressionCV(**{"Cs": [0.1, 1.0, 10.0], "cv": 3} | parameters).fit(given(X, chunks), y)
+        found = se.SparseLogisticRegressionCV(**{"Cs": [0.1, 1.0, 10.0], "cv": 3} | parameters).fit(
+            given(X, chunks), y
+        )
         figures = {"scores": found.scores_.mean(), "loss": np.mean(found.C_)}
-        return result(figures, coef=found.coef_, chosen=found.C_, scores=found.scores_, intercept=found.intercept_)
+        return result(
+            figures,
+            coef=found.coef_,
+            chosen=found.C_,
+            scores=found.scores_,
+            intercept=found.intercept_,
+        )
 
     return run
 
@@ -146,24 +185,58 @@ CASES = {
     "lasso, targets": (lasso(TALL, y=np.column_stack([response(TALL), TALL[:, 3]])), MEMORY),
     "lasso, weak penalty": (lasso(WIDE, alpha=1e-3, tol=1e-4), HERE),
     "lasso, priority": (lasso(WIDE, schedule="priority", **SCHEDULED), MEMORY),
-    "lasso, priority, 2 shards": (lasso(WIDE, schedule="priority", n_shards=2, **SCHEDULED), MEMORY),
-    "lasso, priority, pipeline": (lasso(WIDE, schedule="priority", pipeline_depth=3, n_shards=2, **SCHEDULED), MEMORY),
+    "lasso, priority, 2 shards": (
+        lasso(WIDE, schedule="priority", n_shards=2, **SCHEDULED),
+        MEMORY,
+    ),
+    "lasso, priority, pipeline": (
+        lasso(WIDE, schedule="priority", pipeline_depth=3, n_shards=2, **SCHEDULED),
+        MEMORY,
+    ),
     "lasso, random": (lasso(SPARSE, schedule="random", **SCHEDULED), MEMORY),
     "lasso, round robin": (lasso(SMALL_INTEGERS, schedule="round_robin", **SCHEDULED), MEMORY),
-    "lasso, round robin, pipeline": (lasso(TALL, schedule="round_robin", pipeline_depth=2, **SCHEDULED), MEMORY),
+    "lasso, round robin, pipeline": (
+        lasso(TALL, schedule="round_robin", pipeline_depth=2, **SCHEDULED),
+        MEMORY,
+    ),
     "net, tall": (lasso(TALL, l1_ratio=0.5), MEMORY),
-    "net, wide, 3 shards": (lasso(WIDE, l1_ratio=0.5, n_shards=3, penalty_factors=factors(150)), MEMORY),
-    "net, chunks": (lasso(TALL, l1_ratio=0.9, weights=PARTS, chunks=30, penalty_factors=factors(12)), CHUNKS),
+    "net, wide, 3 shards": (
+        lasso(WIDE, l1_ratio=0.5, n_shards=3, penalty_factors=factors(150)),
+        MEMORY,
+    ),
+    "net, chunks": (
+        lasso(TALL, l1_ratio=0.9, weights=PARTS, chunks=30, penalty_factors=factors(12)),
+        CHUNKS,
+    ),
     "net, sparse": (lasso(SPARSE, l1_ratio=0.2, penalty_factors=factors(150)), MEMORY),
-    "net, positive": (lasso(WIDE, l1_ratio=0.5, positive=True, penalty_factors=1.0 + factors(150)), HERE),
-    "net, float32": (lasso(WIDE.astype(np.float32), tol=1e-4, l1_ratio=0.5, penalty_factors=factors(150)), HERE),
+    "net, positive": (
+        lasso(WIDE, l1_ratio=0.5, positive=True, penalty_factors=1.0 + factors(150)),
+        HERE,
+    ),
+    "net, float32": (
+        lasso(WIDE.astype(np.float32), tol=1e-4, l1_ratio=0.5, penalty_factors=factors(150)),
+        HERE,
+    ),
     "net, priority": (
-        lasso(TALL, schedule="priority", l1_ratio=0.5, penalty_factors=factors(12), n_shards=2, **SCHEDULED),
+        lasso(
+            TALL,
+            schedule="priority",
+            l1_ratio=0.5,
+            penalty_factors=factors(12),
+            n_shards=2,
+            **SCHEDULED,
+        ),
         MEMORY,
     ),
     "lasso, factors": (lasso(SMALL_INTEGERS, n_shards=2, penalty_factors=factors(90)), MEMORY),
-    "lasso, warm": (warm(lambda: (se.PrioritizedLasso(0.1), WIDE, response(WIDE)), alpha=0.05), HERE),
-    "lasso, warm and sparse": (warm(lambda: (se.PrioritizedLasso(0.1), SPARSE, response(SPARSE)), alpha=0.05), HERE),
+    "lasso, warm": (
+        warm(lambda: (se.PrioritizedLasso(0.1), WIDE, response(WIDE)), alpha=0.05),
+        HERE,
+    ),
+    "lasso, warm and sparse": (
+        warm(lambda: (se.PrioritizedLasso(0.1), SPARSE, response(SPARSE)), alpha=0.05),
+        HERE,
+    ),
     "path, wide": (path(WIDE), HERE),
     "path, sparse and positive": (path(SPARSE, positive=True), HERE),
     "path, weights": (path(TALL, sample_weight=WEIGHTS), HERE),
@@ -183,20 +256,45 @@ CASES = {
     "logistic, balanced": (logistic(TALL, y=response(TALL) > 2, class_weight="balanced"), MEMORY),
     "logistic, weights": (logistic(TALL, weights=WEIGHTS, fit_intercept=False), MEMORY),
     "logistic, priority": (logistic(TALL, schedule="priority", **SCHEDULED), MEMORY),
-    "logistic, round robin, pipeline": (logistic(WIDE, schedule="round_robin", pipeline_depth=2, **SCHEDULED), MEMORY),
+    "logistic, round robin, pipeline": (
+        logistic(WIDE, schedule="round_robin", pipeline_depth=2, **SCHEDULED),
+        MEMORY,
+    ),
     "logistic net, tall": (logistic(TALL, l1_ratio=0.5, penalty_factors=factors(12)), MEMORY),
-    "logistic net, wide, 3 shards": (logistic(WIDE, l1_ratio=0.5, penalty_factors=factors(150), n_shards=3), MEMORY),
-    "logistic net, sparse": (logistic(SPARSE, l1_ratio=0.8, penalty_factors=factors(150), C=0.2), MEMORY),
+    "logistic net, wide, 3 shards": (
+        logistic(WIDE, l1_ratio=0.5, penalty_factors=factors(150), n_shards=3),
+        MEMORY,
+    ),
+    "logistic net, sparse": (
+        logistic(SPARSE, l1_ratio=0.8, penalty_factors=factors(150), C=0.2),
+        MEMORY,
+    ),
     "logistic net, classes on chunks": (
-        logistic(TALL, y=labels(TALL), weights=PARTS, chunks=30, l1_ratio=0.5, penalty_factors=factors(12)),
+        logistic(
+            TALL,
+            y=labels(TALL),
+            weights=PARTS,
+            chunks=30,
+            l1_ratio=0.5,
+            penalty_factors=factors(12),
+        ),
         CHUNKS,
     ),
-    "logistic, warm": (warm(lambda: (se.SparseLogisticRegression(0.5), WIDE, response(WIDE) > 0), C=1.0), HERE),
+    "logistic, warm": (
+        warm(lambda: (se.SparseLogisticRegression(0.5), WIDE, response(WIDE) > 0), C=1.0),
+        HERE,
+    ),
     "logistic path": (logistic_path(TALL), HERE),
     "logistic path, chunks": (logistic_path(TALL, chunks=30), CHUNKS),
-    "logistic CV, chunks": (logistic_cv(TALL, response(TALL) > 0, chunks=30, Cs=[1.0], tol=1e-4), CHUNKS),
+    "logistic CV, chunks": (
+        logistic_cv(TALL, response(TALL) > 0, chunks=30, Cs=[1.0], tol=1e-4),
+        CHUNKS,
+    ),
     "logistic CV": (logistic_cv(TALL, response(TALL) > 0), HERE),
-    "logistic CV, classes": (logistic_cv(TALL, labels(TALL), class_weight="balanced", scoring="neg_log_loss"), HERE),
+    "logistic CV, classes": (
+        logistic_cv(TALL, labels(TALL), class_weight="balanced", scoring="neg_log_loss"),
+        HERE,
+    ),
 }
 
 #: These run at all their places with every change; the others elsewhere than here in the slow lane.

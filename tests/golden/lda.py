@@ -41,7 +41,9 @@ def described(lda, X):
     """Return what a fitted model is remembered by."""
     likelihood = [record["log_likelihood"] for record in lda.history_ if "log_likelihood" in record]
     perplexity = lda.perplexity(X)
-    figures = {"perplexity": perplexity} | ({"log_likelihood": likelihood[-1]} if likelihood else {})
+    figures = {"perplexity": perplexity} | (
+        {"log_likelihood": likelihood[-1]} if likelihood else {}
+    )
     own = {} if np.ndim(lda.doc_topic_prior_) == 0 else {"doc_topic_prior": lda.doc_topic_prior_}
     return result(
         figures,
@@ -77,7 +79,9 @@ def warm(**parameters):
 
 
 def watched(place):
-    lda = make(place, max_iter=60).set_callbacks(HeldOutPerplexity(X[:9], every=3, patience=1, tol=0.01))
+    lda = make(place, max_iter=60).set_callbacks(
+        HeldOutPerplexity(X[:9], every=3, patience=1, tol=0.01)
+    )
     return described(lda.fit(given(X, place)), X)
 
 
@@ -106,7 +110,10 @@ CASES = {
     "watched": (watched, HERE),
     "fplus": (fit(sampler="fplus", n_shards=1), EVERYWHERE),
     "hybrid": (fit(sampler="hybrid", n_shards=2), HERE),
-    "hybrid, long documents": (fit(HEAVY, sampler="hybrid", n_components=700, max_iter=4, n_shards=2), EVERYWHERE),
+    "hybrid, long documents": (
+        fit(HEAVY, sampler="hybrid", n_components=700, max_iter=4, n_shards=2),
+        EVERYWHERE,
+    ),
     "frozen": (fit(sampler="frozen"), EVERYWHERE),
     "frozen, small priors": (fit(sampler="frozen", **SMALL_PRIORS), HERE),
     "frozen, 100 topics": (fit(sampler="frozen", n_components=100), HERE),
@@ -136,5 +143,7 @@ CASES = {
 #: These run at all their places with every change; the others elsewhere than here in the slow lane.
 EVERY_CHANGE = {"warp, partial_fit"}
 #: These have kernels of their own to compile, and run in the slow lane only.
-OWN_KERNELS = re.compile("seeds|[13] proposals?|40,000|a prior for each|^(alias|sparse|light)|fplus, learned")
+OWN_KERNELS = re.compile(
+    "seeds|[13] proposals?|40,000|a prior for each|^(alias|sparse|light)|fplus, learned"
+)
 SLOW = {name for name in CASES if OWN_KERNELS.search(name)}

@@ -37,10 +37,15 @@ def main():
             with dask.config.set({"schmp-estimators.runtime": "local"}):
                 digest, figures = run(area, name)
             key = f"{area}: {name}"
-            found[key] = {"digest": digest, "figures": {k: float(f"{v:.9g}") for k, v in figures.items()}}
+            found[key] = {
+                "digest": digest,
+                "figures": {k: float(f"{v:.9g}") for k, v in figures.items()},
+            }
             if "-v" in sys.argv:
                 print(f"{time.perf_counter() - started:6.2f} s  {key}  {figures}")
-    changed = [key for key in found if found[key]["digest"] != before["cases"].get(key, {}).get("digest")]
+    changed = [
+        key for key in found if found[key]["digest"] != before["cases"].get(key, {}).get("digest")
+    ]
     TABLE.write_text(json.dumps({"machine": machine(), "cases": found}, indent=1) + "\n")
     print(f"{len(found)} results written, {len(changed)} new or changed", *changed, sep="\n  ")
 

@@ -15,7 +15,9 @@ _RNG = np.random.default_rng(0)
 _OBSERVED = _RNG.random((N_USERS, N_ITEMS)) < 0.4
 _OBSERVED[7], _OBSERVED[:, 5] = False, False
 PAIRS = np.argwhere(_OBSERVED)
-RATINGS = (2.5 + (_RNG.normal(size=(N_USERS, 2)) @ _RNG.normal(size=(2, N_ITEMS)))[_OBSERVED]).astype(np.float32)
+RATINGS = (
+    2.5 + (_RNG.normal(size=(N_USERS, 2)) @ _RNG.normal(size=(2, N_ITEMS)))[_OBSERVED]
+).astype(np.float32)
 MATRIX = sparse.csr_array((RATINGS, PAIRS.T), shape=(N_USERS, N_ITEMS))
 DENSE = np.full((N_USERS, N_ITEMS), np.nan, np.float32)
 DENSE[_OBSERVED] = RATINGS
@@ -23,7 +25,14 @@ DENSE[_OBSERVED] = RATINGS
 
 def make(place="here", **parameters):
     threads = {"n_jobs": 2} if place == "threads" else {}
-    given = {"n_components": 3, "max_iter": 5, "tol": 0.0, "random_state": 0, "n_users": N_USERS, "n_items": N_ITEMS}
+    given = {
+        "n_components": 3,
+        "max_iter": 5,
+        "tol": 0.0,
+        "random_state": 0,
+        "n_users": N_USERS,
+        "n_items": N_ITEMS,
+    }
     return ModelParallelMF(**given | {"alpha": 0.07} | threads | parameters)
 
 
@@ -31,7 +40,9 @@ def described(mf, place):
     """Return what a fitted model is remembered by."""
     pairs = np.argwhere(np.ones((4, N_ITEMS)))
     predicted = np.asarray(mf.predict(PAIRS))
-    items, scores = mf.recommend([0, 7, 3], n=4, exclude=None if place == "dask" else MATRIX[[0, 7, 3]])
+    items, scores = mf.recommend(
+        [0, 7, 3], n=4, exclude=None if place == "dask" else MATRIX[[0, 7, 3]]
+    )
     arrays = {"items": items, "scores": scores} if place != "dask" else {}
     return result(
         {"rmse": np.sqrt(np.mean((predicted - RATINGS) ** 2))},
@@ -85,11 +96,17 @@ CASES = {
     "defaults": (fit(max_iter=20, tol=1e-4, n_components=20, alpha="auto"), EVERYWHERE),
     "sgd, 1 shard": (fit(n_shards=1), EVERYWHERE),
     "sgd, 3 shards": (fit(n_shards=3), EVERYWHERE),
-    "sgd, small steps, per row": (fit(n_shards=2, learning_rate=0.02, penalty="per_row", alpha=1.0), EVERYWHERE),
+    "sgd, small steps, per row": (
+        fit(n_shards=2, learning_rate=0.02, penalty="per_row", alpha=1.0),
+        EVERYWHERE,
+    ),
     "sgd, no biases": (fit(n_shards=3, fit_bias=False), EVERYWHERE),
     "sgd, positive": (fit(positive=True), HERE),
     "sgd, 17 factors": (fit(n_components=17, n_shards=2), HERE),
-    "sgd, early stopping": (fit(max_iter=60, early_stopping=True, n_iter_no_change=2, n_shards=2), EVERYWHERE),
+    "sgd, early stopping": (
+        fit(max_iter=60, early_stopping=True, n_iter_no_change=2, n_shards=2),
+        EVERYWHERE,
+    ),
     "sgd, evaluated": (fit(max_iter=60, evaluate_every=1, tol=0.01), HERE),
     "sgd, sparse": (matrix(MATRIX), HERE),
     "sgd, dense": (matrix(DENSE, n_shards=3), EVERYWHERE),
@@ -103,13 +120,19 @@ CASES = {
         fit(solver="ccd", n_shards=2, fit_bias=False, penalty="per_row", alpha=1.0),
         EVERYWHERE,
     ),
-    "ccd, early stopping": (fit(solver="ccd", max_iter=60, early_stopping=True, n_iter_no_change=2), EVERYWHERE),
+    "ccd, early stopping": (
+        fit(solver="ccd", max_iter=60, early_stopping=True, n_iter_no_change=2),
+        EVERYWHERE,
+    ),
     "ccd, tolerance": (fit(solver="ccd", max_iter=100, tol=1e-3), HERE),
     "ccd, sparse": (matrix(MATRIX, solver="ccd"), HERE),
     "ccd, dense": (matrix(DENSE, solver="ccd", n_shards=3), EVERYWHERE),
     "ccd, partial_fit": (partial(solver="ccd"), HERE),
     "clicks, 1 shard": (fit(solver="ccd", n_shards=1, unobserved_weight=0.1), EVERYWHERE),
-    "clicks, 3 shards": (fit(solver="ccd", n_shards=3, unobserved_weight=0.1, n_components=11), EVERYWHERE),
+    "clicks, 3 shards": (
+        fit(solver="ccd", n_shards=3, unobserved_weight=0.1, n_components=11),
+        EVERYWHERE,
+    ),
 }
 
 #: These run at all their places with every change; the others elsewhere than here in the slow lane.

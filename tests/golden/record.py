@@ -31,7 +31,10 @@ TOLERANCES = {"log_likelihood": 0.05, "perplexity": 0.1, "rmse": 0.05, "loss": 0
 def machine():
     """Return what bits may depend on, by the package's own account, and the library that splits the data for CV."""
     found = {name: value for name, value in fingerprint().items() if name != "schmp-estimators"}
-    return found | {"scikit-learn": version("scikit-learn"), "BLAS kernels": os.environ.get("OPENBLAS_CORETYPE", "")}
+    return found | {
+        "scikit-learn": version("scikit-learn"),
+        "BLAS kernels": os.environ.get("OPENBLAS_CORETYPE", ""),
+    }
 
 
 def result(figures, **values):
@@ -72,4 +75,8 @@ def assert_as_remembered(found, expected, same_machine):
         elif name == "dual_gap":
             assert value <= max(2 * wanted, found.figures["tolerance"]), (name, value, wanted)
         elif name != "tolerance":
-            assert abs(value - wanted) <= TOLERANCES[name] * abs(wanted) + 1e-12, (name, value, wanted)
+            assert abs(value - wanted) <= TOLERANCES[name] * abs(wanted) + 1e-12, (
+                name,
+                value,
+                wanted,
+            )

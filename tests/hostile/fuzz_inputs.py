@@ -43,7 +43,14 @@ def cuts(n: int, rng: Any) -> tuple[int, ...]:
 def responses(y: Any, rng: Any) -> Any:
     """Return y in another form."""
     chunks = int(rng.integers(1, len(y) + 1))
-    return draw(rng, y, y, y.tolist(), pd.Series(y, index=np.arange(len(y))[::-1]), da.from_array(y, chunks=chunks))
+    return draw(
+        rng,
+        y,
+        y,
+        y.tolist(),
+        pd.Series(y, index=np.arange(len(y))[::-1]),
+        da.from_array(y, chunks=chunks),
+    )
 
 
 class Spoil(NamedTuple):
@@ -53,7 +60,21 @@ class Spoil(NamedTuple):
     expects: str
 
 
-VALUES = [np.nan, np.inf, -np.inf, -1.0, 0.5, 1e300, 1e-310, 2.0**31, 2.0**63, 2.0**64, -0.0, 1e39, 3.4e38]
+VALUES = [
+    np.nan,
+    np.inf,
+    -np.inf,
+    -1.0,
+    0.5,
+    1e300,
+    1e-310,
+    2.0**31,
+    2.0**63,
+    2.0**64,
+    -0.0,
+    1e39,
+    3.4e38,
+]
 
 
 def bad_value(X: Any, family: Family, rng: Any) -> Spoil:
@@ -85,7 +106,9 @@ def bad_shape(X: Any, family: Family, rng: Any) -> Spoil:
         Z = sparse.csr_array(Z)
     if form == "dask":
         Z = da.from_array(Z, chunks=tuple(max(1, size) for size in shape))
-    return Spoil(f"shape {shape} {form}", Z, "either" if len(shape) == 2 and min(shape) else "error")
+    return Spoil(
+        f"shape {shape} {form}", Z, "either" if len(shape) == 2 and min(shape) else "error"
+    )
 
 
 OBJECTS = {
@@ -150,5 +173,7 @@ def bad_indices(X: Any, family: Family, rng: Any) -> Spoil:
     else:
         chunks = ((n, n), (p,)) if place == "chunk" else ((n,), (half, p - half))
         shape = tuple(map(sum, chunks))
-        made = da.zeros(shape, chunks=chunks).map_blocks(block, dtype=float, meta=sparse.csr_array((1, 1)))
+        made = da.zeros(shape, chunks=chunks).map_blocks(
+            block, dtype=float, meta=sparse.csr_array((1, 1))
+        )
     return Spoil(f"{form}: {how}, {place}", made, "error")

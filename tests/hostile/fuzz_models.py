@@ -11,7 +11,12 @@ from oracles.l1 import lasso_objective, logistic_objective
 from scipy import sparse
 from sklearn import linear_model
 
-from schmp_estimators import DistributedLDA, ModelParallelMF, PrioritizedLasso, SparseLogisticRegression
+from schmp_estimators import (
+    DistributedLDA,
+    ModelParallelMF,
+    PrioritizedLasso,
+    SparseLogisticRegression,
+)
 
 
 class WrongError(Exception):
@@ -92,7 +97,14 @@ class Topics(Family):
     def extreme_data(self, X: Any, rng: Any) -> Any:
         heavy = X.copy()
         heavy[0, 0] = 300_000
-        return draw(rng, X, heavy, X * 40, X * (np.arange(X.shape[1]) < 1), X * (np.arange(len(X)) < 1)[:, None])
+        return draw(
+            rng,
+            X,
+            heavy,
+            X * 40,
+            X * (np.arange(X.shape[1]) < 1),
+            X * (np.arange(len(X)) < 1)[:, None],
+        )
 
     def estimator(self, rng: Any) -> Any:
         return DistributedLDA(3, max_iter=3, random_state=0, sampler=draw(rng, "warp", "fplus"))
@@ -159,13 +171,22 @@ class Factors(Family):
         vectors = value_of(fitted.transform(X))
         require(np.isfinite(vectors).all(), "vectors are finite")
         items, _ = fitted.recommend([0, 10**6], n=3, exclude=None)
-        require(((items >= -1) & (items < fitted.components_.shape[1])).all(), "what is recommended exists")
-        require(np.isfinite(fitted.predict(np.array([[0, 0], [10**6, 10**6]]))).all(), "predictions are finite")
+        require(
+            ((items >= -1) & (items < fitted.components_.shape[1])).all(),
+            "what is recommended exists",
+        )
+        require(
+            np.isfinite(fitted.predict(np.array([[0, 0], [10**6, 10**6]]))).all(),
+            "predictions are finite",
+        )
         return vectors
 
     def obey(self, fitted: Any, X: Any, y: Any) -> None:
         require(np.isfinite(self.state(fitted)).all(), "factors are finite")
-        require(not fitted.positive or self.state(fitted)[: fitted.components_.size].min() >= 0, "factors are positive")
+        require(
+            not fitted.positive or self.state(fitted)[: fitted.components_.size].min() >= 0,
+            "factors are positive",
+        )
 
 
 class Certified(Family):
@@ -199,7 +220,18 @@ class Certified(Family):
     def extreme_data(self, X: Any, rng: Any) -> Any:
         """Return X with another scale, a large mean, equal columns, a constant one, or more columns than rows."""
         constant = np.where(np.arange(X.shape[1]) == 0, 7.0, X)
-        return draw(rng, X, X * 1e-9, X * 1e9, X + 1e3, X + 1e6, np.tile(X, 2), constant, np.zeros_like(X), X[:3])
+        return draw(
+            rng,
+            X,
+            X * 1e-9,
+            X * 1e9,
+            X + 1e3,
+            X + 1e6,
+            np.tile(X, 2),
+            constant,
+            np.zeros_like(X),
+            X[:3],
+        )
 
     def state(self, fitted: Any) -> Any:
         return np.concatenate([np.ravel(fitted.coef_), np.ravel(fitted.intercept_)])
@@ -212,13 +244,22 @@ class Certified(Family):
     def obey(self, fitted: Any, X: Any, y: Any) -> None:
         require(np.isfinite(self.state(fitted)).all(), "coefficients are finite")
         gap = np.ravel(fitted.dual_gap_)
-        require((gap >= -1e-9 * np.abs(self.at_zero(fitted, y))).all(), f"gaps are not negative: {gap}")
+        require(
+            (gap >= -1e-9 * np.abs(self.at_zero(fitted, y))).all(), f"gaps are not negative: {gap}"
+        )
         if X is None or np.ndim(y) != 1 or len(gap) != 1 or not np.isfinite(gap[0]):
             return
         found, other = self.objectives(fitted, X.astype(float), y)
         # Coefficients of float32 input are rounded to it.
-        slack = 1e-5 * abs(other) if fitted.coef_.dtype == np.float32 else 1e-9 * self.at_zero(fitted, y)
-        require(found <= other + gap[0] + slack, f"the gap {gap[0]:.3g} holds: {found:.9g} against {other:.9g}")
+        slack = (
+            1e-5 * abs(other)
+            if fitted.coef_.dtype == np.float32
+            else 1e-9 * self.at_zero(fitted, y)
+        )
+        require(
+            found <= other + gap[0] + slack,
+            f"the gap {gap[0]:.3g} holds: {found:.9g} against {other:.9g}",
+        )
 
 
 class Lasso(Certified):
@@ -232,7 +273,9 @@ class Lasso(Certified):
         return scores
 
     def estimator(self, rng: Any) -> Any:
-        return PrioritizedLasso(draw(rng, 0.01, 0.1, 1.0), schedule=draw(rng, "resolve", "priority"), **self.common)
+        return PrioritizedLasso(
+            draw(rng, 0.01, 0.1, 1.0), schedule=draw(rng, "resolve", "priority"), **self.common
+        )
 
     def extreme_responses(self, y: Any, rng: Any) -> Any:
         scaled = [y / abs(y).max() * largest for largest in (1, 1e150, 1e-160, 1e-310, 1e307)]
@@ -243,12 +286,17 @@ class Lasso(Certified):
             return float(np.square(np.asarray(y, float)).mean())
 
     def objectives(self, fitted: Any, X: Any, y: Any) -> tuple[float, float]:
-        options = {"fit_intercept": fitted.fit_intercept, "positive": fitted.positive, "max_iter": 100}
+        options = {
+            "fit_intercept": fitted.fit_intercept,
+            "positive": fitted.positive,
+            "max_iter": 100,
+        }
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             other = linear_model.Lasso(fitted.alpha, **options).fit(X, y)
         return tuple(
-            lasso_objective(X, y, one.coef_.astype(float), one.intercept_, fitted.alpha) for one in (fitted, other)
+            lasso_objective(X, y, one.coef_.astype(float), one.intercept_, fitted.alpha)
+            for one in (fitted, other)
         )
 
 
@@ -276,7 +324,9 @@ class Logistic(Certified):
         shares = value_of(fitted.predict_proba(X))
         require(np.isfinite(shares).all(), "probabilities are finite")
         require((abs(shares.sum(axis=1) - 1) < 1e-9).all(), "probabilities sum to 1")
-        require(np.isin(value_of(fitted.predict(X)), fitted.classes_).all(), "predictions are classes")
+        require(
+            np.isin(value_of(fitted.predict(X)), fitted.classes_).all(), "predictions are classes"
+        )
         return shares
 
     def at_zero(self, fitted: Any, y: Any) -> float:
@@ -288,12 +338,16 @@ class Logistic(Certified):
         if fitted.class_weight == "balanced":
             weights = len(y) / (2.0 * np.array([(sign == one).sum() for one in sign]))
         options = {"solver": "saga", "max_iter": 300, "fit_intercept": fitted.fit_intercept}
-        other = linear_model.LogisticRegression(C=np.clip(fitted.C, 1e-10, 1e10), l1_ratio=1.0, **options)
+        other = linear_model.LogisticRegression(
+            C=np.clip(fitted.C, 1e-10, 1e10), l1_ratio=1.0, **options
+        )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             other.fit(X, sign, weights)
         return tuple(
-            logistic_objective(X, sign, one.coef_[0].astype(float), one.intercept_[0], fitted.C, weights)
+            logistic_objective(
+                X, sign, one.coef_[0].astype(float), one.intercept_[0], fitted.C, weights
+            )
             for one in (fitted, other)
         )
 

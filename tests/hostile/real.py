@@ -19,7 +19,12 @@ from distributed import Client
 from distributed.deploy.subprocess import SubprocessCluster
 from scipy import sparse
 
-from schmp_estimators import DistributedLDA, ModelParallelMF, PrioritizedLasso, SparseLogisticRegression
+from schmp_estimators import (
+    DistributedLDA,
+    ModelParallelMF,
+    PrioritizedLasso,
+    SparseLogisticRegression,
+)
 
 AfterSweeps, keys_left, left_by = clusters.AfterSweeps, clusters.keys_left, checkpoints.left_by
 
@@ -63,7 +68,9 @@ def cases(scale=1.0):
         return lambda: DistributedLDA(8, n_shards=2, random_state=1, max_iter=sweeps(n), **params)
 
     def mf(n, solver):
-        return lambda: ModelParallelMF(8, solver=solver, n_shards=2, tol=0, random_state=1, max_iter=sweeps(n))
+        return lambda: ModelParallelMF(
+            8, solver=solver, n_shards=2, tol=0, random_state=1, max_iter=sweeps(n)
+        )
 
     return {
         "lda-warp": Case(lda(60), counts, resumable=True),
@@ -73,13 +80,21 @@ def cases(scale=1.0):
         "lasso": Case(lambda: PrioritizedLasso(0.01, n_shards=2, tol=1e-10), values, response),
         "lasso-priority": Case(
             lambda: PrioritizedLasso(
-                0.5, schedule="priority", n_shards=2, n_parallel=16, max_iter=sweeps(8), tol=1e-12, random_state=1
+                0.5,
+                schedule="priority",
+                n_shards=2,
+                n_parallel=16,
+                max_iter=sweeps(8),
+                tol=1e-12,
+                random_state=1,
             ),
             values,
             response,
         ),
         "logistic": Case(
-            lambda: SparseLogisticRegression(C=0.3, n_shards=2, tol=1e-8), sparse.csr_array(values), response > 0
+            lambda: SparseLogisticRegression(C=0.3, n_shards=2, tol=1e-8),
+            sparse.csr_array(values),
+            response > 0,
         ),
     }
 
@@ -115,7 +130,9 @@ def worker_pids(cluster):
             try:
                 children = psutil.Process(process.pid).children()
                 # a nanny's children are its worker, and helpers of multiprocessing
-                found += [child.pid for child in children if "spawn_main" in " ".join(child.cmdline())]
+                found += [
+                    child.pid for child in children if "spawn_main" in " ".join(child.cmdline())
+                ]
             except psutil.Error:
                 continue
     return found

@@ -18,7 +18,15 @@ from typing import Any, NamedTuple
 import dask
 import numpy as np
 import pytest
-from fuzz_inputs import OwnError, another_form, bad_indices, bad_object, bad_shape, bad_value, responses
+from fuzz_inputs import (
+    OwnError,
+    another_form,
+    bad_indices,
+    bad_object,
+    bad_shape,
+    bad_value,
+    responses,
+)
 from fuzz_models import FAMILIES, WrongError, canonical, draw, require, value_of
 from sklearn.base import clone
 
@@ -65,9 +73,14 @@ def in_another_form(family, rng):
         family.obey(found, X, y)
         said, tolerance = value_of(family.use(found, form)), 1e-9 if family.same_bits else 1e-4
         if family.same_bits:
-            require(np.array_equal(family.state(found), family.state(expected)), "another form gives the same bits")
+            require(
+                np.array_equal(family.state(found), family.state(expected)),
+                "another form gives the same bits",
+            )
         model = expected if family.same_bits else found
-        np.testing.assert_allclose(said, family.use(model, canonical(family, X)), rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(
+            said, family.use(model, canonical(family, X)), rtol=tolerance, atol=tolerance
+        )
 
     return Input(name, "result", run, estimator)
 
@@ -77,7 +90,9 @@ def with_extremes(family, rng):
     X = family.extreme_data(X, rng)
     estimator = family.extreme(rng)
     y = None if y is None else family.extreme_responses(y[: len(X)], rng)
-    given = X.astype(float) if family.name != "mf" and draw(rng, True, False) else canonical(family, X)
+    given = (
+        X.astype(float) if family.name != "mf" and draw(rng, True, False) else canonical(family, X)
+    )
     penalty = {name: 0.3 for name in ("alpha", "C") if hasattr(estimator, name)}
 
     def run():
@@ -89,7 +104,9 @@ def with_extremes(family, rng):
         family.obey(estimator, X, y)
         family.use(estimator, given)
 
-    return Input(f"{type(given).__name__}{X.shape} with {X.ravel()[:3].tolist()}", "either", run, estimator)
+    return Input(
+        f"{type(given).__name__}{X.shape} with {X.ravel()[:3].tolist()}", "either", run, estimator
+    )
 
 
 def spoiled(family, rng, *, in_use=False, misfit=False):
@@ -102,7 +119,9 @@ def spoiled(family, rng, *, in_use=False, misfit=False):
         if in_use:
             family.fit(estimator, canonical(family, X), y)
         else:
-            family.fit(estimator, spoil.X, None if y is None else np.resize(y, length_of(spoil.X, len(X))))
+            family.fit(
+                estimator, spoil.X, None if y is None else np.resize(y, length_of(spoil.X, len(X)))
+            )
             family.obey(estimator, None, y)
         family.use(estimator, spoil.X)
 
@@ -122,7 +141,11 @@ KINDS = [
     in_another_form,
     with_extremes,
     in_another_form,
-    *(partial(spoiled, misfit=misfit, in_use=in_use) for misfit in (False, True) for in_use in (False, True)),
+    *(
+        partial(spoiled, misfit=misfit, in_use=in_use)
+        for misfit in (False, True)
+        for in_use in (False, True)
+    ),
 ]
 
 
@@ -136,7 +159,9 @@ def assert_right(case):
             raise
         except Exception as error:
             require(case.expects != "result", f"what is legal was refused: {error!r}")
-            named = any(name in str(error) for name in case.estimator.get_params()) or CLEAR.search(str(error))
+            named = any(name in str(error) for name in case.estimator.get_params()) or CLEAR.search(
+                str(error)
+            )
             # of the user's own code, and scikit-learn's, of names of columns
             foreign = isinstance(error, OwnError) or type(error).__name__ == "DuplicateError"
             if not foreign and not (isinstance(error, CHOSEN) and named):

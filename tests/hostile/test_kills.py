@@ -31,7 +31,9 @@ LIMIT = 300
 
 def kill_one(cluster, chance, tally):
     """SIGKILL to one worker."""
-    tally["killed"] += signal_all(chance.sample(pids := worker_pids(cluster), min(1, len(pids))), signal.SIGKILL)
+    tally["killed"] += signal_all(
+        chance.sample(pids := worker_pids(cluster), min(1, len(pids))), signal.SIGKILL
+    )
 
 
 def kill_all(cluster, chance, tally):
@@ -115,7 +117,9 @@ def disturbed_fit(case, client, chance, tally, usual):
 def killed_client(name, client, folder, chance, tally, usual):
     """Kill a client that writes a checkpoint after every sweep, and go on from there in this process."""
     case, path = cases()[name], str(folder / f"{tally['fits']}")
-    child = multiprocessing.get_context("spawn").Process(target=run_client, args=(name, client.scheduler.address, path))
+    child = multiprocessing.get_context("spawn").Process(
+        target=run_client, args=(name, client.scheduler.address, path)
+    )
     child.start()
     while not os.path.exists(path) and child.is_alive():
         time.sleep(0.005)

@@ -21,7 +21,10 @@ from real import fit_here, left_by
 from schmp_estimators import DistributedLDA, PrioritizedLasso
 from schmp_estimators.exceptions import SchMPError
 
-LIMITS, N_ROWS = os.environ.get("LIMITS", "250,800").split(","), int(os.environ.get("ROWS", "20000"))
+LIMITS, N_ROWS = (
+    os.environ.get("LIMITS", "250,800").split(","),
+    int(os.environ.get("ROWS", "20000")),
+)
 SIZES = {"size": (N_ROWS, 250), "chunks": (N_ROWS // 8, 250)}
 #: Of each name an estimator, rows that workers make, and responses.
 FITS = {
@@ -39,7 +42,9 @@ FITS = {
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(500, method="thread")  # more than all timeouts and restarts of the worst case together
+@pytest.mark.timeout(
+    500, method="thread"
+)  # more than all timeouts and restarts of the worst case together
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("limit", LIMITS)
 @pytest.mark.parametrize("lazy", [False, True])
@@ -48,7 +53,11 @@ def test_a_fit_is_the_same_or_its_error_names_the_trouble(name, lazy, limit):
     make, X, y = FITS[name]
     X = X if lazy else X.compute(scheduler="threads")
     expected = fit_here(make, X, y)
-    options = {"worker_kwargs": {"memory_limit": f"{limit}MB"}, "dashboard_address": None, "silence_logs": 50}
+    options = {
+        "worker_kwargs": {"memory_limit": f"{limit}MB"},
+        "dashboard_address": None,
+        "silence_logs": 50,
+    }
     with (
         dask.config.set({"schmp-estimators.worker-timeout": 20}),
         SubprocessCluster(n_workers=2, threads_per_worker=1, **options) as cluster,
@@ -56,5 +65,7 @@ def test_a_fit_is_the_same_or_its_error_names_the_trouble(name, lazy, limit):
     ):
         with suppress(TimeoutError):  # a limit may be too small even to start
             client.wait_for_workers(2, timeout=60)
-        with suppress(SchMPError, MemoryError):  # errors of the package, and the refusal of a fit that finds no room
+        with suppress(
+            SchMPError, MemoryError
+        ):  # errors of the package, and the refusal of a fit that finds no room
             assert left_by(make().fit(X, y)) == expected

@@ -35,7 +35,10 @@ class Meter(AfterSweeps):
         self._processes = {
             "client": psutil.Process(),
             "scheduler": psutil.Process(client.cluster.scheduler.process.pid),
-            **{f"worker {i}": psutil.Process(pid) for i, pid in enumerate(worker_pids(client.cluster))},
+            **{
+                f"worker {i}": psutil.Process(pid)
+                for i, pid in enumerate(worker_pids(client.cluster))
+            },
         }
         self.readings = []
 
@@ -65,7 +68,10 @@ def growth(readings):
     """Return by how much every reading is larger at the end of the run than in its middle, in medians of a quarter."""
     quarter = max(1, len(readings) // 4)
     middle, end = readings[-3 * quarter : -2 * quarter] or readings[:1], readings[-quarter:]
-    return {key: median(one[key] for one in end) - median(one[key] for one in middle) for key in readings[0]}
+    return {
+        key: median(one[key] for one in end) - median(one[key] for one in middle)
+        for key in readings[0]
+    }
 
 
 @pytest.mark.slow
@@ -83,5 +89,7 @@ def test_nothing_grows():
         assert left_by(make().set_callbacks(meter).fit(case.X)) == expected
         assert keys_left(client) == []
     grown = growth(meter.readings)
-    allowed = {name: ALLOWED if f"{name} files" in grown else 1 for name in grown if name != "sweep"}
+    allowed = {
+        name: ALLOWED if f"{name} files" in grown else 1 for name in grown if name != "sweep"
+    }
     assert {name: grown[name] for name, most in allowed.items() if grown[name] > most} == {}

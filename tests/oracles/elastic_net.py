@@ -37,15 +37,24 @@ def net_least(X, y, alpha, l1_ratio, factors, weights, fit_intercept, positive, 
     free = factors == 0.0
     basis = np.column_stack([roots * X[:, free], *([roots] if fit_intercept else [])])
     whole, response = roots * X[:, ~free], roots[:, 0] * y
-    rows, target = (without(basis, whole), without(basis, response)) if basis.shape[1] else (whole, response)
-    rows[:, np.linalg.norm(rows, axis=0) < 1e-10 * np.linalg.norm(whole, axis=0)] = 0.0  # constant, but for rounding
+    rows, target = (
+        (without(basis, whole), without(basis, response)) if basis.shape[1] else (whole, response)
+    )
+    rows[:, np.linalg.norm(rows, axis=0) < 1e-10 * np.linalg.norm(whole, axis=0)] = (
+        0.0  # constant, but for rounding
+    )
     scales = factors[~free]
     ridge = np.diag(np.sqrt(alpha * (1.0 - l1_ratio) * scales))
     design = np.asfortranarray(np.vstack([rows, ridge]) / scales)
     target = np.concatenate([target, np.zeros(len(scales))])
     n = len(target)
     solver = Lasso(
-        alpha * l1_ratio / n, fit_intercept=False, positive=positive, tol=1e-14, max_iter=2000, warm_start=True
+        alpha * l1_ratio / n,
+        fit_intercept=False,
+        positive=positive,
+        tol=1e-14,
+        max_iter=2000,
+        warm_start=True,
     )
     solver.coef_ = start[~free] * scales
     with warnings.catch_warnings():
@@ -77,11 +86,17 @@ def logistic_net_least(X, sign, C, l1_ratio, factors, weights, fit_intercept, co
         absolute = l1_ratio * factors / units
         total = C * (weights @ np.logaddexp(0.0, -margins)) + absolute @ (plus + minus)
         total += 0.5 * (1.0 - l1_ratio) * (factors * w * w).sum()
-        return total, np.concatenate([smooth + absolute, absolute - smooth, [slopes.sum() if fit_intercept else 0.0]])
+        return total, np.concatenate(
+            [smooth + absolute, absolute - smooth, [slopes.sum() if fit_intercept else 0.0]]
+        )
 
     given = coef * units
-    first = np.concatenate([np.maximum(given, 0.0), np.maximum(-given, 0.0), [intercept + means @ coef]])
+    first = np.concatenate(
+        [np.maximum(given, 0.0), np.maximum(-given, 0.0), [intercept + means @ coef]]
+    )
     bounds = [(0.0, None)] * (2 * p) + [(None, None)]
     options = {"maxiter": 1000, "maxfun": 2000, "ftol": 1e-16, "gtol": 1e-12}
     with np.errstate(over="ignore"):
-        return minimize(objective, first, jac=True, method="L-BFGS-B", bounds=bounds, options=options).fun
+        return minimize(
+            objective, first, jac=True, method="L-BFGS-B", bounds=bounds, options=options
+        ).fun

@@ -98,5 +98,10 @@ class Glm:
         if self.loss in ("squared", "huber"):  # numbers near zero, as slopes add up to zero
             shift = np.median(self.y) if self.fit_intercept else 0.0
         dual = self.weights @ conjugates(self.loss, slope, decision, target - shift, 1.0 / excess)
-        squares = sum(f * self.ridge * flat[g] @ flat[g] for g, f in zip(self.groups, self.factors, strict=True))
-        return self.objective(coef, intercept, strength) - dual + 0.5 * strength * squares / excess**2, apart
+        squares = sum(
+            f * self.ridge * flat[g] @ flat[g]
+            for g, f in zip(self.groups, self.factors, strict=True)
+        )
+        return self.objective(
+            coef, intercept, strength
+        ) - dual + 0.5 * strength * squares / excess**2, apart

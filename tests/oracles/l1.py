@@ -27,7 +27,9 @@ def lasso_objective(X, y, coef, intercept, alpha, weights=None):
 
 def logistic_objective(X, sign, coef, intercept, C, weights=None):
     weights = np.ones(len(sign)) if weights is None else weights
-    return np.abs(coef).sum() + C * (weights * np.logaddexp(0, -sign * (X @ coef + intercept))).sum()
+    return (
+        np.abs(coef).sum() + C * (weights * np.logaddexp(0, -sign * (X @ coef + intercept))).sum()
+    )
 
 
 def logistic_gap(X, sign, coef, intercept, C, weights=None):

@@ -16,7 +16,10 @@ class CellOracle(Tokens):
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
         self.alpha, self.s_error = np.broadcast_to(self.alpha, self.n_topics), 0.0
-        self.topic, self.beta_sum = np.array(self.topic, int), self.n_words * self.beta + self.seeds.sum(0)
+        self.topic, self.beta_sum = (
+            np.array(self.topic, int),
+            self.n_words * self.beta + self.seeds.sum(0),
+        )
 
     def run(self):
         """Do one sweep."""
@@ -51,7 +54,11 @@ class CellOracle(Tokens):
     def gibbs(self, i):
         """The weights of all topics for a token that is in none of the counts."""
         of_document, of_word, total = self.counts_of(i)
-        return (of_document + self.alpha) * (of_word + self.beta + self.seeds[self.word[i]]) / (total + self.beta_sum)
+        return (
+            (of_document + self.alpha)
+            * (of_word + self.beta + self.seeds[self.word[i]])
+            / (total + self.beta_sum)
+        )
 
     def begin_sweep(self):
         """Make what is made anew for each sweep."""
@@ -102,7 +109,10 @@ class SparseOracle(ByDocumentOracle):
 
     def begin_cell(self, words):
         self.lists = {
-            w: sorted(([int(n), k] for k, n in enumerate(self.by_word[w]) if n), key=lambda e: (-e[0], e[1]))
+            w: sorted(
+                ([int(n), k] for k, n in enumerate(self.by_word[w]) if n),
+                key=lambda e: (-e[0], e[1]),
+            )
             for w in words
         }
 
@@ -117,7 +127,9 @@ class SparseOracle(ByDocumentOracle):
             for k, seed in enumerate(self.seeds[self.word[i]])
             if seed and k != old
         ]
-        parts += [(k, n * (of_document[k] + self.alpha[k]) * inverse[k]) for n, k in entries if k != old]
+        parts += [
+            (k, n * (of_document[k] + self.alpha[k]) * inverse[k]) for n, k in entries if k != old
+        ]
         parts += [(k, self.beta * of_document[k] * inverse[k]) for k in self.listed if k != old]
         topics, weights = (np.array(part) for part in zip(*parts, strict=True))
         smoothing = self.beta * self.alpha * inverse
@@ -202,7 +214,9 @@ class LightOracle(ByDocumentOracle):
         inverse, prior = 1.0 / (total + self.beta_sum), self.beta + self.seeds[w]
         by_document, by_word = (of_document + self.alpha) * inverse, (of_word + prior) * inverse
         of_the_word = [k for token, k in self.lists[w].items() if token != i]
-        of_the_document = [self.topic[token] for token in np.flatnonzero(self.document == d) if token != i]
+        of_the_document = [
+            self.topic[token] for token in np.flatnonzero(self.document == d) if token != i
+        ]
         s = old
         for step in range(2 * self.mh_steps):
             bits = bits_at(key, 2 * self.mh_steps * int(i) + step)
@@ -222,7 +236,11 @@ class LightOracle(ByDocumentOracle):
             else:
                 n = len(of_the_document)
                 x = point * (n + self.table[2])
-                t = of_the_document[int(x)] if x < n else draw_alias(self.table, (x - n) / self.table[2])
+                t = (
+                    of_the_document[int(x)]
+                    if x < n
+                    else draw_alias(self.table, (x - n) / self.table[2])
+                )
                 ratio = by_word
             if t != s and uniform * ratio[s] < ratio[t]:
                 s = t
@@ -238,7 +256,11 @@ class AliasOracle(ByDocumentOracle):
         self.mh_steps = mh_steps
 
     def begin_cell(self, words):
-        self.stale, self.inverse, self.table_of = self.by_word.copy(), 1.0 / (self.total + self.beta_sum), {}
+        self.stale, self.inverse, self.table_of = (
+            self.by_word.copy(),
+            1.0 / (self.total + self.beta_sum),
+            {},
+        )
         for w in words:
             row = self.stale[w]
             topics = sorted(np.flatnonzero(row).tolist(), key=lambda k, row=row: (-row[k], k))
@@ -278,11 +300,16 @@ class FPlusOracle(CellOracle):
 
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
-        self.address = {i: address for address, i in enumerate(np.argsort(self.word, kind="stable").tolist())}
+        self.address = {
+            i: address for address, i in enumerate(np.argsort(self.word, kind="stable").tolist())
+        }
 
     def begin_sweep(self):
         self.lists = [
-            sorted(([int(count), k] for k, count in enumerate(row) if count), key=lambda entry: (-entry[0], entry[1]))
+            sorted(
+                ([int(count), k] for k, count in enumerate(row) if count),
+                key=lambda entry: (-entry[0], entry[1]),
+            )
             for row in self.by_document
         ]
 
@@ -293,7 +320,9 @@ class FPlusOracle(CellOracle):
 
     def conditional(self, i, of_word, total):
         """The weights of all topics by words alone."""
-        return (of_word + self.seeds[self.word[i]] + self.beta) / (total + self.n_words * self.beta + self.seeds.sum(0))
+        return (of_word + self.seeds[self.word[i]] + self.beta) / (
+            total + self.n_words * self.beta + self.seeds.sum(0)
+        )
 
     def sample(self, i, key):
         old, entries = self.topic[i], self.lists[self.document[i]]

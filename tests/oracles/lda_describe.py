@@ -10,7 +10,9 @@ from sklearn.metrics.pairwise import cosine_similarity
 def relevance(components, lam):
     """Relevance of every word to every topic, from pseudo-counts: Sievert and Shirley 2014, definition 1."""
     phi = components / components.sum(axis=1, keepdims=True)
-    return lam * np.log(phi) + (1 - lam) * (np.log(phi) - np.log(components.sum(axis=0) / components.sum()))
+    return lam * np.log(phi) + (1 - lam) * (
+        np.log(phi) - np.log(components.sum(axis=0) / components.sum())
+    )
 
 
 def coherence(topics, documents, measure, epsilon=1e-12):
@@ -20,7 +22,9 @@ def coherence(topics, documents, measure, epsilon=1e-12):
     """
 
     def share(*words):
-        return sum(all(word in document for word in words) for document in documents) / len(documents)
+        return sum(all(word in document for word in words) for document in documents) / len(
+            documents
+        )
 
     def value(lower, upper):
         both = share(lower, upper) + epsilon
@@ -55,7 +59,9 @@ def windowed_coherence(topics, texts, measure, width):
 
     means = []
     for words in topics:
-        vectors = [[coherence([[one, other]], found, "npmi")[0] for other in words] for one in words]
+        vectors = [
+            [coherence([[one, other]], found, "npmi")[0] for other in words] for one in words
+        ]
         means.append(cosine_similarity(vectors, [np.sum(vectors, axis=0)]).mean())
     return means
 
@@ -80,7 +86,9 @@ def diagnostics(tokens, counts, best, beta, seeds):
         everywhere = counts.sum(axis=0)[own] / counts.sum() if total else np.array([np.nan])
 
         def pair(i, j, of_topic=present[:, k]):
-            return math.log(((of_topic[:, i] & of_topic[:, j]).sum() + beta) / (of_topic[:, j].sum() + beta))
+            return math.log(
+                ((of_topic[:, i] & of_topic[:, j]).sum() + beta) / (of_topic[:, j].sum() + beta)
+            )
 
         pairs = [pair(one, other) for n, one in enumerate(best[k]) for other in best[k][:n]]
         firsts = (in_document.argmax(axis=1) == k).sum()

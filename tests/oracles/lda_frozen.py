@@ -15,7 +15,10 @@ def draw(weights, u):
     point = np.float32(u) * total
     lane = min(int((up_to <= point).sum()), LANES - 1)
     column = [end[lane] for end in ends]
-    rest = min(point - (up_to[lane - 1] if lane else np.float32(0)), np.nextafter(column[-1], np.float32(0)))
+    rest = min(
+        point - (up_to[lane - 1] if lane else np.float32(0)),
+        np.nextafter(column[-1], np.float32(0)),
+    )
     topic = sum(bool(end <= rest) for end in column[:-1]) * LANES + lane
     return None if total < np.float32(1e-30) or topic >= len(weights) else topic
 
@@ -45,7 +48,10 @@ class FrozenOracle(FrozenCounts):
             if new is None:
                 fine = (count + alpha) * rows[w].astype(float)
                 fine[old] = less
-                new = min(int(np.searchsorted(np.cumsum(fine), float(u) * fine.sum(), side="right")), len(fine) - 1)
+                new = min(
+                    int(np.searchsorted(np.cumsum(fine), float(u) * fine.sum(), side="right")),
+                    len(fine) - 1,
+                )
             self.topic[i] = new
         self.sweep += 1
         return list(self.topic)
@@ -91,7 +97,9 @@ class SaberOracle(FrozenCounts):
         self.sweep += 1
         return list(self.topic)
 
-    def draw(self, i, before, row, topics, ends, smooth, inverse, weight, alpha, beta, address, key):
+    def draw(
+        self, i, before, row, topics, ends, smooth, inverse, weight, alpha, beta, address, key
+    ):
         old, bits = before[i], bits_at(key, address)
         others = before[self.document == self.document[i]]
         listed, out = first_seen(others), (np.arange(self.n_topics) == old).astype(int)
@@ -103,7 +111,9 @@ class SaberOracle(FrozenCounts):
         other = np.float32(rest + smooth[-1])
         gibbs = (count + alpha) * (row - out + float(beta)) * inverse
         if gibbs.sum() > 1e-20:
-            parts = np.bincount(listed, products, self.n_topics) + (row - out + float(beta)) * weight
+            parts = (
+                np.bincount(listed, products, self.n_topics) + (row - out + float(beta)) * weight
+            )
             np.testing.assert_allclose(parts, gibbs, rtol=1e-5, atol=1e-6 * gibbs.sum())
             np.testing.assert_allclose(up_to[-1] + other, gibbs.sum(), rtol=1e-5)
         point = uniform(bits) * (up_to[-1] + other)

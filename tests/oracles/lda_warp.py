@@ -58,7 +58,9 @@ def accept(topic, proposals, count, prior, inverse, draws):
     """Go through a token's proposals; `count` excludes the token."""
 
     def weight(k):
-        return (np.float32(count[k]) + np.float32(prior if np.ndim(prior) == 0 else prior[k])) * inverse[k]
+        return (
+            np.float32(count[k]) + np.float32(prior if np.ndim(prior) == 0 else prior[k])
+        ) * inverse[k]
 
     for proposed, bits in zip(proposals, draws, strict=True):
         if uniform(bits) * weight(topic) < weight(proposed):
@@ -81,7 +83,9 @@ def sums_of_lanes(weights, n_lanes):
 def tempered(alpha, hot, n_topics):
     """The document-topic priors of all topics, whose mean is at least `hot`."""
     mean = float(np.mean(alpha))
-    return np.broadcast_to(alpha * (max(mean, hot) / mean) if np.ndim(alpha) else max(alpha, hot), n_topics)
+    return np.broadcast_to(
+        alpha * (max(mean, hot) / mean) if np.ndim(alpha) else max(alpha, hot), n_topics
+    )
 
 
 class Tokens:
@@ -94,14 +98,18 @@ class Tokens:
         self.n_topics, self.alpha, self.beta, self.seed, self.sweep = n_topics, alpha, beta, seed, 0
         self.bounds, self.layout, self.hot, self.hot_sweeps = bounds, layout, hot, hot_sweeps
         self.n_docs, self.n_words = counts.shape
-        self.document, self.word = np.divmod(np.repeat(np.arange(counts.size), counts.ravel()), self.n_words)
+        self.document, self.word = np.divmod(
+            np.repeat(np.arange(counts.size), counts.ravel()), self.n_words
+        )
         self.fixed = np.zeros((self.n_words, n_topics), int) if fixed is None else fixed
         self.seeds = np.zeros((self.n_words, n_topics)) if seeds is None else seeds
         origin, of_seeds = stream_key(seed, 0, 2), stream_key(seed, 0, 8)
         self.topic = [(bits_at(origin, i) >> 32) * n_topics >> 32 for i in range(len(self.word))]
         for i, own in enumerate(self.seeds[self.word]):
             if own.any():
-                self.topic[i] = topic_in_order(own, (bits_at(of_seeds, i) >> 11) * 2.0**-53 * own.sum())
+                self.topic[i] = topic_in_order(
+                    own, (bits_at(of_seeds, i) >> 11) * 2.0**-53 * own.sum()
+                )
 
     def tables(self):
         """Counts by document and by word, the fixed ones included."""
@@ -158,7 +166,9 @@ class WarpOracle(Tokens):
         for tokens in self.documents:
             topics = [self.topic[i] for i in tokens]
             for i in tokens:
-                self.proposals[i] = [self.propose_one(b, topics, prior, table) for b in self.draws(key, i)]
+                self.proposals[i] = [
+                    self.propose_one(b, topics, prior, table) for b in self.draws(key, i)
+                ]
 
     def run(self):
         totals = np.bincount(self.topic, minlength=self.n_topics) + self.fixed.sum(axis=0)
@@ -175,12 +185,23 @@ class WarpOracle(Tokens):
         for tokens, fixed, seeds in zip(self.words, self.fixed, self.seeds, strict=True):
             topics = [self.topic[i] for i in tokens]
             row = np.bincount(topics, minlength=self.n_topics)
-            slots = topics if len(topics) < 2 * self.n_topics else np.repeat(np.arange(self.n_topics), row)
+            slots = (
+                topics
+                if len(topics) < 2 * self.n_topics
+                else np.repeat(np.arange(self.n_topics), row)
+            )
             for i in tokens:
                 if self.sweep == 0 and fixed.any():
                     first = address * (1 + self.steps)
                     drawn = [
-                        propose(bits_at(key, first + step), [], fixed, self.priors(self.sweep)[1], self.n_topics, seeds)
+                        propose(
+                            bits_at(key, first + step),
+                            [],
+                            fixed,
+                            self.priors(self.sweep)[1],
+                            self.n_topics,
+                            seeds,
+                        )
                         for step in range(1 + self.steps)
                     ]
                     self.topic[i], self.proposals[i] = drawn[0], drawn[1:]
@@ -194,7 +215,9 @@ class WarpOracle(Tokens):
                     self.topic[i] = accept(old, self.proposals[i], count, prior, inverse, bits)
                     self.moved_by_words += self.topic[i] != old
                     prior = self.priors(self.sweep)[1]
-                    self.proposals[i] = [propose(b, slots, fixed, prior, self.n_topics, seeds) for b in bits]
+                    self.proposals[i] = [
+                        propose(b, slots, fixed, prior, self.n_topics, seeds) for b in bits
+                    ]
                 address += 1
 
     def document_pass(self, key, inverse):
@@ -204,6 +227,11 @@ class WarpOracle(Tokens):
                 count[self.topic[i]] -= 1
                 bits = self.draws(key, i)
                 self.topic[i] = accept(
-                    self.topic[i], self.proposals[i], count, self.document_prior(self.sweep), inverse, bits
+                    self.topic[i],
+                    self.proposals[i],
+                    count,
+                    self.document_prior(self.sweep),
+                    inverse,
+                    bits,
                 )
                 count[self.topic[i]] += 1

@@ -24,11 +24,15 @@ def lane_dot(left, right):
 
 def length_after(shrink, push, own, product, other):
     two = np.float32(2)
-    return max(shrink * shrink * own + two * shrink * push * product + push * push * other, np.float32(0))
+    return max(
+        shrink * shrink * own + two * shrink * push * product + push * push * other, np.float32(0)
+    )
 
 
 def mean_square(error, penalty, own, product, other, inverse_rank):
-    square = error * error * other - np.float32(2) * error * penalty * product + penalty * penalty * own
+    square = (
+        error * error * other - np.float32(2) * error * penalty * product + penalty * penalty * own
+    )
     return max(square, np.float32(0)) * inverse_rank
 
 
@@ -85,14 +89,18 @@ def rank_pull(loss, taken, drawn):
     return value, -np.expm1(-value), np.expm1(-value)
 
 
-def rank_block(loss, pairs, taken, candidates, user_ids, key, users, items, steps, positive, attempts):
+def rank_block(
+    loss, pairs, taken, candidates, user_ids, key, users, items, steps, positive, attempts
+):
     """One pass over pairs, each beside an item that is drawn; returns the sum of the losses, mutates both sides."""
     total = 0.0
     for u, i, _ in zip(*pairs, strict=True):
         j = draw_item(candidates, taken[u], key, user_ids[u], i, attempts)
         if j is None:
             continue
-        scores = (items.biases[row] + lane_dot(users.factors[u], items.factors[row]) for row in (i, j))
+        scores = (
+            items.biases[row] + lane_dot(users.factors[u], items.factors[row]) for row in (i, j)
+        )
         value, *pulls = rank_pull(loss, *map(float, scores))
         total += value
         for row, pull in zip((i, j), pulls, strict=True):
@@ -101,14 +109,20 @@ def rank_block(loss, pairs, taken, candidates, user_ids, key, users, items, step
     return total
 
 
-def objective(ratings, user_factors, item_factors, user_bias, item_bias, mean, user_penalty, item_penalty):
+def objective(
+    ratings, user_factors, item_factors, user_bias, item_bias, mean, user_penalty, item_penalty
+):
     """Squared error and penalty; penalties are per row, for the whole fit."""
     users, items, values = ratings
     errors = values - mean - user_bias[users] - item_bias[items]
     errors = errors - np.einsum("nk,nk->n", user_factors[users], item_factors[items])
     loss = np.sum(errors.astype(np.float64) ** 2)
-    user_term = np.sum(user_penalty * ((user_factors.astype(np.float64) ** 2).sum(axis=1) + user_bias**2))
-    item_term = np.sum(item_penalty * ((item_factors.astype(np.float64) ** 2).sum(axis=1) + item_bias**2))
+    user_term = np.sum(
+        user_penalty * ((user_factors.astype(np.float64) ** 2).sum(axis=1) + user_bias**2)
+    )
+    item_term = np.sum(
+        item_penalty * ((item_factors.astype(np.float64) ** 2).sum(axis=1) + item_bias**2)
+    )
     return loss, user_term + item_term
 
 
@@ -127,7 +141,11 @@ def descend(gram, target, start, passes, positive):
 def dense_objective(targets, weights, users, items, user_penalty, item_penalty):
     """Objective of all pairs: `weights` (n_users, n_items) has those of missing pairs, too."""
     loss = np.sum(weights * (targets - users @ items.T) ** 2)
-    return loss + np.sum(user_penalty * (users**2).sum(axis=1)) + np.sum(item_penalty * (items**2).sum(axis=1))
+    return (
+        loss
+        + np.sum(user_penalty * (users**2).sum(axis=1))
+        + np.sum(item_penalty * (items**2).sum(axis=1))
+    )
 
 
 def turned(seen, items, width, spread):
@@ -150,10 +168,15 @@ def epoch(targets, weights, users, items, penalties, width, passes, positive, *,
 
     All chunks of `users` come first, then those of `items`; or, by chunk, both sides of each chunk.
     """
-    sides = (targets, weights, users, items, penalties[0]), (targets.T, weights.T, items, users, penalties[1])
+    sides = (
+        (targets, weights, users, items, penalties[0]),
+        (targets.T, weights.T, items, users, penalties[1]),
+    )
     chunks = [slice(first, first + width) for first in range(0, users.shape[1], width)]
     turns = [(side, chunk) for side in sides for chunk in chunks]
-    for (goal, weight, own, other, penalty), chunk in sorted(turns, key=lambda turn: by_chunk * turn[1].start):
+    for (goal, weight, own, other, penalty), chunk in sorted(
+        turns, key=lambda turn: by_chunk * turn[1].start
+    ):
         rest = goal - own @ other.T + own[:, chunk] @ other[:, chunk].T
         features = other[:, chunk]
         for row in range(len(own)):

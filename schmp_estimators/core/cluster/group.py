@@ -156,7 +156,9 @@ class Group(Communicator):
             if to not in self._comms:
                 comm = await self._worker.rpc.connect(self._ranks.addresses[to], timeout=ANSWER)
                 self._comms[to] = comm
-                await comm.write({"op": _SEND, "token": self._ranks.token, "rank": self.rank, "reply": False})
+                await comm.write(
+                    {"op": _SEND, "token": self._ranks.token, "rank": self.rank, "reply": False}
+                )
             await self._comms[to].write({"value": to_serialize(value)})
 
         self._leaving[to] = asyncio.run_coroutine_threadsafe(write(), self._loop)
@@ -226,7 +228,11 @@ class Group(Communicator):
     def check_wanted(self) -> None:
         """Raise RankLostError if the client no longer waits for the task of this rank."""
         task = self._worker.state.tasks.get(self._ranks.keys[self.rank])
-        is_closing = self._worker.status not in (Status.running, Status.paused, Status.closing_gracefully)
+        is_closing = self._worker.status not in (
+            Status.running,
+            Status.paused,
+            Status.closing_gracefully,
+        )
         if task is None or task.state not in ("executing", "long-running") or is_closing:
             raise RankLostError("nobody waits for this rank any more")
 
@@ -258,7 +264,9 @@ class Group(Communicator):
             if not is_well and other in comms:
                 comms[other].abort()
             try:
-                if other in self._leaving:  # then all messages have arrived, and the connection is open
+                if (
+                    other in self._leaving
+                ):  # then all messages have arrived, and the connection is open
                     await asyncio.wrap_future(self._leaving[other])
                 if is_well:
                     await comms[other].write(_END)
@@ -267,7 +275,9 @@ class Group(Communicator):
             if other in comms:
                 if not is_well:
                     comms[other].abort()
-                self._worker.rpc.reuse(self._ranks.addresses[other], comms[other])  # closed ones are not used again
+                self._worker.rpc.reuse(
+                    self._ranks.addresses[other], comms[other]
+                )  # closed ones are not used again
 
         def end_all() -> None:
             for other in {*self._comms, *self._leaving}:

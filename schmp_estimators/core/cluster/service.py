@@ -61,7 +61,9 @@ async def _taken(address: str, token: str, number: int, command: Any) -> Any:
         if not answered.done():
             answered.set_result(value)
 
-    _desk(address, token).put(_Request(number, command, lambda value: loop.call_soon_threadsafe(answer, value)))
+    _desk(address, token).put(
+        _Request(number, command, lambda value: loop.call_soon_threadsafe(answer, value))
+    )
     return await answered
 
 
@@ -94,7 +96,10 @@ def as_server(group: Group, groups: Any, *held: Any) -> None:
     finally:
         with _lock:  # before the client learns that the rank has ended
             _desks.pop((address, token), None)
-        for request in (*current, *waiting.values()):  # this has no effect on a request that has been answered
+        for request in (
+            *current,
+            *waiting.values(),
+        ):  # this has no effect on a request that has been answered
             request.answer(None)
 
 
@@ -113,7 +118,12 @@ class GroupService:
     """
 
     def __init__(
-        self, client: Client, addresses: Sequence[str], token: str, ranks: Sequence[Any], held: Sequence[Any]
+        self,
+        client: Client,
+        addresses: Sequence[str],
+        token: str,
+        ranks: Sequence[Any],
+        held: Sequence[Any],
     ) -> None:
         self._client, self._addresses, self._token = client, addresses, token
         self._ranks, self._held = list(ranks), list(held)
@@ -156,7 +166,14 @@ class GroupService:
     def _wait_for(self, sent: concurrent.futures.Future[Any]) -> Answers:
         """Wait for the answers to a command that was sent, and return them."""
         try:
-            look_until(self._client, sent, self._ranks, set(self._addresses), are_ranks=True, are_needed=True)
+            look_until(
+                self._client,
+                sent,
+                self._ranks,
+                set(self._addresses),
+                are_ranks=True,
+                are_needed=True,
+            )
             answers: Answers | None = sent.result()["answers"]
         except (OSError, concurrent.futures.CancelledError, WorkLostError) as error:
             self._raise(error)
@@ -172,7 +189,11 @@ class GroupService:
                 raise WorkLostError(f"rank 0 cannot be reached: {error}") from None
             time.sleep(0.01)
         found = outcomes(self._client, self._ranks, set(self._addresses))
-        failed = [one for one in found if isinstance(one, Exception) and not isinstance(one, WorkLostError)]
+        failed = [
+            one
+            for one in found
+            if isinstance(one, Exception) and not isinstance(one, WorkLostError)
+        ]
         raise failed[0] if failed else WorkLostError(f"ranks were lost: {error}") from None
 
     def close(self) -> None:
@@ -180,7 +201,12 @@ class GroupService:
         with suppress(Exception):  # ranks also end when nobody waits for them
             if all(future.status == "pending" for future in self._ranks):
                 look_until(
-                    self._client, self._send(None), self._ranks, set(self._addresses), are_ranks=True, are_needed=True
+                    self._client,
+                    self._send(None),
+                    self._ranks,
+                    set(self._addresses),
+                    are_ranks=True,
+                    are_needed=True,
                 )
         for future in (*self._ranks, *self._held):
             future.release()

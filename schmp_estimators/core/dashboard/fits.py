@@ -83,7 +83,9 @@ class Fit:
 
     def add(self, record: dict[str, Any]) -> None:
         """Add a record."""
-        numbers = {key: float(value) for key, value in record.items() if isinstance(value, (int, float))}
+        numbers = {
+            key: float(value) for key, value in record.items() if isinstance(value, (int, float))
+        }
         if not self.objective:
             self.objective = next((key for key in numbers if key not in _COUNTED), "")
         self.last.update(record)
@@ -156,7 +158,9 @@ class Fits(SchedulerPlugin):
             case "record":
                 fit.add(event)
             case "measured":
-                fit.measured.update({key: value for key, value in event.items() if key not in _COUNTED})
+                fit.measured.update(
+                    {key: value for key, value in event.items() if key not in _COUNTED}
+                )
             case "restart":
                 fit.restarts += 1
             case "failed":
@@ -176,7 +180,9 @@ class Fits(SchedulerPlugin):
 
     def tidy(self) -> None:
         """Forget fits that ended long ago, and all ended fits but the last few."""
-        ended = sorted((fit for fit in self.fits.values() if not fit.runs), key=lambda fit: fit.ended)
+        ended = sorted(
+            (fit for fit in self.fits.values() if not fit.runs), key=lambda fit: fit.ended
+        )
         for place, fit in enumerate(reversed(ended)):
             if place >= ENDED or fit.ended < time.time() - FOR_SECONDS:
                 del self.fits[fit.name]
@@ -203,11 +209,17 @@ async def open_page(scheduler: Scheduler) -> str:
         from schmp_estimators.core.dashboard.page import PAGE, show  # noqa: PLC0415
     except ImportError as error:
         return f"the scheduler has no dashboard ({error})"
-    served = [app for app in scheduler.http_application.applications if "/status" in getattr(app, "app_paths", ())]
+    served = [
+        app
+        for app in scheduler.http_application.applications
+        if "/status" in getattr(app, "app_paths", ())
+    ]
     if not served:
         return "the scheduler has no dashboard"
     variables = template_variables(scheduler)
-    application = BokehApplication({f"/{PAGE}": show}, scheduler, prefix=served[0].prefix, template_variables=variables)
+    application = BokehApplication(
+        {f"/{PAGE}": show}, scheduler, prefix=served[0].prefix, template_variables=variables
+    )
     scheduler.http_application.add_application(application)
     application.initialize(IOLoop.current())
     application.start()
@@ -246,7 +258,11 @@ class Teller:
         if not self._begun or self._ended or self._has_page is False:
             return
         try:
-            plain = {str(key): value for key, given in details.items() if (value := _plain(given)) is not None}
+            plain = {
+                str(key): value
+                for key, given in details.items()
+                if (value := _plain(given)) is not None
+            }
         except Exception:  # the record of a user's program may be anything
             plain = {}
         with self._lock:
@@ -260,7 +276,12 @@ class Teller:
     def close(self) -> None:
         """Send the event that the fit has ended, and wait until it is sent."""
         self.tell("end", {})
-        if not self._begun or self._ended or self._has_page is False or self._client.status != "running":
+        if (
+            not self._begun
+            or self._ended
+            or self._has_page is False
+            or self._client.status != "running"
+        ):
             return
         self._ended = True
         with suppress(Exception):
@@ -276,7 +297,12 @@ class Teller:
                     events, self._unsent, self._is_due = self._unsent, [], False
                     self._next = time.monotonic() + EVERY
                 if events and self._has_page:
-                    message = {"fit": self._fit, "client": self._client.id, "label": self._label, "events": events}
+                    message = {
+                        "fit": self._fit,
+                        "client": self._client.id,
+                        "label": self._label,
+                        "events": events,
+                    }
                     await self._client.scheduler.log_event(topic=TOPIC, msg=message)  # type: ignore[union-attr]
             except Exception as error:  # an error of the dashboard must not end the fit
                 logger.debug("events of the fit are no longer sent: %r", error)

@@ -72,19 +72,30 @@ class View:
         self.strips = ColumnDataSource({name: [] for name in _STRIPS}, name="strips")
         wide: dict[str, Any] = {"sizing_mode": "stretch_width"}
         self._table, self._legend = (
-            Div(name=name, stylesheets=[".bk-clearfix { width: 100% }"], **wide) for name in ("fits", "legend")
+            Div(name=name, stylesheets=[".bk-clearfix { width: 100% }"], **wide)
+            for name in ("fits", "legend")
         )
         self._colours: dict[str, str] = {}
         self._stages: dict[str, str] = {}
         #: what the curves were last drawn from
         self._drawn: Any = None
-        by_sweeps = _curve("Objective by sweeps", "sweeps", "objective", self.curves, self.heads, "Sweeps")
-        by_seconds = _curve("Objective by seconds", "seconds", "objective", self.curves, self.heads, "Seconds")
+        by_sweeps = _curve(
+            "Objective by sweeps", "sweeps", "objective", self.curves, self.heads, "Sweeps"
+        )
+        by_seconds = _curve(
+            "Objective by seconds", "seconds", "objective", self.curves, self.heads, "Seconds"
+        )
         rates = _curve("Samples per second", "later", "rate", self.curves, self.heads, "Seconds")
         rates.y_range.start = 0
         self._figures = by_sweeps, by_seconds
         self._gantt = _gantt(self.strips)
-        self.root = column(self._table, row(by_sweeps, by_seconds, rates, **wide), self._gantt, self._legend, **wide)
+        self.root = column(
+            self._table,
+            row(by_sweeps, by_seconds, rates, **wide),
+            self._gantt,
+            self._legend,
+            **wide,
+        )
 
     def update(self) -> None:
         """Update the document.  An error is logged, and does not end the page."""
@@ -106,7 +117,10 @@ class View:
 
     def _draw(self, fits: list[Fit]) -> None:
         """Draw the curves of the newest fit, if possible a running one, and of all fits with the same objective."""
-        shown = next((fit.objective for fit in sorted(fits, key=lambda fit: not fit.runs) if fit.objective), "")
+        shown = next(
+            (fit.objective for fit in sorted(fits, key=lambda fit: not fit.runs) if fit.objective),
+            "",
+        )
         alike = [fit for fit in fits if fit.objective == shown and fit.points]
         drawn = [(fit.name, fit.points[-1], fit.state) for fit in alike]
         if drawn == self._drawn:
@@ -118,7 +132,11 @@ class View:
             reached = [point for point in fit.points if not math.isnan(point[3])]
             later, rate = _rates(fit.points)
             values = [*([point[at] for point in reached] for at in (0, 1, 3)), later, rate]
-            look: tuple[Any, ...] = (self._colours[fit.name], 1.0 if fit.runs else 0.35, fit.estimator)
+            look: tuple[Any, ...] = (
+                self._colours[fit.name],
+                1.0 if fit.runs else 0.35,
+                fit.estimator,
+            )
             ends = (value[-1] if value else math.nan for value in values)
             for name, value, end in zip(_CURVES, (*values, *look), (*ends, *look), strict=True):
                 found[name].append(value)
@@ -133,13 +151,18 @@ class View:
         for span in spans:
             if span.name != WAIT:
                 self._stages.setdefault(span.name, COLOURS[len(self._stages) % len(COLOURS)])
-        states = sorted(self._scheduler.workers.values(), key=lambda state: (str(type(state.name)), state.name))
+        states = sorted(
+            self._scheduler.workers.values(), key=lambda state: (str(type(state.name)), state.name)
+        )
         names = {
-            state.address: f"worker {state.name}" if state.name != state.address else state.address for state in states
+            state.address: f"worker {state.name}" if state.name != state.address else state.address
+            for state in states
         }
         threads = {state.address: state.nthreads for state in states}
         self.strips.data = _strips(spans, threads, self._stages, now)
-        ticks = {len(states) - 1 - place: names[state.address] for place, state in enumerate(states)}
+        ticks = {
+            len(states) - 1 - place: names[state.address] for place, state in enumerate(states)
+        }
         self._gantt.yaxis.ticker = FixedTicker(ticks=sorted(ticks))
         self._gantt.yaxis.major_label_overrides = ticks
         self._gantt.y_range.start, self._gantt.y_range.end = -0.6, len(states) - 0.4
@@ -159,7 +182,9 @@ def _rates(points: list[tuple[float, float, float, float]]) -> tuple[list[float]
     return [b[1] for _, b in pairs], [(b[2] - a[2]) / max(b[1] - a[1], 1e-9) for a, b in pairs]
 
 
-def _strips(spans: list[Span], threads: dict[str, int], colours: dict[str, str], now: float) -> dict[str, list[Any]]:
+def _strips(
+    spans: list[Span], threads: dict[str, int], colours: dict[str, str], now: float
+) -> dict[str, list[Any]]:
     """Return bars of work, by thread in the row of their worker, and thinner bars of waiting below them."""
     found: dict[str, list[Any]] = {name: [] for name in _STRIPS}
     rows = {address: len(threads) - 1 - place for place, address in enumerate(threads)}
@@ -177,14 +202,24 @@ def _strips(spans: list[Span], threads: dict[str, int], colours: dict[str, str],
             bottom = middle - 0.24 + place * height
             top = bottom + 0.92 * height
         colour = WAITING if one.name == WAIT else colours[one.name]
-        bar = (max(one.start - now, -WINDOW), one.stop - now, bottom, top, colour, one.name, one.stop - one.start)
+        bar = (
+            max(one.start - now, -WINDOW),
+            one.stop - now,
+            bottom,
+            top,
+            colour,
+            one.name,
+            one.stop - one.start,
+        )
         for name, value in zip(_STRIPS, bar, strict=True):
             found[name].append(value)
     return found
 
 
 def _plain(title: str, **options: Any) -> Any:
-    made: Any = figure(title=title, tools="", toolbar_location=None, sizing_mode="stretch_width", **options)
+    made: Any = figure(
+        title=title, tools="", toolbar_location=None, sizing_mode="stretch_width", **options
+    )
     made.title.text_font_size, made.title.text_color = "13px", "#2b3a42"
     made.grid.grid_line_color, made.outline_line_color = "#e6eaed", None
     made.axis.axis_line_color = made.axis.major_tick_line_color = "#b6c1c8"
@@ -194,7 +229,9 @@ def _plain(title: str, **options: Any) -> Any:
     return made
 
 
-def _curve(title: str, x: str, y: str, source: ColumnDataSource, heads: ColumnDataSource, label: str) -> Any:
+def _curve(
+    title: str, x: str, y: str, source: ColumnDataSource, heads: ColumnDataSource, label: str
+) -> Any:
     """Return a figure of curves, each with a dot at its end, so that a curve of one point is visible."""
     made = _plain(title, height=250, x_axis_label=label)
     made.multi_line(x, y, source=source, line_color="colour", line_alpha="alpha", line_width=2.2)

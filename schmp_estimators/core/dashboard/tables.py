@@ -36,7 +36,11 @@ STYLE = """
 
 def number(value: float) -> str:
     """Return a number as text for a cell; a dash for NaN."""
-    return "–" if math.isnan(value) else in_units(value, 4 if abs(value) < 1e4 else 3).replace("-", "−")
+    return (
+        "–"
+        if math.isnan(value)
+        else in_units(value, 4 if abs(value) < 1e4 else 3).replace("-", "−")
+    )
 
 
 def objective(value: float) -> str:
@@ -58,7 +62,9 @@ def of_fits(fits: Sequence[Fit], colours: Mapping[str, str], now: float) -> str:
     right = {"Objective", "Held out", "Samples/s", "Time", "Restarts"}
     rows = [_row(fit, colours[fit.name], now) for fit in fits]
     if not rows:
-        rows = [f"<tr class='over'><td colspan='{len(head)}'>No fit has begun since this page was opened.</td></tr>"]
+        rows = [
+            f"<tr class='over'><td colspan='{len(head)}'>No fit has begun since this page was opened.</td></tr>"
+        ]
     titles = "".join(f"<th class='{'n' if one in right else ''}'>{one}</th>" for one in head)
     return f"{STYLE}<table class='schmp'><tr>{titles}</tr>{''.join(rows)}</table>"
 
@@ -68,7 +74,9 @@ def _row(fit: Fit, colour: str, now: float) -> str:
     share = min(1.0, done / fit.total) if fit.total else 0.0
     bar = f"<span class='bar'><i style='width:{share:.0%};background:{colour}'></i></span>"
     shards = f" · {fit.shards} shards" if fit.shards > 1 else ""
-    held_out = fit.measured or {key: value for key, value in fit.last.items() if key.startswith("validation_")}
+    held_out = fit.measured or {
+        key: value for key, value in fit.last.items() if key.startswith("validation_")
+    }
     cells = [
         (
             "",

@@ -50,7 +50,9 @@ class Beginning:
     sweep: int
     slices: Slices | None
 
-    def start(self, communicator: Communicator, saved: tuple[Any, Any, Any] | None, shards: Sequence[Any]) -> Rank:
+    def start(
+        self, communicator: Communicator, saved: tuple[Any, Any, Any] | None, shards: Sequence[Any]
+    ) -> Rank:
         """Return the rank; `saved` is the part of a snapshot that it needs."""
         given = freeze(list(map(read_back, shards)))
         rank = Rank(self.program, communicator, self.groups, given, slices=self.slices)
@@ -114,7 +116,9 @@ def filed(slices: Slices | None, value: Any) -> Any:
 
 
 @one_blas_thread()
-def advance(communicator: Communicator, held: Held | Beginning, batch: Batch, saved: Any, *shards: Any) -> Held:
+def advance(
+    communicator: Communicator, held: Held | Beginning, batch: Batch, saved: Any, *shards: Any
+) -> Held:
     """Let a rank do the sweeps of a batch.
 
     Parameters
@@ -147,14 +151,18 @@ def advance(communicator: Communicator, held: Held | Beginning, batch: Batch, sa
 
 
 @one_blas_thread()
-def observe(communicator: Communicator, held: Held, stages: Sequence[Any], *shards: Any) -> dict[str, Any]:
+def observe(
+    communicator: Communicator, held: Held, stages: Sequence[Any], *shards: Any
+) -> dict[str, Any]:
     """Return the record that the last sweep would have if it ended with these stages."""
     with held.at_work(communicator, shards) as rank:
         return rank.observe(stages)
 
 
 @one_blas_thread()
-def harvest(communicator: Communicator, held: Held, *shards: Any) -> tuple[Any, tuple[list[Any], dict[int, Any]]]:
+def harvest(
+    communicator: Communicator, held: Held, *shards: Any
+) -> tuple[Any, tuple[list[Any], dict[int, Any]]]:
     """Return the model, on rank 0, and the results of this rank's shards and blocks."""
     with held.at_work(communicator, shards) as rank:
         return None if communicator.rank else rank.model, rank.harvest()
@@ -173,7 +181,9 @@ def save(is_first: bool, held: Held, *shards: Any) -> tuple[Any, float]:
 
 
 def in_order(
-    model: Any, groups: Sequence[Sequence[int]], of_ranks: Sequence[tuple[list[Any], dict[int, Any]]]
+    model: Any,
+    groups: Sequence[Sequence[int]],
+    of_ranks: Sequence[tuple[list[Any], dict[int, Any]]],
 ) -> tuple[Any, list[Any], list[Any]]:
     """Return the model, the values of all shards and those of all blocks, in the order of their numbers."""
     shards: dict[int, Any] = {}

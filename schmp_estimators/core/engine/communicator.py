@@ -68,10 +68,16 @@ class Communicator(ABC):
         If there are many ranks, other ranks relay small values, so that a rank sends few messages.  For all other
         values pairs of ranks take turns, so that few values are under way at the same time.
         """
-        direct = {to: value for to, value in enumerate(values) if self.size < MANY or nbytes(value) > SMALL}
+        direct = {
+            to: value
+            for to, value in enumerate(values)
+            if self.size < MANY or nbytes(value) > SMALL
+        }
         received = {self.rank: values[self.rank]}
         if self.size >= MANY:
-            received |= self._relay({to: value for to, value in enumerate(values) if to not in direct})
+            received |= self._relay(
+                {to: value for to, value in enumerate(values) if to not in direct}
+            )
         values.clear()
         for distance in range(1, self.size):
             to, source = (self.rank + distance) % self.size, (self.rank - distance) % self.size
@@ -134,7 +140,9 @@ class Communicator(ABC):
             return None
         return [value, *map(self.receive, range(1, self.size))]
 
-    def reduce(self, nodes: Nodes, count: int, merge: Callable[[Any, Any], Any] = add, least: int = 1) -> Nodes | None:
+    def reduce(
+        self, nodes: Nodes, count: int, merge: Callable[[Any, Any], Any] = add, least: int = 1
+    ) -> Nodes | None:
         """Merge the nodes of all ranks in a tree with `count` leaves; return them on rank 0, None on other ranks.
 
         Parameters

@@ -238,7 +238,9 @@ def run_coroutine(
     """
     steps, kind = program(state), saved_type(program)
     if not isinstance(steps, Generator):
-        raise TypeError(f"{name_of(program)} returns {steps!r}, which is no generator; let it yield its jobs")
+        raise TypeError(
+            f"{name_of(program)} returns {steps!r}, which is no generator; let it yield its jobs"
+        )
     answer: Any = None
     try:
         while True:

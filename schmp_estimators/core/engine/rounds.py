@@ -64,7 +64,9 @@ class Partitions:
         The partitions of this rank.
     """
 
-    def __init__(self, communicator: Communicator, groups: Sequence[Sequence[int]], partitions: Sequence[Any]) -> None:
+    def __init__(
+        self, communicator: Communicator, groups: Sequence[Sequence[int]], partitions: Sequence[Any]
+    ) -> None:
         self._communicator, self._groups, self._partitions = communicator, groups, list(partitions)
         self._numbers, self._count = groups[communicator.rank], sum(map(len, groups))
         #: The leaves of the tree in which answers are added up.
@@ -75,7 +77,9 @@ class Partitions:
         with one_blas_thread():
             if isinstance(command, Restore):
                 restored = zip(self._partitions, self._numbers, strict=True)
-                self._partitions = [command.restore(one, command.saved[number]) for one, number in restored]
+                self._partitions = [
+                    command.restore(one, command.saved[number]) for one, number in restored
+                ]
                 return Answers([], True)
             return self._do(command)
 
@@ -89,7 +93,9 @@ class Partitions:
 
         def apply(i: int) -> tuple[Any, int]:
             before, began = self._partitions[i], time()
-            self._partitions[i], answer = checked(command.function(before, command.job), command.function, command.job)
+            self._partitions[i], answer = checked(
+                command.function(before, command.job), command.function, command.job
+            )
             self._communicator.note(name, began)
             return answer, int(self._partitions[i] is not before)
 
@@ -110,7 +116,11 @@ class Partitions:
 
 
 def serve(
-    communicator: Communicator, receive: Callable[[], Any], answer: Callable[[Any], None], groups: Any, *held: Any
+    communicator: Communicator,
+    receive: Callable[[], Any],
+    answer: Callable[[Any], None],
+    groups: Any,
+    *held: Any,
 ) -> None:
     """Let a rank execute commands on its partitions until it gets None.
 
@@ -243,7 +253,11 @@ class Rounds:
         If there are none, they are made and restored to what was saved last, and the rounds since then are repeated.
         """
         if self._served is None:
-            self._served = self._made_here() if self._place.is_local else self._place.serve(self._name, self._pieces)
+            self._served = (
+                self._made_here()
+                if self._place.is_local
+                else self._place.serve(self._name, self._pieces)
+            )
             if self._saved is not None:
                 assert self._keeper is not None
                 self._served.ask(Restore(self._keeper.restore, dict(enumerate(self._saved))))()
@@ -317,7 +331,9 @@ class Rounds:
         if self._keeper is not None:
             self.save()
             return
-        self._asked(_saving, _nothing)  # this waits for all rounds, so that it is known whether they changed anything
+        self._asked(
+            _saving, _nothing
+        )  # this waits for all rounds, so that it is known whether they changed anything
         if self._have_changed:
             self._pieces = self._asked(_saving, itself)
         self._forget(None)

@@ -69,7 +69,9 @@ class LocalRun:
         shards = []
         for load, pieces, tells in sources:
             brought = [piece() if callable(piece) else piece for piece in pieces]
-            found = freeze(load(*freeze(brought)) if slices is None else slices.keep(load(*freeze(brought))))
+            found = freeze(
+                load(*freeze(brought)) if slices is None else slices.keep(load(*freeze(brought)))
+            )
             shards.append(found[0] if tells else found)
             self._told.append(found[1] if tells else None)
         release()
@@ -157,7 +159,9 @@ def run_static(
     engine: str,
 ) -> tuple[Records, Harvest]:
     """Run a static program; continue from its checkpoint if there is one."""
-    check_stages(program, program.schedule(0, len(pieces)), len(pieces), program.n_blocks(len(pieces)))
+    check_stages(
+        program, program.schedule(0, len(pieces)), len(pieces), program.n_blocks(len(pieces))
+    )
     records: Records = []
     kept, saved = None, None
     if checkpoint is not None:
@@ -168,16 +172,29 @@ def run_static(
     sources = [Source(piece) if callable(piece) else Source(itself, (piece,)) for piece in pieces]
 
     def may_ask(sweep: int) -> bool:
-        return callback is not None or (kept is not None and (sweep + 1) % every == 0) or sweep + 1 == sweeps
+        return (
+            callback is not None
+            or (kept is not None and (sweep + 1) % every == 0)
+            or sweep + 1 == sweeps
+        )
 
     def saves(sweep: int) -> bool:
         return kept is not None and ((sweep + 1) % every == 0 or sweep + 1 == sweeps)
 
     with (
         one_blas_thread(),
-        closing(Place()) if engine == "serial" else choose_place(n_jobs, label=f"schmp-{program.name}") as place,
+        closing(Place())
+        if engine == "serial"
+        else choose_place(n_jobs, label=f"schmp-{program.name}") as place,
         static_run(
-            program, sources, place, may_ask=may_ask, saves=saves, n_sweeps=sweeps, saved=saved, first=len(records)
+            program,
+            sources,
+            place,
+            may_ask=may_ask,
+            saves=saves,
+            n_sweeps=sweeps,
+            saved=saved,
+            first=len(records),
         ) as static,
     ):
         if kept and not records:
@@ -215,7 +232,11 @@ def run_dynamic(
     if checkpoint is not None:
         check_saves(program)
         own = {} if isinstance(call, FunctionType) else getattr(call, "__dict__", {})
-        arguments = {"args": getattr(program, "args", ()), **getattr(program, "keywords", {}), **own}
+        arguments = {
+            "args": getattr(program, "args", ()),
+            **getattr(program, "keywords", {}),
+            **own,
+        }
         found = identity_of_run(name, arguments, pieces)
         kept = Checkpoint(checkpoint, {**found, "keeps_partitions": keeper is not None})
         found = kept.read() or {}
@@ -224,7 +245,9 @@ def run_dynamic(
     with (
         one_blas_thread(),
         choose_place(n_jobs, label=f"schmp-{name}") as place,
-        Rounds(place, made, name, keeper, partial(_guarded, kept is not None and keeper is None)) as rounds,
+        Rounds(
+            place, made, name, keeper, partial(_guarded, kept is not None and keeper is None)
+        ) as rounds,
     ):
         if found.get("partitions"):
             rounds.restore(found["partitions"])
@@ -246,7 +269,9 @@ def run_dynamic(
         return records, run_coroutine(program, rounds, found.get("state"), report=report, save=save)
 
 
-def _guarded(unchanged: bool, function: Callable[..., Any], partition: Any, job: Any) -> tuple[Any, Any]:
+def _guarded(
+    unchanged: bool, function: Callable[..., Any], partition: Any, job: Any
+) -> tuple[Any, Any]:
     """Apply a function to a partition and a job, both read-only, and return its results."""
     given = freeze(partition)
     after, partial_result = checked(function(given, freeze(job)), function, job)

@@ -31,7 +31,9 @@ def made_anew(rank_of: Sequence[int], n_blocks: int) -> tuple[int, ...]:
 class Reports:
     """Reports of a rank's shards to `Program.aggregate`.  They may be large, so they are merged early if allowed."""
 
-    def __init__(self, n_shards: int, merge: Callable[[Any, Any], Any] | None, *, are_lists: bool = False) -> None:
+    def __init__(
+        self, n_shards: int, merge: Callable[[Any, Any], Any] | None, *, are_lists: bool = False
+    ) -> None:
         self.nodes: Nodes = {}
         self.merge = None if merge is None else partial(_merged, merge)
         #: Whether each shard has a list of reports.
@@ -85,7 +87,12 @@ class Shards:
         shards: Sequence[Any],
         slices: Slices | None = None,
     ) -> None:
-        self._program, self._communicator, self._groups, self.slices = program, communicator, groups, slices
+        self._program, self._communicator, self._groups, self.slices = (
+            program,
+            communicator,
+            groups,
+            slices,
+        )
         self._n_shards = sum(map(len, groups))
         rank_of = {p: rank for rank, group in enumerate(groups) for p in group}
         self._rank_of = [rank_of[p] for p in range(self._n_shards)]
@@ -101,12 +108,16 @@ class Shards:
 
     def ask(self, method: Callable[[At, Any], Any]) -> list[Any]:
         """Call a method of the program on each shard, and return the results."""
-        return self._for_each(lambda i, at: self.kept(own_views(method(at, freeze(self.states[i])))), self.model)
+        return self._for_each(
+            lambda i, at: self.kept(own_views(method(at, freeze(self.states[i])))), self.model
+        )
 
     def join(self, communicator: Communicator, shards: Sequence[Any]) -> None:
         """Continue with another communicator of the same ranks, and with the data of this rank's shards."""
         self._communicator = communicator
-        found = self.kept(list(map(read_back, shards)))  # Dask may have moved them to its disk and back
+        found = self.kept(
+            list(map(read_back, shards))
+        )  # Dask may have moved them to its disk and back
         given = zip(self._ats, freeze(found), strict=True)
         self._ats = [at._replace(each=communicator.each, shard=shard) for at, shard in given]
 
@@ -119,7 +130,9 @@ class Shards:
         """Return a value; if there are `slices`, its arrays are moved to files."""
         return value if self.slices is None else self.slices.keep(value)
 
-    def _for_each(self, function: Callable[[int, At], T], model: Any, some: Sequence[int] | None = None) -> list[T]:
+    def _for_each(
+        self, function: Callable[[int, At], T], model: Any, some: Sequence[int] | None = None
+    ) -> list[T]:
         """Call a function on the shards of this rank, or on `some` of them, with the rank's threads; return results."""
         ats = [at._replace(model=model) for at in self._ats]
         which = range(len(ats)) if some is None else some
@@ -142,7 +155,9 @@ class Shards:
             self._communicator.note(f"{self._program.name}-{stage.name}", began, at.sweep, at.block)
         except Exception as error:
             where = f"shard {at.number}" + (f" and block {at.block}" if at.block >= 0 else "")
-            error.add_note(f"in {type(self._program).__name__}.{stage.function.__name__}, sweep {at.sweep}, {where}")
+            error.add_note(
+                f"in {type(self._program).__name__}.{stage.function.__name__}, sweep {at.sweep}, {where}"
+            )
             raise
 
     def _turns(self) -> list[range]:

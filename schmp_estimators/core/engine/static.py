@@ -102,7 +102,12 @@ class GroupRun:
         ends: Callable[[], batch.Ends] = lambda: None,
     ) -> None:
         self._program, self._sources, self._place, self._slices = program, sources, place, slices
-        self._sweeps, self._may_ask, self._will_save, self._ends = range(first, n_sweeps), may_ask, saves, ends
+        self._sweeps, self._may_ask, self._will_save, self._ends = (
+            range(first, n_sweeps),
+            may_ask,
+            saves,
+            ends,
+        )
         self._restores = Restores(place, "a sweep being done")
         self.took: float | None = None
         #: Records and seconds of sweeps that are done: of all that the caller has not reached, and perhaps of others.
@@ -149,7 +154,9 @@ class GroupRun:
     def harvest(self) -> Harvest:
         """Return the model and the results of shards and blocks after the current sweep."""
         found = self._at_current(lambda: self._call("harvest", batch.harvest, self._args()))
-        return Harvest(*batch.in_order(found[0][0], self._groups, [of_rank for _, of_rank in found]))
+        return Harvest(
+            *batch.in_order(found[0][0], self._groups, [of_rank for _, of_rank in found])
+        )
 
     def save(self) -> Saved:
         """Return a snapshot of the end of the current sweep."""
@@ -187,7 +194,9 @@ class GroupRun:
         """Return the record that the current sweep would have if it ended with these stages, made by `observes`."""
         n = len(self._sources)
         checked = check_stages(self._program, stages, n, self._program.n_blocks(n))
-        records = self._at_current(lambda: self._call("observe", batch.observe, self._args(checked)))
+        records = self._at_current(
+            lambda: self._call("observe", batch.observe, self._args(checked))
+        )
         return dict(records[0])
 
     def __enter__(self) -> GroupRun:
@@ -220,7 +229,9 @@ class GroupRun:
                 return action()
             except WorkLostError as error:
                 self._forget()
-                if self._place.are_gone(piece for source in self._sources for piece in source.pieces):
+                if self._place.are_gone(
+                    piece for source in self._sources for piece in source.pieces
+                ):
                     raise  # only the caller, who supplied the input, can supply it again
                 self._restores.prepare(error, f"going on from the end of sweep {self._cut}")
 
@@ -239,7 +250,9 @@ class GroupRun:
         if pending and pending.asked:
             self._unmade = pending.sweep, pending.asked
         sent = pending.saved if pending else []
-        self._place.release([*self._ranks, *self._given, *self._shards, *self._telling.values(), *sent])
+        self._place.release(
+            [*self._ranks, *self._given, *self._shards, *self._telling.values(), *sent]
+        )
         self._ranks, self._given, self._shards, self._telling = [], [], [], {}
 
     def _begin(self) -> None:
@@ -247,8 +260,12 @@ class GroupRun:
         self._groups = self._place.groups(len(self._sources))
         self._load()
         for group in self._groups:
-            self._given.append(self._place.bring(self._needed(group), group[0]) if self._saved else None)
-        self._place.wait(self._shards)  # ranks wait for each other, so all shards have to be there first
+            self._given.append(
+                self._place.bring(self._needed(group), group[0]) if self._saved else None
+            )
+        self._place.wait(
+            self._shards
+        )  # ranks wait for each other, so all shards have to be there first
         beginning = batch.Beginning(self._program, self._groups, self._cut, self._slices)
         self._ranks = [beginning] * len(self._groups)
         self._done = self._cut
@@ -261,19 +278,27 @@ class GroupRun:
         assert self._saved is not None
         n, blocks = len(self._sources), dict[int, Any]()
         if self._program.saves_blocks:
-            owners = made_anew(range(n), self._program.n_blocks(n))  # the shard whose rank begins with each block
+            owners = made_anew(
+                range(n), self._program.n_blocks(n)
+            )  # the shard whose rank begins with each block
             blocks = {b: self._saved.blocks[b] for b, p in enumerate(owners) if p in group}
         return self._saved.model, {p: self._saved.shards[p] for p in group}, blocks
 
     def _load(self) -> None:
         """Start loading the shards, in turn for each rank: workers begin while the client sends other shards."""
-        shards = self._shards = [None] * len(self._sources)  # set first, so that an error releases what is there
+        shards = self._shards = [None] * len(
+            self._sources
+        )  # set first, so that an error releases what is there
         for p in [p for some in zip_longest(*self._groups) for p in some if p is not None]:
             function, pieces, tells = self._sources[p]
-            shards[p] = self._place.load(self._word("load"), batch.load, pieces, p, function, self._slices)
+            shards[p] = self._place.load(
+                self._word("load"), batch.load, pieces, p, function, self._slices
+            )
             if tells:
                 loaded, needed = shards[p], range(1 if self._was_asked else 2)
-                found = [self._place.call(self._word("load"), getitem, (loaded, at), p) for at in needed]
+                found = [
+                    self._place.call(self._word("load"), getitem, (loaded, at), p) for at in needed
+                ]
                 shards[p] = found[0]
                 if not self._was_asked:
                     self._telling[p] = found[1]
@@ -283,7 +308,12 @@ class GroupRun:
         return f"{self._program.name}-{what}"
 
     def _call(
-        self, what: str, function: Callable[..., Any], args: Sequence[tuple[Any, ...]], *, keep: bool = False
+        self,
+        what: str,
+        function: Callable[..., Any],
+        args: Sequence[tuple[Any, ...]],
+        *,
+        keep: bool = False,
     ) -> Any:
         """Let all ranks call a function together; return the results, or with `keep` futures and their `told`."""
         told = attrgetter("told") if keep else None
@@ -304,7 +334,9 @@ class GroupRun:
     def _advance(self, sweep: int) -> None:
         """Let ranks do batches until the record of a sweep is there."""
         while sweep not in self._told:
-            if self._has_news and self._place.deal():  # workers have joined: shards are distributed anew
+            if (
+                self._has_news and self._place.deal()
+            ):  # workers have joined: shards are distributed anew
                 self._forget()
                 self._begin()
             self._has_news = False
@@ -328,7 +360,9 @@ class GroupRun:
         saves = self._will_save(first + n_sweeps - 1) or monotonic() + LONGEST_BATCH > self._due
         job = batch.Batch(first, n_sweeps, self._ends() if n_sweeps else None, saves)
         saving = (
-            self._pending.saved if self._pending and self._pending.sweep == self._done else [None] * len(self._ranks)
+            self._pending.saved
+            if self._pending and self._pending.sweep == self._done
+            else [None] * len(self._ranks)
         )
         given = zip(self._args(), self._given or saving, strict=True)
         args = [(held, job, saved, *shards) for (held, *shards), saved in given]
@@ -350,7 +384,9 @@ class GroupRun:
         saved = []
         for rank, (held, group) in enumerate(zip(self._ranks, self._groups, strict=True)):
             args = not rank, held, *(self._shards[p] for p in group)
-            saved.append(self._place.call(self._word("save"), batch.save, args, group[0], pinned=True))
+            saved.append(
+                self._place.call(self._word("save"), batch.save, args, group[0], pinned=True)
+            )
         return _Pending(self._done, saved, asked)
 
     def _settle(self) -> None:
@@ -380,4 +416,6 @@ class GroupRun:
             one_by_one = (self._place.results([future])[0] for future in pending.saved)
             found = [(self._slices.keep(read_back(one)), took) for one, took in one_by_one]
         parts, seconds = zip(*found, strict=True)
-        return Saved(*batch.in_order(parts[0][0], self._groups, [of_rank for _, of_rank in parts])), max(seconds)
+        return Saved(
+            *batch.in_order(parts[0][0], self._groups, [of_rank for _, of_rank in parts])
+        ), max(seconds)

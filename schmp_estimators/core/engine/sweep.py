@@ -27,7 +27,10 @@ class Rank(Shards):
     def begin(self, sweep: int, saved: Saved | None = None) -> None:
         """Set states, blocks and model: the first ones, or those that were saved at the end of sweep `sweep`."""
         self._ats = [at._replace(sweep=sweep) for at in self._ats]
-        given, reports = list[Mapping[int, Any]]([{}] * len(self._ats)), Reports(self._n_shards, None)
+        given, reports = (
+            list[Mapping[int, Any]]([{}] * len(self._ats)),
+            Reports(self._n_shards, None),
+        )
 
         def start(i: int, at: At) -> None:
             if saved:
@@ -82,7 +85,9 @@ class Rank(Shards):
         """
         stage = self._program.harvesting(self._n_shards)
         if stage is None:
-            blocks = {b: self._program.harvest_block(freeze(block)) for b, block in self.blocks.items()}
+            blocks = {
+                b: self._program.harvest_block(freeze(block)) for b, block in self.blocks.items()
+            }
         else:
             blocks = dict(enumerate(self._brought(self._observe(stage)) or ()))
         return self.ask(self._program.harvest), own_views(blocks) if self.slices is None else blocks
@@ -110,7 +115,9 @@ class Rank(Shards):
         split = stage.split
         assert split is not None
         # without a model: a piece must not depend on the moment at which it is made
-        return self._for_each(lambda i, at: list(self.kept(for_all(split, at, freeze(self.states[i])))), None)
+        return self._for_each(
+            lambda i, at: list(self.kept(for_all(split, at, freeze(self.states[i])))), None
+        )
 
     def _exchange(self, stage: Stage) -> list[list[Any]]:
         """Send pieces to all shards; return for each shard of this rank the answers of all shards to its pieces."""
@@ -142,7 +149,9 @@ class Rank(Shards):
             brought = [_taken(answers, i)] if answers else []
             with self._named(stage, at):
                 found = unpack(stage, stage.function(at, self.states[i], *brought, *stage.args))
-            reports.add(at.number, found.report if stage.reports else self._program.report(at, found.state))
+            reports.add(
+                at.number, found.report if stage.reports else self._program.report(at, found.state)
+            )
             self.states[i] = self.kept(found.state)
             if stage.parts:
                 given[i] = self.kept(found.parts)
@@ -161,7 +170,9 @@ class Rank(Shards):
         for i, of_shard in enumerate(given):
             for b, part in of_shard.items():
                 if not 0 <= b < self._n_blocks:
-                    raise ValueError(f"a shard made a part of block {b}; there are blocks 0 … {self._n_blocks - 1}")
+                    raise ValueError(
+                        f"a shard made a part of block {b}; there are blocks 0 … {self._n_blocks - 1}"
+                    )
                 sent[self.holders[b]][i][b] = part
         given.clear()
         found: dict[int, Mapping[int, Any]] = {}
@@ -170,7 +181,11 @@ class Rank(Shards):
         mine = [b for b, rank in enumerate(self.holders) if rank == self._communicator.rank]
 
         def combine(b: int) -> Any:
-            return self.kept(self._program.combine(b, [found[p][b] for p in range(self._n_shards) if b in found[p]]))
+            return self.kept(
+                self._program.combine(
+                    b, [found[p][b] for p in range(self._n_shards) if b in found[p]]
+                )
+            )
 
         self.blocks = dict(zip(mine, self._communicator.each(combine, mine), strict=True))
 
@@ -184,7 +199,9 @@ class Rank(Shards):
         for turn in self._turns():
             pieces = self._swap(made, None, turn) if stage.split else []
 
-            def look(i: int, at: At, turn: range = turn, pieces: list[dict[int, Any]] = pieces) -> None:
+            def look(
+                i: int, at: At, turn: range = turn, pieces: list[dict[int, Any]] = pieces
+            ) -> None:
                 brought = [_in_order(pieces[i - turn[0]])] if stage.split else []
                 with self._named(stage, at):
                     report = stage.function(at, freeze(self.states[i]), *brought, *stage.args)
@@ -232,7 +249,9 @@ class Rank(Shards):
             found.add(number, of_shard)
         return found
 
-    def _meet_by_shard(self, stage: Stage, legs: Sequence[Leg], reports: dict[int, list[Any]]) -> None:
+    def _meet_by_shard(
+        self, stage: Stage, legs: Sequence[Leg], reports: dict[int, list[Any]]
+    ) -> None:
         """Receive all blocks, which are only read, and then let one shard after the other meet them."""
         seen: dict[int, Any] = {}
         visits: dict[int, list[int]] = {at.number: [] for at in self._ats}
@@ -276,7 +295,9 @@ class Rank(Shards):
 
         def meet(visit: Visit) -> None:
             i = self._position[visit.shard]
-            at = self._ats[i]._replace(model=model, block=visit.block, is_last=not left[visit.shard])
+            at = self._ats[i]._replace(
+                model=model, block=visit.block, is_last=not left[visit.shard]
+            )
             with self._named(stage, at):
                 reports[visit.shard] += self._met(stage, i, at)
 
@@ -287,7 +308,9 @@ class Rank(Shards):
             self._await({visit.block for visit in some}, leg, arrived)
             self._communicator.each(meet, some)
             for visit in some:
-                if visit.block in leg.goes and visit is last[visit.block]:  # it travels while other shards work
+                if (
+                    visit.block in leg.goes and visit is last[visit.block]
+                ):  # it travels while other shards work
                     self._pass_on(visit.block, leg.goes[visit.block])
 
     def _await(self, wanted: Iterable[int], leg: Leg, arrived: dict[int, Any]) -> None:
@@ -316,7 +339,9 @@ class Rank(Shards):
     def _pass_on(self, block: int, to: int) -> None:
         self._communicator.send(to, (block, self.blocks.pop(block)))
 
-    def _swap(self, made: list[list[Any]], givers: range | None, takers: range | None) -> list[dict[int, Any]]:
+    def _swap(
+        self, made: list[list[Any]], givers: range | None, takers: range | None
+    ) -> list[dict[int, Any]]:
         """Send values from shards to shards; return for each taker of this rank the values of all givers, by number.
 
         Parameters
@@ -326,7 +351,10 @@ class Rank(Shards):
         givers, takers : range, optional
             Positions of these shards in their ranks; by default all.
         """
-        sent = [[[_taken(of_shard, p) for p in _some(group, takers)] for of_shard in made] for group in self._groups]
+        sent = [
+            [[_taken(of_shard, p) for p in _some(group, takers)] for of_shard in made]
+            for group in self._groups
+        ]
         found: list[dict[int, Any]] = [{} for _ in _some(self._ats, takers)]
         for rank, received in enumerate(self._communicator.alltoall(sent)):
             # values for a single shard stay in memory, because they are needed only while it works

@@ -40,7 +40,9 @@ _REMEDY = (
     "Put the same files there on all hosts (after X.flush(), if X was written to), map X from a path that all hosts "
     "share, or pass X in memory: then workers read a copy that the fit makes"
 )
-_OTHER_FOLDER = "give one that this process and all workers reach, or 'auto', so that each uses its own disk"
+_OTHER_FOLDER = (
+    "give one that this process and all workers reach, or 'auto', so that each uses its own disk"
+)
 
 
 class Piece(NamedTuple):
@@ -99,9 +101,13 @@ def marked(place: Place, folder: str) -> Iterator[None]:
     try:
         mark.touch()
         if denied := who_is_denied(place, str(mark), os.R_OK):
-            raise NotSharedError(f"spill={folder!r} is another folder, or none, on {listed(denied)}; {_OTHER_FOLDER}")
+            raise NotSharedError(
+                f"spill={folder!r} is another folder, or none, on {listed(denied)}; {_OTHER_FOLDER}"
+            )
         if denied := who_is_denied(place, folder, os.W_OK):
-            raise NotSharedError(f"{listed(denied)} may not write into spill={folder!r}; {_OTHER_FOLDER}")
+            raise NotSharedError(
+                f"{listed(denied)} may not write into spill={folder!r}; {_OTHER_FOLDER}"
+            )
         yield
     finally:
         mark.unlink(missing_ok=True)
@@ -117,12 +123,21 @@ def _ask(place: Place, question: Callable[..., Any], *args: Any) -> dict[str, An
     """Call a function on all workers; return its results that are not empty, one for each host and named by it."""
     place = cast("DaskPlace", place)
     found = place.client.run(_answer, question, args, on_error="ignore")
-    by_host = {host: (address, answer) for address, (host, answer) in sorted(found.items(), reverse=True) if answer}
-    return {f"host {host} (worker {address})": answer for host, (address, answer) in sorted(by_host.items())}
+    by_host = {
+        host: (address, answer)
+        for address, (host, answer) in sorted(found.items(), reverse=True)
+        if answer
+    }
+    return {
+        f"host {host} (worker {address})": answer
+        for host, (address, answer) in sorted(by_host.items())
+    }
 
 
 async def _answer(question: Callable[..., Any], args: tuple[Any, ...]) -> tuple[str, Any]:
-    return socket.gethostname(), await asyncio.to_thread(question, *args)  # meanwhile the worker answers others
+    return socket.gethostname(), await asyncio.to_thread(
+        question, *args
+    )  # meanwhile the worker answers others
 
 
 def _is_denied(path: str, mode: int) -> bool:
@@ -134,7 +149,10 @@ def memory_of_workers(place: Place) -> list[int]:
     client = cast("DaskPlace", place).client
     found: dict[str, tuple[int, int]] = client.run(memory_left_of_worker, on_error="ignore")
     neighbours = Counter(address.rsplit(":", 1)[0] for address in found)
-    return [min(own, here // neighbours[address.rsplit(":", 1)[0]]) for address, (own, here) in found.items()]
+    return [
+        min(own, here // neighbours[address.rsplit(":", 1)[0]])
+        for address, (own, here) in found.items()
+    ]
 
 
 def origin_of(array: Any) -> tuple[str, int] | None:
@@ -143,9 +161,16 @@ def origin_of(array: Any) -> tuple[str, int] | None:
     For other arrays, and for those that are not contiguous, it returns None.
     """
     root: Any = array
-    while isinstance(root, np.ndarray) and not (isinstance(root, np.memmap) and isinstance(root.base, mmap.mmap)):
+    while isinstance(root, np.ndarray) and not (
+        isinstance(root, np.memmap) and isinstance(root.base, mmap.mmap)
+    ):
         root = root.base
-    if not isinstance(root, np.memmap) or root.filename is None or root.mode == "c" or not array.flags.c_contiguous:
+    if (
+        not isinstance(root, np.memmap)
+        or root.filename is None
+        or root.mode == "c"
+        or not array.flags.c_contiguous
+    ):
         return None
     start = array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
     if not 0 <= start <= root.nbytes - array.nbytes:
@@ -199,9 +224,14 @@ def loads_of_workers(
     cuts = matrix.indptr[bounds].tolist() if is_sparse else bounds
     origins = [origin for origin in map(origin_of, arrays) if origin]
     with ExitStack() as stack:
-        if len(origins) < len(arrays) or any(who_is_denied(place, path, os.R_OK) for path, _ in origins):
+        if len(origins) < len(arrays) or any(
+            who_is_denied(place, path, os.R_OK) for path, _ in origins
+        ):
             origins = [(path, 0) for path in stack.enter_context(_copies(arrays, place, folder))]
-        found = [_pieces(array, origin, pairwise(cuts)) for array, origin in zip(arrays, origins, strict=True)]
+        found = [
+            _pieces(array, origin, pairwise(cuts))
+            for array, origin in zip(arrays, origins, strict=True)
+        ]
         rows: list[Any] = found[0]
         if is_sparse:
             ptrs = [matrix.indptr[first : last + 1] for first, last in pairwise(bounds)]
@@ -210,11 +240,16 @@ def loads_of_workers(
         yield [partial(_load, prepare, one) for one in rows]
 
 
-def _pieces(array: NDArray[Any], origin: tuple[str, int], bounds: Iterable[tuple[int, int]]) -> list[Piece]:
+def _pieces(
+    array: NDArray[Any], origin: tuple[str, int], bounds: Iterable[tuple[int, int]]
+) -> list[Piece]:
     """Return pieces of an array in its file, each between two of its elements or rows."""
     (path, offset), of_row = origin, math.prod(array.shape[1:]) * array.itemsize
     found = [(first, array[first:last]) for first, last in bounds]
-    return [Piece(path, offset + first * of_row, one.dtype.str, one.shape, checksum_of(one)) for first, one in found]
+    return [
+        Piece(path, offset + first * of_row, one.dtype.str, one.shape, checksum_of(one))
+        for first, one in found
+    ]
 
 
 @contextmanager

@@ -45,7 +45,10 @@ def unmask(values: Any, name: str, *, missing: bool = False) -> Any:
 def _first_masked(values: Any) -> int | None:
     """Return the first row with a masked entry, or None."""
     if isinstance(values, list | tuple):
-        return next((n for n, row in enumerate(values) if isinstance(row, MaskedArray) and is_masked(row)), None)
+        return next(
+            (n for n, row in enumerate(values) if isinstance(row, MaskedArray) and is_masked(row)),
+            None,
+        )
     if not isinstance(values, MaskedArray) or not is_masked(values):
         return None
     mask = getmaskarray(values)

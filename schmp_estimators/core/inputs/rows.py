@@ -59,11 +59,15 @@ class Rows:
         """Return ``function(partition)`` of every partition: values, or futures of them."""
         return self.place.map(function, list(zip(self.partitions, strict=True)), name)
 
-    def tasks(self, function: Callable[..., Any], arguments: list[tuple[Any, ...]], name: str) -> list[Any]:
+    def tasks(
+        self, function: Callable[..., Any], arguments: list[tuple[Any, ...]], name: str
+    ) -> list[Any]:
         """Return ``function(*a)`` for all `arguments`, which may contain partitions: values, or futures of them."""
         return self.place.map(function, arguments, name)
 
-    def cut(self, function: Callable[..., Any], arguments: list[tuple[Any, ...]], name: str) -> list[Any]:
+    def cut(
+        self, function: Callable[..., Any], arguments: list[tuple[Any, ...]], name: str
+    ) -> list[Any]:
         """Do as `tasks` for the `arguments` of each shard, in the place where the shard will stay.
 
         That is where the middle one of its partitions is, unless one place would get too many shards.
@@ -75,7 +79,9 @@ class Rows:
         """Return the values of what `each` or `tasks` returned."""
         return self.place.gather(results)
 
-    def reduce(self, function: Callable[..., Any], merge: Callable[[list[Any]], Any], name: str) -> Any:
+    def reduce(
+        self, function: Callable[..., Any], merge: Callable[[list[Any]], Any], name: str
+    ) -> Any:
         """Return all ``function(partition)``, merged by a tree of tasks; only the result comes to this process."""
         return self.merged(self.each(function, name), merge, name)
 
@@ -159,7 +165,12 @@ class Rereading(Place):
         return [Again(_load_once, ((token, number), load)) for number, load in enumerate(loads)]
 
     def map(
-        self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], name: str, *, by_shard: bool = False
+        self,
+        function: Callable[..., Any],
+        arguments: Sequence[tuple[Any, ...]],
+        name: str,
+        *,
+        by_shard: bool = False,
     ) -> list[Any]:
         """Return objects that stand for the results."""
         return [Again(function, given) for given in arguments]
@@ -271,7 +282,9 @@ def open_again(
     n_chunks = len(lazy) if isinstance(lazy, list) else lazy.numblocks[0]
     if place is None or place.is_local:
         here, holder = Rereading(), Place()
-        return Rows(here.partitions([partial(_compute, holder, lazy, n) for n in range(n_chunks)]), here)
+        return Rows(
+            here.partitions([partial(_compute, holder, lazy, n) for n in range(n_chunks)]), here
+        )
     there = Rereading(place)
     blocks = [lazy[n] if isinstance(lazy, list) else lazy.blocks[n] for n in range(n_chunks)]
     if not distributed.futures_of(lazy):  # optimised blocks would lose these
@@ -326,7 +339,9 @@ def _bounds(matrix: Any) -> list[int]:
         goals = np.arange(_ENTRIES_AT_ONCE, matrix.indptr[-1], _ENTRIES_AT_ONCE)
         inner = np.unique(np.searchsorted(matrix.indptr, goals)).tolist()
     else:
-        inner = list(range(0, n_rows, max(1, _BYTES_AT_ONCE // max(1, n_columns * matrix.itemsize))))
+        inner = list(
+            range(0, n_rows, max(1, _BYTES_AT_ONCE // max(1, n_columns * matrix.itemsize)))
+        )
     return [0, *(at for at in inner if 0 < at < n_rows), n_rows]
 
 
@@ -334,12 +349,16 @@ def _prepare_some(prepare: Callable[[Any], Any], matrix: Any, first: int, last: 
     if not sparse.issparse(matrix):
         return prepare(matrix[first:last])
     ptr = matrix.indptr[first : last + 1]
-    entries = slice(int(ptr[0]), int(ptr[-1]))  # the parts are views: slicing a sparse matrix copies
+    entries = slice(
+        int(ptr[0]), int(ptr[-1])
+    )  # the parts are views: slicing a sparse matrix copies
     parts = matrix.data[entries], matrix.indices[entries], ptr - ptr[0]
     return prepare(type(matrix)(parts, shape=(last - first, matrix.shape[1]), copy=False))
 
 
-def open_tasks(prepare: Callable[..., Any], arguments: list[tuple[Any, ...]], *, place: Place | None = None) -> Rows:
+def open_tasks(
+    prepare: Callable[..., Any], arguments: list[tuple[Any, ...]], *, place: Place | None = None
+) -> Rows:
     """Return rows whose partitions are ``prepare(*a)`` for all `arguments`, which may contain Delayed objects."""
     task, name = dask.delayed(prepare, pure=False), f"read-rows-{uuid4().hex}"
     lazy = [task(*given, dask_key_name=(name, i)) for i, given in enumerate(arguments)]
@@ -358,4 +377,6 @@ def _lazily(chunks: Chunked, prepare: Callable[[Any], Any], estimator: Any) -> A
         return [task(chunk, **options, dask_key_name=(name, i)) for i, chunk in enumerate(chunks)]
     shape, meta = ((1,) * chunks.numblocks[0], (1,)), np.empty((0, 0), object)
     lazy: Any = chunks
-    return lazy.map_blocks(_prepare_chunk, dtype=object, chunks=shape, meta=meta, name=name, **options)
+    return lazy.map_blocks(
+        _prepare_chunk, dtype=object, chunks=shape, meta=meta, name=name, **options
+    )

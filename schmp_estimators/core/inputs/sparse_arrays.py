@@ -90,7 +90,9 @@ def _prune(X: Any) -> Any:
 def _fits_coordinates(X: Any) -> bool:
     if len(X.coords) != 2 or not _are_integers(*X.coords) or np.ndim(X.data) != 1:
         return False
-    return len({len(one) for one in (*X.coords, X.data)}) == 1 and all(map(_are_below, X.coords, X.shape))
+    return len({len(one) for one in (*X.coords, X.data)}) == 1 and all(
+        map(_are_below, X.coords, X.shape)
+    )
 
 
 def _fits_diagonals(X: Any) -> bool:
@@ -112,8 +114,12 @@ def _fits_lists(X: Any) -> bool:
 
 def _fits_keys(X: Any) -> bool:
     keys = list(X.keys())
-    are_pairs = all(isinstance(key, tuple) and len(key) == 2 and all(map(_is_integer, key)) for key in keys)
-    return are_pairs and all(0 <= row < X.shape[0] and 0 <= column < X.shape[1] for row, column in keys)
+    are_pairs = all(
+        isinstance(key, tuple) and len(key) == 2 and all(map(_is_integer, key)) for key in keys
+    )
+    return are_pairs and all(
+        0 <= row < X.shape[0] and 0 <= column < X.shape[1] for row, column in keys
+    )
 
 
 def _is_integer(value: Any) -> bool:
@@ -121,12 +127,17 @@ def _is_integer(value: Any) -> bool:
 
 
 def _are_integers(*arrays: Any) -> bool:
-    return all(isinstance(array, np.ndarray) and array.ndim == 1 and array.dtype.kind in "iu" for array in arrays)
+    return all(
+        isinstance(array, np.ndarray) and array.ndim == 1 and array.dtype.kind in "iu"
+        for array in arrays
+    )
 
 
 def _are_below(index: NDArray[Any], limit: int) -> bool:
     """Return whether all indices are from 0 to `limit` - 1."""
-    positive = index.view(index.dtype.str.replace("i", "u"))  # a negative index becomes larger than any limit
+    positive = index.view(
+        index.dtype.str.replace("i", "u")
+    )  # a negative index becomes larger than any limit
     return not index.size or bool(positive.max() < limit)
 
 

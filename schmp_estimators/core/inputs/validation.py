@@ -60,7 +60,9 @@ def is_dask(X: Any) -> bool:
     return bool(dask.is_dask_collection(X[0] if isinstance(X, list | tuple) and X else X))
 
 
-def validate_in_memory(X: Any, estimator: Any, *, reset: bool, name: str = "X", **check: Any) -> Any:
+def validate_in_memory(
+    X: Any, estimator: Any, *, reset: bool, name: str = "X", **check: Any
+) -> Any:
     """Return X as a CSR array or matrix or as an ndarray, validated by scikit-learn; sparse indices are checked, too.
 
     Parameters
@@ -78,10 +80,14 @@ def validate_in_memory(X: Any, estimator: Any, *, reset: bool, name: str = "X", 
     X = unmask(X, name, missing=may_miss(estimator))
     if _is_text(X):
         raise ValueError(_TEXT)
-    if hasattr(X, "columns") and getattr(X, "shape", ())[1:] == (0,):  # scikit-learn would look for their dtype
+    if hasattr(X, "columns") and getattr(X, "shape", ())[1:] == (
+        0,
+    ):  # scikit-learn would look for their dtype
         check_width(0, estimator)
     try:
-        found = validate_data(estimator, X=check_sparse(X, name), reset=reset, **{"accept_sparse": "csr", **check})
+        found = validate_data(
+            estimator, X=check_sparse(X, name), reset=reset, **{"accept_sparse": "csr", **check}
+        )
     except (TypeError, ValueError, OverflowError):
         with name_input(X, name):
             raise
@@ -117,7 +123,9 @@ def name_input(X: Any, name: str = "X") -> Iterator[None]:
             np.asarray(X, np.float64)
         except (TypeError, ValueError, OverflowError):
             what_else = _LISTS if _holds_lists(X) else ""
-            raise type(error)(f"{name} has an entry that is no number: {error}{what_else}") from error
+            raise type(error)(
+                f"{name} has an entry that is no number: {error}{what_else}"
+            ) from error
         raise
 
 
@@ -169,7 +177,12 @@ def read_chunk(chunk: Any, *, missing: bool = False) -> Any:
     order = "F" if hasattr(chunk, "columns") else None
     with name_input(chunk):
         found = check_array(
-            chunk, accept_sparse="csr", order=order, ensure_all_finite=False, ensure_min_samples=0, input_name="X"
+            chunk,
+            accept_sparse="csr",
+            order=order,
+            ensure_all_finite=False,
+            ensure_min_samples=0,
+            input_name="X",
         )
     return refuse_dates(found)
 
@@ -179,7 +192,9 @@ def refuse_container(estimator: Any, X: Any) -> None:
 
     scikit-learn would compute all of it here to make the frame.
     """
-    chosen = getattr(estimator, "_sklearn_output_config", {}).get("transform", get_config()["transform_output"])
+    chosen = getattr(estimator, "_sklearn_output_config", {}).get(
+        "transform", get_config()["transform_output"]
+    )
     if chosen != "default" and is_dask(X):
         raise ValueError(
             f'X is on Dask, whose results stay there, but set_output(transform="{chosen}") asks for a data frame in '
@@ -189,7 +204,14 @@ def refuse_container(estimator: Any, X: Any) -> None:
 
 
 def map_rows(
-    function: Callable[[Any, Any], Any], X: Any, estimator: Any, model: Any, *, n_outputs: int, dtype: Any, name: str
+    function: Callable[[Any, Any], Any],
+    X: Any,
+    estimator: Any,
+    model: Any,
+    *,
+    n_outputs: int,
+    dtype: Any,
+    name: str,
 ) -> Any:
     """Apply a fitted estimator row by row: at once if X is in memory, lazily if it is on Dask.
 
@@ -217,28 +239,44 @@ def map_rows(
         their sizes are unknown; for a list of Delayed objects another one.
     """
     if not is_dask(X):
-        return function(validate_in_memory(X, estimator, reset=False, ensure_all_finite=False), model)
+        return function(
+            validate_in_memory(X, estimator, reset=False, ensure_all_finite=False), model
+        )
     check_features(X, estimator, reset=False)
-    apply = partial(_apply, function, estimator.n_features_in_, type(estimator).__name__, may_miss(estimator))
+    apply = partial(
+        _apply, function, estimator.n_features_in_, type(estimator).__name__, may_miss(estimator)
+    )
     run, meta = uuid4().hex, np.empty((0, n_outputs), dtype)
     chunks, shared = as_chunks(X), dask.delayed(model, name=f"model-{run}", traverse=False)
     if isinstance(chunks, list):
         task = dask.delayed(apply, pure=False)
-        found = [task(chunk, shared, dask_key_name=(f"{name}-{run}", i)) for i, chunk in enumerate(chunks)]
+        found = [
+            task(chunk, shared, dask_key_name=(f"{name}-{run}", i))
+            for i, chunk in enumerate(chunks)
+        ]
         if not _is_dask_frame(X):
             return found
         blocks = [da.from_delayed(one, (np.nan, n_outputs), meta=meta) for one in found]
         return da.concatenate(blocks, allow_unknown_chunksizes=True)
     sizes = chunks.chunks[0], (n_outputs,)
-    return da.map_blocks(apply, chunks, shared, chunks=sizes, dtype=meta.dtype, meta=meta, name=f"{name}-{run}")
+    return da.map_blocks(
+        apply, chunks, shared, chunks=sizes, dtype=meta.dtype, meta=meta, name=f"{name}-{run}"
+    )
 
 
 def _apply(
-    function: Callable[[Any, Any], Any], n_features: int, owner: str, missing: bool, chunk: Any, model: Any
+    function: Callable[[Any, Any], Any],
+    n_features: int,
+    owner: str,
+    missing: bool,
+    chunk: Any,
+    model: Any,
 ) -> Any:
     rows = read_chunk(chunk, missing=missing)
     if rows.shape[1] != n_features:
-        raise ValueError(f"X has {rows.shape[1]} features, but {owner} is expecting {n_features} features as input.")
+        raise ValueError(
+            f"X has {rows.shape[1]} features, but {owner} is expecting {n_features} features as input."
+        )
     try:
         return function(rows, model)
     except ValueError as error:
@@ -251,7 +289,9 @@ def _is_delayed(X: Any) -> bool:
 
 
 def _is_dask_frame(X: Any) -> bool:
-    collection = dask.is_dask_collection(X) and not _is_delayed(X)  # a Delayed object claims to have every attribute
+    collection = dask.is_dask_collection(X) and not _is_delayed(
+        X
+    )  # a Delayed object claims to have every attribute
     return collection and hasattr(X, "columns") and getattr(X, "ndim", 0) == 2
 
 
@@ -269,7 +309,11 @@ def _is_text(X: Any) -> bool:
 def _holds_lists(X: Any) -> bool:
     """Return whether X is a list of documents that are lists of words, or of pairs of words and counts."""
     first = X[0] if isinstance(X, list | tuple) and X else None
-    return isinstance(first, list | tuple) and bool(first) and isinstance(first[0], str | bytes | tuple)
+    return (
+        isinstance(first, list | tuple)
+        and bool(first)
+        and isinstance(first[0], str | bytes | tuple)
+    )
 
 
 def _check_chunk(chunk: Any, missing: bool) -> Any:
@@ -284,7 +328,11 @@ def _meta(X: Any) -> Any:
     """Return an empty array or frame with the columns of X, or None while their number is unknown."""
     if isinstance(X, da.Array):
         _check_array_kind(X)
-        return None if np.isnan(X.shape[1]) else np.broadcast_to(np.empty((0, 1)), (0, int(X.shape[1])))
+        return (
+            None
+            if np.isnan(X.shape[1])
+            else np.broadcast_to(np.empty((0, 1)), (0, int(X.shape[1])))
+        )
     return X._meta if _is_dask_frame(X) else None
 
 
@@ -295,7 +343,9 @@ def _check_array_kind(X: Any) -> None:
             "either with X.reshape(-1, 1), if it has one feature, or with X.reshape(1, -1), if it is one sample."
         )
     if X.dtype is not None and X.dtype.kind == "c":
-        raise ValueError("Complex data not supported: X is a Dask array of complex numbers. Pass X.real.")
+        raise ValueError(
+            "Complex data not supported: X is a Dask array of complex numbers. Pass X.real."
+        )
     if X.dtype is not None and X.dtype.kind in "US":
         raise ValueError(_TEXT)
 

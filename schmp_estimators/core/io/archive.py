@@ -61,7 +61,9 @@ def _save(head: str, arrays: Sequence[np.ndarray[Any, Any]], file: IO[bytes]) ->
             name = f"array{number}.npy"
             with archive.open(name, "w", force_zip64=True) as member:
                 if array.flags.c_contiguous:
-                    np.lib.format.write_array_header_2_0(member, np.lib.format.header_data_from_array_1_0(array))
+                    np.lib.format.write_array_header_2_0(
+                        member, np.lib.format.header_data_from_array_1_0(array)
+                    )
                     member.write(array.reshape(-1).view(np.uint8).data)
                 else:
                     np.lib.format.write_array(member, array, allow_pickle=False)
@@ -70,7 +72,9 @@ def _save(head: str, arrays: Sequence[np.ndarray[Any, Any]], file: IO[bytes]) ->
 
 
 def _describe(array: np.ndarray[Any, Any], checksum: int) -> list[Any]:
-    dtype = np.lib.format.descr_to_dtype(np.lib.format.dtype_to_descr(array.dtype))  # as `read_array` returns it
+    dtype = np.lib.format.descr_to_dtype(
+        np.lib.format.dtype_to_descr(array.dtype)
+    )  # as `read_array` returns it
     return [str(dtype), list(array.shape), checksum]
 
 
@@ -81,24 +85,38 @@ def _strip(value: Any, name: str, arrays: list[np.ndarray[Any, Any]]) -> dict[st
         node = {"plain": value}
     elif isinstance(value, np.generic) and type(value.item()) in _PLAIN:
         node = {"scalar": [value.dtype.str, value.item()]}
-    elif isinstance(value, np.ndarray) and not (value.dtype.hasobject or isinstance(value, np.ma.MaskedArray)):
+    elif isinstance(value, np.ndarray) and not (
+        value.dtype.hasobject or isinstance(value, np.ma.MaskedArray)
+    ):
         arrays.append(value)
         node = {"array": len(arrays) - 1}
-    return node or _strip_inner(value, name, lambda one, where: _strip(one, f"{name}{where}", arrays))
+    return node or _strip_inner(
+        value, name, lambda one, where: _strip(one, f"{name}{where}", arrays)
+    )
 
 
 def _strip_inner(value: Any, name: str, strip: Callable[[Any, str], Any]) -> dict[str, Any]:
     """Return an inner node of a tree; `strip` returns its children."""
     kind = type(value)
     if kind is dict:
-        if all(type(key) is str and type(one) in _PLAIN for key, one in value.items()):  # as in many records
+        if all(
+            type(key) is str and type(one) in _PLAIN for key, one in value.items()
+        ):  # as in many records
             return {"plain": value}
-        return {"dict": [[strip(key, f".{key}"), strip(one, f".{key}")] for key, one in value.items()]}
+        return {
+            "dict": [[strip(key, f".{key}"), strip(one, f".{key}")] for key, one in value.items()]
+        }
     if isinstance(value, (tuple, list)) and not hasattr(kind, "_fields"):
-        return {"tuple" if isinstance(value, tuple) else "list": [strip(one, f"[{i}]") for i, one in enumerate(value)]}
+        return {
+            "tuple" if isinstance(value, tuple) else "list": [
+                strip(one, f"[{i}]") for i, one in enumerate(value)
+            ]
+        }
     if isinstance(value, tuple) and "<locals>" not in kind.__qualname__:
         items = [strip(one, f".{field}") for field, one in zip(kind._fields, value, strict=True)]
-        module = kind.__module__.replace("__mp_main__", "__main__")  # the name of a script in its child processes
+        module = kind.__module__.replace(
+            "__mp_main__", "__main__"
+        )  # the name of a script in its child processes
         return {"named": [f"{module}:{kind.__qualname__}", kind._fields, items]}
     raise TypeError(
         f"checkpoint cannot keep {_shown(name)}, of type {kind.__qualname__}; use numbers, strings, arrays without "
@@ -163,7 +181,11 @@ def _named_tuple(name: str, fields: Sequence[str]) -> Any:
     try:
         found = attrgetter(qualname)(sys.modules[module])
     except (KeyError, AttributeError) as error:
-        raise ValueError(f"there is no named tuple {name}: import or define it first, as in the first run") from error
+        raise ValueError(
+            f"there is no named tuple {name}: import or define it first, as in the first run"
+        ) from error
     if not issubclass(found, tuple) or [*found._fields] != [*fields]:
-        raise ValueError(f"{name} has the fields {', '.join(found._fields)}, and had {', '.join(fields)}")
+        raise ValueError(
+            f"{name} has the fields {', '.join(found._fields)}, and had {', '.join(fields)}"
+        )
     return found

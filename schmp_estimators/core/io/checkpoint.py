@@ -191,7 +191,9 @@ def _refusing_damage(name: str) -> Iterator[None]:
     except CheckpointMismatchError:
         raise
     except Exception as error:  # zipfile, NumPy, json and fsspec raise many kinds of errors
-        what = "cannot be read" if isinstance(error, OSError) else "is no checkpoint, or a damaged one"
+        what = (
+            "cannot be read" if isinstance(error, OSError) else "is no checkpoint, or a damaged one"
+        )
         raise CheckpointMismatchError(
             f"checkpoint={name!r} {what} ({type(error).__name__}: {error}); {_REMEDY}"
         ) from error
@@ -203,5 +205,9 @@ def _check_identity(name: str, head: Mapping[str, Any], identity: Mapping[str, A
     expected = {"format": FORMAT, "version": __version__, **json.loads(json.dumps(dict(identity)))}
     differing = [one for one in {**expected, **found} if expected.get(one) != found.get(one)]
     if differing:
-        details = "; ".join(f"{one}: {found.get(one)!r} there, {expected.get(one)!r} here" for one in differing)
-        raise CheckpointMismatchError(f"checkpoint={name!r} belongs to another fit ({details}); {_REMEDY}")
+        details = "; ".join(
+            f"{one}: {found.get(one)!r} there, {expected.get(one)!r} here" for one in differing
+        )
+        raise CheckpointMismatchError(
+            f"checkpoint={name!r} belongs to another fit ({details}); {_REMEDY}"
+        )

@@ -73,10 +73,14 @@ def local_folder(path: PathLike) -> str:
         system, folder = fsspec.core.url_to_fs(located(path))
         if isinstance(system, LocalFileSystem):
             return str(folder)
-    raise ValueError(f"spill={path!r} is no folder on a disk of this machine; give one, 'auto' or None")
+    raise ValueError(
+        f"spill={path!r} is no folder on a disk of this machine; give one, 'auto' or None"
+    )
 
 
-def replace_file(url: PathLike, write: Callable[[Any], Any], *, outlives_power: bool = True) -> None:
+def replace_file(
+    url: PathLike, write: Callable[[Any], Any], *, outlives_power: bool = True
+) -> None:
     """Let `write` fill a new file, and replace the file at `url` by it.
 
     Parameters
@@ -113,7 +117,9 @@ def _replace_local(path: str, write: Callable[[Any], Any], outlives_power: bool)
             if outlives_power:
                 os.fsync(file.fileno())
             if sys.platform != "win32":
-                os.replace(file.name, path)  # while it is locked, so that no other writer removes the part as stale
+                os.replace(
+                    file.name, path
+                )  # while it is locked, so that no other writer removes the part as stale
         if sys.platform == "win32":  # Windows does not rename open files
             os.replace(file.name, path)
     except BaseException:
@@ -148,7 +154,9 @@ def lock(file: IO[bytes], *, wait: bool) -> bool:
         return True
     try:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError:  # its writer holds the lock, or the file system has no locks; there stale parts have to stay
+    except (
+        OSError
+    ):  # its writer holds the lock, or the file system has no locks; there stale parts have to stay
         return False
     return True
 
@@ -195,8 +203,12 @@ def named_folder(folder: str | os.PathLike[str]) -> Iterator[str]:
             f"spill={path!r} holds {foreign[0]!r}, which no fit has put there; give a new or empty folder"
         )
     with explained_errors(path), open(os.path.join(path, _LOCK), "ab") as file:
-        if not lock(file, wait=False) or not os.path.exists(file.name):  # it is gone if another fit has just ended
-            raise SpillInUseError(f"another fit works in spill={path!r}; wait for it, or give another folder")
+        if not lock(file, wait=False) or not os.path.exists(
+            file.name
+        ):  # it is gone if another fit has just ended
+            raise SpillInUseError(
+                f"another fit works in spill={path!r}; wait for it, or give another folder"
+            )
         for name in names:  # left by a client that was killed
             if name.startswith(MARK):
                 os.remove(os.path.join(path, name))

@@ -114,7 +114,9 @@ class Slices:
         new = [array for array, place in zip(taking.arrays, files, strict=True) if place is None]
         written = iter(self._write(new))
         places = [next(written) if place is None else place for place in files]
-        kept: T = _Giving(text, [_array_at(*given) for given in zip(taking.arrays, places, strict=True)]).load()
+        kept: T = _Giving(
+            text, [_array_at(*given) for given in zip(taking.arrays, places, strict=True)]
+        ).load()
         return kept
 
     def read_ahead(self, value: Any) -> None:
@@ -124,7 +126,9 @@ class Slices:
         for array in taking.arrays if hasattr(mmap, "MADV_WILLNEED") else ():
             if (place := _place_of(array)) is not None:
                 memory, begin = place
-                for at in range(begin // mmap.PAGESIZE * mmap.PAGESIZE, begin + array.nbytes, _AHEAD):
+                for at in range(
+                    begin // mmap.PAGESIZE * mmap.PAGESIZE, begin + array.nbytes, _AHEAD
+                ):
                     memory.madvise(mmap.MADV_WILLNEED, at, min(_AHEAD, len(memory) - at))
 
     def empty(self, n: int, dtype: Any) -> NDArray[Any]:
@@ -160,7 +164,9 @@ class Slices:
                     left = left[file.write(left) :]
                 file.seek(size - array.nbytes, os.SEEK_CUR)
             memory = _map(file, sum(sizes))
-        return [(memory, end - size) for end, size in zip(np.cumsum(sizes).tolist(), sizes, strict=True)]
+        return [
+            (memory, end - size) for end, size in zip(np.cumsum(sizes).tolist(), sizes, strict=True)
+        ]
 
 
 def _map(file: Any, size: int) -> mmap.mmap:
@@ -263,10 +269,17 @@ def memory_left() -> int:
     asked = setting("schmp-estimators.memory-limit")
     if asked is None:
         of_addresses, of_data = _process_limits()
-        return max(0, int(min(distributed.system.memory_limit() - held, of_addresses - space, of_data - data)))
+        return max(
+            0,
+            int(
+                min(distributed.system.memory_limit() - held, of_addresses - space, of_data - data)
+            ),
+        )
     found = int(dask.utils.parse_bytes(asked))
     if found < 1:
-        raise ValueError(f"dask.config schmp-estimators.memory-limit is {asked!r}; it must be at least one byte")
+        raise ValueError(
+            f"dask.config schmp-estimators.memory-limit is {asked!r}; it must be at least one byte"
+        )
     return max(0, found - held)
 
 
@@ -279,7 +292,10 @@ def memory_left_of_worker(dask_worker: Worker) -> tuple[int, int]:
     manager, here = dask_worker.memory_manager, memory_left()
     if not manager.memory_limit or setting("schmp-estimators.memory-limit") is not None:
         return here, here
-    most = float(manager.memory_spill_fraction or manager.memory_pause_fraction or 1) * manager.memory_limit
+    most = (
+        float(manager.memory_spill_fraction or manager.memory_pause_fraction or 1)
+        * manager.memory_limit
+    )
     return max(0, int(most) - dask_worker.monitor.get_process_memory()), here
 
 
@@ -289,7 +305,9 @@ def _taken() -> tuple[int, int, int]:
     They are 0 if the system does not say.
     """
     try:
-        size, resident, shared, _, _, data, *_ = map(int, Path("/proc/self/statm").read_text().split())
+        size, resident, shared, _, _, data, *_ = map(
+            int, Path("/proc/self/statm").read_text().split()
+        )
     except OSError:
         return 0, 0, 0
     page = os.sysconf("SC_PAGE_SIZE")

@@ -54,7 +54,9 @@ class Worker(NamedTuple):
         named, wanted = annotations.get("workers"), annotations.get("resources") or {}
         known = [named] if isinstance(named, str) else named
         here = not known or bool({self.address, self.name, str(self.name)} & set(known))
-        return here and all(self.resources.get(name, 0) >= amount for name, amount in wanted.items())
+        return here and all(
+            self.resources.get(name, 0) >= amount for name, amount in wanted.items()
+        )
 
 
 def reach(client: Client, request: Callable[..., T], *args: Any, **options: Any) -> T:
@@ -62,7 +64,9 @@ def reach(client: Client, request: Callable[..., T], *args: Any, **options: Any)
     try:
         return request(*args, **options)
     except _BROKEN as error:
-        raise WorkLostError(f"a request to the cluster failed ({type(error).__name__}: {error})") from error
+        raise WorkLostError(
+            f"a request to the cluster failed ({type(error).__name__}: {error})"
+        ) from error
     except RuntimeError as error:  # a closed client has closed its event loop and its connections
         if isinstance(error, SchMPError) or client.status == "running":
             raise
@@ -93,7 +97,9 @@ def live_workers(client: Client) -> list[Worker]:
             info["name"],
             info.get("resources", {}),
         )
-        for address, info in sorted(infos, key=lambda item: (str(type(item[1]["name"])), item[1]["name"]))
+        for address, info in sorted(
+            infos, key=lambda item: (str(type(item[1]["name"])), item[1]["name"])
+        )
         if info["status"] not in ("closing", "closed")
     ]
 
@@ -199,7 +205,9 @@ def fingerprint() -> dict[str, str]:
 
 
 def check_alike(
-    client: Client, workers: list[str] | None = None, enrol: Callable[[], dict[str, str]] | None = None
+    client: Client,
+    workers: list[str] | None = None,
+    enrol: Callable[[], dict[str, str]] | None = None,
 ) -> set[str]:
     """Raise MixedClusterError if the workers differ in software or CPU, naming what differs and where.
 
@@ -217,13 +225,17 @@ def check_alike(
         Addresses of the workers that answered: a worker that has just died may still be listed.
     """
     asked = enrol or fingerprint
-    prints: dict[str, dict[str, str]] = reach(client, client.run, asked, workers=workers, on_error="ignore")
+    prints: dict[str, dict[str, str]] = reach(
+        client, client.run, asked, workers=workers, on_error="ignore"
+    )
     addresses = [address for address in workers or prints if address in prints]
     for address in addresses[1:]:
         first, other = prints[addresses[0]], prints[address]
         differing = [name for name in first if first[name] != other.get(name)]
         if differing:
-            details = "; ".join(f"{name}: {first[name]!r} and {other.get(name)!r}" for name in differing)
+            details = "; ".join(
+                f"{name}: {first[name]!r} and {other.get(name)!r}" for name in differing
+            )
             raise MixedClusterError(
                 f"workers {addresses[0]} and {address} differ in {details}. The same fit would not give the same "
                 "bits on them: make the environments alike, or choose workers of one kind"
@@ -307,8 +319,12 @@ class Dealt:
             own = threads[place * len(threads) // self.n_places]
             if taken[own] < shares[own]:
                 return own
-        spare = [worker for worker in self.workers if taken[worker.address] < shares[worker.address]]
-        return min(spare or self.workers, key=lambda w: (taken[w.address] + 1) / w.n_threads).address
+        spare = [
+            worker for worker in self.workers if taken[worker.address] < shares[worker.address]
+        ]
+        return min(
+            spare or self.workers, key=lambda w: (taken[w.address] + 1) / w.n_threads
+        ).address
 
     def members(self, n_places: int) -> dict[str, list[int]]:
         """Return the shards of each worker that has some, of `n_places` shards in all."""
@@ -332,7 +348,9 @@ class Dealt:
     def is_even(self) -> bool:
         """Return whether no worker has more than its share of the shards, as the workers are now."""
         shares = self._shares(len(self._places))
-        return not any(n > shares.get(address, 0) for address, n in Counter(self._places.values()).items())
+        return not any(
+            n > shares.get(address, 0) for address, n in Counter(self._places.values()).items()
+        )
 
     def forget(self) -> None:
         """Forget where the shards are."""
@@ -340,4 +358,7 @@ class Dealt:
 
     def _shares(self, n_places: int) -> dict[str, int]:
         """Return the largest number of shards that each worker should have, of `n_places` shards in all."""
-        return {worker.address: -(-n_places * worker.n_threads // self.n_threads) for worker in self.workers}
+        return {
+            worker.address: -(-n_places * worker.n_threads // self.n_threads)
+            for worker in self.workers
+        }

@@ -110,7 +110,9 @@ class DaskPlace(Place):
             return value
         return scatter(self.client, f"sent-{uuid4().hex}", value, self._dealt.address(p))
 
-    def load(self, word: str, function: Callable[..., Any], pieces: Sequence[Any], p: int, *first: Any) -> Future[Any]:
+    def load(
+        self, word: str, function: Callable[..., Any], pieces: Sequence[Any], p: int, *first: Any
+    ) -> Future[Any]:
         """Submit ``function(*first, *pieces)`` near shard `p`, and return its future; pieces as in `Source`."""
         brought = [self.bring(piece() if callable(piece) else piece, p) for piece in pieces]
         made = self.call(word, function, (*first, *brought), p)
@@ -119,18 +121,33 @@ class DaskPlace(Place):
         return made
 
     def call(
-        self, word: str, function: Callable[..., Any], args: Sequence[Any], p: int, *, pinned: bool = False
+        self,
+        word: str,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        p: int,
+        *,
+        pinned: bool = False,
     ) -> Future[Any]:
         """Submit a call near shard `p`, and return its future; with `pinned` it runs only on the shard's worker."""
-        return self._submit((f"{word}-{uuid4().hex}", p), function, args, self._dealt.address(p), pinned)
+        return self._submit(
+            (f"{word}-{uuid4().hex}", p), function, args, self._dealt.address(p), pinned
+        )
 
     def _submit(
-        self, key: Any, function: Callable[..., Any], args: Sequence[Any], address: str | None, pinned: bool = False
+        self,
+        key: Any,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        address: str | None,
+        pinned: bool = False,
     ) -> Future[Any]:
         options: dict[str, Any] = {"key": key, "pure": False}
         if address is not None:
             options |= {"workers": [address], "allow_other_workers": not pinned}
-        with dask.annotate(span=self._annotations["span"]):  # the dashboard knows tasks by their span
+        with dask.annotate(
+            span=self._annotations["span"]
+        ):  # the dashboard knows tasks by their span
             made: Future[Any] = reach(self.client, self.client.submit, function, *args, **options)
         self._let_in.add(made)
         return made
@@ -211,7 +228,9 @@ class DaskPlace(Place):
         layers, asked = {}, list[Any](keys)
         for rank, (key, address, given) in enumerate(zip(keys, addresses, args, strict=True)):
             refs = [TaskRef(arg.key) if isinstance(arg, Future) else arg for arg in given]
-            tasks = {key: DaskTask(key, as_rank, Ranks(addresses, keys, rank, token), function, *refs)}
+            tasks = {
+                key: DaskTask(key, as_rank, Ranks(addresses, keys, rank, token), function, *refs)
+            }
             if take is not None:
                 asked.append((f"told-{run}", rank))
                 tasks[asked[-1]] = DaskTask(asked[-1], take, TaskRef(key))
@@ -245,7 +264,11 @@ class DaskPlace(Place):
 
         A paused worker keeps its shards, because it may soon continue; a worker that is about to leave does not.
         """
-        workers = [one for one in workers if one.status in ("running", "paused") and one.may_take(self._annotations)]
+        workers = [
+            one
+            for one in workers
+            if one.status in ("running", "paused") and one.may_take(self._annotations)
+        ]
         known = {worker.address for worker in self._dealt.workers}
         come = [worker.address for worker in workers if worker.address not in known]
         stayed = [worker.address for worker in workers if worker.address in known]
@@ -280,7 +303,12 @@ class DaskPlace(Place):
         return self._noted(sorted(futures_of(held), key=lambda future: future.key[1:]))
 
     def map(
-        self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], name: str, *, by_shard: bool = False
+        self,
+        function: Callable[..., Any],
+        arguments: Sequence[tuple[Any, ...]],
+        name: str,
+        *,
+        by_shard: bool = False,
     ) -> list[Any]:
         """Submit the calls, and return their futures."""
         run = f"{name}-{uuid4().hex}"

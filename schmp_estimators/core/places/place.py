@@ -94,10 +94,19 @@ class Place:
         if isinstance(lazy, list):
             return list(dask.compute(*lazy, scheduler=scheduler))
         shape, meta = ((1,) * lazy.numblocks[0], (1,)), np.empty((0, 0), object)
-        return list(lazy.map_blocks(box, dtype=object, chunks=shape, meta=meta).compute(scheduler=scheduler).ravel())
+        return list(
+            lazy.map_blocks(box, dtype=object, chunks=shape, meta=meta)
+            .compute(scheduler=scheduler)
+            .ravel()
+        )
 
     def map(
-        self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], name: str, *, by_shard: bool = False
+        self,
+        function: Callable[..., Any],
+        arguments: Sequence[tuple[Any, ...]],
+        name: str,
+        *,
+        by_shard: bool = False,
     ) -> list[Any]:
         """Return ``function(*a)`` for all `arguments`, which may contain results that this place holds.
 
@@ -174,7 +183,9 @@ def n_threads(n_jobs: int | None) -> int:
 
 
 @contextmanager
-def choose_place(n_jobs: int | None = None, *, is_dask: bool = False, label: str = "schmp") -> Iterator[Place]:
+def choose_place(
+    n_jobs: int | None = None, *, is_dask: bool = False, label: str = "schmp"
+) -> Iterator[Place]:
     """Choose the place for a fit, and close it in the end.
 
     Inside a Dask task the fit stays in that task, because waiting for other tasks can cause a deadlock.  But if the
@@ -207,7 +218,9 @@ def choose_place(n_jobs: int | None = None, *, is_dask: bool = False, label: str
     """
     choice = setting("schmp-estimators.runtime", "auto")
     if choice not in _CHOICES:
-        raise ValueError(f"dask.config schmp-estimators.runtime is {choice!r}; it must be one of {_CHOICES}")
+        raise ValueError(
+            f"dask.config schmp-estimators.runtime is {choice!r}; it must be one of {_CHOICES}"
+        )
     with _client(choice, is_dask) as client:
         if client is None:
             place: Place = Place(n_threads(n_jobs))

@@ -58,7 +58,9 @@ def one_blas_thread() -> Iterator[None]:
                 _take_control()  # so that other threads can set limits
 
 
-def share(executor: Executor, n_threads: int, function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
+def share(
+    executor: Executor, n_threads: int, function: Callable[[Any], Any], jobs: Iterable[Any]
+) -> list[Any]:
     """Apply `function` to every job, with this thread and idle threads of an executor.
 
     The caller does all jobs that no helper has begun, so it never waits for a helper that waits for it.  A job may

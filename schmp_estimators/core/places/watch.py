@@ -16,7 +16,13 @@ from typing import Any, cast
 from distributed import Client, Future, KilledWorker, as_completed
 
 from schmp_estimators.core.errors import NoWorkersError, WorkLostError
-from schmp_estimators.core.places.cluster import live_workers, no_workers, reach, unrunnable, worker_timeout
+from schmp_estimators.core.places.cluster import (
+    live_workers,
+    no_workers,
+    reach,
+    unrunnable,
+    worker_timeout,
+)
 
 #: Seconds between two checks of the cluster while results are outstanding.
 WATCH_EVERY = 1.0
@@ -28,7 +34,9 @@ LOOKS = 2
 PATIENCE = 5
 
 
-def gather(client: Client, futures: Sequence[Future[Any]], holders: Collection[str] | None = None) -> list[Any]:
+def gather(
+    client: Client, futures: Sequence[Future[Any]], holders: Collection[str] | None = None
+) -> list[Any]:
     """Return the results of futures, once they are done.
 
     Parameters
@@ -47,7 +55,9 @@ def gather(client: Client, futures: Sequence[Future[Any]], holders: Collection[s
     """
     futures = list(futures)
     try:
-        values: list[Any] = _watched(client, lambda: client.gather(futures, asynchronous=True), futures, holders)
+        values: list[Any] = _watched(
+            client, lambda: client.gather(futures, asynchronous=True), futures, holders
+        )
     except (KilledWorker, concurrent.futures.CancelledError) as error:
         raise WorkLostError(f"results were lost with their workers: {error}") from error
     except OSError as error:
@@ -191,7 +201,9 @@ def look_until(
         gone = holders is not None and (not held <= alive if are_ranks else not held & alive)
         n_gone = n_gone + 1 if gone else 0
         if n_gone == LOOKS:
-            raise WorkLostError("a worker of the run died" if held & alive else "all workers that held the run died")
+            raise WorkLostError(
+                "a worker of the run died" if held & alive else "all workers that held the run died"
+            )
         working = any(worker.status == "running" for worker in workers)
         stuck = unrunnable(client, futures) if working else []
         n_stuck = n_stuck + 1 if stuck else 0

@@ -81,7 +81,9 @@ class DynamicRegressionSchedule:
         self.n_parallel = n_parallel
         self.max_correlation = max_correlation
         self.pipeline_depth = pipeline_depth
-        self._n_candidates = int(np.ceil(oversample * n_parallel)) if max_correlation is not None else n_parallel
+        self._n_candidates = (
+            int(np.ceil(oversample * n_parallel)) if max_correlation is not None else n_parallel
+        )
         self._asked: deque[Check] = deque()
         self._answered: deque[tuple[Check, NDArray[np.float64]]] = deque()
         self._in_flight: deque[NDArray[np.int64]] = deque()
@@ -106,7 +108,9 @@ class DynamicRegressionSchedule:
             return chosen, None
         chosen = self._pick(flying) if self._answered else _NONE
         self._in_flight.append(chosen)
-        pending = [check.candidates for check in self._asked] + [check.candidates for check, _ in self._answered]
+        pending = [check.candidates for check in self._asked] + [
+            check.candidates for check, _ in self._answered
+        ]
         others = np.unique(np.concatenate([_NONE, *pending, *self._in_flight]))
         check = Check(self.sampler.draw(self._n_candidates, others), others)
         self._asked.append(check)
@@ -117,7 +121,9 @@ class DynamicRegressionSchedule:
         count = len(check.candidates)
         guarded = correlations[:, count + np.flatnonzero(np.isin(check.others, flying))]
         assert self.max_correlation is not None
-        kept = independent_set(correlations[:, :count], self.max_correlation, self.n_parallel, guarded)
+        kept = independent_set(
+            correlations[:, :count], self.max_correlation, self.n_parallel, guarded
+        )
         self.sampler.put_back(np.delete(check.candidates, kept))
         return check.candidates[kept]
 
@@ -193,7 +199,9 @@ class PrioritySampler(Sampler):
         ε, the part of the draws in which all parameters are equally likely.
     """
 
-    def __init__(self, n_parameters: int, random: np.random.Generator, uniform_part: float = 0.1) -> None:
+    def __init__(
+        self, n_parameters: int, random: np.random.Generator, uniform_part: float = 0.1
+    ) -> None:
         self.uniform_part = uniform_part
         self._random = random
         self._squares = np.ones(n_parameters)
@@ -229,7 +237,9 @@ class PrioritySampler(Sampler):
         if cumulated[-1] > 0.0:
             by_priority = np.searchsorted(cumulated, places * cumulated[-1], side="right")
             drawn = np.where(uniform, drawn, np.minimum(by_priority, len(cumulated) - 1))
-        drawn = _without(drawn, excluded)  # among equal priorities, the parameter that was drawn first comes first
+        drawn = _without(
+            drawn, excluded
+        )  # among equal priorities, the parameter that was drawn first comes first
         return drawn[np.argsort(-self._squares[drawn], kind="stable")]
 
 
@@ -250,7 +260,9 @@ class RandomSampler(Sampler):
 
     def draw(self, count: int, excluded: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return at most `count` distinct parameters in random order, none of them `excluded`."""
-        return _without(self._random.choice(self._count, min(count, self._count), replace=False), excluded)
+        return _without(
+            self._random.choice(self._count, min(count, self._count), replace=False), excluded
+        )
 
 
 class RoundRobin(Sampler):
@@ -272,7 +284,9 @@ class RoundRobin(Sampler):
     def draw(self, count: int, excluded: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the next `count` parameters in turn, less those `excluded`."""
         waiting, self._waiting = self._waiting[:count], self._waiting[count:]
-        turn = (self._next + np.arange(max(0, min(count, self._count) - len(waiting)))) % self._count
+        turn = (
+            self._next + np.arange(max(0, min(count, self._count) - len(waiting)))
+        ) % self._count
         self._next = int((self._next + len(turn)) % self._count)
         return _without(np.concatenate([waiting, turn]), excluded)
 
@@ -347,12 +361,19 @@ class SlicedSampler(Sampler):
             sampler.record(numbers[own], changes[own])
 
 
-def make_sampler(order: str, n_parameters: int, random: np.random.Generator, n_schedulers: int = 1) -> Sampler:
+def make_sampler(
+    order: str, n_parameters: int, random: np.random.Generator, n_schedulers: int = 1
+) -> Sampler:
     """Return the sampler of an order, one of `ORDERS`; several schedulers draw independently."""
     if n_schedulers == 1:
         return _ORDERS[order](n_parameters, random)
-    seeds = random.integers(2**63, size=(n_schedulers, 2))  # not by `spawn`, which some generators refuse
+    seeds = random.integers(
+        2**63, size=(n_schedulers, 2)
+    )  # not by `spawn`, which some generators refuse
     sizes = [len(range(number, n_parameters, n_schedulers)) for number in range(n_schedulers)]
     return SlicedSampler(
-        [_ORDERS[order](size, np.random.default_rng(seed)) for size, seed in zip(sizes, seeds, strict=True)]
+        [
+            _ORDERS[order](size, np.random.default_rng(seed))
+            for size, seed in zip(sizes, seeds, strict=True)
+        ]
     )

@@ -58,7 +58,9 @@ def schedule_rotation(n_shards: int, n_blocks: int | None = None) -> tuple[tuple
     if n_blocks is None:
         n_blocks = n_shards
     if n_blocks < 1:
-        raise ValueError(f"n_blocks is {n_blocks}; a rotation needs at least 1 block, or None for as many as shards")
+        raise ValueError(
+            f"n_blocks is {n_blocks}; a rotation needs at least 1 block, or None for as many as shards"
+        )
     size = max(n_shards, n_blocks)
     ring = [*range(n_blocks), *[-1] * (size - n_blocks)]
     return tuple([tuple((ring + ring)[step : step + n_shards]) for step in range(size)])
@@ -108,10 +110,14 @@ def schedule_from_costs(cost: Any) -> tuple[tuple[int, ...], ...]:
     ((0, 1, 2), (2, -1, 0))
     """
     costs, n_shards = _costs(cost)
-    dearest_first = sorted(costs, key=costs.__getitem__, reverse=True)  # equal costs stay in the order of the table
+    dearest_first = sorted(
+        costs, key=costs.__getitem__, reverse=True
+    )  # equal costs stay in the order of the table
     degrees = Counter(end for shard, block in costs for end in (shard, ~block))
     steps = _colour(dearest_first, n_shards, max(degrees.values(), default=0))
-    steps.sort(key=lambda step: max(costs[p, b] for p, b in enumerate(step) if b >= 0), reverse=True)
+    steps.sort(
+        key=lambda step: max(costs[p, b] for p, b in enumerate(step) if b >= 0), reverse=True
+    )
     return tuple(map(tuple, steps))
 
 
@@ -148,7 +154,9 @@ def _colour(pairs: Iterable[tuple[int, int]], n_shards: int, n_steps: int) -> li
     """Return the block of each shard in each step; `n_steps` is the largest number of pairs of a shard or block."""
     everything = (1 << n_steps) - 1
     order = [[-1] * n_shards for _ in range(n_steps)]
-    met: dict[int, dict[int, int]] = {}  # for each shard, and each block as ~number, its partner in each step
+    met: dict[
+        int, dict[int, int]
+    ] = {}  # for each shard, and each block as ~number, its partner in each step
     free: dict[int, int] = {}  # for each of them, a bit mask of its free steps
     for shard, block in pairs:
         ends = shard, ~block
@@ -171,7 +179,9 @@ def _colour(pairs: Iterable[tuple[int, int]], n_shards: int, n_steps: int) -> li
     return order
 
 
-def _exchange(met: dict[int, dict[int, int]], free: dict[int, int], end: int, busy: int, other: int) -> None:
+def _exchange(
+    met: dict[int, dict[int, int]], free: dict[int, int], end: int, busy: int, other: int
+) -> None:
     """Make step `busy` free for `end`, where `other` is free: exchange both along the path that begins at `end`.
 
     The path cannot reach the other node of the new pair: it would come there in step `busy`, which is free there.

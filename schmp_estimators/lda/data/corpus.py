@@ -49,14 +49,18 @@ class Corpus:
     def tasks(self, function: Callable[..., Any], name: str, *shared: Any) -> list[Any]:
         """Return ``function(documents, *shared)`` of every partition: values, or futures of them."""
         given = [self.rows.place.share(one) for one in shared]
-        return self.rows.tasks(function, [(partition, *given) for partition in self.rows.partitions], name)
+        return self.rows.tasks(
+            function, [(partition, *given) for partition in self.rows.partitions], name
+        )
 
     def digest(self) -> str:
         """Return a hash of the documents in their order, whatever partitions they are in."""
         documents = self.rows.here(self.rows.each(counts.hash_documents, "hash-documents"))
         return hashlib.sha256(np.concatenate(documents).tobytes()).hexdigest()
 
-    def count_some(self, shards: list[Any], columns: NDArray[np.int32]) -> list[tuple[NDArray[np.int64], ...]]:
+    def count_some(
+        self, shards: list[Any], columns: NDArray[np.int32]
+    ) -> list[tuple[NDArray[np.int64], ...]]:
         """Return for each shard how many tokens of some words earlier shards have, and how many it has itself."""
         found = self.word_totals[columns][None]
         if len(shards) > 1:
@@ -99,13 +103,17 @@ def open_corpus(
         If an entry is not a count, with its place in X and the remedy; if there are no documents or no features.
     """
     opened = open_again if again else open_rows
-    rows = opened(counts.read_counts, X, estimator, place=place, reset=reset, ensure_all_finite=False)
+    rows = opened(
+        counts.read_counts, X, estimator, place=place, reset=reset, ensure_all_finite=False
+    )
     try:
         parts, widths, fault, totals = rows.reduce(_survey, _merge, "survey-rows")
         if fault is not None:
             counts.raise_fault(fault)
         n_features, lengths = widths[0], np.concatenate(parts)
-        if {*widths} != {getattr(estimator, "n_features_in_", None)}:  # else the number is known already
+        if {*widths} != {
+            getattr(estimator, "n_features_in_", None)
+        }:  # else the number is known already
             _check_widths(widths, estimator, reset=reset)
         if not lengths.size:
             raise ValueError(
@@ -119,13 +127,21 @@ def open_corpus(
                 UserWarning,
                 stacklevel=2,
             )
-        return Corpus(n_features, lengths, totals.astype(np.int64), np.array([*map(len, parts)], np.int64), rows)
+        return Corpus(
+            n_features,
+            lengths,
+            totals.astype(np.int64),
+            np.array([*map(len, parts)], np.int64),
+            rows,
+        )
     except BaseException:
         rows.close()
         raise
 
 
-def _count_some(pieces: Sequence[counts.Counts], columns: NDArray[np.int32], n_words: int) -> NDArray[np.int64]:
+def _count_some(
+    pieces: Sequence[counts.Counts], columns: NDArray[np.int32], n_words: int
+) -> NDArray[np.int64]:
     return counts.count_words(pieces, n_words)[columns].astype(np.int64)
 
 
@@ -175,17 +191,25 @@ def _check_widths(widths: list[int], estimator: Any, *, reset: bool) -> None:
     _check_n_features(estimator, np.empty((0, n_features)), reset=reset)
 
 
-def documents_as_counted(corpus: Corpus, documents: Sequence[Any], bounds: NDArray[np.int64]) -> list[Any]:
+def documents_as_counted(
+    corpus: Corpus, documents: Sequence[Any], bounds: NDArray[np.int64]
+) -> list[Any]:
     """Return tasks that read the documents of every shard, and raise if their lengths are not those counted at first.
 
     Kernels write into arrays of the sizes that were counted then.
     """
     given = zip(documents, bounds[:-1], bounds[1:], strict=True)
-    return corpus.rows.tasks(_as_counted, [(one, corpus.lengths[a:b]) for one, a, b in given], "check-documents")
+    return corpus.rows.tasks(
+        _as_counted, [(one, corpus.lengths[a:b]) for one, a, b in given], "check-documents"
+    )
 
 
-def _as_counted(pieces: Sequence[counts.Counts], lengths: NDArray[np.int64]) -> Sequence[counts.Counts]:
-    if not np.array_equal(np.concatenate([counts.token_counts(piece)[0] for piece in pieces]), lengths):
+def _as_counted(
+    pieces: Sequence[counts.Counts], lengths: NDArray[np.int64]
+) -> Sequence[counts.Counts]:
+    if not np.array_equal(
+        np.concatenate([counts.token_counts(piece)[0] for piece in pieces]), lengths
+    ):
         raise counts.changed()
     return pieces
 

@@ -87,7 +87,9 @@ def count_words(pieces: Sequence[Counts], n_words: int) -> NDArray[np.signedinte
     No other array over all words exists at that time.  The result is int32 if the number of all tokens fits.
     """
     n_tokens = sum([int(piece.data.sum(dtype=np.int64)) for piece in pieces])
-    total: NDArray[np.signedinteger] = np.zeros(n_words, np.int32 if n_tokens <= LARGEST else np.int64)
+    total: NDArray[np.signedinteger] = np.zeros(
+        n_words, np.int32 if n_tokens <= LARGEST else np.int64
+    )
     for piece in pieces:
         add_at(total, piece.indices, piece.data)
     return total
@@ -95,7 +97,9 @@ def count_words(pieces: Sequence[Counts], n_words: int) -> NDArray[np.signedinte
 
 def sum_rows(ptr: NDArray[np.int64], values: NDArray[Any]) -> NDArray[Any]:
     """Return the sum of the values of each row, as int64 or float64."""
-    total: NDArray[Any] = np.zeros(len(ptr) - 1, np.int64 if values.dtype.kind == "i" else np.float64)
+    total: NDArray[Any] = np.zeros(
+        len(ptr) - 1, np.int64 if values.dtype.kind == "i" else np.float64
+    )
     filled = np.flatnonzero(ptr[1:] > ptr[:-1])
     if len(filled):
         total[filled] = np.add.reduceat(values[: ptr[-1]], ptr[filled], dtype=total.dtype)
@@ -136,7 +140,9 @@ def _slice(piece: Counts, rows: slice) -> Counts:
     return _counts(ptr - ptr[0], piece.indices[entries], piece.data[entries], piece.n_features)
 
 
-def _counts(ptr: NDArray[Any], column: NDArray[Any], value: NDArray[Any], n_features: int) -> Counts:
+def _counts(
+    ptr: NDArray[Any], column: NDArray[Any], value: NDArray[Any], n_features: int
+) -> Counts:
     """Return counts of the declared dtypes, read-only: kernels are compiled for one kind of argument."""
     arrays = np.ascontiguousarray(ptr, np.int64), np.ascontiguousarray(column, np.int32)
     return freeze(Counts(*arrays, np.ascontiguousarray(value, np.int32), int(n_features)))
@@ -153,7 +159,9 @@ def _plain(values: NDArray[Any]) -> NDArray[Any]:
 
 def _read_sparse(matrix: Any) -> Counts | Fault:
     n_columns, n = matrix.shape[1], int(matrix.indptr[-1])
-    ptr, column = freeze((np.ascontiguousarray(matrix.indptr, np.int64), np.ascontiguousarray(matrix.indices[:n])))
+    ptr, column = freeze(
+        (np.ascontiguousarray(matrix.indptr, np.int64), np.ascontiguousarray(matrix.indices[:n]))
+    )
     value = _plain(matrix.data[:n])
     if not _ascend(ptr, column):
         return _read_sparse(_summed(matrix))
@@ -232,10 +240,17 @@ def hash_documents(counts: Counts) -> NDArray[np.uint64]:
     for first in range(0, len(hashes), _HASHED_AT_ONCE):
         ptr = counts.indptr[first : first + _HASHED_AT_ONCE + 1]
         entries = slice(ptr[0], ptr[-1])
-        mixed = (counts.indices[entries].astype(np.uint64) << np.uint64(32)) | counts.data[entries].astype(np.uint64)
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # splitmix64's finalizer
+        mixed = (counts.indices[entries].astype(np.uint64) << np.uint64(32)) | counts.data[
+            entries
+        ].astype(np.uint64)
+        for shift, factor in (
+            (30, 0xBF58476D1CE4E5B9),
+            (27, 0x94D049BB133111EB),
+        ):  # splitmix64's finalizer
             mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-        sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed ^ (mixed >> np.uint64(31)), dtype=np.uint64)])
+        sums = np.concatenate(
+            [np.zeros(1, np.uint64), np.cumsum(mixed ^ (mixed >> np.uint64(31)), dtype=np.uint64)]
+        )
         hashes[first : first + len(ptr) - 1] = np.diff(sums[ptr - ptr[0]])
     return hashes
 
@@ -280,7 +295,9 @@ def fault_of(value: Any, row: int, column: int) -> Fault:
 def raise_fault(fault: Fault) -> NoReturn:
     """Raise the error for a fault."""
     text = _REMEDIES[fault.kind]
-    raise ValueError(text.format(row=fault.row, column=fault.column, value=fault.value, largest=LARGEST))
+    raise ValueError(
+        text.format(row=fault.row, column=fault.column, value=fault.value, largest=LARGEST)
+    )
 
 
 def changed() -> ValueError:

@@ -69,9 +69,17 @@ def locate_shards(
     starts = np.concatenate([[0], np.cumsum(partition_rows)]).astype(np.int64)
     shards = []
     for first, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-        reached = range(int(np.searchsorted(starts, first, side="right")) - 1, int(np.searchsorted(starts[:-1], stop)))
-        cuts = [(p, max(first - int(starts[p]), 0), min(stop, int(starts[p + 1])) - int(starts[p])) for p in reached]
-        shards.append([(p, slice(low, high)) for p, low, high in cuts if low < high] or [(0, slice(0, 0))])
+        reached = range(
+            int(np.searchsorted(starts, first, side="right")) - 1,
+            int(np.searchsorted(starts[:-1], stop)),
+        )
+        cuts = [
+            (p, max(first - int(starts[p]), 0), min(stop, int(starts[p + 1])) - int(starts[p]))
+            for p in reached
+        ]
+        shards.append(
+            [(p, slice(low, high)) for p, low, high in cuts if low < high] or [(0, slice(0, 0))]
+        )
     return shards
 
 

@@ -58,7 +58,12 @@ def draw_sparse_topics(word_totals: NDArray[np.int64], n_topics: int, seed: int)
 
 
 def topics_from_passages(
-    corpus: Corpus, documents: list[Any], bounds: NDArray[np.int64], n_topics: int, seed: int, choices: int
+    corpus: Corpus,
+    documents: list[Any],
+    bounds: NDArray[np.int64],
+    n_topics: int,
+    seed: int,
+    choices: int,
 ) -> WordTopics:
     """Return the choices of each column, if each topic begins with a passage.
 
@@ -80,7 +85,9 @@ def topics_from_passages(
     WordTopics
         Choices by column.  They do not depend on how the documents are divided.
     """
-    n_topics = min(n_topics, max(1, int(corpus.lengths.sum()) // FEW))  # further topics begin without tokens
+    n_topics = min(
+        n_topics, max(1, int(corpus.lengths.sum()) // FEW)
+    )  # further topics begin without tokens
     n_tried = max(1, min(TRIED, MOST // (n_topics * TOKENS)))
     chosen = _choose_documents(corpus.lengths, n_topics * n_tried, seed)
     size, n_choices = TOKENS, FEW_CHOICES
@@ -92,15 +99,23 @@ def topics_from_passages(
     work = []
     for shard, (first, last) in enumerate(pairwise(np.searchsorted(chosen[order], bounds))):
         numbers = order[first:last]
-        work.append((documents[shard], chosen[numbers] - bounds[shard], sizes[numbers], numbers, seed))
+        work.append(
+            (documents[shard], chosen[numbers] - bounds[shard], sizes[numbers], numbers, seed)
+        )
     words = np.concatenate(corpus.rows.here(corpus.rows.tasks(_draw, work, "draw-passages")))
-    begins = np.empty_like(sizes)  # where each passage begins in `words`, which has the order of the documents
+    begins = np.empty_like(
+        sizes
+    )  # where each passage begins in `words`, which has the order of the documents
     begins[order] = np.cumsum(sizes[order]) - sizes[order]
     passages = Passages(np.append(0, np.cumsum(sizes)), words[spans(begins, sizes)])
     chosen = choose_passages(passages, n_topics, corpus.n_features, FEW)
-    topics, n_seen = topics_of_words(passages, chosen, corpus.n_features, n_choices, stream_key(seed, 0, _TOPICS))
+    topics, n_seen = topics_of_words(
+        passages, chosen, corpus.n_features, n_choices, stream_key(seed, 0, _TOPICS)
+    )
     kept = np.minimum(n_seen, n_choices)
-    return WordTopics(np.concatenate([[0], np.cumsum(kept)]), topics[np.arange(n_choices) < kept[:, None]])
+    return WordTopics(
+        np.concatenate([[0], np.cumsum(kept)]), topics[np.arange(n_choices) < kept[:, None]]
+    )
 
 
 def choose_passages(passages: Passages, n_topics: int, n_words: int, few: int) -> NDArray[np.int64]:
@@ -153,7 +168,10 @@ def topics_of_words(
         Tokens of each word in these passages.
     """
     sizes = np.diff(passages.ptr)[chosen]
-    words, topic = passages.words[spans(passages.ptr[chosen], sizes)], np.repeat(np.arange(len(chosen)), sizes)
+    words, topic = (
+        passages.words[spans(passages.ptr[chosen], sizes)],
+        np.repeat(np.arange(len(chosen)), sizes),
+    )
     n_seen = np.bincount(words, minlength=n_words)
     before = np.empty(len(words), np.int64)  # number of earlier tokens of the same word
     before[np.argsort(words, kind="stable")] = spans(np.zeros(n_words, np.int64), n_seen)
@@ -161,11 +179,15 @@ def topics_of_words(
     drawn = below.py_func(bits, before.astype(np.uint64) + np.uint64(1)).astype(np.int64)
     at = np.where(before < n_choices, before, drawn)
     kept, topics = at < n_choices, np.empty((n_words, n_choices), np.int32)
-    topics[words[kept], at[kept]] = topic[kept]  # if several have the same place, the last one counts
+    topics[words[kept], at[kept]] = topic[
+        kept
+    ]  # if several have the same place, the last one counts
     return topics, n_seen
 
 
-def topics_of_shard(of_columns: WordTopics, column: NDArray[np.int32], counts: NDArray[np.signedinteger]) -> WordTopics:
+def topics_of_shard(
+    of_columns: WordTopics, column: NDArray[np.int32], counts: NDArray[np.signedinteger]
+) -> WordTopics:
     """Return the choices of the words that occur in a shard, in layout order.
 
     Parameters
@@ -187,7 +209,11 @@ def _choose_documents(lengths: NDArray[np.int64], n: int, seed: int) -> NDArray[
     numbers = np.flatnonzero(lengths >= FEW)
     if len(numbers) < n:
         numbers = np.flatnonzero(lengths) if lengths.any() else np.zeros(1, np.int64)
-    first = numbers[draw_without_replacement(len(numbers), min(n, len(numbers)), stream_key(seed, 0, _DOCUMENTS))]
+    first = numbers[
+        draw_without_replacement(
+            len(numbers), min(n, len(numbers)), stream_key(seed, 0, _DOCUMENTS)
+        )
+    ]
     return first[np.arange(n) % len(first)]
 
 
@@ -207,7 +233,11 @@ def draw_without_replacement(n_all: int, n: int, key: np.uint64) -> NDArray[np.i
 
 
 def _draw(
-    pieces: Sequence[Counts], rows: NDArray[np.int64], sizes: NDArray[np.int64], numbers: NDArray[np.int64], seed: int
+    pieces: Sequence[Counts],
+    rows: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    numbers: NDArray[np.int64],
+    seed: int,
 ) -> NDArray[np.int32]:
     """Return the columns of the tokens of passages.
 
@@ -219,7 +249,9 @@ def _draw(
         n = len(piece.indptr) - 1
         begin, end = np.searchsorted(rows, (first, first + n)).tolist()
         given = freeze((rows[begin:end] - first, numbers[begin:end]))
-        draw_passages(piece.indptr, piece.indices, piece.data, *given, key, ptr[begin : end + 1], words)
+        draw_passages(
+            piece.indptr, piece.indices, piece.data, *given, key, ptr[begin : end + 1], words
+        )
         first += n
     return words
 
@@ -297,14 +329,18 @@ def _count(choices: WordTopics, n_topics: int) -> Weighed:
     return Weighed(ptr, topic, of_word, n / np.diff(choices.ptr)[of_word])
 
 
-def _expect(pieces: Sequence[Counts], first: int, given: tuple[NDArray[Any], ...]) -> NDArray[np.int64]:
+def _expect(
+    pieces: Sequence[Counts], first: int, given: tuple[NDArray[Any], ...]
+) -> NDArray[np.int64]:
     """Return the expected tokens of each choice (E step), over documents `first`, ``first + PARTS``, … of a shard."""
     given = freeze(given)
     expected, alpha = np.zeros(len(given[1]), np.int64), given[3]
     products = np.empty(np.diff(given[0]).max(initial=0), np.float32)
     scratch = np.empty_like(alpha), np.empty_like(alpha), products
     for piece in pieces:
-        expect_topics(piece.indptr, piece.indices, piece.data, first, PARTS, *given, scratch, expected)
+        expect_topics(
+            piece.indptr, piece.indices, piece.data, first, PARTS, *given, scratch, expected
+        )
         first = (first - (len(piece.indptr) - 1)) % PARTS
     return expected
 

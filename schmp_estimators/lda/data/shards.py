@@ -49,7 +49,9 @@ def lay_out(
     np.cumsum(lengths, out=word_ptr[1:])
     n_tokens = int(word_ptr[-1])
     if n_tokens >= MAX_TOKENS:
-        raise ValueError(f"a shard has {n_tokens} tokens; raise n_shards, a shard holds fewer than {MAX_TOKENS}")
+        raise ValueError(
+            f"a shard has {n_tokens} tokens; raise n_shards, a shard holds fewer than {MAX_TOKENS}"
+        )
     doc_ptr = np.zeros(n_docs + 1, np.int64)
     place = np.empty(n_tokens, np.uint32)
     cursor, doc, token = word_ptr[:-1].copy(), 0, 0
@@ -83,7 +85,9 @@ def local_columns(layout: Layout, n_local: NDArray[np.int64]) -> NDArray[np.int3
     return layout.column[_is_local(layout, n_local)]
 
 
-def make_shard(pieces: Sequence[Counts], before: NDArray[np.int64], own: NDArray[np.int64], plan: Plan) -> TokenShard:
+def make_shard(
+    pieces: Sequence[Counts], before: NDArray[np.int64], own: NDArray[np.int64], plan: Plan
+) -> TokenShard:
     """Lay out the tokens of consecutive documents: 8 bytes a document, 4 a token, 8 to 32 for each word in them.
 
     Parameters
@@ -97,12 +101,18 @@ def make_shard(pieces: Sequence[Counts], before: NDArray[np.int64], own: NDArray
     layout, n_local, number = plan.layout, plan.n_local, plan.number
     n_words, is_local = len(plan.word_totals), _is_local(layout, n_local)
     counts = np.zeros(n_words, np.int64) if is_local.all() else count_words(pieces, n_words)
-    counts[layout.column[is_local]] = own  # counted before; if documents have changed since, `lay_out` raises
+    counts[layout.column[is_local]] = (
+        own  # counted before; if documents have changed since, `lay_out` raises
+    )
     is_present = is_local | (counts > 0)[layout.column]
     is_present[layout.block_ptr[number] : layout.block_ptr[number + 1]] = True
     present = np.flatnonzero(is_present)
     column = layout.column[present]
-    lengths, rank, totals = counts[column].astype(np.int64), np.zeros(len(present), np.int64), plan.word_totals[column]
+    lengths, rank, totals = (
+        counts[column].astype(np.int64),
+        np.zeros(len(present), np.int64),
+        plan.word_totals[column],
+    )
     rank[is_local[present]] = before
     first = topics_of_shard(plan.first, column, counts) if len(plan.first.ptr) > 1 else no_topics()
     del counts, is_local, is_present  # one array over all words at a time, beside the plan
@@ -169,7 +179,9 @@ def count_local_words(
         may_travel = (n >= HEAD * n_topics) | (n_topics <= MOST_IN_LISTS)
         given = n[may_travel], n_shards, n_topics, topic_bytes, token_bytes
         saved[may_travel] = bytes_saved(*given)
-    saved[n > LARGEST_SHARE * n.sum() / n_shards] = 2.0 * np.abs(saved).sum() + 1.0  # more than all others cost
+    saved[n > LARGEST_SHARE * n.sum() / n_shards] = (
+        2.0 * np.abs(saved).sum() + 1.0
+    )  # more than all others cost
     before = np.concatenate([[0.0], np.cumsum(saved)])
     blocks = zip(layout.block_ptr[:-1].tolist(), layout.block_ptr[1:].tolist(), strict=True)
     return np.array([np.argmax(before[first : last + 1]) for first, last in blocks], np.int64)
@@ -180,7 +192,11 @@ def bytes_saved(
 ) -> NDArray[np.float64]:
     """Return how many bytes words of `n` tokens save if they are local, less those for the work on their rows."""
     by_rows, by_tokens = bytes_of_words(n, n_shards, n_topics, topic_bytes, token_bytes)
-    return by_tokens - by_rows - np.where(n >= HEAD * n_topics, WORK_BYTES * n_topics * (n_shards - 1), 0)
+    return (
+        by_tokens
+        - by_rows
+        - np.where(n >= HEAD * n_topics, WORK_BYTES * n_topics * (n_shards - 1), 0)
+    )
 
 
 def bytes_of_words(
@@ -191,5 +207,7 @@ def bytes_of_words(
     It is assumed that every shard has equally many tokens of a word.
     """
     others, is_head = n_shards - 1, n >= HEAD * n_topics
-    there, back = (np.where(is_head, COUNT_BYTES * n_topics, topic_bytes * some) for some in (n / n_shards, n))
+    there, back = (
+        np.where(is_head, COUNT_BYTES * n_topics, topic_bytes * some) for some in (n / n_shards, n)
+    )
     return (there + back + ROW_BYTES) * others, 2 * token_bytes * n * others / n_shards

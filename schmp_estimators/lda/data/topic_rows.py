@@ -21,7 +21,9 @@ def rows_of_lists(word_ptr: NDArray[np.int64], topic: NDArray[Any], n_topics: in
     """Return the rows of words, given the topics of their tokens, perhaps a strided view."""
     lengths, at = np.diff(word_ptr), 0
     room = int(np.minimum(lengths, n_topics).sum())
-    rows = TopicRows(np.zeros(len(word_ptr), np.int64), np.empty(room, np.int32), np.empty(room, np.int32))
+    rows = TopicRows(
+        np.zeros(len(word_ptr), np.int64), np.empty(room, np.int32), np.empty(room, np.int32)
+    )
     for first, last in some_words(word_ptr):
         begins = np.arange(0, (last - first) * n_topics, n_topics)
         cells = np.repeat(begins, lengths[first:last]) + topic[word_ptr[first] : word_ptr[last]]
@@ -37,7 +39,9 @@ def rows_of_lists(word_ptr: NDArray[np.int64], topic: NDArray[Any], n_topics: in
 
 def _tally(cells: NDArray[np.int64], n_cells: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Return which numbers below `n_cells` occur, ascending, and how often each."""
-    if n_cells > 4 * len(cells):  # a table would take longer than to sort; half the bytes take half the time
+    if n_cells > 4 * len(
+        cells
+    ):  # a table would take longer than to sort; half the bytes take half the time
         return np.unique(cells.astype(np.int32) if n_cells < 1 << 31 else cells, return_counts=True)
     counts = np.bincount(cells, minlength=n_cells)
     found = np.flatnonzero(counts)
@@ -45,7 +49,10 @@ def _tally(cells: NDArray[np.int64], n_cells: int) -> tuple[NDArray[Any], NDArra
 
 
 def list_topics(
-    doc_ptr: NDArray[np.int64], place: NDArray[np.uint32], topic: NDArray[np.signedinteger], n_topics: int
+    doc_ptr: NDArray[np.int64],
+    place: NDArray[np.uint32],
+    topic: NDArray[np.signedinteger],
+    n_topics: int,
 ) -> tuple[NDArray[np.uint32], TopicLists]:
     """Return the document of each token, word-major, and the topic lists of documents, in the order of the topics.
 
@@ -59,9 +66,14 @@ def list_topics(
         K.
     """
     lengths = np.diff(doc_ptr)
-    rows, ptr = rows_of_lists(doc_ptr, topic[place], n_topics), np.append(0, np.cumsum(np.minimum(lengths, n_topics)))
+    rows, ptr = (
+        rows_of_lists(doc_ptr, topic[place], n_topics),
+        np.append(0, np.cumsum(np.minimum(lengths, n_topics))),
+    )
     n = np.diff(rows.ptr)
-    lists = TopicLists(ptr, n.astype(np.int32), np.zeros(ptr[-1], topic.dtype), np.zeros(ptr[-1], np.int32))
+    lists = TopicLists(
+        ptr, n.astype(np.int32), np.zeros(ptr[-1], topic.dtype), np.zeros(ptr[-1], np.int32)
+    )
     at = spans(ptr[:-1], n)
     lists.topic[at], lists.tokens[at] = rows.topic, rows.tokens
     return documents_of_places(doc_ptr, place), lists
@@ -105,24 +117,35 @@ def cut_rows(rows: TopicRows, first: int, last: int) -> TopicRows:
 def add_sparse(rows: TopicRows, others: TopicRows, n_topics: int) -> NDArray[np.int32]:
     """Return the counts of the sums of two rows of each word: those of topics that either row has."""
     shape = len(rows.ptr) - 1, n_topics
-    one, other = (sparse.csr_array((rows.tokens, rows.topic, rows.ptr), shape=shape) for rows in (rows, others))
+    one, other = (
+        sparse.csr_array((rows.tokens, rows.topic, rows.ptr), shape=shape)
+        for rows in (rows, others)
+    )
     return np.asarray((one + other).data)
 
 
 def counts_of_rows(
-    pieces: Sequence[TopicRows], layout: Layout, n_topics: int, empty: Callable[[int, Any], NDArray[Any]] = np.empty
+    pieces: Sequence[TopicRows],
+    layout: Layout,
+    n_topics: int,
+    empty: Callable[[int, Any], NDArray[Any]] = np.empty,
 ) -> sparse.csc_array:
     """Return the counts as an int32 array of shape (n_topics, n_words), from the rows of all blocks in layout order.
 
     The rows of a single block whose words are in the order of the columns are not copied; else `empty` makes arrays.
     """
     n_words = len(layout.column)
-    ptr, begins = np.zeros(n_words + 1, np.int64), np.cumsum([0, *(len(piece.ptr) - 1 for piece in pieces)])
+    ptr, begins = (
+        np.zeros(n_words + 1, np.int64),
+        np.cumsum([0, *(len(piece.ptr) - 1 for piece in pieces)]),
+    )
     ptr[1:][layout.column] = np.concatenate([np.diff(piece.ptr) for piece in pieces])
     np.cumsum(ptr, out=ptr)
     if len(pieces) == 1 and (layout.column == np.arange(n_words)).all():
         # Arrays that were sent may be at unaligned addresses.
-        topic, tokens = (np.require(one, requirements=["ALIGNED", "WRITEABLE"]) for one in pieces[0][1:])
+        topic, tokens = (
+            np.require(one, requirements=["ALIGNED", "WRITEABLE"]) for one in pieces[0][1:]
+        )
     else:
         topic, tokens = empty(int(ptr[-1]), np.int32), empty(int(ptr[-1]), np.int32)
         for piece, begin in zip(pieces, begins, strict=False):
@@ -131,14 +154,18 @@ def counts_of_rows(
                 entries = slice(piece.ptr[first], piece.ptr[last])
                 to = spans(ptr[column[first:last]], np.diff(piece.ptr[first : last + 1]))
                 topic[to], tokens[to] = piece.topic[entries], piece.tokens[entries]
-    if ptr[-1] <= np.iinfo(np.int32).max:  # with int64 offsets SciPy would convert the topics to int64, too
+    if (
+        ptr[-1] <= np.iinfo(np.int32).max
+    ):  # with int64 offsets SciPy would convert the topics to int64, too
         ptr = ptr.astype(np.int32)
     return sparse.csc_array((tokens, topic, ptr), shape=(n_topics, n_words))
 
 
 def rows_of_counts_array(counts: sparse.csc_array) -> TopicRows:
     """Return the rows by column of what `counts_of_rows` returned, or of such an array with other numbers."""
-    return TopicRows(np.asarray(counts.indptr, np.int64), np.asarray(counts.indices, np.int32), counts.data)
+    return TopicRows(
+        np.asarray(counts.indptr, np.int64), np.asarray(counts.indices, np.int32), counts.data
+    )
 
 
 def topic_totals(counts: sparse.csc_array) -> NDArray[np.int64]:

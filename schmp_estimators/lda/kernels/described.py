@@ -14,7 +14,9 @@ def _leave(word, window, slot_ptr, slot, since, documents):
             for j in range(n_best):
                 if since[k, j] >= 0:
                     upper, lower = max(i, j), min(i, j)
-                    documents[k, upper * (upper + 1) // 2 + lower] += window - max(since[k, i], since[k, j])
+                    documents[k, upper * (upper + 1) // 2 + lower] += window - max(
+                        since[k, i], since[k, j]
+                    )
             since[k, i] = -1
 
 

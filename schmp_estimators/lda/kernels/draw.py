@@ -47,7 +47,9 @@ def shifted(builder: Any, vector: Any, distance: int) -> Any:
     """Emit a float32 vector whose lanes have moved up, with zeros below."""
     n = vector.type.count
     order = [lane - distance if lane >= distance else n + lane for lane in range(n)]
-    return builder.shuffle_vector(vector, vector.type([0.0] * n), ir.Constant(ir.VectorType(_WORD, n), order))
+    return builder.shuffle_vector(
+        vector, vector.type([0.0] * n), ir.Constant(ir.VectorType(_WORD, n), order)
+    )
 
 
 def in_all_lanes(builder: Any, value: Any, n: int = LANES) -> Any:
@@ -77,7 +79,9 @@ def add_up(builder: Any, out: Any, width: Any, n: int, weigh: Callable[[Any], An
 
 
 @intrinsic
-def add_products(typingctx, left, left_start, right, right_start, width, own, own_weight, sums, sums_start):
+def add_products(
+    typingctx, left, left_start, right, right_start, width, own, own_weight, sums, sums_start
+):
     """Add up the products of two rows in `LANES` lanes, and return the sum of all.
 
     Parameters
@@ -95,13 +99,16 @@ def add_products(typingctx, left, left_start, right, right_start, width, own, ow
     def generate(context, builder, signature, arguments):
         width, own, own_weight = arguments[4:7]
         first, second, out = (
-            address(context, builder, signature.args[i], arguments[i], arguments[i + 1]) for i in (0, 2, 7)
+            address(context, builder, signature.args[i], arguments[i], arguments[i + 1])
+            for i in (0, 2, 7)
         )
         own_lanes = in_all_lanes(builder, builder.trunc(own, _WORD))
         own_weights = in_all_lanes(builder, own_weight)
 
         def weigh(start):
-            one, other = (builder.load(vector_at(builder, row, start), align=4) for row in (first, second))
+            one, other = (
+                builder.load(vector_at(builder, row, start), align=4) for row in (first, second)
+            )
             begin = in_all_lanes(builder, builder.trunc(start, _WORD))
             topics = builder.add(begin, ir.Constant(_WORDS, list(range(LANES))))
             is_own = builder.icmp_unsigned("==", topics, own_lanes)

@@ -63,7 +63,9 @@ class TopicModel(NamedTuple):
     expected: NDArray[np.float64]
 
 
-def topic_model(rows: TopicRows, topic_totals: NDArray[Any], alpha: Prior, beta: float, tol: float) -> TopicModel:
+def topic_model(
+    rows: TopicRows, topic_totals: NDArray[Any], alpha: Prior, beta: float, tol: float
+) -> TopicModel:
     """Return the model of word rows in the order of the columns and of the topic totals."""
     n_words = len(rows.ptr) - 1
     inverse = np.reciprocal(topic_totals + n_words * float(beta), dtype=np.float64)
@@ -72,7 +74,9 @@ def topic_model(rows: TopicRows, topic_totals: NDArray[Any], alpha: Prior, beta:
         total = math.fsum(alpha)
         return TopicModel(rows, inverse, alpha, total, float(beta), float(tol), alpha / total)
     same, expected = np.full(n_topics, float(alpha)), np.full(n_topics, 1.0 / n_topics)
-    return TopicModel(rows, inverse, same, n_topics * float(alpha), float(beta), float(tol), expected)
+    return TopicModel(
+        rows, inverse, same, n_topics * float(alpha), float(beta), float(tol), expected
+    )
 
 
 class Rows(NamedTuple):
@@ -112,7 +116,9 @@ def make_scratch(ptr: NDArray[np.int64], rows: Rows, n_topics: int) -> Scratch:
     """Return what `fold_in` needs for documents with these offsets and rows."""
     n, ends = len(rows.bounds) // 2, np.append(0, np.cumsum(rows.bounds[1::2] - rows.bounds[::2]))
     most = int(np.diff(ends[ptr]).max(initial=0))
-    compact = Rows(np.empty(2 * n, np.int64), np.empty(most, np.int32), np.empty(most, rows.tokens.dtype))
+    compact = Rows(
+        np.empty(2 * n, np.int64), np.empty(most, np.int32), np.empty(most, rows.tokens.dtype)
+    )
     (active, slot), of_topics = np.empty((2, n_topics), np.int32), np.empty((3, n_topics))
     return Scratch(compact, freeze(compact), np.empty(n), active, slot, *of_topics)
 
@@ -190,7 +196,9 @@ def _step(start, stop, counts, rows, active, held, priors, share, gain, weight):
     common *= beta
     for i in range(start, stop):
         first, last = rows.bounds[2 * i], rows.bounds[2 * i + 1]
-        ratio = counts[i] / (held[i] + common + sum_list(rows.topic, rows.tokens, first, last - first, share))
+        ratio = counts[i] / (
+            held[i] + common + sum_list(rows.topic, rows.tokens, first, last - first, share)
+        )
         ratios += ratio
         for j in range(first, last):
             gain[np.uint32(rows.topic[np.uint64(j)])] += ratio * rows.tokens[np.uint64(j)]
@@ -231,7 +239,10 @@ def _fold(start, stop, counts, length, whole, priors, scratch, weight):
         if is_full and n_full > FIRST_STEPS:
             full_rate = min(change / full_change, MAX_FULL_RATE) if full_change > 0.0 else FULL_RATE
             full_change = change
-            if change * full_rate <= (1.0 - full_rate) * tol * total or n_full == FIRST_STEPS + MAX_ROUNDS:
+            if (
+                change * full_rate <= (1.0 - full_rate) * tol * total
+                or n_full == FIRST_STEPS + MAX_ROUNDS
+            ):
                 return
         is_full = not is_full or n_full < FIRST_STEPS
         if not is_full:
@@ -333,7 +344,9 @@ def draw(ptr, counts, keys, rows, priors, theta, common, topics):
                 address += GAMMA
                 left = unit(mix(address)) * (sparse + total)
                 if left < sparse:
-                    topics[at] = rows.topic[find_in_list(rows.topic, rows.tokens, first, last - first, weight, left)]
+                    topics[at] = rows.topic[
+                        find_in_list(rows.topic, rows.tokens, first, last - first, weight, left)
+                    ]
                 else:
                     topics[at] = first_above(common, 0, len(common), left - sparse)
                 at += 1

@@ -25,7 +25,15 @@ from schmp_estimators.core.jit import inlined, kernel, maker, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, mix
 from schmp_estimators.lda.blocks import Prior
-from schmp_estimators.lda.kernels.draw import LANES, add_products, find_lane, find_topic, padded, select, uniform24
+from schmp_estimators.lda.kernels.draw import (
+    LANES,
+    add_products,
+    find_lane,
+    find_topic,
+    padded,
+    select,
+    uniform24,
+)
 from schmp_estimators.lda.kernels.priors import add_seeds, beta_of
 from schmp_estimators.lda.kernels.rows import add_row
 
@@ -149,7 +157,11 @@ def _draw_small(counts, base, alpha, rows, row, own, own_weight, uniform):
     total, point = 0.0, np.inf
     while True:
         for k in range(len(alpha)):
-            weight = own_weight if k == own else (counts[base + k] + alpha[k]) * np.float64(rows[row + k])
+            weight = (
+                own_weight
+                if k == own
+                else (counts[base + k] + alpha[k]) * np.float64(rows[row + k])
+            )
             total += weight
             if point < weight:
                 return k
@@ -265,7 +277,9 @@ def take_rows(first, last, words, block, inverse, beta, row, rows, seeds):
 
 
 @kernel
-def sample_documents(first, last, doc_ptr, place, first_token, word, topic, frozen, key, made, totals, seeds):
+def sample_documents(
+    first, last, doc_ptr, place, first_token, word, topic, frozen, key, made, totals, seeds
+):
     """Sample the tokens of some documents of a shard.
 
     Parameters
@@ -306,7 +320,9 @@ def sample_documents(first, last, doc_ptr, place, first_token, word, topic, froz
     slots = Slots(begun, topics, counts, weights, sums)
     moved, following = 0, first
     while True:
-        n_steps, following = _change_slots(following, last, doc_ptr, place, topic, alpha, width, longest, slots, totals)
+        n_steps, following = _change_slots(
+            following, last, doc_ptr, place, topic, alpha, width, longest, slots, totals
+        )
         if n_steps == 0:
             return moved
         for _ in range(n_steps):
@@ -327,10 +343,15 @@ def sample_documents(first, last, doc_ptr, place, first_token, word, topic, froz
                 left = n + alpha[np.uint64(old)]
                 own_beta = beta_of(seeds, number, old, beta)
                 q = _weight_without(
-                    rows[np.uint64(row + old)], own_beta, total_and_prior[np.uint64(old)], inverse_less[np.uint64(old)]
+                    rows[np.uint64(row + old)],
+                    own_beta,
+                    total_and_prior[np.uint64(old)],
+                    inverse_less[np.uint64(old)],
                 )
                 weight = left * q
-                slot.total = add_products(weights, base, rows, row, width, old, np.float32(weight), sums, k * size)
+                slot.total = add_products(
+                    weights, base, rows, row, width, old, np.float32(weight), sums, k * size
+                )
                 slot.own, slot.old, slot.row, slot.weight, slot.left = own, old, row, weight, left
                 slot.uniform = uniform24(mix(key + np.uint64(first_token + i) * GAMMA))
             for k in range(SLOTS):
@@ -339,7 +360,9 @@ def sample_documents(first, last, doc_ptr, place, first_token, word, topic, froz
                     end = k * size + width
                     lane, rest = find_lane(sums, end, LANES, slot.uniform * slot.total)
                     # Rounding may lead beyond the lane: the rest is less than the sum of the lane, by one bit at least.
-                    below = np.int32(sums[np.uint64(end - LANES + lane)].view(np.int32) - 1).view(np.float32)
+                    below = np.int32(sums[np.uint64(end - LANES + lane)].view(np.int32) - 1).view(
+                        np.float32
+                    )
                     slot.lane, slot.rest = lane, select(rest < below, rest, below)
             for k in range(SLOTS):
                 slot, base = slots.slot[k], k * width
@@ -347,6 +370,8 @@ def sample_documents(first, last, doc_ptr, place, first_token, word, topic, froz
                     continue
                 new, old = find_topic(sums, k * size, width, slot.lane, slot.rest), slot.old
                 if slot.total < _TINY or new >= n_topics:
-                    new = _draw_small(counts, base, alpha, rows, slot.row, old, slot.weight, slot.uniform)
+                    new = _draw_small(
+                        counts, base, alpha, rows, slot.row, old, slot.weight, slot.uniform
+                    )
                 _put(slot, base, new, alpha, slots)
                 moved += new != old

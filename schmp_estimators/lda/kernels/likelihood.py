@@ -75,17 +75,23 @@ def count_table(counts: NDArray[Any]) -> TopicCounts:
     return merge_counts([TopicCounts(small, table[small]), count_cells(0, counts[~is_small])])
 
 
-def document_log_likelihood(counts: TopicCounts, lengths: TopicCounts, alpha: Prior, n_topics: int) -> float:
+def document_log_likelihood(
+    counts: TopicCounts, lengths: TopicCounts, alpha: Prior, n_topics: int
+) -> float:
     """Return the document part, from the counts of topics in documents and from the lengths of documents.
 
     The prior is one number, or one for each topic (K,).
     """
     if isinstance(alpha, np.ndarray):
-        return rising(alpha[counts.topic], counts.tokens, counts.often) - rising(math.fsum(alpha), *lengths.terms)
+        return rising(alpha[counts.topic], counts.tokens, counts.often) - rising(
+            math.fsum(alpha), *lengths.terms
+        )
     return rising(alpha, *counts.terms) - rising(n_topics * alpha, *lengths.terms)
 
 
-def word_log_likelihood(words: TopicCounts, topic_totals: NDArray[np.int64], beta: float, n_words: int) -> float:
+def word_log_likelihood(
+    words: TopicCounts, topic_totals: NDArray[np.int64], beta: float, n_words: int
+) -> float:
     """Return the word part, from the counts n_wk and from the topic totals n_k."""
     return rising(beta, *words.terms) - rising(n_words * beta, *count_table(topic_totals).terms)
 

@@ -98,7 +98,9 @@ def list_words(block, n_topics):
         n = np.int64(HEAD) * n_topics
         if word >= n_heads:
             n = block.tail_ptr[word - n_heads + 1] - block.tail_ptr[word - n_heads]
-        ptr[word + 1] = ptr[word] + min(np.int64(n_topics), n + fixed.ptr[word + 1] - fixed.ptr[word])
+        ptr[word + 1] = ptr[word] + min(
+            np.int64(n_topics), n + fixed.ptr[word + 1] - fixed.ptr[word]
+        )
     lists = TopicLists(ptr, length, np.empty(ptr[-1], np.int32), np.empty(ptr[-1], np.int32))
     row, keys = np.zeros(n_topics, np.int32), np.empty(n_topics, np.int64)
     for word in range(n_words):
@@ -191,7 +193,9 @@ def add_listed(typingctx, lists, first, n_blocks, weights, own, own_weight, sums
 
     def generate(context, builder, signature, arguments):
         kinds, (first, n_blocks), (own, own_weight) = signature.args, arguments[1:3], arguments[4:6]
-        data = address(context, builder, kinds[0], arguments[0], builder.mul(first, index(2 * LANES)))
+        data = address(
+            context, builder, kinds[0], arguments[0], builder.mul(first, index(2 * LANES))
+        )
         weight = address(context, builder, kinds[3], arguments[3], index(0))
         out = address(context, builder, kinds[6], arguments[6], arguments[7])
         numbers = ir.VectorType(number, LANES)
@@ -200,19 +204,26 @@ def add_listed(typingctx, lists, first, n_blocks, weights, own, own_weight, sums
         own_weights = in_all_lanes(builder, own_weight, LANES)
 
         def weigh(at):
-            places = [builder.add(builder.mul(at, index(2)), index(lane)) for lane in range(LANES + 1)]
+            places = [
+                builder.add(builder.mul(at, index(2)), index(lane)) for lane in range(LANES + 1)
+            ]
             topics, counts = (
-                builder.load(vector_at(builder, data, place, numbers), align=bits // 8) for place in places[::LANES]
+                builder.load(vector_at(builder, data, place, numbers), align=bits // 8)
+                for place in places[::LANES]
             )
             is_own = builder.icmp_unsigned("==", topics, own_lanes)
             # What fills up a list may have the number of the topic, and has no tokens.
-            fewer = builder.select(builder.icmp_unsigned("==", counts, none), none, builder.sub(counts, ones))
+            fewer = builder.select(
+                builder.icmp_unsigned("==", counts, none), none, builder.sub(counts, ones)
+            )
             counts = builder.sitofp(builder.select(is_own, fewer, counts), VECTOR)
             found = ir.Constant(VECTOR, ir.Undefined)
             for lane in range(LANES):
                 # Atomic, so that it stays a load: LLVM would take the topics out of the vector, one after the other,
                 # which takes 10 ns more for a list of nine blocks.
-                topic = builder.load_atomic(builder.gep(data, [places[lane]]), "monotonic", bits // 8)
+                topic = builder.load_atomic(
+                    builder.gep(data, [places[lane]]), "monotonic", bits // 8
+                )
                 value = builder.load(builder.gep(weight, [builder.zext(topic, index)]))
                 found = builder.insert_element(found, value, ir.IntType(32)(lane))
             return builder.fmul(counts, builder.select(is_own, own_weights, found))

@@ -64,7 +64,9 @@ def _divide(word, ptr, topic, weight, proportions, products):
     """Put what the topics of a word weigh in a document into `products`, and return the sum."""
     first, n = ptr[word], np.int64(ptr[word + 1] - ptr[word])
     for j in range(n):
-        products[np.uint64(j)] = proportions[np.uint32(topic[np.uint64(first + j)])] * weight[np.uint64(first + j)]
+        products[np.uint64(j)] = (
+            proportions[np.uint32(topic[np.uint64(first + j)])] * weight[np.uint64(first + j)]
+        )
     even, odd, third, fourth = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
     whole = n - n % _LANES
     for j in range(0, whole, _LANES):
@@ -79,7 +81,9 @@ def _divide(word, ptr, topic, weight, proportions, products):
 
 
 @kernel
-def expect_topics(indptr, indices, counts, first, step, ptr, topic, weight, alpha, scratch, expected):
+def expect_topics(
+    indptr, indices, counts, first, step, ptr, topic, weight, alpha, scratch, expected
+):
     """Do the E step: add the expected tokens of each choice of a word, over some documents.
 
     Parameters
@@ -124,7 +128,9 @@ def expect_topics(indptr, indices, counts, first, step, ptr, topic, weight, alph
                 share = np.float32(TOKEN) / total
                 begin, n = ptr[word], np.int64(counts[np.uint64(entry)])
                 for j in range(ptr[word + 1] - begin):
-                    expected[np.uint64(begin + j)] += n * np.int64(np.int32(products[np.uint64(j)] * share))
+                    expected[np.uint64(begin + j)] += n * np.int64(
+                        np.int32(products[np.uint64(j)] * share)
+                    )
 
 
 #: Number of other tokens of its document that are looked at if a token's word has no choices.
@@ -167,4 +173,8 @@ def draw_known_topics(place, doc_ptr, word_of, ptr, topic, first_token, key, n_t
                     break
                 word = word_of[place[begin + np.int64(below(bits, end - begin))]]
                 n, bits = ptr[word + 1] - ptr[word], mix(bits)
-            out[i] = topic[ptr[word] + np.int64(below(bits, n))] if n > 0 else np.int64(below(bits, n_topics))
+            out[i] = (
+                topic[ptr[word] + np.int64(below(bits, n))]
+                if n > 0
+                else np.int64(below(bits, n_topics))
+            )

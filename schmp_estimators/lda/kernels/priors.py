@@ -46,7 +46,11 @@ class TopicPriors(NamedTuple):
 def topic_priors(alphas: NDArray[np.float64]) -> TopicPriors:
     """Return the prior of the given values, (K,), rounded as kernels take them."""
     alpha = alphas.astype(np.float32)
-    share, other, work = np.empty(len(alpha)), np.empty(len(alpha), np.int32), np.empty(len(alpha), np.int32)
+    share, other, work = (
+        np.empty(len(alpha)),
+        np.empty(len(alpha), np.int32),
+        np.empty(len(alpha), np.int32),
+    )
     total = _build_table(alpha.astype(np.float64), share, other, work)
     return TopicPriors(alpha, total, (np.minimum(share, 1.0) * _WHOLE).astype(np.uint64), other)
 
@@ -91,7 +95,9 @@ def _alpha_sum(alpha, n_topics):
 
 
 @where_given(
-    lambda alpha, point, bits, n_topics: np.int32(max(min(point * (1.0 / np.float64(alpha)), n_topics - 1.0), 0.0))
+    lambda alpha, point, bits, n_topics: np.int32(
+        max(min(point * (1.0 / np.float64(alpha)), n_topics - 1.0), 0.0)
+    )
 )
 def _topic_of_prior(alpha, point, bits, n_topics):
     """Return a topic drawn from the prior, without a branch that the processor would have to guess.
@@ -136,7 +142,9 @@ def draw_slots(alpha, n, counter, n_slots, n_topics, uniforms, out):
         uniforms[np.uint64(i)] = uniform24(bits)
         y = np.float64(np.int64(bits & MASK_PROPOSE)) * scale
         slot = np.int32(~np.int32(min(y, last_slot)))  # not used where y is beyond all slots
-        out[np.uint64(i)] = select(y < last_slot, slot, _topic_of_prior(alpha, y - last_slot, bits, n_topics))
+        out[np.uint64(i)] = select(
+            y < last_slot, slot, _topic_of_prior(alpha, y - last_slot, bits, n_topics)
+        )
 
 
 @part
@@ -195,7 +203,11 @@ def draw_alias(share, other, start, n, uniform):
     """Return a slot of the table of n weights that begins at `start`, counted from there, given a number in [0, 1)."""
     y = uniform * n
     slot = min(np.int64(y), n - 1)
-    return slot if y - slot < share[np.uint64(start + slot)] else np.int64(other[np.uint64(start + slot)])
+    return (
+        slot
+        if y - slot < share[np.uint64(start + slot)]
+        else np.int64(other[np.uint64(start + slot)])
+    )
 
 
 @kernel

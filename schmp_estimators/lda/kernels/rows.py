@@ -161,7 +161,9 @@ def _hashed(topic, mask):
 @inlined
 def cell_of(start, mask, topic):
     """Return where in the cells the search for a topic begins, for `prefetch`."""
-    return start + (np.int64(topic) if mask < 0 else np.int64(_hashed(topic, np.uint64(mask)) << _ONE))
+    return start + (
+        np.int64(topic) if mask < 0 else np.int64(_hashed(topic, np.uint64(mask)) << _ONE)
+    )
 
 
 @inlined
@@ -169,7 +171,9 @@ def _find(cells, start, mask, topic):
     """Return the place of a topic in a row by open addressing, or the free one where the search for it ends."""
     base, wrap = np.uint64(start), np.uint64(mask)
     place = _hashed(topic, wrap)
-    while cells[base + (place << _ONE)] >= 0 and np.uint32(cells[base + (place << _ONE)]) != np.uint32(topic):
+    while cells[base + (place << _ONE)] >= 0 and np.uint32(
+        cells[base + (place << _ONE)]
+    ) != np.uint32(topic):
         place = (place + _ONE) & wrap
     return place
 

@@ -54,7 +54,9 @@ class DocumentLists(NamedTuple):
     lists: NDArray[np.signedinteger]
 
 
-def make_lists(doc_ptr: NDArray[np.int64], place: NDArray[np.uint32], n_topics: int) -> DocumentLists:
+def make_lists(
+    doc_ptr: NDArray[np.int64], place: NDArray[np.uint32], n_topics: int
+) -> DocumentLists:
     """Return empty lists for the documents of a `TokenShard`."""
     lengths = np.diff(doc_ptr)
     ptr = np.zeros(len(doc_ptr), np.int64)
@@ -160,12 +162,17 @@ def make_scratch(smooth: Smoothing, *, seeded: bool) -> tuple[Row, Together]:
         np.zeros(n, np.float64 if seeded else np.int32), smooth.beta * smooth.inverse,
         np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n),
     )  # fmt: skip
-    sums, (starts, listed, others) = TOGETHER * LANES * (-(-n // LANES) + 1), np.empty((3, TOGETHER + 1), np.int64)
+    sums, (starts, listed, others) = (
+        TOGETHER * LANES * (-(-n // LANES) + 1),
+        np.empty((3, TOGETHER + 1), np.int64),
+    )
     totals, points = np.empty((2, TOGETHER), np.float32)
     return row, Together(np.empty(sums, np.float32), starts, totals, points, listed, others)
 
 
-def smoothing(total: NDArray[np.int64], beta_sum: Prior, alpha: NDArray[np.float64], beta: float) -> Smoothing:
+def smoothing(
+    total: NDArray[np.int64], beta_sum: Prior, alpha: NDArray[np.float64], beta: float
+) -> Smoothing:
     """Return the `Smoothing` of topics with these totals; `beta_sum` is V beta, with seeds if there are any."""
     inverse = (1.0 / (total + beta_sum)).astype(np.float32)
     weight = alpha * inverse
@@ -254,7 +261,9 @@ def _draw_other(y, old, found, end, row, smooth):
 
 
 @kernel
-def sample_words(first, last, begin, of_words, block, topic, documents, smooth, key, row, together, seeds):
+def sample_words(
+    first, last, begin, of_words, block, topic, documents, smooth, key, row, together, seeds
+):
     """Sample the tokens of some words of one block and one shard.
 
     Parameters
@@ -307,14 +316,21 @@ def sample_words(first, last, begin, of_words, block, topic, documents, smooth, 
                 i = begun + j
                 _fetch(i, document, ptr, n_blocks, lists)
                 old, doc = np.int64(topic[np.uint64(i)]), np.uint64(document[np.uint64(i)])
-                if j > 0 and doc == last_doc and old == last_old:  # the same sums, of a word that comes again
-                    starts[np.uint64(j)], totals[np.uint64(j)] = starts[np.uint64(j - 1)], totals[np.uint64(j - 1)]
+                if (
+                    j > 0 and doc == last_doc and old == last_old
+                ):  # the same sums, of a word that comes again
+                    starts[np.uint64(j)], totals[np.uint64(j)] = (
+                        starts[np.uint64(j - 1)],
+                        totals[np.uint64(j - 1)],
+                    )
                     continue
                 last_doc, last_old = doc, old
                 less = np.float32(row.tokens[np.uint64(old)] - 1) + smooth.beta
                 starts[np.uint64(j)] = start
                 n_doc, weight = np.int64(n_blocks[doc]), less * smooth.inverse[np.uint64(old)]
-                totals[np.uint64(j)] = add_listed(lists, ptr[doc], n_doc, row.weight, old, weight, sums, start)
+                totals[np.uint64(j)] = add_listed(
+                    lists, ptr[doc], n_doc, row.weight, old, weight, sums, start
+                )
                 start += LANES * (n_doc + 1)
             n_listed, n_others = 0, 0
             for j in range(n):
@@ -332,7 +348,13 @@ def sample_words(first, last, begin, of_words, block, topic, documents, smooth, 
                 i = begun + j
                 old, doc = np.int64(topic[np.uint64(i)]), np.uint64(document[np.uint64(i)])
                 new = _draw_listed(
-                    points[np.uint64(j)], sums, starts[np.uint64(j)], ptr[doc], np.int64(n_blocks[doc]), lists, old
+                    points[np.uint64(j)],
+                    sums,
+                    starts[np.uint64(j)],
+                    ptr[doc],
+                    np.int64(n_blocks[doc]),
+                    lists,
+                    old,
                 )
                 topic[np.uint64(i)] = new
                 moved += new != old
@@ -341,7 +363,9 @@ def sample_words(first, last, begin, of_words, block, topic, documents, smooth, 
                 old = np.int64(topic[np.uint64(i)])
                 bits = mix(origin + np.uint64(i) * GAMMA)
                 uniform = np.float64(np.int64(bits & MASK_PROPOSE)) * SCALE_PROPOSE
-                new = _draw_other(uniform * _weigh_others(old, end, smooth), old, found, end, row, smooth)
+                new = _draw_other(
+                    uniform * _weigh_others(old, end, smooth), old, found, end, row, smooth
+                )
                 topic[np.uint64(i)] = new
                 moved += new != old
         _end_word(found, smooth, row)

@@ -9,7 +9,9 @@ WORD_COST = 4
 
 
 @kernel
-def place_tokens(indptr, indices, counts, layout_of, cursor, first_doc, first_token, doc_ptr, place):
+def place_tokens(
+    indptr, indices, counts, layout_of, cursor, first_doc, first_token, doc_ptr, place
+):
     """Give every token of a CSR piece its place in word-major order, as a counting sort does.
 
     Parameters

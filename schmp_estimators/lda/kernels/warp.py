@@ -35,7 +35,13 @@ from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
 from schmp_estimators.lda.blocks import HEAD
 from schmp_estimators.lda.kernels.draw import uniform24
-from schmp_estimators.lda.kernels.priors import add_seeds, draw_of_prior, make_row, prior_mass, where_given
+from schmp_estimators.lda.kernels.priors import (
+    add_seeds,
+    draw_of_prior,
+    make_row,
+    prior_mass,
+    where_given,
+)
 
 #: With more topics, 8 bytes each of a row and of totals leave the second cache.
 NEAR = 1 << 17
@@ -98,7 +104,11 @@ def find_pieces(word, n_tokens, shard_ptr, begins, size, ptr):
     ptr : (n_words + 1,) int64
         As in `Pieces`.
     """
-    begin, length, cursor = np.empty(len(word), np.int64), np.empty(len(word), np.uint32), ptr.copy()
+    begin, length, cursor = (
+        np.empty(len(word), np.int64),
+        np.empty(len(word), np.uint32),
+        ptr.copy(),
+    )
     for shard in range(len(begins)):
         address = begins[shard]
         for i in range(shard_ptr[shard], shard_ptr[shard + 1]):
@@ -253,7 +263,9 @@ def take_row(block, word, n, begin, end, pieces, like, width, row, slots, ends):
             row[np.uint32(topic)] += 1
         return total, 0
     copy_to(block.heads[word], row)
-    shift = fill_slots(row, min(MAX_SLOTS, 4 * n), slots, ends)  # a table for few draws need not be fine
+    shift = fill_slots(
+        row, min(MAX_SLOTS, 4 * n), slots, ends
+    )  # a table for few draws need not be fine
     return ends[len(ends) - 1], shift
 
 
@@ -266,7 +278,21 @@ def _weigh(count, less, beta, is_seeded):
 
 
 @inlined
-def _draw(y, slots, shift, ends, n, fixed_topic, fixed_ends, n_fixed, beta, per_topic, n_topics, seeds, word):
+def _draw(
+    y,
+    slots,
+    shift,
+    ends,
+    n,
+    fixed_topic,
+    fixed_ends,
+    n_fixed,
+    beta,
+    per_topic,
+    n_topics,
+    seeds,
+    word,
+):
     """Return the topic at y, where the word's n tokens, its fixed row and its prior are lined up."""
     if y < np.float64(n):
         x = np.int64(y)
@@ -279,11 +305,15 @@ def _draw(y, slots, shift, ends, n, fixed_topic, fixed_ends, n_fixed, beta, per_
     if y < np.float64(n + n_fixed):
         return np.int64(fixed_topic[np.searchsorted(fixed_ends, np.int64(y) - n, side="right")])
     point = y - np.float64(n + n_fixed)
-    return draw_of_prior(seeds, word, point, n_topics * np.float64(beta), point * per_topic, n_topics)
+    return draw_of_prior(
+        seeds, word, point, n_topics * np.float64(beta), point * per_topic, n_topics
+    )
 
 
 @kernel
-def sample_words(first, last, pieces, address, block, fixed, seeds, types, inverse, beta, key, fresh, steps):
+def sample_words(
+    first, last, pieces, address, block, fixed, seeds, types, inverse, beta, key, fresh, steps
+):
     """Do the word pass for tokens of some words: accept or reject their pending proposals, then draw new ones.
 
     Parameters
@@ -339,10 +369,14 @@ def sample_words(first, last, pieces, address, block, fixed, seeds, types, inver
         fixed_ends, n, shift = room[: len(fixed_topic)], np.int64(0), np.int64(0)
         is_new = fresh and len(fixed_topic) > 0
         if not is_new:
-            n, shift = take_row(block, word, n_own, begin, end, pieces, like, width, row, slots, ends)
+            n, shift = take_row(
+                block, word, n_own, begin, end, pieces, like, width, row, slots, ends
+            )
         n_fixed = add_fixed(fixed, word, row, fixed_ends)
         is_seeded = add_seeds(seeds, word, row)
-        scale = (np.float64(n + n_fixed) + prior_mass(seeds, word, np.float64(beta), n_topics)) * SCALE_PROPOSE
+        scale = (
+            np.float64(n + n_fixed) + prior_mass(seeds, word, np.float64(beta), n_topics)
+        ) * SCALE_PROPOSE
         counter = key + np.uint64(address[word]) * np.uint64(width if is_new else n_steps) * GAMMA
         for piece in range(begin, end):
             stop = np.uint64(pieces.n_tokens[np.uint64(piece)]) * np.uint64(width)
@@ -352,7 +386,19 @@ def sample_words(first, last, pieces, address, block, fixed, seeds, types, inver
                 y = np.float64(np.int64(mix(counter) & MASK_PROPOSE)) * scale
                 counter += GAMMA
                 tokens[base] = _draw(
-                    y, slots, shift, ends, n, fixed_topic, fixed_ends, n_fixed, beta, per_topic, n_topics, seeds, word
+                    y,
+                    slots,
+                    shift,
+                    ends,
+                    n,
+                    fixed_topic,
+                    fixed_ends,
+                    n_fixed,
+                    beta,
+                    per_topic,
+                    n_topics,
+                    seeds,
+                    word,
                 )
                 base += np.uint64(1)
             while base < stop:

@@ -175,18 +175,37 @@ def sample_documents(first, last, shard, tokens, inverse, alpha, key, totals, st
         origin = key + np.uint64(shard.first_token + start) * np.uint64(n_steps) * GAMMA
         for begin in range(0, n, CHUNK):
             size, counter = min(CHUNK, n - begin), origin + np.uint64(begin * n_steps) * GAMMA
-            draw_slots(alpha, size * n_steps, counter, n, n_topics, uniforms, draws[begin * n_steps :])
+            draw_slots(
+                alpha, size * n_steps, counter, n, n_topics, uniforms, draws[begin * n_steps :]
+            )
             for i in range(size):
                 coming = start + n + begin + i
                 if coming < end:
                     prefetch(tokens, np.int64(place[np.uint64(coming)]) * width)
                 at = (begin + i) * width
                 if n_topics > NEAR:
-                    fetch(pending, np.uint64(at + AHEAD * width), np.uint64(n * width), width, row, inverse)
+                    fetch(
+                        pending,
+                        np.uint64(at + AHEAD * width),
+                        np.uint64(n * width),
+                        width,
+                        row,
+                        inverse,
+                    )
                 original = np.uint32(pending[np.uint64(at)])
                 own_weight = _weigh(row[original] - np.int32(1), prior, original, inverse)
                 topic = _decide(
-                    original, own_weight, pending, at, uniforms, i * n_steps, row, prior, inverse, weights, steps
+                    original,
+                    own_weight,
+                    pending,
+                    at,
+                    uniforms,
+                    i * n_steps,
+                    row,
+                    prior,
+                    inverse,
+                    weights,
+                    steps,
                 )
                 topics[np.uint64(begin + i)] = topic
                 if topic != original:

@@ -41,10 +41,14 @@ def find_slots(words: NDArray[np.int64], n_words: int) -> BestWords:
 
 def count_pairs(counts: Counts, best: BestWords) -> NDArray[np.int64]:
     """Return how many documents have each pair of best words, as `count_in_windows` numbers pairs."""
-    return _count(counts.indptr, counts.indices, best, 1 + int(np.diff(counts.indptr).max(initial=0)))
+    return _count(
+        counts.indptr, counts.indices, best, 1 + int(np.diff(counts.indptr).max(initial=0))
+    )
 
 
-def _count(ptr: NDArray[np.int64], words: NDArray[np.int32], best: BestWords, width: int) -> NDArray[np.int64]:
+def _count(
+    ptr: NDArray[np.int64], words: NDArray[np.int32], best: BestWords, width: int
+) -> NDArray[np.int64]:
     documents = np.zeros((best.n_topics, n_pairs(best.n_best)), np.int64)
     since = np.full((best.n_topics, best.n_best), -1)
     count_in_windows(*freeze((ptr, words, best.slot_ptr, best.slot)), width, since, documents)
@@ -82,20 +86,29 @@ def n_pairs(n_best: int) -> int:
     return n_best * (n_best + 1) // 2
 
 
-def npmi(pair: NDArray[np.float64], lower: NDArray[np.float64], upper: NDArray[np.float64]) -> NDArray[np.float64]:
+def npmi(
+    pair: NDArray[np.float64], lower: NDArray[np.float64], upper: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Return the normalised pointwise mutual information of pairs, from shares of documents; 0 if a word is in none."""
     both = pair + _EPSILON
     values = np.log(both / (lower * upper)) / -np.log(both)
     return np.where((lower > 0) & (upper > 0), values, 0.0)
 
 
-def u_mass(pair: NDArray[np.float64], lower: NDArray[np.float64], upper: NDArray[np.float64]) -> NDArray[np.float64]:
+def u_mass(
+    pair: NDArray[np.float64], lower: NDArray[np.float64], upper: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Return the logarithm of the chance of a word where the more probable one is; 0 if that is nowhere."""
     return np.where(upper > 0, np.log((pair + _EPSILON) / upper), 0.0)
 
 
 #: What `mean_over_pairs` takes the mean of.
-MEASURES: dict[str, Callable[..., Any]] = {"npmi": npmi, "u_mass": u_mass, "c_npmi": npmi, "c_v": npmi}
+MEASURES: dict[str, Callable[..., Any]] = {
+    "npmi": npmi,
+    "u_mass": u_mass,
+    "c_npmi": npmi,
+    "c_v": npmi,
+}
 
 
 def _similarity_to_all(
@@ -108,10 +121,14 @@ def _similarity_to_all(
     whole = vectors.sum(axis=1, keepdims=True)
     dots = (vectors * whole).sum(axis=2)
     scales = np.linalg.norm(vectors, axis=2) * np.linalg.norm(whole, axis=2)
-    return np.asarray(np.divide(dots, scales, out=np.zeros_like(dots), where=scales > 0).mean(axis=1))
+    return np.asarray(
+        np.divide(dots, scales, out=np.zeros_like(dots), where=scales > 0).mean(axis=1)
+    )
 
 
-def mean_over_pairs(documents: NDArray[np.int64], n_documents: int, n_best: int, measure: str) -> NDArray[np.float64]:
+def mean_over_pairs(
+    documents: NDArray[np.int64], n_documents: int, n_best: int, measure: str
+) -> NDArray[np.float64]:
     """Return the mean of a measure over the pairs of each topic; NaN if there are none.
 
     Parameters

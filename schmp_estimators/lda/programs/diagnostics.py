@@ -24,7 +24,9 @@ class DocumentCounts(NamedTuple):
     together: NDArray[np.int64]
 
 
-def count_topics(counts: Counts, topics: NDArray[np.int32], best: NDArray[np.int64]) -> DocumentCounts:
+def count_topics(
+    counts: Counts, topics: NDArray[np.int32], best: NDArray[np.int64]
+) -> DocumentCounts:
     """Count what `document_measures` needs of some documents.
 
     Parameters
@@ -39,17 +41,25 @@ def count_topics(counts: Counts, topics: NDArray[np.int32], best: NDArray[np.int
     n_docs, n_topics = len(counts.indptr) - 1, len(best)
     ptr = np.append(0, np.cumsum(sum_rows(counts.indptr, counts.data)))
     docs = np.repeat(np.arange(n_docs), np.diff(ptr))
-    table = sparse.csr_array((np.ones(len(topics), np.int32), topics, ptr), shape=(n_docs, n_topics))
+    table = sparse.csr_array(
+        (np.ones(len(topics), np.int32), topics, ptr), shape=(n_docs, n_topics)
+    )
     table.sum_duplicates()
     shape = n_topics, LARGEST + 1
-    times = sparse.coo_array((np.ones(table.nnz, np.int64), (table.indices, table.data)), shape=shape).tocsr()
+    times = sparse.coo_array(
+        (np.ones(table.nnz, np.int64), (table.indices, table.data)), shape=shape
+    ).tocsr()
     rows = np.repeat(np.arange(n_docs), np.diff(table.indptr))
     by_size = np.lexsort((table.indices, -table.data, rows))
     largest = table.indices[by_size[table.indptr[:-1][np.diff(table.indptr) > 0]]]
     slots, found = _slots(np.repeat(counts.indices, counts.data), topics, best, counts.n_features)
-    cells = sparse.coo_array((np.ones(len(slots), np.int8), (docs[found], slots)), shape=(n_docs, best.size)).tocsr()
+    cells = sparse.coo_array(
+        (np.ones(len(slots), np.int8), (docs[found], slots)), shape=(n_docs, best.size)
+    ).tocsr()
     itself = np.arange(best.size + 1)
-    together = count_pairs(canonical_counts(cells.astype(bool)), BestWords(itself, itself[:-1], *best.shape))
+    together = count_pairs(
+        canonical_counts(cells.astype(bool)), BestWords(itself, itself[:-1], *best.shape)
+    )
     return DocumentCounts(times, np.bincount(largest, minlength=n_topics), together)
 
 
@@ -65,12 +75,15 @@ def _slots(
     return at[found], found
 
 
-def document_measures(counted: DocumentCounts, prior: float, n_best: int) -> dict[str, NDArray[np.float64]]:
+def document_measures(
+    counted: DocumentCounts, prior: float, n_best: int
+) -> dict[str, NDArray[np.float64]]:
     """Return the measures that need documents; NaN for topics that no token has."""
     n_topics, rows = len(counted.first), sparse.coo_array(counted.times)
     size, times = rows.col.astype(np.float64), rows.data
     n_docs, tokens, logs = (
-        np.bincount(rows.row, weight, n_topics) for weight in (times, times * size, times * size * np.log(size))
+        np.bincount(rows.row, weight, n_topics)
+        for weight in (times, times * size, times * size * np.log(size))
     )
     rank, other = np.tril_indices(n_best, -1)
     pairs = np.log(counted.together + prior)
@@ -103,7 +116,11 @@ def word_measures(rows: TopicRows, n_topics: int) -> dict[str, NDArray[np.float6
 
 
 def exclusivity(
-    rows: TopicRows, totals: NDArray[np.number], prior: float, words: NDArray[np.int64], weights: NDArray[np.float64]
+    rows: TopicRows,
+    totals: NDArray[np.number],
+    prior: float,
+    words: NDArray[np.int64],
+    weights: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """Return how much of the probability of its best words, over all topics, is that of a topic.
 
@@ -127,7 +144,11 @@ _LINES = 1 << 16
 
 
 def write_state(
-    file: IO[bytes], tokens: Mapping[str, NDArray[Any]], names: NDArray[Any], alpha: NDArray[np.float64], beta: float
+    file: IO[bytes],
+    tokens: Mapping[str, NDArray[Any]],
+    names: NDArray[Any],
+    alpha: NDArray[np.float64],
+    beta: float,
 ) -> None:
     """Write tokens to a file in the format of MALLET's ``printState``, packed by gzip; blanks in names become "_".
 
@@ -148,9 +169,21 @@ def write_state(
     position = np.arange(len(document)) - np.searchsorted(document, document)
     with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
         numbers = " ".join(map(repr, alpha.tolist()))
-        packed.write(f"#doc source pos typeindex type topic\n#alpha : {numbers} \n#beta : {beta!r}\n".encode())
+        packed.write(
+            f"#doc source pos typeindex type topic\n#alpha : {numbers} \n#beta : {beta!r}\n".encode()
+        )
         for first in range(0, len(document), _LINES):
             some = slice(first, first + _LINES)
-            columns = document[some], position[some], word[some], plain[word[some]], tokens["topic"][some]
+            columns = (
+                document[some],
+                position[some],
+                word[some],
+                plain[word[some]],
+                tokens["topic"][some],
+            )
             rows = zip(*(column.tolist() for column in columns), strict=True)
-            packed.write("".join(f"{doc} NA {at} {w} {name} {topic}\n" for doc, at, w, name, topic in rows).encode())
+            packed.write(
+                "".join(
+                    f"{doc} NA {at} {w} {name} {topic}\n" for doc, at, w, name, topic in rows
+                ).encode()
+            )

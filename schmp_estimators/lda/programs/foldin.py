@@ -9,8 +9,21 @@ from numpy.typing import NDArray
 from schmp_estimators.core.places.place import Each, in_turn
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.data.counts import Counts, canonical_counts, hash_documents, sum_rows, take_rows
-from schmp_estimators.lda.kernels.foldin import TopicModel, draw, fold_in, make_scratch, rows_of_words, score
+from schmp_estimators.lda.data.counts import (
+    Counts,
+    canonical_counts,
+    hash_documents,
+    sum_rows,
+    take_rows,
+)
+from schmp_estimators.lda.kernels.foldin import (
+    TopicModel,
+    draw,
+    fold_in,
+    make_scratch,
+    rows_of_words,
+    score,
+)
 
 #: Entries of documents that make one job for a thread.
 _JOB = 1 << 14
@@ -31,7 +44,9 @@ def proportions(matrix: Any, model: TopicModel, each: Each = in_turn) -> NDArray
     return theta
 
 
-def completion_scores(counts: Counts, model: TopicModel, each: Each = in_turn) -> NDArray[np.float64]:
+def completion_scores(
+    counts: Counts, model: TopicModel, each: Each = in_turn
+) -> NDArray[np.float64]:
     """Return for each document the log-likelihood of one half of its tokens given the other.
 
     A document's tokens are numbered in canonical order: by column.  Those with even numbers are folded in, the others
@@ -46,14 +61,26 @@ def completion_scores(counts: Counts, model: TopicModel, each: Each = in_turn) -
         before -= np.repeat(np.append(before, 0)[ptr[:-1]], np.diff(ptr))
         seen = ((before + tokens + 1) >> 1) - ((before + 1) >> 1)
         kept = seen > 0
-        theta = _fold(np.append(0, np.cumsum(kept))[ptr], words[kept], seen[kept].astype(np.int32), model)
-        score(ptr, tokens, freeze(before), rows_of_words(model.rows, words), model[1:6], theta, scores[docs])
+        theta = _fold(
+            np.append(0, np.cumsum(kept))[ptr], words[kept], seen[kept].astype(np.int32), model
+        )
+        score(
+            ptr,
+            tokens,
+            freeze(before),
+            rows_of_words(model.rows, words),
+            model[1:6],
+            theta,
+            scores[docs],
+        )
 
     each(work, _jobs(counts, model))
     return scores
 
 
-def draw_topics(counts: Counts, model: TopicModel, seed: int, each: Each = in_turn) -> NDArray[np.int32]:
+def draw_topics(
+    counts: Counts, model: TopicModel, seed: int, each: Each = in_turn
+) -> NDArray[np.int32]:
     """Return a topic for each token, drawn given the proportions of its document; tokens are in canonical order.
 
     The topics of a document follow from `seed` and its words, whatever the other documents are.
@@ -72,12 +99,16 @@ def draw_topics(counts: Counts, model: TopicModel, seed: int, each: Each = in_tu
     return topics
 
 
-def _fold(ptr: NDArray[Any], words: NDArray[Any], counts: NDArray[Any], model: TopicModel) -> NDArray[np.float64]:
+def _fold(
+    ptr: NDArray[Any], words: NDArray[Any], counts: NDArray[Any], model: TopicModel
+) -> NDArray[np.float64]:
     """Return the proportions of documents with these offsets, words and tokens of each word."""
     rows, lengths = rows_of_words(model.rows, words), sum_rows(ptr, counts).astype(np.float64)
     n_topics = len(model.inverse)
     theta = np.repeat((lengths[:, None] + model.alpha_sum) / n_topics, n_topics, axis=1)
-    fold_in(*freeze((ptr, counts, lengths)), rows, model[1:6], make_scratch(ptr, rows, n_topics), theta)
+    fold_in(
+        *freeze((ptr, counts, lengths)), rows, model[1:6], make_scratch(ptr, rows, n_topics), theta
+    )
     theta /= np.cumsum(theta, axis=1)[:, -1:]  # the sum in the order of the topics
     theta[lengths == 0] = model.expected
     return theta
@@ -86,7 +117,12 @@ def _fold(ptr: NDArray[Any], words: NDArray[Any], counts: NDArray[Any], model: T
 def _jobs(counts: Counts, model: TopicModel) -> list[tuple[slice, Counts]]:
     """Cut documents into jobs of about `_JOB` entries, and of no more than `_PROPORTIONS` proportions."""
     n_docs, n_entries = len(counts.indptr) - 1, int(counts.indptr[-1])
-    cuts = np.searchsorted(counts.indptr, np.linspace(0, n_entries, max(1, n_entries // _JOB) + 1)[1:-1])
+    cuts = np.searchsorted(
+        counts.indptr, np.linspace(0, n_entries, max(1, n_entries // _JOB) + 1)[1:-1]
+    )
     steps = np.arange(0, n_docs, max(1, _PROPORTIONS // len(model.inverse)))
-    jobs = [slice(*ends) for ends in pairwise(np.unique(np.concatenate([[0], cuts, steps, [n_docs]])).tolist())]
+    jobs = [
+        slice(*ends)
+        for ends in pairwise(np.unique(np.concatenate([[0], cuts, steps, [n_docs]])).tolist())
+    ]
     return [(docs, take_rows([docs], counts)[0]) for docs in jobs]

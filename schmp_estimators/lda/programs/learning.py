@@ -38,7 +38,12 @@ from scipy.special import psi
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import WordBlock
 from schmp_estimators.lda.data.topic_rows import add_sparse
-from schmp_estimators.lda.kernels.likelihood import TopicCounts, count_table, merge_counts, topic_counts
+from schmp_estimators.lda.kernels.likelihood import (
+    TopicCounts,
+    count_table,
+    merge_counts,
+    topic_counts,
+)
 from schmp_estimators.lda.programs.blocks import harvest_rows
 from schmp_estimators.lda.programs.seeds import SeedCounts, WordSeeds
 
@@ -110,7 +115,9 @@ def learn_alphas(
         total, alpha = math.fsum(alphas), alphas[topic]
         exposure = math.fsum(lengths.often * (psi(lengths.tokens + total) - psi(total)))
         # NumPy adds up weights one by one, in the order of the cells.
-        turns = alphas * np.bincount(topic, counts.often * (psi(alpha + tokens) - psi(alpha)), len(alphas))
+        turns = alphas * np.bincount(
+            topic, counts.often * (psi(alpha + tokens) - psi(alpha)), len(alphas)
+        )
         least = max(LEAST_TURNS, LEAST_SHARE * math.fsum(turns) / len(turns))
         alphas = np.maximum(turns, least) / exposure
         # The sum is at most a mean document, and added turns do not raise it above `LARGE_SHARE`.
@@ -160,6 +167,8 @@ def measure_block(block: WordBlock, n_components: int) -> TopicCounts:
     """Return the counts of topics in the words of a block, earlier batches included."""
     if len(block.fixed.topic):
         return count_table(add_sparse(harvest_rows(block, n_components), block.fixed, n_components))
-    ptr, in_order, tails = freeze((block.tail_ptr, np.arange(len(block.tails), dtype=np.uint32), block.tails))
+    ptr, in_order, tails = freeze(
+        (block.tail_ptr, np.arange(len(block.tails), dtype=np.uint32), block.tails)
+    )
     found = topic_counts(ptr, in_order, tails, n_components)
     return merge_counts([count_table(block.heads), found._replace(cell=found.tokens)])

@@ -39,7 +39,9 @@ class WordSeeds(NamedTuple):
 
     def digest(self) -> str:
         """Return what identifies the seeds."""
-        return hashlib.sha256(b"".join(np.ascontiguousarray(one).tobytes() for one in self)).hexdigest()
+        return hashlib.sha256(
+            b"".join(np.ascontiguousarray(one).tobytes() for one in self)
+        ).hexdigest()
 
 
 class SeedCounts(NamedTuple):
@@ -65,8 +67,15 @@ def word_seeds(
     rest = sparse.coo_array(seeds[:, absent])
     tokens = np.zeros(rest.nnz, np.int64)
     if earlier is not None and rest.nnz:
-        tokens = np.asarray(sparse.csr_array(earlier[:, absent])[rest.row, rest.col], np.int64).reshape(-1)
-    of_words = taken.indptr.astype(np.int64), taken.indices.astype(np.int32), taken.data.astype(np.float64), total
+        tokens = np.asarray(
+            sparse.csr_array(earlier[:, absent])[rest.row, rest.col], np.int64
+        ).reshape(-1)
+    of_words = (
+        taken.indptr.astype(np.int64),
+        taken.indices.astype(np.int32),
+        taken.data.astype(np.float64),
+        total,
+    )
     of_rest = rest.data.astype(np.float64)[tokens > 0], tokens[tokens > 0]
     return WordSeeds(address[kept].astype(np.int64), *of_words, *of_rest)
 
@@ -74,12 +83,22 @@ def word_seeds(
 def seed_rows(seeds: WordSeeds, shard: TokenShard) -> SeedRows:
     """Return the seeds by the numbers that words have in a shard."""
     used = shard.word_total > 0  # a word without tokens has the address of the next one
-    at = np.minimum(np.searchsorted(seeds.address, shard.word_first), max(0, len(seeds.address) - 1))
-    found = used & (seeds.address[at] == shard.word_first) if len(seeds.address) else np.zeros(len(used), bool)
-    return freeze(SeedRows(np.where(found, at, -1).astype(np.int32), seeds.ptr, seeds.topic, seeds.weight))
+    at = np.minimum(
+        np.searchsorted(seeds.address, shard.word_first), max(0, len(seeds.address) - 1)
+    )
+    found = (
+        used & (seeds.address[at] == shard.word_first)
+        if len(seeds.address)
+        else np.zeros(len(used), bool)
+    )
+    return freeze(
+        SeedRows(np.where(found, at, -1).astype(np.int32), seeds.ptr, seeds.topic, seeds.weight)
+    )
 
 
-def count_seeds(seeds: WordSeeds, shard: TokenShard, block: WordBlock, first: int, n_topics: int) -> SeedCounts:
+def count_seeds(
+    seeds: WordSeeds, shard: TokenShard, block: WordBlock, first: int, n_topics: int
+) -> SeedCounts:
     """Count the tokens of the seeded words of a block, earlier batches included.
 
     The first word of the block has number `first` in the shard.
@@ -90,7 +109,9 @@ def count_seeds(seeds: WordSeeds, shard: TokenShard, block: WordBlock, first: in
     sizes = np.diff(rows.ptr)[numbers]
     found = spans(rows.ptr[numbers], sizes)
     tokens = np.empty(len(found), np.int64)
-    look_up(*freeze((block, words, np.append(0, np.cumsum(sizes)), rows.topic[found])), n_topics, tokens)
+    look_up(
+        *freeze((block, words, np.append(0, np.cumsum(sizes)), rows.topic[found])), n_topics, tokens
+    )
     return SeedCounts(found, tokens)
 
 
@@ -101,7 +122,12 @@ def chain_seeds(pieces: Sequence[SeedCounts]) -> SeedCounts:
 
 
 def seeded_word_log_likelihood(
-    plain: float, seeds: WordSeeds, counts: SeedCounts, topic_total: NDArray[np.int64], beta: float, n_words: int
+    plain: float,
+    seeds: WordSeeds,
+    counts: SeedCounts,
+    topic_total: NDArray[np.int64],
+    beta: float,
+    n_words: int,
 ) -> float:
     """Return the word part of the joint log-likelihood, given what it would be without seeds."""
     smooth, weight = n_words * beta, np.concatenate([seeds.weight[counts.seed], seeds.rest_weight])
@@ -114,7 +140,9 @@ def seeded_word_log_likelihood(
 _AT_ONCE = 1 << 14
 
 
-def _some_tokens(n_tokens: int, first_token: int, key: np.uint64) -> Iterator[tuple[slice, NDArray[np.uint64]]]:
+def _some_tokens(
+    n_tokens: int, first_token: int, key: np.uint64
+) -> Iterator[tuple[slice, NDArray[np.uint64]]]:
     """Yield ranges of the tokens of a shard, in document order, with random bits for each token."""
     for begin in range(0, n_tokens, _AT_ONCE):
         end = min(n_tokens, begin + _AT_ONCE)

@@ -19,7 +19,12 @@ from schmp_estimators.lda.data.counts import count_values
 from schmp_estimators.lda.data.partition import Layout, cut_jobs
 from schmp_estimators.lda.data.topic_rows import rows_of_lists
 from schmp_estimators.lda.kernels import likelihood
-from schmp_estimators.lda.kernels.likelihood import TopicCounts, count_cells, merge_counts, topic_counts
+from schmp_estimators.lda.kernels.likelihood import (
+    TopicCounts,
+    count_cells,
+    merge_counts,
+    topic_counts,
+)
 from schmp_estimators.lda.kernels.passages import draw_known_topics
 from schmp_estimators.lda.kernels.priors import SeedRows
 from schmp_estimators.lda.programs import blocks, learning
@@ -206,7 +211,9 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         beta_sum = self.n_words * beta
         return beta_sum if self.seeds is None else freeze(beta_sum + self.seeds.total)
 
-    def seeds_of(self, shard: TokenShard, words: NDArray[np.integer] | slice = slice(None)) -> SeedRows | None:
+    def seeds_of(
+        self, shard: TokenShard, words: NDArray[np.integer] | slice = slice(None)
+    ) -> SeedRows | None:
         """Return the seeds of words in the layout of a shard, by default of all, if there are any."""
         if self.seeds is None:
             return None
@@ -221,7 +228,9 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         if self.learn_every[0]:
             found["doc_topic_priors"] = f"learned every {self.learn_every[0]} sweeps"
         elif self.own_alphas is not None:
-            found["doc_topic_priors"] = hashlib.sha256(np.ascontiguousarray(self.own_alphas).tobytes()).hexdigest()
+            found["doc_topic_priors"] = hashlib.sha256(
+                np.ascontiguousarray(self.own_alphas).tobytes()
+            ).hexdigest()
         return found
 
     def state_bytes(self) -> int:
@@ -232,7 +241,9 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         """Return how many bytes a shard needs for each of its words, beside `state_bytes` for each token."""
         return 0
 
-    def count_local_words(self, word_totals: NDArray[np.int64], layout: Layout) -> NDArray[np.int64]:
+    def count_local_words(
+        self, word_totals: NDArray[np.int64], layout: Layout
+    ) -> NDArray[np.int64]:
         """Return how many words of each block are sampled locally: all, if no tokens are exchanged."""
         return np.diff(layout.block_ptr)
 
@@ -240,17 +251,35 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         """Return the state with the first topics of tokens: uniform ones, if words do not restrict them."""
         topics, shard = np.empty(len(at.shard.place), topic_dtype(self.n_components)), at.shard
         if len(shard.first.ptr) > 1:
-            of_words, key = (words_of_places(shard), *shard.first), stream_key(self.seed, 0, _OF_TOKENS)
-            draw_known_topics(shard.place, shard.doc_ptr, *of_words, shard.first_token, key, self.n_components, topics)
+            of_words, key = (
+                (words_of_places(shard), *shard.first),
+                stream_key(self.seed, 0, _OF_TOKENS),
+            )
+            draw_known_topics(
+                shard.place,
+                shard.doc_ptr,
+                *of_words,
+                shard.first_token,
+                key,
+                self.n_components,
+                topics,
+            )
         else:
-            seeding.draw_uniform_topics(shard.first_token, stream_key(self.seed, 0, _ORIGIN), self.n_components, topics)
+            seeding.draw_uniform_topics(
+                shard.first_token, stream_key(self.seed, 0, _ORIGIN), self.n_components, topics
+            )
         if self.seeds is not None:
             seeding.draw_of_seeds(
-                shard, seeding.seed_rows(self.seeds, shard), stream_key(self.seed, 0, _OF_SEEDS), topics
+                shard,
+                seeding.seed_rows(self.seeds, shard),
+                stream_key(self.seed, 0, _OF_SEEDS),
+                topics,
             )
         return self.restore(at, topics)
 
-    def begun(self, at: At, saved: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]:
+    def begun(
+        self, at: At, saved: NDArray[Any]
+    ) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]:
         """Return saved topics in document order and in word-major order, and the tokens of each topic."""
         topic, by_word = saved.copy(), np.empty_like(saved)
         by_word[at.shard.place] = topic
@@ -265,7 +294,10 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
 
     def learns(self, sweep: int) -> list[bool]:
         """Return whether document-topic priors, and the topic-word prior, are learned after this sweep."""
-        return [every > 0 and sweep >= self.hot_sweeps and (sweep + 1) % every == 0 for every in self.learn_every]
+        return [
+            every > 0 and sweep >= self.hot_sweeps and (sweep + 1) % every == 0
+            for every in self.learn_every
+        ]
 
     def measuring(self, n_shards: int) -> Stage:
         """Return the stage that measures documents and words."""
@@ -284,7 +316,9 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         own = blocks.rows_of_tokens(at.shard.word_ptr, topic, at.shard.fixed, self.n_components)
         return self.measured(at, state, [(at.shard, own, 0)])
 
-    def measured(self, at: At, state: State, some: Sequence[tuple[TokenShard, WordBlock, int]] = ()) -> Measured:
+    def measured(
+        self, at: At, state: State, some: Sequence[tuple[TokenShard, WordBlock, int]] = ()
+    ) -> Measured:
         """Return the counts of a shard, from which document-topic priors are learned, and of some blocks.
 
         Each block comes with a shard that knows its words, and with the number of its first word there.
@@ -292,7 +326,9 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         shard, topic, lengths = at.shard, freeze(self.by_word(at, state)), np.diff(at.shard.doc_ptr)
         documents = topic_counts(shard.doc_ptr, shard.place, topic, self.n_components)
         of_singles = topic[shard.place[shard.doc_ptr[:-1][lengths == 1]]]
-        words = merge_counts([learning.measure_block(block, self.n_components) for _, block, _ in some])
+        words = merge_counts(
+            [learning.measure_block(block, self.n_components) for _, block, _ in some]
+        )
         counted = documents, count_cells(of_singles, 1), count_cells(0, lengths[lengths > 0]), words
         seeded = []
         if self.seeds is not None:
@@ -306,13 +342,22 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
     def with_measured(self, model: SweepModel, measured: Sequence[Measured]) -> SweepModel:
         """Return the model with priors learned, and with the joint log-likelihood, where it is time."""
         documents, singles, lengths, words, seeded, sweep = _together(measured)
-        (of_documents, of_words), before, learned = self.learns(sweep), model.learned_before, model.learned
+        (of_documents, of_words), before, learned = (
+            self.learns(sweep),
+            model.learned_before,
+            model.learned,
+        )
         if of_documents:
             alphas = self.alphas(sweep, model)
             before = before._replace(alphas=alphas)
-            learned = learned._replace(alphas=learning.learn_alphas(alphas, documents, singles, lengths))
+            learned = learned._replace(
+                alphas=learning.learn_alphas(alphas, documents, singles, lengths)
+            )
         if of_words:
-            cells = learning.word_cells(words, self.seeds, seeded), learning.topic_cells(model.topic_total, self.seeds)
+            cells = (
+                learning.word_cells(words, self.seeds, seeded),
+                learning.topic_cells(model.topic_total, self.seeds),
+            )
             beta = self.priors(sweep, model)[1]
             before = before._replace(beta=beta)
             learned = learned._replace(beta=learning.learn_beta(beta, self.n_words, *cells))
@@ -326,7 +371,9 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         document = likelihood.document_log_likelihood(documents, lengths, alpha, self.n_components)
         word = likelihood.word_log_likelihood(words, model.topic_total, beta, self.n_words)
         if self.seeds is not None:
-            word = seeding.seeded_word_log_likelihood(word, self.seeds, seeded, model.topic_total, beta, self.n_words)
+            word = seeding.seeded_word_log_likelihood(
+                word, self.seeds, seeded, model.topic_total, beta, self.n_words
+            )
         return model._replace(likelihood=(document + word, document, word))
 
     def record(self, sweep: int, model: SweepModel) -> dict[str, Any]:
@@ -336,7 +383,11 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
             alpha = learning.mean_alpha(before.alphas)
         beta = beta if before.beta is None else before.beta
         named = {"doc_topic_prior": alpha, "topic_word_prior": beta}
-        return {**self.moves(model), **named, **dict(zip(LIKELIHOODS, model.likelihood, strict=False))}
+        return {
+            **self.moves(model),
+            **named,
+            **dict(zip(LIKELIHOODS, model.likelihood, strict=False)),
+        }
 
     def combine(self, index: int, parts: Sequence[blocks.WordPart]) -> WordBlock:
         """Return block `index`, made from the parts of all shards."""

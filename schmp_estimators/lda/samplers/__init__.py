@@ -40,7 +40,9 @@ TABLE = 1 << 27
 SHORT_DOCUMENT, MANY_TOPICS, MANY_TOKENS = 300, 1 << 12, 1 << 25
 
 
-def choose_sampler(name: str, *, n_topics: int, n_used_words: int, n_tokens: int, n_docs: int) -> str:
+def choose_sampler(
+    name: str, *, n_topics: int, n_used_words: int, n_tokens: int, n_docs: int
+) -> str:
     """Return the name of the sampler to take.
 
     Parameters

@@ -69,7 +69,9 @@ def _begin(cell):
         for i in range(n):
             k = np.uint32(lists.topic[start + i])
             weights[i] = lists.tokens[start + i] * cell.alpha[k] * inverse[k]
-        sums[word] = build_alias(weights[:n], share[start : start + n], other[start : start + n], order)
+        sums[word] = build_alias(
+            weights[:n], share[start : start + n], other[start : start + n], order
+        )
     for k in range(n_topics):
         weights[k] = cell.alpha[k] * inverse[k]
     sums[n_words] = build_alias(weights, share[end:], other[end:], order)
@@ -81,7 +83,11 @@ def _weigh(own, cell, document, word, topic, less):
     """Return p and q of a topic of which `less` tokens are left out: the token itself, or none."""
     of_word, n = weigh(own, cell, document, word, topic, less), document.tokens[topic] - less
     start, mask = own.rows[np.uint64(2 * word)], own.rows[np.uint64(2 * word + 1)]
-    stale = (count_of(own.stale, start, mask, topic) + cell.beta) * cell.alpha[topic] * own.inverse[topic]
+    stale = (
+        (count_of(own.stale, start, mask, topic) + cell.beta)
+        * cell.alpha[topic]
+        * own.inverse[topic]
+    )
     return (n + cell.alpha[topic]) * of_word, n * of_word + stale
 
 
@@ -92,7 +98,8 @@ def _sum_document(own, cell, document, word, old):
     for j in range(document.now[0].n_listed):
         k = np.uint64(document.listed[np.uint64(j)])
         n, part = (
-            count_of(own.cells, start, mask, k) + beta_of(cell.seeds, cell.first + word, k, cell.beta),
+            count_of(own.cells, start, mask, k)
+            + beta_of(cell.seeds, cell.first + word, k, cell.beta),
             document.part[k],
         )
         if k == old:
@@ -105,15 +112,23 @@ def _sum_document(own, cell, document, word, old):
 @inlined
 def _propose(own, cell, document, word, fresh, point):
     """Return the topic at a point: from the document's topics, then the word's table, then that of all topics."""
-    start, of_word, last = own.lists.ptr[np.uint64(word)], own.sums[np.uint64(word)], len(own.sums) - 1
+    start, of_word, last = (
+        own.lists.ptr[np.uint64(word)],
+        own.sums[np.uint64(word)],
+        len(own.sums) - 1,
+    )
     if point < fresh:
-        return np.uint64(document.listed[np.uint64(first_above(own.ends, 0, document.now[0].n_listed, point))])
+        return np.uint64(
+            document.listed[np.uint64(first_above(own.ends, 0, document.now[0].n_listed, point))]
+        )
     if point - fresh < of_word:
         n = np.int64(own.lists.length[np.uint64(word)])
         slot = draw_alias(own.share, own.other, start, n, (point - fresh) / of_word)
         return np.uint64(own.lists.topic[np.uint64(start + slot)])
     uniform = (point - fresh - of_word) / (cell.beta * own.sums[last])
-    return np.uint64(draw_alias(own.share, own.other, own.lists.ptr[last], len(cell.total), uniform))
+    return np.uint64(
+        draw_alias(own.share, own.other, own.lists.ptr[last], len(cell.total), uniform)
+    )
 
 
 @inlined

@@ -18,7 +18,13 @@ from schmp_estimators.core.rng import GAMMA
 from schmp_estimators.core.stages import At
 from schmp_estimators.lda.blocks import TokenShard, words_of_places
 from schmp_estimators.lda.programs.blocks import WordPart
-from schmp_estimators.lda.samplers.sequential import SequentialProgram, inverse_totals, move_total, nothing, write_row
+from schmp_estimators.lda.samplers.sequential import (
+    SequentialProgram,
+    inverse_totals,
+    move_total,
+    nothing,
+    write_row,
+)
 
 
 class Visits(NamedTuple):
@@ -52,7 +58,9 @@ ROUNDING = 1e-9
 #: Scalars of a document:
 #: `start` and `end`, where its tokens begin and end in document order; `n_listed`, how many topics they have;
 #: `sum`, the sum of `Document.part`; `version`, which grows with every token that moves, and with every document.
-_NOW = np.dtype([("start", "i8"), ("end", "i8"), ("n_listed", "i8"), ("sum", "f8"), ("version", "i8")])
+_NOW = np.dtype(
+    [("start", "i8"), ("end", "i8"), ("n_listed", "i8"), ("sum", "f8"), ("version", "i8")]
+)
 
 
 class Document(NamedTuple):
@@ -119,7 +127,12 @@ def _list(document, k):
 def _enter(cell, document, d):
     """Count the topics of a document."""
     now, topic = document.now[0], cell.state.topic
-    now.start, now.end, now.n_listed, now.sum = cell.shard.doc_ptr[d], cell.shard.doc_ptr[d + 1], 0, 0.0
+    now.start, now.end, now.n_listed, now.sum = (
+        cell.shard.doc_ptr[d],
+        cell.shard.doc_ptr[d + 1],
+        0,
+        0.0,
+    )
     now.version += 1
     for i in range(now.start, now.end):
         k = np.uint64(topic[np.uint64(i)])
@@ -173,7 +186,11 @@ def _move(cell, document, token, old, new):
 def _no_document(cell):
     """Return an empty `Document`."""
     n_topics, (inverse, inverse_less) = len(cell.total), inverse_totals(cell)
-    tokens, listed, place = np.zeros(n_topics, np.int32), np.empty(n_topics, np.int32), np.empty(n_topics, np.int32)
+    tokens, listed, place = (
+        np.zeros(n_topics, np.int32),
+        np.empty(n_topics, np.int32),
+        np.empty(n_topics, np.int32),
+    )
     now, part, factor = np.zeros(1, _NOW), np.zeros(n_topics), np.empty(n_topics)
     document = Document(now, tokens, listed, place, inverse, inverse_less, part, factor)
     for k in range(n_topics):
@@ -182,7 +199,12 @@ def _no_document(cell):
 
 
 def document_loop(
-    begin: Any, draw: Any, moved: Any = nothing, fetch: Any = nothing, write: Any = write_at_once, end: Any = nothing
+    begin: Any,
+    draw: Any,
+    moved: Any = nothing,
+    fetch: Any = nothing,
+    write: Any = write_at_once,
+    end: Any = nothing,
 ) -> Any:
     """Return the loop with these functions inside, for a kernel: it takes a `Cell`, and returns how many tokens moved.
 
@@ -211,14 +233,21 @@ def document_loop(
     @maker
     def sample_documents(cell):
         own, document, n_moved = begin(cell), _no_document(cell), 0
-        visit_ptr, visits, topic = cell.state.visits.ptr[cell.number], cell.state.visits, cell.state.topic
+        visit_ptr, visits, topic = (
+            cell.state.visits.ptr[cell.number],
+            cell.state.visits,
+            cell.state.topic,
+        )
         for d in range(len(visit_ptr) - 1):
             if visit_ptr[d] == visit_ptr[d + 1]:
                 continue
             _enter(cell, document, d)
             for visit in range(visit_ptr[d], visit_ptr[d + 1]):
                 fetch(own, cell, visit)
-                token, word = np.uint64(visits.token[np.uint64(visit)]), np.int64(visits.word[np.uint64(visit)])
+                token, word = (
+                    np.uint64(visits.token[np.uint64(visit)]),
+                    np.int64(visits.word[np.uint64(visit)]),
+                )
                 old, address = np.uint64(topic[token]), np.uint64(cell.shard.first_token) + token
                 counter = cell.key + address * np.uint64(cell.n_random) * GAMMA
                 new = draw(own, cell, document, token, word, old, counter)
@@ -254,7 +283,9 @@ class DocumentLDA(SequentialProgram[DocumentState]):
         As in `TopicProgram`.
     """
 
-    def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[DocumentState, dict[int, WordPart]]:
+    def restore(
+        self, at: At, saved: NDArray[np.signedinteger]
+    ) -> tuple[DocumentState, dict[int, WordPart]]:
         """Return topics that were saved in document order, and the order of the visits."""
         shard, (topic, _, total) = at.shard, self.begun(at, saved)
         state = DocumentState(topic, order_visits(shard), total)

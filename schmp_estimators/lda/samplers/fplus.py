@@ -45,7 +45,14 @@ _AHEAD = 8
 #: `smooth`, the sum of the tree; `document`, whose list has been summed up, -1 for none; `mass`, its sum;
 #: `old_at` and `new_at`, the places in this list of the old and of the new topic of the token that is to move.
 _KEPT = np.dtype(
-    [("is_base", "?"), ("smooth", "f8"), ("document", "i8"), ("mass", "f8"), ("old_at", "u8"), ("new_at", "u8")]
+    [
+        ("is_base", "?"),
+        ("smooth", "f8"),
+        ("document", "i8"),
+        ("mass", "f8"),
+        ("old_at", "u8"),
+        ("new_at", "u8"),
+    ]
 )
 
 
@@ -71,7 +78,9 @@ def put(own, cell, topic, weight):
     """Set the weight q of a topic (uint64), and update the tree; 1 ns per level."""
     kept = own.kept[0]
     own.q[topic] = weight
-    kept.smooth = ftree.put(own.leaves, cell.extra[0], own.sums, kept.smooth, topic, cell.alpha[topic] * weight)
+    kept.smooth = ftree.put(
+        own.leaves, cell.extra[0], own.sums, kept.smooth, topic, cell.alpha[topic] * weight
+    )
 
 
 @inlined
@@ -89,7 +98,9 @@ def _put_row(own, cell, row, word):
     """Set the weights of the topics of a tail word to those of the row."""
     block, tail = cell.block, word - len(cell.block.heads)
     _put_topics(own, cell, row, block.tails[block.tail_ptr[tail] : block.tail_ptr[tail + 1]])
-    _put_topics(own, cell, row, block.fixed.topic[block.fixed.ptr[word] : block.fixed.ptr[word + 1]])
+    _put_topics(
+        own, cell, row, block.fixed.topic[block.fixed.ptr[word] : block.fixed.ptr[word + 1]]
+    )
 
 
 @part
@@ -145,7 +156,9 @@ def draw(own, cell, row, token, word, old, counter):
     ptr, length, topics, tokens = cell.state.lists
     kept, q, d = own.kept[0], own.q, np.uint64(cell.state.document[token])
     start, n = ptr[d], np.int64(length[d])
-    if np.int64(d) != kept.document:  # else the sum is up to date: a word often occurs several times in a document
+    if (
+        np.int64(d) != kept.document
+    ):  # else the sum is up to date: a word often occurs several times in a document
         kept.document, kept.mass = np.int64(d), sum_list(topics, tokens, start, n, q)
     old_at = place_of(topics, start, start + n - 1, old)
     before, smooth_before = q[old], kept.smooth
@@ -222,7 +235,11 @@ class DataParallelLDA(FPlusLDA):
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
         """Return the sampling, block by block so that a shard has few copies at a time, and the merge of the copies."""
         words = reads(self.sample_copy, order=schedule_rotation(n_shards))
-        return [words, each(self.bring_together, parts=True, reports=True), *self.looking(sweep, n_shards)]
+        return [
+            words,
+            each(self.bring_together, parts=True, reports=True),
+            *self.looking(sweep, n_shards),
+        ]
 
     def sample_copy(self, at: At, state: WordState, block: WordBlock) -> WordState:
         """Sample the tokens whose words are in the block, in a copy of the block."""
@@ -231,7 +248,9 @@ class DataParallelLDA(FPlusLDA):
         state, _, step = self.sample_words(at._replace(model=model), state, copied)
         return state._replace(moved=state.moved + step.moved)
 
-    def bring_together(self, at: At, state: WordState) -> tuple[WordState, dict[int, WordPart], Step]:
+    def bring_together(
+        self, at: At, state: WordState
+    ) -> tuple[WordState, dict[int, WordPart], Step]:
         """End the sweep of a shard: report what it has changed."""
         state, step = self.end_sweep(at, state), Step(state.total - state.began, state.moved)
         return state._replace(began=state.total.copy(), moved=0), self.parts(at, state), step
@@ -242,4 +261,6 @@ class DataParallelLDA(FPlusLDA):
             return super().summed(model, reports)
         model = super().summed(model._replace(s_error_now=0.0, moved_now=0), reports)
         moved, s_error = model.moved_now, model.s_error_now
-        return model._replace(moved=moved, s_error=s_error, likelihood=(), learned_before=model.learned)
+        return model._replace(
+            moved=moved, s_error=s_error, likelihood=(), learned_before=model.learned
+        )

@@ -29,7 +29,13 @@ from schmp_estimators.lda.kernels.draw import padded
 from schmp_estimators.lda.kernels.frozen import frozen_of, make_slots, sample_documents, take_rows
 from schmp_estimators.lda.programs import blocks
 from schmp_estimators.lda.programs.blocks import WordPart
-from schmp_estimators.lda.programs.topics import SWEEP, FrozenCountsLDA, State, SweepModel, topic_dtype
+from schmp_estimators.lda.programs.topics import (
+    SWEEP,
+    FrozenCountsLDA,
+    State,
+    SweepModel,
+    topic_dtype,
+)
 
 
 class FrozenWordsLDA(FrozenCountsLDA[State]):
@@ -54,7 +60,9 @@ class FrozenWordsLDA(FrozenCountsLDA[State]):
 
     def sample(self, at: At, state: State) -> State:
         """Sample the tokens of a single shard, which are its rows."""
-        own = blocks.rows_of_tokens(at.shard.word_ptr, state.topic, at.shard.fixed, self.n_components)
+        own = blocks.rows_of_tokens(
+            at.shard.word_ptr, state.topic, at.shard.fixed, self.n_components
+        )
         return self.sample_words(at._replace(block=0), state, freeze(own))
 
     @abstractmethod
@@ -84,7 +92,9 @@ class Table:
         """Pickle an empty table: words and weights are made again."""
         return Table, ()
 
-    def of(self, shard: TokenShard, n_topics: int) -> tuple[NDArray[np.int64], list[int], NDArray[np.float32]]:
+    def of(
+        self, shard: TokenShard, n_topics: int
+    ) -> tuple[NDArray[np.int64], list[int], NDArray[np.float32]]:
         """Return the words with tokens, where blocks begin among them, and the array for weights as it was left.
 
         Parameters
@@ -133,7 +143,9 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
         As in `TopicProgram`.
     """
 
-    def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[FrozenState, dict[int, WordPart]]:
+    def restore(
+        self, at: At, saved: NDArray[np.signedinteger]
+    ) -> tuple[FrozenState, dict[int, WordPart]]:
         """Return topics that were saved in document order."""
         shard, (_, topic, totals) = at.shard, self.begun(at, saved)
         lengths = np.diff(shard.word_ptr)
@@ -150,8 +162,15 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
     def _take_rows(self, at: At, state: FrozenState, block: WordBlock) -> None:
         """Write the weights of the words of a block that the shard has."""
         words, begins, rows = state.table.of(at.shard, self.n_components)
-        mine, (begin, end) = slice(*begins[at.block : at.block + 2]), at.shard.block_ptr[at.block : at.block + 2]
-        words, rows, seeds = freeze(words[mine] - begin), rows[mine], self.seeds_of(at.shard, words[mine])
+        mine, (begin, end) = (
+            slice(*begins[at.block : at.block + 2]),
+            at.shard.block_ptr[at.block : at.block + 2],
+        )
+        words, rows, seeds = (
+            freeze(words[mine] - begin),
+            rows[mine],
+            self.seeds_of(at.shard, words[mine]),
+        )
         ptr, beta = at.shard.word_ptr[begin : end + 1], self.priors(at.sweep, at.model)[1]
         inverse = 1.0 / (at.model.topic_total + self.beta_sums(beta))
 
@@ -170,13 +189,19 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
         seeds = self.seeds_of(at.shard, words)
 
         def work(job: tuple[int, int]) -> tuple[NDArray[np.int64], int]:
-            slots = make_slots(np.diff(at.shard.doc_ptr[job[0] : job[1] + 1]), self.n_components, state.topic.dtype)
+            slots = make_slots(
+                np.diff(at.shard.doc_ptr[job[0] : job[1] + 1]), self.n_components, state.topic.dtype
+            )
             totals = np.zeros(self.n_components, np.int64)
-            moved = sample_documents(*job, *of_shard, word, state.topic, frozen, key, slots, totals, seeds)
+            moved = sample_documents(
+                *job, *of_shard, word, state.topic, frozen, key, slots, totals, seeds
+            )
             return totals, moved
 
         done = at.each(work, self.jobs(at.shard.doc_ptr))
-        return state._replace(totals=sum(totals for totals, _ in done), moved=sum(moved for _, moved in done))
+        return state._replace(
+            totals=sum(totals for totals, _ in done), moved=sum(moved for _, moved in done)
+        )
 
     def state_bytes(self) -> int:
         """Return how many bytes of a shard's state there are for each token: its topic and its word."""

@@ -57,7 +57,11 @@ def _tokens_in(lists, d, topic):
 @inlined
 def _propose_by_document(cell, token, d, uniform):
     """Return a topic drawn from document d without a token, given a number in [0, 1)."""
-    first, last, ends = cell.shard.doc_ptr[d], cell.shard.doc_ptr[d + np.uint64(1)], cell.extra.alpha_ends
+    first, last, ends = (
+        cell.shard.doc_ptr[d],
+        cell.shard.doc_ptr[d + np.uint64(1)],
+        cell.extra.alpha_ends,
+    )
     n_others = last - first - 1
     y = uniform * (np.float64(n_others) + ends[-1])
     if y < np.float64(n_others):
@@ -86,7 +90,9 @@ def _draw_by_proposals(own, cell, row, token, old, counter):
             accept = np.float64(uniform24(bits)) * q[new] < q[proposed]
             proposed_count = _tokens_in(lists, d, proposed) if accept else count
         else:
-            proposed = np.uint64(ftree.find(own.leaves, doing.level_ptr, own.sums, uniform * kept.smooth))
+            proposed = np.uint64(
+                ftree.find(own.leaves, doing.level_ptr, own.sums, uniform * kept.smooth)
+            )
             proposed_count = _tokens_in(lists, d, proposed)
             answer = np.float64(uniform24(bits)) * ((count + alpha[new]) / alpha[new])
             accept = answer < (proposed_count + alpha[proposed]) / alpha[proposed]
@@ -97,7 +103,10 @@ def _draw_by_proposals(own, cell, row, token, old, counter):
         fplus.put(own, cell, old, before)
         kept.smooth = smooth_before
     else:
-        kept.old_at, kept.new_at = old_at, place_of(lists.topic, lists.ptr[d], lists.ptr[d] + lists.length[d], new)
+        kept.old_at, kept.new_at = (
+            old_at,
+            place_of(lists.topic, lists.ptr[d], lists.ptr[d] + lists.length[d], new),
+        )
     return new
 
 
@@ -143,7 +152,15 @@ class HybridLDA(fplus.FPlusLDA):
 
     def extra(self, at: At) -> Proposing:
         """Return the levels of the tree, and how long documents make proposals."""
-        limit = self.long_document if self.n_components > self.long_document else np.iinfo(np.int64).max
+        limit = (
+            self.long_document if self.n_components > self.long_document else np.iinfo(np.int64).max
+        )
         (level_ptr,) = super().extra(at)
         key = stream_key(self.seed, at.sweep, _PROPOSALS)
-        return Proposing(level_ptr, limit, int(self.mh_steps), key, freeze(np.cumsum(self.alphas(at.sweep, at.model))))
+        return Proposing(
+            level_ptr,
+            limit,
+            int(self.mh_steps),
+            key,
+            freeze(np.cumsum(self.alphas(at.sweep, at.model))),
+        )

@@ -24,7 +24,13 @@ from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
 from schmp_estimators.core.stages import At
 from schmp_estimators.lda.kernels.draw import first_above, uniform24
-from schmp_estimators.lda.kernels.priors import beta_of, build_alias, draw_alias, draw_of_prior, prior_mass
+from schmp_estimators.lda.kernels.priors import (
+    beta_of,
+    build_alias,
+    draw_alias,
+    draw_of_prior,
+    prior_mass,
+)
 from schmp_estimators.lda.kernels.rows import add_to, cell_of, count_of, make_rows, take_one
 from schmp_estimators.lda.samplers.documents import DocumentLDA, document_loop
 from schmp_estimators.lda.samplers.sequential import nothing
@@ -57,7 +63,13 @@ def _fill_slots(cell):
     -----
     1 ns per token of the block, 3 ns for one of a head word.
     """
-    shard, block, visits, topic, first = cell.shard, cell.block, cell.state.visits, cell.state.topic, cell.first
+    shard, block, visits, topic, first = (
+        cell.shard,
+        cell.block,
+        cell.state.visits,
+        cell.state.topic,
+        cell.first,
+    )
     n_heads, n_words = len(block.heads), len(block.fixed.ptr) - 1
     ptr, shift = np.zeros(n_words + 1, np.int64), np.empty(n_words, np.int64)
     for word in range(n_words):
@@ -137,7 +149,10 @@ def _fetch(own, cell, visit):
         prefetch(own.cells, cell_of(start, mask, cell.state.topic[token]))
         at = slots.ptr[np.uint64(coming)]
         n = slots.ptr[np.uint64(coming + 1)] - at
-        bits = mix(cell.key + (np.uint64(cell.shard.first_token) + token) * np.uint64(cell.n_random) * GAMMA)
+        bits = mix(
+            cell.key
+            + (np.uint64(cell.shard.first_token) + token) * np.uint64(cell.n_random) * GAMMA
+        )
         prefetch(slots.topic, at + np.int64(_point(bits, n - 1.0)))
 
 
@@ -153,10 +168,14 @@ def _propose_by_word(own, cell, word, own_slot, n_slots, n_word, x):
         return np.uint64(slots.topic[np.uint64(at + 1 if at >= own_slot else at)])
     if x < n_word:
         start, end = fixed.ptr[np.uint64(word)], fixed.ptr[np.uint64(word + 1)]
-        return np.uint64(fixed.topic[first_above(slots.fixed_ends, start, end, np.int64(x) - n_slots)])
+        return np.uint64(
+            fixed.topic[first_above(slots.fixed_ends, start, end, np.int64(x) - n_slots)]
+        )
     n_topics, point = len(cell.total), x - n_word
     smooth = n_topics * cell.beta
-    return np.uint64(draw_of_prior(cell.seeds, cell.first + word, point, smooth, point / cell.beta, n_topics))
+    return np.uint64(
+        draw_of_prior(cell.seeds, cell.first + word, point, smooth, point / cell.beta, n_topics)
+    )
 
 
 @inlined
@@ -173,7 +192,11 @@ def _propose_by_document(own, cell, document, token, n_others, x):
 def weigh(own, cell, document, word, topic, less):
     """Return what the word weighs in a topic without `less` tokens: the token itself, or none."""
     start, mask = own.rows[np.uint64(2 * word)], own.rows[np.uint64(2 * word + 1)]
-    count = count_of(own.cells, start, mask, topic) - less + beta_of(cell.seeds, cell.first + word, topic, cell.beta)
+    count = (
+        count_of(own.cells, start, mask, topic)
+        - less
+        + beta_of(cell.seeds, cell.first + word, topic, cell.beta)
+    )
     return count * (document.inverse_less[topic] if less else document.inverse[topic])
 
 
@@ -195,11 +218,15 @@ def _draw(own, cell, document, token, word, old, counter):
         bits = mix(counter)
         counter += GAMMA
         if cell.extra[step & 1]:
-            t = _propose_by_word(own, cell, word, own_slot, n_slots, n_word, _point(bits, word_mass))
+            t = _propose_by_word(
+                own, cell, word, own_slot, n_slots, n_word, _point(bits, word_mass)
+            )
             s_answer = factor if s == old else document.factor[s]
             t_answer = factor if t == old else document.factor[t]
         else:
-            t = _propose_by_document(own, cell, document, token, n_others, _point(bits, n_others + own.alpha_sum[0]))
+            t = _propose_by_document(
+                own, cell, document, token, n_others, _point(bits, n_others + own.alpha_sum[0])
+            )
             s_answer = weight if s == old else weigh(own, cell, document, word, s, 0)
             t_answer = weight if t == old else weigh(own, cell, document, word, t, 0)
         if t != s and np.float64(uniform24(bits)) * s_answer < t_answer:

@@ -49,7 +49,9 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
 
     weighs_passages: ClassVar[bool] = True
 
-    def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[SaberState, dict[int, WordPart]]:
+    def restore(
+        self, at: At, saved: NDArray[np.signedinteger]
+    ) -> tuple[SaberState, dict[int, WordPart]]:
         """Return topics that were saved in document order."""
         shard, (_, topic, total) = at.shard, self.begun(at, saved)
         documents = saber.make_lists(shard.doc_ptr, shard.place, self.n_components)
@@ -69,13 +71,29 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
         block, begin = freeze(block), int(at.shard.block_ptr[at.block])
         beta, alphas = self.priors(at.sweep, at.model)[1], self.alphas(at.sweep, at.model)
         smooth = freeze(saber.smoothing(at.model.topic_total, self.beta_sums(beta), alphas, beta))
-        key, lists, seeds = stream_key(self.seed, at.sweep, SWEEP), freeze(state.documents), self.seeds_of(at.shard)
+        key, lists, seeds = (
+            stream_key(self.seed, at.sweep, SWEEP),
+            freeze(state.documents),
+            self.seeds_of(at.shard),
+        )
         n_words = len(block.heads) + len(block.tail_ptr) - 1
         of_words = at.shard.word_ptr, at.shard.word_total, at.shard.word_first, at.shard.word_rank
 
         def work(job: tuple[int, int]) -> int:
             row, together = saber.make_scratch(smooth, seeded=seeds is not None)
-            given = *job, begin, of_words, block, state.topic, lists, smooth, key, row, together, seeds
+            given = (
+                *job,
+                begin,
+                of_words,
+                block,
+                state.topic,
+                lists,
+                smooth,
+                key,
+                row,
+                together,
+                seeds,
+            )
             return int(saber.sample_words(*given))
 
         moved = sum(at.each(work, self.jobs(at.shard.word_ptr[begin : begin + n_words + 1])))
@@ -85,8 +103,21 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
         topic, (_, ptr, n_blocks, lists) = freeze(state.topic), state.documents
 
         def work(job: tuple[int, int]) -> NDArray[np.int64]:
-            totals, row = np.zeros(self.n_components, np.int64), np.zeros(self.n_components, np.int32)
-            given = *job, at.shard.doc_ptr, at.shard.place, topic, ptr, n_blocks, lists, row, np.empty_like(row)
+            totals, row = (
+                np.zeros(self.n_components, np.int64),
+                np.zeros(self.n_components, np.int32),
+            )
+            given = (
+                *job,
+                at.shard.doc_ptr,
+                at.shard.place,
+                topic,
+                ptr,
+                n_blocks,
+                lists,
+                row,
+                np.empty_like(row),
+            )
             saber.list_documents(*given, totals)
             return totals
 

@@ -169,7 +169,12 @@ class SequentialProgram(TopicProgram[State]):
         if isinstance(reports[0], SweepReport):
             total, n_tokens = tree_sum(reports)
             before, learned = model or SweepModel(total), model.learned if model else Learned()
-            given = {"learned": learned, "learned_before": learned, "n_tokens": n_tokens, "s_error": before.s_error_now}
+            given = {
+                "learned": learned,
+                "learned_before": learned,
+                "n_tokens": n_tokens,
+                "s_error": before.s_error_now,
+            }
             return SweepModel(total, before.moved_now, **given)
         assert model is not None  # the run began with reports
         change, moved = tree_sum(reports)

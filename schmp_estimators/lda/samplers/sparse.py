@@ -25,9 +25,21 @@ from schmp_estimators.core.rng import mix, unit
 from schmp_estimators.core.stages import At
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.kernels import ftree
-from schmp_estimators.lda.kernels.lists import TopicLists, list_words, move_in_list, place_of, sum_list
+from schmp_estimators.lda.kernels.lists import (
+    TopicLists,
+    list_words,
+    move_in_list,
+    place_of,
+    sum_list,
+)
 from schmp_estimators.lda.kernels.priors import beta_of, find_seed
-from schmp_estimators.lda.samplers.documents import ROUNDING, DocumentLDA, document_loop, find_in_document, sum_others
+from schmp_estimators.lda.samplers.documents import (
+    ROUNDING,
+    DocumentLDA,
+    document_loop,
+    find_in_document,
+    sum_others,
+)
 from schmp_estimators.lda.samplers.sequential import inverse_totals
 
 #: How many tokens ahead the lists of words, and before that their offsets, are fetched into the cache.
@@ -38,7 +50,14 @@ _AHEAD, _FAR_AHEAD = 6, 12
 #: (`documents._NOW`) at that time; `of_word`, the sum;
 #: `old_at` and `new_at`, the entries of the old and of the new topic of the token that is to move.
 _KEPT = np.dtype(
-    [("smooth", "f8"), ("word", "i8"), ("version", "i8"), ("of_word", "f8"), ("old_at", "u8"), ("new_at", "u8")]
+    [
+        ("smooth", "f8"),
+        ("word", "i8"),
+        ("version", "i8"),
+        ("of_word", "f8"),
+        ("old_at", "u8"),
+        ("new_at", "u8"),
+    ]
 )
 
 
@@ -98,8 +117,19 @@ def _draw(own, cell, document, token, word, old, counter):
 
     0.7 ns per topic of the word for the first of its tokens in a document, 50 ns beside.
     """
-    kept, (ptr, length, topics, tokens), factor, n_dk = own.kept[0], own.lists, document.factor, document.tokens
-    alpha, beta, seeds, layout, inverse = cell.alpha, cell.beta, cell.seeds, cell.first + word, document.inverse
+    kept, (ptr, length, topics, tokens), factor, n_dk = (
+        own.kept[0],
+        own.lists,
+        document.factor,
+        document.tokens,
+    )
+    alpha, beta, seeds, layout, inverse = (
+        cell.alpha,
+        cell.beta,
+        cell.seeds,
+        cell.first + word,
+        document.inverse,
+    )
     start, n = ptr[np.uint64(word)], np.int64(length[np.uint64(word)])
     end = np.uint64(start + n)
     if word != kept.word or document.now[0].version != kept.version:
@@ -107,14 +137,20 @@ def _draw(own, cell, document, token, word, old, counter):
         kept.of_word = sum_list(topics, tokens, start, n, factor)
     old_at = place_of(topics, start, end, old)
     n_old = tokens[old_at]
-    weight = (n_dk[old] - 1 + alpha[old]) * (n_old - 1 + beta_of(seeds, layout, old, beta)) * document.inverse_less[old]
+    weight = (
+        (n_dk[old] - 1 + alpha[old])
+        * (n_old - 1 + beta_of(seeds, layout, old, beta))
+        * document.inverse_less[old]
+    )
     _, of_seeds = find_seed(seeds, layout, old, n_dk, alpha, inverse, np.inf)
     of_word = kept.of_word - n_old * factor[old]
     if of_word < ROUNDING * kept.of_word:
         _, of_word = _find_entry(topics, tokens, start, end, old, factor, np.inf)
     of_document = sum_others(document, old)
     smooth = max(0.0, kept.smooth - own.spread[old])
-    point = unit(mix(counter)) * (weight + of_seeds + of_word + beta * (of_document + smooth)) - weight
+    point = (
+        unit(mix(counter)) * (weight + of_seeds + of_word + beta * (of_document + smooth)) - weight
+    )
     if point < 0.0:
         return old
     new, new_at = old, end
@@ -160,7 +196,9 @@ def _moved(own, cell, document, token, word, old, new):
     ptr, length, topics, tokens = own.lists
     start = np.uint64(ptr[np.uint64(word)])
     end = start + np.uint64(length[np.uint64(word)])
-    length[np.uint64(word)] += _move_entry(topics, tokens, start, end, kept.old_at, kept.new_at, new)
+    length[np.uint64(word)] += _move_entry(
+        topics, tokens, start, end, kept.old_at, kept.new_at, new
+    )
     for k in (old, new):
         weight = alpha[k] * document.inverse[k]
         kept.smooth = ftree.put(own.spread, level_ptr, own.sums, kept.smooth, k, weight)

@@ -28,7 +28,13 @@ from schmp_estimators.lda.data.partition import Layout
 from schmp_estimators.lda.data.shards import count_local_words
 from schmp_estimators.lda.data.topic_rows import cut_rows, stack_rows
 from schmp_estimators.lda.kernels.priors import topic_priors
-from schmp_estimators.lda.kernels.warp import Pieces, find_pieces, join_pieces, pieces_of, sample_words
+from schmp_estimators.lda.kernels.warp import (
+    Pieces,
+    find_pieces,
+    join_pieces,
+    pieces_of,
+    sample_words,
+)
 from schmp_estimators.lda.kernels.warp_documents import sample_documents
 from schmp_estimators.lda.programs.blocks import WordPart, combine_parts, make_parts, rows_of_tokens
 from schmp_estimators.lda.programs.topics import FrozenCountsLDA, Measured, SweepModel, topic_dtype
@@ -92,14 +98,24 @@ class ReceivedWords(NamedTuple):
             If words do not have as many tokens as when shards were made.
         """
         owner, tokens = _owner(at.shard), [writable(piece.tokens) for piece in given]
-        n, word = np.concatenate([piece.n_tokens for piece in given]), np.concatenate([piece.word for piece in given])
+        n, word = (
+            np.concatenate([piece.n_tokens for piece in given]),
+            np.concatenate([piece.word for piece in given]),
+        )
         total = owner.word_total
         if (np.bincount(word, n, len(total)) != total).any():
             raise changed()
-        size = int(np.prod(tokens[0].shape[1:])) * tokens[0].itemsize  # strides do not tell it where there is no token
-        shard_ptr, begins = np.cumsum([0, *(len(one.word) for one in given)]), [one.ctypes.data for one in tokens]
+        size = (
+            int(np.prod(tokens[0].shape[1:])) * tokens[0].itemsize
+        )  # strides do not tell it where there is no token
+        shard_ptr, begins = (
+            np.cumsum([0, *(len(one.word) for one in given)]),
+            [one.ctypes.data for one in tokens],
+        )
         ptr = np.append(0, np.cumsum(np.bincount(word, minlength=len(total))))
-        pieces = Pieces(ptr, *find_pieces(*freeze((word, n, shard_ptr, np.array(begins))), size, freeze(ptr)))
+        pieces = Pieces(
+            ptr, *find_pieces(*freeze((word, n, shard_ptr, np.array(begins))), size, freeze(ptr))
+        )
         return cls(tokens, freeze(pieces), np.append(0, np.cumsum(total)), owner)
 
     def together(self) -> NDArray[Any]:
@@ -114,7 +130,9 @@ def writable(tokens: NDArray[Any]) -> NDArray[Any]:
 
     That shard does not read them until it has the answer.
     """
-    found = tokens if tokens.flags.owndata else tokens.view()  # a view, unless they are from another process
+    found = (
+        tokens if tokens.flags.owndata else tokens.view()
+    )  # a view, unless they are from another process
     with suppress(ValueError):  # if the memory is read-only
         found.flags.writeable = True
     return np.require(found, requirements=["C", "A", "W"])
@@ -122,9 +140,16 @@ def writable(tokens: NDArray[Any]) -> NDArray[Any]:
 
 def _owner(shard: TokenShard) -> TokenShard:
     """Return the shard as if its words were only those that it owns and that are not local."""
-    n_local, (begin, end) = int(shard.n_local[shard.number]), shard.block_ptr[shard.number : shard.number + 2].tolist()
+    n_local, (begin, end) = (
+        int(shard.n_local[shard.number]),
+        shard.block_ptr[shard.number : shard.number + 2].tolist(),
+    )
     words, fixed = slice(begin + n_local, end), cut_rows(shard.fixed, n_local, end - begin)
-    return freeze(shard._replace(word_first=shard.word_first[words], word_total=shard.word_total[words], fixed=fixed))
+    return freeze(
+        shard._replace(
+            word_first=shard.word_first[words], word_total=shard.word_total[words], fixed=fixed
+        )
+    )
 
 
 @dataclass(frozen=True)
@@ -157,7 +182,9 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         words = exchanges(self.sample_words, split=self.split)
         return [words, documents, *looking]
 
-    def count_local_words(self, word_totals: NDArray[np.int64], layout: Layout) -> NDArray[np.int64]:
+    def count_local_words(
+        self, word_totals: NDArray[np.int64], layout: Layout
+    ) -> NDArray[np.int64]:
         """Return how many words of each block are sampled locally."""
         if len(layout.block_ptr) == 2:
             return super().count_local_words(word_totals, layout)
@@ -177,7 +204,9 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         shard = at.shard
         pieces = freeze(pieces_of(state.tokens, shard.word_ptr))
         words = pieces, shard.word_first, None, shard.fixed, self.seeds_of(shard)
-        return self._finish(at, state, self._pass_words(at, [(words, shard.word_ptr)], state.tokens))
+        return self._finish(
+            at, state, self._pass_words(at, [(words, shard.word_ptr)], state.tokens)
+        )
 
     def split(self, at: At, state: WarpState) -> list[WarpPiece]:
         """Return the pieces for the owners of all blocks."""
@@ -186,11 +215,19 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
     def sample_words(self, at: At, pieces: Sequence[WarpPiece]) -> list[WarpAnswer]:
         """Do the word pass for the words that are not local, and make the rows of those that are."""
         block, received = self._receive(at, pieces)
-        words = received.pieces, received.owner.word_first, None, received.owner.fixed, self.seeds_of(received.owner)
+        words = (
+            received.pieces,
+            received.owner.word_first,
+            None,
+            received.owner.fixed,
+            self.seeds_of(received.owner),
+        )
         moved = self._pass_words(at, [(words, received.ptr)], received.tokens[0])
         return [*map(WarpAnswer, repeat(block), received.tokens, chain([moved], repeat(0)))]
 
-    def sample_documents(self, at: At, state: WarpState, answers: Sequence[WarpAnswer]) -> WarpState:
+    def sample_documents(
+        self, at: At, state: WarpState, answers: Sequence[WarpAnswer]
+    ) -> WarpState:
         """Take the tokens that owners have sampled, do the word pass for local words, and the document pass."""
         for sent, answer in zip(_sent_tokens(at.shard), answers, strict=True):
             if answer.tokens.ctypes.data != state.tokens[sent].ctypes.data:  # else they are there
@@ -208,15 +245,24 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         return self._finish(at, state, moved_by_owners + self._pass_words(at, jobs, state.tokens))
 
     def _pass_words(
-        self, at: At, some: Sequence[tuple[tuple[Any, ...], NDArray[np.int64]]], tokens: NDArray[np.integer]
+        self,
+        at: At,
+        some: Sequence[tuple[tuple[Any, ...], NDArray[np.int64]]],
+        tokens: NDArray[np.integer],
     ) -> int:
         """Do the word pass of words, and return how many tokens moved.
 
         Given are the arguments of `kernels.warp.sample_words` from `pieces` to `seeds`, each with the offsets of the
         words, and tokens of the dtype and shape of theirs.
         """
-        prior, key = np.float32(self.priors(at.sweep, at.model)[1]), stream_key(self.seed, at.sweep, _WORDS)
-        types = tokens[:0].reshape(-1), np.empty(0, np.int16 if self.n_components < 1 << 15 else np.int32)
+        prior, key = (
+            np.float32(self.priors(at.sweep, at.model)[1]),
+            stream_key(self.seed, at.sweep, _WORDS),
+        )
+        types = (
+            tokens[:0].reshape(-1),
+            np.empty(0, np.int16 if self.n_components < 1 << 15 else np.int32),
+        )
         given = types, self._inverse(at), prior, key, at.sweep == 0, self._steps
 
         def work(job: tuple[tuple[Any, ...], int, int]) -> int:
@@ -227,12 +273,22 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
 
     def _finish(self, at: At, state: WarpState, moved: int) -> WarpState:
         """Do the document pass of a sweep, in whose word pass so many tokens have moved."""
-        return self._pass_documents(at, state.tokens, self.alphas(at.sweep, at.model), self._inverse(at), moved)
+        return self._pass_documents(
+            at, state.tokens, self.alphas(at.sweep, at.model), self._inverse(at), moved
+        )
 
     def _pass_documents(
-        self, at: At, tokens: NDArray[Any], alphas: NDArray[np.float64], inverse: NDArray[Any], moved_by_words: int = 0
+        self,
+        at: At,
+        tokens: NDArray[Any],
+        alphas: NDArray[np.float64],
+        inverse: NDArray[Any],
+        moved_by_words: int = 0,
     ) -> WarpState:
-        key, prior = stream_key(self.seed, at.sweep, _DOCUMENTS), np.float32(self.priors(at.sweep, None)[0])
+        key, prior = (
+            stream_key(self.seed, at.sweep, _DOCUMENTS),
+            np.float32(self.priors(at.sweep, None)[0]),
+        )
         alpha = prior if self.own_alphas is None else topic_priors(alphas)
 
         def work(job: tuple[int, int]) -> tuple[NDArray[np.int64], int]:
@@ -272,24 +328,38 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         """Return the rows of the words that a shard owns, without the fixed ones, in layout order."""
         return stack_rows([self.harvest_block(block) for _, block, _ in self._owned(at, pieces)])
 
-    def _owned(self, at: At, pieces: Sequence[WarpPiece]) -> list[tuple[TokenShard, WordBlock, int]]:
+    def _owned(
+        self, at: At, pieces: Sequence[WarpPiece]
+    ) -> list[tuple[TokenShard, WordBlock, int]]:
         """Return the words that a shard owns, as `measured` takes them; the pieces have topics as tokens."""
         block, received = self._receive(at, pieces)
-        others = rows_of_tokens(received.ptr, freeze(received.together()), received.owner.fixed, self.n_components)
+        others = rows_of_tokens(
+            received.ptr, freeze(received.together()), received.owner.fixed, self.n_components
+        )
         local = [] if block is None else [(at.shard, block, int(at.shard.block_ptr[at.number]))]
         return [*local, (received.owner, others, 0)]
 
-    def _pieces(self, shard: TokenShard, topic: NDArray[np.integer], tokens: NDArray[np.integer]) -> list[WarpPiece]:
+    def _pieces(
+        self, shard: TokenShard, topic: NDArray[np.integer], tokens: NDArray[np.integer]
+    ) -> list[WarpPiece]:
         """Return the pieces for the owners of all blocks, given topics and tokens; `tokens` may be the topics."""
-        parts = make_parts(shard, topic, self.n_components, shard.n_local) if shard.n_local.any() else {}
+        parts = (
+            make_parts(shard, topic, self.n_components, shard.n_local)
+            if shard.n_local.any()
+            else {}
+        )
         found, lengths, ends = [], np.diff(shard.word_ptr), shard.block_ptr[1:].tolist()
         for block, sent in enumerate(_sent_tokens(shard)):
             begin = int(shard.block_ptr[block] + shard.n_local[block])
             has = begin + np.flatnonzero(lengths[begin : ends[block]])
-            found.append(WarpPiece(parts.get(block), tokens[sent], shard.word_number[has], lengths[has]))
+            found.append(
+                WarpPiece(parts.get(block), tokens[sent], shard.word_number[has], lengths[has])
+            )
         return found
 
-    def _receive(self, at: At, pieces: Sequence[WarpPiece]) -> tuple[WordBlock | None, ReceivedWords]:
+    def _receive(
+        self, at: At, pieces: Sequence[WarpPiece]
+    ) -> tuple[WordBlock | None, ReceivedWords]:
         """Return the rows of local words, if there are any, and the other words, from the pieces of all shards."""
         parts = [piece.part for piece in pieces if piece.part is not None]
         block = freeze(combine_parts(at.number, parts, self.n_components)) if parts else None
@@ -315,5 +385,8 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
 
 def _sent_tokens(shard: TokenShard) -> list[slice]:
     """Return the ranges of the tokens that go to the owner of each block."""
-    firsts, ends = shard.word_ptr[shard.block_ptr[:-1] + shard.n_local], shard.word_ptr[shard.block_ptr[1:]]
+    firsts, ends = (
+        shard.word_ptr[shard.block_ptr[:-1] + shard.n_local],
+        shard.word_ptr[shard.block_ptr[1:]],
+    )
     return list(map(slice, firsts.tolist(), ends.tolist()))

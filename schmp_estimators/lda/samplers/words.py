@@ -17,7 +17,13 @@ from schmp_estimators.lda.kernels.lists import TopicLists, order_lists
 from schmp_estimators.lda.kernels.priors import add_seeds, make_row
 from schmp_estimators.lda.kernels.rows import add_row
 from schmp_estimators.lda.programs.blocks import WordPart
-from schmp_estimators.lda.samplers.sequential import SequentialProgram, inverse_totals, move_total, nothing, write_row
+from schmp_estimators.lda.samplers.sequential import (
+    SequentialProgram,
+    inverse_totals,
+    move_total,
+    nothing,
+    write_row,
+)
 
 
 class Row(NamedTuple):
@@ -61,7 +67,12 @@ def _move(cell, row, token, word, old, new):
 
 
 def word_loop(
-    begin: Any, draw: Any, moved: Any, enter: Any = nothing, leave: Any = nothing, fetch: Any = nothing
+    begin: Any,
+    draw: Any,
+    moved: Any,
+    enter: Any = nothing,
+    leave: Any = nothing,
+    fetch: Any = nothing,
 ) -> Any:
     """Return the loop with these functions inside, for a kernel: it takes a `Cell`, and returns how many tokens moved.
 
@@ -139,7 +150,9 @@ class WordLDA(SequentialProgram[WordState]):
         As in `TopicProgram`.
     """
 
-    def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[WordState, dict[int, WordPart]]:
+    def restore(
+        self, at: At, saved: NDArray[np.signedinteger]
+    ) -> tuple[WordState, dict[int, WordPart]]:
         """Return topics that were saved in document order, with their lists."""
         shard, (_, topic, total) = at.shard, self.begun(at, saved)
         document, lists = list_topics(shard.doc_ptr, shard.place, topic, self.n_components)

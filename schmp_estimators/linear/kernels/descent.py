@@ -94,7 +94,9 @@ def _sparse_descent(block, quadratic, coef, slope, push, residual, gradient, pen
     curvature = quadratic.weights
     for i in range(residual.shape[0]):
         residual[i] = slope[i] - push * curvature[i]
-    return descend_shuffled(block, quadratic, coef, residual, gradient, penalty, FEW_PASSES, PASS_LEFT)
+    return descend_shuffled(
+        block, quadratic, coef, residual, gradient, penalty, FEW_PASSES, PASS_LEFT
+    )
 
 
 def _sparse_image(block, quadratic, change, shift, image):
@@ -144,7 +146,11 @@ def _rounded_descent(columns, quadratic, coef, slope, push, residual, gradient, 
         for place in range(count):
             j = order[place]
             norm, old = norms[j], coef[j]
-            along = gradient[j] - unit * lengths[j] * row_dot(values, j, scratch, _MOVED) + shift * sums[j]
+            along = (
+                gradient[j]
+                - unit * lengths[j] * row_dot(values, j, scratch, _MOVED)
+                + shift * sums[j]
+            )
             new = prox(penalty, j, along + norm * old, norm)
             change = new - old
             if change != 0.0:
@@ -179,7 +185,9 @@ _OF_ROUNDED = (_rounded_begin, _rounded_sums, _rounded_descent, _rounded_image)
 
 
 def _kind(place: int) -> Callable[..., Any]:
-    return lambda columns, *_: (_OF_ROUNDED if columns.instance_class is Rounded else _OF_SPARSE)[place]
+    return lambda columns, *_: (_OF_ROUNDED if columns.instance_class is Rounded else _OF_SPARSE)[
+        place
+    ]
 
 
 _STUBS: tuple[Callable[..., Any], ...] = (begin, sums_of, descend, image_of)
@@ -222,7 +230,21 @@ def _look(columns, slope, level, coef, penalty, everywhere, active, quadratic, g
 
 
 @maker
-def _search(loss, columns, target, weights, coef, decision, penalty, best, change, image, slope, curvature, rise):
+def _search(
+    loss,
+    columns,
+    target,
+    weights,
+    coef,
+    decision,
+    penalty,
+    best,
+    change,
+    image,
+    slope,
+    curvature,
+    rise,
+):
     """Make a step along a change of β and of decision values; it is halved, or doubled while the slope is steep.
 
     `best` is the objective, and `rise` the change of the penalty by the whole step.  Updates β, decision values, slope
@@ -238,7 +260,9 @@ def _search(loss, columns, target, weights, coef, decision, penalty, best, chang
             new[j] = kept[j] + length * change[j]
         for i in range(n_rows):
             moved[i] = begin[i] + length * image[i]
-        cost, tried_total, _ = derive_rows(loss, moved, target, weights, 0.0, tried_slope, tried_curvature)
+        cost, tried_total, _ = derive_rows(
+            loss, moved, target, weights, 0.0, tried_slope, tried_curvature
+        )
         objective = cost + value(penalty, new)
         if objective <= best * (1.0 + RISE):
             best, total, made = objective, tried_total, length
@@ -258,7 +282,9 @@ def _search(loss, columns, target, weights, coef, decision, penalty, best, chang
 
 
 @kernel
-def newton_steps(loss, columns, target, weights, coef, decision, penalty, centred, goal, part, most):
+def newton_steps(
+    loss, columns, target, weights, coef, decision, penalty, centred, goal, part, most
+):
     """Make up to `most` proximal Newton steps on β and, if `centred`, the intercept, by descent on the residual.
 
     `columns` are the columns of X that may change, as `Chosen` or `Rounded`; `coef` (k,) and `decision` (n,), the
@@ -268,8 +294,18 @@ def newton_steps(loss, columns, target, weights, coef, decision, penalty, centre
     HARD: descent is slow, or the model predicts the objective badly.  The objective never rises.
     """
     count, n_rows = coef.shape[0], decision.shape[0]
-    slope, curvature, residual, image = np.empty(n_rows), np.empty(n_rows), np.empty(n_rows), np.empty(n_rows)
-    gradient, norms, means, sums = np.zeros(count), np.zeros(count), np.zeros(count), np.zeros(count)
+    slope, curvature, residual, image = (
+        np.empty(n_rows),
+        np.empty(n_rows),
+        np.empty(n_rows),
+        np.empty(n_rows),
+    )
+    gradient, norms, means, sums = (
+        np.zeros(count),
+        np.zeros(count),
+        np.zeros(count),
+        np.zeros(count),
+    )
     new, change, active = np.empty(count), np.empty(count), np.ones(count, np.bool_)
     quadratic = Quadratic(norms, means, sums, curvature, gradient[:0])
     best, total, _ = derive_rows(loss, decision, target, weights, 0.0, slope, curvature)
@@ -293,7 +329,9 @@ def newton_steps(loss, columns, target, weights, coef, decision, penalty, centre
             trusted = gap
         elif not everywhere and gap <= max(goal, _TRUSTED * trusted):
             everywhere = True
-            gap = _look(columns, slope, level, coef, penalty, everywhere, active, quadratic, gradient)
+            gap = _look(
+                columns, slope, level, coef, penalty, everywhere, active, quadratic, gradient
+            )
         visited += count
         trusted = gap if everywhere else trusted
         if not number:
@@ -303,14 +341,28 @@ def newton_steps(loss, columns, target, weights, coef, decision, penalty, centre
         if number == most:
             break
         copy_to(coef, new)
-        _, went, arrived = descend(columns, quadratic, new, slope, push, residual, gradient, penalty)
+        _, went, arrived = descend(
+            columns, quadratic, new, slope, push, residual, gradient, penalty
+        )
         visited += went
         difference(new, coef, change)
         shift = push - dot(means, change)
         image_of(columns, quadratic, change, shift, image)
         rise = value(penalty, new) - value(penalty, coef)
         best, total, length = _search(
-            loss, columns, target, weights, coef, decision, penalty, best, change, image, slope, curvature, rise
+            loss,
+            columns,
+            target,
+            weights,
+            coef,
+            decision,
+            penalty,
+            best,
+            change,
+            image,
+            slope,
+            curvature,
+            rise,
         )
         shifted += length * shift
         if length == 0.0 or not arrived:

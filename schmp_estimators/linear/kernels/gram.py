@@ -8,7 +8,12 @@ import numpy as np
 
 from schmp_estimators.core.jit import copy_to, inlined, kernel, part
 from schmp_estimators.core.lanes import dot
-from schmp_estimators.linear.kernels.sparse import add_multiple, allowed, anderson_weights, difference
+from schmp_estimators.linear.kernels.sparse import (
+    add_multiple,
+    allowed,
+    anderson_weights,
+    difference,
+)
 from schmp_estimators.linear.kernels.working_set import add
 from schmp_estimators.linear.penalties.base import prox, value
 
@@ -97,7 +102,11 @@ def _descend(gram, gradient, coef, penalty, block, changes, rows):
             others = gradient[first:last]
             for t in range(0, moved - 1, 2):
                 _subtract_two(
-                    gram[rows[t], first:last], gram[rows[t + 1], first:last], changes[t], changes[t + 1], others
+                    gram[rows[t], first:last],
+                    gram[rows[t + 1], first:last],
+                    changes[t],
+                    changes[t + 1],
+                    others,
                 )
             if moved % 2:
                 _subtract(gram[rows[moved - 1], first:last], changes[moved - 1], others)
@@ -134,7 +143,10 @@ def gram_passes(gram, gradient, coef, penalty, positive, passes, memory):
                     add_multiple(mixture[k], gradients[k + 1], new_gradient)
                 moved = new_coef - coef
                 slope = dot(moved, gradient + new_gradient)
-                if allowed(positive, new_coef) and value(penalty, new_coef) - value(penalty, coef) < 0.5 * slope:
+                if (
+                    allowed(positive, new_coef)
+                    and value(penalty, new_coef) - value(penalty, coef) < 0.5 * slope
+                ):
                     copy_to(new_coef, coef)
                     copy_to(new_gradient, gradient)
         _descend(gram, gradient, coef, penalty, block, moves, rows)
@@ -177,7 +189,9 @@ def _minimise(aims, curvatures, strength, positive, start, stop):
         for a in range(start, stop):
             aims[a] = 0.0
     elif stop == start + 1:
-        aims[start] = (aims[start] - (strength if aims[start] > 0.0 else -strength)) / curvatures[start]
+        aims[start] = (aims[start] - (strength if aims[start] > 0.0 else -strength)) / curvatures[
+            start
+        ]
     else:
         length = _length(aims, curvatures, strength, start, stop)
         for a in range(start, stop):

@@ -72,7 +72,12 @@ class Columns(NamedTuple):
 @part
 def _begin(room, penalty, count):
     """Compute the slopes of the working set from scratch."""
-    coef, slopes, aims, ridges = room.vectors[COEF], room.vectors[SLOPE], room.vectors[AIM], room.vectors[RIDGE]
+    coef, slopes, aims, ridges = (
+        room.vectors[COEF],
+        room.vectors[SLOPE],
+        room.vectors[AIM],
+        room.vectors[RIDGE],
+    )
     for a in range(count):
         slopes[a] = aims[a]
     for a in range(count):
@@ -127,17 +132,28 @@ def _join(columns, room, limit, count):
     """Add columns with gradients above the limit; returns the number of members, or −1 if the arrays are full."""
     gram, matrix, members, vectors = columns.gram, room.matrix, room.members, room.vectors
     for j in range(columns.aims.shape[0]):
-        if room.places[j] >= 0 or not size_of(room.gradient[j], columns.positive) > limit * columns.factors[j]:
+        if (
+            room.places[j] >= 0
+            or not size_of(room.gradient[j], columns.positive) > limit * columns.factors[j]
+        ):
             continue
         if count == members.shape[0]:
             return -1
         members[count], room.places[j] = j, count
         for a in range(count + 1):
             other = members[a]
-            product = gram[j, other] if gram.shape[0] > 0 else dot(columns.values[j], columns.values[other])
+            product = (
+                gram[j, other]
+                if gram.shape[0] > 0
+                else dot(columns.values[j], columns.values[other])
+            )
             matrix[count, a] = product
             matrix[a, count] = product
-        vectors[COEF, count], vectors[EARLIER, count], vectors[AIM, count] = 0.0, 0.0, columns.aims[j]
+        vectors[COEF, count], vectors[EARLIER, count], vectors[AIM, count] = (
+            0.0,
+            0.0,
+            columns.aims[j],
+        )
         vectors[FACTOR, count], vectors[RIDGE, count] = columns.factors[j], columns.ridges[j]
         if matrix[count, count] > 0.0:
             count += 1
@@ -147,7 +163,13 @@ def _join(columns, room, limit, count):
 @part
 def leave(room, count):
     """Remove members without a coefficient; returns the number of remaining members."""
-    matrix, members, support, places, vectors = room.matrix, room.members, room.support, room.places, room.vectors
+    matrix, members, support, places, vectors = (
+        room.matrix,
+        room.members,
+        room.support,
+        room.places,
+        room.vectors,
+    )
     size = find_support(room, count)
     for a in range(count):
         places[members[a]] = -1
@@ -190,7 +212,9 @@ def _solve_for(columns, room, energy, penalty, bound, goal, max_iter, count, rec
         record[STEPS] += 1.0
         _look(columns, room, penalty, count)
         square = square_of(room.vectors, energy, count)
-        excess = excess_of(room.gradient, columns.factors, penalty, room.gradient.shape[0], columns.positive)
+        excess = excess_of(
+            room.gradient, columns.factors, penalty, room.gradient.shape[0], columns.positive
+        )
         record[GAP] = gap_of(room.vectors, square, excess, penalty, count)
         record[OBJECTIVE] = objective_of(room.vectors, square, penalty, count)
         if record[GAP] <= goal or record[STEPS] >= max_iter:
@@ -200,7 +224,12 @@ def _solve_for(columns, room, energy, penalty, bound, goal, max_iter, count, rec
 
 @part
 def _follow(columns, room, energy, asked, part_of_step, most, start, coefs, records):
-    n_rows, n_columns, vectors, count = columns.residual.shape[0], columns.aims.shape[0], room.vectors, 0
+    n_rows, n_columns, vectors, count = (
+        columns.residual.shape[0],
+        columns.aims.shape[0],
+        room.vectors,
+        0,
+    )
     previous, last, square = asked[0, 0], asked[0, 0], energy
     for j in range(n_columns):
         room.places[j] = -1
@@ -230,10 +259,14 @@ def _follow(columns, room, energy, asked, part_of_step, most, start, coefs, reco
             nearer = larger(nearer, ROUNDING * energy)
             if penalty < last and nearer < goal:
                 goal = nearer
-            _predict(vectors, (penalty - last) / (last - previous) if last < previous else 0.0, count)
+            _predict(
+                vectors, (penalty - last) / (last - previous) if last < previous else 0.0, count
+            )
             bound = larger(2.0 * penalty - last, 0.5 * penalty)
             most_here = 1 if between else most[t]
-            count = _solve_for(columns, room, energy, penalty, bound, goal, most_here, count, record)
+            count = _solve_for(
+                columns, room, energy, penalty, bound, goal, most_here, count, record
+            )
             if count < 0:
                 return t
             size = find_support(room, count)
@@ -257,4 +290,6 @@ def follow_path(columns, room, energy, asked, part_of_step, most, start, coefs, 
     ``columns.residual``, rows of `coefs` (n_penalties, p), which are zero before, and of `records`: gap, objective,
     number of gradients, multiply–adds, size of the support.
     """
-    return _follow(handed(columns), handed(room), energy, asked, part_of_step, most, start, coefs, records)
+    return _follow(
+        handed(columns), handed(room), energy, asked, part_of_step, most, start, coefs, records
+    )

@@ -12,7 +12,12 @@ import numpy as np
 
 from schmp_estimators.core.jit import inlined, kernel, maker
 from schmp_estimators.core.lanes import dot
-from schmp_estimators.linear.kernels.sparse import _fold_shift, add_column, add_weighted_column, column_dot
+from schmp_estimators.linear.kernels.sparse import (
+    _fold_shift,
+    add_column,
+    add_weighted_column,
+    column_dot,
+)
 from schmp_estimators.linear.penalties.base import prox
 
 
@@ -270,7 +275,9 @@ def dependent_groups(columns, quadratic, threshold, largest):
         n_voted = _vote(leaders, remembered, votes, voted)
         for k in voted[:n_voted]:
             if votes[k] >= min(3, starts[j + 1] - starts[j]):
-                product = _product(values, rows, weights, starts[j], starts[j + 1], starts[k], starts[k + 1])
+                product = _product(
+                    values, rows, weights, starts[j], starts[j + 1], starts[k], starts[k + 1]
+                )
                 covariance = product - total * means[j] * means[k]
                 if covariance * covariance > threshold * threshold * norms[j] * norms[k]:
                     _join(parents, sizes, j, k, largest)
@@ -301,7 +308,9 @@ def group_grams(columns, quadratic, members, group_starts):
             square[left, left] = norms[j]
             for right in range(left):
                 k = members[first + right]
-                product = _product(values, rows, weights, starts[j], starts[j + 1], starts[k], starts[k + 1])
+                product = _product(
+                    values, rows, weights, starts[j], starts[j + 1], starts[k], starts[k + 1]
+                )
                 square[left, right] = product - total * means[j] * means[k]
                 square[right, left] = square[left, right]
     return grams
@@ -372,7 +381,9 @@ def group_pass(columns, quadratic, blocks, coef, residual, penalty):
         gradient, reached = np.empty(size), np.empty(size)
         for left in range(size):
             j = group[left]
-            gradient[left] = column_dot(values, rows, starts[j], starts[j + 1], residual) + shift * sums[j]
+            gradient[left] = (
+                column_dot(values, rows, starts[j], starts[j + 1], residual) + shift * sums[j]
+            )
             reached[left] = coef[j]
         gram = grams[offset : offset + size * size].reshape((size, size))
         offset += size * size

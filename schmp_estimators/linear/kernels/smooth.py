@@ -122,7 +122,11 @@ def derive_rows(loss, decision, target, weights, intercept, slope, curvature):
     if weights.shape[0] > 0:
         for i in range(n_rows):
             weight = weights[i]
-            values[i], slope[i], curvature[i] = weight * values[i], weight * slope[i], weight * curvature[i]
+            values[i], slope[i], curvature[i] = (
+                weight * values[i],
+                weight * slope[i],
+                weight * curvature[i],
+            )
     return total_of(values), total_of(slope), total_of(curvature)
 
 
@@ -238,7 +242,14 @@ def refresh_model(columns, room, rows, count):
 @part
 def look_at_slopes(rows):
     """Return Σ θ²/w, and whether the curvatures of the model differ from those of the point."""
-    slope, curvature, lagged, square, apart, total = rows.slope, rows.curvature, rows.lagged, 0.0, 0.0, 0.0
+    slope, curvature, lagged, square, apart, total = (
+        rows.slope,
+        rows.curvature,
+        rows.lagged,
+        0.0,
+        0.0,
+        0.0,
+    )
     for i in range(slope.shape[0]):
         if slope[i] != 0.0:
             square += slope[i] * slope[i] / curvature[i]

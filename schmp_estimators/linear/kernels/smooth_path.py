@@ -73,14 +73,24 @@ INTERCEPT = N_RECORDS - 1
 @part
 def _join(columns, room, rows, limit, count):
     """Add columns with gradients above the limit; returns the number of members, or −1 if the arrays are full."""
-    vectors, gradient, places, factors, before = room.vectors, room.gradient, room.places, columns.factors, count
+    vectors, gradient, places, factors, before = (
+        room.vectors,
+        room.gradient,
+        room.places,
+        columns.factors,
+        count,
+    )
     for j in range(factors.shape[0]):
         if places[j] >= 0 or not size_of(gradient[j], columns.positive) > limit * factors[j]:
             continue
         if count == room.members.shape[0]:
             return -1
         room.members[count], places[j] = j, count
-        vectors[COEF, count], vectors[FACTOR, count], vectors[RIDGE, count] = 0.0, factors[j], columns.ridges[j]
+        vectors[COEF, count], vectors[FACTOR, count], vectors[RIDGE, count] = (
+            0.0,
+            factors[j],
+            columns.ridges[j],
+        )
         count += 1
     multiply_columns(columns, room, rows, before, count)
     return count
@@ -159,7 +169,9 @@ def _improve(loss, columns, room, rows, penalty, best, goal, settled, most, coun
             record[WORK] += 0.5 * float(count) * float(count * n_rows)
             fresh = True
         energy = _set_model(room, penalty, square, count)
-        record[WORK] += descend(room, energy, penalty, larger(_MODEL * goal, _ENOUGH * gap), count, columns.positive)
+        record[WORK] += descend(
+            room, energy, penalty, larger(_MODEL * goal, _ENOUGH * gap), count, columns.positive
+        )
         best, moved = _move(loss, columns, room, rows, penalty, best, settled, count)
         record[STEPS] += 1.0
         if not moved and fresh:
@@ -170,7 +182,12 @@ def _improve(loss, columns, room, rows, penalty, best, goal, settled, most, coun
 @part
 def _look(loss, columns, room, rows, penalty, settled, count, record):
     """Compute decision values and the gradient over all columns, without ridges; record the objective."""
-    decision, coef, gradient, ridges = rows.decision, room.vectors[COEF], room.gradient, room.vectors[RIDGE]
+    decision, coef, gradient, ridges = (
+        rows.decision,
+        room.vectors[COEF],
+        room.gradient,
+        room.vectors[RIDGE],
+    )
     for i in range(decision.shape[0]):
         decision[i] = rows.level[LEVEL]
     _combine(columns, room, coef, decision, count)
@@ -220,7 +237,19 @@ def _solve_for(loss, columns, room, rows, penalty, bound, goal, settled, most, c
                 return count
             inner *= _CLOSER
             enough, closer = inner, closer + 1
-        _improve(loss, columns, room, rows, penalty, record[OBJECTIVE], enough, settled, most, count, record)
+        _improve(
+            loss,
+            columns,
+            room,
+            rows,
+            penalty,
+            record[OBJECTIVE],
+            enough,
+            settled,
+            most,
+            count,
+            record,
+        )
         _look(loss, columns, room, rows, penalty, settled, count, record)
         _certify(loss, columns, room, rows, penalty, count, False, record)
         bound = penalty
@@ -254,7 +283,9 @@ def _follow(loss, columns, room, rows, energy, asked, part_of_step, most, start,
             _look(loss, columns, room, rows, penalty, settled, count, record)
             objective = record[OBJECTIVE]
         for a in range(count):
-            room.gradient[room.members[a]] += (last - penalty) * vectors[RIDGE, a] * vectors[COEF, a]
+            room.gradient[room.members[a]] += (
+                (last - penalty) * vectors[RIDGE, a] * vectors[COEF, a]
+            )
         objective += penalty_of(vectors, penalty, count) - penalty_of(vectors, last, count)
         record[OBJECTIVE], record[STEPS], record[WORK] = objective, 0.0, 0.0
         if count > 2 * find_support(room, count) + JOINING:
@@ -266,9 +297,13 @@ def _follow(loss, columns, room, rows, energy, asked, part_of_step, most, start,
             nearer = larger(part_of_step * record[GAP], ROUNDING * energy)
             goal = nearer if nearer < goal else goal
         if columns.fit_intercept:
-            settled = larger(_OF_GOAL * goal / larger(1.0, abs(rows.level[LEVEL])), _SETTLED * energy)
+            settled = larger(
+                _OF_GOAL * goal / larger(1.0, abs(rows.level[LEVEL])), _SETTLED * energy
+            )
         bound = larger(2.0 * penalty - last, 0.5 * penalty)
-        count = _solve_for(loss, columns, room, rows, penalty, bound, goal, settled, most[t], count, record)
+        count = _solve_for(
+            loss, columns, room, rows, penalty, bound, goal, settled, most[t], count, record
+        )
         if count < 0:
             return t
         record[SUPPORT], record[INTERCEPT] = find_support(room, count), rows.level[LEVEL]
@@ -279,7 +314,9 @@ def _follow(loss, columns, room, rows, energy, asked, part_of_step, most, start,
 
 
 @kernel
-def follow_smooth_path(loss, columns, room, rows, energy, asked, part_of_step, most, start, coefs, records):
+def follow_smooth_path(
+    loss, columns, room, rows, energy, asked, part_of_step, most, start, coefs, records
+):
     """Solve for falling penalties λ > 0; returns the number of solved penalties, fewer than all if arrays are full.
 
     `energy` is the loss without coefficients.  `asked` (2, n_penalties) has λ and goals of the gap.  A gap must also be

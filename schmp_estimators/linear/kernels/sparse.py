@@ -368,7 +368,9 @@ def sparse_passes(columns, quadratic, coef, residual, penalty, positive, passes,
                     add_multiple(mixture[k], coefs[k + 1], new_coef)
                     add_multiple(mixture[k], residuals[k + 1], new_residual)
                 new_value = 0.5 * dot(new_residual, new_residual) + value(penalty, new_coef)
-                if allowed(positive, new_coef) and new_value < 0.5 * dot(residual, residual) + value(penalty, coef):
+                if allowed(positive, new_coef) and new_value < 0.5 * dot(
+                    residual, residual
+                ) + value(penalty, coef):
                     copy_to(new_coef, coef)
                     copy_to(new_residual, residual)
         _descend(columns, quadratic, coef, residual, penalty)

@@ -228,7 +228,12 @@ def _hold(room, size, before, count):
     multipliers.
     """
     responses, products, pinned = room.responses, room.products, room.pinned
-    coef, step, free, right = room.vectors[COEF], room.vectors[_STEP], room.vectors[_MOVE], room.vectors[_TRIAL]
+    coef, step, free, right = (
+        room.vectors[COEF],
+        room.vectors[_STEP],
+        room.vectors[_MOVE],
+        room.vectors[_TRIAL],
+    )
     for a in range(before, count):
         response = responses[a]
         for i in range(size):
@@ -315,7 +320,12 @@ def _exact_step(room, penalty, count, size):
     """
     if not _newton(room, penalty, count, size):
         return False
-    coef, slopes, step, whole = room.vectors[COEF], room.vectors[SLOPE], room.vectors[_STEP], room.vectors[_WHOLE]
+    coef, slopes, step, whole = (
+        room.vectors[COEF],
+        room.vectors[SLOPE],
+        room.vectors[_STEP],
+        room.vectors[_WHOLE],
+    )
     length = _first_crossing(room, size)
     fall, cut = _try(room, length, penalty, count, size), length < 1.0
     if cut:
@@ -361,7 +371,10 @@ def descend(room, energy, penalty, goal, count, positive):
     for _ in range(_MOST_STEPS):
         excess = excess_of(vectors[SLOPE], vectors[FACTOR], penalty, count, positive)
         square = square_of(vectors, energy, count)
-        gap, objective = gap_of(vectors, square, excess, penalty, count), objective_of(vectors, square, penalty, count)
+        gap, objective = (
+            gap_of(vectors, square, excess, penalty, count),
+            objective_of(vectors, square, penalty, count),
+        )
         idle = 0 if gap < least or objective < lowest else idle + 1
         if gap <= goal or idle > _IDLE:
             break

@@ -42,7 +42,9 @@ class Loss(Protocol):
     def certified(self) -> bool:
         """Whether `dual` is defined, so that there is a duality gap."""
 
-    def derivatives(self, decision: Floats, target: Floats, weights: Floats, intercept: float) -> Derivatives:
+    def derivatives(
+        self, decision: Floats, target: Floats, weights: Floats, intercept: float
+    ) -> Derivatives:
         """Return the loss and its derivatives.
 
         Parameters
@@ -55,7 +57,9 @@ class Loss(Protocol):
             b.
         """
 
-    def dual(self, decision: Floats, target: Floats, weights: Floats, intercept: float, scale: float) -> float:
+    def dual(
+        self, decision: Floats, target: Floats, weights: Floats, intercept: float, scale: float
+    ) -> float:
         """Return −Σ_i s_i ℓ*(y_i, −θ_i/s_i) at θ = scale·slope, scale ≤ 1; ℓ* is the convex conjugate of ℓ in u."""
 
 

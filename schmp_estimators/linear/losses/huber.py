@@ -34,17 +34,28 @@ class Huber:
 
     def __post_init__(self) -> None:
         if not 0.0 < self.epsilon < np.inf:
-            raise ValueError(f"epsilon of the Huber loss must be a finite number > 0, got {self.epsilon!r}")
+            raise ValueError(
+                f"epsilon of the Huber loss must be a finite number > 0, got {self.epsilon!r}"
+            )
 
-    def derivatives(self, decision: Floats, target: Floats, weights: Floats, intercept: float) -> Derivatives:
+    def derivatives(
+        self, decision: Floats, target: Floats, weights: Floats, intercept: float
+    ) -> Derivatives:
         """Return the loss, s r with r limited to ±ε, and s where r is not limited."""
         residual = target - decision - intercept
         part = np.clip(residual, -self.epsilon, self.epsilon)
-        slope, curvature = weigh(weights, part), weigh(weights, (part == residual).astype(np.float64))
+        slope, curvature = (
+            weigh(weights, part),
+            weigh(weights, (part == residual).astype(np.float64)),
+        )
         loss = float(slope @ (residual - 0.5 * part))
-        return Derivatives(Level(loss, float(slope.sum()), float(curvature.sum())), slope, curvature)
+        return Derivatives(
+            Level(loss, float(slope.sum()), float(curvature.sum())), slope, curvature
+        )
 
-    def dual(self, decision: Floats, target: Floats, weights: Floats, intercept: float, scale: float) -> float:
+    def dual(
+        self, decision: Floats, target: Floats, weights: Floats, intercept: float, scale: float
+    ) -> float:
         """Return Σ s (q (y − b) − ½q²) at q = scale·slope; b cancels, because at the best b slopes add up to zero."""
         apart = target - intercept
         part = scale * np.clip(apart - decision, -self.epsilon, self.epsilon)

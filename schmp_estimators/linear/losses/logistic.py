@@ -44,13 +44,19 @@ class Logistic(NamedTuple):
         part = target * dual
         return part * math.log(part) + (1.0 - part) * math.log1p(-part) if 0.0 < part < 1.0 else 0.0
 
-    def derivatives(self, decision: Floats, target: Floats, weights: Floats, intercept: float) -> Derivatives:
+    def derivatives(
+        self, decision: Floats, target: Floats, weights: Floats, intercept: float
+    ) -> Derivatives:
         """Return the loss, s y p and s p(1 − p) with p = σ(−y(u + b))."""
         slope, curvature = np.empty_like(decision), np.empty_like(decision)
-        level = row_derivatives(self, *map(freeze, (decision, target, weights)), intercept, slope, curvature)
+        level = row_derivatives(
+            self, *map(freeze, (decision, target, weights)), intercept, slope, curvature
+        )
         return Derivatives(Level(*level), slope, curvature)
 
-    def dual(self, decision: Floats, target: Floats, weights: Floats, intercept: float, scale: float) -> float:
+    def dual(
+        self, decision: Floats, target: Floats, weights: Floats, intercept: float, scale: float
+    ) -> float:
         """Return the entropy −Σ s [q ln q + (1 − q) ln(1 − q)] at q = scale·p."""
         return float(row_dual(self, *map(freeze, (decision, target, weights)), intercept, scale))
 
@@ -77,5 +83,7 @@ class Logistic(NamedTuple):
         objective never rises.  With `centred` they also change b.
         """
         given = columns, freeze(target), freeze(weights), coef, decision, freeze(penalty)
-        level, visited, gap, end = compiled_for(penalty, newton_steps)(self, *given, centred, goal, part, most)
+        level, visited, gap, end = compiled_for(penalty, newton_steps)(
+            self, *given, centred, goal, part, most
+        )
         return Steps(level, visited, gap, end == ARRIVED, end == HARD)

@@ -47,7 +47,9 @@ class Multinomial:
         loss = weigh(weights, np.log(sums) - decision[chosen])
         return Seen(float(loss.sum()), weigh(weights, slope), shape)
 
-    def products(self, values: Floats, outputs: np.ndarray, seen: Seen, weights: Floats, damping: float) -> Floats:
+    def products(
+        self, values: Floats, outputs: np.ndarray, seen: Seen, weights: Floats, damping: float
+    ) -> Floats:
         """Return Σ s x_a x_b (p_a[k_a = k_b] − p_a p_b) over rows, for values x (m, n) of outputs k (m,).
 
         `damping` times ½ is added to the curvature.
@@ -60,7 +62,9 @@ class Multinomial:
             gram[np.ix_(own, own)] += (values[own] * curvature) @ values[own].T
         return gram
 
-    def dual(self, seen: Seen, decision: Floats, target: Floats, weights: Floats, scale: float) -> float:
+    def dual(
+        self, seen: Seen, decision: Floats, target: Floats, weights: Floats, scale: float
+    ) -> float:
         """Return the entropy −Σ s q ln q at q = [y = k] + scale·(p_k − [y = k])."""
         part = scale * seen.shape
         part[target.astype(np.int64), np.arange(len(target))] += 1.0 - scale

@@ -23,7 +23,9 @@ class Poisson:
     #: whether responses may be negative
     signed = False
 
-    def derivatives(self, decision: Floats, target: Floats, weights: Floats, intercept: float) -> Derivatives:
+    def derivatives(
+        self, decision: Floats, target: Floats, weights: Floats, intercept: float
+    ) -> Derivatives:
         """Return the loss, s(y − μ) and s μ.
 
         Raises
@@ -40,10 +42,14 @@ class Poisson:
             level = Level(max(0.0, float(loss.sum())), float(slope.sum()), float(curvature.sum()))
         return Derivatives(level, slope, curvature)
 
-    def dual(self, decision: Floats, target: Floats, weights: Floats, intercept: float, scale: float) -> float:
+    def dual(
+        self, decision: Floats, target: Floats, weights: Floats, intercept: float, scale: float
+    ) -> float:
         """Return Σ s [y ln y − y − (q ln q − q)] at q = y + scale·(μ − y)."""
         part = target + scale * (np.exp(decision + intercept) - target)
-        return float(weigh(weights, xlogy(target, target) - xlogy(part, part) + part - target).sum())
+        return float(
+            weigh(weights, xlogy(target, target) - xlogy(part, part) + part - target).sum()
+        )
 
     def mean(self, decision: Floats) -> Floats:
         """Return the prediction μ."""
@@ -57,4 +63,6 @@ class Poisson:
 
 def _check(target: Floats) -> None:
     if len(target) and target.min() < 0.0:
-        raise ValueError(f"the Poisson loss takes responses y >= 0; got {target.min():.6g}: give counts or rates")
+        raise ValueError(
+            f"the Poisson loss takes responses y >= 0; got {target.min():.6g}: give counts or rates"
+        )

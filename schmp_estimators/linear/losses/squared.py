@@ -20,15 +20,21 @@ class Squared:
     #: whether ℓ is a function of y − u − b
     of_difference = True
 
-    def derivatives(self, decision: Floats, target: Floats, weights: Floats, intercept: float) -> Derivatives:
+    def derivatives(
+        self, decision: Floats, target: Floats, weights: Floats, intercept: float
+    ) -> Derivatives:
         """Return the loss, s(y − u − b) and s."""
         residual = target - decision - intercept
         slope, curvature = weigh(weights, residual), weigh(weights, np.ones_like(residual))
         return Derivatives(
-            Level(0.5 * float(residual @ slope), float(slope.sum()), float(curvature.sum())), slope, curvature
+            Level(0.5 * float(residual @ slope), float(slope.sum()), float(curvature.sum())),
+            slope,
+            curvature,
         )
 
-    def dual(self, decision: Floats, target: Floats, weights: Floats, intercept: float, scale: float) -> float:
+    def dual(
+        self, decision: Floats, target: Floats, weights: Floats, intercept: float, scale: float
+    ) -> float:
         """Return Σ s (q y − ½q²) at q = scale·(y − u − b)."""
         part = scale * (target - decision - intercept)
         return float(weigh(weights, part) @ (target - 0.5 * part))

@@ -68,7 +68,11 @@ def at(values: PerColumn, j: int) -> float:
 
 @by_types(at, copied=True, strict=False)
 def _at(values: Any, j: Any) -> Callable[..., Any]:
-    return (lambda values, j: values[j]) if isinstance(values, types.Array) else (lambda values, j: values)
+    return (
+        (lambda values, j: values[j])
+        if isinstance(values, types.Array)
+        else (lambda values, j: values)
+    )
 
 
 def weigh(strengths: PerColumn, sizes: Floats) -> float:
@@ -121,7 +125,11 @@ def compiled_for(kind: Any, kernel: Any) -> Any:
     Kernels for classes outside this package are compiled in each process: a cache on disk would not notice changes to
     the class, and could not be read without it.
     """
-    return kernel if type(kind).__module__.startswith("schmp_estimators.") else kernel_of_this_process(kernel)
+    return (
+        kernel
+        if type(kind).__module__.startswith("schmp_estimators.")
+        else kernel_of_this_process(kernel)
+    )
 
 
 def take(penalty: P, columns: Indices | slice) -> P:
@@ -155,7 +163,9 @@ def sizes(penalty: Penalty, gradient: Floats) -> Floats:
 def multiple_of(penalty: Penalty, gradient: Floats) -> float:
     """Return the smallest multiple of the penalty for which zero, with this gradient, is the solution."""
     found, strengths = sizes(penalty, gradient), penalty.strengths
-    ratios = np.divide(found, strengths, out=np.zeros_like(found), where=np.asarray(strengths) > 0.0)
+    ratios = np.divide(
+        found, strengths, out=np.zeros_like(found), where=np.asarray(strengths) > 0.0
+    )
     return float(ratios.max(initial=0.0))
 
 
@@ -186,12 +196,16 @@ def dual_scale(penalty: Penalty, coef: Floats, gradient: Floats) -> float:
         return 1.0
     found = sizes(penalty, _tilted(penalty, coef, gradient))
     if differ(penalty.strengths):
-        ratios = np.divide(found, penalty.strengths, out=np.zeros_like(found), where=penalty.strengths > 0.0)
+        ratios = np.divide(
+            found, penalty.strengths, out=np.zeros_like(found), where=penalty.strengths > 0.0
+        )
         return 1.0 / max(1.0, float(ratios.max()))
     return float(penalty.strengths / max(penalty.strengths, float(found.max())))
 
 
-def duality_gap(penalty: Penalty, coef: Floats, gradient: Floats, energy: float, scale: float) -> float:
+def duality_gap(
+    penalty: Penalty, coef: Floats, gradient: Floats, energy: float, scale: float
+) -> float:
     """Return the gap of ½‖r‖² + P(β) at the dual point scale·r; `energy` is ‖r‖², `gradient` X̃ᵀr.
 
     It is a bound if r is orthogonal to the columns without a penalty.
@@ -212,11 +226,15 @@ def merit(penalty: Penalty, coef: Floats, gradient: Floats, norms: Floats) -> fl
     outside = np.maximum(sizes(penalty, descent) - penalty.strengths, 0.0)
     distance = np.where(coef != 0.0, np.abs(descent - penalty.strengths * np.sign(coef)), outside)
     with np.errstate(over="ignore"):
-        gains = np.divide(distance, norms, out=np.zeros_like(distance), where=distance > 0.0) * distance
+        gains = (
+            np.divide(distance, norms, out=np.zeros_like(distance), where=distance > 0.0) * distance
+        )
     return float(distance @ np.abs(coef) + 0.5 * gains.sum())
 
 
-def gap_or_merit(penalty: Penalty, coef: Floats, gradient: Floats, energy: float, norms: Floats) -> float:
+def gap_or_merit(
+    penalty: Penalty, coef: Floats, gradient: Floats, energy: float, norms: Floats
+) -> float:
     """Return the duality gap of ½‖r‖² + P(β), or if the penalty has none, the possible gain of descent.
 
     r need not be orthogonal to columns without a penalty here; the possible gain of each of them is added.

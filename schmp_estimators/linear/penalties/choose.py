@@ -18,7 +18,9 @@ from schmp_estimators.linear.penalties.elastic_net import ElasticNet
 WEAKEST, STRONGEST = 1e-300, 1e300
 
 
-def choose_penalty(strength: float, l1_ratio: float, factors: PerColumn = 1.0, positive: bool = False) -> Any:
+def choose_penalty(
+    strength: float, l1_ratio: float, factors: PerColumn = 1.0, positive: bool = False
+) -> Any:
     """Return strength·f_j·(l1_ratio·|b| + ½(1 − l1_ratio)·b²).
 
     Raises
@@ -59,7 +61,9 @@ def by_name(given: Any, names: Any) -> Any:
 def is_by_name(given: Any) -> bool:
     """Return whether values are a mapping, or a Series with strings as index."""
     is_series = hasattr(given, "index") and hasattr(given, "to_dict")
-    return isinstance(given, Mapping) or (is_series and all(isinstance(label, str) for label in given.index))
+    return isinstance(given, Mapping) or (
+        is_series and all(isinstance(label, str) for label in given.index)
+    )
 
 
 def named_values(given: Any, others: dict[Any, float], what: str) -> list[float]:
@@ -74,7 +78,9 @@ def named_values(given: Any, others: dict[Any, float], what: str) -> list[float]
     unknown = [name for name in named if name not in others]
     if unknown:
         more = ", …" if len(unknown) > 5 else ""
-        raise ValueError(f"penalty_factors names {what} does not have: {str(unknown[:5])[1:-1]}{more}")
+        raise ValueError(
+            f"penalty_factors names {what} does not have: {str(unknown[:5])[1:-1]}{more}"
+        )
     if len(named) < len(given):
         raise ValueError("penalty_factors names a column more than once; give one factor for each")
     return [named.get(name, other) for name, other in others.items()]
@@ -188,8 +194,14 @@ def positive_values(name: str, given: Any) -> Floats | None:
         values = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):
         values = np.empty(0)
-    if values.ndim != 1 or not len(values) or not ((values >= WEAKEST) & (values <= STRONGEST)).all():
-        raise ValueError(f"{name}={given!r}; give numbers from {WEAKEST:g} to {STRONGEST:g}, or their number")
+    if (
+        values.ndim != 1
+        or not len(values)
+        or not ((values >= WEAKEST) & (values <= STRONGEST)).all()
+    ):
+        raise ValueError(
+            f"{name}={given!r}; give numbers from {WEAKEST:g} to {STRONGEST:g}, or their number"
+        )
     return np.sort(values)
 
 

@@ -43,7 +43,9 @@ class ElasticNet(NamedTuple):
 
     def scaled(self, factor: float) -> Self:
         """Return `factor` times the penalty."""
-        return self._replace(strengths=read_only(factor * self.strengths), ridges=read_only(factor * self.ridges))
+        return self._replace(
+            strengths=read_only(factor * self.strengths), ridges=read_only(factor * self.ridges)
+        )
 
 
 def L1(strengths: PerColumn, positive: bool = False) -> ElasticNet:

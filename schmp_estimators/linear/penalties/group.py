@@ -64,7 +64,10 @@ def group_penalty(groups: Sequence[Any], n_columns: int, factors: Any = None) ->
         members = [np.asarray(group, np.int64) for group in groups]
     else:
         found, of_columns = np.unique(np.asarray(groups), return_inverse=True)
-        names, members = found.tolist(), [np.flatnonzero(of_columns == number) for number in range(len(found))]
+        names, members = (
+            found.tolist(),
+            [np.flatnonzero(of_columns == number) for number in range(len(found))],
+        )
     columns = np.concatenate([np.empty(0, np.int64), *members])
     if not np.array_equal(np.sort(columns), np.arange(n_columns)) or not all(map(len, members)):
         raise ValueError(
@@ -74,10 +77,18 @@ def group_penalty(groups: Sequence[Any], n_columns: int, factors: Any = None) ->
     lengths = np.array([len(group) for group in members])
     if is_by_name(factors):
         if not names:
-            raise ValueError("penalty_factors names groups, but groups has no names; give the group of each column")
+            raise ValueError(
+                "penalty_factors names groups, but groups has no names; give the group of each column"
+            )
         roots = dict(zip(names, np.sqrt(lengths).tolist(), strict=True))
         factors = named_values(factors, roots, "groups that groups")
     strengths = np.sqrt(lengths) if factors is None else np.asarray(factors, np.float64)
-    if strengths.shape != lengths.shape or not np.isfinite(strengths).all() or (strengths < 0.0).any():
-        raise ValueError(f"penalty_factors must hold a finite number >= 0 for each of {len(members)} groups")
+    if (
+        strengths.shape != lengths.shape
+        or not np.isfinite(strengths).all()
+        or (strengths < 0.0).any()
+    ):
+        raise ValueError(
+            f"penalty_factors must hold a finite number >= 0 for each of {len(members)} groups"
+        )
     return Group(read_only(strengths), columns, np.append(0, np.cumsum(lengths)))

@@ -55,8 +55,12 @@ class MCP(NamedTuple):
 
     def of_strength(self, strength: float, total: float) -> Self:
         """Return the penalty with λ times `strength`, and γ divided by `total`, the weight of all samples."""
-        return self._replace(strengths=read_only(strength * self.strengths), gamma=self.gamma / total)
+        return self._replace(
+            strengths=read_only(strength * self.strengths), gamma=self.gamma / total
+        )
 
     def scaled(self, factor: float) -> Self:
         """Return `factor` times the penalty."""
-        return self._replace(strengths=read_only(factor * self.strengths), gamma=self.gamma / factor)
+        return self._replace(
+            strengths=read_only(factor * self.strengths), gamma=self.gamma / factor
+        )

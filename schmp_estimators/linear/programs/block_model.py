@@ -32,17 +32,29 @@ class Blocks(NamedTuple):
 def blocks_of(penalty: Any, n_columns: int, n_outputs: int) -> Blocks:
     """Return the blocks of a penalty of strength one."""
     outputs = n_columns * np.arange(n_outputs)[:, None]
-    strengths = np.broadcast_to(penalty.strengths, len(penalty.starts) - 1 if isinstance(penalty, Group) else n_columns)
+    strengths = np.broadcast_to(
+        penalty.strengths, len(penalty.starts) - 1 if isinstance(penalty, Group) else n_columns
+    )
     if isinstance(penalty, Group):
-        groups = [penalty.columns[a:b] for a, b in zip(penalty.starts[:-1], penalty.starts[1:], strict=True)]
-        kept = [np.ravel(outputs + group) for group, strength in zip(groups, strengths, strict=True) if strength > 0.0]
+        groups = [
+            penalty.columns[a:b]
+            for a, b in zip(penalty.starts[:-1], penalty.starts[1:], strict=True)
+        ]
+        kept = [
+            np.ravel(outputs + group)
+            for group, strength in zip(groups, strengths, strict=True)
+            if strength > 0.0
+        ]
         free = [group for group, strength in zip(groups, strengths, strict=True) if strength == 0.0]
         none = np.empty(0, np.int64)
         members, starts = np.concatenate([none, *kept]), np.cumsum([0, *map(len, kept)])
         ridges, free_columns = np.zeros(len(members)), np.sort(np.concatenate([none, *free]))
         return Blocks(members, starts, strengths[strengths > 0.0], ridges, free_columns)
     columns = np.flatnonzero(strengths)
-    members, ridges = np.ravel(outputs + columns), np.broadcast_to(penalty.ridges, n_columns)[columns]
+    members, ridges = (
+        np.ravel(outputs + columns),
+        np.broadcast_to(penalty.ridges, n_columns)[columns],
+    )
     own = np.tile(strengths[columns], n_outputs), np.tile(ridges, n_outputs)
     return Blocks(members, np.arange(len(members) + 1), *own, np.flatnonzero(strengths == 0.0))
 
@@ -51,7 +63,13 @@ class BlockModel:
     """−qᵀΔ + ½ΔᵀHΔ + Σ_b λ_b‖w_b‖ on some blocks, begun at w; within a block H is made diagonal by rotation."""
 
     def __init__(
-        self, blocks: Blocks, gram: Floats, away: Floats, slopes: Floats, coef: Floats, positive: bool
+        self,
+        blocks: Blocks,
+        gram: Floats,
+        away: Floats,
+        slopes: Floats,
+        coef: Floats,
+        positive: bool,
     ) -> None:
         self.members, self.away, self.begun = blocks.members, away, coef.copy()
         self.gram, self.slopes, self.coef, self.positive = gram, slopes, coef, positive
@@ -86,7 +104,8 @@ class BlockModel:
         """Return ‖w_b‖, and the derivative of the penalty in each coefficient; it is zero in blocks that are zero."""
         lengths = np.sqrt(np.add.reduceat(self.coef * self.coef, self.starts[:-1]))
         each = np.repeat(
-            np.divide(self.strengths, lengths, out=np.zeros_like(lengths), where=lengths > 0.0), self.sizes
+            np.divide(self.strengths, lengths, out=np.zeros_like(lengths), where=lengths > 0.0),
+            self.sizes,
         )
         return lengths, each * self.coef
 
@@ -98,7 +117,10 @@ class BlockModel:
         distance = np.sqrt(np.add.reduceat(left * left, self.starts[:-1]))
         distance = np.where(lengths > 0.0, distance, np.maximum(distance - self.strengths, 0.0))
         curvatures = np.maximum.reduceat(np.diagonal(self.gram), self.starts[:-1])
-        gains = np.divide(distance, curvatures, out=np.zeros_like(distance), where=curvatures > 0.0) * distance
+        gains = (
+            np.divide(distance, curvatures, out=np.zeros_like(distance), where=curvatures > 0.0)
+            * distance
+        )
         return float(distance @ lengths + 0.5 * gains.sum())
 
     def _exact_step(self) -> bool:
@@ -134,6 +156,8 @@ class BlockModel:
         for b in np.flatnonzero((self.sizes > 1) & (lengths > 0.0)):
             here, strength = slice(*self.starts[b : b + 2]), self.strengths[b]
             unit = units[here] / strength
-            curvature[here, here] += (np.eye(len(unit)) - np.outer(unit, unit)) * (strength / lengths[b])
+            curvature[here, here] += (np.eye(len(unit)) - np.outer(unit, unit)) * (
+                strength / lengths[b]
+            )
         found: Floats = curvature[np.ix_(support, support)]
         return found

@@ -52,18 +52,26 @@ class OneOutput(NamedTuple):
         level, slope, curvature = self.loss.derivatives(decision[0], target, weights, 0.0)
         total = float(weights.sum()) if len(weights) else float(len(target))
         bounds = weigh(weights, np.full(len(target), steepness(self.loss, level, total)))
-        if getattr(self.loss, "of_difference", False):  # a parabola through the point, even in y − v
+        if getattr(
+            self.loss, "of_difference", False
+        ):  # a parabola through the point, even in y − v
             apart = np.abs(target - decision[0])
             np.divide(np.abs(slope), apart, out=bounds, where=apart > 0.0)
         return Seen(level.loss, slope[None], np.stack([curvature, bounds]))
 
-    def products(self, values: Floats, outputs: Indices, seen: Seen, weights: Floats, damping: float) -> Floats:
+    def products(
+        self, values: Floats, outputs: Indices, seen: Seen, weights: Floats, damping: float
+    ) -> Floats:
         """Return Σ s ℓ'' x xᵀ with curvatures of at least the part `damping` of their bounds."""
-        half = values * np.sqrt(np.maximum(seen.shape[0], damping * seen.shape[1]) if damping else seen.shape[0])
+        half = values * np.sqrt(
+            np.maximum(seen.shape[0], damping * seen.shape[1]) if damping else seen.shape[0]
+        )
         products: Floats = half @ half.T
         return products
 
-    def dual(self, seen: Seen, decision: Floats, target: Floats, weights: Floats, scale: float) -> float:
+    def dual(
+        self, seen: Seen, decision: Floats, target: Floats, weights: Floats, scale: float
+    ) -> float:
         """Return the dual objective at scale·slope."""
         return self.loss.dual(decision[0], target, weights, 0.0, scale)
 
@@ -107,14 +115,23 @@ class BlockProblem(ProblemAtHand):
         Relative distance of neighbouring numbers in X.
     """
 
-    def __init__(self, rows: Rows, fit_intercept: bool, loss: Any, penalty: Any, eps: float) -> None:
+    def __init__(
+        self, rows: Rows, fit_intercept: bool, loss: Any, penalty: Any, eps: float
+    ) -> None:
         if len(rows.weights) and not rows.weights.all():
             rows = rows.part(np.flatnonzero(rows.weights))
-        self.weights, self.responses, self.fit_intercept = rows.weights, rows.responses, fit_intercept
+        self.weights, self.responses, self.fit_intercept = (
+            rows.weights,
+            rows.responses,
+            fit_intercept,
+        )
         self.loss = loss if hasattr(loss, "n_outputs") else OneOutput(loss)
         self.columns = rows.columns
         self.total, self.means, self.dropped = _centred(rows, fit_intercept, eps)
-        self.blocks, self.positive = blocks_of(penalty, len(self.columns), self.loss.n_outputs), bool(penalty.positive)
+        self.blocks, self.positive = (
+            blocks_of(penalty, len(self.columns), self.loss.n_outputs),
+            bool(penalty.positive),
+        )
         free = self.columns[self.blocks.free]
         self.lengths = np.sqrt(np.einsum("ij,ij->i", free, free) / free.shape[1])
         self.lengths[self.lengths == 0.0] = 1.0
@@ -187,7 +204,10 @@ class BlockProblem(ProblemAtHand):
     def _settle(self, target: int, image: Floats, levels: Floats) -> tuple[Floats, Seen]:
         """Return the best F, by Newton steps that are halved while the loss rises, and the loss there."""
         response, weights, n_outputs = self.targets[target], self.weights, self.loss.n_outputs
-        values, outputs = np.tile(self.extra, (n_outputs, 1)), np.repeat(np.arange(n_outputs), len(self.extra))
+        values, outputs = (
+            np.tile(self.extra, (n_outputs, 1)),
+            np.repeat(np.arange(n_outputs), len(self.extra)),
+        )
         seen, damping = self.loss.look(image + self._image(levels), response, weights), 0.0
         first = self._starts[target].seen if target in self._starts else seen
         least = LEVEL_ROUNDING * float(np.abs(first.slope).sum())
@@ -205,7 +225,9 @@ class BlockProblem(ProblemAtHand):
             halvings = halvings if step.any() else MOST_HALVINGS  # there is no curvature
             stands, damping = damping == 1.0 or halvings < MOST_HALVINGS, damped(damping, halvings)
             after = np.ravel(new.slope @ self.extra.T)
-            if new.loss < seen.loss or (new.loss <= seen.loss * (1.0 + RISE) and np.abs(after).max() < 0.5 * size):
+            if new.loss < seen.loss or (
+                new.loss <= seen.loss * (1.0 + RISE) and np.abs(after).max() < 0.5 * size
+            ):
                 levels, seen, slopes = levels + step, new, after
             elif stands:
                 break
@@ -216,7 +238,9 @@ class BlockProblem(ProblemAtHand):
 
     def _value(self, coef: Floats, penalty: float) -> float:
         own, blocks = coef[self.blocks.members], self.blocks
-        return penalty * float(blocks.strengths @ self._sizes(own) + 0.5 * blocks.ridges @ (own * own))
+        return penalty * float(
+            blocks.strengths @ self._sizes(own) + 0.5 * blocks.ridges @ (own * own)
+        )
 
     def _sizes(self, values: Floats) -> Floats:
         """Return the Euclidean norms of blocks of values."""
@@ -228,7 +252,9 @@ class BlockProblem(ProblemAtHand):
     def _slopes(self, point: Point, penalty: float) -> Floats:
         """Return the gradient minus that of the squared penalty, block by block."""
         members = self.blocks.members
-        slopes: Floats = point.gradient[members] - penalty * self.blocks.ridges * point.coef[members]
+        slopes: Floats = (
+            point.gradient[members] - penalty * self.blocks.ridges * point.coef[members]
+        )
         return slopes
 
     def _excess(self, slopes: Floats) -> float:
@@ -260,7 +286,9 @@ class BlockProblem(ProblemAtHand):
             return coef[0], found[0]
         return coef, found - (found - coef @ self.means).mean()
 
-    def _solve(self, target: int, point: Point, penalty: float, goal: float, most: int) -> tuple[Point, Any]:
+    def _solve(
+        self, target: int, point: Point, penalty: float, goal: float, most: int
+    ) -> tuple[Point, Any]:
         """Make steps until the gap is at most `goal`; returns gap, objective, steps and multiply–adds."""
         lowest, least, stalled, work, steps = np.inf, np.inf, 0, 0.0, 0
         while True:
@@ -268,7 +296,11 @@ class BlockProblem(ProblemAtHand):
             gap = objective - self._dual(target, point, penalty, slopes)
             work += float(self.columns.size * self.loss.n_outputs)
             moves = gap < (1.0 - _STANDS) * least or objective < lowest - _STANDS * gap
-            stalled, least, lowest = 0 if moves else stalled + 1, min(gap, least), min(objective, lowest)
+            stalled, least, lowest = (
+                0 if moves else stalled + 1,
+                min(gap, least),
+                min(objective, lowest),
+            )
             chosen = self._chosen(point.coef[self.blocks.members], slopes / penalty)
             if gap <= goal or steps == most or stalled > STALLED or not len(chosen):
                 return point, (max(gap, 0.0), objective, steps, work)
@@ -284,7 +316,11 @@ class BlockProblem(ProblemAtHand):
         members = blocks.members[places]
         products = self._products_of(point, members)
         count = len(members)
-        gram, across, inner = products[:count, :count], products[:count, count:], products[count:, count:]
+        gram, across, inner = (
+            products[:count, :count],
+            products[:count, count:],
+            products[count:, count:],
+        )
         gram[np.diag_indices(count)] += penalty * blocks.ridges[places]
         raw = np.diagonal(gram).copy()
         away = across @ np.linalg.pinv(inner, 1e-13, hermitian=True)
@@ -292,7 +328,9 @@ class BlockProblem(ProblemAtHand):
         np.fill_diagonal(gram, np.maximum(np.diagonal(gram), FLAT * raw))
         starts, strengths = np.append(0, np.cumsum(sizes)), penalty * blocks.strengths[chosen]
         part = Blocks(members, starts, strengths, blocks.ridges[places], blocks.free)
-        return BlockModel(part, gram, away, slopes[places].copy(), own[places].copy(), self.positive)
+        return BlockModel(
+            part, gram, away, slopes[places].copy(), own[places].copy(), self.positive
+        )
 
     def _chosen(self, own: Floats, slopes: Floats) -> Indices:
         """Return the nonzero blocks and the blocks that violate their condition most."""
@@ -323,8 +361,12 @@ class BlockProblem(ProblemAtHand):
             taken = np.append(members, n_columns + np.arange(extra))
             return self._products[np.ix_(taken, taken)]
         outputs = np.append(members // n_columns, np.repeat(np.arange(n_outputs), extra))
-        values = np.concatenate([self.columns[members % n_columns], np.tile(self.extra, (n_outputs, 1))])
-        products: Floats = self.loss.products(values, outputs, point.seen, self.weights, point.damping)
+        values = np.concatenate(
+            [self.columns[members % n_columns], np.tile(self.extra, (n_outputs, 1))]
+        )
+        products: Floats = self.loss.products(
+            values, outputs, point.seen, self.weights, point.damping
+        )
         return products
 
     def _moved(self, target: int, point: Point, penalty: float, model: BlockModel) -> Point:

@@ -38,7 +38,9 @@ class Rows(NamedTuple):
         """Return rows with responses of 1 for a class and −1 for all others, for each class in `labels`."""
         if not len(codes):
             return self
-        return self._replace(responses=np.where(self.responses[0] == np.array(codes)[:, None], 1.0, -1.0))
+        return self._replace(
+            responses=np.where(self.responses[0] == np.array(codes)[:, None], 1.0, -1.0)
+        )
 
 
 def fetch(rows: RowPartition) -> Rows:
@@ -60,7 +62,9 @@ def joined(parts: list[Rows]) -> Rows:
     if len(parts) == 1:
         return parts[0]
     columns, responses, weights = zip(*parts, strict=True)
-    return Rows(np.concatenate(columns, axis=1), np.concatenate(responses, axis=1), np.concatenate(weights))
+    return Rows(
+        np.concatenate(columns, axis=1), np.concatenate(responses, axis=1), np.concatenate(weights)
+    )
 
 
 class Summary(NamedTuple):
@@ -174,13 +178,20 @@ def centre(rows: Rows, fit_intercept: bool, by_products: bool, eps: float) -> Ce
             targets = responses - levels[:, None]
         if len(weights):
             targets = targets * np.sqrt(weights)
-    products, lengths = columns @ columns.T if by_products else np.empty((0, 0)), (np.sqrt(squares), np.sqrt(raw))
+    products, lengths = (
+        columns @ columns.T if by_products else np.empty((0, 0)),
+        (np.sqrt(squares), np.sqrt(raw)),
+    )
     own = np.einsum("ij,ij->i", targets, targets)
     aims = targets @ columns.T
-    return Centred(columns.shape[1], total, levels, means, *lengths, aims, own, products, columns, targets)
+    return Centred(
+        columns.shape[1], total, levels, means, *lengths, aims, own, products, columns, targets
+    )
 
 
-def subtract_means(rows: Rows, fit_intercept: bool, scaled: bool = False) -> tuple[float, Floats, Floats, Floats]:
+def subtract_means(
+    rows: Rows, fit_intercept: bool, scaled: bool = False
+) -> tuple[float, Floats, Floats, Floats]:
     """Subtract the weighted means from the columns, if there is an intercept.
 
     Returns the weight of the rows, the means, and the weighted sums of squares after and before this.  Columns that
@@ -201,7 +212,9 @@ def are_flat(columns: Floats, squares: Floats, raw: Floats, eps: float) -> bool:
     return bool(flat.any() and columns[flat].any())
 
 
-def centred_products(summary: Summary, n_targets: int, fit_intercept: bool, eps: float) -> Centred | None:
+def centred_products(
+    summary: Summary, n_targets: int, fit_intercept: bool, eps: float
+) -> Centred | None:
     """Return the same as `centre`, without columns."""
     n_columns = len(summary.means) - n_targets
     products, means, levels = summary.products, summary.means[:n_columns], summary.means[n_columns:]
@@ -216,7 +229,9 @@ def centred_products(summary: Summary, n_targets: int, fit_intercept: bool, eps:
     aims, own = products[n_columns:, :n_columns].copy(), squares[n_columns:].copy()
     inner = np.ascontiguousarray(products[:n_columns, :n_columns])
     nothing = np.empty((n_columns, 0)), np.empty((n_targets, 0))
-    return Centred(summary.n_rows, summary.total, levels, means, *lengths, aims, own, inner, *nothing)
+    return Centred(
+        summary.n_rows, summary.total, levels, means, *lengths, aims, own, inner, *nothing
+    )
 
 
 def is_flat(squares: Floats, raw: Floats, eps: float) -> np.ndarray:
@@ -245,7 +260,9 @@ class Free(NamedTuple):
 def without_free(data: Centred, free: np.ndarray, eps: float) -> tuple[Centred, Free]:
     """Return columns and targets after projection off the span of the `free` columns, which become zero."""
     chosen = np.flatnonzero(free & (data.lengths > 0.0))
-    vectors, basis = span_of(data.columns[chosen], data.lengths[chosen], data.raw_lengths[chosen], eps)
+    vectors, basis = span_of(
+        data.columns[chosen], data.lengths[chosen], data.raw_lengths[chosen], eps
+    )
     across, along = vectors @ data.columns.T, data.targets @ vectors.T
     columns, targets = data.columns - across.T @ vectors, data.targets - along @ vectors
     lengths = np.sqrt(np.einsum("ij,ij->i", columns, columns))
@@ -258,7 +275,9 @@ def without_free(data: Centred, free: np.ndarray, eps: float) -> tuple[Centred, 
     return left, Free(chosen, basis, across, along)
 
 
-def span_of(columns: Floats, lengths: Floats, raw_lengths: Floats, eps: float) -> tuple[Floats, Floats]:
+def span_of(
+    columns: Floats, lengths: Floats, raw_lengths: Floats, eps: float
+) -> tuple[Floats, Floats]:
     """Return orthonormal directions (r, n) of some columns, and their (k, r) coefficients in these columns.
 
     Directions that are smaller than the rounding of the columns are left out.
@@ -266,4 +285,6 @@ def span_of(columns: Floats, lengths: Floats, raw_lengths: Floats, eps: float) -
     vectors, values, directions = np.linalg.svd((columns / lengths[:, None]).T, full_matrices=False)
     rounding = eps * (raw_lengths / lengths)
     real = values > REAL * np.linalg.norm(directions * rounding, axis=1)
-    return np.ascontiguousarray(vectors[:, real].T), (directions[real] / values[real, None] / lengths).T
+    return np.ascontiguousarray(vectors[:, real].T), (
+        directions[real] / values[real, None] / lengths
+    ).T

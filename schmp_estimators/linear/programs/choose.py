@@ -12,7 +12,13 @@ from schmp_estimators.linear.penalties.group import Group
 from schmp_estimators.linear.programs.blocks import BlockProblem
 from schmp_estimators.linear.programs.centred import Rows, centre
 from schmp_estimators.linear.programs.design import Design
-from schmp_estimators.linear.programs.homotopy import ABOVE_ALL, OF_STEP, HomotopyProblem, Points, ProblemAtHand
+from schmp_estimators.linear.programs.homotopy import (
+    ABOVE_ALL,
+    OF_STEP,
+    HomotopyProblem,
+    Points,
+    ProblemAtHand,
+)
 from schmp_estimators.linear.programs.input import Extent, prefer_residual, resolution
 from schmp_estimators.linear.programs.matrix import Floats
 from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
@@ -70,7 +76,11 @@ def choose_solver(asked: Any, size: Extent, n_fits: int, penalty: Penalty, loss:
         return "blocks"
     if getattr(asked, "schedule", "resolve") != "resolve":
         return "scheduled"
-    if getattr(asked, "checkpoint", None) is not None or not penalty.certified or (has_free(penalty) and not small):
+    if (
+        getattr(asked, "checkpoint", None) is not None
+        or not penalty.certified
+        or (has_free(penalty) and not small)
+    ):
         return "rounds"
     if not is_quadratic(loss):
         known = isinstance(loss, Rowwise) and loss.certified
@@ -118,12 +128,16 @@ def kind_of(schedule: str, loss: Loss, penalty: Penalty) -> Any:
     missing, resolves = [], schedule == "resolve"
     if not callable(getattr(loss, "derivatives", None)):
         missing.append("a loss with a method `derivatives`")
-    if not isinstance(penalty, tuple) or not all(callable(getattr(penalty, name, None)) for name in _OF_PENALTY):
+    if not isinstance(penalty, tuple) or not all(
+        callable(getattr(penalty, name, None)) for name in _OF_PENALTY
+    ):
         missing.append("a penalty that is a named tuple with methods `prox`, `value` and `tilt`")
     if not resolves and not 0.0 < getattr(loss, "smoothness", np.inf) < np.inf:
         missing.append("a loss with a finite `smoothness`, the bound of its curvature")
     if missing:
-        raise TypeError(f"schedule={schedule!r} needs {' and '.join(missing)}; got loss={loss!r}, penalty={penalty!r}")
+        raise TypeError(
+            f"schedule={schedule!r} needs {' and '.join(missing)}; got loss={loss!r}, penalty={penalty!r}"
+        )
     if is_quadratic(loss):
         return ResolveQuadratic if resolves else ScheduledLasso
     return ResolveSmooth if resolves else ScheduledLogistic
@@ -152,11 +166,19 @@ def make_program(
         options["sparse"] = prefer_residual(size)
     else:
         seed = random.randint(np.iinfo(np.int32).max)
-        shape = asked.n_parallel, asked.max_correlation, seed, asked.pipeline_depth, asked.n_schedulers
+        shape = (
+            asked.n_parallel,
+            asked.max_correlation,
+            seed,
+            asked.pipeline_depth,
+            asked.n_schedulers,
+        )
         options["rounds"] = make_schedule(size.n_columns, asked.schedule, *shape)
         options["pipeline_depth"] = asked.pipeline_depth
     per_column = size.stored / max(1, size.n_columns)
-    design = Design(size.n_rows, n_partitions, asked.fit_intercept, per_column, resolution(size.dtype))
+    design = Design(
+        size.n_rows, n_partitions, asked.fit_intercept, per_column, resolution(size.dtype)
+    )
     program: Resolve = kind(penalty, design, asked.tol, asked.max_iter, **options)
     return program
 
@@ -229,7 +251,9 @@ class Path:
         most: float = 1.0,
     ) -> None:
         self.asked, self._ahead, self._most = asked, ahead, most
-        self.program = make_program(asked, asked.loss, asked.penalty.scaled(ABOVE_ALL), size, n_partitions)
+        self.program = make_program(
+            asked, asked.loss, asked.penalty.scaled(ABOVE_ALL), size, n_partitions
+        )
         #: penalties, coefficients, other fields of `Points`, and the smallest penalty whose solution is zero
         self.penalties: Sequence[float] = ()
         self.coefs = np.empty((0, 0))

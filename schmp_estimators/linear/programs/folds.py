@@ -12,7 +12,12 @@ import numpy as np
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.linear.programs.centred import Summary, blocks, summarise
 from schmp_estimators.linear.programs.choose import is_joint, is_quadratic
-from schmp_estimators.linear.programs.input import SavedPartition, choose_rows, restore_partition, save_partition
+from schmp_estimators.linear.programs.input import (
+    SavedPartition,
+    choose_rows,
+    restore_partition,
+    save_partition,
+)
 from schmp_estimators.linear.programs.jobs import RowPartition
 from schmp_estimators.linear.programs.matrix import Dense, Floats, Indices
 
@@ -33,7 +38,9 @@ class Plan:
         Weights in scores, if they differ from those in fits.
     """
 
-    def __init__(self, folds: Iterable[tuple[Indices, Indices]], n_rows: int, weights: Floats) -> None:
+    def __init__(
+        self, folds: Iterable[tuple[Indices, Indices]], n_rows: int, weights: Floats
+    ) -> None:
         self.folds, self.weights = list(folds), weights
         groups = np.zeros(n_rows, np.int64)
         for part in (part for fold in self.folds for part in fold):
@@ -53,7 +60,9 @@ class Plan:
         if number == len(self.folds):
             return Take(np.ones(self.n_groups, np.int64), np.zeros(self.n_groups, np.int64))
         n_rows = self.beside.shape[1]
-        train, test = (np.bincount(part, minlength=n_rows)[self._firsts] for part in self.folds[number])
+        train, test = (
+            np.bincount(part, minlength=n_rows)[self._firsts] for part in self.folds[number]
+        )
         return Take(train, test)
 
 
@@ -98,7 +107,9 @@ class SummariseGroups(NamedTuple):
         whole = rows if rows.whole is None else rows.whole
         found = [np.flatnonzero(whole.beside[0] == number) for number in range(self.n_groups)]
         with np.errstate(over="ignore", invalid="ignore"):
-            return rows, [summarise(_rows(whole, chosen)) if len(chosen) else None for chosen in found]
+            return rows, [
+                summarise(_rows(whole, chosen)) if len(chosen) else None for chosen in found
+            ]
 
 
 def save_fold(rows: RowPartition) -> tuple[Take | None, SavedPartition]:
@@ -128,7 +139,9 @@ class Functions(NamedTuple):
     def of(self, values: Floats) -> Floats:
         """Return the functions (t, k, n) of columns (c, n)."""
         coefs = self.coefs.reshape(self.levels.size, len(self.columns))
-        found: Floats = (coefs @ (values - self.means[:, None])).reshape(*self.levels.shape, values.shape[1])
+        found: Floats = (coefs @ (values - self.means[:, None])).reshape(
+            *self.levels.shape, values.shape[1]
+        )
         return found + self.levels[..., None]
 
     def of_rows(self, rows: RowPartition) -> Iterator[tuple[Floats, slice]]:
@@ -170,10 +183,17 @@ class HeldOut(NamedTuple):
             return rows, None
         weights = test.weights if len(test.beside) < 2 else test.beside[1]
         found = [
-            self.score(values, test.responses[self.target, here], weights[here] if len(weights) else weights)
+            self.score(
+                values,
+                test.responses[self.target, here],
+                weights[here] if len(weights) else weights,
+            )
             for values, here in self.functions.of_rows(test)
         ]
-        return rows, (tree_sum(found), float(weights.sum()) if len(weights) else float(test.matrix.n_rows))
+        return rows, (
+            tree_sum(found),
+            float(weights.sum()) if len(weights) else float(test.matrix.n_rows),
+        )
 
 
 class Decide(NamedTuple):
@@ -223,6 +243,8 @@ class Right(NamedTuple):
 
     def __call__(self, values: Floats, response: Floats, weights: Floats) -> Floats:
         """Return the sum of their weights."""
-        found = (values[:, 0] > 0.0).astype(np.int64) if values.shape[1] == 1 else values.argmax(axis=1)
+        found = (
+            (values[:, 0] > 0.0).astype(np.int64) if values.shape[1] == 1 else values.argmax(axis=1)
+        )
         right = (response == np.array(self.codes)[found]).astype(np.float64)
         return (right * weights if len(weights) else right).sum(axis=1)

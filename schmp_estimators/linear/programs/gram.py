@@ -15,13 +15,20 @@ from schmp_estimators.linear.kernels.gram import gram_combine, gram_passes, gram
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for, gap_or_merit, sizes, take
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 
-LARGEST_GRAM = 6000  # candidates: their matrix has 0.3 GB.  For more, descent on the residual is faster
+LARGEST_GRAM = (
+    6000  # candidates: their matrix has 0.3 GB.  For more, descent on the residual is faster
+)
 MEMORY = 5  # extrapolate from this many passes
 _MAX_ROUNDS = 50  # times that the active candidates are chosen anew
 _MAX_SWEEPS = 60  # groups of passes on one choice
 _POLISHED = 200  # largest support that is polished at the end
-_SETTLED = 0.03  # part of the support that changes in a sweep, below which Newton steps are worth trying
-_WORTHWHILE, _MOST_FUTILE = 0.9, 2  # a futile round leaves more than this part of the gap; the most in succession
+_SETTLED = (
+    0.03  # part of the support that changes in a sweep, below which Newton steps are worth trying
+)
+_WORTHWHILE, _MOST_FUTILE = (
+    0.9,
+    2,
+)  # a futile round leaves more than this part of the gap; the most in succession
 _CROSSING = 0.02  # if a larger part of the candidates crosses zero in a Newton step, the step came too early
 
 
@@ -45,7 +52,9 @@ class GramProblem:
 
     def gap(self) -> float:
         """Return the duality gap on the candidates."""
-        return gap_or_merit(self.penalty, self.coef, self.gradient, self.energy, np.diagonal(self.gram))
+        return gap_or_merit(
+            self.penalty, self.coef, self.gradient, self.energy, np.diagonal(self.gram)
+        )
 
     def active(self) -> Indices:
         """Return the candidates in the support, and those that violate their optimality condition."""
@@ -76,7 +85,9 @@ class GramProblem:
         old, change = self.gradient[chosen], coef - self.coef[chosen]
         self.coef[chosen] = coef
         moved = np.flatnonzero(change)
-        gram_combine(freeze(self.gram), freeze(chosen[moved]), freeze(-change[moved]), self.gradient)
+        gram_combine(
+            freeze(self.gram), freeze(chosen[moved]), freeze(-change[moved]), self.gradient
+        )
         # ‖r − X̃Δ‖² = ‖r‖² − Δᵀ(q_old + q_new), exact also for a rounded Gram matrix that q follows
         self.energy -= float(change @ (old + self.gradient[chosen]))
 
@@ -91,7 +102,10 @@ class _ActiveSet(GramProblem):
     @classmethod
     def of(cls, problem: GramProblem, chosen: Indices) -> Self:
         """Return the chosen candidates of a problem."""
-        gram, penalty = gram_take(freeze(problem.gram), freeze(chosen)), take(problem.penalty, chosen)
+        gram, penalty = (
+            gram_take(freeze(problem.gram), freeze(chosen)),
+            take(problem.penalty, chosen),
+        )
         return cls(gram, problem.gradient[chosen], problem.coef[chosen], problem.energy, penalty)
 
     def descend(self, target: float, newton: bool, stubborn: bool = False) -> None:
@@ -100,7 +114,11 @@ class _ActiveSet(GramProblem):
         If columns are nearly equal, coordinate descent takes long to choose among them.  A `stubborn` call makes Newton
         steps from the beginning, however many coordinates cross zero.
         """
-        previous_gap, previous_support, second_order = np.inf, None, stubborn and self.penalty.certified
+        previous_gap, previous_support, second_order = (
+            np.inf,
+            None,
+            stubborn and self.penalty.certified,
+        )
         pause, waiting = 1, 0
         gram, penalty = freeze(self.gram), freeze(self.penalty)
         make_passes = compiled_for(penalty, gram_passes)
@@ -108,9 +126,15 @@ class _ActiveSet(GramProblem):
         for _ in range(_MAX_SWEEPS):
             old_coef, old_gradient = self.coef.copy(), self.gradient.copy()
             passes = MEMORY + 1 if second_order else 2 * MEMORY + 1
-            make_passes(gram, self.gradient, self.coef, penalty, bool(penalty.positive), passes, MEMORY)
+            make_passes(
+                gram, self.gradient, self.coef, penalty, bool(penalty.positive), passes, MEMORY
+            )
             self.work += passes * float(np.count_nonzero(self.coef)) * len(self.coef)
-            if second_order and self._newton_step(stubborn) > _CROSSING * len(self.coef) and not stubborn:
+            if (
+                second_order
+                and self._newton_step(stubborn) > _CROSSING * len(self.coef)
+                and not stubborn
+            ):
                 # too early: descend for twice as many sweeps as the last time
                 second_order, pause = False, 2 * pause
                 waiting = pause
@@ -123,7 +147,9 @@ class _ActiveSet(GramProblem):
             if waiting:
                 waiting -= 1
             elif previous_support is not None and newton and not second_order:
-                changed = np.count_nonzero(support != previous_support) / max(1, int(np.count_nonzero(support)))
+                changed = np.count_nonzero(support != previous_support) / max(
+                    1, int(np.count_nonzero(support))
+                )
                 second_order = bool(changed < _SETTLED and gap > 0.1 * previous_gap)
             previous_gap, previous_support = gap, support
         self.worn_out = True
@@ -191,7 +217,9 @@ def pinned_solution(
         if not len(new):
             break
         pinned = np.concatenate([pinned, new])
-        if attempt == rounds or len(pinned) > most:  # too many: cut the step off; descent continues from there
+        if (
+            attempt == rounds or len(pinned) > most
+        ):  # too many: cut the step off; descent continues from there
             step = step.copy()
             step[new] = -coef[new]
             break

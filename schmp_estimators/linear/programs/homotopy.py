@@ -51,10 +51,18 @@ class Shape(NamedTuple):
     @classmethod
     def of(cls, penalty: Penalty, n_columns: int) -> "Shape":
         """Return these arrays; factors of zero become one, because their columns have been projected out."""
-        factors = np.full(n_columns, penalty.strengths) if not np.ndim(penalty.strengths) else penalty.strengths.copy()
+        factors = (
+            np.full(n_columns, penalty.strengths)
+            if not np.ndim(penalty.strengths)
+            else penalty.strengths.copy()
+        )
         free = factors == 0.0
         factors[free] = 1.0
-        ridges = np.full(n_columns, penalty.ridges) if not np.ndim(penalty.ridges) else penalty.ridges.copy()
+        ridges = (
+            np.full(n_columns, penalty.ridges)
+            if not np.ndim(penalty.ridges)
+            else penalty.ridges.copy()
+        )
         return cls(factors, ridges, bool(penalty.positive))
 
 
@@ -166,7 +174,15 @@ class ProblemAtHand:
         """Return the wanted solutions."""
         raise NotImplementedError
 
-    def fit(self, target: int, penalty: float, goal: float, max_iter: int, start: Floats, level: Any = 0.0) -> Points:
+    def fit(
+        self,
+        target: int,
+        penalty: float,
+        goal: float,
+        max_iter: int,
+        start: Floats,
+        level: Any = 0.0,
+    ) -> Points:
         """Return the solution for one λ; if the start is zero, solve for larger penalties first."""
         way, largest, null = np.empty(0), self.largest(target), self.null_objective(target)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -179,7 +195,9 @@ class ProblemAtHand:
         goals = np.append(np.full(len(way), _ON_THE_WAY * null), goal)
         most = np.append(np.ones(len(way), np.int64), max_iter - len(way))
         part = _ON_THE_WAY if len(way) else np.inf
-        found = self.follow(target, Wanted(np.append(way, penalty), goals, part, most, start, level))
+        found = self.follow(
+            target, Wanted(np.append(way, penalty), goals, part, most, start, level)
+        )
         steps, work = np.array([[found.steps.sum()], [found.work.sum()]])
         return Points(*(field[-1:] for field in found))._replace(steps=steps, work=work)
 
@@ -203,7 +221,15 @@ class ProblemAtHand:
             lowest, intercept = objective - gap, level - coef @ self.means
             objective = self.objective(target, float(points.penalties[0]), coef, level)
             certified = max(0.0, objective - lowest)
-        end = objective, gap, tolerance, self.total, self.null_objective(target), int(points.steps[0]), certified
+        end = (
+            objective,
+            gap,
+            tolerance,
+            self.total,
+            self.null_objective(target),
+            int(points.steps[0]),
+            certified,
+        )
         return Solution(coef, intercept, *end, not gap <= tolerance)
 
 
@@ -249,7 +275,9 @@ class HomotopyProblem(ProblemAtHand):
             residual = data.targets[target] - coef @ data.columns
             square = float(residual @ residual)
         else:
-            square = self.square(target) - float(coef @ (2.0 * data.aims[target] - data.products @ coef))
+            square = self.square(target) - float(
+                coef @ (2.0 * data.aims[target] - data.products @ coef)
+            )
         return 0.5 * square + penalty * self.penalty.value(coef)
 
     def follow(self, target: int, wanted: Wanted) -> Points:
@@ -269,7 +297,11 @@ class HomotopyProblem(ProblemAtHand):
     def _run(self, target: int, products: Floats, wanted: Wanted) -> Points:
         penalties, goals, part_of_step, most, start, _ = wanted
         data, n_columns = self.data, len(self.data.means)
-        own, energy, room = data.targets[target], self.square(target), first_room(n_columns, data.n_rows, start)
+        own, energy, room = (
+            data.targets[target],
+            self.square(target),
+            first_room(n_columns, data.n_rows, start),
+        )
         given = data.aims[target], self.shape.factors, self.shape.ridges, self.shape.positive
         columns = Columns(products, data.columns, own, np.empty_like(own), *given)
         if self.free is not None:
@@ -280,7 +312,10 @@ class HomotopyProblem(ProblemAtHand):
             if follow_path(columns, make_room(room, n_columns), *asked) == len(coefs):
                 break
             room = min(n_columns, 2 * room)
-        fields, levels = np.ascontiguousarray(records.T), np.full(len(penalties), data.levels[target])
+        fields, levels = (
+            np.ascontiguousarray(records.T),
+            np.full(len(penalties), data.levels[target]),
+        )
         return Points(penalties, coefs, levels, *fields[[GAP, OBJECTIVE, STEPS, WORK, SUPPORT]])
 
     def _hidden(self, target: int, points: Points) -> Floats:
@@ -307,5 +342,9 @@ def make_room(size: int, n_columns: int) -> Room:
     most = size // PINNED + 1
     matrices, numbers = np.empty((2, size, size)), np.empty((2, size), np.int64)
     held = np.empty((most, size)), np.empty((most, most)), np.empty(most, np.int64)
-    places, vectors, gradient = np.empty(n_columns, np.int64), np.empty((N_VECTORS, size)), np.empty(n_columns)
+    places, vectors, gradient = (
+        np.empty(n_columns, np.int64),
+        np.empty((N_VECTORS, size)),
+        np.empty(n_columns),
+    )
     return Room._make([*matrices, *held, *numbers, places, vectors, gradient])

@@ -51,7 +51,11 @@ def as_matrix(X: Any) -> Matrix:
             columns.sum_duplicates()
         largest = np.iinfo(np.int32).max
         index_type = np.int32 if columns.shape[0] <= largest else np.int64
-        block = Columns(columns.data, columns.indices.astype(index_type, copy=False), columns.indptr.astype(np.int64))
+        block = Columns(
+            columns.data,
+            columns.indices.astype(index_type, copy=False),
+            columns.indptr.astype(np.int64),
+        )
         return SparseByColumns(freeze(block), columns.shape[0])
     if not X.flags.aligned:
         X = X.copy(order="K")
@@ -60,7 +64,9 @@ def as_matrix(X: Any) -> Matrix:
     elif X.dtype not in (np.float64, np.float32) and not np.issubdtype(X.dtype, np.integer):
         X = X.astype(np.float64)
     X = X if X.dtype.isnative else X.astype(X.dtype.newbyteorder("="))
-    if X.flags.f_contiguous and not X.flags.c_contiguous:  # one row or column is both, or neither after a journey
+    if (
+        X.flags.f_contiguous and not X.flags.c_contiguous
+    ):  # one row or column is both, or neither after a journey
         return Dense(freeze(X.T), False)
     return Dense(freeze(np.ascontiguousarray(X)), True)
 
@@ -116,13 +122,17 @@ def split_rows(
         rows = by_rows[part]
         if not is_sparse(X) and X.flags.f_contiguous:
             rows = np.asfortranarray(rows)
-        parts.append(_partition(as_matrix(rows), responses[:, part], weights[part], beside[:, part]))
+        parts.append(
+            _partition(as_matrix(rows), responses[:, part], weights[part], beside[:, part])
+        )
     return parts
 
 
 def _partition(matrix: Matrix, responses: Floats, weights: Floats, beside: Floats) -> RowPartition:
     target = np.ascontiguousarray(responses[0])
-    return RowPartition(matrix, target, weights, np.zeros_like(target), responses=responses, beside=beside)
+    return RowPartition(
+        matrix, target, weights, np.zeros_like(target), responses=responses, beside=beside
+    )
 
 
 # -- parts of X that are not here ----------------------------------------------------------------------------------
@@ -188,17 +198,23 @@ def choose_rows(matrix: Matrix, chosen: Indices) -> Matrix:
     if isinstance(matrix, SparseByColumns) and (np.diff(chosen) > 0).all():
         places = np.full(matrix.n_rows, -1, matrix.columns.rows.dtype)
         places[chosen] = np.arange(len(chosen))
-        return SparseByColumns(freeze(Columns(*take_rows(matrix.columns, freeze(places)))), len(chosen))
+        return SparseByColumns(
+            freeze(Columns(*take_rows(matrix.columns, freeze(places)))), len(chosen)
+        )
     X = _rows(matrix)
     together = len(chosen) > 0 and bool((np.diff(chosen) == 1).all())
     part = X[chosen[0] : chosen[-1] + 1] if together else X[chosen]
-    return as_matrix(np.asfortranarray(part) if isinstance(matrix, Dense) and not matrix.by_rows else part)
+    return as_matrix(
+        np.asfortranarray(part) if isinstance(matrix, Dense) and not matrix.by_rows else part
+    )
 
 
 def _stack(blocks: Sequence[Any]) -> Any:
     if len(blocks) == 1:
         return blocks[0]
-    return sp.vstack(blocks, format="csr") if any(map(is_sparse, blocks)) else np.concatenate(blocks)
+    return (
+        sp.vstack(blocks, format="csr") if any(map(is_sparse, blocks)) else np.concatenate(blocks)
+    )
 
 
 # -- between fits --------------------------------------------------------------------------------------------------

@@ -18,7 +18,14 @@ from schmp_estimators.linear.kernels.dense import column_passes
 from schmp_estimators.linear.kernels.sparse import Columns
 from schmp_estimators.linear.losses.base import Derivatives, Level, Loss
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for
-from schmp_estimators.linear.programs.matrix import Dense, Floats, Indices, Matrix, stack_columns, take_sparse
+from schmp_estimators.linear.programs.matrix import (
+    Dense,
+    Floats,
+    Indices,
+    Matrix,
+    stack_columns,
+    take_sparse,
+)
 
 #: Smallest squared norms for which products do not lose digits to underflow.
 SMALLEST_NORM = float(np.finfo(float).tiny / np.finfo(float).eps)
@@ -91,7 +98,9 @@ class Sums(NamedTuple):
 def check_squares(squares: Floats) -> None:
     """Raise SumsError if sums of squares are not finite."""
     if not np.isfinite(squares.sum()):
-        raise SumsError("X holds NaN, infinity, or values whose squares overflow float64; scale its columns")
+        raise SumsError(
+            "X holds NaN, infinity, or values whose squares overflow float64; scale its columns"
+        )
 
 
 class Moments(NamedTuple):
@@ -129,7 +138,9 @@ class Start(NamedTuple):
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Slopes, float]]:
         """Return the slopes, and Σ s y² of the centred response; the state becomes the residual."""
         target = rows.target - self.mean
-        moved, slopes = Advance(self.columns, self.coef, self.offset, self.scope, True)(rows._replace(target=target))
+        moved, slopes = Advance(self.columns, self.coef, self.offset, self.scope, True)(
+            rows._replace(target=target)
+        )
         return moved, (slopes, float(rows.weigh(target) @ target))
 
 
@@ -152,7 +163,9 @@ class Advance(NamedTuple):
             residual = residual - rows.matrix.combine(self.columns, self.change) + self.offset
         weighed = rows.weigh(residual)
         gradient = rows.matrix.gradient(weighed, self.scope)
-        return rows._replace(state=residual), Slopes(float(residual @ weighed), float(weighed.sum()), gradient)
+        return rows._replace(state=residual), Slopes(
+            float(residual @ weighed), float(weighed.sum()), gradient
+        )
 
 
 class Explore(NamedTuple):
@@ -214,12 +227,16 @@ class Gather(NamedTuple):
 
     columns: Indices
 
-    def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Columns, Floats, Floats, Floats]]:
+    def __call__(
+        self, rows: RowPartition
+    ) -> tuple[RowPartition, tuple[Columns, Floats, Floats, Floats]]:
         """Return the columns of this partition, its state, y and s; partial results are concatenated, not summed."""
         return rows, (take_sparse(rows.matrix, self.columns), rows.state, rows.target, rows.weights)
 
 
-def stacked(answers: Sequence[tuple[Columns, Floats, Floats, Floats]]) -> tuple[Columns, Floats, Floats, Floats]:
+def stacked(
+    answers: Sequence[tuple[Columns, Floats, Floats, Floats]],
+) -> tuple[Columns, Floats, Floats, Floats]:
     """Return the concatenated results of `Gather`."""
     parts, *vectors = zip(*answers, strict=True)
     offsets = np.cumsum([0, *map(len, vectors[0])]).tolist()
@@ -286,10 +303,14 @@ class WeightedGram(NamedTuple):
     #: smallest curvature of a row of weight 1
     least: float
 
-    def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Floats, Floats, float, float]]:
+    def __call__(
+        self, rows: RowPartition
+    ) -> tuple[RowPartition, tuple[Floats, Floats, float, float]]:
         """Return XᵀWX, Σ w x, Σ w and Σ slope²/w for centred columns."""
         _, slope, curvature = derive(self.loss, rows, self.intercept)
-        curvature = np.maximum(np.maximum(curvature, 1e-12), rows.weigh(np.full(len(slope), self.least)))
+        curvature = np.maximum(
+            np.maximum(curvature, 1e-12), rows.weigh(np.full(len(slope), self.least))
+        )
         count, matrix = len(self.columns), rows.matrix
         values = matrix.rows if isinstance(matrix, Dense) else matrix.take_dense(self.columns).T
         gram, sums, roots = np.zeros((count, count)), np.zeros(count), np.sqrt(curvature)
@@ -324,7 +345,11 @@ class Free(NamedTuple):
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, Curved]:
         """Return the loss, its slopes and its curvature in the intercept and in the directions of the columns."""
         if len(self.change):
-            rows = rows._replace(state=rows.state + rows.matrix.combine(self.span.columns, self.change))
+            rows = rows._replace(
+                state=rows.state + rows.matrix.combine(self.span.columns, self.change)
+            )
         level, slope, curvature = derive(self.loss, rows, self.intercept)
-        taken = np.vstack([np.full(rows.matrix.n_rows, float(self.fit_intercept)), self.span.take(rows)])
+        taken = np.vstack(
+            [np.full(rows.matrix.n_rows, float(self.fit_intercept)), self.span.take(rows)]
+        )
         return rows, Curved(level.loss, taken @ slope, (taken * curvature) @ taken.T)

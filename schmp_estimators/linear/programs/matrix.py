@@ -80,7 +80,10 @@ class Dense(NamedTuple):
 
     def combine(self, columns: Indices, factors: Floats) -> Floats:
         """Return Σ_j factors_j x_j over `columns`, shape (n_rows,)."""
-        out, combine = np.empty(self.n_rows), dense.row_combine if self.by_rows else dense.column_combine
+        out, combine = (
+            np.empty(self.n_rows),
+            dense.row_combine if self.by_rows else dense.column_combine,
+        )
         combine(freeze(self.values), freeze(columns), freeze(factors), out)
         return out
 
@@ -97,7 +100,9 @@ class Dense(NamedTuple):
             return self.values.take(columns, axis=0).astype(np.float64, copy=False)
         out = np.empty((len(columns), self.n_rows))
         nothing = np.zeros(len(columns))
-        dense.round_columns(freeze(self.values), freeze(columns), freeze(nothing), freeze(nothing + 1.0), out)
+        dense.round_columns(
+            freeze(self.values), freeze(columns), freeze(nothing), freeze(nothing + 1.0), out
+        )
         return out
 
 
@@ -129,7 +134,9 @@ class SparseByColumns(NamedTuple):
         """Return Σ_i w_i x_ij, Σ_i w_i x_ij² and x_jᵀ·vector for all columns."""
         sums, squares, products = np.empty((3, self.n_columns))
         weights = weights if len(weights) else np.ones(self.n_rows)
-        sparse.sparse_moments(freeze(self.columns), freeze(vector), freeze(weights), sums, squares, products)
+        sparse.sparse_moments(
+            freeze(self.columns), freeze(vector), freeze(weights), sums, squares, products
+        )
         return sums, squares, products
 
     def take_dense(self, columns: Indices) -> Floats:

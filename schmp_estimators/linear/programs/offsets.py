@@ -23,7 +23,14 @@ from schmp_estimators.linear.kernels.sparse import Columns
 from schmp_estimators.linear.penalties.base import Penalty, has_free
 from schmp_estimators.linear.programs import jobs
 from schmp_estimators.linear.programs.design import NO_COLUMNS, Design
-from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, Moments, RowPartition, Sums, SumsError, check_squares
+from schmp_estimators.linear.programs.jobs import (
+    SMALLEST_NORM,
+    Moments,
+    RowPartition,
+    Sums,
+    SumsError,
+    check_squares,
+)
 from schmp_estimators.linear.programs.matrix import (
     Dense,
     Floats,
@@ -71,8 +78,15 @@ class Shifted(NamedTuple):
 
     def moments(self, weights: Floats, vector: Floats) -> tuple[Floats, Floats, Floats]:
         """Return Σ_i w_i x_ij, Σ_i w_i x_ij² and x_jᵀ·vector for all columns."""
-        found, weighted = self.matrix.moments(weights, vector), self.values * weights if len(weights) else self.values
-        own = weighted.sum(axis=1), np.einsum("ij,ij->i", weighted, self.values), self.values @ vector
+        found, weighted = (
+            self.matrix.moments(weights, vector),
+            self.values * weights if len(weights) else self.values,
+        )
+        own = (
+            weighted.sum(axis=1),
+            np.einsum("ij,ij->i", weighted, self.values),
+            self.values @ vector,
+        )
         for whole, part in zip(found, own, strict=True):
             whole[self.moved] = part
         return found
@@ -114,7 +128,9 @@ class Look(NamedTuple):
         """Return (3, k): whether columns have no implicit zeros, and if so their minimum and negative maximum."""
         complete, matrix = np.ones(len(self.columns)), rows.matrix
         if isinstance(matrix, SparseByColumns):
-            complete = (np.diff(matrix.columns.starts)[self.columns] == matrix.n_rows).astype(np.float64)
+            complete = (np.diff(matrix.columns.starts)[self.columns] == matrix.n_rows).astype(
+                np.float64
+            )
         found = np.stack([complete, np.full(len(complete), np.inf), np.full(len(complete), np.inf)])
         here = np.flatnonzero(complete)
         taken = matrix.take_dense(self.columns[here])
@@ -144,7 +160,10 @@ def centre(design: Design) -> Generator[Any, Any, list[Sums]]:
         return sums
     complete, lowest, negative = np.min((yield Look(columns)), axis=0)
     varied, complete = -negative > lowest, complete > 0.0
-    design.constant, moved = np.union1d(design.constant, columns[complete & ~varied]), columns[complete & varied]
+    design.constant, moved = (
+        np.union1d(design.constant, columns[complete & ~varied]),
+        columns[complete & varied],
+    )
     if not len(moved):
         return sums
     shifts = np.zeros(len(means))
@@ -215,7 +234,11 @@ class Triangle(NamedTuple):
 
     def __call__(self, rows: jobs.RowPartition) -> tuple[jobs.RowPartition, Floats]:
         """Return the triangular factor, with at most r rows."""
-        taken = self.span.take(rows) * np.sqrt(rows.weights) if len(rows.weights) else self.span.take(rows)
+        taken = (
+            self.span.take(rows) * np.sqrt(rows.weights)
+            if len(rows.weights)
+            else self.span.take(rows)
+        )
         triangle: Any = np.linalg.qr(taken.T, mode="r")
         return rows, triangle
 
@@ -240,7 +263,11 @@ def find_span(design: Design, penalty: Penalty, multiply: bool) -> Generator[Any
     no longer than the rounding of the columns are left out.  The second pass makes the directions of the first
     orthonormal.
     """
-    columns = np.flatnonzero((penalty.strengths == 0.0) & (design.norms > 0.0)) if has_free(penalty) else NO_COLUMNS
+    columns = (
+        np.flatnonzero((penalty.strengths == 0.0) & (design.norms > 0.0))
+        if has_free(penalty)
+        else NO_COLUMNS
+    )
     if not len(columns):
         return None
     norms, means = design.norms[columns], design.means[columns]

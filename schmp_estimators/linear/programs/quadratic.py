@@ -66,14 +66,18 @@ class ResolveQuadratic(Resolve):
         start = jobs.Start(point.level, support, coef, float(design.means[support] @ coef), scope)
         slopes, null_energy = yield Sum(start)
         if scope is not None:
-            slopes = slopes._replace(gradient=tree_sum([part.products_about(point.level) for part in partials]))
+            slopes = slopes._replace(
+                gradient=tree_sum([part.products_about(point.level) for part in partials])
+            )
         certificate.null_objective = 0.5 * null_energy
         self._check_small()
         certificate.tolerance *= null_energy
         if 0.5 * slopes.energy + self.penalty.value(point.coef) <= certificate.null_objective:
             yield from self._look(slopes)
             return
-        point.coef[:] = 0.0  # a start that is worse than zero would only add rounding errors to the residual
+        point.coef[:] = (
+            0.0  # a start that is worse than zero would only add rounding errors to the residual
+        )
         yield from self.refresh()
 
     def begin_again(self, previous: Penalty, known: bool) -> Steps:
@@ -88,10 +92,14 @@ class ResolveQuadratic(Resolve):
         """Evaluate the present point on all columns; an earlier gradient shows that most of them need not be read."""
         bounds, strengths = self._bounds(), self.penalty.strengths
         if bounds is not None:
-            doubtful = np.flatnonzero((sizes(self.penalty, bounds) > strengths) | (self.point.coef != 0.0))
+            doubtful = np.flatnonzero(
+                (sizes(self.penalty, bounds) > strengths) | (self.point.coef != 0.0)
+            )
             if len(doubtful) <= _DOUBTFUL * len(bounds):
                 self.screening = Screening(doubtful)
-                yield from self._look((yield Sum(jobs.Advance(NO_COLUMNS, NO_CHANGE, 0.0, doubtful))), bounds)
+                yield from self._look(
+                    (yield Sum(jobs.Advance(NO_COLUMNS, NO_CHANGE, 0.0, doubtful))), bounds
+                )
                 return
         yield from self.advance(NO_COLUMNS, NO_CHANGE)
 
@@ -106,7 +114,10 @@ class ResolveQuadratic(Resolve):
             return None
         columns, size = self.candidates.columns, len(self.candidates)
         (last, gradient), gram = self._seen[0], self.candidates.gram[:size, :size]
-        if any(np.count_nonzero(coef) > np.count_nonzero(coef[columns]) for coef in (self.point.coef, last)):
+        if any(
+            np.count_nonzero(coef) > np.count_nonzero(coef[columns])
+            for coef in (self.point.coef, last)
+        ):
             return None
         change = (self.point.coef - last)[columns]
         sums = np.abs(change)
@@ -122,7 +133,9 @@ class ResolveQuadratic(Resolve):
         error = np.sqrt(max(0.0, float(change @ (gram @ change))) + rounding)
         error += _ROUNDING * np.sqrt(self.point.energy)
         reach = error * np.sqrt(self.design.norms)
-        bounds: Floats = gradient + (reach if self.penalty.positive else np.copysign(reach, gradient))
+        bounds: Floats = gradient + (
+            reach if self.penalty.positive else np.copysign(reach, gradient)
+        )
         return bounds
 
     def state(self) -> dict[str, Any]:
@@ -139,7 +152,9 @@ class ResolveQuadratic(Resolve):
     def advance(self, columns: Indices, change: Floats, anew: bool = False) -> Steps:
         """Change the residual, and evaluate the point."""
         offset = float(self.design.means[columns] @ change)
-        yield from self._look((yield Sum(jobs.Advance(columns, change, offset, self.screening.scope, anew))))
+        yield from self._look(
+            (yield Sum(jobs.Advance(columns, change, offset, self.screening.scope, anew)))
+        )
         if self._on_path and self.screening.scope is None:
             self._seen = (self.point.coef.copy(), self.point.gradient), *self._seen[:1]
 
@@ -170,7 +185,9 @@ class ResolveQuadratic(Resolve):
             self._screen(self.candidates.columns, _CHECKED)
         known = max(len(self.candidates), int(np.count_nonzero(self.point.coef)))
         chosen, coef = yield from (
-            self._solve_on_residual() if self.sparse or known > LARGEST_GRAM else self._solve_on_gram()
+            self._solve_on_residual()
+            if self.sparse or known > LARGEST_GRAM
+            else self._solve_on_gram()
         )
         change = coef - self.point.coef[chosen]
         moved = np.flatnonzero(change)
@@ -181,7 +198,12 @@ class ResolveQuadratic(Resolve):
 
     def _solve_on_gram(self) -> _Solved:
         """Add new candidates, and solve for all; while the set is incomplete, only to a part of the gap."""
-        candidates, point, design, certificate = self.candidates, self.point, self.design, self.certificate
+        candidates, point, design, certificate = (
+            self.candidates,
+            self.point,
+            self.design,
+            self.certificate,
+        )
         new = yield from self._new_candidates()
         if new is None:
             gradient = self._gradient_of(candidates.columns)
@@ -194,10 +216,16 @@ class ResolveQuadratic(Resolve):
         problem = candidates.problem(gradient, point.coef, point.energy, self.penalty)
         target = 0.3 * certificate.gap if design.n_partitions == 1 else 0.05 * certificate.gap
         if not n_new:
-            target = min(target, 0.5 * (certificate.tolerance if self.screening.scope is None else self.screening.goal))
+            target = min(
+                target,
+                0.5
+                * (certificate.tolerance if self.screening.scope is None else self.screening.goal),
+            )
         elif 0.3 * certificate.gap < 10.0 * certificate.tolerance:
             target = min(target, 0.5 * certificate.tolerance)
-        problem.solve(max(target, LAST_BITS * certificate.objective), newton=n_new <= 0.05 * len(candidates))
+        problem.solve(
+            max(target, LAST_BITS * certificate.objective), newton=n_new <= 0.05 * len(candidates)
+        )
         self.work.touched += problem.work
         return candidates.columns, problem.coef
 
@@ -221,7 +249,9 @@ class ResolveQuadratic(Resolve):
             return missing if len(missing) else None
         if not alone:
             return np.union1d(missing, columns.numbers[worst])
-        explored = columns.numbers[worst[np.argsort(-np.abs(columns.gradient[worst]), kind="stable")]]
+        explored = columns.numbers[
+            worst[np.argsort(-np.abs(columns.gradient[worst]), kind="stable")]
+        ]
         explore = jobs.Explore(explored, design.means, take(self.penalty, explored), _PASSES)
         [(coef[explored], self.point.energy)] = yield explore
         self.work.touched += _PASSES * len(explored) * float(design.n_rows)
@@ -240,10 +270,22 @@ class ResolveQuadratic(Resolve):
         elif not n_violators:
             goal = min(0.3 * certificate.gap, goal)
         columns, residual, _, row_weights = jobs.stacked((yield jobs.Gather(chosen)))
-        means, norms, penalty = design.means[chosen], design.norms[chosen], take(self.penalty, chosen)
+        means, norms, penalty = (
+            design.means[chosen],
+            design.norms[chosen],
+            take(self.penalty, chosen),
+        )
         problem = ResidualProblem(
             columns,
-            freeze(Quadratic(norms, means, means * design.total_weight, row_weights, ridges_of(penalty, len(chosen)))),
+            freeze(
+                Quadratic(
+                    norms,
+                    means,
+                    means * design.total_weight,
+                    row_weights,
+                    ridges_of(penalty, len(chosen)),
+                )
+            ),
             coef[chosen],
             residual * row_weights if len(row_weights) else residual,
             penalty,

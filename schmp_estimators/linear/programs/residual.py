@@ -23,7 +23,14 @@ from schmp_estimators.linear.kernels.sparse import (
     sparse_passes,
     take_columns,
 )
-from schmp_estimators.linear.penalties.base import Penalty, compiled_for, differ, read_only, take, weigh
+from schmp_estimators.linear.penalties.base import (
+    Penalty,
+    compiled_for,
+    differ,
+    read_only,
+    take,
+    weigh,
+)
 from schmp_estimators.linear.programs.gram import LARGEST_GRAM, MEMORY, GramProblem, pinned_solution
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 
@@ -67,13 +74,25 @@ class NewtonSystem:
 
     def settle_groups(self, coef: Floats, residual: Floats, penalty: Penalty) -> None:
         """Solve each group of dependent columns separately; updates `coef` and `residual`."""
-        newton.group_pass(self.columns, self.quadratic, self.blocks, coef, residual, freeze(penalty))
+        newton.group_pass(
+            self.columns, self.quadratic, self.blocks, coef, residual, freeze(penalty)
+        )
 
-    def solve(self, gradient: Floats, free: np.ndarray, max_steps: int, goal: float) -> tuple[Floats, Floats, int]:
+    def solve(
+        self, gradient: Floats, free: np.ndarray, max_steps: int, goal: float
+    ) -> tuple[Floats, Floats, int]:
         """Return the step over the free columns, zero elsewhere, X̃·step, and the number of CG steps."""
         step, image = np.empty(len(gradient)), np.empty(len(self.quadratic.weights))
         steps = newton.conjugate_gradient(
-            self.columns, self.quadratic, self.blocks, freeze(free), freeze(gradient), max_steps, goal, step, image
+            self.columns,
+            self.quadratic,
+            self.blocks,
+            freeze(free),
+            freeze(gradient),
+            max_steps,
+            goal,
+            step,
+            image,
         )
         return step, image, int(steps)
 
@@ -109,7 +128,10 @@ class Pace:
     def after_newton(self, crossed: int, support: int) -> None:
         """Make the next Newton step more precise if no coordinate crossed zero; return to descent if many did."""
         if crossed <= 0.002 * support:
-            self.max_steps, self.accuracy = min(2 * self.max_steps, 300), max(0.01, 0.3 * self.accuracy)
+            self.max_steps, self.accuracy = (
+                min(2 * self.max_steps, 300),
+                max(0.01, 0.3 * self.accuracy),
+            )
         self.second_order = self.second_order and bool(crossed <= self.crossing * support)
 
 
@@ -151,12 +173,26 @@ class ResidualProblem:
 
         Returns whether this took only a few passes.
         """
-        point = (self.columns, self.quadratic, self.coef, self.residual, freeze(gradient), freeze(self.penalty))
+        point = (
+            self.columns,
+            self.quadratic,
+            self.coef,
+            self.residual,
+            freeze(gradient),
+            freeze(self.penalty),
+        )
         _, visited, arrived = compiled_for(self.penalty, shuffled_passes)(*point, FEW_PASSES, part)
         self.visited += visited
         return bool(arrived)
 
-    def solve(self, merit: Callable[[Floats], float], goal: float, pace: Pace, may_finish: bool, rounds: int) -> None:
+    def solve(
+        self,
+        merit: Callable[[Floats], float],
+        goal: float,
+        pace: Pace,
+        may_finish: bool,
+        rounds: int,
+    ) -> None:
         """Change the point until merit(gradient) ≤ goal, or unless `may_finish` until only Newton steps would help.
 
         `may_finish` says whether the working set seems complete.  If it does not, it is cheaper to ask for a better set
@@ -206,7 +242,9 @@ class ResidualProblem:
             quadratic.ridges[chosen] if len(quadratic.ridges) else quadratic.ridges,
         )
         columns = freeze(Columns(*take_columns(self.columns, freeze(chosen))))
-        return ResidualProblem(columns, freeze(constants), self.coef[chosen], self.residual, take(self.penalty, chosen))
+        return ResidualProblem(
+            columns, freeze(constants), self.coef[chosen], self.residual, take(self.penalty, chosen)
+        )
 
     def _group(self, pace: Pace) -> None:
         if not pace.second_order:
@@ -222,7 +260,9 @@ class ResidualProblem:
         crossed = None
         if pace.toil and pace.toil >= self._price(support):
             crossed = self._exact_step(support)
-        pace.cuts = pace.cuts + 1 if crossed is not None and crossed > len(support) // _MOST_PINNED else 0
+        pace.cuts = (
+            pace.cuts + 1 if crossed is not None and crossed > len(support) // _MOST_PINNED else 0
+        )
         if crossed is None:
             crossed = self._newton_step(system, pace)
         pace.after_newton(crossed, len(support))
@@ -256,7 +296,9 @@ class ResidualProblem:
         gram = newton.weighted_gram(self.columns, self.quadratic, len(self.residual))
         gram = np.triu(gram) + np.triu(gram, 1).T
         weights = self.quadratic.weights
-        energy = float(self.residual @ (self.residual / weights if self.weighted else self.residual))
+        energy = float(
+            self.residual @ (self.residual / weights if self.weighted else self.residual)
+        )
         problem = GramProblem(gram, self.gradient(), self.coef.copy(), energy, self.penalty)
         problem.solve(_GRAM_GOAL * problem.gap())
         moved = self._image(whole, problem.coef - self.coef)
@@ -268,7 +310,9 @@ class ResidualProblem:
         memory = 0 if self.weighted or passes <= MEMORY else MEMORY
         self.visited += passes * len(self.coef)
         point = self.columns, self.quadratic, self.coef, self.residual, freeze(self.penalty)
-        compiled_for(self.penalty, sparse_passes)(*point, bool(self.penalty.positive), passes, memory)
+        compiled_for(self.penalty, sparse_passes)(
+            *point, bool(self.penalty.positive), passes, memory
+        )
 
     def _newton_step(self, system: NewtonSystem, pace: Pace) -> int:
         """Minimise over the support with fixed signs; returns how many coordinates would have crossed zero."""
@@ -278,7 +322,9 @@ class ResidualProblem:
         crossed, goal = 0, None
         for _ in range(_PINNING_ROUNDS + 1):
             slope = self._slope(signs, moved, new)
-            if goal is None:  # solving again after pinning, nothing finer is worth reaching than the first time
+            if (
+                goal is None
+            ):  # solving again after pinning, nothing finer is worth reaching than the first time
                 diagonal = (self.quadratic.norms + self.penalty.ridges)[free]
                 goal = pace.accuracy**2 * float(slope[free] @ (slope[free] / diagonal))
             step, image, steps = system.solve(slope, free, pace.max_steps, goal)

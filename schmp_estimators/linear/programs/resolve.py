@@ -67,8 +67,16 @@ class Resolve(ABC):
         sparse: bool = False,
     ) -> None:
         self.penalty, self.design, self.max_iter, self.dtype = penalty, design, max_iter, dtype
-        self.point, self.certificate = Point(coef.copy(), level), Certificate(tolerance, penalty.certified)
-        self.screening, self.candidates, self.pace, self.work = Screening(), Candidates(), Pace(), Work()
+        self.point, self.certificate = (
+            Point(coef.copy(), level),
+            Certificate(tolerance, penalty.certified),
+        )
+        self.screening, self.candidates, self.pace, self.work = (
+            Screening(),
+            Candidates(),
+            Pace(),
+            Work(),
+        )
         #: columns without a penalty
         self.free: Span | None = None
         self.sparse = sparse
@@ -124,7 +132,12 @@ class Resolve(ABC):
         """Return the present point."""
         coef, shifts, certificate = self.point.coef, self.design.shifts, self.certificate
         intercept = self.shifted_intercept - (float(shifts @ coef) if len(shifts) else 0.0)
-        figures = certificate.objective, certificate.gap, certificate.tolerance, self.design.total_weight
+        figures = (
+            certificate.objective,
+            certificate.gap,
+            certificate.tolerance,
+            self.design.total_weight,
+        )
         end = certificate.null_objective, self.work.n_iter, certificate.certified_gap
         return Solution(coef, intercept, *figures, *end, self.fell_short, certificate.certified)
 
@@ -136,7 +149,10 @@ class Resolve(ABC):
 
     def state(self) -> dict[str, Any]:
         """Return all that `recover` needs, without copies, after a gap."""
-        return {"penalty": fields_of(self.penalty), **{part: dict(vars(getattr(self, part))) for part in _PARTS}}
+        return {
+            "penalty": fields_of(self.penalty),
+            **{part: dict(vars(getattr(self, part))) for part in _PARTS},
+        }
 
     def recover(self, state: Mapping[str, Any]) -> Steps:
         """Restore a state, and find the columns without a penalty again; the partitions have been restored."""
@@ -183,7 +199,9 @@ class Resolve(ABC):
         while True:
             # a longer fit would not end here, so it must continue from the state before these steps
             kept = self.work.n_iter < self.max_iter
-            is_solved = self.certificate.gap <= self.screening.goal or self.work.n_iter >= self.max_iter
+            is_solved = (
+                self.certificate.gap <= self.screening.goal or self.work.n_iter >= self.max_iter
+            )
             if not stop and self.screening.scope is not None and is_solved:
                 self.screening = Screening()
                 yield from self.verify()
@@ -211,7 +229,11 @@ class Resolve(ABC):
     def _tell(self, kept: bool = True) -> Generator[Any, Any, bool]:
         """Report the gap, and yield the state for a checkpoint; returns whether the fit should end."""
         stop: bool = yield Report(self.record())
-        if kept and np.isfinite(self.certificate.objective) and np.isfinite(self.point.gradient).all():
+        if (
+            kept
+            and np.isfinite(self.certificate.objective)
+            and np.isfinite(self.point.gradient).all()
+        ):
             is_solved = self.certificate.converged and self.screening.scope is None
             yield Save(self.state(), stop or is_solved or self.exhausted())
         return stop
@@ -231,14 +253,18 @@ class Resolve(ABC):
         return partials, sums
 
     def _check_small(self) -> None:
-        check_small(self.design, self.penalty, 2.0 * self.smoothness * self.certificate.null_objective)
+        check_small(
+            self.design, self.penalty, 2.0 * self.smoothness * self.certificate.null_objective
+        )
 
     def scoped(self) -> Scoped:
         """Return the columns in the scope at the present point."""
         (scope, coef), norms = (self.screening.scope, self.point.coef), self.design.norms
         if scope is None:
             return Scoped(np.arange(len(norms)), coef, self.point.gradient, norms, self.penalty)
-        return Scoped(scope, coef[scope], self.point.gradient, norms[scope], take(self.penalty, scope))
+        return Scoped(
+            scope, coef[scope], self.point.gradient, norms[scope], take(self.penalty, scope)
+        )
 
     def _take(self, products: Floats, balance: float) -> None:
         """Set the gradient over the columns in the scope, given products of columns that are not centred."""

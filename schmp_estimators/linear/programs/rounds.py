@@ -12,7 +12,11 @@ import scipy.sparse as sp
 
 from schmp_estimators.core.engine.dynamic import Overlapping, Steps
 from schmp_estimators.core.reduction import tree_sum
-from schmp_estimators.core.schedules.dynamic_regression import Check, DynamicRegressionSchedule, make_sampler
+from schmp_estimators.core.schedules.dynamic_regression import (
+    Check,
+    DynamicRegressionSchedule,
+    make_sampler,
+)
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.dense import proximal_steps
 from schmp_estimators.linear.losses.base import Loss
@@ -82,7 +86,9 @@ class _Scheduled(Resolve):
     #: None for the squared loss
     loss: Loss | None = None
 
-    def __init__(self, *given: Any, rounds: DynamicRegressionSchedule, pipeline_depth: int = 1, **start: Any) -> None:
+    def __init__(
+        self, *given: Any, rounds: DynamicRegressionSchedule, pipeline_depth: int = 1, **start: Any
+    ) -> None:
         super().__init__(*given, **start)
         self.rounds, self.pipeline_depth = rounds, pipeline_depth
         #: coefficients that the partitions know, rounds until the next gap, and coefficients updated so far
@@ -116,7 +122,11 @@ class _Scheduled(Resolve):
 
     def aggregate(self, point: Point, job: Round, partials: Sequence[Any]) -> None:
         """Update the point with the results of a round."""
-        design, columns, (gradient, balance, products) = self.design, job.columns, tree_sum(partials)
+        design, columns, (gradient, balance, products) = (
+            self.design,
+            job.columns,
+            tree_sum(partials),
+        )
         gradient = gradient - balance * design.means[columns]
         change = self._steps(columns, gradient)
         point.coef[columns] += change
@@ -151,7 +161,9 @@ class _Scheduled(Resolve):
     def exhausted(self) -> bool:
         """Return whether the fit has diverged, or has made all its passes."""
         objective = self.certificate.objective
-        diverged = not np.isfinite(objective) or objective > _DIVERGED * self.certificate.null_objective
+        diverged = (
+            not np.isfinite(objective) or objective > _DIVERGED * self.certificate.null_objective
+        )
         return diverged or self.count() >= self.max_iter
 
     def state(self) -> dict[str, Any]:
@@ -169,7 +181,9 @@ class _Scheduled(Resolve):
         norms, old = self.smoothness * self.design.norms[columns], self.point.coef[columns]
         penalty, change = take(self.penalty, columns), np.empty(len(columns))
         take_steps = compiled_for(penalty, proximal_steps)
-        take_steps(freeze(gradient + norms * old), freeze(norms), freeze(old), freeze(penalty), change)
+        take_steps(
+            freeze(gradient + norms * old), freeze(norms), freeze(old), freeze(penalty), change
+        )
         return change
 
 
@@ -209,5 +223,9 @@ def make_schedule(
     if max_correlation is None:
         max_correlation = _MAX_CORRELATION if order == "priority" else 1.0
     threshold = max_correlation if max_correlation < 1.0 else None
-    sampler = make_sampler(order, n_columns, np.random.default_rng(seed), min(n_schedulers, n_columns))
-    return DynamicRegressionSchedule(sampler, min(n_parallel, n_columns), threshold, pipeline_depth=pipeline_depth)
+    sampler = make_sampler(
+        order, n_columns, np.random.default_rng(seed), min(n_schedulers, n_columns)
+    )
+    return DynamicRegressionSchedule(
+        sampler, min(n_parallel, n_columns), threshold, pipeline_depth=pipeline_depth
+    )

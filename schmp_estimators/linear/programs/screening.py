@@ -132,7 +132,11 @@ class Candidates:
         self.columns = np.concatenate([self.columns, new])
         self.groups.append(new)
 
-    def problem(self, gradient: Floats, coef: Floats, energy: float, penalty: Penalty) -> GramProblem:
+    def problem(
+        self, gradient: Floats, coef: Floats, energy: float, penalty: Penalty
+    ) -> GramProblem:
         """Return the problem on the candidates, given their gradient, and coefficients and penalty of all columns."""
         used, order = self.gram[: len(self), : len(self)], np.argsort(self.columns, kind="stable")
-        return GramProblem(used, gradient, coef[self.columns], energy, take(penalty, self.columns), order)
+        return GramProblem(
+            used, gradient, coef[self.columns], energy, take(penalty, self.columns), order
+        )

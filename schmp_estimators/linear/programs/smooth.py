@@ -43,7 +43,9 @@ from schmp_estimators.linear.programs.smooth_point import (
 
 #: Slope in the intercept, relative to the sum of weights, above which it is not the best one and no gap is computed.
 _SETTLED = 1e-9
-_RISE = 1e-11  # the objective may rise by this part if no step lowers it: such a rise is only rounding
+_RISE = (
+    1e-11  # the objective may rise by this part if no step lowers it: such a rise is only rounding
+)
 #: Newton steps on the columns without a penalty, and the longest step in units of the decision value
 _MOST_NEWTON_STEPS, _LONGEST = 50, 5.0
 #: Newton steps on a sparse working set, and the part of the merit to leave: with all violators, and with some
@@ -141,7 +143,9 @@ class ResolveSmooth(Resolve):
             yield from self._descend(descent, kept)
             return
         if self.sparse or len(chosen) > LARGEST_GRAM:
-            change = yield from self._solve_on_residual(chosen, n_violators, *(_ON_ALL if complete else _ON_SOME))
+            change = yield from self._solve_on_residual(
+                chosen, n_violators, *(_ON_ALL if complete else _ON_SOME)
+            )
         else:
             change = yield from self._solve_on_gram(chosen)
         moved = np.flatnonzero(change)
@@ -150,7 +154,11 @@ class ResolveSmooth(Resolve):
     # -- descent, if one partition has all rows --------------------------------------------------------------------
 
     def _may_descend(self) -> bool:
-        possible = self.design.n_partitions == 1 and self.certificate.certified and hasattr(self.loss, "descend")
+        possible = (
+            self.design.n_partitions == 1
+            and self.certificate.certified
+            and hasattr(self.loss, "descend")
+        )
         return possible and not self.pace.second_order
 
     def _suits_descent(self, count: int) -> bool:
@@ -173,7 +181,11 @@ class ResolveSmooth(Resolve):
         If `complete`, only chosen columns violate their condition.
         """
         design, scope, certificate = self.design, self.screening.scope, self.certificate
-        if scope is not None and len(scope) <= _ROOMY * len(chosen) and self._suits_descent(len(scope)):
+        if (
+            scope is not None
+            and len(scope) <= _ROOMY * len(chosen)
+            and self._suits_descent(len(scope))
+        ):
             chosen = scope
         if not self._suits_descent(len(chosen)):
             return None
@@ -182,11 +194,20 @@ class ResolveSmooth(Resolve):
         left = (_OF_ROUNDING if complete else _OF_GAP) * certificate.gap
         return self._descent(chosen, lengths, max(_OF_TOLERANCE * certificate.tolerance, left))
 
-    def _descent(self, columns: Indices, lengths: Floats, goal: float, still: Indices = NO_COLUMNS) -> Descend:
+    def _descent(
+        self, columns: Indices, lengths: Floats, goal: float, still: Indices = NO_COLUMNS
+    ) -> Descend:
         point, design = self.point, self.design
         own = design.means[columns], lengths, point.coef[columns], self._gradient_of(columns)
         return Descend(
-            self.loss, columns, *own, point.level, take(self.penalty, columns), design.fit_intercept, goal, still
+            self.loss,
+            columns,
+            *own,
+            point.level,
+            take(self.penalty, columns),
+            design.fit_intercept,
+            goal,
+            still,
         )
 
     def _descend(self, descent: Descend, kept: tuple[Floats, float]) -> Steps:
@@ -270,7 +291,9 @@ class ResolveSmooth(Resolve):
             if (np.abs(found.slope) <= root * units * LEVEL_TOLERANCE).all():
                 break
             # directions have the same length, so that directions without curvature are found
-            step = np.linalg.pinv(found.curvature / np.outer(units, units), hermitian=True) @ (found.slope / units)
+            step = np.linalg.pinv(found.curvature / np.outer(units, units), hermitian=True) @ (
+                found.slope / units
+            )
             step *= min(1.0, _LONGEST * root / max(1e-300, float(np.abs(step).max())))
             for _ in range(MOST_HALVINGS):
                 change = span.basis @ step[1:]
@@ -330,14 +353,20 @@ class ResolveSmooth(Resolve):
             # a column that is constant in rows with curvature may still become zero
             np.fill_diagonal(gram, np.maximum(np.diagonal(gram), FLAT * raw))
         old = point.coef[chosen]
-        problem = GramProblem(gram, self._gradient_of(chosen), old.copy(), energy, take(self.penalty, chosen))
+        problem = GramProblem(
+            gram, self._gradient_of(chosen), old.copy(), energy, take(self.penalty, chosen)
+        )
         problem.solve(max(0.1 * problem.gap(), 0.1 * self.certificate.tolerance))
         self.work.touched += len(chosen) ** 2 * float(design.n_rows) + problem.work
         change = problem.coef - old
-        point.level -= float((means + design.means[chosen]) @ change) if design.fit_intercept else 0.0
+        point.level -= (
+            float((means + design.means[chosen]) @ change) if design.fit_intercept else 0.0
+        )
         return change
 
-    def _solve_on_residual(self, chosen: Indices, n_violators: int, most: int, left: float) -> _Solved:
+    def _solve_on_residual(
+        self, chosen: Indices, n_violators: int, most: int, left: float
+    ) -> _Solved:
         """Make up to `most` proximal Newton steps on the working set until `left` of the merit is, all rows at hand."""
         point, old = self.point, self.point.coef[chosen]
         gathered = jobs.stacked((yield jobs.Gather(chosen)))

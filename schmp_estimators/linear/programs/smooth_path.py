@@ -43,11 +43,23 @@ class SmoothProblem(ProblemAtHand):
     """
 
     def __init__(
-        self, rows: Rows, means: Floats, squares: Floats, loss: Rowwise, penalty: Penalty, fit_intercept: bool
+        self,
+        rows: Rows,
+        means: Floats,
+        squares: Floats,
+        loss: Rowwise,
+        penalty: Penalty,
+        fit_intercept: bool,
     ) -> None:
         self.rows, self.means, self.loss, self.penalty = rows, means, loss, penalty
         self.total, self.shape = float(rows.weights.sum()), Shape.of(penalty, len(means))
-        self._shape = self.shape.factors, self.shape.ridges, squares, bool(fit_intercept), self.shape.positive
+        self._shape = (
+            self.shape.factors,
+            self.shape.ridges,
+            squares,
+            bool(fit_intercept),
+            self.shape.positive,
+        )
         #: for each target, the smallest λ for which all coefficients are zero, and the intercept there
         self._null: dict[int, tuple[float, float]] = {}
 
@@ -64,7 +76,9 @@ class SmoothProblem(ProblemAtHand):
     def objective(self, target: int, penalty: float, coef: Floats, level: float) -> float:
         """Return the objective at some coefficients and the intercept of columns less their means."""
         decision = coef @ self.rows.columns if coef.any() else np.zeros(self.rows.columns.shape[1])
-        value = self.loss.derivatives(decision, self.rows.responses[target], self.rows.weights, level).level.loss
+        value = self.loss.derivatives(
+            decision, self.rows.responses[target], self.rows.weights, level
+        ).level.loss
         return value + penalty * self.penalty.value(coef)
 
     def follow(self, target: int, wanted: Wanted) -> Points:
@@ -76,7 +90,11 @@ class SmoothProblem(ProblemAtHand):
     def _without(self, target: int) -> tuple[float, float]:
         """Return the smallest λ for which all coefficients are zero, and the intercept there."""
         if target not in self._null:
-            above, nothing, most = np.array([ABOVE_ALL]), np.zeros(len(self.means)), np.zeros(1, np.int64)
+            above, nothing, most = (
+                np.array([ABOVE_ALL]),
+                np.zeros(len(self.means)),
+                np.zeros(1, np.int64),
+            )
             points, gradient = self._run(target, Wanted(above, np.zeros(1), np.inf, most, nothing))
             largest = max(0.0, float((sizes(self.penalty, gradient) / self.shape.factors).max()))
             self._null[target] = largest, float(points.levels[0])
@@ -85,11 +103,20 @@ class SmoothProblem(ProblemAtHand):
     def _run(self, target: int, wanted: Wanted) -> tuple[Points, Floats]:
         penalties, goals, part_of_step, most, start, level = wanted
         (n_columns, n_rows), count = self.rows.columns.shape, len(penalties)
-        columns = SmoothColumns(self.rows.columns, self.rows.responses[target], self.rows.weights, *self._shape)
+        columns = SmoothColumns(
+            self.rows.columns, self.rows.responses[target], self.rows.weights, *self._shape
+        )
         asked = self.square(target), np.stack([penalties, goals]), part_of_step, most, start
-        follow, size = compiled_for(self.loss, follow_smooth_path), first_room(n_columns, n_rows, start)
+        follow, size = (
+            compiled_for(self.loss, follow_smooth_path),
+            first_room(n_columns, n_rows, start),
+        )
         while True:
-            coefs, records, levels = np.zeros((count, n_columns)), np.zeros((count, N_RECORDS)), np.zeros(N_LEVELS)
+            coefs, records, levels = (
+                np.zeros((count, n_columns)),
+                np.zeros((count, N_RECORDS)),
+                np.zeros(N_LEVELS),
+            )
             levels[0], room = level, make_room(size, n_columns)
             rows = SmoothRows._make([*np.empty((N_ROWS, n_rows)), np.empty((size, n_rows)), levels])
             if follow(self.loss, columns, room, rows, *asked, coefs, records) == count:
@@ -99,7 +126,9 @@ class SmoothProblem(ProblemAtHand):
         return Points(penalties, coefs, levels, *fields), room.gradient
 
 
-def smooth_problem(rows: Rows, loss: Any, penalty: Penalty, fit_intercept: bool, eps: float) -> SmoothProblem | None:
+def smooth_problem(
+    rows: Rows, loss: Any, penalty: Penalty, fit_intercept: bool, eps: float
+) -> SmoothProblem | None:
     """Return a problem with a smooth loss, or None if columns vary by little more than rounding, or underflow.
 
     The columns of `rows` are overwritten.

@@ -75,7 +75,11 @@ def level_tolerance(penalty: Penalty, weight: float) -> float:
     change must be small relative to the penalty.
     """
     strengths = penalty.strengths
-    least = strengths if not np.ndim(strengths) else np.min(strengths, initial=np.inf, where=strengths > 0.0)
+    least = (
+        strengths
+        if not np.ndim(strengths)
+        else np.min(strengths, initial=np.inf, where=strengths > 0.0)
+    )
     return min(LEVEL_TOLERANCE * weight, max(_OF_PENALTY * float(least), LEVEL_ROUNDING * weight))
 
 
@@ -90,7 +94,9 @@ def damped(damping: float, halvings: int) -> float:
     return 0.1 * damping if halvings == 0 and damping > 1e-3 else 0.0 if halvings == 0 else damping
 
 
-def stages(penalty: Penalty, highest: float, goal: float, most: int) -> Iterator[tuple[Penalty, float, int]]:
+def stages(
+    penalty: Penalty, highest: float, goal: float, most: int
+) -> Iterator[tuple[Penalty, float, int]]:
     """Yield falling penalties, each with the part of its merit to leave and its maximum number of steps.
 
     `highest` is the multiple of the penalty for which the start is the solution, or zero if there is none.
@@ -149,7 +155,9 @@ class SmoothWorkingSet:
                 goal = max(part * distance, floor)
             descends = not pace.second_order and problem.descend(gradient, PASS_LEFT)
             if not descends:
-                problem.solve(partial(self._merit, problem), 0.1 * distance, pace, may_finish, rounds=30)
+                problem.solve(
+                    partial(self._merit, problem), 0.1 * distance, pace, may_finish, rounds=30
+                )
             self.visited += problem.visited
             found = self._search(problem, found)
             if descends and (last or distance <= _ONE_MORE * floor):
@@ -162,7 +170,9 @@ class SmoothWorkingSet:
         """Return the quadratic model and the gradient at the present point."""
         count, weight = len(self.decision), float(self.weights.sum())
         least = np.full(count, self.damping * steepness(self.loss, found.level, weight or count))
-        curvature = np.maximum(np.maximum(found.curvature, LEAST_CURVATURE), weigh(self.weights, least))
+        curvature = np.maximum(
+            np.maximum(found.curvature, LEAST_CURVATURE), weigh(self.weights, least)
+        )
         count = len(self.coef)
         sums, squares, gradient = np.empty((3, count))
         given = freeze(found.slope), freeze(curvature)
@@ -172,8 +182,12 @@ class SmoothWorkingSet:
             squares = np.maximum(squares - sums * means, FLAT * squares)
         else:
             means = sums = np.zeros(count)
-        quadratic = freeze(Quadratic(squares, means, sums, curvature, ridges_of(self.penalty, count)))
-        return ResidualProblem(self.columns, quadratic, self.coef.copy(), found.slope.copy(), self.penalty), gradient
+        quadratic = freeze(
+            Quadratic(squares, means, sums, curvature, ridges_of(self.penalty, count))
+        )
+        return ResidualProblem(
+            self.columns, quadratic, self.coef.copy(), found.slope.copy(), self.penalty
+        ), gradient
 
     def _search(self, problem: ResidualProblem, found: Derivatives) -> Derivatives:
         """Go to the solution of the model, or make the first of its halved steps that lowers the objective."""
@@ -227,7 +241,9 @@ class Descend(NamedTuple):
         highest = 0.0 if self.coef.any() else multiple_of(self.penalty, self.gradient)
         return (self._on_rounded if len(self.lengths) else self._on_sparse)(rows, highest)
 
-    def _on_rounded(self, rows: RowPartition, highest: float) -> tuple[RowPartition, tuple[Floats, Steps]]:
+    def _on_rounded(
+        self, rows: RowPartition, highest: float
+    ) -> tuple[RowPartition, tuple[Floats, Steps]]:
         found = derive(self.loss, rows, self.level)
         n_rows, coef = rows.matrix.n_rows, self.coef.copy()
         values = empty_rows(len(coef), n_rows)
@@ -237,14 +253,25 @@ class Descend(NamedTuple):
         decision, level, visited = rows.state + self.level, self.level, 0.0
         for penalty, goal, most in stages(self.penalty, highest, self.goal, _MOST_STEPS):
             end = self.loss.descend(
-                columns, decision, rows.target, rows.weights, coef, penalty, self.fit_intercept, goal, 0.0, most
+                columns,
+                decision,
+                rows.target,
+                rows.weights,
+                coef,
+                penalty,
+                self.fit_intercept,
+                goal,
+                0.0,
+                most,
             )
             level += end.level
             visited += end.visited
         level -= float(self.means @ (coef - self.coef))
         return rows, (coef, end._replace(level=level, visited=visited))
 
-    def _on_sparse(self, rows: RowPartition, highest: float) -> tuple[RowPartition, tuple[Floats, Steps]]:
+    def _on_sparse(
+        self, rows: RowPartition, highest: float
+    ) -> tuple[RowPartition, tuple[Floats, Steps]]:
         """Make steps on the columns that violate their condition, or nearly do.
 
         When the gap on these columns has fallen to a part of its first size, all columns are checked for further
@@ -253,23 +280,42 @@ class Descend(NamedTuple):
         whole = rows.matrix
         if not isinstance(whole, SparseByColumns):
             whole = SparseByColumns(take_sparse(whole, self.columns), whole.n_rows)
-        (values, places, starts), gradient, all_coef = freeze(whole.columns), self.gradient, self.coef.copy()
+        (values, places, starts), gradient, all_coef = (
+            freeze(whole.columns),
+            self.gradient,
+            self.coef.copy(),
+        )
         decision, level, visited = rows.state + self.level, self.level, 0.0
         found = Steps(0.0, 0.0, np.inf, arrived=False, hard=False)
         for penalty, target, most in stages(self.penalty, highest, self.goal, _MOST_STEPS):
             for _ in range(_MOST_LOOKS):
                 if found.gap < np.inf:
                     gradient = self._gradient(rows, whole, decision)
-                likely = np.flatnonzero((all_coef != 0.0) | (sizes(penalty, gradient) > NEAR * penalty.strengths))
-                coef, block = all_coef[likely], Chosen(values, places, starts[likely], starts[likely + 1])
+                likely = np.flatnonzero(
+                    (all_coef != 0.0) | (sizes(penalty, gradient) > NEAR * penalty.strengths)
+                )
+                coef, block = (
+                    all_coef[likely],
+                    Chosen(values, places, starts[likely], starts[likely + 1]),
+                )
                 part = _TRUSTED if highest and most > 1 else 0.0
-                point = freeze(block), decision, rows.target, rows.weights, coef, take(penalty, likely)
+                point = (
+                    freeze(block),
+                    decision,
+                    rows.target,
+                    rows.weights,
+                    coef,
+                    take(penalty, likely),
+                )
                 found = self.loss.descend(*point, self.fit_intercept, target, part, most)
                 all_coef[likely] = coef
                 level, visited = level + found.level, visited + found.visited + len(all_coef)
                 if found.gap <= target or not found.arrived:
                     break
-        return rows, (all_coef, found._replace(level=level, visited=visited, arrived=found.gap <= self.goal))
+        return rows, (
+            all_coef,
+            found._replace(level=level, visited=visited, arrived=found.gap <= self.goal),
+        )
 
     def _gradient(self, rows: RowPartition, matrix: Matrix, decision: Floats) -> Floats:
         """Return the gradient at decision values u + b, with the intercept of the quadratic model."""
@@ -281,11 +327,15 @@ class Descend(NamedTuple):
         return gradient
 
 
-def _round_into(out: np.ndarray, matrix: Matrix, columns: Indices, means: Floats, factors: Floats) -> None:
+def _round_into(
+    out: np.ndarray, matrix: Matrix, columns: Indices, means: Floats, factors: Floats
+) -> None:
     """Write the columns (x_j − x̄_j)·factor_j as rows of `out` (k, n_p or more), float32."""
     if isinstance(matrix, Dense):
         round_columns(freeze(matrix.rows), freeze(columns), freeze(means), freeze(factors), out)
         return
     for start in range(0, len(columns), _TOGETHER):
         part = slice(start, start + _TOGETHER)
-        out[part, : matrix.n_rows] = (matrix.take_dense(columns[part]) - means[part, None]) * factors[part, None]
+        out[part, : matrix.n_rows] = (
+            matrix.take_dense(columns[part]) - means[part, None]
+        ) * factors[part, None]

@@ -61,15 +61,33 @@ def read_ids(column: Any, kind: str, source: str = "pairs") -> NDArray[Any]:
     if code == "O":
         return _read_objects(array, kind, source)
     if code == "f":
-        _refuse(np.isnan(array), array, kind, source, "is missing", "Drop these rows first, for example with dropna()")
-        whole = np.isfinite(array) & (array == np.floor(array)) & (np.abs(array) < np.float64(2.0**63))
-        _refuse(~whole, array, kind, source, "is no whole number", "Pass ids as integers or as strings")
+        _refuse(
+            np.isnan(array),
+            array,
+            kind,
+            source,
+            "is missing",
+            "Drop these rows first, for example with dropna()",
+        )
+        whole = (
+            np.isfinite(array) & (array == np.floor(array)) & (np.abs(array) < np.float64(2.0**63))
+        )
+        _refuse(
+            ~whole, array, kind, source, "is no whole number", "Pass ids as integers or as strings"
+        )
         array = array.astype(np.int64)
     elif code in "US":
         return _as_objects(array.tolist())
     elif code not in "iu":
         fault = f"has the dtype {array.dtype}; ids are whole numbers or strings"
-        _refuse(np.ones(array.size, bool), array, kind, source, fault, "Convert them, for example with .astype(str)")
+        _refuse(
+            np.ones(array.size, bool),
+            array,
+            kind,
+            source,
+            fault,
+            "Convert them, for example with .astype(str)",
+        )
     if code in "if" and array.size and array.min() < 0:
         remedy = "Pass names that happen to be numbers, such as signed hashes, as strings"
         _refuse(array < 0, array, kind, source, "is negative; ids count from 0", remedy)
@@ -85,13 +103,24 @@ def _read_objects(array: NDArray[Any], kind: str, source: str) -> NDArray[Any]:
         exact = list(map(int, array))
         if max(exact, default=0) >= 2**64 or min(exact, default=0) < -(2**63):
             raise ValueError(f"{source} holds {kind}s of more than 64 bits; pass them as strings")
-        return read_ids(np.array(exact, np.uint64 if min(exact, default=0) >= 0 else np.int64), kind, source)
+        return read_ids(
+            np.array(exact, np.uint64 if min(exact, default=0) >= 0 else np.int64), kind, source
+        )
     missing = np.array([_is_missing(one) for one in array])
-    _refuse(missing, array, kind, source, "is missing", "Drop these rows first, for example with dropna()")
+    _refuse(
+        missing,
+        array,
+        kind,
+        source,
+        "is missing",
+        "Drop these rows first, for example with dropna()",
+    )
     if all(issubclass(one, Real) and one is not bool for one in types):
         return read_ids(array.astype(np.float64), kind, source)
     alike = next((one for one in (str, bytes, Real) if isinstance(array[0], one)), ())
-    row = next(row for row, one in enumerate(array) if type(one) is bool or not isinstance(one, alike))
+    row = next(
+        row for row, one in enumerate(array) if type(one) is bool or not isinstance(one, alike)
+    )
     names = sorted(one.__name__ for one in types)
     raise ValueError(
         f"{source} holds the {kind} {array[row]!r} in row {row}, and {kind}s of the types {', '.join(names)}; ids are "
@@ -100,7 +129,11 @@ def _read_objects(array: NDArray[Any], kind: str, source: str) -> NDArray[Any]:
 
 
 def _is_missing(one: Any) -> bool:
-    return one is None or type(one).__name__ in ("NAType", "NaTType") or (isinstance(one, float) and isnan(one))
+    return (
+        one is None
+        or type(one).__name__ in ("NAType", "NaTType")
+        or (isinstance(one, float) and isnan(one))
+    )
 
 
 def _as_objects(values: Any) -> NDArray[Any]:
@@ -110,10 +143,14 @@ def _as_objects(values: Any) -> NDArray[Any]:
     return array
 
 
-def _refuse(bad: NDArray[Any], ids: NDArray[Any], kind: str, source: str, fault: str, remedy: str) -> None:
+def _refuse(
+    bad: NDArray[Any], ids: NDArray[Any], kind: str, source: str, fault: str, remedy: str
+) -> None:
     if bad.any():
         row = int(np.argmax(bad))
-        raise ValueError(f"{source} holds the {kind} {ids[row]} in row {row}, which {fault}. {remedy}.")
+        raise ValueError(
+            f"{source} holds the {kind} {ids[row]} in row {row}, which {fault}. {remedy}."
+        )
 
 
 def at_least_one(number: Any, name: str, what: str = "") -> int:
@@ -149,7 +186,9 @@ def merge(tables: list[Table], kind: str) -> Table:
     if len(tables) < 2:
         return tables[0] if tables else np.empty(0, np.int64)
     if len({is_text(table) for table in tables}) > 1:
-        raise ValueError(f"some {kind}s are numbers and others strings; pass all as strings, for example .astype(str)")
+        raise ValueError(
+            f"some {kind}s are numbers and others strings; pass all as strings, for example .astype(str)"
+        )
     return distinct(_joined(tables))
 
 
@@ -163,8 +202,13 @@ def _joined(tables: list[Table]) -> Table:
     """Return tables of one kind one after the other; numbers as int64, or as uint64 if some are too large for that."""
     if is_text(tables[0]):
         return np.concatenate(tables)
-    large = any(table.dtype == np.uint64 and table.size and table.max() > np.uint64(UNKNOWN) for table in tables)
-    return np.concatenate([table.astype(np.uint64 if large else np.int64, copy=False) for table in tables])
+    large = any(
+        table.dtype == np.uint64 and table.size and table.max() > np.uint64(UNKNOWN)
+        for table in tables
+    )
+    return np.concatenate(
+        [table.astype(np.uint64 if large else np.int64, copy=False) for table in tables]
+    )
 
 
 def are_positions(table: Table) -> bool:
@@ -176,7 +220,9 @@ def check_alike(known: Table, ids: NDArray[Any], kind: str, source: str = "pairs
     """Raise ValueError if ids are strings but those of the fit were numbers, or the other way round."""
     if is_text(ids) != is_text(known):
         here, there = ("strings", "whole numbers") if is_text(ids) else ("whole numbers", "strings")
-        raise ValueError(f"{source} holds {kind}s that are {here}, but in fit they were {there}; convert them")
+        raise ValueError(
+            f"{source} holds {kind}s that are {here}, but in fit they were {there}; convert them"
+        )
 
 
 def look_up(table: Table) -> Rows:
@@ -187,7 +233,9 @@ def look_up(table: Table) -> Rows:
     wide = table.astype(np.uint64)
     least, span = wide.min(keepdims=True), int(wide.max() - wide.min()) + 1
     if span <= _SPAN * wide.size:
-        places = np.full(span + 2, UNKNOWN)  # the first and the last place are for all other numbers
+        places = np.full(
+            span + 2, UNKNOWN
+        )  # the first and the last place are for all other numbers
         places[1:-1][wide - least] = np.arange(wide.size)
         before = least.astype(np.int64) - 1
         return lambda ids: places.take(ids.astype(np.int64, copy=False) - before, mode="clip")

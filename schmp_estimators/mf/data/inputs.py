@@ -37,7 +37,9 @@ def columns_of(X: Any) -> list[Any] | None:
     if sparse.issparse(X) or isinstance(X, str):
         return None
     # for an array, narwhals takes longer to find out that it is no frame than a prediction takes
-    frame = X if isinstance(X, np.ndarray) else nw.from_native(X, eager_only=True, pass_through=True)
+    frame = (
+        X if isinstance(X, np.ndarray) else nw.from_native(X, eager_only=True, pass_through=True)
+    )
     if isinstance(frame, nw.DataFrame):
         return [frame[:, at] for at in range(frame.shape[1])]
     if not hasattr(X, "shape") and not isinstance(X, list | tuple):
@@ -60,7 +62,9 @@ def pair_columns(X: Any) -> list[Any] | None:
         meta = getattr(X, "_meta", None)
         if not hasattr(meta, "columns"):
             is_dense_array = getattr(X, "ndim", 0) == 2 and not sparse.issparse(meta)
-            meta = np.empty((0, X.shape[1]), X.dtype) if is_dense_array and X.shape[1] == 2 else None
+            meta = (
+                np.empty((0, X.shape[1]), X.dtype) if is_dense_array and X.shape[1] == 2 else None
+            )
         X = meta
     elif getattr(X, "shape", (0, 2))[1:] != (2,):  # so that wide arrays are not converted
         return None
@@ -71,7 +75,8 @@ def pair_columns(X: Any) -> list[Any] | None:
 def hold_floats(columns: list[Any]) -> bool:
     """Return whether one of the columns has a floating-point dtype."""
     return any(
-        column.dtype.is_float() if isinstance(column, nw.Series) else column.dtype.kind == "f" for column in columns
+        column.dtype.is_float() if isinstance(column, nw.Series) else column.dtype.kind == "f"
+        for column in columns
     )
 
 
@@ -83,7 +88,9 @@ def _are_labelled(X: Any, y: Any) -> bool:
     arrays = isinstance(X, np.ndarray) and isinstance(y, np.ndarray)
     if not (arrays and X.dtype.kind == "f" and y.dtype.kind in "iu" and np.isfinite(X).all()):
         return False
-    return not (np.floor(X) == X).any() and all(np.unique(column).size == column.size for column in X.T)
+    return not (np.floor(X) == X).any() and all(
+        np.unique(column).size == column.size for column in X.T
+    )
 
 
 def warn_unused(y: Any, n_rows: int) -> None:
@@ -219,7 +226,9 @@ def user_ratings(rows: Any, weights: Any = None) -> UserRatings:
         If a rating is not finite, or an entry is stored twice.
     """
     ratings = ratings_of_rows(rows)
-    ratings = weighed(ratings._replace(values=ratings.values.astype(np.float64, copy=False)), weights, clicks=True)
+    ratings = weighed(
+        ratings._replace(values=ratings.values.astype(np.float64, copy=False)), weights, clicks=True
+    )
     indptr, ratings = sort_ratings(ratings, *rows.shape)
     if (twice := repeated(ratings.users, ratings.items)).size:
         raise ValueError(
@@ -242,11 +251,15 @@ def read_pairs(pairs: Any, source: str = "pairs") -> tuple[NDArray[Any], NDArray
         raise ValueError(
             "pairs must have two columns, the ids of a user and of an item; ranking.as_pairs makes them of a matrix"
         )
-    users, items = (_as_array(column, kind) for column, kind in zip(columns, ("user", "item"), strict=True))
+    users, items = (
+        _as_array(column, kind) for column, kind in zip(columns, ("user", "item"), strict=True)
+    )
     return read_ids(users, "user", source), read_ids(items, "item", source)
 
 
-def read_ratings(pairs: Any, values: Any, weights: Any = None, *, clicks: bool = False) -> RatingBlock:
+def read_ratings(
+    pairs: Any, values: Any, weights: Any = None, *, clicks: bool = False
+) -> RatingBlock:
     """Return pairs of ids with a rating each, and with its weight if there are weights.
 
     Raises
@@ -265,7 +278,9 @@ def read_ratings(pairs: Any, values: Any, weights: Any = None, *, clicks: bool =
     return ratings
 
 
-def clicks_of(values: NDArray[Any], confidence: Callable[[NDArray[Any]], Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+def clicks_of(
+    values: NDArray[Any], confidence: Callable[[NDArray[Any]], Any]
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return ratings, 1 for values above 0 and else 0, and the results of `confidence` for the values.
 
     Raises
@@ -275,7 +290,9 @@ def clicks_of(values: NDArray[Any], confidence: Callable[[NDArray[Any]], Any]) -
     """
     found = np.asarray(confidence(values))
     if found.shape != values.shape:
-        raise ValueError(f"confidence returned an array of shape {found.shape} for values of shape {values.shape}")
+        raise ValueError(
+            f"confidence returned an array of shape {found.shape} for values of shape {values.shape}"
+        )
     return (values > 0).astype(np.float64), _check_weights(found, "confidence")
 
 
@@ -308,7 +325,9 @@ def _as_array(column: Any, what: str) -> NDArray[Any]:
         return np.asarray(column)
     if column.null_count() and not column.dtype.is_float():
         row = int(np.argmax(column.is_null().to_numpy()))
-        raise ValueError(f"the {what} in row {row} is missing. Drop these rows first, for example with dropna().")
+        raise ValueError(
+            f"the {what} in row {row} is missing. Drop these rows first, for example with dropna()."
+        )
     return column.to_numpy()
 
 
@@ -321,14 +340,18 @@ def check_values(values: Any, name: str) -> NDArray[Any]:
         If they are no real numbers, not finite, or too large for float32.
     """
     array = refuse_dates(np.asarray(values), name)
-    array = array.astype(np.float32) if array.dtype == np.float16 else array  # float16 ends before the limit
+    array = (
+        array.astype(np.float32) if array.dtype == np.float16 else array
+    )  # float16 ends before the limit
     if array.dtype.kind not in "iufb":
         if array.dtype.kind == "c":
             raise ValueError(f"Complex data not supported: {name} holds complex ratings")
         try:
             array = array.astype(np.float64)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"{name} holds a rating that is no number: {error}; convert ratings to numbers") from error
+            raise ValueError(
+                f"{name} holds a rating that is no number: {error}; convert ratings to numbers"
+            ) from error
     if array.size and not -_LARGEST_RATING <= array.min() <= array.max() <= _LARGEST_RATING:
         worst = array[~(np.abs(array) <= _LARGEST_RATING)][0]
         raise ValueError(

@@ -165,7 +165,13 @@ def held_out_mask(ratings: RatingBlock, hold_out: HoldOut) -> NDArray[np.bool_]:
 
 
 def count_and_measure(
-    ratings: RatingBlock, n_users: int, n_items: int, hold_out: HoldOut, grid: Grid, *, sums_rows: bool = False
+    ratings: RatingBlock,
+    n_users: int,
+    n_items: int,
+    hold_out: HoldOut,
+    grid: Grid,
+    *,
+    sums_rows: bool = False,
 ) -> Counted:
     """Count and measure some of the ratings; `sums_rows` says whether sums of users and items are needed."""
     shape, told = (n_users, n_items), _hash_of(ratings)
@@ -177,8 +183,12 @@ def count_and_measure(
     sums, confidences = np.empty(0, np.int64), counts
     if sums_rows:
         rows = zip(ratings, shape, strict=False)
-        sums = np.concatenate([scales.sum_steps(ids, ratings.values, grid, size) for ids, size in rows])
-    if np.iscomplexobj(ratings.values):  # float64 adds up float32 numbers of similar size without rounding
+        sums = np.concatenate(
+            [scales.sum_steps(ids, ratings.values, grid, size) for ids, size in rows]
+        )
+    if np.iscomplexobj(
+        ratings.values
+    ):  # float64 adds up float32 numbers of similar size without rounding
         confidences = _totals(ratings, shape, ratings.values.imag.astype(np.float32))
     return Counted(occur, counts, *scales.measure(ratings.values, grid), sums, confidences, told)
 
@@ -190,7 +200,9 @@ def chosen(ratings: RatingBlock, mask: NDArray[np.bool_]) -> RatingBlock:
 
 def _totals(ratings: RatingBlock, shape: tuple[int, int], weights: Any = None) -> NDArray[Any]:
     """Return (n_users + n_items,) the number of ratings of each user and item, or the sums of their weights."""
-    return np.concatenate([np.bincount(ids, weights, size) for ids, size in zip(ratings, shape, strict=False)])
+    return np.concatenate(
+        [np.bincount(ids, weights, size) for ids, size in zip(ratings, shape, strict=False)]
+    )
 
 
 def _hash_of(ratings: RatingBlock) -> tuple[int, int]:
@@ -239,11 +251,17 @@ def settle_hold_out(hold_out: HoldOut, drawn: tuple[int, int]) -> HoldOut:
             "early_stopping=True holds out validation_fraction of the ratings, but there is one rating only; pass "
             "more, or set early_stopping=False"
         )
-    return hold_out._replace(threshold=np.uint64(min(max(int(hold_out.threshold), least + 1), greatest)))
+    return hold_out._replace(
+        threshold=np.uint64(min(max(int(hold_out.threshold), least + 1), greatest))
+    )
 
 
 def split_ratings(
-    ratings: RatingBlock, users: layout.Placement, n_items: int, scale: Scale = scales.AS_THEY_ARE, sent: bool = True
+    ratings: RatingBlock,
+    users: layout.Placement,
+    n_items: int,
+    scale: Scale = scales.AS_THEY_ARE,
+    sent: bool = True,
 ) -> list[RatingBlock]:
     """Return the ratings of each shard's users, by their rows in the shard, in units of the scale.
 
@@ -263,7 +281,9 @@ def _narrow(ids: NDArray[Any], size: int) -> NDArray[Any]:
     return ids.astype(np.uint16 if size <= 1 << 16 else np.int32, copy=False)
 
 
-def make_shard(number: int, plan: ShardPlan, *pieces: RatingBlock) -> tuple[RatingShard, Seen | None]:
+def make_shard(
+    number: int, plan: ShardPlan, *pieces: RatingBlock
+) -> tuple[RatingShard, Seen | None]:
     """Make a shard from its users' ratings in all pieces; return it, and all ratings of its users if they are kept.
 
     The pieces are those that `split_ratings` returns.
@@ -274,7 +294,9 @@ def make_shard(number: int, plan: ShardPlan, *pieces: RatingBlock) -> tuple[Rati
         If a user rated an item twice; the message names both.
     """
     members, n_items = plan.users.members[number], plan.items.group.size
-    users, items, values = map(np.concatenate, zip(*pieces, strict=True)) if len(pieces) > 1 else pieces[0]
+    users, items, values = (
+        map(np.concatenate, zip(*pieces, strict=True)) if len(pieces) > 1 else pieces[0]
+    )
     # Without blocks, items are numbered by their rows; `cut_blocks` needs the items' own numbers.
     items = items.astype(np.int32, copy=False) if plan.blocks else plan.items.row[items]
     numbered = RatingBlock(users.astype(np.int32, copy=False), items, values)
@@ -282,21 +304,33 @@ def make_shard(number: int, plan: ShardPlan, *pieces: RatingBlock) -> tuple[Rati
     if (twice := layout.repeated(train.users, train.items)).size:
         user, item = members[train.users[twice[0]]], plan.item_ids[train.items[twice[0]]]
         raise DuplicateRatingError(int(user), int(item))
-    narrow, held_out, more = _narrow(train.items, n_items), chosen(train, np.empty(0, np.intp)), dict[str, Any]()
+    narrow, held_out, more = (
+        _narrow(train.items, n_items),
+        chosen(train, np.empty(0, np.intp)),
+        dict[str, Any](),
+    )
     seen = Seen(indptr, narrow) if plan.keep_seen else None
     if plan.hold_out.threshold:
-        users, items = (ids.astype(np.int32) for ids in (members[train.users], plan.item_ids[train.items]))
+        users, items = (
+            ids.astype(np.int32) for ids in (members[train.users], plan.item_ids[train.items])
+        )
         mask = held_out_mask(RatingBlock(users, items, train.values), plan.hold_out)
         narrow, train, held_out = narrow[~mask], chosen(train, ~mask), chosen(train, mask)
         indptr = np.searchsorted(train.users, np.arange(members.size + 1))
     parts: Any = train, held_out
     sizes, item_ids = np.diff(indptr), plan.item_ids
     if plan.blocks:
-        item_ids = plan.items.members[number] if number < len(plan.items.members) else np.empty(0, np.int64)
+        item_ids = (
+            plan.items.members[number]
+            if number < len(plan.items.members)
+            else np.empty(0, np.int64)
+        )
         parts = [layout.cut_blocks(part, plan.items, plan.width) for part in parts]
         more["taken"] = _taken(parts[0], members.size, plan.items) if plan.draws else ()
     else:
-        confidences = np.ascontiguousarray(train.values.imag) if np.iscomplexobj(train.values) else None
+        confidences = (
+            np.ascontiguousarray(train.values.imag) if np.iscomplexobj(train.values) else None
+        )
         more["confidences"] = confidences
         parts = UserRatings(indptr, narrow, np.ascontiguousarray(train.values.real)), held_out
         if plan.twice:
@@ -304,7 +338,9 @@ def make_shard(number: int, plan: ShardPlan, *pieces: RatingBlock) -> tuple[Rati
         elif confidences is not None:
             sizes = np.bincount(train.users, confidences, members.size)
     counts, (own, rest) = plan.item_counts[item_ids], parts
-    return RatingShard(members, sizes, item_ids, counts, own, rest, number, len(plan.users.members), **more), seen
+    return RatingShard(
+        members, sizes, item_ids, counts, own, rest, number, len(plan.users.members), **more
+    ), seen
 
 
 def _taken(ratings: layout.CutRatings, n_users: int, items: layout.Placement) -> tuple[Any, ...]:
@@ -315,7 +351,10 @@ def _taken(ratings: layout.CutRatings, n_users: int, items: layout.Placement) ->
 
 
 def sort_by_item(
-    ratings: UserRatings, users: NDArray[np.int32], confidences: NDArray[np.float32] | None, n_items: int
+    ratings: UserRatings,
+    users: NDArray[np.int32],
+    confidences: NDArray[np.float32] | None,
+    n_items: int,
 ) -> ByItem:
     """Sort ratings, which are sorted by user, by item; ratings of one item keep the order of the users."""
     order = np.argsort(ratings.items, kind="stable").astype(np.int32)

@@ -104,7 +104,9 @@ def open_ratings(
         rows = _open_pairs(X, y, weights, place, clicks)
     else:
         if earlier is not None and not all(map(rating_ids.are_positions, earlier)):
-            raise ValueError("earlier ratings came as pairs whose ids are no row numbers; go on with pairs, too")
+            raise ValueError(
+                "earlier ratings came as pairs whose ids are no row numbers; go on with pairs, too"
+            )
         inputs.check_no_text(X)
         seen_as = estimator if anew else estimator._for_matrices(X)
         whole = {} if is_dask(X) else {"X": X, "weights": weights, "clicks": clicks}
@@ -117,8 +119,12 @@ def open_ratings(
         if weights is not None and is_dask(X) and not pairs:
             _weigh_chunks(rows, weights, clicks)
         if estimator.confidence is not None:
-            rows.partitions = rows.each(partial(inputs.confide, confidence=estimator.confidence), "mf-confidences")
-        n_ratings, low, high, heaviest, tables = rows.reduce(partial(_survey, pairs), _merge, "mf-survey")
+            rows.partitions = rows.each(
+                partial(inputs.confide, confidence=estimator.confidence), "mf-confidences"
+            )
+        n_ratings, low, high, heaviest, tables = rows.reduce(
+            partial(_survey, pairs), _merge, "mf-survey"
+        )
         if not n_ratings:
             raise ValueError("there are no ratings to fit; X must store, or y hold, at least one")
         inputs.check_range(low, high)
@@ -127,11 +133,20 @@ def open_ratings(
         sides = zip(KINDS, limits, earlier or NOBODY, tables or (None, None), strict=True)
         users, items = [_table_of(*side) for side in sides]
         _check_size(len(users), len(items), n_ratings, estimator.n_components)
-        known = Known(*(np.arange(len(table)) if isinstance(table, range) else table for table in (users, items)))
+        known = Known(
+            *(
+                np.arange(len(table)) if isinstance(table, range) else table
+                for table in (users, items)
+            )
+        )
         if pairs:
             shared = rows.place.share(known)  # the tables may be long, so they are sent only once
-            rows.partitions = rows.tasks(_number_piece, [(piece, shared) for piece in rows.partitions], "mf-number-ids")
-        yield RatingRows(rows, choose_grid(low, high, heaviest), known, pairs, (low, high), weights is not None)
+            rows.partitions = rows.tasks(
+                _number_piece, [(piece, shared) for piece in rows.partitions], "mf-number-ids"
+            )
+        yield RatingRows(
+            rows, choose_grid(low, high, heaviest), known, pairs, (low, high), weights is not None
+        )
 
 
 def check_pair_columns(X: Any, estimator: Any, *, reset: bool) -> None:
@@ -144,7 +159,12 @@ def check_pair_columns(X: Any, estimator: Any, *, reset: bool) -> None:
 
 
 def map_chunks(
-    function: Callable[[Any, Any], Any], pairs: Any, model: Any, *, name: str, shape: tuple[int, ...] = ()
+    function: Callable[[Any, Any], Any],
+    pairs: Any,
+    model: Any,
+    *,
+    name: str,
+    shape: tuple[int, ...] = (),
 ) -> Any:
     """Return ``function(pairs, model)``, float64 of a shape for each pair: at once in memory, lazily on Dask."""
     if not is_dask(pairs):
@@ -153,8 +173,13 @@ def map_chunks(
     shared = dask.delayed(model, name=f"model-{run}", traverse=False)
     if not isinstance(pairs, da.Array):
         return pairs.map_partitions(function, shared, meta=meta, enforce_metadata=False)
-    pairs, sizes = pairs.rechunk({1: -1}), {"chunks": (pairs.chunks[0], shape)} if shape else {"drop_axis": 1}
-    return da.map_blocks(function, pairs, shared, meta=meta, dtype=meta.dtype, name=f"{name}-{run}", **sizes)
+    pairs, sizes = (
+        pairs.rechunk({1: -1}),
+        {"chunks": (pairs.chunks[0], shape)} if shape else {"drop_axis": 1},
+    )
+    return da.map_blocks(
+        function, pairs, shared, meta=meta, dtype=meta.dtype, name=f"{name}-{run}", **sizes
+    )
 
 
 def _part_of_rows(rows: Any, X: Any = None, weights: Any = None, clicks: bool = False) -> _Part:
@@ -180,7 +205,9 @@ def _number_users(rows: Rows, estimator: Any) -> tuple[int, int]:
     if all(table for length, _, table in shapes if length):
         inputs.refuse_table(estimator.n_features_in_)
     offsets = np.concatenate([[0], np.cumsum([length for length, _, _ in shapes])])
-    arguments = [(part, int(offset)) for part, offset in zip(rows.partitions, offsets, strict=False)]
+    arguments = [
+        (part, int(offset)) for part, offset in zip(rows.partitions, offsets, strict=False)
+    ]
     rows.partitions = rows.tasks(_shift, arguments, "mf-number-users")
     return int(offsets[-1]), estimator.n_features_in_
 
@@ -203,10 +230,16 @@ def _size_of(ratings: RatingBlock) -> int:
 
 def _open_pairs(pairs: Any, values: Any, weights: Any, place: Place | None, clicks: bool) -> Rows:
     if not is_dask(pairs):
-        values, weights = dask.compute(values, weights) if is_dask(values) or is_dask(weights) else (values, weights)
+        values, weights = (
+            dask.compute(values, weights)
+            if is_dask(values) or is_dask(weights)
+            else (values, weights)
+        )
         return Rows([inputs.read_ratings(pairs, values, weights, clicks=clicks)])
     columns = {"y": values} if weights is None else {"y": values, "sample_weight": weights}
-    return open_tasks(partial(_ratings_of_chunk, clicks), _side_by_side(pairs, columns), place=place)
+    return open_tasks(
+        partial(_ratings_of_chunk, clicks), _side_by_side(pairs, columns), place=place
+    )
 
 
 def _table_of(kind: str, limit: int | None, known: Table, found: Table | None) -> Table | range:
@@ -215,9 +248,13 @@ def _table_of(kind: str, limit: int | None, known: Table, found: Table | None) -
         assert found is not None
         return rating_ids.extend(known, found, kind)
     if found is not None and rating_ids.is_text(found):
-        raise ValueError(f"n_{kind}s={limit} needs {kind}s that are numbers from 0 on, not strings; leave it None")
+        raise ValueError(
+            f"n_{kind}s={limit} needs {kind}s that are numbers from 0 on, not strings; leave it None"
+        )
     if found is not None and found[-1] >= limit:
-        raise ValueError(f"pairs holds the {kind} {found[-1]}, but n_{kind}s={limit}; raise it, or leave it None")
+        raise ValueError(
+            f"pairs holds the {kind} {found[-1]}, but n_{kind}s={limit}; raise it, or leave it None"
+        )
     return range(max(limit, known.size))
 
 
@@ -226,7 +263,9 @@ def _check_size(n_users: int, n_items: int, n_ratings: int, n_components: int) -
     n_rows = n_users + n_items
     for kind, size in zip(KINDS, (n_users, n_items), strict=True):
         rated_hardly = size > 8 * n_ratings and size >= n_rows / 2
-        if size > _LARGEST_SIDE or (rated_hardly and n_rows * 4 * padded_width(n_components) > _UNQUESTIONED):
+        if size > _LARGEST_SIDE or (
+            rated_hardly and n_rows * 4 * padded_width(n_components) > _UNQUESTIONED
+        ):
             raise ValueError(
                 f"the factors of {size} {kind}s would take {size * 4 * padded_width(n_components) / 2**30:.3g} GiB, "
                 f"but {n_ratings} ratings are those of at most {n_ratings} {kind}s. Leave n_{kind}s None, and pass "
@@ -237,7 +276,10 @@ def _check_size(n_users: int, n_items: int, n_ratings: int, n_components: int) -
 def _side_by_side(pairs: Any, columns: dict[str, Any]) -> list[tuple[Any, ...]]:
     """Return chunks of pairs, each with its number and the same rows of `columns`, as Delayed objects."""
     frames = [pairs, *columns.values()]
-    if all(hasattr(one, "map_partitions") for one in frames) and len({one.npartitions for one in frames}) == 1:
+    if (
+        all(hasattr(one, "map_partitions") for one in frames)
+        and len({one.npartitions for one in frames}) == 1
+    ):
         # In one expression: by themselves, columns read from small files come in fewer partitions than X.
         joined = pairs.map_partitions(
             _together, *frames[1:], meta=pairs._meta, enforce_metadata=False, align_dataframes=False
@@ -280,7 +322,9 @@ def _together(*columns: Any) -> tuple[Any, ...]:
     return columns
 
 
-def _ratings_of_chunk(clicks: bool, number: int, pairs: Any, values: Any = None, weights: Any = None) -> RatingBlock:
+def _ratings_of_chunk(
+    clicks: bool, number: int, pairs: Any, values: Any = None, weights: Any = None
+) -> RatingBlock:
     if isinstance(pairs, tuple):
         pairs, values, weights = (*pairs, None)[:3]
     if len(pairs) != len(values):
@@ -291,7 +335,9 @@ def _ratings_of_chunk(clicks: bool, number: int, pairs: Any, values: Any = None,
     try:
         return inputs.read_ratings(pairs, values, weights, clicks=clicks)
     except ValueError as error:
-        error.add_note(f"X is on Dask: rows are numbered from the start of their chunk, number {number}.")
+        error.add_note(
+            f"X is on Dask: rows are numbered from the start of their chunk, number {number}."
+        )
         raise
 
 
@@ -311,7 +357,9 @@ def _survey(are_pairs: bool, ratings: RatingBlock) -> _Survey:
 def _merge(parts: list[_Survey]) -> _Survey:
     sizes, lows, highs, weights, _ = zip(*parts, strict=True)
     sides = zip(*(part.tables for part in parts if part.tables), strict=True)
-    tables = tuple(rating_ids.merge(list(side), kind) for side, kind in zip(sides, KINDS, strict=False))
+    tables = tuple(
+        rating_ids.merge(list(side), kind) for side, kind in zip(sides, KINDS, strict=False)
+    )
     return _Survey(sum(sizes), min(lows), max(highs), max(weights), tables)
 
 

@@ -81,7 +81,9 @@ def measure(values: NDArray[Any], grid: Grid) -> tuple[Moments, Moments]:
     return moments, add_moments(weighted) if weighted else moments
 
 
-def sum_steps(ids: NDArray[np.int32], values: NDArray[Any], grid: Grid, size: int) -> NDArray[np.int64]:
+def sum_steps(
+    ids: NDArray[np.int32], values: NDArray[Any], grid: Grid, size: int
+) -> NDArray[np.int64]:
     """Return (size,) exact sums over the steps of the values of each id, which float64 holds up to 2**53."""
     sums = np.zeros(size, np.int64)
     for start in range(0, ids.size, _SUMMED):
@@ -101,7 +103,11 @@ def _moments(steps: NDArray[np.int64], weights: NDArray[np.int64] | None) -> Mom
     high, low = steps >> _LOW_BITS, steps & _LOW_MASK
     size, total = (steps.size, steps.sum()) if weights is None else (weights.sum(), weights @ steps)
     of_high, of_low = (part if weights is None else weights * part for part in (high, low))
-    squares = (int(of_high @ high) << 2 * _LOW_BITS) + (int(of_high @ low) << _LOW_BITS + 1) + int(of_low @ low)
+    squares = (
+        (int(of_high @ high) << 2 * _LOW_BITS)
+        + (int(of_high @ low) << _LOW_BITS + 1)
+        + int(of_low @ low)
+    )
     return Moments(int(size), int(total), squares)
 
 
@@ -117,7 +123,9 @@ def mean_and_spread(moments: Moments, grid: Grid) -> tuple[float, float]:
     return mean, sqrt((size * squares - total * total) / (size * size)) / grid.inverse_step
 
 
-def left_by_biases(moments: Moments, counts: Sequence[NDArray[np.int64]], sums: Sequence[NDArray[np.int64]]) -> float:
+def left_by_biases(
+    moments: Moments, counts: Sequence[NDArray[np.int64]], sums: Sequence[NDArray[np.int64]]
+) -> float:
     """Estimate the standard deviation that biases leave of standardised ratings, from moments alone.
 
     Let a rating be the sum of a user's part, an item's part and noise, all independent, with variances a, b and e.  Let
@@ -138,7 +146,9 @@ def left_by_biases(moments: Moments, counts: Sequence[NDArray[np.int64]], sums: 
     known, factor = variance, 1.0
     for rows, rows_sums, which in zip(counts, sums, rated, strict=True):
         between = float(np.sum((rows_sums[which] - rows[which] * mean) ** 2 / rows[which]))
-        others = size - which.size * (1 - share)  # how many times the other side's variance counts within rows
+        others = size - which.size * (
+            1 - share
+        )  # how many times the other side's variance counts within rows
         known -= (variance * size - between) / others
         factor -= (size - which.size) / others
     if not variance or factor > _LEAST_KNOWN:

@@ -62,7 +62,9 @@ class DuplicateRatingError(ValueError):
     """
 
     def __init__(self, user: Any, item: Any, earlier: bool = False) -> None:
-        super().__init__(user, item, earlier)  # the arguments with which it is unpickled in another process
+        super().__init__(
+            user, item, earlier
+        )  # the arguments with which it is unpickled in another process
         self.user, self.item, self.earlier = user, item, earlier
 
     def __str__(self) -> str:

@@ -114,7 +114,9 @@ def improve_users(
                     add_scaled(scaled, 0, items, 2 * item + 1, np.sqrt(weight))
                     add_products(own, at, scaled, 0)
                 add_scaled(own, at + PRODUCTS, items, 2 * item + 1, weight * residual)
-        solve_tile(own, start, size, penalties, first, stop, positive, now, turned, chunk, own_penalties)
+        solve_tile(
+            own, start, size, penalties, first, stop, positive, now, turned, chunk, own_penalties
+        )
         for user in range(start, start + size):
             products[:] = _ZERO
             add_products(products, 0, now, user)
@@ -144,7 +146,9 @@ def close_round(ratings, weights, residuals, user_chunk, item_chunk):
     total, weight = 0.0, _ONE
     for user in range(user_chunk.shape[0]):
         for rating in range(ratings.indptr[user], ratings.indptr[user + 1]):
-            residual = residuals[rating] - row_dot(user_chunk, user, item_chunk, np.intp(ratings.items[rating]))
+            residual = residuals[rating] - row_dot(
+                user_chunk, user, item_chunk, np.intp(ratings.items[rating])
+            )
             residuals[rating] = residual
             if weights is not None:
                 weight = weights[rating]

@@ -142,7 +142,9 @@ def predict_pairs(users, items, user_factors, item_factors, user_bias, item_bias
 
 
 @kernel
-def top_items(users, user_factors, item_factors, item_bias, seen_ptr, seen_items, out_items, out_scores):
+def top_items(
+    users, user_factors, item_factors, item_bias, seen_ptr, seen_items, out_items, out_scores
+):
     """Find the items with the largest ``b_i + w_u·h_i`` for each user, except those in the user's list of seen items.
 
     Parameters

@@ -18,7 +18,13 @@ import numpy as np
 from schmp_estimators.core.jit import kernel, part
 from schmp_estimators.core.lanes import LANES, PRODUCTS, add_scaled, row_dot
 from schmp_estimators.mf.kernels import registers
-from schmp_estimators.mf.kernels.registers import SIDE_BY_SIDE, SUMS, TILE, copy_register, solve_tile
+from schmp_estimators.mf.kernels.registers import (
+    SIDE_BY_SIDE,
+    SUMS,
+    TILE,
+    copy_register,
+    solve_tile,
+)
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
 #: Number of rows whose products are added up in float32, before the sum is added to a total in float64.
@@ -45,28 +51,49 @@ def gram_rows(chunks, rows, first, step, out):
         size = min(_RUN, n - start)
         for chunk in range(chunks.shape[0]):
             block[:] = _ZERO
-            registers.add_outer(block, 0, chunks, chunk * n + start, rows, first + step * start, step, size)
+            registers.add_outer(
+                block, 0, chunks, chunk * n + start, rows, first + step * start, step, size
+            )
             for lane in range(LANES):
                 for other in range(LANES):
                     out[chunk * LANES + lane, other] += block[lane, other]
 
 
 @part
-def _add_rows(sums, rows, first, size, gram, ends, others, indptr, ids, values, confidences, unobserved, left):
+def _add_rows(
+    sums, rows, first, size, gram, ends, others, indptr, ids, values, confidences, unobserved, left
+):
     """Add to `sums` what all chunks, and the clicks, contribute to the chunk of ``rows[:, first : first + size]``."""
     m, n, together = rows.shape[0], rows.shape[1], size - size % SIDE_BY_SIDE
     for position in range(0, together, SIDE_BY_SIDE):
-        registers.subtract_four_combinations(sums, position * SUMS + PRODUCTS, SUMS, rows, first + position, n, gram, m)
+        registers.subtract_four_combinations(
+            sums, position * SUMS + PRODUCTS, SUMS, rows, first + position, n, gram, m
+        )
     for position in range(together, size):
-        registers.subtract_combination(sums, position * SUMS + PRODUCTS, SUMS, rows, first + position, n, gram, m)
+        registers.subtract_combination(
+            sums, position * SUMS + PRODUCTS, SUMS, rows, first + position, n, gram, m
+        )
     for position in range(size):
         at, begin, end = position * SUMS, indptr[first + position], indptr[first + position + 1]
         if confidences is not None:
             registers.add_weighted_clicks(
-                sums, at, ends, position, others, ids, values, confidences, unobserved, left, begin, end
+                sums,
+                at,
+                ends,
+                position,
+                others,
+                ids,
+                values,
+                confidences,
+                unobserved,
+                left,
+                begin,
+                end,
             )
         else:
-            registers.add_clicks(sums, at, ends, position, others, ids, values, values, unobserved, left, begin, end)
+            registers.add_clicks(
+                sums, at, ends, position, others, ids, values, values, unobserved, left, begin, end
+            )
 
 
 @kernel
@@ -110,7 +137,9 @@ def improve_clicks(
     About 30 instructions of 8 lanes per click, and 8 K multiply-adds per user.
     """
     now, n_users = users[number], users.shape[1]
-    indptr, ids, values = clicks  # only here, because each access to an array of a tuple counts references
+    indptr, ids, values = (
+        clicks  # only here, because each access to an array of a tuple counts references
+    )
     turned, chunk = np.zeros((SUMS * LANES, TILE), np.float32), np.zeros((LANES, TILE), np.float32)
     weights, nothing = np.zeros(TILE, np.float32), np.zeros((1, LANES), np.float32)
     ends, own = np.empty((TILE, 2 * LANES), np.float32), np.empty((TILE * SUMS, LANES), np.float32)
@@ -125,7 +154,21 @@ def improve_clicks(
                 copy_register(own, position * SUMS + PRODUCTS, target, start + position)
             copy_register(ends, 2 * position, before, start + position)
             copy_register(ends, 2 * position + 1, now, start + position)
-        _add_rows(own, users, start, size, gram, ends, items, indptr, ids, values, confidences, unobserved, left)
+        _add_rows(
+            own,
+            users,
+            start,
+            size,
+            gram,
+            ends,
+            items,
+            indptr,
+            ids,
+            values,
+            confidences,
+            unobserved,
+            left,
+        )
         solve_tile(own, start, size, penalties, 0, stop, positive, now, turned, chunk, weights)
 
 
@@ -149,9 +192,25 @@ def gather_clicks(clicks, confidences, unobserved, left, ends, users, items, gra
         Overwritten with the sums over this shard.
     """
     sums[:] = _ZERO
-    indptr, ids, values = clicks  # only here, because each access to an array of a tuple counts references
+    indptr, ids, values = (
+        clicks  # only here, because each access to an array of a tuple counts references
+    )
     n_items = items.shape[1]
-    _add_rows(sums, items, 0, n_items, gram, ends, users, indptr, ids, values, confidences, unobserved, left)
+    _add_rows(
+        sums,
+        items,
+        0,
+        n_items,
+        gram,
+        ends,
+        users,
+        indptr,
+        ids,
+        values,
+        confidences,
+        unobserved,
+        left,
+    )
 
 
 @kernel
@@ -166,7 +225,9 @@ def close_clicks(clicks, confidences, unobserved, left, user_chunk, item_chunk):
     squares, loss, weight, confidence = 0.0, 0.0, np.float64(unobserved), 1.0
     for user in range(user_chunk.shape[0]):
         for click in range(clicks.indptr[user], clicks.indptr[user + 1]):
-            prediction = left[click] - row_dot(user_chunk, user, item_chunk, np.intp(clicks.items[click]))
+            prediction = left[click] - row_dot(
+                user_chunk, user, item_chunk, np.intp(clicks.items[click])
+            )
             left[click] = prediction
             if confidences is not None:
                 confidence = np.float64(confidences[click])
@@ -237,4 +298,6 @@ def centre_chunk(passed, counts, first, stop, spread, chunk):
             chunk[item, lane] = np.float32(lead * counts[item])
         if scale > 0:
             for lane in range(first, stop):
-                chunk[item, lane] = np.float32(scale * (np.float64(passed[item, lane]) - counts[item] * shares[lane]))
+                chunk[item, lane] = np.float32(
+                    scale * (np.float64(passed[item, lane]) - counts[item] * shares[lane])
+                )

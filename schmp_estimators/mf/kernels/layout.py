@@ -112,7 +112,13 @@ def _take_turns(ratings, offsets, heads, tails, out):
     """
     tile = heads.size
     for strip in range(offsets.size - 1):
-        written, unseen, stop, n_heads, turn = offsets[strip], offsets[strip], offsets[strip + 1], 0, 0
+        written, unseen, stop, n_heads, turn = (
+            offsets[strip],
+            offsets[strip],
+            offsets[strip + 1],
+            0,
+            0,
+        )
         while n_heads < tile and unseen < stop:
             heads[n_heads], tails[n_heads] = unseen, _end_of_user(ratings.users, unseen, stop)
             unseen, n_heads = tails[n_heads], n_heads + 1
@@ -140,10 +146,14 @@ def repeated(users: NDArray[Any], items: NDArray[Any]) -> NDArray[np.intp]:
 
 def slice_ratings(ratings: RatingBlock, start: int, stop: int) -> RatingBlock:
     """Return a view of the ratings from `start` to `stop`."""
-    return RatingBlock(ratings.users[start:stop], ratings.items[start:stop], ratings.values[start:stop])
+    return RatingBlock(
+        ratings.users[start:stop], ratings.items[start:stop], ratings.values[start:stop]
+    )
 
 
-def sort_by(keys: NDArray[np.int32], n_keys: int, ratings: RatingBlock) -> tuple[NDArray[np.int64], RatingBlock]:
+def sort_by(
+    keys: NDArray[np.int32], n_keys: int, ratings: RatingBlock
+) -> tuple[NDArray[np.int64], RatingBlock]:
     """Return (n_keys + 1,) offsets of keys, and ratings sorted by keys; those with equal keys keep their order."""
     if n_keys == 1:
         return np.array([0, keys.size]), ratings
@@ -152,7 +162,9 @@ def sort_by(keys: NDArray[np.int32], n_keys: int, ratings: RatingBlock) -> tuple
     return ends[:-1], out
 
 
-def sort_ratings(ratings: RatingBlock, n_users: int, n_items: int) -> tuple[NDArray[np.int64], RatingBlock]:
+def sort_ratings(
+    ratings: RatingBlock, n_users: int, n_items: int
+) -> tuple[NDArray[np.int64], RatingBlock]:
     """Return offsets of the users, and the ratings sorted by user, then by item."""
     _, by_item = sort_by(ratings.items, n_items, ratings)
     return sort_by(by_item.users, n_users, by_item)
@@ -164,7 +176,10 @@ def cut_blocks(ratings: RatingBlock, items: Placement, width: int = LANES) -> Cu
     `width` is the length of a row of factors.  Items are renumbered by their rows in the block.  A rating takes 12
     bytes, and three times that during the work.
     """
-    n_rows, tile = (max(least, size // (_FACTOR * width)) for least, size in ((1, _STRIP_BYTES), (2, _TILE_BYTES)))
+    n_rows, tile = (
+        max(least, size // (_FACTOR * width))
+        for least, size in ((1, _STRIP_BYTES), (2, _TILE_BYTES))
+    )
     n_strips = [max(1, -(-members.size // n_rows)) for members in items.members]
     first = np.concatenate([[0], np.cumsum(n_strips)])
     if not ratings.values.size:
@@ -172,6 +187,9 @@ def cut_blocks(ratings: RatingBlock, items: Placement, width: int = LANES) -> Cu
     strips = (first[items.group] + items.row // n_rows).astype(np.int32)
     offsets, by_strip = sort_by(strips[ratings.items], int(first[-1]), ratings)
     by_strip = by_strip._replace(items=items.row[by_strip.items])
-    by_turn, room = RatingBlock(*map(np.empty_like, ratings)), np.empty((2, min(tile, TILE)), np.int64)
+    by_turn, room = (
+        RatingBlock(*map(np.empty_like, ratings)),
+        np.empty((2, min(tile, TILE)), np.int64),
+    )
     _take_turns(by_strip, offsets, *room, by_turn)
     return CutRatings(by_turn, offsets[first])

@@ -108,7 +108,9 @@ def _fold_eight(vectors: list[Value]) -> Value:
 def _adder(are_weighted: bool) -> Any:
     """Make an instruction that adds up what the clicks of one user or item contribute to its chunk."""
 
-    def add_clicks(code, target, at, ends, row, others, ids, values, confidences, missing, left, start, stop):
+    def add_clicks(
+        code, target, at, ends, row, others, ids, values, confidences, missing, left, start, stop
+    ):
         old, new, sums = ends[row * 2], ends[row * 2 + 1], code.totals(SUMS)
         plain, last = missing.constant(1.0) - missing, ids.shape[0]
 
@@ -117,13 +119,17 @@ def _adder(are_weighted: bool) -> Any:
             kind, many = (VECTOR, Value.spread) if count > 1 else (NUMBER, lambda number: number)
             one_of = Value.repeated if count > 1 else lambda number, position: number.spread()
             ahead = click + _AHEAD
-            is_inside = Value(code.builder, code.builder.icmp_signed("<=", (ahead + count).value, last.value))
+            is_inside = Value(
+                code.builder, code.builder.icmp_signed("<=", (ahead + count).value, last.value)
+            )
             ahead = click.where(is_inside, ahead)
             for position in range(count):
                 others.prefetch(ids.index(ahead + position) * (2 * LANES))
             rows = [ids.index(click + position) * 2 for position in range(count)]
             products = [old * others[other] + new * others[other + 1] for other in rows]
-            rest = left.load(click, kind) + (_fold_eight(products) if count > 1 else products[0].folded())
+            rest = left.load(click, kind) + (
+                _fold_eight(products) if count > 1 else products[0].folded()
+            )
             left.store(click, rest)
             extra, pull = many(plain), values.load(click, kind)
             if are_weighted:
@@ -171,7 +177,9 @@ def _improve_columns(code, turned, weights, chunk, first, stop, positive):
         for distance in range(1, PRODUCTS):
             after, before = (k + distance) & ring, (k + (LANES - distance)) & ring
             terms = [(k, after), (before, before)]
-            for row, other in terms if distance < PRODUCTS - 1 else terms[:1]:  # at LANES / 2 both are equal
+            for row, other in (
+                terms if distance < PRODUCTS - 1 else terms[:1]
+            ):  # at LANES / 2 both are equal
                 products = [(row + distance * LANES) * _ACROSS + part for part in across]
                 fresh = [
                     value - turned[product] * chunk[other * _ACROSS + part]
@@ -197,7 +205,9 @@ def solve_tile(sums, start, size, penalties, first, stop, positive, rows, turned
     for position in range(0, whole, LANES):
         across = position // LANES
         for register in range(SUMS):
-            transpose(turned, register * TILE + across, _ACROSS, sums, position * SUMS + register, SUMS)
+            transpose(
+                turned, register * TILE + across, _ACROSS, sums, position * SUMS + register, SUMS
+            )
         transpose(chunk, across, _ACROSS, rows, start + position, 1)
     for position in range(whole, size):
         for register in range(SUMS):

@@ -104,13 +104,21 @@ def clip_row(side, row, numbers):
 
 @inlined
 def _error(ratings, position, user_numbers, user, item_numbers, item, product):
-    return ratings.values[position] - user_numbers[user, _BIAS] - item_numbers[item, _BIAS] - product
+    return (
+        ratings.values[position] - user_numbers[user, _BIAS] - item_numbers[item, _BIAS] - product
+    )
 
 
 @inlined
 def _differ(first, second, third, fourth):
     """Return whether the last two differ from each other and from the first two."""
-    return not ((first == third) | (first == fourth) | (second == third) | (second == fourth) | (third == fourth))
+    return not (
+        (first == third)
+        | (first == fourth)
+        | (second == third)
+        | (second == fourth)
+        | (third == fourth)
+    )
 
 
 @part
@@ -123,10 +131,15 @@ def _one_by_one(ratings, start, stop, users, items, user_numbers, item_numbers, 
     for number in range(start, stop):
         position = np.uint64(number)
         following = min(position + np.uint64(1), last)
-        next_user, next_item = np.uint64(ratings.users[following]), np.uint64(ratings.items[following])
+        next_user, next_item = (
+            np.uint64(ratings.users[following]),
+            np.uint64(ratings.items[following]),
+        )
         error = _error(ratings, position, user_numbers, user, item_numbers, item, product)
         total += error * error
-        (factors,) = take_steps(user_numbers, (user,), item_numbers, (item,), *sizes, (error,), (product,))
+        (factors,) = take_steps(
+            user_numbers, (user,), item_numbers, (item,), *sizes, (error,), (product,)
+        )
         product = move_rows(users.factors, user, items.factors, item, factors, next_user, next_item)
         if positive:
             clip_row(users, user, user_numbers)
@@ -151,17 +164,38 @@ def _two_by_two(ratings, users, items, user_numbers, item_numbers, sizes, positi
             total += _one_by_one(ratings, number, number + 1, *args)
             number += 1
             continue
-        products = row_dot(w, pair_users[0], h, pair_items[0]), row_dot(w, pair_users[1], h, pair_items[1])
+        products = (
+            row_dot(w, pair_users[0], h, pair_items[0]),
+            row_dot(w, pair_users[1], h, pair_items[1]),
+        )
         apart = True
         while apart:  # these two ratings share no row with the two before
             first, second = np.uint64(number), np.uint64(number + 1)
             errors = (
-                _error(ratings, first, user_numbers, pair_users[0], item_numbers, pair_items[0], products[0]),
-                _error(ratings, second, user_numbers, pair_users[1], item_numbers, pair_items[1], products[1]),
+                _error(
+                    ratings,
+                    first,
+                    user_numbers,
+                    pair_users[0],
+                    item_numbers,
+                    pair_items[0],
+                    products[0],
+                ),
+                _error(
+                    ratings,
+                    second,
+                    user_numbers,
+                    pair_users[1],
+                    item_numbers,
+                    pair_items[1],
+                    products[1],
+                ),
             )
             total += errors[0] * errors[0]
             total += errors[1] * errors[1]
-            one, two = take_steps(user_numbers, pair_users, item_numbers, pair_items, *sizes, errors, products)
+            one, two = take_steps(
+                user_numbers, pair_users, item_numbers, pair_items, *sizes, errors, products
+            )
             number += 2
             first, second = np.uint64(min(number, size - 1)), np.uint64(min(number + 1, size - 1))
             next_users = np.uint64(ratings.users[first]), np.uint64(ratings.users[second])
@@ -206,7 +240,9 @@ def sgd_block(ratings, users, items, steps, positive):
         return 0.0
     sizes = steps.rate, steps.bias_rate, steps.inverse_rank
     if users.factors.shape[1] > _LONG_ROW:
-        return _one_by_one(ratings, 0, size, users, items, users.numbers, items.numbers, sizes, positive)
+        return _one_by_one(
+            ratings, 0, size, users, items, users.numbers, items.numbers, sizes, positive
+        )
     return _two_by_two(ratings, users, items, users.numbers, items.numbers, sizes, positive)
 
 
@@ -217,7 +253,12 @@ def squared_error(ratings, users, items):
     for position in range(ratings.values.size):
         user, item = ratings.users[position], ratings.items[position]
         product = row_dot(users.factors, user, items.factors, item)
-        error = np.float64(ratings.values[position] - users.numbers[user, BIAS] - items.numbers[item, BIAS] - product)
+        error = np.float64(
+            ratings.values[position]
+            - users.numbers[user, BIAS]
+            - items.numbers[item, BIAS]
+            - product
+        )
         total += error * error
     return total
 
@@ -270,9 +311,13 @@ def candidates_of(counts: np.ndarray) -> np.ndarray:
 @part
 def draw_item(candidates, items, start, stop, key, user_number, item):
     """Return one of `candidates` that is not among ``items[start:stop]``, or -1 if no attempt finds one."""
-    address = mix(mix(key + GAMMA * (np.uint64(user_number) + _NEXT)) + GAMMA * (np.uint64(item) + _NEXT))
+    address = mix(
+        mix(key + GAMMA * (np.uint64(user_number) + _NEXT)) + GAMMA * (np.uint64(item) + _NEXT)
+    )
     for attempt in range(ATTEMPTS):
-        drawn = candidates[np.int64(below(mix(address + GAMMA * np.uint64(attempt + 1)), candidates.size))]
+        drawn = candidates[
+            np.int64(below(mix(address + GAMMA * np.uint64(attempt + 1)), candidates.size))
+        ]
         if not _has_taken(items, start, stop, drawn):
             return np.int64(drawn)
     return np.int64(-1)
@@ -316,17 +361,24 @@ def rank_block(loss, pairs, taken, candidates, user_ids, key, users, items, step
         if other < 0:
             continue
         drawn = np.uint64(other)
-        products = row_dot(users.factors, user, items.factors, item), row_dot(users.factors, user, items.factors, drawn)
+        products = (
+            row_dot(users.factors, user, items.factors, item),
+            row_dot(users.factors, user, items.factors, drawn),
+        )
         scores = item_numbers[item, _BIAS] + products[0], item_numbers[drawn, _BIAS] + products[1]
         value, up, down = pull(loss, np.float64(scores[0]), np.float64(scores[1]))
         total += value
-        (factors,) = take_steps(user_numbers, (user,), item_numbers, (item,), *sizes, (np.float32(up),), products[:1])
+        (factors,) = take_steps(
+            user_numbers, (user,), item_numbers, (item,), *sizes, (np.float32(up),), products[:1]
+        )
         move_rows(users.factors, user, items.factors, item, factors, user, drawn)
         if positive:
             clip_row(users, user, user_numbers)
             clip_row(items, item, item_numbers)
         product = row_dot(users.factors, user, items.factors, drawn)
-        (factors,) = take_steps(user_numbers, (user,), item_numbers, (drawn,), *sizes, (np.float32(down),), (product,))
+        (factors,) = take_steps(
+            user_numbers, (user,), item_numbers, (drawn,), *sizes, (np.float32(down),), (product,)
+        )
         move_rows(users.factors, user, items.factors, drawn, factors, user, item)
         if positive:
             clip_row(users, user, user_numbers)
@@ -372,7 +424,9 @@ def fold_in_drawn(loss, pairs, candidates, features, biases, numbers, n_epochs, 
                     other += row[k] * features[drawn, k]
                 _, up, down = pull(loss, taken, other)
                 for k in range(size):
-                    gradient[k] = up * features[item, k] + down * features[drawn, k] - 2 * penalty * row[k]
+                    gradient[k] = (
+                        up * features[item, k] + down * features[drawn, k] - 2 * penalty * row[k]
+                    )
                     squares += gradient[k] * gradient[k]
                 step = rate / np.sqrt(square)
                 for k in range(size):

@@ -14,7 +14,15 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from schmp_estimators.core.lanes import LANES, NUMBER, UNROLLED, Value, emitted, fold_sums, zero_rows
+from schmp_estimators.core.lanes import (
+    LANES,
+    NUMBER,
+    UNROLLED,
+    Value,
+    emitted,
+    fold_sums,
+    zero_rows,
+)
 
 #: Columns of the numbers of a row, in the order that `take_steps` needs: the sum of its mean squared gradients so far,
 #: and that of its bias, both > 0; its squared length; its bias; the penalty of each rating, for the row and the bias.
@@ -40,7 +48,11 @@ def numbers_of(factors: np.ndarray, penalty: Any) -> np.ndarray:
 def _mixed(one: Value, other: Value, order: list[int]) -> Value:
     """Return lanes of both, in an order where those of `other` count from 4; the same for every rating."""
     count = one.value.type.count
-    lanes = [first + lane + (count - _HALF) * (lane >= _HALF) for first in range(0, count, _HALF) for lane in order]
+    lanes = [
+        first + lane + (count - _HALF) * (lane >= _HALF)
+        for first in range(0, count, _HALF)
+        for lane in order
+    ]
     return one.mixed(other, lanes)
 
 
@@ -52,7 +64,9 @@ def _rows_of(rows: Value, biases: Value) -> Value:
 def _root(value: Value) -> Value:
     vector = value.value.type
     kind = ir.FunctionType(vector, [vector])
-    function = cgutils.get_or_insert_function(value.builder.module, kind, f"llvm.sqrt.v{vector.count}f32")
+    function = cgutils.get_or_insert_function(
+        value.builder.module, kind, f"llvm.sqrt.v{vector.count}f32"
+    )
     return Value(value.builder, value.builder.call(function, [value.value]))
 
 
@@ -68,7 +82,9 @@ def _together(values: list[Value]) -> Value:
 
 
 @emitted(lambda users, rows, *others: types.UniTuple(_STEP, len(rows)))
-def take_steps(code, users, rows, items, other_rows, rate, bias_rate, inverse_rank, errors, products):
+def take_steps(
+    code, users, rows, items, other_rows, rate, bias_rate, inverse_rank, errors, products
+):
     """Change all numbers of a user and an item, except their factors, by the step of one of their ratings.
 
     It is done for one rating, or for two ratings without a common row.
@@ -90,17 +106,35 @@ def take_steps(code, users, rows, items, other_rows, rate, bias_rate, inverse_ra
         For each rating multipliers for the new factors of the user: that of the user's own factors, and that of the
         item's factors, which are added; then the same two for the item.
     """
-    n_lanes, ratings, places = _HALF * len(rows), range(len(rows)), ((users, rows), (items, other_rows))
+    n_lanes, ratings, places = (
+        _HALF * len(rows),
+        range(len(rows)),
+        ((users, rows), (items, other_rows)),
+    )
 
     def load(first):
-        return [_together([side.load(row * LANES + first, _QUAD) for row in own]) for side, own in places]
+        return [
+            _together([side.load(row * LANES + first, _QUAD) for row in own])
+            for side, own in places
+        ]
 
     user_sums, item_sums = load(0)
     user_penalty, item_penalty = load(_HALF)
-    squares, own = _mixed(user_sums, item_sums, [0, 4, 1, 5]), _mixed(user_sums, item_sums, [2, 6, 3, 7])
-    penalty, other = _mixed(user_penalty, item_penalty, [0, 4, 1, 5]), _mixed(own, own, [1, 0, 3, 2])
-    rates, inverse_ranks = _rows_of(rate.spread(n_lanes), bias_rate.spread(n_lanes)), inverse_rank.spread(n_lanes)
-    error, product = (_together([number.spread(_HALF) for number in numbers]) for numbers in (errors, products))
+    squares, own = (
+        _mixed(user_sums, item_sums, [0, 4, 1, 5]),
+        _mixed(user_sums, item_sums, [2, 6, 3, 7]),
+    )
+    penalty, other = (
+        _mixed(user_penalty, item_penalty, [0, 4, 1, 5]),
+        _mixed(own, own, [1, 0, 3, 2]),
+    )
+    rates, inverse_ranks = (
+        _rows_of(rate.spread(n_lanes), bias_rate.spread(n_lanes)),
+        inverse_rank.spread(n_lanes),
+    )
+    error, product = (
+        _together([number.spread(_HALF) for number in numbers]) for numbers in (errors, products)
+    )
     one, two = squares.constant(1.0), squares.constant(2.0)
 
     step = rates / _root(squares)
@@ -119,7 +153,9 @@ def take_steps(code, users, rows, items, other_rows, rate, bias_rate, inverse_ra
             lanes = list(range(rating * _HALF, (rating + 1) * _HALF))
             side.store(own_rows[rating] * LANES, changed.mixed(changed, lanes))
     starts = [rating * _HALF for rating in ratings]
-    return [[shrink.lane(at), push.lane(at), shrink.lane(at + 1), push.lane(at + 1)] for at in starts]
+    return [
+        [shrink.lane(at), push.lane(at), shrink.lane(at + 1), push.lane(at + 1)] for at in starts
+    ]
 
 
 @emitted(lambda *kinds: types.float32)
@@ -135,7 +171,9 @@ def move_rows(code, left, i, right, j, factors, k, l):  # noqa: E741
     shrink_left, push_left, shrink_right, push_right = (factor.spread() for factor in factors)
 
     def move(offset, number):
-        w, h, x, y = (side.load(start + offset) for side, start in zip((left, right) * 2, starts, strict=True))
+        w, h, x, y = (
+            side.load(start + offset) for side, start in zip((left, right) * 2, starts, strict=True)
+        )
         totals[number].add(x * y)
         w_moved, h_moved = shrink_left * w + push_left * h, shrink_right * h + push_right * w
         left.store(starts[0] + offset, w_moved)

@@ -63,14 +63,19 @@ class Earlier(NamedTuple):
     def pick(self, ids: NDArray[np.int64]) -> Earlier:
         """Return the rows `ids`; rows that are not known are zeros, without ratings."""
         known, n_chunks = ids < len(self.counts), len(self.rows)
-        rows, counts = np.zeros((n_chunks, ids.size, LANES), np.float32), np.zeros((ids.size, 2), np.float32)
+        rows, counts = (
+            np.zeros((n_chunks, ids.size, LANES), np.float32),
+            np.zeros((ids.size, 2), np.float32),
+        )
         rows[:, known], counts[known] = self.rows[:, ids[known]], self.counts[ids[known]]
         return Earlier(rows, counts)
 
     def mean_squares(self) -> NDArray[np.float32]:
         """Return (n_chunks, LANES) the mean square of each component, weighted by the ratings of the rows."""
         weights = self.counts[:, 1].astype(np.float64)
-        sums = [np.sum(weights[:, None] * rows.astype(np.float64) ** 2, axis=0) for rows in self.rows]
+        sums = [
+            np.sum(weights[:, None] * rows.astype(np.float64) ** 2, axis=0) for rows in self.rows
+        ]
         return (np.array(sums) / (weights.sum() or 1)).astype(np.float32)
 
     def gram(self) -> NDArray[np.float64]:
@@ -84,7 +89,9 @@ class Earlier(NamedTuple):
         return gram
 
 
-def anchor(earlier: Earlier, others: Earlier, penalty: float, *, per_rating: bool, unobserved: float) -> Anchors:
+def anchor(
+    earlier: Earlier, others: Earlier, penalty: float, *, per_rating: bool, unobserved: float
+) -> Anchors:
     """Return the influence of earlier ratings on the rows `earlier`.
 
     Parameters
@@ -100,7 +107,9 @@ def anchor(earlier: Earlier, others: Earlier, penalty: float, *, per_rating: boo
         Weight of missing pairs.
     """
     counts, confidences = earlier.counts.T
-    seen = np.maximum(confidences - np.float32(unobserved) * counts, 0) * np.float32(ALIKE if unobserved else 1)
+    seen = np.maximum(confidences - np.float32(unobserved) * counts, 0) * np.float32(
+        ALIKE if unobserved else 1
+    )
     own = np.float32(penalty) * (counts if per_rating else (counts > 0).astype(np.float32))
     pull = seen[:, None] * others.mean_squares()[:, None]
     full = pull + own[:, None]

@@ -28,7 +28,14 @@ from schmp_estimators.mf.data.ratings import RatingShard
 from schmp_estimators.mf.kernels import ccd as kernels
 from schmp_estimators.mf.kernels.registers import SUMS, lay_beside
 from schmp_estimators.mf.kernels.sgd import RatingBlock, draw_factors
-from schmp_estimators.mf.programs.anchors import Anchored, Anchors, Chunks, Earlier, anchor, distance
+from schmp_estimators.mf.programs.anchors import (
+    Anchored,
+    Anchors,
+    Chunks,
+    Earlier,
+    anchor,
+    distance,
+)
 from schmp_estimators.mf.programs.factors import Factorization, Side
 
 #: Items whose sums are added and solved together: all shards' reports about them fit into the second cache.
@@ -114,12 +121,17 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
         """Return one round for each chunk, and a last one that measures errors."""
-        rounds = [each(self.chunk, number, reports=True, merge=self.merge) for number in range(self.n_chunks)]
+        rounds = [
+            each(self.chunk, number, reports=True, merge=self.merge)
+            for number in range(self.n_chunks)
+        ]
         return [*rounds, each(self.measure, reports=True)]
 
     def init(self, at: At) -> tuple[CcdState, dict[int, Any]]:
         """Return users that are zero, and items that are random, so that the first round can improve the users."""
-        return self.restore(at, CcdState(self._draw_items(at.shard.item_ids, at.number, at.n_shards)))
+        return self.restore(
+            at, CcdState(self._draw_items(at.shard.item_ids, at.number, at.n_shards))
+        )
 
     def restore(self, at: At, saved: CcdState) -> tuple[CcdState, dict[int, Any]]:
         """Return a saved state, or one in which only the items are set: the first rounds make the users."""
@@ -144,7 +156,9 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         if number:
             self._store_chunk(shard, state, number - 1, items)
         if state.tested.size:
-            kernels.shift_residuals(shard.held_out, state.tested, *freeze((before, state.users[number])), items)
+            kernels.shift_residuals(
+                shard.held_out, state.tested, *freeze((before, state.users[number])), items
+            )
         kernels.improve_users(
             shard.train, shard.confidences, state.residuals, freeze(before), state.users[number], items,
             self._penalties(shard.user_counts), *self._of_users(state, number), *self._free(number, is_item=False),
@@ -173,7 +187,10 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         """Return the current chunk of the items, improved with the sums of all shards."""
         number, improved = reports[0].chunk, np.array(model.items[:, LANES:], order="C")
         penalties, free = self._penalties(model.item_counts), self._free(number, is_item=True)
-        positive, shared = self.positive and not self._is_bias(number), self._of_all_pairs(model, number)
+        positive, shared = (
+            self.positive and not self._is_bias(number),
+            self._of_all_pairs(model, number),
+        )
         for start in range(0, len(improved), ITEMS_AT_ONCE):
             rows = slice(start, start + ITEMS_AT_ONCE)
             of_rows = slice(start * SUMS, (start + ITEMS_AT_ONCE) * SUMS)
@@ -222,21 +239,34 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
             Earlier(self._in_chunks(side, is_item=is_item), rated)
             for side, rated, is_item in zip(sides, counts, (False, True), strict=True)
         )
-        how: Any = {"penalty": self.penalty, "per_rating": self.per_rating, "unobserved": self.unobserved}
+        how: Any = {
+            "penalty": self.penalty,
+            "per_rating": self.per_rating,
+            "unobserved": self.unobserved,
+        }
         known, n_shards = items.pick(item_ids), len(members)
         of_items, shards, gram = anchor(known, users, **how), [], None
         if self.unobserved:
-            gram = users.pick(np.setdiff1d(np.arange(len(users.counts)), np.concatenate(members))).gram()
+            gram = users.pick(
+                np.setdiff1d(np.arange(len(users.counts)), np.concatenate(members))
+            ).gram()
         for number, ids in enumerate(members):
             mine = slice(number, None, n_shards)
-            resting = Anchors(of_items.pull[mine], of_items.target[mine], 0.0 if number else of_items.offset)
+            resting = Anchors(
+                of_items.pull[mine], of_items.target[mine], 0.0 if number else of_items.offset
+            )
             of_users = anchor(users.pick(ids), items, **how)
             first = self._first_items(known, item_ids, item_counts, number, n_shards)
             shards.append(CcdState(first, Anchored(of_users, resting, None if number else gram)))
         return Saved(None, shards, [])
 
     def _first_items(
-        self, known: Earlier, item_ids: NDArray[np.int64], item_counts: NDArray[np.int64], number: int, n_shards: int
+        self,
+        known: Earlier,
+        item_ids: NDArray[np.int64],
+        item_counts: NDArray[np.int64],
+        number: int,
+        n_shards: int,
     ) -> Chunks:
         """Return a shard's chunks of the earlier items; biases, and items rated only now, start as in a first fit."""
         items, rated = self._draw_items(item_ids, number, n_shards), known.counts[:, 0] > 0
@@ -261,7 +291,11 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
     def _side(self, chunks: Any, *, is_item: bool) -> Side:
         """Return users or items, given their chunks."""
         factors = np.ascontiguousarray(np.hstack(chunks[self.fit_bias :])[:, : self.n_components])
-        bias = np.array(chunks[0][:, int(is_item)]) if self.fit_bias else np.zeros(len(factors), np.float32)
+        bias = (
+            np.array(chunks[0][:, int(is_item)])
+            if self.fit_bias
+            else np.zeros(len(factors), np.float32)
+        )
         return Side(factors, bias)
 
     def _is_bias(self, chunk: int) -> bool:
@@ -289,14 +323,18 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         here = chunk % shard.n_shards == shard.number and chunk < self.n_chunks
         return state.items[chunk // shard.n_shards] if here else None
 
-    def _anchor_items(self, shard: RatingShard, state: CcdState, chunk: int, sums: NDArray[np.float32]) -> None:
+    def _anchor_items(
+        self, shard: RatingShard, state: CcdState, chunk: int, sums: NDArray[np.float32]
+    ) -> None:
         """Add the influence of earlier ratings to the sums of a chunk of the items, if this shard stores the chunk."""
         if state.anchored is not None and chunk % shard.n_shards == shard.number:
             (pull, target, _), of_items = state.anchored.items, sums.reshape(-1, SUMS, LANES)
             of_items[:, 0] += pull[chunk // shard.n_shards]
             of_items[:, PRODUCTS] += target[chunk // shard.n_shards]
 
-    def _store_chunk(self, shard: RatingShard, state: CcdState, chunk: int, items: NDArray[np.float32]) -> None:
+    def _store_chunk(
+        self, shard: RatingShard, state: CcdState, chunk: int, items: NDArray[np.float32]
+    ) -> None:
         """Store the chunk of the items that was improved last, if it belongs to this shard; mutates the state."""
         if chunk % shard.n_shards == shard.number:
             np.negative(items[:, :LANES], out=state.items[chunk // shard.n_shards])
@@ -312,7 +350,9 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
                 rows[:, 0] = 1
                 continue
             first, (_, size) = LANES * (chunk - self.fit_bias), self._free(chunk, is_item=True)
-            draw_factors(freeze(item_ids), first, size, key, np.float32(centre), np.float32(2 * spread), rows)
+            draw_factors(
+                freeze(item_ids), first, size, key, np.float32(centre), np.float32(2 * spread), rows
+            )
             if self.positive:
                 np.abs(rows, out=rows)
         return items
@@ -325,9 +365,15 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         put_back = freeze(np.negative(items[:, :LANES], order="C"))
         loss = kernels.close_round(shard.train, shard.confidences, state.residuals, last, put_back)
         if state.tested.size:
-            kernels.shift_residuals(shard.held_out, state.tested, last, freeze(np.zeros_like(last)), items)
+            kernels.shift_residuals(
+                shard.held_out, state.tested, last, freeze(np.zeros_like(last)), items
+            )
         tested = float(np.sum(state.tested.astype(np.float64) ** 2 * _weights_of(shard.held_out)))
-        size = shard.train.values.size if shard.confidences is None else shard.confidences.sum(dtype=np.float64)
+        size = (
+            shard.train.values.size
+            if shard.confidences is None
+            else shard.confidences.sum(dtype=np.float64)
+        )
         sizes = np.array([size, np.sum(_weights_of(shard.held_out), dtype=np.float64)])
         found = np.array([loss, loss, tested]), sizes, self._penalty_of(shard, state)
         return state, CcdReport(-1, None, self._chunk(shard, state, 0), None, None, *found)
@@ -337,11 +383,17 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         penalty, mine = 0.0, range(shard.number, self.n_chunks, shard.n_shards)
         user_weights, item_weights = map(self._penalties, (shard.user_counts, shard.item_counts))
         for chunk, rows in enumerate(freeze(state.users)):
-            penalty += kernels.weighted_squares(rows, *self._free(chunk, is_item=False), user_weights)
+            penalty += kernels.weighted_squares(
+                rows, *self._free(chunk, is_item=False), user_weights
+            )
         for chunk, rows in zip(mine, freeze(state.items), strict=True):
-            penalty += kernels.weighted_squares(rows, *self._free(chunk, is_item=True), item_weights)
+            penalty += kernels.weighted_squares(
+                rows, *self._free(chunk, is_item=True), item_weights
+            )
         if state.anchored is not None:
-            penalty += distance(state.anchored.users, state.users) + distance(state.anchored.items, state.items)
+            penalty += distance(state.anchored.users, state.users) + distance(
+                state.anchored.items, state.items
+            )
         return penalty
 
 

@@ -75,7 +75,9 @@ class Factorization(Program[State, Block, Model, Report]):
     def record(self, sweep: int, model: Model) -> dict[str, Any]:
         """Return root mean squared errors of the sweep and of held-out ratings, and the objective if measured."""
         errors, sizes, unit = model.errors, model.sizes, self.unit
-        record: dict[str, Any] = {"running_rmse": unit * float(np.sqrt(errors[0] / (sizes[0] or 1)))}
+        record: dict[str, Any] = {
+            "running_rmse": unit * float(np.sqrt(errors[0] / (sizes[0] or 1)))
+        }
         if sizes[1]:
             record["validation_rmse"] = unit * float(np.sqrt(errors[2] / sizes[1]))
         if model.penalty is not None:
@@ -87,7 +89,9 @@ class Factorization(Program[State, Block, Model, Report]):
 
 def gather(sides: Sequence[Side], placement: Placement, unit: float = 1.0) -> Side:
     """Return the rows of all groups in the order of the data, rescaled by `unit`; rows in no group are zeros."""
-    gathered = Side(*(np.zeros((placement.group.size, *part.shape[1:]), part.dtype) for part in sides[0]))
+    gathered = Side(
+        *(np.zeros((placement.group.size, *part.shape[1:]), part.dtype) for part in sides[0])
+    )
     for rows, side in zip(placement.members, sides, strict=True):
         for all_rows, part in zip(gathered, side, strict=True):
             all_rows[rows] = part
@@ -107,7 +111,9 @@ def has_stopped_falling(tol: float, records: Sequence[dict[str, Any]]) -> bool:
     return len(errors) == 2 and bool(errors[0] ** 2 - errors[1] ** 2 < tol * errors[0] ** 2)
 
 
-def has_not_improved(name: str, tol: float, patience: int, records: Sequence[dict[str, Any]]) -> bool:
+def has_not_improved(
+    name: str, tol: float, patience: int, records: Sequence[dict[str, Any]]
+) -> bool:
     """Return whether a value has not fallen by `tol`, relatively, below its best value for `patience` epochs."""
     best, since = np.inf, 0
     for record in records:

@@ -27,7 +27,14 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data.ratings import RatingShard
 from schmp_estimators.mf.kernels import implicit as kernels
 from schmp_estimators.mf.kernels.registers import SUMS, lay_beside
-from schmp_estimators.mf.programs.ccd import CcdFactorization, CcdModel, CcdReport, CcdState, beside, following_of
+from schmp_estimators.mf.programs.ccd import (
+    CcdFactorization,
+    CcdModel,
+    CcdReport,
+    CcdState,
+    beside,
+    following_of,
+)
 
 Gram = NDArray[np.float64]
 
@@ -61,10 +68,17 @@ class ImplicitFactorization(CcdFactorization):
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
         """Return one round for each chunk of the users, one for each chunk of the items, and one to measure errors."""
-        stages = [(stage, number) for stage in (self.chunk, self.gather) for number in range(self.n_chunks)]
+        stages = [
+            (stage, number)
+            for stage in (self.chunk, self.gather)
+            for number in range(self.n_chunks)
+        ]
         rounds = [each(stage, number, reports=True, merge=self.merge) for stage, number in stages]
         if not sweep and self.anew:
-            turns = [each(self.turn, number, reports=True, merge=self.merge) for number in range(self.n_chunks)]
+            turns = [
+                each(self.turn, number, reports=True, merge=self.merge)
+                for number in range(self.n_chunks)
+            ]
             rounds = [*turns, each(self.begin, reports=True), *rounds]
         return [*rounds, each(self.measure, reports=True)]
 
@@ -77,7 +91,11 @@ class ImplicitFactorization(CcdFactorization):
     def restore(self, at: At, saved: Any) -> tuple[CcdState, dict[int, Any]]:
         """Return a saved state, or the shard's chunks of the items with users and predictions that are zero."""
         state, blocks = super().restore(at, saved)
-        return (state if saved.users is not None else state._replace(residuals=np.zeros_like(state.residuals))), blocks
+        return (
+            state
+            if saved.users is not None
+            else state._replace(residuals=np.zeros_like(state.residuals))
+        ), blocks
 
     def turn(self, at: At, state: CcdState, number: int) -> tuple[CcdState, CcdReport]:
         """Multiply a chunk of the items by the clicks and back, as in a power iteration; `aggregate` scales it."""
@@ -85,7 +103,9 @@ class ImplicitFactorization(CcdFactorization):
         if number:
             self._store_chunk(shard, state, number - 1, items)
         with np.errstate(divide="ignore"):
-            shares = np.where(shard.item_counts > 0, 1 / np.sqrt(shard.item_counts), 0).astype(np.float32)
+            shares = np.where(shard.item_counts > 0, 1 / np.sqrt(shard.item_counts), 0).astype(
+                np.float32
+            )
         passed = np.zeros((len(items), LANES), np.float32)
         kernels.pass_on(shard.train, *freeze((items[:, LANES:] * shares[:, None],)), passed)
         return state, Turned(number, passed, self._chunk(shard, state, number + 1))
@@ -105,12 +125,19 @@ class ImplicitFactorization(CcdFactorization):
             number, model.items, gram, diagonal, self._penalties(shard.user_counts),
             *self._of_users(state, number), self._free(number, is_item=False)[1], self.positive,
         )  # fmt: skip
-        own, so_far = np.zeros((self.n_chunks * LANES, LANES)), number + 1  # later chunks add their own products
+        own, so_far = (
+            np.zeros((self.n_chunks * LANES, LANES)),
+            number + 1,
+        )  # later chunks add their own products
         users = freeze(state.users)
         kernels.gram_rows(users[:so_far], users, number * users.shape[1], 1, own[: so_far * LANES])
         if state.anchored is not None and shard.number == 0:
             own += state.anchored.gram[:, number * LANES : so_far * LANES]
-        share = None if model.is_complete else self._share(shard, state, model.items, self.n_chunks, last=False)
+        share = (
+            None
+            if model.is_complete
+            else self._share(shard, state, model.items, self.n_chunks, last=False)
+        )
         following = self._chunk(shard, state, (number + 1) % self.n_chunks)
         return state, CcdReport(number, None, following, share, own)
 
@@ -124,7 +151,9 @@ class ImplicitFactorization(CcdFactorization):
         else:
             state = state._replace(residuals=state.residuals[shard.by_item.order])
         gram, _ = self._cross(model.user_gram, number)
-        mine = gram.reshape(self.n_chunks, LANES, LANES)[shard.number :: shard.n_shards].reshape(-1, LANES)
+        mine = gram.reshape(self.n_chunks, LANES, LANES)[shard.number :: shard.n_shards].reshape(
+            -1, LANES
+        )
         users, chunks = zero_rows(state.users.shape[1], 2 * LANES), freeze(state.users)
         for at_register, chunk in enumerate((number - 1, number)):
             lay_beside(chunks[chunk], at_register, users)
@@ -142,8 +171,14 @@ class ImplicitFactorization(CcdFactorization):
             return self._turned(model, reports)
         share = tree_sum([report.share for report in reports])
         if first.own is not None:
-            user_gram = _with_rows(model.user_gram, tree_sum([report.own for report in reports]), first.chunk)
-            item_gram = model.item_gram if share is None else _with_rows(model.item_gram, share, first.chunk)
+            user_gram = _with_rows(
+                model.user_gram, tree_sum([report.own for report in reports]), first.chunk
+            )
+            item_gram = (
+                model.item_gram
+                if share is None
+                else _with_rows(model.item_gram, share, first.chunk)
+            )
             items = beside(model.items[:, LANES:], following_of(reports))
             model = model._replace(items=items, user_gram=user_gram, item_gram=item_gram)
             return self._with_diagonal(model, (first.chunk + 1) % self.n_chunks)
@@ -171,7 +206,11 @@ class ImplicitFactorization(CcdFactorization):
             shard.train, shard.confidences, np.float32(self.unobserved), state.residuals, freeze(state.users[last]),
             put_back,
         )  # fmt: skip
-        found = np.array([*errors, 0.0]), np.array([shard.train.values.size, 0]), self._penalty_of(shard, state)
+        found = (
+            np.array([*errors, 0.0]),
+            np.array([shard.train.values.size, 0]),
+            self._penalty_of(shard, state),
+        )
         return state, CcdReport(-1, None, self._chunk(shard, state, 0), share, None, *found)
 
     def _turned(self, model: CcdModel, reports: Sequence[CcdReport]) -> CcdModel:
@@ -180,9 +219,14 @@ class ImplicitFactorization(CcdFactorization):
         if number < 0:
             return self._with_diagonal(model._replace(items=beside(None, following)), 0)
         passed = tree_sum([report.sums for report in reports])
-        turned, stop = np.array(model.items[:, LANES:], order="C"), self._free(number, is_item=True)[1]
+        turned, stop = (
+            np.array(model.items[:, LANES:], order="C"),
+            self._free(number, is_item=True)[1],
+        )
         spread = 2 * self.start_range(is_item=True)[1] / np.sqrt(3)
-        kernels.centre_chunk(*freeze((passed, model.item_counts)), int(not number), stop, spread, turned)
+        kernels.centre_chunk(
+            *freeze((passed, model.item_counts)), int(not number), stop, spread, turned
+        )
         return model._replace(items=beside(turned, following))
 
     def _of_all_pairs(self, model: CcdModel, chunk: int) -> Any:
@@ -198,7 +242,13 @@ class ImplicitFactorization(CcdFactorization):
         return {"running_rmse": rmse, "train_rmse": rmse, **objective}
 
     def _share(
-        self, shard: RatingShard, state: CcdState, items: NDArray[np.float32], stop: int, *, last: bool = True
+        self,
+        shard: RatingShard,
+        state: CcdState,
+        items: NDArray[np.float32],
+        stop: int,
+        *,
+        last: bool = True,
     ) -> Gram:
         """Return products of this shard's chunks below `stop` with the current chunk or the last one; else zeros."""
         share = np.zeros((self.n_chunks, LANES, LANES))
@@ -213,7 +263,9 @@ class ImplicitFactorization(CcdFactorization):
         of_chunk = slice(chunk * LANES, (chunk + 1) * LANES)
         with np.errstate(over="ignore"):
             cross = (self.unobserved * gram[:, of_chunk]).astype(np.float32)
-        if not np.isfinite(cross).all():  # their sums would be NaN, and rows solved from these would be zero
+        if not np.isfinite(
+            cross
+        ).all():  # their sums would be NaN, and rows solved from these would be zero
             raise ValueError(
                 "the factors have grown beyond all bounds; lower "
                 f"unobserved_weight={self.unobserved:g}, or scale ratings and weights down"

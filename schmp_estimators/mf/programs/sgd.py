@@ -113,8 +113,13 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
         shard, loss = at.shard, RANKING.get(self.loss)
         ratings, moved = shard.train.block(index), (state.users, items, self.steps(), self.positive)
         if loss is not None:
-            key, candidates = stream_key(self.seed, _DRAWN, at.sweep, index), candidates_of(items.counts)
-            total = kernels.rank_block(loss, ratings, shard.taken[index], candidates, shard.user_ids, key, *moved)
+            key, candidates = (
+                stream_key(self.seed, _DRAWN, at.sweep, index),
+                candidates_of(items.counts),
+            )
+            total = kernels.rank_block(
+                loss, ratings, shard.taken[index], candidates, shard.user_ids, key, *moved
+            )
         else:
             total = kernels.sgd_block(ratings, *moved)
         state.errors[0, index] = total
@@ -129,7 +134,11 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
     def note_errors(self, at: At, state: SgdState, index: int, items: FactorBlock) -> None:
         """Measure the errors on the ratings of block `index`, whose items are `items`."""
         shard, users = at.shard, freeze(state.users)
-        measured = [(2, shard.held_out), (1, shard.train)] if self.measures(at.sweep) else [(2, shard.held_out)]
+        measured = (
+            [(2, shard.held_out), (1, shard.train)]
+            if self.measures(at.sweep)
+            else [(2, shard.held_out)]
+        )
         for kind, blocks in measured:
             state.errors[kind, index] = kernels.squared_error(blocks.block(index), users, items)
 
@@ -186,9 +195,15 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
         centre, spread = self.start_range(stream == _ITEMS)
         factors = empty_rows(ids.size, self.n_components)
         key = stream_key(self.seed, stream)
-        kernels.draw_factors(freeze(ids), 0, self.n_components, key, np.float32(centre), np.float32(spread), factors)
+        kernels.draw_factors(
+            freeze(ids), 0, self.n_components, key, np.float32(centre), np.float32(spread), factors
+        )
         factors[counts == 0] = 0
-        penalty = np.full(ids.size, self.penalty) if self.per_rating else self.penalty / np.maximum(counts, 1)
+        penalty = (
+            np.full(ids.size, self.penalty)
+            if self.per_rating
+            else self.penalty / np.maximum(counts, 1)
+        )
         return FactorBlock(factors, numbers_of(factors, penalty), counts.astype(np.int32))
 
 
@@ -230,7 +245,9 @@ class BspFactorization(SgdFactorization):
         """Take the steps of the shard's ratings on a copy of the items."""
         items = own(at.model.items)
         self.visit(at, state, 0, items)
-        moved = items if at.n_shards == 1 else _change(at.model.items, items)  # a single copy has the bits of rotation
+        moved = (
+            items if at.n_shards == 1 else _change(at.model.items, items)
+        )  # a single copy has the bits of rotation
         return state, self.report(at, state)._replace(items=moved)
 
     def measure_copy(self, at: At, state: SgdState) -> SgdState:
@@ -241,11 +258,15 @@ class BspFactorization(SgdFactorization):
     def merge(self, report: SgdReport, other: SgdReport) -> SgdReport:
         """Add up changes of the items; errors of shards stay separate, because their sum has an order of its own."""
         errors = np.vstack([report.errors, other.errors])
-        return SgdReport(errors, report.sizes + other.sizes, _add_up([report.items, other.items]))  # no penalty yet
+        return SgdReport(
+            errors, report.sizes + other.sizes, _add_up([report.items, other.items])
+        )  # no penalty yet
 
     def aggregate(self, model: Any, reports: Sequence[Any]) -> SgdReport:
         """Add up errors, the changes that the shards made to the items, and penalties."""
-        errors, sizes = (np.vstack(parts).sum(axis=0) for parts in list(zip(*reports, strict=True))[:2])
+        errors, sizes = (
+            np.vstack(parts).sum(axis=0) for parts in list(zip(*reports, strict=True))[:2]
+        )
         items = reports[0].items if model is None else model.items
         if model is not None and reports[0].items is not None:
             items = _merge(model.items, [one.items for one in reports])
@@ -274,6 +295,8 @@ def _merge(before: FactorBlock, after: Sequence[Any]) -> FactorBlock:
     if len(after) == 1:
         lone: FactorBlock = after[0]
         return lone
-    factors, numbers = (old + change for old, change in zip(before[:2], _add_up(after), strict=True))
+    factors, numbers = (
+        old + change for old, change in zip(before[:2], _add_up(after), strict=True)
+    )
     numbers[:, NORM] = (factors**2).sum(axis=1)
     return FactorBlock(factors, numbers, before.counts)

@@ -21,7 +21,11 @@ from toys import Ring, make_shards
 
 from schmp_estimators.core.engine.running import static_run
 from schmp_estimators.core.io import checkpoint as checkpoints
-from schmp_estimators.core.io.checkpoint import Checkpoint, CheckpointMismatchError, CheckpointWarning
+from schmp_estimators.core.io.checkpoint import (
+    Checkpoint,
+    CheckpointMismatchError,
+    CheckpointWarning,
+)
 from schmp_estimators.core.io.files import replace_file
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Source
@@ -39,8 +43,21 @@ class Triple(NamedTuple):
 
 
 MARK = {"data": "abc", "sizes": (1, 2), "ratio": 0.1}
-plain = st.none() | st.booleans() | st.integers(-(2**99), 2**99) | st.floats(allow_nan=False) | st.text(max_size=5)
-SCALARS = np.float32(0.1), np.int8(3), np.bool_(True), np.float64(-0.0), np.str_("a"), np.uint64(2**63)
+plain = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**99), 2**99)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=5)
+)
+SCALARS = (
+    np.float32(0.1),
+    np.int8(3),
+    np.bool_(True),
+    np.float64(-0.0),
+    np.str_("a"),
+    np.uint64(2**63),
+)
 leaves = (
     plain
     | st.sampled_from(SCALARS)
@@ -53,7 +70,9 @@ nested = st.recursive(
         st.lists(inner, max_size=3)
         | st.lists(inner, max_size=3).map(tuple)
         | st.builds(Pair, inner, inner)
-        | st.dictionaries(st.text(max_size=4) | st.integers() | st.tuples(st.integers()), inner, max_size=3)
+        | st.dictionaries(
+            st.text(max_size=4) | st.integers() | st.tuples(st.integers()), inner, max_size=3
+        )
     ),
 )
 
@@ -61,7 +80,9 @@ nested = st.recursive(
 def alike(value):
     """Return what a value and only its like have, types included."""
     if isinstance(value, np.ndarray):
-        content = value.tolist() if value.dtype.names else value.tobytes()  # gaps between fields mean nothing
+        content = (
+            value.tolist() if value.dtype.names else value.tobytes()
+        )  # gaps between fields mean nothing
         return type(value), value.dtype, value.shape, value.flags.f_contiguous, content
     if isinstance(value, dict):
         return dict, [(name, alike(one)) for name, one in value.items()]
@@ -78,8 +99,20 @@ def test_what_goes_in_comes_out(values, tmp_path_factory):
 
 def test_numpy_reads_arrays_of_any_order(tmp_path):
     table = np.arange(200_000).reshape(400, 500)
-    given = [table, np.asfortranarray(table), table[:0], np.array(3.5), np.array(["a", "bcd"]), np.array([1j]), table.T]
-    given += [np.zeros(2, np.dtype("i1, f8", align=True)), np.array(["2020-01-01"], "M8[D]"), table.astype(">i2")]
+    given = [
+        table,
+        np.asfortranarray(table),
+        table[:0],
+        np.array(3.5),
+        np.array(["a", "bcd"]),
+        np.array([1j]),
+        table.T,
+    ]
+    given += [
+        np.zeros(2, np.dtype("i1, f8", align=True)),
+        np.array(["2020-01-01"], "M8[D]"),
+        table.astype(">i2"),
+    ]
     Checkpoint(tmp_path / "state", MARK).write(1, [*given, table[::3, ::7]])
     *found, strided = Checkpoint(tmp_path / "state", MARK).read()
     assert alike(found) == alike(given)
@@ -102,13 +135,17 @@ def test_named_tuples_come_back_in_their_type_or_not_at_all(tmp_path, monkeypatc
     assert alike(Checkpoint(tmp_path / "state", MARK).read()) == alike(given)
     with monkeypatch.context() as patch:
         patch.setattr(f"{__name__}.Pair", Triple)
-        with pytest.raises(CheckpointMismatchError, match="has the fields left, right, weight, and had left, right"):
+        with pytest.raises(
+            CheckpointMismatchError, match="has the fields left, right, weight, and had left, right"
+        ):
             Checkpoint(tmp_path / "state", MARK).read()
         patch.setattr(f"{__name__}.Pair", len)
         with pytest.raises(CheckpointMismatchError, match="a damaged one"):
             Checkpoint(tmp_path / "state", MARK).read()
         patch.delattr(f"{__name__}.Pair")
-        with pytest.raises(CheckpointMismatchError, match=r"there is no named tuple .*:Pair: import or define it"):
+        with pytest.raises(
+            CheckpointMismatchError, match=r"there is no named tuple .*:Pair: import or define it"
+        ):
             Checkpoint(tmp_path / "state", MARK).read()
 
 
@@ -125,13 +162,19 @@ def unnamed():
 def test_what_cannot_be_kept_is_named_whatever_the_disk(value, tmp_path):
     kept = Checkpoint(tmp_path / "state", MARK)
     for write in (kept.write, kept.write_behind):
-        with pytest.raises(TypeError, match=r"cannot keep rows\[1\]\.left, of type .*; use numbers, strings"):
+        with pytest.raises(
+            TypeError, match=r"cannot keep rows\[1\]\.left, of type .*; use numbers, strings"
+        ):
             write(1, {"rows": [1, Pair(value, 2)]})
     assert os.listdir(tmp_path) == []
 
 
 def test_folders_are_made_and_files_replaced_on_any_file_system(tmp_path):
-    for url in (tmp_path / "folder" / "state", "memory://some/state", f"file://{tmp_path}/other/state"):
+    for url in (
+        tmp_path / "folder" / "state",
+        "memory://some/state",
+        f"file://{tmp_path}/other/state",
+    ):
         assert Checkpoint(url, MARK).read() is None
         for values in ([1], [np.arange(3)]):
             Checkpoint(url, MARK).write(1, values)
@@ -142,7 +185,9 @@ def test_folders_are_made_and_files_replaced_on_any_file_system(tmp_path):
 def test_another_fit_is_refused_and_what_differs_is_said(tmp_path):
     Checkpoint(tmp_path / "state", MARK).write(1, [1])
     said = "ratio: 0.1 there, 0.2 here; more: None there, 1 here; data: 'abc' there, None here"
-    with pytest.raises(CheckpointMismatchError, match=rf"/state.*{said}.*give another path, or remove the file"):
+    with pytest.raises(
+        CheckpointMismatchError, match=rf"/state.*{said}.*give another path, or remove the file"
+    ):
         Checkpoint(tmp_path / "state", {"sizes": MARK["sizes"], "ratio": 0.2, "more": 1}).read()
 
 
@@ -150,13 +195,19 @@ def test_a_file_of_another_format_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoints, "FORMAT", 99)
     Checkpoint(tmp_path / "state", MARK).write(1, [1])
     monkeypatch.undo()
-    with pytest.raises(CheckpointMismatchError, match=rf"format: 99 there, {checkpoints.FORMAT} here"):
+    with pytest.raises(
+        CheckpointMismatchError, match=rf"format: 99 there, {checkpoints.FORMAT} here"
+    ):
         Checkpoint(tmp_path / "state", MARK).read()
 
 
 # Damage.
 
-VALUES = {"done": 3, "topics": [np.arange(40, dtype=np.int16), np.linspace(0, 1, 9)], "names": Pair("a", None)}
+VALUES = {
+    "done": 3,
+    "topics": [np.arange(40, dtype=np.int16), np.linspace(0, 1, 9)],
+    "names": Pair("a", None),
+}
 NONE = r"is no checkpoint, or a damaged one .*; give another path, or remove the file"
 
 
@@ -181,13 +232,17 @@ def test_a_file_with_a_flipped_bit_or_of_another_length_is_refused_or_means_the_
 
     assert all(is_refused(whole[:end]) for end in range(0, len(whole), 7))
     assert is_refused(whole[: len(whole) // 2] + bytes(50) + whole[len(whole) // 2 :])
-    flipped = [whole[:i] + bytes([whole[i] ^ 1 << i % 8]) + whole[i + 1 :] for i in range(0, len(whole), 3)]
+    flipped = [
+        whole[:i] + bytes([whole[i] ^ 1 << i % 8]) + whole[i + 1 :] for i in range(0, len(whole), 3)
+    ]
     # what remains are times, versions and other things that no reader looks at
     assert sum(map(is_refused, flipped)) > 0.2 * len(whole)
 
 
 def test_a_folder_or_another_archive_is_no_checkpoint(tmp_path):
-    with pytest.raises(CheckpointMismatchError, match=r"cannot be read \(IsADirectoryError.*; give another path"):
+    with pytest.raises(
+        CheckpointMismatchError, match=r"cannot be read \(IsADirectoryError.*; give another path"
+    ):
         Checkpoint(tmp_path, MARK).read()
     np.savez(tmp_path / "state.npz", header=np.zeros(1))
     with pytest.raises(CheckpointMismatchError, match=NONE):
@@ -220,7 +275,9 @@ HEADERS = {
     "values of no kind": header(**HEAD, tree={}),
     "values of an unknown kind": header(**HEAD, tree={"pickle": 1}),
     "an array that is not there": header(**HEAD, tree={"array": 99}),
-    "a type that is none": header(**HEAD, tree={"named": ["os:system", ["a"], [{"plain": "exit"}]]}),
+    "a type that is none": header(
+        **HEAD, tree={"named": ["os:system", ["a"], [{"plain": "exit"}]]}
+    ),
     "deeply nested": lambda whole: header(**HEAD, tree=0)(whole).replace(
         "0}, [", 5000 * '{"list": [' + 5000 * "]}" + "}, ["
     ),
@@ -240,8 +297,14 @@ ARRAYS = {
 @pytest.mark.parametrize(
     ("member", "change", "said"),
     [
-        *(pytest.param("header.json", change, "", id=f"header, {name}") for name, change in HEADERS.items()),
-        *(pytest.param("array0.npy", change, NOT_AS, id=f"array, {name}") for name, change in ARRAYS.items()),
+        *(
+            pytest.param("header.json", change, "", id=f"header, {name}")
+            for name, change in HEADERS.items()
+        ),
+        *(
+            pytest.param("array0.npy", change, NOT_AS, id=f"array, {name}")
+            for name, change in ARRAYS.items()
+        ),
     ],
 )
 def test_what_is_not_what_it_says_is_refused(member, change, said, tmp_path, monkeypatch):
@@ -299,7 +362,10 @@ def test_a_full_disk_is_said_once_each_time_it_begins(tmp_path):
     checkpoint, place = Checkpoint(tmp_path / "state", MARK), tmp_path / "state"
     checkpoint.write(5, [5])
     with full_disk():
-        with pytest.warns(CheckpointWarning, match=r"state' could not be written after iteration 10 .*No space left"):
+        with pytest.warns(
+            CheckpointWarning,
+            match=r"state' could not be written after iteration 10 .*No space left",
+        ):
             checkpoint.write(10, [10])
         checkpoint.write(15, [15])
     assert Checkpoint(place, MARK).read() == [5]
@@ -312,8 +378,14 @@ def test_a_full_disk_is_said_once_each_time_it_begins(tmp_path):
 
 def run(tmp_path, n_threads=2, *, n_sweeps=3):
     """Keep every sweep of a run, and return the checkpoint, whose last sweep is to be kept still."""
-    sources, checkpoint = [Source(np.array, (shard,)) for shard in make_shards(2)], Checkpoint(tmp_path / "state", MARK)
-    with closing(Place(n_threads)) as place, static_run(Ring(), sources, place, n_sweeps=n_sweeps) as going:
+    sources, checkpoint = (
+        [Source(np.array, (shard,)) for shard in make_shards(2)],
+        Checkpoint(tmp_path / "state", MARK),
+    )
+    with (
+        closing(Place(n_threads)) as place,
+        static_run(Ring(), sources, place, n_sweeps=n_sweeps) as going,
+    ):
         for number, _ in enumerate(going, 1):
             going.keep(checkpoint, number, lambda saved, number=number: [number, saved.shards])
             yield number, going.save().shards

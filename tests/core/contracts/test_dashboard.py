@@ -19,7 +19,16 @@ from distributed.dashboard.scheduler import template_variables
 from schmp_estimators import DistributedLDA, ModelParallelMF
 from schmp_estimators.core.dashboard import fits as fits_module
 from schmp_estimators.core.dashboard import tables
-from schmp_estimators.core.dashboard.fits import ENDED, EVERY, FOR_SECONDS, POINTS, SPANS, TOPIC, Fit, Fits
+from schmp_estimators.core.dashboard.fits import (
+    ENDED,
+    EVERY,
+    FOR_SECONDS,
+    POINTS,
+    SPANS,
+    TOPIC,
+    Fit,
+    Fits,
+)
 from schmp_estimators.core.dashboard.page import show
 
 make = partial(DistributedLDA, n_components=4, max_iter=6, init="uniform", random_state=7)
@@ -28,11 +37,15 @@ make = partial(DistributedLDA, n_components=4, max_iter=6, init="uniform", rando
 @pytest.fixture
 def told(client, monkeypatch):
     """The fits of a test that the scheduler of `client` knows, all of which it has told."""
-    monkeypatch.setattr(fits_module, "PATIENCE", 60.0)  # else a fit on a busy machine may leave its last message behind
+    monkeypatch.setattr(
+        fits_module, "PATIENCE", 60.0
+    )  # else a fit on a busy machine may leave its last message behind
     plugins = client.cluster.scheduler.plugins
     if Fits.name in plugins:
         plugins[Fits.name].fits.clear()
-        for watcher in list(plugins[Fits.name].watchers):  # pages of tests before, which are still open
+        for watcher in list(
+            plugins[Fits.name].watchers
+        ):  # pages of tests before, which are still open
             plugins[Fits.name].leave(watcher)
     with client.as_current():
         yield lambda: list(plugins[Fits.name].fits.values())
@@ -42,24 +55,37 @@ def told(client, monkeypatch):
 def test_a_fit_tells_of_itself_from_its_beginning_to_its_end(told, client):
     lda = make(n_shards=2, evaluate_every=2).fit(SMALL)
     [fit] = told()
-    assert (fit.estimator, fit.objective, fit.shards, fit.total) == ("DistributedLDA", "log_likelihood", 2, 6)
+    assert (fit.estimator, fit.objective, fit.shards, fit.total) == (
+        "DistributedLDA",
+        "log_likelihood",
+        2,
+        6,
+    )
     assert (fit.state, fit.runs, fit.restarts, fit.client) == ("done", False, 0, client.id)
     assert fit.began < fit.ended
     expected = [[one[key] for key in ("iterations", "seconds", "samples")] for one in lda.history_]
     assert [list(point[:3]) for point in fit.points] == expected
     values = [one.get("log_likelihood", math.nan) for one in lda.history_]
     np.testing.assert_array_equal([point[3] for point in fit.points], values)
-    messages = [message["events"] for _, message in client.get_events(TOPIC) if message["fit"] == fit.name]
+    messages = [
+        message["events"] for _, message in client.get_events(TOPIC) if message["fit"] == fit.name
+    ]
     events = [event["event"] for message in messages for event in message]
     assert events == ["begin", *["record"] * 6, "end"]
-    assert len(messages) <= 2 + (fit.ended - fit.began) / EVERY  # the first, the last, and what comes together
+    assert (
+        len(messages) <= 2 + (fit.ended - fit.began) / EVERY
+    )  # the first, the last, and what comes together
 
 
 def test_the_page_is_opened_once_and_listed(told, client):
     scheduler = client.cluster.scheduler
     for _ in range(2):
         make(max_iter=1).fit(SMALL)
-    served = [app for app in scheduler.http_application.applications if "/schmp" in getattr(app, "app_paths", ())]
+    served = [
+        app
+        for app in scheduler.http_application.applications
+        if "/schmp" in getattr(app, "app_paths", ())
+    ]
     assert len(served) == 1
     with urlopen(f"http://localhost:{scheduler.http_server.port}/status") as answer:
         assert '<a href="schmp">Schmp</a>' in answer.read().decode()
@@ -84,7 +110,12 @@ def say(plugin, name, *events, client="a"):
 def test_fits_that_have_ended_are_forgotten_in_the_end(plugin, monkeypatch):
     now = time.time()
     for number in range(ENDED + 3):
-        say(plugin, f"{number}", {"event": "begin", "time": now + number}, {"event": "end", "time": now + number})
+        say(
+            plugin,
+            f"{number}",
+            {"event": "begin", "time": now + number},
+            {"event": "end", "time": now + number},
+        )
     say(plugin, "its", {"event": "begin"}, client="gone")
     say(plugin, "runs", {"event": "begin"}, client="stays")
     assert list(plugin.fits) == [*(f"{number}" for number in range(3, ENDED + 3)), "its", "runs"]
@@ -98,7 +129,15 @@ def test_fits_that_have_ended_are_forgotten_in_the_end(plugin, monkeypatch):
 def test_a_curve_has_a_bounded_number_of_points_and_keeps_both_ends():
     fit = Fit("", "", "", objective="value")
     for sweep in range(3 * POINTS):
-        fit.add({"time": 0.0, "iterations": sweep, "seconds": sweep / 2, "samples": 10 * sweep, "value": -sweep})
+        fit.add(
+            {
+                "time": 0.0,
+                "iterations": sweep,
+                "seconds": sweep / 2,
+                "samples": 10 * sweep,
+                "value": -sweep,
+            }
+        )
         assert len(fit.points) <= POINTS
     last = 3 * POINTS - 1
     assert (fit.points[0][0], fit.points[-1]) == (0, (last, last / 2, 10 * last, -last))
@@ -128,12 +167,20 @@ def test_spans_of_ranks_reach_who_looks_and_metrics_of_dask(told, client):
     plugin.watch(watcher)
     try:
         mf.fit(SMALL.astype(float))
-        told = [message for _, message in client.get_events(SPANS)[n_before:]]  # before tasks are said to be done
-        spans = [(span[0], message["worker"], *span[-2:]) for message in told for span in message["spans"]]
+        told = [
+            message for _, message in client.get_events(SPANS)[n_before:]
+        ]  # before tasks are said to be done
+        spans = [
+            (span[0], message["worker"], *span[-2:])
+            for message in told
+            for span in message["spans"]
+        ]
         names = {name for name, *_ in spans}
         noted = [one for one in plugin.spans if one.name in names]
         assert sorted((one.name, one.worker, one.start, one.stop) for one in noted) == sorted(spans)
-        assert Counter(name for name, *_ in spans)["mf-sgd-update"] == 3 * 2 * 2  # sweeps, shards, blocks
+        assert (
+            Counter(name for name, *_ in spans)["mf-sgd-update"] == 3 * 2 * 2
+        )  # sweeps, shards, blocks
     finally:
         plugin.leave(watcher)
     assert not plugin.spans
@@ -162,7 +209,9 @@ async def beat(dask_worker):
         ("schmp_estimators.core.dashboard.fits", "the scheduler has no such page"),
     ],
 )
-def test_a_scheduler_that_cannot_have_the_page_changes_no_fit_and_says_so_once(caplog, monkeypatch, lacks, reason):
+def test_a_scheduler_that_cannot_have_the_page_changes_no_fit_and_says_so_once(
+    caplog, monkeypatch, lacks, reason
+):
     kwargs = {} if lacks else {"dashboard": False}
     with own_cluster(1, 2, dashboard_address=":0", scheduler_kwargs=kwargs) as client:
         if lacks:
@@ -171,7 +220,11 @@ def test_a_scheduler_that_cannot_have_the_page_changes_no_fit_and_says_so_once(c
             one, two = make(n_shards=2).fit(SMALL), make(n_shards=2).fit(SMALL)
         assert Fits.name not in client.cluster.scheduler.plugins
     assert (one.topic_word_counts_ != two.topic_word_counts_).nnz == 0
-    [said] = [one.message for one in caplog.records if one.name.startswith("schmp_estimators.core.dashboard")]
+    [said] = [
+        one.message
+        for one in caplog.records
+        if one.name.startswith("schmp_estimators.core.dashboard")
+    ]
     assert reason in said
 
 
@@ -179,14 +232,31 @@ def test_a_scheduler_that_cannot_have_the_page_changes_no_fit_and_says_so_once(c
 
 
 def test_the_table_has_a_row_for_each_fit_and_lets_no_text_through():
-    one = Fit("1", "", "schmp-lda", "<script>", "log_loss", 3, 10, began=1.0, last={"log_loss": -1234567.0})
+    one = Fit(
+        "1",
+        "",
+        "schmp-lda",
+        "<script>",
+        "log_loss",
+        3,
+        10,
+        began=1.0,
+        last={"log_loss": -1234567.0},
+    )
     one.measured["auc"] = 0.75
     over = Fit("2", "", "schmp-mf", "", began=1.0, ended=4.0, state="failed: Error", restarts=2)
     one.points.append((5.0, 1.0, 10.0, -1234567.0))
     text = tables.of_fits([one, over], {"1": "red", "2": "blue"}, 11.0)
     assert text.count("<tr") == 3
     assert "<script>" not in text
-    said = "5 of 10", "−1,234,567 <small>log loss<", "3 shards", "10.00 s", "failed: Error", "0.75 <small>auc"
+    said = (
+        "5 of 10",
+        "−1,234,567 <small>log loss<",
+        "3 shards",
+        "10.00 s",
+        "failed: Error",
+        "0.75 <small>auc",
+    )
     names = "<b>&lt;script&gt;</b>", "<b>schmp-mf</b>"  # of an estimator, or of a program
     assert all(what in text for what in (*said, *names))
     assert text.count("<tr class='over'>") == 1

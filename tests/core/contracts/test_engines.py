@@ -11,7 +11,17 @@ import pytest
 from clusters import own_cluster
 from definition import Run
 from ranks import RankPlace
-from toys import PROGRAMS, Exchanging, Observed, Remade, Ring, bits, changed, make_shards, make_sources
+from toys import (
+    PROGRAMS,
+    Exchanging,
+    Observed,
+    Remade,
+    Ring,
+    bits,
+    changed,
+    make_shards,
+    make_sources,
+)
 
 from schmp_estimators.core.engine.running import static_run
 from schmp_estimators.core.io import slices
@@ -61,7 +71,9 @@ def outcomes(run, program, n_shards, asked=range(N_SWEEPS)):
     for sweep, record in enumerate(run):
         found.append(bits(record))
         if sweep in asked:
-            found.append(bits((run.observe(program.observing(n_shards)), *run.harvest(), *run.save())))
+            found.append(
+                bits((run.observe(program.observing(n_shards)), *run.harvest(), *run.save()))
+            )
     return found
 
 
@@ -75,7 +87,9 @@ class Defined(Run):
 @pytest.mark.parametrize("n_shards", [1, 2, 3, 5])
 @pytest.mark.parametrize("asked", [range(N_SWEEPS), [2]], ids=["always", "once"])
 @pytest.mark.parametrize("in_files", [False, True], ids=["in memory", "in files"])
-def test_every_place_does_what_is_defined(make_place, program, n_shards, asked, in_files, tmp_path, monkeypatch):
+def test_every_place_does_what_is_defined(
+    make_place, program, n_shards, asked, in_files, tmp_path, monkeypatch
+):
     monkeypatch.setattr(slices, "LEAST_BYTES", 1)
     expected = outcomes(Defined(program, make_shards(n_shards)), program, n_shards, asked)
     options = {"n_sweeps": N_SWEEPS, "may_ask": lambda sweep: sweep in asked}
@@ -94,7 +108,10 @@ def test_what_was_saved_anywhere_goes_on_anywhere(make_place, program):
         list(run)
         saved = run.save()
     assert bits(saved) == bits(expected.save())
-    for place in (Place(), make_place(3)):  # the first run does not change what the second one begins from
+    for place in (
+        Place(),
+        make_place(3),
+    ):  # the first run does not change what the second one begins from
         with static_run(program, make_sources(3), place, n_sweeps=4, first=2, saved=saved) as run:
             records = list(run)
             harvest = run.harvest()
@@ -121,7 +138,10 @@ def test_the_input_is_let_go_as_soon_as_there_are_shards(n_threads):
     inputs = make_shards(2)
     watched = [weakref.ref(one) for one in inputs]
     pieces = [Source(np.array, (partial(inputs.__getitem__, p),)) for p in range(2)]
-    with closing(Place(n_threads)) as place, static_run(Ring(), pieces, place, n_sweeps=2, release=inputs.clear):
+    with (
+        closing(Place(n_threads)) as place,
+        static_run(Ring(), pieces, place, n_sweeps=2, release=inputs.clear),
+    ):
         gc.collect()
         assert [one() for one in watched] == [None, None]
 
@@ -147,7 +167,10 @@ def test_threads_share_shards_and_the_jobs_of_a_shard(n_shards):
         def turn(self, at, state, block):
             return super().turn(at, state, block) if n_shards > 1 else (state, block)
 
-    with closing(Place(2)) as place, static_run(Program(), make_sources(n_shards), place, n_sweeps=2) as run:
+    with (
+        closing(Place(2)) as place,
+        static_run(Program(), make_sources(n_shards), place, n_sweeps=2) as run,
+    ):
         assert len(list(run)) == 2
 
 
@@ -164,7 +187,11 @@ def scheduled(kind, *stages, **methods):
 
 
 def ordered(order, synced=False):
-    return scheduled(Ring, lambda self: changes(self.turn, order=order, synced=synced), lambda self: each(self.sum_up))
+    return scheduled(
+        Ring,
+        lambda self: changes(self.turn, order=order, synced=synced),
+        lambda self: each(self.sum_up),
+    )
 
 
 def mix(self):
@@ -208,15 +235,35 @@ class StateAlone(Ring):
     [
         (scheduled(Exchanging), ValueError, "must be each or observes"),
         (scheduled(Exchanging, mix), ValueError, "must be each or observes"),
-        (scheduled(Exchanging, mix, mix, take), ValueError, "so the next stage must be each, not exchanges"),
-        (scheduled(Exchanging, lambda self: each(lambda at, state: state)), TypeError, "must be a method of Scheduled"),
-        (scheduled(Exchanging, lambda self: each(self.work, merge=max)), TypeError, r"max.* must be a method of"),
+        (
+            scheduled(Exchanging, mix, mix, take),
+            ValueError,
+            "so the next stage must be each, not exchanges",
+        ),
+        (
+            scheduled(Exchanging, lambda self: each(lambda at, state: state)),
+            TypeError,
+            "must be a method of Scheduled",
+        ),
+        (
+            scheduled(Exchanging, lambda self: each(self.work, merge=max)),
+            TypeError,
+            r"max.* must be a method of",
+        ),
         (scheduled(Exchanging, 3, take), TypeError, "3 is no stage; make one with reads"),
-        (ordered([[0, 0], [1, 1]]), ValueError, r"two shards meet the same block in step 0: \(0, 0\)"),
+        (
+            ordered([[0, 0], [1, 1]]),
+            ValueError,
+            r"two shards meet the same block in step 0: \(0, 0\)",
+        ),
         (ordered([[0, 1], [0, -1]]), ValueError, r"shard 0 meet a block twice: \[0, 0\]"),
         (ordered([[0, 2]]), ValueError, "no block in step 0.*blocks are 0 to 1"),
         (ordered([[0, -2]]), ValueError, "no block in step 0.*blocks are 0 to 1"),
-        (scheduled(Blockless, lambda self: changes(self.turn, order=[[0, -1]])), ValueError, "n_blocks returns 0"),
+        (
+            scheduled(Blockless, lambda self: changes(self.turn, order=[[0, -1]])),
+            ValueError,
+            "n_blocks returns 0",
+        ),
         (StateAlone(), TypeError, r"StateAlone\.init must return a state and a dict of parts"),
         (ordered([[0, 1, 2]]), ValueError, "3 entries in step 0; there are 2 shards"),
         (ordered([[0, -1]], synced=True), ValueError, "idle in step 0"),
@@ -227,7 +274,10 @@ class StateAlone(Ring):
 )
 @pytest.mark.parametrize("place", [Place(), RankPlace([[0], [1]])], ids=["here", "ranks"])
 def test_an_impossible_schedule_is_refused(program, error, message, place):
-    with pytest.raises(error, match=message), static_run(program, make_sources(2), place, n_sweeps=1) as run:
+    with (
+        pytest.raises(error, match=message),
+        static_run(program, make_sources(2), place, n_sweeps=1) as run,
+    ):
         list(run)
 
 
@@ -238,7 +288,9 @@ def returning(made, kind, **options):
         return made
 
     options |= {"order": [range(2)]} if kind is changes else {}
-    return scheduled(Ring, lambda self: kind(self.work, **options), lambda self: each(self.sum_up), work=work)
+    return scheduled(
+        Ring, lambda self: kind(self.work, **options), lambda self: each(self.sum_up), work=work
+    )
 
 
 ARRAY = np.zeros(4)
@@ -248,12 +300,24 @@ ARRAY = np.zeros(4)
     ("program", "message"),
     [
         (returning(None, each), "work returned None; in a stage made by each it returns the state"),
-        (returning(None, changes), r"work returned None; in a stage made by changes it returns \(state, block\)"),
+        (
+            returning(None, changes),
+            r"work returned None; in a stage made by changes it returns \(state, block\)",
+        ),
         (returning(ARRAY, changes), r"returned one ndarray; .* \(state, block\)"),
-        (returning((None, ARRAY), changes), r"returned a tuple of 2, None first; .* \(state, block\)"),
-        (returning((ARRAY, ARRAY), changes, synced=True), r"returned a tuple of 2; .* \(state, block, report\)"),
+        (
+            returning((None, ARRAY), changes),
+            r"returned a tuple of 2, None first; .* \(state, block\)",
+        ),
+        (
+            returning((ARRAY, ARRAY), changes, synced=True),
+            r"returned a tuple of 2; .* \(state, block, report\)",
+        ),
         (returning([ARRAY] * 3, changes), r"returned a list of 3; .* \(state, block\)"),
-        (returning((ARRAY, {}), each, parts=True, reports=True), r"a tuple of 2; .* \(state, parts, report\)"),
+        (
+            returning((ARRAY, {}), each, parts=True, reports=True),
+            r"a tuple of 2; .* \(state, parts, report\)",
+        ),
         (returning({}, each, parts=True), r"returned one dict; .* \(state, parts\)"),
     ],
 )

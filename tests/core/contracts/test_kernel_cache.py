@@ -42,7 +42,8 @@ def load(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("damage", "suffix"), [(lambda data: data[:99], "nbi"), (lambda data: b"", "nbc"), (scramble, "nbc")]
+    ("damage", "suffix"),
+    [(lambda data: data[:99], "nbi"), (lambda data: b"", "nbc"), (scramble, "nbc")],
 )
 def test_a_damaged_kernel_is_named_and_compiled_anew(load, tmp_path, caplog, damage, suffix):
     values = np.arange(5.0)

@@ -42,7 +42,9 @@ def test_any_input_has_the_same_rows_again_and_again(form, tmp_path, monkeypatch
     monkeypatch.setattr(rows_module, "_BYTES_AT_ONCE", 7 * X.itemsize * 6)
     given, estimator = FORMS[form](tmp_path), DistributedLDA()
     with open_again(as_array, given, estimator) as rows:
-        assert form == "dask, delayed" or estimator.n_features_in_ == 7  # what makes it does not tell
+        assert (
+            form == "dask, delayed" or estimator.n_features_in_ == 7
+        )  # what makes it does not tell
         for _ in range(2):
             np.testing.assert_array_equal(np.concatenate(rows.here(rows.partitions)), X)
         sums = rows.here(rows.each(np.sum, "sum"))
@@ -104,7 +106,9 @@ def gathered(rows, client, folder=None):
 @pytest.mark.covering
 @pytest.mark.parametrize("change", [shorter, last_bit, Path.unlink])
 @pytest.mark.parametrize("form", MAPPED)
-def test_a_file_that_is_another_one_only_later_is_noticed_by_who_reads_it(form, change, processes, apart, monkeypatch):
+def test_a_file_that_is_another_one_only_later_is_noticed_by_who_reads_it(
+    form, change, processes, apart, monkeypatch
+):
     rows, theirs = read_by_workers(form, apart, monkeypatch)
     whole = theirs[0].read_bytes()
     theirs[0].write_bytes(whole + b"more than X has")
@@ -117,15 +121,21 @@ def test_a_file_that_is_another_one_only_later_is_noticed_by_who_reads_it(form, 
             [first] = there.here(there.partitions[:1])
             np.testing.assert_array_equal(first, X[: len(first)])
         what = "cannot read" if change is Path.unlink else "does not find in"
-        with pytest.raises(NotSharedError, match=f"host {gethostname()} {what} '{apart[0]}/{theirs[0].name}'"):
+        with pytest.raises(
+            NotSharedError, match=f"host {gethostname()} {what} '{apart[0]}/{theirs[0].name}'"
+        ):
             there.here(there.partitions)
 
 
 @pytest.mark.parametrize("form", MAPPED)
-def test_what_a_worker_does_not_reach_is_copied_where_all_reach_it(form, processes, apart, monkeypatch, tmp_path):
+def test_what_a_worker_does_not_reach_is_copied_where_all_reach_it(
+    form, processes, apart, monkeypatch, tmp_path
+):
     rows, theirs = read_by_workers(form, apart, monkeypatch)
     theirs[1].unlink()
     np.testing.assert_array_equal(gathered(rows, processes, tmp_path / "copies"), X)
-    with pytest.raises(NotSharedError, match=r"does not reach '.*here/copies', where it would read a copy"):
+    with pytest.raises(
+        NotSharedError, match=r"does not reach '.*here/copies', where it would read a copy"
+    ):
         gathered(rows, processes, f"{apart[0]}/copies")
     assert not [*tmp_path.glob("copies"), *tmp_path.glob("*/copies")]

@@ -65,7 +65,10 @@ def test_arrays_in_a_file_are_not_written_again_and_share_what_is_written(tmp_pa
     files = Slices(str(tmp_path))
     kept = files.keep(Pair(LARGE.copy(), LARGE + 1))
     monkeypatch.setattr(Slices, "_write", lambda self, arrays: [1 / 0 for _ in arrays])
-    again, piece = files.keep(kept), files.keep([kept.rest[7:9], kept.first])[0]  # a piece of any size
+    again, piece = (
+        files.keep(kept),
+        files.keep([kept.rest[7:9], kept.first])[0],
+    )  # a piece of any size
     again.first[3], piece[1] = -1, -2
     assert (kept.first[3], kept.rest[8]) == (-1, -2)
     assert all(map(is_in_a_file, (again.first, piece)))
@@ -91,7 +94,9 @@ def test_files_go_with_the_last_array_that_shows_them(tmp_path):
     assert files_in(tmp_path) == 0
 
 
-@pytest.mark.parametrize(("number", "message"), [(errno.EDQUOT, "no room for"), (errno.EACCES, "give another folder")])
+@pytest.mark.parametrize(
+    ("number", "message"), [(errno.EDQUOT, "no room for"), (errno.EACCES, "give another folder")]
+)
 def test_errors_of_the_system_say_what_they_mean(number, message, tmp_path, monkeypatch):
     def fail(*args, **options):
         raise OSError(number, os.strerror(number))
@@ -123,7 +128,10 @@ def test_a_named_folder_is_made_and_goes_if_nothing_is_in_it(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("thesis.tex", "holds 'thesis.tex', which no fit has put there"), ("manifest.spill", "begun by an older version")],
+    [
+        ("thesis.tex", "holds 'thesis.tex', which no fit has put there"),
+        ("manifest.spill", "begun by an older version"),
+    ],
 )
 def test_a_folder_with_something_else_is_refused_and_left_alone(name, message, tmp_path):
     (tmp_path / name).write_text("mine")
@@ -147,7 +155,10 @@ def test_a_temporary_folder_goes_and_so_does_what_a_killed_process_left(tmp_path
         subprocess.run([sys.executable, "-c", dedent(KILLED), str(tmp_path)], check=False)
         [left] = tmp_path.iterdir()
         with temporary_folder() as first, temporary_folder() as second:
-            assert sorted(map(str, tmp_path.iterdir())) == sorted([first, second]) and not left.exists()
+            assert (
+                sorted(map(str, tmp_path.iterdir())) == sorted([first, second])
+                and not left.exists()
+            )
             (Path(second) / "input-0").touch()
         assert list(tmp_path.iterdir()) == []
         assert files.temporary_directory() == str(tmp_path)
@@ -181,6 +192,11 @@ def test_a_limit_of_the_process_counts(kind, little_taken):
 
 def test_each_limit_is_for_something_else(monkeypatch):
     monkeypatch.setattr(slices, "_process_limits", lambda: (1000, 600))
-    for taken, left in (((100, 50, 10), 550), ((700, 50, 10), 300), ((2000, 50, 10), 0), ((100, 590, 10), 10)):
+    for taken, left in (
+        ((100, 50, 10), 550),
+        ((700, 50, 10), 300),
+        ((2000, 50, 10), 0),
+        ((100, 590, 10), 10),
+    ):
         monkeypatch.setattr(slices, "_taken", lambda taken=taken: taken)
         assert memory_left() == left

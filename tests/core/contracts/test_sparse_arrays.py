@@ -11,7 +11,9 @@ from scipy import sparse
 from schmp_estimators.core.inputs.sparse_arrays import check_sparse
 from schmp_estimators.core.inputs.validation import read_chunk
 
-VALUES = np.random.default_rng(0).integers(1, 9, (6, 7)) * (np.random.default_rng(1).random((6, 7)) < 0.7)
+VALUES = np.random.default_rng(0).integers(1, 9, (6, 7)) * (
+    np.random.default_rng(1).random((6, 7)) < 0.7
+)
 
 
 @pytest.mark.parametrize("how", BREAKS)
@@ -42,7 +44,9 @@ def test_room_for_more_entries_is_cut_off_in_a_copy():
         assert (type(checked), checked.indices.size, X.indices.size) == (form, size - 3, size)
 
 
-@pytest.mark.parametrize(("form", "how"), [("csr", "index huge"), ("csc", "indptr falls"), ("coo", "row -1")])
+@pytest.mark.parametrize(
+    ("form", "how"), [("csr", "index huge"), ("csc", "indptr falls"), ("coo", "row -1")]
+)
 def test_chunks_are_checked_before_they_are_converted(form, how):
     with pytest.raises(ValueError, match="Build the sparse array anew") as caught:
         read_chunk(broken(VALUES, form, how))

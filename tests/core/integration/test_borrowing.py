@@ -20,7 +20,12 @@ def run(function, n_jobs):
 
     def task():
         CALLER.set(threading.get_ident())
-        found = share(executor, 3, lambda job: function(job, threading.get_ident() == CALLER.get()), range(n_jobs))
+        found = share(
+            executor,
+            3,
+            lambda job: function(job, threading.get_ident() == CALLER.get()),
+            range(n_jobs),
+        )
         return [*found]  # as they are now: a helper that is still at work would fill in more
 
     with ThreadPoolExecutor(3) as executor:
@@ -32,7 +37,9 @@ def test_results_are_in_the_order_of_the_jobs_whoever_is_ready_first():
 
     def square(job, is_caller):
         threads.add(threading.get_ident())
-        if job < 3:  # three threads have a job each before one of them goes on, and those who help are the last
+        if (
+            job < 3
+        ):  # three threads have a job each before one of them goes on, and those who help are the last
             together.wait(60)
             time.sleep(0.0 if is_caller else 0.2)
         return job * job
@@ -41,7 +48,9 @@ def test_results_are_in_the_order_of_the_jobs_whoever_is_ready_first():
     assert len(threads) == 3
 
 
-@pytest.mark.parametrize(("n_jobs", "of_caller"), [(3, False), (60, True)], ids=["helper", "caller"])
+@pytest.mark.parametrize(
+    ("n_jobs", "of_caller"), [(3, False), (60, True)], ids=["helper", "caller"]
+)
 def test_an_error_is_raised_when_all_threads_have_stopped(monkeypatch, n_jobs, of_caller):
     together, failed, lock, done = threading.Barrier(3), threading.Event(), threading.Lock(), []
     waits = threading.Event()

@@ -25,16 +25,31 @@ def chosen(**options):
 
 @pytest.mark.parametrize(
     ("runtime", "has_client", "expected"),
-    [("auto", False, "Place"), ("auto", True, "DaskPlace"), ("local", True, "Place"), ("dask", True, "DaskPlace")],
+    [
+        ("auto", False, "Place"),
+        ("auto", True, "DaskPlace"),
+        ("local", True, "Place"),
+        ("dask", True, "DaskPlace"),
+    ],
 )
-def test_fits_go_to_the_cluster_of_a_client_unless_they_are_to_stay(client, runtime, has_client, expected):
-    with dask.config.set({"schmp-estimators.runtime": runtime}), client.as_current() if has_client else nullcontext():
+def test_fits_go_to_the_cluster_of_a_client_unless_they_are_to_stay(
+    client, runtime, has_client, expected
+):
+    with (
+        dask.config.set({"schmp-estimators.runtime": runtime}),
+        client.as_current() if has_client else nullcontext(),
+    ):
         assert chosen() == expected
 
 
-@pytest.mark.parametrize(("runtime", "message"), [("dask", "no Dask client"), ("desk", "'desk'; it must be")])
+@pytest.mark.parametrize(
+    ("runtime", "message"), [("dask", "no Dask client"), ("desk", "'desk'; it must be")]
+)
 def test_a_runtime_that_cannot_be_had_is_refused(runtime, message):
-    with dask.config.set({"schmp-estimators.runtime": runtime}), pytest.raises(ValueError, match=message):
+    with (
+        dask.config.set({"schmp-estimators.runtime": runtime}),
+        pytest.raises(ValueError, match=message),
+    ):
         chosen()
 
 
@@ -46,7 +61,9 @@ def test_inside_a_task_the_fit_stays_in_the_task(client):
 def test_asynchronous_client_is_refused_before_any_work():
     async def attempt():
         async with (
-            LocalCluster(n_workers=1, processes=False, asynchronous=True, dashboard_address=":0") as cluster,
+            LocalCluster(
+                n_workers=1, processes=False, asynchronous=True, dashboard_address=":0"
+            ) as cluster,
             Client(cluster, asynchronous=True),
         ):
             with pytest.raises(AsynchronousClientError, match="asynchronous"):
@@ -80,21 +97,39 @@ def test_shards_go_only_where_annotations_let_tasks_go():
         dask.config.set({"schmp-estimators.worker-timeout": 0.3}),
     ):
         client.wait_for_workers(2)
-        for annotations, n_workers in (({}, 2), ({"resources": {"GPU": 1}}, 1), ({"workers": ["plain"]}, 1)):
+        for annotations, n_workers in (
+            ({}, 2),
+            ({"resources": {"GPU": 1}}, 1),
+            ({"workers": ["plain"]}, 1),
+        ):
             with dask.annotate(**annotations):
                 assert len(DaskPlace(client).groups(4)) == n_workers
-        with dask.annotate(resources={"GPU": 2}), pytest.raises(NoWorkersError, match=r"none of the 2 .*'GPU': 2"):
+        with (
+            dask.annotate(resources={"GPU": 2}),
+            pytest.raises(NoWorkersError, match=r"none of the 2 .*'GPU': 2"),
+        ):
             DaskPlace(client)
 
 
 @pytest.mark.cluster
 def test_workers_of_another_kind_are_refused():
     """Before a fit, and by a fit that began when there were none."""
-    with LocalCluster(n_workers=1, processes=True, dashboard_address=":0") as cluster, Client(cluster) as client:
+    with (
+        LocalCluster(n_workers=1, processes=True, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
         runtime = DaskPlace(client)
         environment = {**os.environ, "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "+sse2"}
-        command = [sys.executable, "-m", "distributed.cli.dask_worker", cluster.scheduler_address, "--no-nanny"]
-        other = subprocess.Popen([*command, "--no-dashboard"], env=environment, stderr=subprocess.DEVNULL)
+        command = [
+            sys.executable,
+            "-m",
+            "distributed.cli.dask_worker",
+            cluster.scheduler_address,
+            "--no-nanny",
+        ]
+        other = subprocess.Popen(
+            [*command, "--no-dashboard"], env=environment, stderr=subprocess.DEVNULL
+        )
         try:
             client.wait_for_workers(2, timeout=60)
             with pytest.raises(MixedClusterError, match="differ in CPU"):
@@ -111,7 +146,9 @@ def test_workers_of_another_kind_are_refused():
             other.wait()
 
 
-@pytest.mark.parametrize(("n_jobs", "threads"), [(None, 1), (1, 1), (3, 3), (-1, joblib.cpu_count()), (-1000, 1)])
+@pytest.mark.parametrize(
+    ("n_jobs", "threads"), [(None, 1), (1, 1), (3, 3), (-1, joblib.cpu_count()), (-1000, 1)]
+)
 def test_n_jobs_means_what_it_means_in_scikit_learn(n_jobs, threads):
     assert n_threads(n_jobs) == threads
     with joblib.parallel_config(n_jobs=3):
@@ -121,7 +158,12 @@ def test_n_jobs_means_what_it_means_in_scikit_learn(n_jobs, threads):
 def test_n_jobs_counts_the_cores_that_this_process_may_use():
     code = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
     code += "from schmp_estimators.core.places.place import n_threads; print(n_threads(-1))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "1\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+        == "1\n"
+    )
 
 
 def test_n_jobs_zero_is_refused():

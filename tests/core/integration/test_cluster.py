@@ -84,7 +84,9 @@ def test_the_scheduler_does_not_grow_with_the_number_of_sweeps(client):
     with static_run(Ring(), make_sources(2), DaskPlace(client), n_sweeps=18) as run:
         for record in run:
             if record["sweep"] % 10 == 7:
-                sizes.append(client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)))
+                sizes.append(
+                    client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
+                )
     assert max(sizes) <= sizes[0] + 4
 
 
@@ -94,7 +96,9 @@ def test_the_scheduler_does_not_grow_with_the_number_of_sweeps(client):
 @given(st.lists(st.integers(1, 8), min_size=1, max_size=5), st.integers(1, 20), st.randoms())
 def test_no_worker_has_more_than_its_share_and_wishes_count_until_then(threads, n_shards, random):
     names = [f"worker {number}" for number in range(len(threads))]
-    shares = {name: -(-n_shards * one // sum(threads)) for name, one in zip(names, threads, strict=True)}
+    shares = {
+        name: -(-n_shards * one // sum(threads)) for name, one in zip(names, threads, strict=True)
+    }
     liked = random.choice(names)
     wishes = [random.choice([[], [liked], [random.choice(names)]]) for _ in range(n_shards)]
     dealt = Dealt([Worker(name, one, 0) for name, one in zip(names, threads, strict=True)])
@@ -117,9 +121,12 @@ def test_no_worker_has_more_than_its_share_and_wishes_count_until_then(threads, 
 
 
 @pytest.mark.parametrize(
-    ("threads", "wishes", "first"), [([2, 1, 1], [[], ["0"]], "1"), ([1, 1, 8], [[]] * 9 + [["0"]], "2")]
+    ("threads", "wishes", "first"),
+    [([2, 1, 1], [[], ["0"]], "1"), ([1, 1, 8], [[]] * 9 + [["0"]], "2")],
 )
-def test_a_shard_whose_worker_has_its_share_goes_where_most_threads_are_free(threads, wishes, first):
+def test_a_shard_whose_worker_has_its_share_goes_where_most_threads_are_free(
+    threads, wishes, first
+):
     dealt = Dealt([Worker(str(number), one, 0) for number, one in enumerate(threads)])
     dealt.settle(wishes)
     assert dealt.address(0) == first
@@ -137,7 +144,9 @@ def test_fits_at_once_have_their_own_results(client):
         thread.start()
     for thread in threads:
         thread.join(120)
-    assert found == {name: expected(program, n + 2) for n, (name, program) in enumerate(programs.items())}
+    assert found == {
+        name: expected(program, n + 2) for n, (name, program) in enumerate(programs.items())
+    }
     assert keys_left(client) == []
 
 
@@ -187,7 +196,9 @@ def die_once(mark, at, *_):
 @NO_TEARS
 def test_a_worker_that_is_killed_inside_a_batch_changes_nothing(processes, tmp_path):
     mark = tmp_path / "dead"
-    assert finish(changed(Ring, "turn", partial(die_once, mark)), processes, 3) == expected(Ring(), 3)
+    assert finish(changed(Ring, "turn", partial(die_once, mark)), processes, 3) == expected(
+        Ring(), 3
+    )
     assert mark.exists()
     assert keys_left(processes) == []
 
@@ -207,7 +218,10 @@ def start(client, monkeypatch, request):
 
     def start(rank, function, *args, is_rank=True):
         if is_rank:
-            function, args = as_rank, (Ranks(tuple(addresses), tuple(keys), rank, "a-group"), function, *args)
+            function, args = (
+                as_rank,
+                (Ranks(tuple(addresses), tuple(keys), rank, "a-group"), function, *args),
+            )
         tasks.append(client.submit(function, *args, key=keys[rank], workers=[addresses[rank]]))
         return tasks[-1]
 
@@ -231,8 +245,13 @@ def test_who_waits_for_a_rank_that_will_not_speak_is_told(start, other, monkeypa
     addresses, start = start
     message = r"rank 1 on .* has ended"
     if other == "has gone":
-        monkeypatch.setattr(group, "ANSWER", 1.0)  # others may need longer where the machine is busy
-        addresses[1], message = "tcp://127.0.0.1:1", r"rank 1 on tcp://127.0.0.1:1 cannot be reached"
+        monkeypatch.setattr(
+            group, "ANSWER", 1.0
+        )  # others may need longer where the machine is busy
+        addresses[1], message = (
+            "tcp://127.0.0.1:1",
+            r"rank 1 on tcp://127.0.0.1:1 cannot be reached",
+        )
     elif other == "has ended":
         start(1, nothing, is_rank=False).result()
     elif other == "has failed":
@@ -259,7 +278,8 @@ def wait_in_vain(communicator, other, has_left):
 
 
 @pytest.mark.parametrize(
-    ("has_left", "message"), [(False, "rank 1 cannot be reached: no way"), (True, "connection to rank 1 has closed")]
+    ("has_left", "message"),
+    [(False, "rank 1 cannot be reached: no way"), (True, "connection to rank 1 has closed")],
 )
 def test_who_waits_is_told_that_its_own_messages_do_not_arrive(start, has_left, message):
     _BEGUN.clear(), _GO_ON.clear()
@@ -315,7 +335,9 @@ def test_a_rank_with_much_to_tell_tells_the_scheduler_a_part(client, start):
     before = len(client.get_events(group.SPANS))
     start[1](0, note_much).result(30)
     time.sleep(0.2)  # messages are under way
-    assert 0 < len(client.get_events(group.SPANS)) - before <= 2 * group.MESSAGES_A_SECOND  # within two seconds
+    assert (
+        0 < len(client.get_events(group.SPANS)) - before <= 2 * group.MESSAGES_A_SECOND
+    )  # within two seconds
 
 
 SAID = []
@@ -366,7 +388,10 @@ def load_and_fail(shard):
 @NO_TEARS
 def test_a_source_that_cannot_be_read_is_an_error_of_its_own(client):
     sources = [Source(load_and_fail, one.pieces) for one in make_sources(3)]
-    with pytest.raises(FileNotFoundError, match="no shard"), static_run(Ring(), sources, DaskPlace(client), n_sweeps=2):
+    with (
+        pytest.raises(FileNotFoundError, match="no shard"),
+        static_run(Ring(), sources, DaskPlace(client), n_sweeps=2),
+    ):
         pass
     assert keys_left(client) == []
 
@@ -381,6 +406,8 @@ def test_persisted_chunks_that_are_gone_end_the_fit_at_once(client, lazy):
     place = DaskPlace(client)
     assert len(retry(place, lambda: place.gather(place.hold(held)))) == 2
     client.cancel(futures_of(held))
-    with pytest.raises(WorkerLostError, match=r"persist it again, or use the collection from before persist\(\)"):
+    with pytest.raises(
+        WorkerLostError, match=r"persist it again, or use the collection from before persist\(\)"
+    ):
         retry(place, lambda: place.gather(place.hold(held)))
     place.close()

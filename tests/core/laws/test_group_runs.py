@@ -10,7 +10,19 @@ from types import SimpleNamespace
 import pytest
 from definition import run_serial
 from ranks import Handle, RankPlace
-from toys import Exchanging, Foretold, Merging, Observed, Remade, Ring, Synced, bits, changed, make_shards, make_sources
+from toys import (
+    Exchanging,
+    Foretold,
+    Merging,
+    Observed,
+    Remade,
+    Ring,
+    Synced,
+    bits,
+    changed,
+    make_shards,
+    make_sources,
+)
 
 from schmp_estimators.core.engine import batch, static
 from schmp_estimators.core.engine.running import static_run
@@ -46,7 +58,11 @@ def go(program, place, *, asks=(), stop=None, n_sweeps=N_SWEEPS, **options):
         return ends()
 
     asked = {n_sweeps - 1, *asks}
-    options = {"may_ask": lambda sweep: sweep in asked, "n_sweeps": n_sweeps, "ends": note} | options
+    options = {
+        "may_ask": lambda sweep: sweep in asked,
+        "n_sweeps": n_sweeps,
+        "ends": note,
+    } | options
     with static_run(program, make_sources(5), place, **options) as run:
         for record in run:
             assert run.took > 0
@@ -59,7 +75,9 @@ def go(program, place, *, asks=(), stop=None, n_sweeps=N_SWEEPS, **options):
     return records, found, begun
 
 
-@pytest.mark.parametrize("program", [Synced(), Remade(), Merging()], ids=lambda program: program.name)
+@pytest.mark.parametrize(
+    "program", [Synced(), Remade(), Merging()], ids=lambda program: program.name
+)
 def test_between_batches_there_is_all_that_may_be_asked_for(program):
     every = expected(program)
     records, found, begun = go(program, RankPlace(GROUPS), asks=(6,))
@@ -92,7 +110,9 @@ def test_a_batch_ends_where_its_records_say_that_the_run_does(program, is_over):
     every = expected(program)
     *_, (last, *_) = run_serial(program, make_shards(5), 9)
     stop = 9 if is_over else None  # else it goes on in spite of it
-    records, found, begun = go(program, RankPlace(GROUPS), ends=lambda: lambda told: told[-1] == last, stop=stop)
+    records, found, begun = go(
+        program, RankPlace(GROUPS), ends=lambda: lambda told: told[-1] == last, stop=stop
+    )
     assert found == [every[8 if is_over else -1]]
     assert begun == ([0, 1] if is_over else [0, 1, 9])
     assert len(records) == (9 if is_over else N_SWEEPS)
@@ -121,7 +141,9 @@ def test_sweeps_that_run_meanwhile_are_no_time_of_a_snapshot(monkeypatch):
     monkeypatch.setattr(static, "SNAPSHOT_EVERY", 300.0)
     with static_run(Exchanging(), make_sources(5), place, n_sweeps=N_SWEEPS) as run:
         assert len(list(run)) == N_SWEEPS
-    assert place.n_saves == 2 * len(GROUPS)  # one is due after each third sweep, and begins with the sweep after that
+    assert place.n_saves == 2 * len(
+        GROUPS
+    )  # one is due after each third sweep, and begins with the sweep after that
 
 
 class Late(RankPlace):
@@ -220,7 +242,11 @@ def test_after_a_loss_a_run_goes_on_from_its_last_snapshot(has_snapshots, origin
 @pytest.mark.parametrize("n_losses", [5, 6])
 def test_work_lost_without_progress_is_given_up_after_six_times(n_losses):
     place = RankPlace(GROUPS, range(4, 4 + n_losses))
-    expectation = pytest.raises(WorkerLostError, match="6 times without a sweep") if n_losses == 6 else nullcontext()
+    expectation = (
+        pytest.raises(WorkerLostError, match="6 times without a sweep")
+        if n_losses == 6
+        else nullcontext()
+    )
     with expectation:
         go(Ring(), place, asks=range(N_SWEEPS))
     assert place.held == set()
@@ -244,7 +270,9 @@ def test_a_rank_that_was_on_disk_goes_on_and_one_that_has_gone_on_is_not_used_ag
                 for held, *_ in args:
                     buffers = []
                     data = pickle.dumps(held.value, protocol=5, buffer_callback=buffers.append)
-                    held.value = pickle.loads(data, buffers=[bytes(one.raw()) for one in buffers])  # read-only
+                    held.value = pickle.loads(
+                        data, buffers=[bytes(one.raw()) for one in buffers]
+                    )  # read-only
             for held, *_ in args if function is batch.harvest else ():
                 held.value.rank.harvest = partial(self.asked, held.value)
             return super().call_ranks(word, function, args, groups, take)

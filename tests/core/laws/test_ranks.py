@@ -35,14 +35,18 @@ def test_small_and_large_values_arrive_at_all_ranks(size):
             plain(to, value)
 
         communicator.send = send
-        return communicator.alltoall([np.full(lengths[rank, to], float(size * rank + to)) for to in range(size)])
+        return communicator.alltoall(
+            [np.full(lengths[rank, to], float(size * rank + to)) for to in range(size)]
+        )
 
     for to, found in enumerate(in_ranks(size, talk)):
         for source, value in enumerate(found):
             assert bits(value) == bits(np.full(lengths[source, to], float(size * source + to)))
     large = (lengths > SMALL // 8).sum(1) - (lengths.diagonal() > SMALL // 8)
     rows = 2 * np.ceil(np.sqrt(size)) - 2
-    assert all(sent[rank] <= (size - 1 if size < MANY else large[rank] + rows) for rank in range(size))
+    assert all(
+        sent[rank] <= (size - 1 if size < MANY else large[rank] + rows) for rank in range(size)
+    )
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 9])
@@ -54,7 +58,9 @@ def test_sums_of_ranks_have_the_bits_of_one_sum(size, in_order):
         owner = np.arange(count) * size // count if in_order else rng.integers(size, size=count)
 
         def reduce(talk, owner=owner, parts=parts, count=count):
-            return talk.reduce(add_up({(0, p): parts[p] for p in np.flatnonzero(owner == talk.rank)}, count), count)
+            return talk.reduce(
+                add_up({(0, p): parts[p] for p in np.flatnonzero(owner == talk.rank)}, count), count
+            )
 
         first, *others = in_ranks(size, reduce)
         assert others == [None] * (size - 1)
@@ -92,7 +98,9 @@ def test_legs_have_every_visit_once_and_wait_for_earlier_ones_only(drawn):
     order, group_of, _ = drawn
     legs = plan_legs(order, group_of)
     visits = [visit for leg in legs for visit in leg.visits]
-    assert sorted(visits) == [(s, p, b) for s, line in enumerate(order) for p, b in enumerate(line) if b >= 0]
+    assert sorted(visits) == [
+        (s, p, b) for s, line in enumerate(order) for p, b in enumerate(line) if b >= 0
+    ]
     assert len({(leg.number, leg.group) for leg in legs}) == len(legs)
     assert all(group_of[visit.shard] == leg.group for leg in legs for visit in leg.visits)
     place = {visit: (n, leg) for n, leg in enumerate(legs) for visit in leg.visits}
@@ -102,7 +110,9 @@ def test_legs_have_every_visit_once_and_wait_for_earlier_ones_only(drawn):
             ways.setdefault(getattr(visit, field), []).append(visit)
         for before, after in (pair for way in ways.values() for pair in pairwise(way)):
             (first, one), (second, other) = place[before], place[after]
-            assert first < second or (one is other and one.visits.index(before) < one.visits.index(after))
+            assert first < second or (
+                one is other and one.visits.index(before) < one.visits.index(after)
+            )
             assert one.group == other.group or one.number < other.number
 
 
@@ -178,7 +188,11 @@ def test_what_travels_between_ranks_arrives_as_it_was_in_fewer_bytes(dtype, low,
     least = 3000 * (min(needed, dtype.itemsize) if is_whole else dtype.itemsize)
     assert least <= sizeof(travels.inner.numbers) < least + 200
     found = widen(travels)
-    assert found.inner.pair[0] == "text" and found.inner.pair[1] is few and found.anything["own"][1] is none
+    assert (
+        found.inner.pair[0] == "text"
+        and found.inner.pair[1] is few
+        and found.anything["own"][1] is none
+    )
     assert not found.inner.numbers.flags.writeable and found.anything["own"][0].flags.writeable
     for one in (found.inner.numbers, found.anything["own"][0]):
         assert one.dtype == dtype
@@ -188,7 +202,11 @@ def test_what_travels_between_ranks_arrives_as_it_was_in_fewer_bytes(dtype, low,
 
 def pairwise_sum(parts):
     """Return the sum over a tree that pairs neighbours, level by level."""
-    return parts[0] if len(parts) == 1 else pairwise_sum([sum(parts[i : i + 2]) for i in range(0, len(parts), 2)])
+    return (
+        parts[0]
+        if len(parts) == 1
+        else pairwise_sum([sum(parts[i : i + 2]) for i in range(0, len(parts), 2)])
+    )
 
 
 def test_sums_of_partitions_are_those_of_a_balanced_tree():

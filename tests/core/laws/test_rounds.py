@@ -13,8 +13,24 @@ from schmp_estimators import schmp
 from schmp_estimators.core.cluster import service
 from schmp_estimators.core.engine import rounds as module
 from schmp_estimators.core.engine.communicator import Alone
-from schmp_estimators.core.engine.dynamic import Overlapping, Save, Sum, apply_job, run_coroutine, saves
-from schmp_estimators.core.engine.rounds import Answers, Do, Keeper, Partitions, Piece, Restore, Rounds, serve
+from schmp_estimators.core.engine.dynamic import (
+    Overlapping,
+    Save,
+    Sum,
+    apply_job,
+    run_coroutine,
+    saves,
+)
+from schmp_estimators.core.engine.rounds import (
+    Answers,
+    Do,
+    Keeper,
+    Partitions,
+    Piece,
+    Restore,
+    Rounds,
+    serve,
+)
 from schmp_estimators.core.errors import WorkerLostError, WorkLostError
 from schmp_estimators.core.places import place as places
 from schmp_estimators.core.places.dask import DaskPlace
@@ -59,7 +75,9 @@ def go(place, function, count, n_rounds=11, *, depth=1, keeper=None, is_sum=Fals
             tickets.append(rounds.submit(function, number, is_sum=is_sum))
             if len(tickets) == depth:
                 found.append(rounds.collect(tickets.pop(0)))
-                assert all(answer[1].flags.writeable for answer in found[-1] if isinstance(answer, tuple))
+                assert all(
+                    answer[1].flags.writeable for answer in found[-1] if isinstance(answer, tuple)
+                )
         found += [rounds.collect(ticket) for ticket in tickets]
         assert rounds.n_rounds == n_rounds
     return found
@@ -76,7 +94,9 @@ class Forgetful(Place):
 
     def serve(self, name, pieces):
         self.begun += 1
-        made = [piece.function(*piece.parts) if isinstance(piece, Piece) else piece for piece in pieces]
+        made = [
+            piece.function(*piece.parts) if isinstance(piece, Piece) else piece for piece in pieces
+        ]
         return Lossy(self, Partitions(Alone(self.each), [range(len(made))], made))
 
     def lose(self):
@@ -116,7 +136,9 @@ def often(monkeypatch):
     monkeypatch.setattr(places, "PAUSE", 0.0)
 
 
-@pytest.fixture(params=["here", "threads", "lossless", pytest.param("dask", marks=pytest.mark.cluster)])
+@pytest.fixture(
+    params=["here", "threads", "lossless", pytest.param("dask", marks=pytest.mark.cluster)]
+)
 def make_place(request, often):
     kind = request.param
     if kind == "dask":
@@ -152,9 +174,13 @@ def test_work_lost_at_any_moment_changes_nothing(often, function, keeper, depth)
     for loss in range(1, whole.n_messages + 1):
         place = Forgetful([loss, loss + 3])
         assert bits(go(place, function, 3, depth=depth, keeper=keeper)) == expected
-        assert len(place.n_done) <= len(whole.n_done) + 2 * (4 + depth + 1)  # few rounds are done again
+        assert len(place.n_done) <= len(whole.n_done) + 2 * (
+            4 + depth + 1
+        )  # few rounds are done again
     place = Forgetful(range(25, 999, 25))
-    assert bits(go(place, function, 3, 99, depth=depth, keeper=keeper)) == bits(by_hand(function, 3, 99))
+    assert bits(go(place, function, 3, 99, depth=depth, keeper=keeper)) == bits(
+        by_hand(function, 3, 99)
+    )
     assert place.begun > 7
     with pytest.raises(WorkerLostError, match="6 times without a round being finished"):
         go(Forgetful(range(5, 99)), function, 3, depth=depth, keeper=keeper)
@@ -216,7 +242,14 @@ def test_ranks_answer_in_the_order_of_partitions_and_add_up_as_one_sum(size):
         parts = [rng.normal(size=3) * 10.0 ** rng.integers(-8, 8) for _ in range(n)]
         groups = [[p for p in range(n) if p * size // n == rank] for rank in range(size)]
         restore = Restore(KEEPER.restore, dict(enumerate(parts)))
-        commands = [Do(apply_job, share, True), Do(grow, 2), Do(read, 3), restore, Do(read, 5), None]
+        commands = [
+            Do(apply_job, share, True),
+            Do(grow, 2),
+            Do(read, 3),
+            restore,
+            Do(read, 5),
+            None,
+        ]
 
         def talk(communicator, parts=parts, groups=groups, commands=commands):
             answers, given = [], iter(commands)
@@ -240,7 +273,9 @@ def test_what_is_saved_must_be_what_was_declared(declared):
 
     if declared is not None:
         program = saves(declared)(program)
-    with pytest.raises(TypeError, match=f"saves a tuple, and has declared {'dict' if declared else 'no state'}"):
+    with pytest.raises(
+        TypeError, match=f"saves a tuple, and has declared {'dict' if declared else 'no state'}"
+    ):
         run_coroutine(program, Rounds(Place(), partitions_of(3)))
 
 
@@ -272,7 +307,10 @@ def bare(state):
         (lambda state: (yield forgetful), "the job forgetful returned None"),
         (lambda state: (yield Sum(forgetful)), "the job forgetful returned None"),
         (lambda state: (yield partial(max, 3)), "the job max returned one int"),
-        (lambda state: (yield lambda piece: (piece, 1, 2)), "the job <lambda> returned a tuple of 3"),
+        (
+            lambda state: (yield lambda piece: (piece, 1, 2)),
+            "the job <lambda> returned a tuple of 3",
+        ),
         (bare, "the job update returned one ndarray"),
     ],
 )
@@ -299,6 +337,8 @@ def test_what_is_no_job_is_refused_and_the_coroutine_is_closed():
         kept.append(steps())  # as long as somebody has it, Python does not close it
         return kept[-1]
 
-    with pytest.raises(TypeError, match="program yields 'next'; a job is a function of a partition"):
+    with pytest.raises(
+        TypeError, match="program yields 'next'; a job is a function of a partition"
+    ):
         run_coroutine(program, Rounds(Place(), partitions_of(3)))
     assert closed == [True]

@@ -18,7 +18,11 @@ from schmp_estimators.linear.programs.design import Design
 from schmp_estimators.linear.programs.input import split_rows
 from schmp_estimators.linear.programs.jobs import Sums
 from schmp_estimators.linear.programs.rounds import Round, _correlations
-from schmp_estimators.schmp import schedule_dynamic_regression, schedule_from_costs, schedule_rotation
+from schmp_estimators.schmp import (
+    schedule_dynamic_regression,
+    schedule_from_costs,
+    schedule_rotation,
+)
 
 NONE = np.empty(0, np.int64)
 
@@ -26,7 +30,9 @@ NONE = np.empty(0, np.int64)
 def test_conflicts_have_either_sign():
     apart = np.array([[1.0, -0.9, 0.0], [-0.9, 1.0, 0.0], [0.0, 0.0, 1.0]])
     assert independent_set(apart, 0.5, 3).tolist() == [0, 2]
-    in_flight = np.array([[0.0, 0.1], [-0.9, 0.0], [0.2, 0.7]])  # with two that are under way: each may forbid
+    in_flight = np.array(
+        [[0.0, 0.1], [-0.9, 0.0], [0.2, 0.7]]
+    )  # with two that are under way: each may forbid
     assert independent_set(np.eye(3), 0.5, 3, in_flight).tolist() == [0]
     for most in (1, 2, 3):
         assert len(independent_set(np.eye(4), 0.5, most)) == most
@@ -46,7 +52,10 @@ def test_independent_sets_are_independent_and_start_with_the_most_urgent(seed, t
 
 def test_draws_come_in_their_own_order_or_the_most_urgent_first():
     none, random = np.empty(0, int), np.random.default_rng(0)
-    first = {"random": RandomSampler(1000, random), "priority": PrioritySampler(1000, random, uniform_part=1.0)}
+    first = {
+        "random": RandomSampler(1000, random),
+        "priority": PrioritySampler(1000, random, uniform_part=1.0),
+    }
     for sampler in first.values():
         leaders = [int(sampler.draw(50, none)[0]) for _ in range(200)]
         assert 300 < np.mean(leaders) < 700
@@ -79,7 +88,9 @@ def test_correlations_are_those_of_weighted_columns_less_their_means(form, weigh
     known = [both.index(column) for column in both if column != 7]
     covariance = np.cov(X[:, both].T, aweights=weights if weighted else None)
     scale = np.sqrt(np.diag(covariance))
-    expected[np.ix_([0, 1], known)] = (covariance[:2] / np.outer(scale[:2], scale + (scale == 0)))[:, known]
+    expected[np.ix_([0, 1], known)] = (covariance[:2] / np.outer(scale[:2], scale + (scale == 0)))[
+        :, known
+    ]
     np.testing.assert_allclose(_correlations(design, check, products), expected, atol=1e-12)
 
 
@@ -100,7 +111,9 @@ def rounds(schedule, count, correlation=None):
         chosen, check = schedule.next_round()
         yield chosen, check
         both = None if check is None else np.concatenate([check.candidates, check.others])
-        schedule.answer(check, None if check is None else correlation[np.ix_(check.candidates, both)])
+        schedule.answer(
+            check, None if check is None else correlation[np.ix_(check.candidates, both)]
+        )
 
 
 # What is drawn
@@ -131,7 +144,9 @@ def test_each_scheduler_draws_by_the_priorities_of_its_slice(n_schedulers, told)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("max_correlation", [None, 0.5])
 @pytest.mark.parametrize(("n_schedulers", "n_parameters"), [(1, 8), (2, 13), (4, 30), (5, 10)])
-def test_every_parameter_is_drawn_in_the_turn_of_its_scheduler(n_schedulers, n_parameters, max_correlation, order):
+def test_every_parameter_is_drawn_in_the_turn_of_its_scheduler(
+    n_schedulers, n_parameters, max_correlation, order
+):
     schedule = make(n_schedulers, n_parameters, 2, max_correlation=max_correlation, order=order)
     schedule.sampler.refresh(np.zeros(n_parameters))
     lag, seen = max_correlation is not None, set()
@@ -146,8 +161,15 @@ def test_every_parameter_is_drawn_in_the_turn_of_its_scheduler(n_schedulers, n_p
 
 def test_the_same_seed_draws_the_same_and_generators_of_any_kind_will_do():
     def draws(random):
-        options = {"n_parallel": 3, "max_correlation": None, "n_schedulers": 3, "random_state": random}
-        return [chosen.tolist() for chosen, _ in rounds(schedule_dynamic_regression(39, **options), 20)]
+        options = {
+            "n_parallel": 3,
+            "max_correlation": None,
+            "n_schedulers": 3,
+            "random_state": random,
+        }
+        return [
+            chosen.tolist() for chosen, _ in rounds(schedule_dynamic_regression(39, **options), 20)
+        ]
 
     assert draws(7) == draws(7) == draws(np.random.default_rng(7)) != draws(8)
     once, again = (np.random.Generator(np.random.MT19937(1)) for _ in range(2))
@@ -197,7 +219,10 @@ def test_no_two_correlated_parameters_are_under_way_whoever_chose_them(order, n_
     [
         ({"n_schedulers": 0}, "n_schedulers=0 must be an integer of at least 1"),
         ({"n_schedulers": 2.0}, "n_schedulers=2.0 must be an integer"),
-        ({"n_schedulers": 4, "n_parallel": 3}, "n_schedulers=4 leaves less than n_parallel=3 .*; take at most 3"),
+        (
+            {"n_schedulers": 4, "n_parallel": 3},
+            "n_schedulers=4 leaves less than n_parallel=3 .*; take at most 3",
+        ),
         ({"n_parameters": 0}, "n_parameters=0 must be"),
         ({"n_parallel": True}, "n_parallel=True must be"),
         ({"n_parallel": 11}, "n_parallel=11 is more than n_parameters=10"),
@@ -229,25 +254,35 @@ def meetings(order):
 def test_in_a_rotation_every_shard_meets_every_block_once(n_shards, n_blocks):
     order, n = schedule_rotation(n_shards, n_blocks), max(n_shards, n_blocks)
     asked = [[(shard + step) % n for shard in range(n_shards)] for step in range(n)]
-    assert [[*step] for step in order] == [[b if b < n_blocks else -1 for b in step] for step in asked]
+    assert [[*step] for step in order] == [
+        [b if b < n_blocks else -1 for b in step] for step in asked
+    ]
     assert sorted(meetings(order)) == [(p, b) for p in range(n_shards) for b in range(n_blocks)]
 
 
 @st.composite
 def costs(draw):
     """Sparse and full patterns of all shapes, with costs that are equal, alike or far apart."""
-    n_shards, n_blocks = draw(st.sampled_from([(1, 9), (9, 1), (3, 60), (60, 3), (5, 5), (8, 7), (13, 13)]))
+    n_shards, n_blocks = draw(
+        st.sampled_from([(1, 9), (9, 1), (3, 60), (60, 3), (5, 5), (8, 7), (13, 13)])
+    )
     rng = np.random.default_rng(draw(st.integers(0, 10_000)))
     law = draw(st.sampled_from(["one", "few", "exponential"]))
     shape = (n_shards, n_blocks)
-    values = {"one": np.ones(shape), "few": rng.integers(1, 4, shape), "exponential": rng.exponential(size=shape) + 0.1}
+    values = {
+        "one": np.ones(shape),
+        "few": rng.integers(1, 4, shape),
+        "exponential": rng.exponential(size=shape) + 0.1,
+    }
     return values[law] * (rng.random(shape) < draw(st.sampled_from([0.05, 0.3, 0.8, 1.0])))
 
 
 @given(cost=costs())
 def test_every_positive_pair_meets_once_in_as_few_steps_as_there_can_be(cost):
     order = schedule_from_costs(cost)
-    assert sorted(meetings(order)) == list(zip(*(index.tolist() for index in np.nonzero(cost)), strict=True))
+    assert sorted(meetings(order)) == list(
+        zip(*(index.tolist() for index in np.nonzero(cost)), strict=True)
+    )
     assert len(order) == max((cost > 0).sum(axis=0).max(), (cost > 0).sum(axis=1).max())
     assert {len(step) for step in order} <= {len(cost)}
     dearest = [max(cost[p, b] for p, b in enumerate(step) if b >= 0) for step in order]
@@ -258,7 +293,14 @@ def test_every_positive_pair_meets_once_in_as_few_steps_as_there_can_be(cost):
 @given(cost=costs())
 def test_the_form_of_the_costs_and_their_unit_do_not_matter(cost):
     expected = schedule_from_costs(cost)
-    for form in (sp.csr_array, sp.csc_matrix, sp.coo_array, sp.lil_array, np.asfortranarray, np.ndarray.tolist):
+    for form in (
+        sp.csr_array,
+        sp.csc_matrix,
+        sp.coo_array,
+        sp.lil_array,
+        np.asfortranarray,
+        np.ndarray.tolist,
+    ):
         assert schedule_from_costs(form(cost)) == expected
     assert schedule_from_costs(4 * cost) == expected
     # each entry in two parts, which stay apart in what the caller has
@@ -273,7 +315,11 @@ def test_the_form_of_the_costs_and_their_unit_do_not_matter(cost):
 def test_pairs_of_similar_cost_share_a_step():
     assert schedule_from_costs([[5, 0, 1], [0, 5, 0], [1, 0, 5]]) == ((0, 1, 2), (2, -1, 0))
     # the most expensive of three steps cost 5, 4 and 2: no order has a smaller sum
-    assert schedule_from_costs([[2, 4, 1], [2, 1, 1], [5, 4, 0]]) == ((1, 2, 0), (2, 0, 1), (0, 1, -1))
+    assert schedule_from_costs([[2, 4, 1], [2, 1, 1], [5, 4, 0]]) == (
+        (1, 2, 0),
+        (2, 0, 1),
+        (0, 1, -1),
+    )
 
 
 @pytest.mark.parametrize(

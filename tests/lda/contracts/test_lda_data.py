@@ -12,7 +12,12 @@ from schmp_estimators.lda.blocks import HEAD, no_rows
 from schmp_estimators.lda.data import shards
 from schmp_estimators.lda.data.corpus import narrow
 from schmp_estimators.lda.data.counts import Counts, canonical_counts, count_words
-from schmp_estimators.lda.data.partition import TOKENS_PER_CELL, cut_documents, default_shards, make_layout
+from schmp_estimators.lda.data.partition import (
+    TOKENS_PER_CELL,
+    cut_documents,
+    default_shards,
+    make_layout,
+)
 
 
 def assert_canonical(counts: Counts, expected):
@@ -47,12 +52,20 @@ def test_too_many_columns_for_an_index_are_refused():
 
 
 def test_stored_zeros_are_left_out_and_the_rest_keeps_its_values():
-    matrix = sparse.csr_array((np.array([3, 0, 5, 0, 7]), np.array([0, 1, 2, 0, 2]), np.array([0, 3, 5])), shape=(2, 3))
+    matrix = sparse.csr_array(
+        (np.array([3, 0, 5, 0, 7]), np.array([0, 1, 2, 0, 2]), np.array([0, 3, 5])), shape=(2, 3)
+    )
     counts = canonical_counts(matrix)
-    assert (counts.indptr.tolist(), counts.indices.tolist(), counts.data.tolist()) == ([0, 2, 3], [0, 2, 2], [3, 5, 7])
+    assert (counts.indptr.tolist(), counts.indices.tolist(), counts.data.tolist()) == (
+        [0, 2, 3],
+        [0, 2, 2],
+        [3, 5, 7],
+    )
 
 
-lengths_of_documents = st.lists(st.integers(0, 50), max_size=30).map(lambda values: np.array(values, np.int64))
+lengths_of_documents = st.lists(st.integers(0, 50), max_size=30).map(
+    lambda values: np.array(values, np.int64)
+)
 
 
 @given(lengths_of_documents, st.integers(1, 40))
@@ -64,7 +77,9 @@ def test_shards_are_consecutive_complete_and_about_equal(lengths, n_shards):
     assert bounds[-1] == lengths.size
     assert (np.diff(bounds) >= 0).all()
     before = np.concatenate([[0], np.cumsum(lengths)])
-    assert (np.abs(np.diff(before[bounds]) - before[-1] / n_shards) <= max(lengths, default=0) + 1).all()
+    assert (
+        np.abs(np.diff(before[bounds]) - before[-1] / n_shards) <= max(lengths, default=0) + 1
+    ).all()
     goals = before[-1] * np.arange(1, n_shards) // n_shards
     nearest = np.abs(before[:, None] - goals).min(axis=0)
     np.testing.assert_array_equal(np.abs(before[bounds[1:-1]] - goals), nearest)
@@ -81,7 +96,9 @@ def test_shards_are_consecutive_complete_and_about_equal(lengths, n_shards):
         (TOKENS_PER_CELL * 64, 10**6, 5, 5, 5),
     ],
 )
-def test_number_of_shards_follows_from_the_size_of_the_data(n_tokens, n_docs, n_features, rotating, exchanging):
+def test_number_of_shards_follows_from_the_size_of_the_data(
+    n_tokens, n_docs, n_features, rotating, exchanging
+):
     assert default_shards(n_tokens, n_docs, n_features, rotates=True) == rotating
     assert default_shards(n_tokens, n_docs, n_features, rotates=False) == exchanging
 
@@ -116,7 +133,9 @@ def test_as_many_words_have_rows_that_travel_as_cost_least(n_shards, n_topics):
         first, last = layout.block_ptr[block : block + 2]
         n = totals[layout.column[first:last]]  # heaviest first
         given = n_shards, n_topics
-        costs = np.array([[bytes_of_a_word(one, *given, local=local) for one in n] for local in (True, False)])
+        costs = np.array(
+            [[bytes_of_a_word(one, *given, local=local) for one in n] for local in (True, False)]
+        )
         of_first = [costs[0, :k].sum() + costs[1, k:].sum() for k in range(len(n) + 1)]
         too_heavy = np.count_nonzero(n > shards.LARGEST_SHARE * totals.sum() / n_shards)
         assert n_local >= too_heavy
@@ -144,4 +163,6 @@ def test_what_a_shard_holds_follows_its_tokens_and_not_the_vocabulary():
     assert len(shard.word_ptr) - 1 <= n_present < n_words // 20
     assert shard.block_ptr[1] == layout.block_ptr[1]  # of its own block it has all words
     assert held < 60 * n_present + 20_000
-    assert peak < 13 * n_words  # and while it is made there are eight bytes for a word at most, and some bits
+    assert (
+        peak < 13 * n_words
+    )  # and while it is made there are eight bytes for a word at most, and some bits

@@ -30,21 +30,30 @@ def labels(axis):
 
 
 def test_bars_are_words_of_the_largest_topics(fitted):
-    display = TopicDisplay.from_estimator(fitted, topics=2, n_words=4, by="probability", feature_names=NAMES)
+    display = TopicDisplay.from_estimator(
+        fitted, topics=2, n_words=4, by="probability", feature_names=NAMES
+    )
     order = np.argsort(-fitted.topic_sizes_)[:2]
-    words, probabilities = fitted.top_words(4, "probability", feature_names=NAMES, return_probability=True)
+    words, probabilities = fitted.top_words(
+        4, "probability", feature_names=NAMES, return_probability=True
+    )
     assert len(display.axes_) == len(display.bars_) == 2 and display.image_ is None
     for axes, bars, topic in zip(display.axes_, display.bars_, order, strict=True):
         assert labels(axes.yaxis) == words[topic].tolist()
         np.testing.assert_array_equal([bar.get_width() for bar in bars], probabilities[topic])
         assert axes.yaxis_inverted()  # the first word is on top
-        assert axes.get_title() == f"Topic {topic}: {fitted.topic_sizes_[topic] / SMALL.sum():.1%} of tokens"
+        assert (
+            axes.get_title()
+            == f"Topic {topic}: {fitted.topic_sizes_[topic] / SMALL.sum():.1%} of tokens"
+        )
         assert axes.get_xlim()[1] >= probabilities[order].max()
     assert display.figure_ is display.axes_[0].figure
 
 
 def test_a_map_has_mean_shares_of_groups(fitted):
-    display = TopicDisplay.from_estimator(fitted, SMALL, GROUPS, topics=[1, 2, 0], display_labels=["A", "B", "C"])
+    display = TopicDisplay.from_estimator(
+        fitted, SMALL, GROUPS, topics=[1, 2, 0], display_labels=["A", "B", "C"]
+    )
     theta = fitted.transform(SMALL)
     expected = [[theta[group == GROUPS, topic].mean() for group in "abc"] for topic in (1, 2, 0)]
     np.testing.assert_allclose(display.image_.get_array(), 100 * np.array(expected))
@@ -72,10 +81,19 @@ MAP = {"X": SMALL, "groups": GROUPS}
     ("parameters", "message"),
     [
         ({"X": SMALL}, "a map needs X, the documents, and groups, the group of each; give both"),
-        ({"groups": GROUPS}, "a map needs X, the documents, and groups, the group of each; give both"),
-        (MAP | {"groups": GROUPS[:5]}, r"groups has shape \(5,\), but X has 23 documents; give one group for each"),
+        (
+            {"groups": GROUPS},
+            "a map needs X, the documents, and groups, the group of each; give both",
+        ),
+        (
+            MAP | {"groups": GROUPS[:5]},
+            r"groups has shape \(5,\), but X has 23 documents; give one group for each",
+        ),
         (MAP | {"groups": [None, *GROUPS[1:].tolist()]}, "groups mixes what cannot be sorted"),
-        (MAP | {"display_labels": ["x"]}, r"display_labels has 1 names, but there are 3 groups: \['a', 'b', 'c'\]"),
+        (
+            MAP | {"display_labels": ["x"]},
+            r"display_labels has 1 names, but there are 3 groups: \['a', 'b', 'c'\]",
+        ),
         *(
             ({"topics": one}, "topics=.*; it must be how many, at least 1, or the numbers")
             for one in (0, 1.5, "all", [])
@@ -94,7 +112,9 @@ def test_errors_of_the_picture(fitted, parameters, message):
 def test_what_has_no_topics_or_no_room_for_them(fitted):
     with pytest.raises(NotFittedError, match="not fitted yet"):
         TopicDisplay.from_estimator(make())
-    with pytest.raises(TypeError, match="LatentDirichletAllocation has no topics; give a DistributedLDA"):
+    with pytest.raises(
+        TypeError, match="LatentDirichletAllocation has no topics; give a DistributedLDA"
+    ):
         TopicDisplay.from_estimator(LatentDirichletAllocation(2, random_state=0).fit(SMALL))
     with pytest.raises(ValueError, match="ax is in no grid and cannot be divided; give 3 Axes"):
         TopicDisplay.from_estimator(fitted, ax=plt.figure().add_axes([0, 0, 1, 1]))

@@ -31,7 +31,9 @@ make = partial(DistributedLDA, n_components=4, random_state=7)
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_planted_topics_are_found_and_predict_new_documents(sampler):
     X, topics, shares = planted(n_docs=400)
-    lda = make(max_iter=60, sampler=sampler, doc_topic_prior=0.15, topic_word_prior=0.05).fit(X[:300])
+    lda = make(max_iter=60, sampler=sampler, doc_topic_prior=0.15, topic_word_prior=0.05).fit(
+        X[:300]
+    )
     found = lda.components_ / lda.components_.sum(axis=1, keepdims=True)
     apart = np.abs(topics[:, None] - found).sum(axis=2) / 2  # total variation
     rows, order = linear_sum_assignment(apart)
@@ -40,12 +42,20 @@ def test_planted_topics_are_found_and_predict_new_documents(sampler):
     assert np.abs(theta - shares).mean() < 0.06
     assert (theta.argmax(axis=1) == shares.argmax(axis=1)).mean() > 0.95
     tokens = [np.repeat(np.arange(X.shape[1]), row)[1::2] for row in X[300:]]
-    truth = [np.log((share @ topics)[words]) for share, words in zip(shares[300:], tokens, strict=True)]
+    truth = [
+        np.log((share @ topics)[words]) for share, words in zip(shares[300:], tokens, strict=True)
+    ]
     best = np.exp(-np.concatenate(truth).mean())
-    assert 0.98 * best < lda.perplexity(X[300:]) < min(1.15 * best, 0.6 * unigram_perplexity(X[:300], X[300:]))
+    assert (
+        0.98 * best
+        < lda.perplexity(X[300:])
+        < min(1.15 * best, 0.6 * unigram_perplexity(X[:300], X[300:]))
+    )
 
 
-@pytest.mark.parametrize(("n_components", "sampler"), [(2, "frozen"), (256, "frozen"), (257, "saber")])
+@pytest.mark.parametrize(
+    ("n_components", "sampler"), [(2, "frozen"), (256, "frozen"), (257, "saber")]
+)
 def test_auto_draws_from_all_topics_where_they_are_few(n_components, sampler):
     lda = make(max_iter=2, n_components=n_components).fit(SMALL)
     assert lda.sampler_ == sampler
@@ -66,18 +76,26 @@ def test_auto_leaves_long_documents_and_large_corpora_to_warp():
 
     assert [chosen(), chosen(n_tokens=300_001)] == ["saber", "warp"]
     assert [chosen(n_topics=n) for n in (4096, 4097)] == ["saber", "warp"]
-    assert [chosen(n_docs=1 << 20, n_tokens=n) for n in (1 << 25, (1 << 25) + 1)] == ["saber", "warp"]
+    assert [chosen(n_docs=1 << 20, n_tokens=n) for n in (1 << 25, (1 << 25) + 1)] == [
+        "saber",
+        "warp",
+    ]
 
 
 # scikit-learn around it.
 
 
 def test_pipeline_from_text_to_classes():
-    words = ["cat", "cats", "purr", "fur", "milk", "mouse"], ["car", "wheel", "engine", "motor", "road", "fuel"]
+    words = (
+        ["cat", "cats", "purr", "fur", "milk", "mouse"],
+        ["car", "wheel", "engine", "motor", "road", "fuel"],
+    )
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, 120)
     text = [" ".join([*rng.choice(words[kind], 12), *rng.choice(words[1 - kind], 2)]) for kind in y]
-    model = make_pipeline(CountVectorizer(), make(n_components=2, max_iter=40), LogisticRegression())
+    model = make_pipeline(
+        CountVectorizer(), make(n_components=2, max_iter=40), LogisticRegression()
+    )
     assert model.fit(text[:80], y[:80]).score(text[80:], y[80:]) == 1.0
     names = model[:-1].get_feature_names_out()
     assert names.tolist() == ["distributedlda0", "distributedlda1"]
@@ -92,10 +110,15 @@ def test_pipeline_from_text_to_classes():
 def test_components_are_refused_where_they_would_fill_the_memory():
     X = sparse.csr_array(([1, 2], ([0, 1], [0, 299_999])), shape=(2, 300_000))
     lda = make(n_components=1000, max_iter=1).fit(X)
-    with pytest.raises(MemoryError, match=r"2.24 GiB; use the sparse topic_word_counts_.*dense-limit': 2400000000"):
+    with pytest.raises(
+        MemoryError, match=r"2.24 GiB; use the sparse topic_word_counts_.*dense-limit': 2400000000"
+    ):
         _ = lda.components_
     assert lda.transform(X).shape == (2, 1000)
-    with dask.config.set({"schmp-estimators.dense-limit": 8 * 4 * 11 - 1}), pytest.raises(MemoryError):
+    with (
+        dask.config.set({"schmp-estimators.dense-limit": 8 * 4 * 11 - 1}),
+        pytest.raises(MemoryError),
+    ):
         _ = make(max_iter=1).fit(SMALL).components_
     with dask.config.set({"schmp-estimators.dense-limit": 8 * 4 * 11}):
         assert make(max_iter=1).fit(SMALL).components_.shape == (4, 11)
@@ -106,7 +129,10 @@ def test_documents_that_do_not_fit_a_cluster_are_refused_before_work():
     X = np.full((2, 2), 2_000_000)
     with (
         own_cluster(1, memory_limit="40 MiB"),
-        pytest.raises(MemoryError, match=r"needs about .* GiB on the cluster.*add workers or raise their memory_limit"),
+        pytest.raises(
+            MemoryError,
+            match=r"needs about .* GiB on the cluster.*add workers or raise their memory_limit",
+        ),
     ):
         make(max_iter=1).fit(X)
 
@@ -117,11 +143,15 @@ def test_a_table_of_rows_that_is_too_large_is_refused_before_work(monkeypatch):
     monkeypatch.setattr(fit_module, "LARGEST_TABLE", 4 * 32 * 4)
     assert make(max_iter=1, sampler="frozen", n_components=32).fit(X).n_iter_ == 1
     make(max_iter=1, sampler="warp", n_components=33).fit(X)
-    with pytest.raises(MemoryError, match=r"'frozen' keeps the weights of 4 words in 33 topics.*use sampler='warp'"):
+    with pytest.raises(
+        MemoryError, match=r"'frozen' keeps the weights of 4 words in 33 topics.*use sampler='warp'"
+    ):
         make(max_iter=1, sampler="frozen", n_components=33).fit(X)
 
 
 @pytest.mark.parametrize("sampler", ["auto", "warp", "frozen", "sparse"])
 def test_more_proposals_than_a_sampler_makes_are_refused(sampler):
-    with pytest.raises(ValueError, match=rf"mh_steps=5 with sampler='{sampler}': give at most 4, or .*'light'"):
+    with pytest.raises(
+        ValueError, match=rf"mh_steps=5 with sampler='{sampler}': give at most 4, or .*'light'"
+    ):
         make(sampler=sampler, mh_steps=5).fit(SMALL)

@@ -33,7 +33,9 @@ def values(result, client):
     """Compute a lazy result: on the cluster, or here without one."""
     assert not isinstance(result, np.ndarray)
     parts = result if isinstance(result, list) else [result]
-    done = client.gather(client.compute(parts)) if client else dask.compute(*parts, scheduler="sync")
+    done = (
+        client.gather(client.compute(parts)) if client else dask.compute(*parts, scheduler="sync")
+    )
     return np.concatenate(done)
 
 
@@ -142,7 +144,11 @@ ODD = {
 @pytest.mark.parametrize("kind", ODD)
 def test_odd_but_legal(kind, n_components, parameters):
     X = ODD[kind]
-    with nullcontext() if X.any() else pytest.warns(UserWarning, match="X holds no counts: all . documents are empty"):
+    with (
+        nullcontext()
+        if X.any()
+        else pytest.warns(UserWarning, match="X holds no counts: all . documents are empty")
+    ):
         lda = make(n_components=n_components, **parameters).fit(X)
     np.testing.assert_array_equal(column_sums(lda.topic_word_counts_), column_sums(X))
     assert lda.topic_word_counts_.dtype == np.int32
@@ -157,7 +163,9 @@ def test_odd_but_legal(kind, n_components, parameters):
         assert np.isfinite(lda.score(X)) and np.isfinite(lda.perplexity(X))
         return
     for judge in (lda.perplexity, lda.score):
-        with pytest.warns(UndefinedMetricWarning, match="no document with two, so that there is nothing to score"):
+        with pytest.warns(
+            UndefinedMetricWarning, match="no document with two, so that there is nothing to score"
+        ):
             assert np.isnan(judge(X))
 
 
@@ -185,18 +193,42 @@ BAD = {
     "array of text": (np.array(TEXTS), ValueError, "CountVectorizer"),
     "series of text": (pd.Series(TEXTS), ValueError, "CountVectorizer"),
     "one column of text": (pd.DataFrame({"text": TEXTS}), ValueError, "CountVectorizer, alone"),
-    "lists of words": ([["the", "cat"], [], ["the"]], ValueError, r"no number: .*CountVectorizer\(analyzer=list\)"),
-    "lists of pairs": ([[(0, 1), (3, 2)], [(2, 1)]], ValueError, r"no number: .*gensim.matutils.corpus2csc\(X\).T"),
+    "lists of words": (
+        [["the", "cat"], [], ["the"]],
+        ValueError,
+        r"no number: .*CountVectorizer\(analyzer=list\)",
+    ),
+    "lists of pairs": (
+        [[(0, 1), (3, 2)], [(2, 1)]],
+        ValueError,
+        r"no number: .*gensim.matutils.corpus2csc\(X\).T",
+    ),
     "table of text": ([TEXTS], ValueError, "strings|convert"),
     "a dict": (with_entry({}), TypeError, "X has an entry that is no number: .*dict"),
-    "a list in a list": (with_entry([1]), ValueError, "X has an entry that is no number: .*sequence"),
-    "a missing value of pandas": (with_entry(pd.NA), TypeError, "X has an entry that is no number: .*NAType"),
-    "a huge number": (with_entry(10**400), OverflowError, "X has an entry that is no number: int too large"),
+    "a list in a list": (
+        with_entry([1]),
+        ValueError,
+        "X has an entry that is no number: .*sequence",
+    ),
+    "a missing value of pandas": (
+        with_entry(pd.NA),
+        TypeError,
+        "X has an entry that is no number: .*NAType",
+    ),
+    "a huge number": (
+        with_entry(10**400),
+        OverflowError,
+        "X has an entry that is no number: int too large",
+    ),
     "1-d": (SMALL[0], ValueError, "Reshape your data"),
     "1-d sparse": (sparse.coo_array(np.ones(3)), ValueError, "2D"),
     "3-d": (SMALL[None], ValueError, "dim 3"),
     "complex": (SMALL + 0j, ValueError, COMPLEX),
-    "masked": (np.ma.masked_equal(SMALL, SMALL.max()), ValueError, MASKED + r", the first .* in row \d+.*X.filled"),
+    "masked": (
+        np.ma.masked_equal(SMALL, SMALL.max()),
+        ValueError,
+        MASKED + r", the first .* in row \d+.*X.filled",
+    ),
     "dates": (SMALL.astype("M8[D]"), ValueError, DATES),
     "no documents": (SMALL[:0], ValueError, r"0 sample\(s\)"),
     "no words": (SMALL[:, :0], ValueError, r"0 feature\(s\)"),
@@ -206,23 +238,59 @@ BAD_ON_DASK = {
     "chunk of text": (lambda: [dask.delayed(list)(TEXTS)], ValueError, "CountVectorizer"),
     "1-d": (lambda: da.ones(3, chunks=2), ValueError, "Reshape your data"),
     "3-d": (lambda: da.ones((2, 2, 2), chunks=1), ValueError, "Expected 2D array, got 3D"),
-    "a dict in a chunk": (lambda: [dask.delayed(with_entry({}))], TypeError, "an entry that is no number: .*dict"),
+    "a dict in a chunk": (
+        lambda: [dask.delayed(with_entry({}))],
+        TypeError,
+        "an entry that is no number: .*dict",
+    ),
     "1-d chunk": (lambda: [dask.delayed(np.ones)(3)], ValueError, "Expected 2D array"),
     "complex": (lambda: chunked(SMALL + 0j), ValueError, COMPLEX),
     "complex chunk": (lambda: [dask.delayed(np.ones)((2, 2), complex)], ValueError, COMPLEX),
     "masked": (lambda: da.from_array(mask(SMALL), chunks=(4, 3)), ValueError, MASKED),
-    "masked where none is told": (lambda: chunked(SMALL, 4, 3).map_blocks(mask, **INTEGERS), ValueError, MASKED),
+    "masked where none is told": (
+        lambda: chunked(SMALL, 4, 3).map_blocks(mask, **INTEGERS),
+        ValueError,
+        MASKED,
+    ),
     "masked, delayed": (lambda: [dask.delayed(mask)(SMALL)], ValueError, MASKED),
     "times": (lambda: chunked(SMALL.astype("m8[s]")), ValueError, DATES),
-    "no documents": (lambda: chunked(SMALL)[:0], ValueError, r"0 sample\(s\) .* required by DistributedLDA"),
-    "no documents in any chunk": (lambda: [dask.delayed(SMALL[:0])] * 2, ValueError, r"0 sample\(s\)"),
+    "no documents": (
+        lambda: chunked(SMALL)[:0],
+        ValueError,
+        r"0 sample\(s\) .* required by DistributedLDA",
+    ),
+    "no documents in any chunk": (
+        lambda: [dask.delayed(SMALL[:0])] * 2,
+        ValueError,
+        r"0 sample\(s\)",
+    ),
     "no words": (lambda: da.zeros((3, 0)), ValueError, r"0 feature\(s\)"),
-    "widths": (lambda: [*map(dask.delayed, (SMALL, SMALL[:, :3]))], ValueError, "chunk 1 has 3.*same columns"),
-    "unknown widths": (lambda: chunked(SMALL, has_sizes=False).T, ValueError, "compute_chunk_sizes"),
-    "series": (lambda: dd.from_pandas(pd.Series([1, 2]), npartitions=1), TypeError, "one two-dimensional Dask array"),
-    "series of text": (lambda: dd.from_pandas(pd.Series(TEXTS), npartitions=1), TypeError, r"Series.*X.to_delayed\(\)"),
+    "widths": (
+        lambda: [*map(dask.delayed, (SMALL, SMALL[:, :3]))],
+        ValueError,
+        "chunk 1 has 3.*same columns",
+    ),
+    "unknown widths": (
+        lambda: chunked(SMALL, has_sizes=False).T,
+        ValueError,
+        "compute_chunk_sizes",
+    ),
+    "series": (
+        lambda: dd.from_pandas(pd.Series([1, 2]), npartitions=1),
+        TypeError,
+        "one two-dimensional Dask array",
+    ),
+    "series of text": (
+        lambda: dd.from_pandas(pd.Series(TEXTS), npartitions=1),
+        TypeError,
+        r"Series.*X.to_delayed\(\)",
+    ),
     "bag": (lambda: db.from_sequence(TEXTS), TypeError, "of type Bag.*text.*vectorizer"),
-    "list of arrays": (lambda: [da.ones((2, 2))], TypeError, "of type list.*one two-dimensional Dask array"),
+    "list of arrays": (
+        lambda: [da.ones((2, 2))],
+        TypeError,
+        "of type list.*one two-dimensional Dask array",
+    ),
     "list with a gap": (lambda: [dask.delayed(SMALL), None], TypeError, "list of Delayed"),
     "one delayed": (lambda: dask.delayed(SMALL), TypeError, "list of Delayed .* chunk of rows[.]"),
 }
@@ -323,14 +391,23 @@ def test_bad_parameters_are_named_with_their_value(name):
 def test_wrong_width(expected):
     message = "X has 5 features, but DistributedLDA is expecting 11 features as input"
     narrow, partial_fit = SMALL[:, :5], make().fit(SMALL).partial_fit
-    for X in (narrow, sparse.csr_array(narrow), chunked(narrow), chunked(narrow, 7, 3, sparse.csr_array)):
+    for X in (
+        narrow,
+        sparse.csr_array(narrow),
+        chunked(narrow),
+        chunked(narrow, 7, 3, sparse.csr_array),
+    ):
         for method in (expected.transform, expected.perplexity, expected.score, partial_fit):
             with pytest.raises(ValueError, match=message):
                 method(X)
     with pytest.raises(ValueError, match=r"chunk 1 has 5.*same columns"):
         expected.perplexity([*map(dask.delayed, (SMALL, narrow))])
     chunks = [dask.delayed(narrow)]
-    for method in (expected.perplexity, partial_fit, lambda X: dask.compute(*expected.transform(X), scheduler="sync")):
+    for method in (
+        expected.perplexity,
+        partial_fit,
+        lambda X: dask.compute(*expected.transform(X), scheduler="sync"),
+    ):
         with pytest.raises(ValueError, match=message):
             method(chunks)
 

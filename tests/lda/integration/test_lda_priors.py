@@ -17,15 +17,28 @@ UNEVEN = [0.05, 0.3, 2.0]
 each_sampler = samplers(["warp"])
 
 
-make = partial(DistributedLDA, n_components=3, max_iter=6, evaluate_every=2, random_state=7, doc_topic_prior=UNEVEN)
+make = partial(
+    DistributedLDA,
+    n_components=3,
+    max_iter=6,
+    evaluate_every=2,
+    random_state=7,
+    doc_topic_prior=UNEVEN,
+)
 
 
 @pytest.mark.parametrize(
     ("prior", "message"),
     [
-        ([0.1, 0.2], r"doc_topic_prior has shape \(2,\), but n_components=3; give .* of shape \(3,\)"),
+        (
+            [0.1, 0.2],
+            r"doc_topic_prior has shape \(2,\), but n_components=3; give .* of shape \(3,\)",
+        ),
         ([[0.1, 0.2, 0.3]], r"shape \(1, 3\)"),
-        ([0.1, 0.0, 0.3], r"doc_topic_prior\[1\] is 0.0; .* 1e-30 to 1e\+30: give rare topics a small prior"),
+        (
+            [0.1, 0.0, 0.3],
+            r"doc_topic_prior\[1\] is 0.0; .* 1e-30 to 1e\+30: give rare topics a small prior",
+        ),
         ([0.1, np.nan, -1.0], r"doc_topic_prior\[1\] is nan; .* so must 1 others"),
         ([0.1, np.inf, 1.0], r"doc_topic_prior\[1\] is inf"),
         (["a", "b", "c"], "doc_topic_prior must be one number, or numbers, one for each topic"),
@@ -88,7 +101,12 @@ each_with_seeds = samplers(["frozen"])
 def test_seeded_words_stay_in_their_topics(sampler, init):
     X = planted(n_docs=120, length=40)[0]
     for seed in range(3):
-        lda = seeded(sampler=sampler, init=init, random_state=seed, seed_words={3: [0, 1, 2], 1: [10, 11, 12]}).fit(X)
+        lda = seeded(
+            sampler=sampler,
+            init=init,
+            random_state=seed,
+            seed_words={3: [0, 1, 2], 1: [10, 11, 12]},
+        ).fit(X)
         shares = lda.topic_word_counts_.toarray() / X.sum(axis=0)
         assert shares[3, :10].min() > 0.5  # and take along those that go with them
         assert shares[1, 10:20].min() > 0.5
@@ -109,14 +127,21 @@ def test_seeds_have_the_same_bits_for_any_way_to_fit(sampler, tmp_path):
     if program_of(sampler).partition_invariant:
         for way in ({"n_shards": 1}, {"n_shards": 8}, {"n_shards": 2, "n_jobs": 2}):
             assert_same_bits(seeded(sampler=sampler, init="uniform", **way).fit(X), expected)
-    parameters = {"sampler": sampler, "n_shards": 3, "init": "uniform", "checkpoint": tmp_path / "run"}
+    parameters = {
+        "sampler": sampler,
+        "n_shards": 3,
+        "init": "uniform",
+        "checkpoint": tmp_path / "run",
+    }
     seeded(**parameters, max_iter=20).fit(X)
     with pytest.raises(CheckpointMismatchError, match="seed_words"):
         seeded(**parameters, seed_weight=0.5).fit(X)
     assert_same_bits(seeded(**parameters).fit(X), expected)
     lda = seeded(sampler=sampler).partial_fit(X)
     lda.partial_fit(X[:40])
-    np.testing.assert_array_equal(lda.seed_counts_.toarray(), expected.seed_counts_.toarray())  # of the first batch
+    np.testing.assert_array_equal(
+        lda.seed_counts_.toarray(), expected.seed_counts_.toarray()
+    )  # of the first batch
     assert np.isfinite(lda.history_[-1]["log_likelihood"])
 
 
@@ -127,7 +152,9 @@ def test_later_batches_have_the_seeds_of_the_first():
     first = lda.seed_counts_.toarray()
     lda.set_params(seed_words=first).partial_fit(X[:20])  # the same, as an array
     for others in (None, {}, {0: [12, 11]}, {**SEEDS, 1: [3]}, table, first + table, 2 * first):
-        with pytest.raises(ValueError, match=r"seed_words are not those of the first batch.*give the same"):
+        with pytest.raises(
+            ValueError, match=r"seed_words are not those of the first batch.*give the same"
+        ):
             lda.set_params(seed_words=others).partial_fit(X[:20])
         np.testing.assert_array_equal(lda.seed_counts_.toarray(), first)
     with pytest.raises(ValueError, match="seed_words are not those of the first batch"):
@@ -146,30 +173,47 @@ def test_seeds_by_name_in_a_pipeline():
     make_pipeline(counter, lda).fit(TEXTS)
     names = counter.get_feature_names_out()
     assert lda.feature_names_.tolist() == sorted({*" ".join(TEXTS).split()})
-    by_number = {topic: [names.tolist().index(word) for word in seeded] for topic, seeded in words.items()}
+    by_number = {
+        topic: [names.tolist().index(word) for word in seeded] for topic, seeded in words.items()
+    }
     expected = DistributedLDA(2, seed_words=by_number, random_state=0).fit(counter.transform(TEXTS))
     assert_same_bits(lda, expected)
-    assert lda.top_words(3, "probability").tolist() == names[expected.top_words(3, "probability")].tolist()
+    assert (
+        lda.top_words(3, "probability").tolist()
+        == names[expected.top_words(3, "probability")].tolist()
+    )
     counter.fit(["another vocabulary"])  # the names are those of the fit
     assert lda.top_words(3).tolist() == expected.top_words(3, feature_names=names).tolist()
 
 
 def test_names_that_cannot_be_had_are_refused(tmp_path):
     def fit(**parameters):
-        make_pipeline(CountVectorizer(), DistributedLDA(2, seed_words={0: ["war"]}, **parameters)).fit(TEXTS)
+        make_pipeline(
+            CountVectorizer(), DistributedLDA(2, seed_words={0: ["war"]}, **parameters)
+        ).fit(TEXTS)
 
-    with pytest.raises(ValueError, match=r"make_pipeline\(vectorizer, DistributedLDA\(feature_names=vectorizer\)\)"):
+    with pytest.raises(
+        ValueError, match=r"make_pipeline\(vectorizer, DistributedLDA\(feature_names=vectorizer\)\)"
+    ):
         fit()
-    with pytest.raises(ValueError, match=r"feature_names is a CountVectorizer that has no names .*vocabulary=words"):
+    with pytest.raises(
+        ValueError, match=r"feature_names is a CountVectorizer that has no names .*vocabulary=words"
+    ):
         fit(feature_names=CountVectorizer())
     counter = CountVectorizer()
     model = make_pipeline(counter, DistributedLDA(2, feature_names=counter))
     for copied in (clone(model), model.set_params(memory=str(tmp_path))):
-        with pytest.raises(ValueError, match=r"feature_names is a CountVectorizer .* for these give the words to both"):
+        with pytest.raises(
+            ValueError,
+            match=r"feature_names is a CountVectorizer .* for these give the words to both",
+        ):
             copied.fit(TEXTS)
     with pytest.raises(ValueError, match=r"feature_names has shape \(1,\), but there are 6 words"):
         fit(feature_names=["war"])
-    with pytest.raises(ValueError, match=r"has the word 'war', which several columns have as their name: give numbers"):
+    with pytest.raises(
+        ValueError,
+        match=r"has the word 'war', which several columns have as their name: give numbers",
+    ):
         fit(feature_names=["war"] * 6)
     with pytest.raises(ValueError, match=r"has the word 'war', but X has no such column"):
         fit(feature_names=list("abcdef"))
@@ -182,11 +226,17 @@ def test_names_that_cannot_be_had_are_refused(tmp_path):
         ({"a": [0]}, r"seed_words has the topic 'a'"),
         ({1: "word"}, r"seed_words\[1\] is 'word'; give a list of words"),
         ({1: 3}, r"seed_words\[1\] is 3; give a list"),
-        ({1: ["word"]}, r"seed_words\[1\] has the word 'word', but X has no names of columns: give numbers"),
+        (
+            {1: ["word"]},
+            r"seed_words\[1\] has the word 'word', but X has no names of columns: give numbers",
+        ),
         ({1: [40]}, r"seed_words\[1\] has the word 40; .* numbers from 0 to 39"),
         ({1: [-1]}, r"seed_words\[1\] has the word -1"),
         ({1: [1.5]}, r"seed_words\[1\] has the word 1.5"),
-        (np.ones((3, 40)), r"seed_words has shape \(3, 40\); .* \(n_components, n_features\) = \(4, 40\)"),
+        (
+            np.ones((3, 40)),
+            r"seed_words has shape \(3, 40\); .* \(n_components, n_features\) = \(4, 40\)",
+        ),
         (-np.ones((4, 40)), "seed_words has values that are negative"),
         (np.full((4, 40), np.nan), "seed_words has values that are negative or not finite"),
         (np.full((4, 40), 1e308), r"seed_words has values .* above 1e\+30"),

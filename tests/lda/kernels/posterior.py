@@ -24,7 +24,9 @@ def log_posterior(counts, topic, alpha, beta, fixed):
 
 def all_states(counts, alpha, beta, fixed):
     """Every assignment of topics, read as a number in document order, and its posterior probability."""
-    states = np.indices((len(alpha),) * int(counts.sum())).reshape(counts.sum(), -1).T.astype(np.int16)
+    states = (
+        np.indices((len(alpha),) * int(counts.sum())).reshape(counts.sum(), -1).T.astype(np.int16)
+    )
     log_p = np.array([log_posterior(counts, state, alpha, beta, fixed) for state in states])
     p = np.exp(log_p - log_p.max())
     return states, p / p.sum()
@@ -34,7 +36,10 @@ def assert_distributed_like(expected, seen):
     """Pearson's statistic is neither too large nor too small; the states with less than five visits make one cell."""
     expected = expected * seen.sum()
     rare = expected < 5
-    expected, seen = np.append(expected[~rare], expected[rare].sum()), np.append(seen[~rare], seen[rare].sum())
+    expected, seen = (
+        np.append(expected[~rare], expected[rare].sum()),
+        np.append(seen[~rare], seen[rare].sum()),
+    )
     expected, seen = expected[expected > 0], seen[expected > 0]
     assert 1e-4 < chi2.sf(((seen - expected) ** 2 / expected).sum(), len(expected) - 1) < 1 - 1e-4
 
@@ -47,7 +52,9 @@ def leads_to(kind, counts, alpha, beta, fixed, starts, states, **options):
     values = len(alpha) ** np.arange(states.shape[1])[::-1]
     seen = np.zeros(len(states), np.int64)
     for number, start in enumerate(starts):  # each sweep has a number, and so draws, of its own
-        [(_, _, kept)] = run_serial(program, shards, number + 1, Saved(None, [states[start]], []), number)
+        [(_, _, kept)] = run_serial(
+            program, shards, number + 1, Saved(None, [states[start]], []), number
+        )
         seen[kept.shards[0] @ values] += 1
     return seen
 

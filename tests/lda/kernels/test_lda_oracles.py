@@ -13,7 +13,14 @@ from definition import run_serial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lda_cases import CUTS, fit, make_shards, old_rows, random_counts, token_words
-from oracles.lda_cells import AliasOracle, CopiesOracle, FPlusOracle, HybridOracle, LightOracle, SparseOracle
+from oracles.lda_cells import (
+    AliasOracle,
+    CopiesOracle,
+    FPlusOracle,
+    HybridOracle,
+    LightOracle,
+    SparseOracle,
+)
 from oracles.lda_frozen import FrozenOracle, SaberOracle
 from oracles.lda_warp import WarpOracle
 from scipy import sparse
@@ -91,17 +98,23 @@ CASES = {
 def suits(sampler, name):
     """Say whether an oracle knows of tempering, and whether its arithmetic has the range of the priors."""
     case = CASES[name]
-    return sampler in QUICK[1:] or (case.alpha not in (1e-30, 1e30) and (sampler == "warp" or not case.hot))
+    return sampler in QUICK[1:] or (
+        case.alpha not in (1e-30, 1e30) and (sampler == "warp" or not case.hot)
+    )
 
 
 def is_slow(sampler, name):
-    return sampler not in QUICK or name == "32 bits" or (CASES[name].has_seeds and sampler != "frozen")
+    return (
+        sampler not in QUICK or name == "32 bits" or (CASES[name].has_seeds and sampler != "frozen")
+    )
 
 
 def some_seeds(counts, n_components):
     """Seeds of about half of the words, words without tokens among them, as a table of words × topics."""
     rng = np.random.default_rng(0)
-    table = rng.gamma(1.0, 5.0, (counts.shape[1], n_components)) * (rng.random((counts.shape[1], n_components)) < 0.3)
+    table = rng.gamma(1.0, 5.0, (counts.shape[1], n_components)) * (
+        rng.random((counts.shape[1], n_components)) < 0.3
+    )
     table[rng.random(len(table)) < 0.4] = 0.0
     return table, word_seeds(sparse.csc_array(table.T), counts.sum(0).astype(np.int64))
 
@@ -110,11 +123,18 @@ def assert_equals_oracle(sampler, case, **options):
     """Compare topics and what records say of them, also of a fit that goes on from topics alone."""
     counts, kind = (case.counts or partial(random_counts, case.n_components))(), program_of(sampler)
     alpha, given, shared = case.alpha, {}, {}
-    if case.uneven or issubclass(kind, DocumentLDA):  # which has a prior for each topic in its kernels always
+    if case.uneven or issubclass(
+        kind, DocumentLDA
+    ):  # which has a prior for each topic in its kernels always
         alpha = case.alpha * 2.0 * (1 + np.arange(case.n_components)) / (1 + case.n_components)
         given["own_alphas"] = alpha
     if case.hot:
-        given["hot_priors"], given["hot_sweeps"], shared["hot"], shared["hot_sweeps"] = case.hot, 2, case.hot, 2
+        given["hot_priors"], given["hot_sweeps"], shared["hot"], shared["hot_sweeps"] = (
+            case.hot,
+            2,
+            case.hot,
+            2,
+        )
     if case.has_fixed:
         given["fixed"] = shared["fixed"] = old_rows(4, counts, case.n_components)
     if case.has_seeds:
@@ -125,16 +145,22 @@ def assert_equals_oracle(sampler, case, **options):
     go = partial(fit, counts, case.n_components, kind=kind, cuts=case.cuts, n_sweeps=3, doc_topic_prior=mean,
                  topic_word_prior=case.beta, evaluate_every=0, **given, **options)  # fmt: skip
     result, bounds, layout = go(), [0, *case.cuts, len(counts)], make_shards(counts, case.cuts)[1]
-    oracle = ORACLES[sampler](counts, case.n_components, alpha, case.beta, 5, bounds, layout, **shared, **options)
+    oracle = ORACLES[sampler](
+        counts, case.n_components, alpha, case.beta, 5, bounds, layout, **shared, **options
+    )
     for topic, record in zip(result.topics, result.records, strict=True):
         before = np.array(oracle.topic)
         np.testing.assert_array_equal(topic, oracle.run())
         moved = np.count_nonzero(topic != before)
         assert record.get("moved", moved) == moved
         assert record.get("moved_by_words", 0) == getattr(oracle, "moved_by_words", 0)
-        assert record.get("s_error", 0.0) == pytest.approx(getattr(oracle, "s_error", 0.0), abs=1e-15)
+        assert record.get("s_error", 0.0) == pytest.approx(
+            getattr(oracle, "s_error", 0.0), abs=1e-15
+        )
     totals = np.bincount(result.topics[-1], minlength=case.n_components)
-    np.testing.assert_array_equal(result.model.topic_total, totals + (given["fixed"].sum(0) if case.has_fixed else 0))
+    np.testing.assert_array_equal(
+        result.model.topic_total, totals + (given["fixed"].sum(0) if case.has_fixed else 0)
+    )
     rest = go(saved=go(n_sweeps=1).saved._replace(model=None), first=1)
     np.testing.assert_array_equal(result.topics[1:], rest.topics)
     assert result.records[1:] == rest.records
@@ -154,7 +180,9 @@ def test_topics_are_those_of_the_oracle(sampler, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("sampler", "mh_steps"), [("warp", 1), ("warp", 4), ("light", 16), ("alias", 1)])
+@pytest.mark.parametrize(
+    ("sampler", "mh_steps"), [("warp", 1), ("warp", 4), ("light", 16), ("alias", 1)]
+)
 def test_other_numbers_of_proposals(sampler, mh_steps):
     assert_equals_oracle(sampler, CASES["17 topics"], mh_steps=mh_steps)
 
@@ -164,7 +192,9 @@ def test_same_bits_for_any_jobs_and_threads(sampler, monkeypatch):
     go = partial(fit, random_counts(13, 300, 40, 0.3), 5, kind=program_of(sampler), cuts=(6,))
     one = go()
     modules = [sys.modules[kind.__module__] for kind in program_of(sampler).__mro__]
-    monkeypatch.setattr(next(module for module in modules if hasattr(module, "MIN_JOB")), "MIN_JOB", 50)
+    monkeypatch.setattr(
+        next(module for module in modules if hasattr(module, "MIN_JOB")), "MIN_JOB", 50
+    )
     with ThreadPoolExecutor(3) as pool:
         threads = partial(run_serial, each=lambda function, jobs: list(pool.map(function, jobs)))
         for other in (go(), go(engine=threads)):
@@ -187,14 +217,24 @@ def test_fits_record_the_likelihood_of_dense_tables(cuts, least):
     seeds = rng.gamma(1.0, 5.0, fixed.shape) * (rng.random(fixed.shape) < 0.3)
     options = {
         "fixed": fixed,
-        "seeds": word_seeds(sparse.csc_array(seeds.T), counts.sum(0).astype(np.int64), sparse.csc_array(fixed.T)),
+        "seeds": word_seeds(
+            sparse.csc_array(seeds.T), counts.sum(0).astype(np.int64), sparse.csc_array(fixed.T)
+        ),
         "doc_topic_prior": float(alphas.mean()),
         "own_alphas": alphas if least < 2.0 else None,
     }
     result = fit(counts, 5, kind=FrozenLDA, cuts=cuts, **options)
-    by_document = table_of(np.repeat(np.arange(len(counts)), counts.sum(1)), result.topics[-1], (len(counts), 5))
-    by_word, beta = fixed + table_of(token_words(counts), result.topics[-1], fixed.shape), 0.1 + seeds
-    for name, table, prior in (("document", by_document, alphas[None]), ("word", by_word.T, beta.T)):
+    by_document = table_of(
+        np.repeat(np.arange(len(counts)), counts.sum(1)), result.topics[-1], (len(counts), 5)
+    )
+    by_word, beta = (
+        fixed + table_of(token_words(counts), result.topics[-1], fixed.shape),
+        0.1 + seeds,
+    )
+    for name, table, prior in (
+        ("document", by_document, alphas[None]),
+        ("word", by_word.T, beta.T),
+    ):
         sums = np.broadcast_to(prior, table.shape).sum(1)
         expected = (gammaln(table + prior) - gammaln(prior)).sum()
         expected += (gammaln(sums) - gammaln(table.sum(1) + sums)).sum()

@@ -16,7 +16,12 @@ from schmp_estimators.lda.blocks import WordTopics, words_of_places
 from schmp_estimators.lda.data import passages
 from schmp_estimators.lda.data.corpus import open_corpus
 from schmp_estimators.lda.data.counts import canonical_counts
-from schmp_estimators.lda.kernels.passages import TOKEN, draw_known_topics, draw_passages, expect_topics
+from schmp_estimators.lda.kernels.passages import (
+    TOKEN,
+    draw_known_topics,
+    draw_passages,
+    expect_topics,
+)
 
 KEY = stream_key(11)
 
@@ -32,7 +37,9 @@ def draw(counts, rows, size, key=KEY):
     rows = np.asarray(rows, np.int64)
     ptr = np.concatenate([[0], np.cumsum(np.minimum(np.sum(counts, axis=1)[rows], size))])
     words = np.full(ptr[-1], -1, np.int32)
-    draw_passages(piece.indptr, piece.indices, piece.data, rows, np.arange(len(rows)), key, ptr, words)
+    draw_passages(
+        piece.indptr, piece.indices, piece.data, rows, np.arange(len(rows)), key, ptr, words
+    )
     return [words[a:b].tolist() for a, b in pairwise(ptr)]
 
 
@@ -41,7 +48,9 @@ def chosen(lists, n_topics, n_words, n_choices=50, few=0, key=KEY):
     some = as_lists(lists, passages.Passages)
     taken = passages.choose_passages(some, n_topics, n_words, few)
     topics, seen = passages.topics_of_words(some, taken, n_words, n_choices, key)
-    return [row[:n].tolist() for row, n in zip(topics, np.minimum(seen, n_choices), strict=True)], seen.tolist()
+    return [
+        row[:n].tolist() for row, n in zip(topics, np.minimum(seen, n_choices), strict=True)
+    ], seen.tolist()
 
 
 # Documents.
@@ -76,11 +85,18 @@ def test_of_several_passages_the_newest_words_win():
     """Topic 1 may have words 0 and 1 again, or word 1 with word 2, which is new; topic 2 gets word 3."""
     lists = [[0, 1, 1], [0, 1, 1], [0, 1], [1, 2], [3], [0, 1, 2]]
     assert chosen(lists, 3, 4)[0] == [[0], [0, 0, 1], [1], [2]]
-    assert chosen(lists, 3, 4, few=1)[0] == [[0, 2], [0, 0, 1, 2], [1, 2], []]  # a passage of one word counts for less
+    assert chosen(lists, 3, 4, few=1)[0] == [
+        [0, 2],
+        [0, 0, 1, 2],
+        [1, 2],
+        [],
+    ]  # a passage of one word counts for less
 
 
 def test_choices_are_a_fair_sample_of_the_topics_of_a_word():
-    found = np.array([chosen([[0]] * 20, 20, 1, n_choices=5, key=stream_key(seed))[0][0] for seed in range(400)])
+    found = np.array(
+        [chosen([[0]] * 20, 20, 1, n_choices=5, key=stream_key(seed))[0][0] for seed in range(400)]
+    )
     assert found.shape == (400, 5)
     assert chisquare(np.bincount(found.ravel(), minlength=20)).pvalue > 1e-3
 
@@ -96,7 +112,13 @@ def first_topics(counts, lists, n_topics, cuts=()):
         mine = np.bincount(layout.column, np.diff(shard.word_ptr), len(lists)).astype(np.int64)
         topics.append(np.full(len(shard.place), -1, np.int16))
         first = passages.topics_of_shard(as_lists(lists), layout.column, mine)
-        given = shard.place, shard.doc_ptr, words_of_places(shard), *freeze(first), shard.first_token
+        given = (
+            shard.place,
+            shard.doc_ptr,
+            words_of_places(shard),
+            *freeze(first),
+            shard.first_token,
+        )
         draw_known_topics(*given, KEY, n_topics, topics[-1])
     return np.concatenate(topics)
 
@@ -107,7 +129,9 @@ def test_tokens_begin_in_the_topics_of_their_words(cuts):
     lists = [[w, w, 20 + w] for w in range(9)]
     found = first_topics(counts, lists, 100)
     words = token_words(counts)
-    assert {(w, k) for w, k in zip(words, found, strict=True)} == {(w, k) for w in set(words) for k in lists[w]}
+    assert {(w, k) for w, k in zip(words, found, strict=True)} == {
+        (w, k) for w in set(words) for k in lists[w]
+    }
     np.testing.assert_array_equal(found, first_topics(counts, lists, 100, cuts))
 
 
@@ -117,7 +141,9 @@ def test_a_word_without_topics_asks_its_document():
     found = first_topics(counts, [[], [3], [5]], 10)
     one, other, none = found[:1000], found[1000:2000], found[2000:]
     for own, topic in ((one, 3), (other, 5)):
-        assert np.mean(own == topic) > 0.97  # seven draws miss the known half of the document once in 128 times
+        assert (
+            np.mean(own == topic) > 0.97
+        )  # seven draws miss the known half of the document once in 128 times
     assert chisquare(np.bincount(none, minlength=10)).pvalue > 1e-3
 
 
@@ -140,7 +166,10 @@ def expected_tokens(documents, phi):
         for _ in range(2):
             shares = phi * proportions
             sums = shares.sum(axis=1, keepdims=True)
-            shares = np.divide(shares, sums, where=sums > 0, out=np.zeros_like(shares)) * document[:, None]
+            shares = (
+                np.divide(shares, sums, where=sums > 0, out=np.zeros_like(shares))
+                * document[:, None]
+            )
             proportions = ALPHA + shares.sum(axis=0)
         expected += shares
     return expected
@@ -149,7 +178,9 @@ def expected_tokens(documents, phi):
 @pytest.mark.parametrize(("first", "step"), [(0, 1), (2, 3)])
 def test_documents_expect_what_two_steps_of_em_give(first, step):
     counts, lists = random_counts(4, n_docs=30, n_words=12, rate=1.0), some_lists(12)
-    weight = np.random.default_rng(1).random(sum(map(len, lists))).astype(np.float32) + np.float32(0.01)
+    weight = np.random.default_rng(1).random(sum(map(len, lists))).astype(np.float32) + np.float32(
+        0.01
+    )
     phi, entry = np.zeros((12, 7)), np.cumsum([0, *map(len, lists)])
     for word, topics in enumerate(lists):
         phi[word, topics] = weight[entry[word] : entry[word + 1]]
@@ -166,8 +197,13 @@ def test_documents_expect_what_two_steps_of_em_give(first, step):
 
 def test_weighing_is_em_on_a_part_of_the_documents_that_drops_small_shares():
     counts, lists = random_counts(7, n_docs=30, n_words=12, rate=0.5) * 5, some_lists(12)
-    corpus, bounds = open_corpus(da.from_array(counts, chunks=(8, 12)), DistributedLDA()), np.array([0, 11, 30])
-    found = passages.weigh_topics(corpus, corpus.shards(bounds), bounds, as_lists(lists), ALPHA.astype(float), 0.1)
+    corpus, bounds = (
+        open_corpus(da.from_array(counts, chunks=(8, 12)), DistributedLDA()),
+        np.array([0, 11, 30]),
+    )
+    found = passages.weigh_topics(
+        corpus, corpus.shards(bounds), bounds, as_lists(lists), ALPHA.astype(float), 0.1
+    )
     share = np.zeros((12, 7))
     for word, topics in enumerate(lists):
         share[word, topics] = 1 / max(1, len(topics))
@@ -182,5 +218,7 @@ def test_weighing_is_em_on_a_part_of_the_documents_that_drops_small_shares():
         share /= np.maximum(share.sum(axis=1, keepdims=True), 1e-300)
     times = np.array([np.bincount(found.topic[a:b], minlength=7) for a, b in pairwise(found.ptr)])
     np.testing.assert_array_equal(times > 0, share > 0)
-    np.testing.assert_allclose(times, np.maximum(1, share * passages.SHARES) * (share > 0), atol=0.51)
+    np.testing.assert_allclose(
+        times, np.maximum(1, share * passages.SHARES) * (share > 0), atol=0.51
+    )
     assert (share > 0).sum() < sum(map(len, lists))

@@ -91,7 +91,10 @@ def normalised(logs):
 
 def law_of_one_token():
     """Return the distribution of the topic of one token, all others being as DOCUMENT and WORD have them."""
-    in_document, in_word = np.repeat(np.arange(K), DOCUMENT).tolist(), np.repeat(np.arange(K), WORD).tolist()
+    in_document, in_word = (
+        np.repeat(np.arange(K), DOCUMENT).tolist(),
+        np.repeat(np.arange(K), WORD).tolist(),
+    )
     documents = [0] + [0] * len(in_document) + list(range(1, 1 + len(in_word)))
     words = [0] + list(range(1, 1 + len(in_document))) + [0] * len(in_word)
     return normalised([log_joint(documents, words, [k, *in_document, *in_word]) for k in range(K)])
@@ -121,4 +124,6 @@ def test_a_token_stays_in_the_law_of_the_joint_probability(cycle):
     assert_as_expected(flow.sum(axis=0), law)
     up, down = flow[np.triu_indices(K, 1)], flow.T[np.triu_indices(K, 1)]
     assert (up + down).min() > 20
-    assert chi2.sf(((up - down) ** 2 / (up + down)).sum(), up.size) > 1e-3  # Bowker's test of symmetry
+    assert (
+        chi2.sf(((up - down) ** 2 / (up + down)).sum(), up.size) > 1e-3
+    )  # Bowker's test of symmetry

@@ -32,10 +32,14 @@ make = partial(DistributedLDA, n_components=3, max_iter=6, evaluate_every=2, ran
 @each_invariant
 @settings(max_examples=5)
 @given(corpora, st.integers(1, 20), st.integers(0, 2**32 - 1), st.integers(2, 9), st.integers(1, 3))
-def test_some_depend_neither_on_shards_nor_on_threads(sampler, X, n_components, seed, n_shards, n_jobs):
+def test_some_depend_neither_on_shards_nor_on_threads(
+    sampler, X, n_components, seed, n_shards, n_jobs
+):
     parameters = {"n_components": n_components, "random_state": seed, "max_iter": 3}
     one = make(**parameters, sampler=sampler).fit(X)
-    assert_same_bits(make(**parameters, sampler=sampler, n_shards=n_shards, n_jobs=n_jobs).fit(X), one)
+    assert_same_bits(
+        make(**parameters, sampler=sampler, n_shards=n_shards, n_jobs=n_jobs).fit(X), one
+    )
 
 
 def test_seeds_mean_something():
@@ -82,7 +86,9 @@ def test_warm_start_begins_where_the_last_fit_ended(sampler):
     parameters = {"n_components": 4, "evaluate_every": 1, "sampler": sampler}
     lda = make(**parameters, max_iter=60, warm_start=True).fit(X)
     counts, last = lda.topic_word_counts_.toarray(), lda.history_[-1]["log_likelihood"]
-    few = 5 if sampler == "saber" else 3  # where words and documents wait for each other, topics come back later
+    few = (
+        5 if sampler == "saber" else 3
+    )  # where words and documents wait for each other, topics come back later
     lda.set_params(max_iter=few).fit(X)
     np.testing.assert_array_equal(column_sums(lda.topic_word_counts_), X.sum(axis=0))
     cold = make(**parameters, max_iter=few).fit(X)
@@ -94,7 +100,9 @@ def test_warm_start_begins_where_the_last_fit_ended(sampler):
 def test_warm_start_changes_nothing_the_first_time_and_refuses_another_shape():
     lda = make(warm_start=True).fit(SMALL)
     assert_same_bits(lda, make().fit(SMALL))
-    with pytest.raises(ValueError, match="n_components=4, but the earlier fit had 3 topics; keep the number"):
+    with pytest.raises(
+        ValueError, match="n_components=4, but the earlier fit had 3 topics; keep the number"
+    ):
         lda.set_params(n_components=4).fit(SMALL)
     lda.set_params(n_components=3)
     with pytest.raises(ValueError, match="X has 5 features, but DistributedLDA is expecting 11"):
@@ -140,7 +148,9 @@ def test_transform_is_as_near_the_maximum_as_is_asked(n_topics, alpha, tol):
     lda.topic_word_counts_ = sparse.csc_array(table)
     phi = lda.components_ / lda.components_.sum(axis=1, keepdims=True)
     sizes, shares = rng.integers(0, 200, 12), rng.dirichlet(np.full(n_topics, 0.3), 12)
-    X = np.array([rng.multinomial(size, share @ phi) for size, share in zip(sizes, shares, strict=True)])
+    X = np.array(
+        [rng.multinomial(size, share @ phi) for size, share in zip(sizes, shares, strict=True)]
+    )
     X[0], X[1] = 0, np.arange(40) == 3
     theta, prior = lda.transform(X), np.full(n_topics, alpha)
     assert theta.min() > 0
@@ -150,14 +160,20 @@ def test_transform_is_as_near_the_maximum_as_is_asked(n_topics, alpha, tol):
 
 
 @settings(max_examples=5)
-@given(X=corpora, Y=corpora, n_components=st.integers(1, 6), prior=st.sampled_from([None, 0.05, 2.0]))
+@given(
+    X=corpora, Y=corpora, n_components=st.integers(1, 6), prior=st.sampled_from([None, 0.05, 2.0])
+)
 def test_perplexity_is_that_of_document_completion(X, Y, n_components, prior):
     width = min(X.shape[1], Y.shape[1])
     X, Y = X[:, :width], Y[:, :width]
-    lda = make(n_components=n_components, doc_topic_prior=prior, topic_word_prior=prior, max_iter=2).fit(X)
+    lda = make(
+        n_components=n_components, doc_topic_prior=prior, topic_word_prior=prior, max_iter=2
+    ).fit(X)
     if (Y.sum(axis=1) // 2).sum() == 0:
         for judge in (lda.perplexity, lda.score):
-            with pytest.warns(UndefinedMetricWarning, match=rf"X has {Y.sum()} tokens.*nothing to score"):
+            with pytest.warns(
+                UndefinedMetricWarning, match=rf"X has {Y.sum()} tokens.*nothing to score"
+            ):
                 assert np.isnan(judge(Y))
         return
     assert lda.perplexity(Y) == pytest.approx(completion_perplexity(lda, Y), rel=1e-9)

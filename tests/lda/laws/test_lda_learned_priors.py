@@ -11,7 +11,13 @@ from scipy.optimize import minimize_scalar
 from scipy.special import gammaln, psi
 
 from schmp_estimators import DistributedLDA
-from schmp_estimators.lda.kernels.likelihood import LIMIT, TopicCounts, count_table, merge_counts, rising
+from schmp_estimators.lda.kernels.likelihood import (
+    LIMIT,
+    TopicCounts,
+    count_table,
+    merge_counts,
+    rising,
+)
 from schmp_estimators.lda.programs import learning
 
 
@@ -21,9 +27,15 @@ def counted(table):
 
     def cells(table):
         topic = np.tile(np.arange(table.shape[1]), len(table))
-        return TopicCounts(*np.unique((topic << 32 | table.ravel())[table.ravel() > 0], return_counts=True))
+        return TopicCounts(
+            *np.unique((topic << 32 | table.ravel())[table.ravel() > 0], return_counts=True)
+        )
 
-    return cells(table), cells(table[lengths == 1]), TopicCounts(*np.unique(lengths[lengths > 0], return_counts=True))
+    return (
+        cells(table),
+        cells(table[lengths == 1]),
+        TopicCounts(*np.unique(lengths[lengths > 0], return_counts=True)),
+    )
 
 
 def more(table, alphas):
@@ -66,9 +78,12 @@ def test_the_fixed_point_is_that_of_the_formula():
     found = learning.learn_alphas(alphas, *counted(table))
     np.testing.assert_allclose(found, by_formula(table, alphas, learning.STEPS), rtol=1e-10)
     steps = [by_formula(table, alphas, n) for n in range(8)]
-    for before, after in pairwise(steps):  # a Gamma prior of that shape, and a Dirichlet–multinomial
+    for before, after in pairwise(
+        steps
+    ):  # a Gamma prior of that shape, and a Dirichlet–multinomial
         values = [
-            log_likelihood(table[table.sum(1) >= 2], step) + more(table, before) * np.log(step).sum()
+            log_likelihood(table[table.sum(1) >= 2], step)
+            + more(table, before) * np.log(step).sum()
             for step in (before, after)
         ]
         assert values[1] > values[0]
@@ -84,12 +99,19 @@ def best_beta(table, seeds):
         words = (gammaln(table + prior) - gammaln(prior)).sum()
         return -(words - (gammaln(table.sum(0) + sums) - gammaln(sums)).sum())
 
-    bounds = np.log([learning.LEAST_BETA_SUM / n_words, table.sum() / (table.sum(0) > 0).sum() / n_words])
-    return np.exp(minimize_scalar(surprise, bounds=bounds, method="bounded", options={"xatol": 1e-9}).x)
+    bounds = np.log(
+        [learning.LEAST_BETA_SUM / n_words, table.sum() / (table.sum(0) > 0).sum() / n_words]
+    )
+    return np.exp(
+        minimize_scalar(surprise, bounds=bounds, method="bounded", options={"xatol": 1e-9}).x
+    )
 
 
 def learned_beta(table, beta=0.01):
-    words, topics = learning.word_cells(count_table(table), None, None), learning.topic_cells(table.sum(0), None)
+    words, topics = (
+        learning.word_cells(count_table(table), None, None),
+        learning.topic_cells(table.sum(0), None),
+    )
     return learning.learn_beta(beta, len(table), words, topics)
 
 
@@ -98,7 +120,9 @@ def test_topics_are_drawn_with_the_prior_that_was_learned_last():
     one, two = (go(learn_every=(0, 1), topic_word_prior=9.0, n_sweeps=n) for n in (1, 2))
     given = {"topic_word_prior": one.model.learned.beta, "saved": one.saved._replace(model=None)}
     np.testing.assert_array_equal(go(**given, first=1, n_sweeps=2).topics[-1], two.topics[-1])
-    assert (go(**given | {"topic_word_prior": 9.0}, first=1, n_sweeps=2).topics[-1] != two.topics[-1]).any()
+    assert (
+        go(**given | {"topic_word_prior": 9.0}, first=1, n_sweeps=2).topics[-1] != two.topics[-1]
+    ).any()
 
 
 def test_counts_of_parts_give_the_sums_of_the_whole_table_to_the_bit():
@@ -107,10 +131,16 @@ def test_counts_of_parts_give_the_sums_of_the_whole_table_to_the_bit():
     whole = count_table(table)
     parts = merge_counts([count_table(some) for some in np.array_split(table, 7)])
     tokens, often = whole.terms
-    assert all(np.array_equal(one, other) for one, other in zip(parts.terms, (tokens, often), strict=True))
+    assert all(
+        np.array_equal(one, other) for one, other in zip(parts.terms, (tokens, often), strict=True)
+    )
     assert sorted(np.repeat(tokens, often)) == sorted(table[table > 0])
-    assert (often[tokens >= LIMIT] == 1).all() and len(set(tokens[tokens < LIMIT])) == (tokens < LIMIT).sum()
-    assert np.isclose(rising(0.3, *parts.terms), (gammaln(0.3 + table) - gammaln(0.3)).sum(), rtol=1e-13)
+    assert (often[tokens >= LIMIT] == 1).all() and len(set(tokens[tokens < LIMIT])) == (
+        tokens < LIMIT
+    ).sum()
+    assert np.isclose(
+        rising(0.3, *parts.terms), (gammaln(0.3 + table) - gammaln(0.3)).sum(), rtol=1e-13
+    )
 
 
 @pytest.mark.parametrize(
@@ -119,7 +149,10 @@ def test_counts_of_parts_give_the_sums_of_the_whole_table_to_the_bit():
         ([[7, 2, 0]], 0.01),  # one word: every prior is as likely
         ([[1, 0, 0], [0, 1, 0]], 0.01),  # more topics than tokens, of which none has two
         ([[0, 0], [0, 0]], 0.01),
-        ([[5, 0], [0, 5]], learning.LEAST_BETA_SUM / 2),  # each topic one word: nothing keeps it from the floor
+        (
+            [[5, 0], [0, 5]],
+            learning.LEAST_BETA_SUM / 2,
+        ),  # each topic one word: nothing keeps it from the floor
         ([[10**9, 0], [0, 10**9]], learning.LEAST_BETA_SUM / 2),
         ([[2, 2], [2, 2]], 2.0),  # no topic of its own: as much as a mean topic has
     ],
@@ -143,7 +176,14 @@ def test_every_sampler_learns_the_topic_word_prior_of_its_own_counts(sampler, of
     seed_words[:, X.sum(0) == 0] = 0.0
     priors = {"doc_topic_prior": of_documents, "topic_word_prior": "learn"}
     lda = DistributedLDA(
-        3, sampler=sampler, **priors, seed_words=seed_words, max_iter=15, n_shards=2, evaluate_every=15, random_state=0
+        3,
+        sampler=sampler,
+        **priors,
+        seed_words=seed_words,
+        max_iter=15,
+        n_shards=2,
+        evaluate_every=15,
+        random_state=0,
     ).fit(X)
     counts = lda.topic_word_counts_.toarray()  # those after the last sweep, of which it has learned
     np.testing.assert_allclose(lda.topic_word_prior_, best_beta(counts.T, seed_words.T), rtol=1e-3)

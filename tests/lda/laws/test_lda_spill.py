@@ -114,7 +114,9 @@ def sizes(**changed):
 
 @pytest.mark.parametrize("n_processes", [1, 4])
 def test_slices_follow_from_memory(n_processes):
-    assert sizes().of_a_token == 17  # twice a place of 4 bytes, a topic of 1 and its proposals, and 3 topics more
+    assert (
+        sizes().of_a_token == 17
+    )  # twice a place of 4 bytes, a topic of 1 and its proposals, and 3 topics more
     found = []
     for room in (10**9, 10**7, 4 * 10**6, 1_750_000):
         n = spill.count_slices(sizes(), room, n_processes)
@@ -131,7 +133,10 @@ def test_slices_follow_from_memory(n_processes):
     [
         ({"longest": 900_000}, r"longest document \(900000 tokens\)"),
         ({"n_topics": 10**7}, r"n_components=10000000 topics.*need .*GiB.*fewer topics"),
-        ({"n_words": 10**6}, r"arrays over 1000000 words.*most frequent words.*memory-limit.*workers"),
+        (
+            {"n_words": 10**6},
+            r"arrays over 1000000 words.*most frequent words.*memory-limit.*workers",
+        ),
         ({"table": 10**6}, r"GiB"),
     ],
 )
@@ -158,7 +163,12 @@ def interrupted(at, error=KeyboardInterrupt, **parameters):
 @pytest.mark.parametrize("at", [1, 2, 6, 7])
 @pytest.mark.parametrize(
     "parameters",
-    [{}, {"init": "tempered"}, {"sampler": "frozen", **LEARNED, "max_iter": 14}, {"sampler": "saber"}],
+    [
+        {},
+        {"init": "tempered"},
+        {"sampler": "frozen", **LEARNED, "max_iter": 14},
+        {"sampler": "saber"},
+    ],
     ids=str,
 )
 def test_an_interrupted_fit_goes_on_in_its_folder(at, parameters, tmp_path):
@@ -169,12 +179,15 @@ def test_an_interrupted_fit_goes_on_in_its_folder(at, parameters, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("parameters", "counts", "what"), [({"random_state": 8}, X, "random_state"), ({}, X[::-1], "data")]
+    ("parameters", "counts", "what"),
+    [({"random_state": 8}, X, "random_state"), ({}, X[::-1], "data")],
 )
 def test_the_folder_of_another_fit_is_refused_and_left_alone(parameters, counts, what, tmp_path):
     interrupted(2, spill=tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(CheckpointMismatchError, match=rf"spill=.*{what}: .* there.*give another folder"):
+    with pytest.raises(
+        CheckpointMismatchError, match=rf"spill=.*{what}: .* there.*give another folder"
+    ):
         make(**parameters, spill=tmp_path).fit(counts)
     assert before == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
@@ -208,12 +221,18 @@ NO_FOLDER = "is no folder on a disk of this machine"
 @pytest.mark.parametrize(
     ("where", "parameters", "message"),
     [
-        *(("none", {"sampler": one}, NOT_WITH.format(one)) for one in sorted({*SAMPLERS_OF_ALL} - {*SAMPLERS})),
+        *(
+            ("none", {"sampler": one}, NOT_WITH.format(one))
+            for one in sorted({*SAMPLERS_OF_ALL} - {*SAMPLERS})
+        ),
         ("auto", {"sampler": "fplus"}, NOT_WITH.format("fplus")),
         ("none", {"random_state": None}, "needs an int as random_state"),
         ("none", {"checkpoint": "kept.npz"}, r"do not go together.*set checkpoint=None"),
         ("auto", {"checkpoint": "kept.npz"}, r"do not go together.*set checkpoint=None"),
-        *((where, {}, NO_FOLDER) for where in ("", "s3://bucket/folder", "memory://folder", "nowhere://folder")),
+        *(
+            (where, {}, NO_FOLDER)
+            for where in ("", "s3://bucket/folder", "memory://folder", "nowhere://folder")
+        ),
     ],
 )
 def test_what_does_not_go_together_is_refused_with_the_remedy(where, parameters, message, tmp_path):
@@ -233,7 +252,9 @@ def test_what_cannot_fit_is_refused_before_any_work(monkeypatch, tmp_path):
 
 def test_a_named_folder_is_for_fits_that_start_anew(tmp_path):
     for lda, method in ((make(), "partial_fit"), (make(warm_start=True), "fit")):
-        with pytest.raises(ValueError, match=r"starts anew; set spill='auto' for partial_fit and for warm_start"):
+        with pytest.raises(
+            ValueError, match=r"starts anew; set spill='auto' for partial_fit and for warm_start"
+        ):
             getattr(lda.fit(SMALL).set_params(spill=tmp_path), method)(SMALL)
 
 

@@ -24,7 +24,9 @@ from schmp_estimators.lda import spill
 X = planted(n_docs=60, length=30)[0]
 
 
-make = partial(DistributedLDA, n_components=4, random_state=7, sampler="warp", max_iter=4, evaluate_every=2)
+make = partial(
+    DistributedLDA, n_components=4, random_state=7, sampler="warp", max_iter=4, evaluate_every=2
+)
 
 
 slow = partial(pytest.param, marks=pytest.mark.slow)
@@ -84,7 +86,9 @@ def test_worker_processes(processes, monkeypatch):
 
 
 @pytest.mark.parametrize("there", ["nothing", "a folder", "the folder, on some"])
-def test_a_folder_that_is_another_one_on_workers_is_refused_and_nothing_is_left(there, processes, apart):
+def test_a_folder_that_is_another_one_on_workers_is_refused_and_nothing_is_left(
+    there, processes, apart
+):
     (path, (own, *others)), workers = apart, sorted(processes.run(os.getpid))
     if there != "nothing":
         for one in (own, *others):
@@ -110,14 +114,26 @@ def test_a_folder_that_is_another_one_on_workers_is_refused_and_nothing_is_left(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["warp", "saber"])
-@pytest.mark.parametrize(("at", "where", "lazy"), [(1, "auto", True), (6, "folder", True), (6, "auto", False)])
-def test_a_worker_dies(at, where, lazy, sampler, processes, tmp_path, caplog, snapshots, monkeypatch):
+@pytest.mark.parametrize(
+    ("at", "where", "lazy"), [(1, "auto", True), (6, "folder", True), (6, "auto", False)]
+)
+def test_a_worker_dies(
+    at, where, lazy, sampler, processes, tmp_path, caplog, snapshots, monkeypatch
+):
     divide(monkeypatch, 2)
     where = tmp_path / "folder" if where == "folder" else where
     killer, parameters = Killer(processes, at), {"sampler": sampler, "max_iter": 9}
-    with processes.as_current(), caplog.at_level(logging.WARNING, "schmp_estimators"), warnings.catch_warnings():
+    with (
+        processes.as_current(),
+        caplog.at_level(logging.WARNING, "schmp_estimators"),
+        warnings.catch_warnings(),
+    ):
         warnings.simplefilter("ignore", SpillWarning)
-        lda = make(**parameters, spill=where).set_callbacks(killer).fit(ON_DASK["csr_array"](X) if lazy else X)
+        lda = (
+            make(**parameters, spill=where)
+            .set_callbacks(killer)
+            .fit(ON_DASK["csr_array"](X) if lazy else X)
+        )
     assert_same_bits(lda, fitted_here(**parameters))
     assert killer.killed
     [sweep] = re.findall(r"going on from the end of sweep (-?\d+)", caplog.text)

@@ -15,7 +15,9 @@ X, _, _ = planted(n_docs=60, length=40)  # 2,400 tokens of 40 words
 ALPHA, BETA = 0.1, 0.01
 
 
-make = partial(DistributedLDA, n_components=4, random_state=7, doc_topic_prior=ALPHA, topic_word_prior=BETA)
+make = partial(
+    DistributedLDA, n_components=4, random_state=7, doc_topic_prior=ALPHA, topic_word_prior=BETA
+)
 
 
 def priors(lda):
@@ -71,7 +73,9 @@ def test_documents_get_five_times_their_prior_but_no_more_than_half_their_length
     """Ten documents of 40 tokens."""
     counts = np.full((10, 20), 2)
     assert first_priors(counts, 10, 0.1, 1e-9)[0] == pytest.approx(0.5)  # 10 times 0.5 is 5
-    assert first_priors(counts, 40, 0.1, 1e-9)[0] == pytest.approx(0.5)  # 40 times 0.5 is 20: half of 40
+    assert first_priors(counts, 40, 0.1, 1e-9)[0] == pytest.approx(
+        0.5
+    )  # 40 times 0.5 is 20: half of 40
     assert first_priors(counts, 80, 0.1, 1e-9)[0] == pytest.approx(0.25)  # 80 times 0.5 would be 40
     assert first_priors(counts, 80, 0.3, 1e-9)[0] == 0.3  # never less than what was asked for
 
@@ -83,11 +87,15 @@ def test_words_get_ten_times_their_prior_where_documents_are_short_and_topics_ha
     counts[:5, 1:3] -= 2
     counts[5:, 5:7] -= 2
     assert (counts.sum(), np.count_nonzero(counts.sum(axis=0))) == (460, 25)
-    assert first_priors(counts, 4, 0.1, 0.114)[1] == pytest.approx(1.14)  # 4 * 25 * 1.14 is 114, a topic has 115
+    assert first_priors(counts, 4, 0.1, 0.114)[1] == pytest.approx(
+        1.14
+    )  # 4 * 25 * 1.14 is 114, a topic has 115
     assert first_priors(counts, 4, 0.1, 0.116)[1] == 0.116  # 116 is too much
     long = np.zeros((2, 25), int)
     long[:] = 20
-    assert first_priors(long[:, :24], 2, 0.1, 0.1)[1] == pytest.approx(1.0)  # 480 tokens in a document
+    assert first_priors(long[:, :24], 2, 0.1, 0.1)[1] == pytest.approx(
+        1.0
+    )  # 480 tokens in a document
     assert first_priors(long, 2, 0.1, 0.1)[1] == 0.1  # 500
 
 
@@ -134,7 +142,9 @@ def test_an_earlier_fit_leaves_no_room_for_a_tempered_start():
 
 def test_batches_have_random_numbers_of_their_own():
     """With such priors it does not matter what was drawn before."""
-    lda = make(max_iter=1, doc_topic_prior=1e30, topic_word_prior=1e30, sampler="frozen", init="uniform")
+    lda = make(
+        max_iter=1, doc_topic_prior=1e30, topic_word_prior=1e30, sampler="frozen", init="uniform"
+    )
     first = lda.partial_fit(X).topic_word_counts_.toarray()
     assert (lda.partial_fit(X).topic_word_counts_.toarray() != 2 * first).any()
 
@@ -160,7 +170,10 @@ def test_a_fit_has_converged_when_the_last_two_evaluations_hardly_differ(size):
         estimator.history_.append({"moved": 1, **priors})  # not evaluated: nothing new is known
         assert not estimator._has_converged()
     values = {"log_likelihood": -2.0 * size}
-    estimator.history_ = [{**values, **priors, "topic_word_prior": 1.0}, {**values, **priors}]  # the first is tempered
+    estimator.history_ = [
+        {**values, **priors, "topic_word_prior": 1.0},
+        {**values, **priors},
+    ]  # the first is tempered
     assert not estimator._has_converged()
     estimator.set_params(tol=0.0).history_ = [{"log_likelihood": -2.0, **priors}] * 2
     assert not estimator._has_converged()

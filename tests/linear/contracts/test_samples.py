@@ -17,8 +17,15 @@ rng = np.random.default_rng(0)
 X = rng.normal(size=(30, 5))
 Y = X[:, 0] + 0.1 * rng.normal(size=30)
 WEIGHTS = np.where(np.arange(30) % 3 == 1, 0.0, 1.0 + np.arange(30) / 30)
-FORMS = {"dense": np.asarray, "sparse": sp.csc_array, "Dask": lambda X: da.from_array(X, chunks=(7, 5))}
-ESTIMATORS = {"Lasso": (se.PrioritizedLasso(0.01), Y), "logistic": (se.SparseLogisticRegression(), Y > 0)}
+FORMS = {
+    "dense": np.asarray,
+    "sparse": sp.csc_array,
+    "Dask": lambda X: da.from_array(X, chunks=(7, 5)),
+}
+ESTIMATORS = {
+    "Lasso": (se.PrioritizedLasso(0.01), Y),
+    "logistic": (se.SparseLogisticRegression(), Y > 0),
+}
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -27,10 +34,14 @@ def test_a_row_without_weight_has_no_influence(form):
     wild[WEIGHTS == 0] = 1e6
     ours = se.PrioritizedLasso(0.01, tol=1e-12).fit(FORMS[form](wild), Y, sample_weight=WEIGHTS)
     used = WEIGHTS > 0
-    theirs = Lasso(0.01, tol=1e-12, max_iter=100_000).fit(X[used], Y[used], sample_weight=WEIGHTS[used])
+    theirs = Lasso(0.01, tol=1e-12, max_iter=100_000).fit(
+        X[used], Y[used], sample_weight=WEIGHTS[used]
+    )
     np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
     labels = np.where(used, Y > 0, 2)
-    assert se.SparseLogisticRegression().fit(FORMS[form](X), labels, sample_weight=WEIGHTS).classes_.tolist() == [0, 1]
+    assert se.SparseLogisticRegression().fit(
+        FORMS[form](X), labels, sample_weight=WEIGHTS
+    ).classes_.tolist() == [0, 1]
 
 
 @pytest.mark.covering
@@ -118,7 +129,17 @@ def logistic_score(X=X, y=Y > 0, **given):
 
 
 #: Whatever takes samples.
-USES = [lasso, logistic, lasso_cv, logistic_cv, lasso_path, logistic_path, minimised, lasso_score, logistic_score]
+USES = [
+    lasso,
+    logistic,
+    lasso_cv,
+    logistic_cv,
+    lasso_path,
+    logistic_path,
+    minimised,
+    lasso_score,
+    logistic_score,
+]
 
 
 def with_mask(values):
@@ -130,14 +151,22 @@ def with_mask(values):
 @pytest.mark.parametrize("name", ["X", "y", "sample_weight"])
 @pytest.mark.parametrize("use", USES, ids=lambda use: use.__name__)
 def test_masks_are_refused_unless_they_are_empty(use, name):
-    values = {"X": X, "y": Y > 0 if "logistic" in use.__name__ else Y, "sample_weight": np.ones(30)}[name]
+    values = {
+        "X": X,
+        "y": Y > 0 if "logistic" in use.__name__ else Y,
+        "sample_weight": np.ones(30),
+    }[name]
     on_dask = da.from_array(values, chunks=(7, *values.shape[1:]))
     meta = np.empty((0,) * values.ndim, values.dtype)
     forms = [with_mask(values), list(with_mask(values)), on_dask.map_blocks(with_mask, meta=meta)]
     if name != "X" or "score" not in use.__name__:  # what is predicted of a list is another one
-        forms.append([dask.delayed(part) for part in (with_mask(values)[:10], with_mask(values)[10:])])
+        forms.append(
+            [dask.delayed(part) for part in (with_mask(values)[:10], with_mask(values)[10:])]
+        )
     for masked in forms:
-        with pytest.raises(ValueError, match=f"^{name} has masked entries, the first of them in row"):
+        with pytest.raises(
+            ValueError, match=f"^{name} has masked entries, the first of them in row"
+        ):
             use(**{name: masked})
     use(**{name: np.ma.masked_array(values)})
 
@@ -145,7 +174,11 @@ def test_masks_are_refused_unless_they_are_empty(use, name):
 @pytest.mark.parametrize(
     ("use", "name", "values"),
     [
-        (lambda given: se.PrioritizedLasso(penalty_factors=given).fit(X, Y), "penalty_factors", np.ones(5)),
+        (
+            lambda given: se.PrioritizedLasso(penalty_factors=given).fit(X, Y),
+            "penalty_factors",
+            np.ones(5),
+        ),
         (lambda given: minimised(penalty=given), "penalty", np.ones(5)),
         (lambda given: lasso_cv(alphas=given), "alphas", np.array([0.1, 0.2])),
         (lambda given: lasso_path(alphas=given), "alphas", np.array([0.1, 0.2])),
@@ -156,7 +189,18 @@ def test_masks_are_refused_unless_they_are_empty(use, name):
         (lambda given: lasso().predict(da.from_array(given, chunks=(7, 5))).compute(), "X", X),
         (lambda given: logistic().predict_proba(given), "X", X),
     ],
-    ids=["factors", "penalty", "alphas of CV", "alphas of a path", "Cs", "groups", "cv", "X", "X on Dask", "proba"],
+    ids=[
+        "factors",
+        "penalty",
+        "alphas of CV",
+        "alphas of a path",
+        "Cs",
+        "groups",
+        "cv",
+        "X",
+        "X on Dask",
+        "proba",
+    ],
 )
 def test_masks_of_other_arrays_are_refused_unless_they_are_empty(use, name, values):
     with pytest.raises(ValueError, match=f"^{name} has masked entries, the first of them in row"):
@@ -173,11 +217,15 @@ def test_dates_are_neither_responses_nor_classes(use):
     series = pd.Series(DATES)
     others = pl.Series(DATES), da.from_array(DATES, chunks=7)
     for y in (DATES - DATES[0], DATES.astype(object), series.dt.tz_localize("UTC"), *others):
-        with pytest.raises(ValueError, match=r"^y holds dates or times.*choose a unit.*\(y - y.min\(\)\)"):
+        with pytest.raises(
+            ValueError, match=r"^y holds dates or times.*choose a unit.*\(y - y.min\(\)\)"
+        ):
             use(y=y)
 
 
-@pytest.mark.parametrize("use", [*USES, lambda X: lasso().predict(X), lambda X: logistic().decision_function(X)])
+@pytest.mark.parametrize(
+    "use", [*USES, lambda X: lasso().predict(X), lambda X: logistic().decision_function(X)]
+)
 def test_dates_are_no_columns(use):
     columns = np.tile(DATES[:, None], 5)
     for dates in (columns, columns - DATES[0], da.from_array(columns, chunks=(7, 5))):
@@ -194,5 +242,7 @@ def test_scores_and_fits_name_a_y_of_texts():
     with pytest.raises(ValueError, match="y has an entry that is no number"):
         model.score(X, ["a"] * 30)
     for name in (["a"] * 30, da.from_array(np.array(["a"] * 30))):
-        with pytest.raises(ValueError, match=r"y has an entry that is no number: 'a'; give numbers.*classes"):
+        with pytest.raises(
+            ValueError, match=r"y has an entry that is no number: 'a'; give numbers.*classes"
+        ):
             model.fit(X if isinstance(name, list) else da.from_array(X), name)

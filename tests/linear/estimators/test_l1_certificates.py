@@ -35,7 +35,9 @@ def correlated(seed, n=80, p=300):
 def run(program, X, y):
     """Run a program, and return the objective of each record."""
     records = []
-    run_coroutine(program, Rounds(Place(), parts.split_rows(X, y, np.empty(0), 1)), report=records.append)
+    run_coroutine(
+        program, Rounds(Place(), parts.split_rows(X, y, np.empty(0), 1)), report=records.append
+    )
     return [record["objective"] for record in records]
 
 
@@ -90,7 +92,10 @@ def test_every_record_bounds_the_whole_problem_also_on_a_guessed_scope(seed, par
 def test_gap_of_float32_coefficients_is_that_of_the_rounded_ones(estimator, form):
     X, y = correlated(1, 60, 100)
     X = X.astype(np.float32)
-    wide, target = X.astype(np.float64), y if isinstance(estimator, PrioritizedLasso) else np.where(y > 0, 1.0, -1.0)
+    wide, target = (
+        X.astype(np.float64),
+        y if isinstance(estimator, PrioritizedLasso) else np.where(y > 0, 1.0, -1.0),
+    )
     fitted = estimator.set_params(tol=1e-12).fit(form(X), target)
     assert fitted.coef_.dtype == np.float32
     coef, level = fitted.coef_.ravel().astype(np.float64), float(np.ravel(fitted.intercept_)[0])
@@ -100,7 +105,10 @@ def test_gap_of_float32_coefficients_is_that_of_the_rounded_ones(estimator, form
         excess = lasso_objective(wide, y, coef, level, 0.02) - least
     else:
         best = SparseLogisticRegression(2.0, tol=1e-13).fit(wide, target)
-        least = logistic_objective(wide, target, best.coef_[0], best.intercept_[0], 2.0) - best.dual_gap_[0]
+        least = (
+            logistic_objective(wide, target, best.coef_[0], best.intercept_[0], 2.0)
+            - best.dual_gap_[0]
+        )
         excess = logistic_objective(wide, target, coef, level, 2.0) - least
     assert excess <= np.max(fitted.dual_gap_) + 1e-13 * 60
     scale = 1.0 if isinstance(estimator, PrioritizedLasso) else 2.0 * 60
@@ -136,7 +144,11 @@ def test_nothing_is_certified_while_the_intercept_is_unsettled():
     program = ResolveSmooth(L1(1.0), Design(40), 1.0, 5, loss=Logistic())
     program.design.set_moments(Sums(40.0, 0.0, X.sum(axis=0), (X**2).sum(axis=0), 0.0))
     program.certificate.null_objective = null = 40 * np.log(2.0)
-    program.point.coef, program.point.gradient, program.point.balance = np.zeros(10), np.zeros(10), 1.0
+    program.point.coef, program.point.gradient, program.point.balance = (
+        np.zeros(10),
+        np.zeros(10),
+        1.0,
+    )
     steps = program._certify(null)
     assert isinstance(next(steps).job, Dual)
     with pytest.raises(StopIteration):
@@ -179,7 +191,9 @@ def test_responses_whose_squares_overflow_are_refused(value):
     X, y = correlated(0, 30, 10)
     ours = PrioritizedLasso(0.1).fit(X, y)
     coef = ours.coef_.copy()
-    with pytest.raises(ValueError, match=r"y holds values up to .* whose squares overflow float64; divide y"):
+    with pytest.raises(
+        ValueError, match=r"y holds values up to .* whose squares overflow float64; divide y"
+    ):
         ours.fit(X, y / np.abs(y).max() * value)
     np.testing.assert_array_equal(ours.coef_, coef)
     with pytest.raises(ValueError, match="sample weights up to"):

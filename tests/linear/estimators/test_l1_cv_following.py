@@ -20,7 +20,10 @@ GROUPS = RNG.integers(0, 4, 60)
 CASES = {
     "lasso": (PrioritizedLassoCV(alphas=[1.0, 0.3, 0.1], cv=3), Y),
     "logistic": (SparseLogisticRegressionCV(Cs=[0.1, 1.0, 10.0], cv=3), Y > 0),
-    "three classes": (SparseLogisticRegressionCV(Cs=[0.1, 1.0, 10.0], cv=3), np.digitize(Y, [-1, 1])),
+    "three classes": (
+        SparseLogisticRegressionCV(Cs=[0.1, 1.0, 10.0], cv=3),
+        np.digitize(Y, [-1, 1]),
+    ),
 }
 
 
@@ -61,13 +64,17 @@ def test_scorers_get_what_they_ask_for():
     weights = RNG.random(60) + 0.1
     estimator = SparseLogisticRegressionCV(Cs=[1.0], cv=3, scoring=make_scorer(metric))
     plain = clone(estimator).set_params(scoring=None).fit(X, Y > 0, sample_weight=weights)
-    np.testing.assert_array_equal(estimator.fit(X, Y > 0, sample_weight=weights).scores_, plain.scores_)
+    np.testing.assert_array_equal(
+        estimator.fit(X, Y > 0, sample_weight=weights).scores_, plain.scores_
+    )
     with config_context(enable_metadata_routing=True):
         scorer = make_scorer(metric).set_score_request(sample_weight=True, costs=True)
         for n_jobs in (1, 2):
             seen.clear()
             routed = SparseLogisticRegressionCV(Cs=[1.0], cv=3, scoring=scorer, n_jobs=n_jobs)
-            routed.set_fit_request(sample_weight=True).fit(X, Y > 0, sample_weight=weights, costs=GROUPS)
+            routed.set_fit_request(sample_weight=True).fit(
+                X, Y > 0, sample_weight=weights, costs=GROUPS
+            )
             np.testing.assert_array_equal(routed.scores_, plain.scores_)
             assert seen == [(20, 20)] * 3
 
@@ -96,11 +103,23 @@ def test_callbacks_see_each_penalty_of_each_fold(case):
     assert recorder.events[: len(start)] == start
     rest = recorder.events[len(start) :]
     refits = (len(rest) - 2) // 2
-    assert rest == ["begin refit", "end refit"] * refits + ["end fit", "teardown"] and refits in (1, 2)
+    assert rest == ["begin refit", "end refit"] * refits + ["end fit", "teardown"] and refits in (
+        1,
+        2,
+    )
     np.testing.assert_array_equal(values(estimator), values(plain))
     np.testing.assert_array_equal(estimator.coef_, plain.coef_)
-    tried = [model.alpha_ if isinstance(model, PrioritizedLassoCV) else model.C_ for model in recorder.kept]
-    assert tried == (estimator.alphas_ if isinstance(estimator, PrioritizedLassoCV) else estimator.Cs_).tolist() * 3
+    tried = [
+        model.alpha_ if isinstance(model, PrioritizedLassoCV) else model.C_
+        for model in recorder.kept
+    ]
+    assert (
+        tried
+        == (
+            estimator.alphas_ if isinstance(estimator, PrioritizedLassoCV) else estimator.Cs_
+        ).tolist()
+        * 3
+    )
     assert len({model.coef_.tobytes() for model in recorder.kept}) > 3
     pickle.loads(pickle.dumps(estimator.set_callbacks())).predict(X)
 
@@ -116,7 +135,9 @@ def test_folds_that_cannot_be_fitted_or_scored_are_named(case):
     with pytest.raises(ValueError, match=r"fold 0 of cv=.* no samples of positive weight held out"):
         estimator.set_params(cv=thirds).fit(X, target, sample_weight=weights)
     with pytest.raises(ValueError, match=r"fold 0 of cv=.* no samples of positive weight to fit"):
-        estimator.set_params(cv=[(np.arange(20), np.arange(20, 60))]).fit(X, target, sample_weight=weights)
+        estimator.set_params(cv=[(np.arange(20), np.arange(20, 60))]).fit(
+            X, target, sample_weight=weights
+        )
     with pytest.raises(ValueError, match="gives no folds"):
         estimator.set_params(cv=[]).fit(X, target)
 

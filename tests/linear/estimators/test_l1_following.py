@@ -16,7 +16,12 @@ Y = X[:, 0] - X[:, 1] + 0.1 * RNG.normal(size=80)
 CASES = {
     "lasso": (se.PrioritizedLasso(0.01, tol=1e-8), Y),
     "two targets": (se.PrioritizedLasso(0.01, tol=1e-8), np.column_stack([Y, X[:, 5] - Y])),
-    "scheduled": (se.PrioritizedLasso(0.1, schedule="priority", n_parallel=4, pipeline_depth=2, random_state=0), Y),
+    "scheduled": (
+        se.PrioritizedLasso(
+            0.1, schedule="priority", n_parallel=4, pipeline_depth=2, random_state=0
+        ),
+        Y,
+    ),
     "two classes": (se.SparseLogisticRegression(tol=1e-8), Y > 0),
     "three classes": (se.SparseLogisticRegression(), np.digitize(Y, [-1, 1])),
 }
@@ -73,7 +78,9 @@ def test_an_early_end_tells_the_gap_of_the_whole_problem(monkeypatch):
         return 0.5 * np.mean((target - wide @ coef) ** 2) + 0.3 * np.abs(coef).sum()
 
     for stop_at in range(1, len(full.history_)):
-        early = se.PrioritizedLasso(0.3, tol=1e-10, fit_intercept=False).set_callbacks(Steps(stop_at))
+        early = se.PrioritizedLasso(0.3, tol=1e-10, fit_intercept=False).set_callbacks(
+            Steps(stop_at)
+        )
         early.fit(wide, target)
         assert early.dual_gap_ == pytest.approx(early.history_[-1]["dual_gap"])
         assert early.dual_gap_ >= objective(early.coef_) - objective(full.coef_) - 1e-12

@@ -35,13 +35,17 @@ def test_lasso(problem, form, n_shards, offset):
     for every, sample_weight in ((1, None), (3, weights)):
         X = Z.copy()
         X[:, ::every] += offset * np.arange(1, 51)[::every] / 8
-        ours = PrioritizedLasso(0.05, tol=1e-9, n_shards=n_shards).fit(FORMS[form](X), y, sample_weight=sample_weight)
+        ours = PrioritizedLasso(0.05, tol=1e-9, n_shards=n_shards).fit(
+            FORMS[form](X), y, sample_weight=sample_weight
+        )
         theirs = Lasso(0.05, tol=1e-12, max_iter=100_000).fit(Z, y, sample_weight=sample_weight)
         np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
         b = np.average(y - Z @ ours.coef_, weights=sample_weight)
         assert lasso_gap(Z, y, ours.coef_, b, 0.05, sample_weight) <= 1.1e-9 * np.var(y)
         # what is left is the rounding of an intercept as large as the offsets
-        np.testing.assert_allclose(ours.predict(X), Z @ ours.coef_ + b, atol=1e-6 + 1e-14 * offset * 50)
+        np.testing.assert_allclose(
+            ours.predict(X), Z @ ours.coef_ + b, atol=1e-6 + 1e-14 * offset * 50
+        )
 
 
 def test_time_stamps_years_and_identifiers_in_one_table():
@@ -66,7 +70,9 @@ def test_a_column_that_is_nothing_but_rounding_is_named(problem, estimator):
         warnings.simplefilter("error")
         assert estimator.fit(X, y > 0).coef_[..., 4] == 0.0  # the same in all rows: nothing is lost
     X[7, 4] = np.nextafter(0.1, 1.0)
-    with pytest.warns(UserWarning, match="Columns 4 of X vary by less than the rounding of their values"):
+    with pytest.warns(
+        UserWarning, match="Columns 4 of X vary by less than the rounding of their values"
+    ):
         fitted = estimator.fit(X, y > 0)
     assert fitted.coef_[..., 4] == 0.0
     with pytest.warns(UserWarning, match="Columns 4 of X"):

@@ -20,7 +20,10 @@ def draw(seed, n_most=60):
     n, p = int(rng.integers(12, n_most)), int(rng.integers(3, 80))
     X = rng.normal(size=(n, p)) + rng.normal()
     X[:, 1:] += rng.choice([0.0, 0.9]) * X[:, :-1]
-    targets = [X @ (rng.normal(size=p) * (rng.random(p) < 0.3)) + 0.3 * rng.normal(size=n) for _ in range(2)]
+    targets = [
+        X @ (rng.normal(size=p) * (rng.random(p) < 0.3)) + 0.3 * rng.normal(size=n)
+        for _ in range(2)
+    ]
     targets[0] *= 10.0 ** rng.integers(-3, 7)
     return X, targets, [None, rng.random(n) + 0.1], rng
 
@@ -50,7 +53,10 @@ def test_a_start_worse_than_zero_leaves_nothing_behind(n_shards, value):
     X, (_, y), _, _ = draw(8)
     for make, target in (
         (PrioritizedLasso(0.02, tol=1e-10, warm_start=True, n_shards=n_shards), y),
-        (SparseLogisticRegression(1.0, tol=1e-10, warm_start=True, n_shards=n_shards), y > np.quantile(y, 0.8)),
+        (
+            SparseLogisticRegression(1.0, tol=1e-10, warm_start=True, n_shards=n_shards),
+            y > np.quantile(y, 0.8),
+        ),
     ):
         cold = make.fit(X + 3.0, target)
         assert (np.max(cold.fit(X + 3.0, target).n_iter_), len(cold.history_)) == (1, 1)
@@ -68,7 +74,10 @@ def test_a_start_worse_than_zero_leaves_nothing_behind(n_shards, value):
 def test_logistic_after_any_other(form, seed, before, now):
     X, targets, weights, rng = draw(seed)
     order = rng.permutation(2)
-    signs = [np.where(y > np.quantile(y, part), 1.0, -1.0) for y, part in zip(targets, (0.85, 0.4), strict=True)]
+    signs = [
+        np.where(y > np.quantile(y, part), 1.0, -1.0)
+        for y, part in zip(targets, (0.85, 0.4), strict=True)
+    ]
     first, second = rng.choice([0.05, 0.5, 5.0], 2)
     ours = SparseLogisticRegression(first, warm_start=True, n_shards=before)
     ours.fit(FORMS[form](X), signs[0], sample_weight=weights[order[0]])

@@ -39,7 +39,9 @@ def test_same_as_scikit_learn(problem, form, positive, fit_intercept, weighted, 
     options = {"fit_intercept": fit_intercept, "positive": positive}
     weights = weights if weighted else None
     expected = Lasso(0.05, tol=1e-12, max_iter=100_000, **options).fit(X, y, sample_weight=weights)
-    ours = PrioritizedLasso(0.05, tol=1e-11, n_shards=n_shards, **options).fit(FORMS[form](X), y, sample_weight=weights)
+    ours = PrioritizedLasso(0.05, tol=1e-11, n_shards=n_shards, **options).fit(
+        FORMS[form](X), y, sample_weight=weights
+    )
     np.testing.assert_allclose(ours.coef_, expected.coef_, atol=1e-6)
     np.testing.assert_allclose(ours.intercept_, expected.intercept_, atol=1e-5)
     np.testing.assert_allclose(ours.predict(X), expected.predict(X), atol=1e-5)
@@ -62,16 +64,23 @@ def test_weights_in_one_partition(problem):
 @pytest.mark.parametrize("n_shards", [1, 3])
 def test_schedules_of_the_papers(problem, schedule, n_shards):
     X, y, _ = problem
-    ours = PrioritizedLasso(0.1, schedule=schedule, n_parallel=2, tol=1e-8, random_state=0, n_shards=n_shards).fit(X, y)
+    ours = PrioritizedLasso(
+        0.1, schedule=schedule, n_parallel=2, tol=1e-8, random_state=0, n_shards=n_shards
+    ).fit(X, y)
     reference = PrioritizedLasso(0.1, tol=1e-12).fit(X, y)
     objective = lasso_objective(X, y, ours.coef_, ours.intercept_, 0.1)
-    assert objective <= lasso_objective(X, y, reference.coef_, reference.intercept_, 0.1) + 1e-7 * np.var(y)
-    sparse = PrioritizedLasso(0.1, schedule=schedule, n_parallel=2, tol=1e-8, random_state=0).fit(sp.csc_array(X), y)
+    assert objective <= lasso_objective(
+        X, y, reference.coef_, reference.intercept_, 0.1
+    ) + 1e-7 * np.var(y)
+    sparse = PrioritizedLasso(0.1, schedule=schedule, n_parallel=2, tol=1e-8, random_state=0).fit(
+        sp.csc_array(X), y
+    )
     np.testing.assert_allclose(sparse.coef_, reference.coef_, atol=1e-3)
 
 
 @pytest.mark.parametrize(
-    ("dtype", "order"), [(np.int8, "F"), (np.float32, "C"), pytest.param(np.int64, "C", marks=pytest.mark.slow)]
+    ("dtype", "order"),
+    [(np.int8, "F"), (np.float32, "C"), pytest.param(np.int64, "C", marks=pytest.mark.slow)],
 )
 def test_dtypes_and_integer_columns(problem, dtype, order):
     _, y, _ = problem
@@ -80,7 +89,9 @@ def test_dtypes_and_integer_columns(problem, dtype, order):
     ours = PrioritizedLasso(0.05, tol=1e-11).fit(np.asarray(counts, dtype=dtype, order=order), y)
     np.testing.assert_allclose(ours.coef_, expected.coef_, atol=1e-6)
     assert ours.coef_.dtype == (np.float32 if dtype is np.float32 else np.float64)
-    np.testing.assert_allclose(ours.predict(counts.astype(dtype)), expected.predict(counts), atol=1e-4)
+    np.testing.assert_allclose(
+        ours.predict(counts.astype(dtype)), expected.predict(counts), atol=1e-4
+    )
 
 
 def test_trivial_problems():
@@ -117,6 +128,12 @@ def test_shotgun_diverges_where_the_dependency_check_does_not():
         PrioritizedLasso(1e-3, schedule="random", n_parallel=30, random_state=0).fit(X, y)
     for depth in (1, 3):
         ours = PrioritizedLasso(
-            1e-3, schedule="priority", n_parallel=30, pipeline_depth=depth, tol=1e-3, max_iter=2000, random_state=0
+            1e-3,
+            schedule="priority",
+            n_parallel=30,
+            pipeline_depth=depth,
+            tol=1e-3,
+            max_iter=2000,
+            random_state=0,
         ).fit(X, y)
         assert ours.dual_gap_ <= 1e-3 * np.var(y)

@@ -5,7 +5,12 @@ import pytest
 
 from schmp_estimators.linear.lasso import prioritized_lasso_path
 
-SHAPES = {"tall": (150, 40, 0.0), "wide": (50, 120, 0.0), "noisy": (80, 60, 1.0), "with offset": (80, 60, 0.1)}
+SHAPES = {
+    "tall": (150, 40, 0.0),
+    "wide": (50, 120, 0.0),
+    "noisy": (80, 60, 1.0),
+    "with offset": (80, 60, 0.1),
+}
 
 
 @pytest.fixture(params=SHAPES)
@@ -30,7 +35,9 @@ def test_a_single_column_is_its_soft_threshold(fit_intercept):
     rng = np.random.default_rng(4)
     x = rng.normal(size=40)
     y = 2.0 * x + rng.normal(size=40)
-    alphas, coefs, *_ = prioritized_lasso_path(x[:, None], y, alphas=6, fit_intercept=fit_intercept, tol=1e-12)
+    alphas, coefs, *_ = prioritized_lasso_path(
+        x[:, None], y, alphas=6, fit_intercept=fit_intercept, tol=1e-12
+    )
     centred = x - x.mean() * fit_intercept
     expected = np.maximum(centred @ y - len(y) * alphas, 0.0) / (centred @ centred)
     np.testing.assert_allclose(coefs[0], expected, rtol=1e-4, atol=1e-10)

@@ -17,7 +17,12 @@ def problem():
     return X, y, rng.random(120) + 0.1
 
 
-FORMS = {"by rows": np.ascontiguousarray, "by columns": np.asfortranarray, "csr": sp.csr_matrix, "csc": sp.csc_array}
+FORMS = {
+    "by rows": np.ascontiguousarray,
+    "by columns": np.asfortranarray,
+    "csr": sp.csr_matrix,
+    "csc": sp.csc_array,
+}
 
 
 @pytest.mark.covering
@@ -27,7 +32,9 @@ FORMS = {"by rows": np.ascontiguousarray, "by columns": np.asfortranarray, "csr"
 @pytest.mark.parametrize("n_shards", [1, 3])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("C", [0.1, 1.0])
-def test_certified_and_no_worse_than_scikit_learn(problem, form, fit_intercept, weighted, n_shards, C):
+def test_certified_and_no_worse_than_scikit_learn(
+    problem, form, fit_intercept, weighted, n_shards, C
+):
     X, y, weights = problem
     weights = weights if weighted else None
     sign = np.where(y == "yes", 1.0, -1.0)
@@ -37,11 +44,20 @@ def test_certified_and_no_worse_than_scikit_learn(problem, form, fit_intercept, 
     null = C * np.log(2) * (120 if weights is None else weights.sum())
     assert logistic_gap(X, sign, coef, intercept, C, weights) <= 1.01e-9 * null
     theirs = LogisticRegression(
-        C=C, l1_ratio=1, solver="saga", fit_intercept=fit_intercept, tol=1e-8, max_iter=100_000, random_state=0
+        C=C,
+        l1_ratio=1,
+        solver="saga",
+        fit_intercept=fit_intercept,
+        tol=1e-8,
+        max_iter=100_000,
+        random_state=0,
     ).fit(X, y, sample_weight=weights)
     assert (
         logistic_objective(X, sign, coef, intercept, C, weights)
-        <= logistic_objective(X, sign, theirs.coef_[0], theirs.intercept_ * fit_intercept, C, weights) + 1.01e-9 * null
+        <= logistic_objective(
+            X, sign, theirs.coef_[0], theirs.intercept_ * fit_intercept, C, weights
+        )
+        + 1.01e-9 * null
     )
     np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-3)
 
@@ -49,7 +65,9 @@ def test_certified_and_no_worse_than_scikit_learn(problem, form, fit_intercept, 
 def test_large_sparse_problem_on_residuals():
     rng = np.random.default_rng(1)
     X = sp.random_array((2000, 4000), density=0.01, rng=np.random.default_rng(0), format="csc")
-    sign = np.where(X[:, :200] @ rng.normal(size=200) + 0.2 * rng.normal(size=2000) > 0.1, 1.0, -1.0)
+    sign = np.where(
+        X[:, :200] @ rng.normal(size=200) + 0.2 * rng.normal(size=2000) > 0.1, 1.0, -1.0
+    )
     dense, weights = X.toarray(), rng.random(2000) + 0.5
     C = 30 / np.abs(dense.T @ sign / 2).max()
     for n_shards, sample_weight, intercept in (
@@ -82,7 +100,9 @@ def test_schedules_of_the_papers(problem, schedule):
 def test_rounds_do_not_see_the_offset_of_columns(problem, schedule):
     X, y, _ = problem
     options = {"schedule": schedule, "n_parallel": 2, "tol": 1e-4, "random_state": 0}
-    near, far = (SparseLogisticRegression(0.1, **options).fit(X + offset, y) for offset in (0.0, 20.0))
+    near, far = (
+        SparseLogisticRegression(0.1, **options).fit(X + offset, y) for offset in (0.0, 20.0)
+    )
     assert far.n_iter_ == near.n_iter_
     np.testing.assert_allclose(far.coef_, near.coef_, atol=1e-8)
     np.testing.assert_allclose(far.predict_proba(X + 20.0), near.predict_proba(X), atol=1e-8)

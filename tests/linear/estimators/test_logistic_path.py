@@ -12,9 +12,13 @@ from schmp_estimators import SparseLogisticRegression, sparse_logistic_path
 def problem(request):
     n, p = (40, 90) if request.param == "wide" else (120, 15)
     rng = np.random.default_rng(2)
-    X = np.round(64 * rng.normal(size=(n, p))) / 64 + (2.0**20 if request.param == "offset" else 0.0)
+    X = np.round(64 * rng.normal(size=(n, p))) / 64 + (
+        2.0**20 if request.param == "offset" else 0.0
+    )
     Z = X - X[0].round()
-    return X, np.where(Z[:, :3].sum(axis=1) - Z[:, :3].sum(axis=1).mean() + rng.normal(size=n) > 0, "yes", "no")
+    return X, np.where(
+        Z[:, :3].sum(axis=1) - Z[:, :3].sum(axis=1).mean() + rng.normal(size=n) > 0, "yes", "no"
+    )
 
 
 @pytest.mark.covering
@@ -24,7 +28,9 @@ def test_points_are_fits(problem, form, fit_intercept):
     X, y = problem
     if not fit_intercept:  # without one a large mean counts
         X = X - X[0].round()
-    Cs, coefs, levels, gaps = sparse_logistic_path(form(X), y, Cs=6, tol=1e-8, fit_intercept=fit_intercept)
+    Cs, coefs, levels, gaps = sparse_logistic_path(
+        form(X), y, Cs=6, tol=1e-8, fit_intercept=fit_intercept
+    )
     assert not coefs[:, 0].any() and coefs[:, 1].any() and (np.diff(Cs) > 0).all()
     assert Cs[-1] == pytest.approx(100 * Cs[0])
     sign = np.where(y == "yes", 1.0, -1.0)

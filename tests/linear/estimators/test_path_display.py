@@ -31,7 +31,12 @@ def fitted(request):
     estimator, target, sign = CASES[request.param]
     estimator.fit(X, target)
     if request.param == "lasso":
-        return estimator, estimator.alphas_, sign * estimator.mse_path_, (estimator.alpha_, estimator.alpha_1se_)
+        return (
+            estimator,
+            estimator.alphas_,
+            sign * estimator.mse_path_,
+            (estimator.alpha_, estimator.alpha_1se_),
+        )
     return estimator, estimator.Cs_, sign * estimator.scores_, (estimator.C_, estimator.C_1se_)
 
 
@@ -41,7 +46,9 @@ def test_the_strongest_penalty_within_one_standard_error(fitted):
     top = max(range(len(means)), key=means.__getitem__)
     variance = sum((one - means[top]) ** 2 for one in values[top]) / (count - 1)
     assert penalties[top] == best
-    within = [place for place, mean in enumerate(means) if mean >= means[top] - (variance / count) ** 0.5]
+    within = [
+        place for place, mean in enumerate(means) if mean >= means[top] - (variance / count) ** 0.5
+    ]
     assert penalties[min(within)] == simpler
     assert min(within) < top  # the choices differ here
 
@@ -61,22 +68,36 @@ def test_the_picture_of_a_choice(fitted):
     assert display.ax_.get_xlabel() == ("alpha" if is_lasso else "C")
     assert display.ax_.get_ylabel() == ("Mean squared error" if is_lasso else "Score")
     edge = display.errors_.get_paths()[0].vertices[:, 1]
-    assert edge.min() < display.mean_.get_ydata().min() and edge.max() > display.mean_.get_ydata().max()
+    assert (
+        edge.min() < display.mean_.get_ydata().min()
+        and edge.max() > display.mean_.get_ydata().max()
+    )
 
 
 def test_the_picture_of_a_path():
     alphas, coefs, *_ = se.prioritized_lasso_path(X, Y, alphas=8, eps=0.2)
     _, ax = plt.subplots()
     display = se.PathDisplay.from_path(alphas, coefs, ax=ax, linewidth=3)
-    assert display.ax_ is ax and ax.xaxis_inverted() and ax.get_xlabel() == "alpha" and ax.get_legend() is None
-    assert ax.get_ylabel() == "Coefficient" and {line.get_linewidth() for line in display.lines_} == {3}
+    assert (
+        display.ax_ is ax
+        and ax.xaxis_inverted()
+        and ax.get_xlabel() == "alpha"
+        and ax.get_legend() is None
+    )
+    assert ax.get_ylabel() == "Coefficient" and {
+        line.get_linewidth() for line in display.lines_
+    } == {3}
     drawn = np.array([line.get_ydata() for line in display.lines_])
     np.testing.assert_array_equal(drawn, coefs[coefs.any(axis=1)])
     assert 0 < len(drawn) < len(coefs)
-    np.testing.assert_allclose(drawn[0, -1], Lasso(alphas[-1], tol=1e-10).fit(X, Y).coef_[0], rtol=0.02)
+    np.testing.assert_allclose(
+        drawn[0, -1], Lasso(alphas[-1], tol=1e-10).fit(X, Y).coef_[0], rtol=0.02
+    )
     Cs, coefs, *_ = se.sparse_logistic_path(X, Y > 0, Cs=4)
     rising = se.PathDisplay.from_path(Cs, coefs)
-    assert not rising.ax_.xaxis_inverted() and rising.ax_.get_xlabel() == "C" and rising.ax_ is not ax
+    assert (
+        not rising.ax_.xaxis_inverted() and rising.ax_.get_xlabel() == "C" and rising.ax_ is not ax
+    )
     assert rising.mean_ is None and rising.choices_ == []
 
 
@@ -99,10 +120,16 @@ def test_names_and_numbers_of_coefficients():
     for tick, text in zip(ticks, display.counts_.get_xticklabels(), strict=True):
         assert int(text.get_text()) == np.count_nonzero(coefs[:, np.abs(alphas - tick).argmin()])
     assert 2 < len(ticks) <= 9
-    assert set(written(se.PathDisplay.from_path(alphas, coefs, n_named=2))) <= {f"x{j}" for j in range(12)}
-    scaled = make_pipeline(StandardScaler(), se.PrioritizedLassoCV(alphas=10, eps=0.02)).fit(frame, Y)
+    assert set(written(se.PathDisplay.from_path(alphas, coefs, n_named=2))) <= {
+        f"x{j}" for j in range(12)
+    }
+    scaled = make_pipeline(StandardScaler(), se.PrioritizedLassoCV(alphas=10, eps=0.02)).fit(
+        frame, Y
+    )
     of_pipeline = se.PathDisplay.from_estimator(scaled, kind="path", n_named=20)
-    assert set(written(of_pipeline)) == {names[j] for j in np.flatnonzero(scaled[-1].coefs_path_[:, -1])}
+    assert set(written(of_pipeline)) == {
+        names[j] for j in np.flatnonzero(scaled[-1].coefs_path_[:, -1])
+    }
     assert se.PathDisplay.from_estimator(scaled).ax_.get_ylabel() == "Mean squared error"
     heights = sorted(label.get_position()[1] for label in of_pipeline.labels_)
     assert np.diff(heights).min() > 0.04 and heights[-1] <= 1.0 + 1e-9
@@ -111,7 +138,9 @@ def test_names_and_numbers_of_coefficients():
 def test_errors_of_the_picture():
     with pytest.raises(ValueError, match="kind='both'; it must be 'cv' or 'path'"):
         se.PathDisplay.from_estimator(se.PrioritizedLassoCV(), kind="both")
-    with pytest.raises(ValueError, match="names holds 2 names; give one for each of the 3 rows of coefs"):
+    with pytest.raises(
+        ValueError, match="names holds 2 names; give one for each of the 3 rows of coefs"
+    ):
         se.PathDisplay.from_path([2.0, 1.0], np.zeros((3, 2)), names=["a", "b"])
     with pytest.raises(NotFittedError):
         se.PathDisplay.from_estimator(se.PrioritizedLassoCV())

@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from oracles.elastic_net import logistic_net_least, logistic_net_objective, net_least, net_objective, without
+from oracles.elastic_net import (
+    logistic_net_least,
+    logistic_net_objective,
+    net_least,
+    net_objective,
+    without,
+)
 
 from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
 from schmp_estimators.linear.penalties.elastic_net import L1
@@ -33,12 +39,21 @@ COVARIATES = {
     "one of each": (YEAR[:, None] == np.unique(YEAR)).astype(float),
     "half of the rows": RNG.normal(size=(N, N // 2)),
 }
-FORMS = {"rows": (np.asarray, 1), "columns, 3 shards": (np.asfortranarray, 3), "sparse": (sp.csc_array, 1)}
-LANES = ["columns, 3 shards", *(pytest.param(form, marks=pytest.mark.slow) for form in ("rows", "sparse"))]
+FORMS = {
+    "rows": (np.asarray, 1),
+    "columns, 3 shards": (np.asfortranarray, 3),
+    "sparse": (sp.csc_array, 1),
+}
+LANES = [
+    "columns, 3 shards",
+    *(pytest.param(form, marks=pytest.mark.slow) for form in ("rows", "sparse")),
+]
 
 
 def with_covariates(covariates):
-    return np.column_stack([covariates, G]), np.concatenate([np.zeros(covariates.shape[1]), np.ones(P)])
+    return np.column_stack([covariates, G]), np.concatenate(
+        [np.zeros(covariates.shape[1]), np.ones(P)]
+    )
 
 
 @pytest.fixture(params=COVARIATES)
@@ -53,13 +68,20 @@ def test_lasso_with_covariates(covariates, form, fit_intercept):
     X, factors = with_covariates(covariates)
     make, n_shards = FORMS[form]
     ours = PrioritizedLasso(
-        0.05, l1_ratio=0.9, penalty_factors=factors, fit_intercept=fit_intercept, tol=1e-9, n_shards=n_shards
+        0.05,
+        l1_ratio=0.9,
+        penalty_factors=factors,
+        fit_intercept=fit_intercept,
+        tol=1e-9,
+        n_shards=n_shards,
     ).fit(make(X), Y)
     weights = np.ones(N)
     found = net_objective(X, Y, ours.coef_, ours.intercept_, 0.05, 0.9, factors, weights)
     least = net_least(X, Y, 0.05, 0.9, factors, weights, fit_intercept, False, ours.coef_)
     assert abs(found - least) <= 1.01e-9 * np.sum(Y**2) / N
-    assert found - least <= ours.dual_gap_ + 1e-9 * np.var(Y)  # coefficients of a million take six digits
+    assert found - least <= ours.dual_gap_ + 1e-9 * np.var(
+        Y
+    )  # coefficients of a million take six digits
     assert ours.dual_gap_ >= -1e-13 and ours.n_iter_ < 60
 
 
@@ -82,8 +104,12 @@ def test_logistic_with_covariates(covariates, form, fit_intercept):
     sign, weights = np.where(labels, 1.0, -1.0), np.ones(N)
     known = np.concatenate([np.zeros(basis.shape[1]), np.ones(P)])
     start = np.zeros(basis.shape[1] + P)
-    least = logistic_net_least(np.column_stack([basis, G]), sign, 0.3, 1.0, known, weights, fit_intercept, start, 0.0)
-    found = logistic_net_objective(X, sign, ours.coef_[0], ours.intercept_[0], 0.3, 1.0, factors, weights)
+    least = logistic_net_least(
+        np.column_stack([basis, G]), sign, 0.3, 1.0, known, weights, fit_intercept, start, 0.0
+    )
+    found = logistic_net_objective(
+        X, sign, ours.coef_[0], ours.intercept_[0], 0.3, 1.0, factors, weights
+    )
     at_zero = 0.3 * N * np.log(2.0)
     assert abs(found - least) <= 2e-8 * at_zero
     assert found - least <= ours.dual_gap_[0] + 1e-9 * at_zero
@@ -97,7 +123,12 @@ def test_every_schedule_certifies_what_it_returns(schedule, pipeline_depth, form
     """Columns without penalty move with each certificate, which the rounds have to know."""
     X, factors = with_covariates(COVARIATES["two"])
     X, factors = X[:, :14] + 1.0, factors[:14] * np.linspace(0.5, 2.0, 14)
-    options = {"schedule": schedule, "n_parallel": 2, "random_state": 0, "pipeline_depth": pipeline_depth}
+    options = {
+        "schedule": schedule,
+        "n_parallel": 2,
+        "random_state": 0,
+        "pipeline_depth": pipeline_depth,
+    }
     options |= {"l1_ratio": 0.7, "penalty_factors": factors, "n_shards": 3}
     weights = np.ones(N)
     ours = PrioritizedLasso(0.1, tol=1e-8, **options).fit(form(X), Y)
@@ -108,8 +139,12 @@ def test_every_schedule_certifies_what_it_returns(schedule, pipeline_depth, form
     fitted = SparseLogisticRegression(0.2, tol=1e-7, **options).fit(form(X), Y > 0)
     sign, problem = np.where(Y > 0, 1.0, -1.0), (0.2, 0.7, factors, weights)
     found = logistic_net_objective(X, sign, fitted.coef_[0], fitted.intercept_[0], *problem)
-    least = logistic_net_least(X, sign, *problem, True, fitted.coef_[0], float(fitted.intercept_[0]))
-    assert found - least <= fitted.dual_gap_[0] + 1e-12 and fitted.dual_gap_[0] <= 1e-7 * 0.2 * N * np.log(2)
+    least = logistic_net_least(
+        X, sign, *problem, True, fitted.coef_[0], float(fitted.intercept_[0])
+    )
+    assert found - least <= fitted.dual_gap_[0] + 1e-12 and fitted.dual_gap_[
+        0
+    ] <= 1e-7 * 0.2 * N * np.log(2)
     assert fitted.history_[-1]["objective"] * 0.2 * N == pytest.approx(found, rel=1e-12)
 
 
@@ -121,12 +156,16 @@ def test_the_gap_of_rounded_coefficients_of_covariates_is_true():
     factors = np.concatenate([np.zeros(2), np.ones(P)])
     ours = PrioritizedLasso(0.05, penalty_factors=factors, tol=1e-6).fit(X, Y)
     exact = X.astype(float)
-    found = net_objective(exact, Y, ours.coef_.astype(float), ours.intercept_, 0.05, 1.0, factors, np.ones(N))
+    found = net_objective(
+        exact, Y, ours.coef_.astype(float), ours.intercept_, 0.05, 1.0, factors, np.ones(N)
+    )
     assert ours.history_[-1]["objective"] == pytest.approx(found, rel=1e-11)
 
 
 @pytest.mark.slow  # which kernels are compiled for anew
-@pytest.mark.parametrize(("l1_ratio", "weighted"), [(0.5, True), (1.0, False), (1.0, True), (0.5, False)])
+@pytest.mark.parametrize(
+    ("l1_ratio", "weighted"), [(0.5, True), (1.0, False), (1.0, True), (0.5, False)]
+)
 def test_large_sparse_problems_on_their_residuals(l1_ratio, weighted):
     rng = np.random.default_rng(1)
     X = sp.random_array((400, 700), density=0.03, rng=rng, format="csc")
@@ -137,14 +176,20 @@ def test_large_sparse_problems_on_their_residuals(l1_ratio, weighted):
     dense = X.toarray()
     assert prefer_residual(extent(X))
     for n_shards in (1, 3):
-        ours = PrioritizedLasso(1e-4, l1_ratio=l1_ratio, penalty_factors=factors, tol=1e-9, n_shards=n_shards)
+        ours = PrioritizedLasso(
+            1e-4, l1_ratio=l1_ratio, penalty_factors=factors, tol=1e-9, n_shards=n_shards
+        )
         ours.fit(X, y, sample_weight=weights)
-        found = net_objective(dense, y, ours.coef_, ours.intercept_, 1e-4, l1_ratio, factors, weights)
+        found = net_objective(
+            dense, y, ours.coef_, ours.intercept_, 1e-4, l1_ratio, factors, weights
+        )
         least = net_least(dense, y, 1e-4, l1_ratio, factors, weights, True, False, ours.coef_)
         assert found - least <= ours.dual_gap_ + 1e-14 <= 1.01e-9 * np.var(y) * 1.2 + 1e-14
         assert 10 < np.count_nonzero(ours.coef_) < 650
         labels = y > 0
-        fitted = SparseLogisticRegression(20.0, l1_ratio=l1_ratio, penalty_factors=factors, tol=1e-8, n_shards=n_shards)
+        fitted = SparseLogisticRegression(
+            20.0, l1_ratio=l1_ratio, penalty_factors=factors, tol=1e-8, n_shards=n_shards
+        )
         fitted.fit(X, labels, sample_weight=weights)
         problem = np.where(labels, 1.0, -1.0), fitted.coef_[0], float(fitted.intercept_[0])
         settings = (20.0, l1_ratio, factors, weights)
@@ -153,7 +198,9 @@ def test_large_sparse_problems_on_their_residuals(l1_ratio, weighted):
         assert fitted.dual_gap_[0] <= 1e-8 * at_zero
         gram = SparseLogisticRegression(20.0, l1_ratio=l1_ratio, penalty_factors=factors, tol=1e-8)
         gram.fit(dense, labels, sample_weight=weights)
-        other = logistic_net_objective(dense, problem[0], gram.coef_[0], float(gram.intercept_[0]), *settings)
+        other = logistic_net_objective(
+            dense, problem[0], gram.coef_[0], float(gram.intercept_[0]), *settings
+        )
         assert abs(found - other) <= 1e-8 * at_zero
 
 

@@ -74,7 +74,11 @@ def test_same_bits_in_any_place(client, cut, case):
     given, lazy = chunked(form=form), da.from_array(target, chunks=17)
     here = make().fit(given, target, sample_weight=weights)
     with client.as_current():
-        there = make().fit(given, lazy, sample_weight=None if weights is None else da.from_array(weights, chunks=31))
+        there = make().fit(
+            given,
+            lazy,
+            sample_weight=None if weights is None else da.from_array(weights, chunks=31),
+        )
     assert_same_bits(there, here)
     assert_same_choice(here, make().fit(X, target, sample_weight=weights))
     assert keys_left(client) == []
@@ -87,7 +91,10 @@ def test_same_bits_in_any_place(client, cut, case):
         KFold(5, shuffle=True, random_state=0),
         ShuffleSplit(3, random_state=0),  # some rows are never held out, some more than once
         RepeatedKFold(n_splits=2, n_repeats=5, random_state=0),  # too many patterns for pieces
-        [(np.arange(79, 19, -1), np.arange(20)), (RNG.integers(0, 80, 80), RNG.integers(0, 80, 30))],
+        [
+            (np.arange(79, 19, -1), np.arange(20)),
+            (RNG.integers(0, 80, 80), RNG.integers(0, 80, 30)),
+        ],
         GroupKFold(3),
     ],
     ids=["chunks", "shuffled", "random", "repeated", "unsorted and twice", "groups"],
@@ -96,8 +103,14 @@ def test_any_folds(cut, splitter):
     """The errors are those of fits in memory to the rows that the splitter gives."""
     routed = {"groups": GROUPS} if isinstance(splitter, GroupKFold) else {}
     found = lasso(cv=splitter).fit(chunked(), Y, **routed)
-    one_by_one = list(splitter) if isinstance(splitter, list) else list(splitter.split(X, Y, **routed))
+    one_by_one = (
+        list(splitter) if isinstance(splitter, list) else list(splitter.split(X, Y, **routed))
+    )
     for number, (train, test) in enumerate(one_by_one):
-        _, coefs, levels, _ = prioritized_lasso_path(X[train], Y[train], alphas=found.alphas_, tol=1e-8)
+        _, coefs, levels, _ = prioritized_lasso_path(
+            X[train], Y[train], alphas=found.alphas_, tol=1e-8
+        )
         errors = ((Y[test, None] - X[test] @ coefs - levels) ** 2).mean(axis=0)
-        np.testing.assert_allclose(found.mse_path_[:, number], errors, rtol=2e-4)  # √tol of the first penalty
+        np.testing.assert_allclose(
+            found.mse_path_[:, number], errors, rtol=2e-4
+        )  # √tol of the first penalty

@@ -45,7 +45,9 @@ FORMS = {
     "csc_matrix": lambda: chunked(form=sparse.csc_matrix),
     "columns": lambda: chunked(20, 15),
     "unknown rows": lambda: chunked(has_sizes=False),
-    "data frame": lambda: dd.from_pandas(pd.DataFrame(X, columns=[f"x{j}" for j in range(40)]), npartitions=3),
+    "data frame": lambda: dd.from_pandas(
+        pd.DataFrame(X, columns=[f"x{j}" for j in range(40)]), npartitions=3
+    ),
     "delayed": lambda: [dask.delayed(X[:50]), dask.delayed(sparse.csr_array)(X[50:])],
 }
 
@@ -56,7 +58,9 @@ def computed(result):
     return np.concatenate(dask.compute(*parts, scheduler="sync"))
 
 
-@pytest.mark.parametrize("kind", slow_but(["csr_array", "columns", "unknown rows", "delayed"], FORMS))
+@pytest.mark.parametrize(
+    "kind", slow_but(["csr_array", "columns", "unknown rows", "delayed"], FORMS)
+)
 @pytest.mark.filterwarnings("ignore:X (has|does not have valid) feature names")
 def test_every_kind_of_collection(client, kind):
     """Here and on a cluster the bits are the same; those of memory differ by rounding."""
@@ -70,7 +74,9 @@ def test_every_kind_of_collection(client, kind):
     np.testing.assert_allclose(here.coef_, in_memory.coef_, atol=1e-3)
     assert here.n_features_in_ == there.n_features_in_ == 40
     assert hasattr(here, "feature_names_in_") == (kind == "data frame")
-    np.testing.assert_allclose(computed(there.predict(collection)), there.predict(X), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(
+        computed(there.predict(collection)), there.predict(X), rtol=1e-10, atol=1e-12
+    )
     assert keys_left(client) == []
 
 
@@ -79,7 +85,11 @@ def test_predictions_are_lazy():
     fitted, several = logistic().fit(X, LABELS), lasso().fit(X, np.column_stack([Y, -Y]))
     for method in ("predict", "decision_function", "predict_proba", "predict_log_proba"):
         found, expected = getattr(fitted, method)(collection), getattr(fitted, method)(X)
-        assert isinstance(found, da.Array) and found.shape == expected.shape and found.dtype == expected.dtype
+        assert (
+            isinstance(found, da.Array)
+            and found.shape == expected.shape
+            and found.dtype == expected.dtype
+        )
         np.testing.assert_array_equal(found.chunks[0], collection.chunks[0])
         if expected.dtype.kind == "f":
             np.testing.assert_allclose(computed(found), expected, rtol=1e-10, atol=1e-12)
@@ -95,15 +105,27 @@ def test_predictions_are_lazy():
 
 
 BAD = {
-    "NaN": (lambda: (chunked(values=np.where(X[70, 3] == X, np.nan, X)), Y), "Input X contains NaN"),
-    "NaN in y": (lambda: (chunked(), da.from_array(np.where(Y[3] == Y, np.nan, Y), chunks=9)), "Input y contains NaN"),
+    "NaN": (
+        lambda: (chunked(values=np.where(X[70, 3] == X, np.nan, X)), Y),
+        "Input X contains NaN",
+    ),
+    "NaN in y": (
+        lambda: (chunked(), da.from_array(np.where(Y[3] == Y, np.nan, Y), chunks=9)),
+        "Input y contains NaN",
+    ),
     "length": (lambda: (chunked(), Y[:-1]), r"inconsistent numbers of samples: \[90, 89\]"),
-    "unknown length": (lambda: (chunked(has_sizes=False), Y[:-1]), r"inconsistent numbers of samples: \[90, 89\]"),
+    "unknown length": (
+        lambda: (chunked(has_sizes=False), Y[:-1]),
+        r"inconsistent numbers of samples: \[90, 89\]",
+    ),
     "no y": (lambda: (chunked(), None), "requires y to be passed"),
     "no rows": (lambda: (chunked((0,), values=X[:0]), Y[:0]), r"0 sample\(s\)"),
     "one dimension": (lambda: (da.from_array(Y, chunks=9), Y), "Expected 2D array, got 1D array"),
     "text": (lambda: (da.from_array(LABELS[:, None], chunks=9), Y), "X holds text"),
-    "widths": (lambda: ([dask.delayed(X[:50]), dask.delayed(X[50:, 1:])], Y), "different numbers of columns"),
+    "widths": (
+        lambda: ([dask.delayed(X[:50]), dask.delayed(X[50:, 1:])], Y),
+        "different numbers of columns",
+    ),
 }
 
 
@@ -131,7 +153,12 @@ def test_the_client_never_has_x(processes):
 @pytest.mark.parametrize("n_killed", slow_but([1], [1, 3]))
 @pytest.mark.parametrize(
     "penalty",
-    [{}, pytest.param({"l1_ratio": 0.5, "penalty_factors": np.arange(40) % 20}, marks=pytest.mark.slow)],
+    [
+        {},
+        pytest.param(
+            {"l1_ratio": 0.5, "penalty_factors": np.arange(40) % 20}, marks=pytest.mark.slow
+        ),
+    ],
     ids=["L1", "net, two columns without penalty"],
 )
 def test_killed_workers_do_not_change_a_bit(monkeypatch, processes, n_killed, penalty):

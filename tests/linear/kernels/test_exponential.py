@@ -20,7 +20,9 @@ def log_each(values, out):
 
 
 def test_exponentials_are_exact_but_for_rounding():
-    x = -np.concatenate([[0.0], np.logspace(-300, np.log10(707.9), 20_000), 0.5 * np.log(2) * np.arange(1, 2000)])
+    x = -np.concatenate(
+        [[0.0], np.logspace(-300, np.log10(707.9), 20_000), 0.5 * np.log(2) * np.arange(1, 2000)]
+    )
     found = np.empty_like(x)
     fade_each(x, found)
     np.testing.assert_allclose(found, np.exp(x), rtol=5e-16)
@@ -38,7 +40,11 @@ def test_logarithms_are_exact_but_for_rounding():
 
 
 def test_weights_multiply_the_logistic_loss_its_slopes_and_its_curvatures():
-    decision, weights, sign = np.linspace(-9.0, 9.0, 7), np.arange(7) / 4.0, np.array([1.0, -1.0] * 3 + [1.0])
+    decision, weights, sign = (
+        np.linspace(-9.0, 9.0, 7),
+        np.arange(7) / 4.0,
+        np.array([1.0, -1.0] * 3 + [1.0]),
+    )
     chance = 1.0 / (1.0 + np.exp(sign * (decision + 0.3)))
     level, slope, curvature = Logistic().derivatives(decision, sign, weights, 0.3)
     np.testing.assert_allclose(slope, weights * sign * chance)

@@ -41,7 +41,10 @@ def penalty(request):
 
 def cost(penalty, j, b):
     """The penalty of b as coefficient j, by its definition."""
-    strength, ridge = np.broadcast_to(penalty.strengths, 3)[j], np.broadcast_to(penalty.ridges, 3)[j]
+    strength, ridge = (
+        np.broadcast_to(penalty.strengths, 3)[j],
+        np.broadcast_to(penalty.ridges, 3)[j],
+    )
     return strength * np.abs(b) + 0.5 * ridge * b * b
 
 
@@ -68,8 +71,13 @@ def test_value(penalty):
 
 def test_tilt_is_the_slope_of_what_is_beside_the_absolute_values(penalty):
     coef = np.array([0.3, 1.2, 0.8])
-    beside = [cost(penalty._replace(strengths=0.0), j, coef[j] + np.array([-1e-6, 1e-6])) for j in range(3)]
-    np.testing.assert_allclose(np.broadcast_to(penalty.tilt(coef), 3), [(b - a) / 2e-6 for a, b in beside], atol=1e-8)
+    beside = [
+        cost(penalty._replace(strengths=0.0), j, coef[j] + np.array([-1e-6, 1e-6]))
+        for j in range(3)
+    ]
+    np.testing.assert_allclose(
+        np.broadcast_to(penalty.tilt(coef), 3), [(b - a) / 2e-6 for a, b in beside], atol=1e-8
+    )
 
 
 def test_multiples_and_parts(penalty):
@@ -78,7 +86,9 @@ def test_multiples_and_parts(penalty):
     for columns in (np.array([2, 0]), slice(1, 3)):
         part = base.take(penalty, columns)
         chosen = np.arange(3)[columns]
-        assert part.value(coef[columns]) == pytest.approx(sum(cost(penalty, j, coef[j]) for j in chosen), rel=1e-14)
+        assert part.value(coef[columns]) == pytest.approx(
+            sum(cost(penalty, j, coef[j]) for j in chosen), rel=1e-14
+        )
         assert part.positive is penalty.positive
         assert not any(np.ndim(field) and field.flags.writeable for field in part)
     assert not any(np.ndim(field) and field.flags.writeable for field in penalty.scaled(2.0))
@@ -95,7 +105,9 @@ def test_the_penalty_that_parameters_stand_for():
     factors = np.array([0.0, 0.5, 3.0])
     for l1_ratio in (1.0, 0.3):
         chosen = choose_penalty(0.2, l1_ratio, check_factors(factors, 3))
-        expected = 0.2 * (factors * (l1_ratio * np.abs(coef) + 0.5 * (1 - l1_ratio) * coef**2)).sum()
+        expected = (
+            0.2 * (factors * (l1_ratio * np.abs(coef) + 0.5 * (1 - l1_ratio) * coef**2)).sum()
+        )
         assert chosen.value(coef) == pytest.approx(expected, rel=1e-14)
         assert chosen.certified
     assert np.ndim(check_factors([2, 2, 2], 3)) == 0
@@ -111,7 +123,9 @@ def test_the_gap_is_primal_less_dual(name):
     positive = "positive" in name
     coef = np.abs(coef) if positive else coef
     strengths = base.read_only(np.array([0.3, 0.1, 2.0, 0.5])) if "factors" in name else 0.4
-    penalty = L1(strengths, positive) if name.startswith("L1") else ElasticNet(strengths, 0.8, positive)
+    penalty = (
+        L1(strengths, positive) if name.startswith("L1") else ElasticNet(strengths, 0.8, positive)
+    )
     residual = target - X @ coef
     gradient = X.T @ residual
     scale = base.dual_scale(penalty, coef, gradient)
@@ -120,7 +134,9 @@ def test_the_gap_is_primal_less_dual(name):
     primal = 0.5 * energy + penalty.value(coef)
     dual = 0.5 * target @ target - 0.5 * np.sum((target - scale * residual) ** 2)
     ridges = np.broadcast_to(penalty.ridges, 4)
-    dual -= 0.5 * (ridges * (scale * coef) ** 2).sum()  # θ with −√ρ·b beside it, as on rows augmented by √ρ
+    dual -= (
+        0.5 * (ridges * (scale * coef) ** 2).sum()
+    )  # θ with −√ρ·b beside it, as on rows augmented by √ρ
     slopes = scale * (gradient - ridges * coef)
     assert np.max((slopes if positive else np.abs(slopes)) / strengths) == pytest.approx(1.0)
     gap = base.duality_gap(penalty, coef, gradient, energy, scale)
@@ -134,7 +150,9 @@ def test_gaps_of_candidates_count_what_columns_without_penalty_could_gain():
     gradient, energy, norms = X.T @ target, target @ target, (X**2).sum(axis=0)
     penalty = L1(base.read_only(np.array([1e6, 0.0, 1e6])))
     gained = 0.5 * gradient[1] ** 2 / norms[1]
-    assert base.gap_or_merit(penalty, np.zeros(3), gradient, energy, norms) == pytest.approx(gained, rel=1e-12)
+    assert base.gap_or_merit(penalty, np.zeros(3), gradient, energy, norms) == pytest.approx(
+        gained, rel=1e-12
+    )
     assert base.dual_scale(penalty, np.zeros(3), gradient) == 1.0
     assert base.dual_scale(penalty, np.zeros(0), np.zeros(0)) == 1.0
 

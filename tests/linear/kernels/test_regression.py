@@ -56,7 +56,11 @@ def stored(request):
         "csc": lambda: sp.csc_array(X),
         "csr": lambda: sp.csr_matrix(X),
         "int64 indices": lambda: sp.csc_array(
-            (sp.csc_array(X).data, sp.csc_array(X).indices.astype(np.int64), sp.csc_array(X).indptr.astype(np.int64)),
+            (
+                sp.csc_array(X).data,
+                sp.csc_array(X).indices.astype(np.int64),
+                sp.csc_array(X).indptr.astype(np.int64),
+            ),
             shape=X.shape,
         ),
     }
@@ -71,7 +75,9 @@ def test_matrix_operations(stored):
     np.testing.assert_allclose(matrix.gradient(vector, None), X.T @ vector, atol=1e-12)
     for scope in (chosen, np.arange(1, 101, 2)):
         np.testing.assert_allclose(matrix.gradient(vector, scope), X.T[scope] @ vector, atol=1e-12)
-    np.testing.assert_allclose(matrix.combine(chosen, vector[:4]), X[:, chosen] @ vector[:4], atol=1e-12)
+    np.testing.assert_allclose(
+        matrix.combine(chosen, vector[:4]), X[:, chosen] @ vector[:4], atol=1e-12
+    )
     sums, squares, products = matrix.moments(weights, vector)
     np.testing.assert_allclose(sums, weights @ X)
     np.testing.assert_allclose(squares, weights @ X**2)
@@ -84,7 +90,9 @@ def test_matrix_operations(stored):
 
 
 def test_unsorted_and_duplicate_entries_are_summed_in_a_copy():
-    X = sp.csc_array((np.array([1.0, 2.0, 3.0]), np.array([2, 0, 2]), np.array([0, 3])), shape=(3, 1))
+    X = sp.csc_array(
+        (np.array([1.0, 2.0, 3.0]), np.array([2, 0, 2]), np.array([0, 3])), shape=(3, 1)
+    )
     before = X.data.copy()
     np.testing.assert_array_equal(as_matrix(X).take_dense(np.array([0])), [[2.0, 0.0, 4.0]])
     np.testing.assert_array_equal(X.data, before)
@@ -137,7 +145,9 @@ def test_conjugate_gradients_solve_the_normal_equations(weighted, intercept, rid
     gradient[chosen] = part.T @ (weights * target)
     free = np.isin(np.arange(20), chosen)
     step, moved, _ = NewtonSystem.of(block, constants, 60).solve(gradient, free, 50, 1e-20)
-    hessian = part.T @ (weights[:, None] * part) + np.diag(ridges[chosen] if len(ridges) else np.zeros(5))
+    hessian = part.T @ (weights[:, None] * part) + np.diag(
+        ridges[chosen] if len(ridges) else np.zeros(5)
+    )
     np.testing.assert_allclose(hessian @ step[chosen], gradient[chosen], atol=1e-9)
     np.testing.assert_allclose(moved, part @ step[chosen], atol=1e-9)
     assert not step[~free].any()
@@ -166,15 +176,24 @@ def test_near_copies_are_grouped_and_precondition_each_other(weighted, intercept
     lower = np.tril(factors[8:].reshape(4, 4))
     np.testing.assert_allclose(lower @ lower.T, expected, rtol=1e-6)
     ridges = np.arange(10.0)
-    factors_with = NewtonSystem.of(block, freeze(constants._replace(ridges=ridges)), 300).blocks.factors
+    factors_with = NewtonSystem.of(
+        block, freeze(constants._replace(ridges=ridges)), 300
+    ).blocks.factors
     lower = np.tril(factors_with[8:].reshape(4, 4))
     np.testing.assert_allclose(lower @ lower.T, expected + np.diag(ridges[groups[2]]), rtol=1e-6)
     gradient, free = centred.T @ (weights * response), np.ones(10, bool)
-    plain = NewtonSystem(block, system.quadratic, Blocks(members[:0], starts[:1], grams[:0], factors[:0]))
+    plain = NewtonSystem(
+        block, system.quadratic, Blocks(members[:0], starts[:1], grams[:0], factors[:0])
+    )
     goal = 1e-12 * float(gradient @ (gradient / constants.norms))
     exact = np.linalg.solve(centred.T @ (weights[:, None] * centred), gradient)
-    for steps, solved in ((7, system), (200, NewtonSystem(block, system.quadratic, freeze(plain.blocks)))):
-        np.testing.assert_allclose(solved.solve(gradient, free, steps, goal)[0], exact, atol=1e-3 * abs(exact).max())
+    for steps, solved in (
+        (7, system),
+        (200, NewtonSystem(block, system.quadratic, freeze(plain.blocks))),
+    ):
+        np.testing.assert_allclose(
+            solved.solve(gradient, free, steps, goal)[0], exact, atol=1e-3 * abs(exact).max()
+        )
 
 
 def test_gram_passes_keep_gradient_and_coefficients_together():

@@ -46,7 +46,9 @@ def problem(seed):
     return X, y, (rng.random(n) + 0.1 if seed % 2 else np.ones(n)), rng
 
 
-@pytest.mark.parametrize(("seed", "at_hand"), [(seed, 1 << 22 if seed < 20 else 0) for seed in range(40)])
+@pytest.mark.parametrize(
+    ("seed", "at_hand"), [(seed, 1 << 22 if seed < 20 else 0) for seed in range(40)]
+)
 def test_every_certificate_is_true(monkeypatch, at_hand, seed):
     monkeypatch.setattr(choose, "_MOST_AT_HAND", at_hand)
     X, y, weights, rng = problem(seed)
@@ -61,7 +63,9 @@ def test_every_certificate_is_true(monkeypatch, at_hand, seed):
     assert (gaps <= 2e-7 * null * 1.001).all()
     for alpha, coef in zip(alphas, coefs.T, strict=True):
         assert exact_gap(X, y, weights, coef, alpha, l1_ratio, factors, positive) <= bound
-    ours = PrioritizedLasso(alphas[-1], tol=1e-7, **shape).fit(FORMS[seed % 3](X), y, sample_weight=weights)
+    ours = PrioritizedLasso(alphas[-1], tol=1e-7, **shape).fit(
+        FORMS[seed % 3](X), y, sample_weight=weights
+    )
     assert exact_gap(X, y, weights, ours.coef_, alphas[-1], l1_ratio, factors, positive) <= bound
 
 
@@ -85,12 +89,20 @@ def test_the_solver_follows_from_the_shape(shape, n_fits, expected):
     assert choose_solver(PrioritizedLasso(), size, n_fits, free, Squared()) == of_free
     assert choose_solver(None, size, n_fits, alike, Logistic()) == of_logistic
     assert choose_solver(None, size, n_fits, free, Logistic()) == "rounds"
-    assert choose_solver(PrioritizedLasso(checkpoint="here.npz"), size, n_fits, alike, Squared()) == "rounds"
-    assert choose_solver(PrioritizedLasso(schedule="random"), size, n_fits, alike, Squared()) == "scheduled"
+    assert (
+        choose_solver(PrioritizedLasso(checkpoint="here.npz"), size, n_fits, alike, Squared())
+        == "rounds"
+    )
+    assert (
+        choose_solver(PrioritizedLasso(schedule="random"), size, n_fits, alike, Squared())
+        == "scheduled"
+    )
 
 
 @pytest.mark.parametrize(("seed", "positive"), [(0, False), (1, True), (2, False)])
-def test_a_path_by_rounds_reads_the_columns_that_earlier_gradients_leave_in_doubt(monkeypatch, seed, positive):
+def test_a_path_by_rounds_reads_the_columns_that_earlier_gradients_leave_in_doubt(
+    monkeypatch, seed, positive
+):
     monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
     read, gradient = [], Dense.gradient
 
@@ -128,13 +140,19 @@ def test_a_certificate_adds_what_the_rounding_of_products_may_hide():
     y = X[:, 0] - X[:, 1] + 0.1 * rng.normal(size=2000)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        alphas, coefs, _, gaps = prioritized_lasso_path(X, y, fit_intercept=False, alphas=6, eps=1e-9, tol=1e-15)
+        alphas, coefs, _, gaps = prioritized_lasso_path(
+            X, y, fit_intercept=False, alphas=6, eps=1e-9, tol=1e-15
+        )
     X, y = X.astype(np.longdouble), y.astype(np.longdouble)
     for alpha, coef, gap in zip(alphas, coefs.T, gaps, strict=True):
         left = y - X @ coef
         slopes = X.T @ left / len(y)
         scale = 1.0 / max(1.0, np.abs(slopes).max() / alpha)
-        exact = 0.5 * (1.0 - scale) ** 2 * np.mean(left**2) + alpha * np.abs(coef).sum() - scale * coef @ slopes
+        exact = (
+            0.5 * (1.0 - scale) ** 2 * np.mean(left**2)
+            + alpha * np.abs(coef).sum()
+            - scale * coef @ slopes
+        )
         assert exact <= 1.1 * gap + 1e-17 * np.mean(y**2)
 
 
@@ -161,11 +179,14 @@ def test_a_weak_penalty_is_reached_by_way_of_others(part, most):
     largest = np.abs((X - X.mean(axis=0)).T @ (y - y.mean())).max() / 80
     fitted = PrioritizedLasso(largest / part).fit(X, y)
     assert fitted.solver_ == "columns" and fitted.history_[-1]["samples"] < most
-    assert exact_gap(X, y, np.ones(80), fitted.coef_, fitted.alpha, 1.0, np.ones(300), False) <= 2e-4
+    assert (
+        exact_gap(X, y, np.ones(80), fitted.coef_, fitted.alpha, 1.0, np.ones(300), False) <= 2e-4
+    )
 
 
 @pytest.mark.parametrize(
-    ("shape", "solver"), [((700, 1500), "columns"), ((701, 1500), "rounds"), ((1500, 100), "columns")]
+    ("shape", "solver"),
+    [((700, 1500), "columns"), ((701, 1500), "rounds"), ((1500, 100), "columns")],
 )
 def test_large_supports_are_solved_by_rounds(shape, solver):
     size = Extent(*shape, shape[0] * shape[1], False, np.dtype(np.float64))

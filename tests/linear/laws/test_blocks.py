@@ -56,13 +56,22 @@ def random_problem(seed, name, kind):
     groups = [np.array([number]) for number in range(p * n_outputs)]
     if kind == "group":
         labels = rng.permutation(np.arange(p) // 3)
-        factors = np.sqrt(np.bincount(labels)) * np.where(np.arange(labels.max() + 1) == 1, 0.0, 1.0)
+        factors = np.sqrt(np.bincount(labels)) * np.where(
+            np.arange(labels.max() + 1) == 1, 0.0, 1.0
+        )
         penalty = group_penalty(labels, p, factors)
-        groups = [np.ravel(np.flatnonzero(labels == g) + p * np.arange(n_outputs)[:, None]) for g in np.unique(labels)]
+        groups = [
+            np.ravel(np.flatnonzero(labels == g) + p * np.arange(n_outputs)[:, None])
+            for g in np.unique(labels)
+        ]
         own = factors
     else:
         ridge, own = (0.5 if kind == "net" else 0.0), np.tile(factors, n_outputs)
-        penalty = ElasticNet(read_only(factors), read_only(ridge * factors)) if ridge else L1(read_only(factors))
+        penalty = (
+            ElasticNet(read_only(factors), read_only(ridge * factors))
+            if ridge
+            else L1(read_only(factors))
+        )
     oracle = Glm(name, X, y, weights, groups, own, n_outputs, ridge, intercept)
     loss = Multinomial(n_outputs) if name == "multinomial" else LOSSES[name]
     return oracle, problem_of(X, y, loss, penalty, weights, intercept)
@@ -82,7 +91,10 @@ def test_gaps_are_true(seed, name, kind):
     largest, null = ours.largest(0), ours.null_objective(0)
     points = ours.path(0, largest * np.array([1.0, 0.3, 0.05]), 1e-8 * null, 200)
     alone = ours.fit(0, 0.05 * largest, 1e-8 * null, 200, np.zeros(1))
-    for penalty, coef, level, gap, objective in [*zip(*points[:5], strict=True), *zip(*alone[:5], strict=True)]:
+    for penalty, coef, level, gap, objective in [
+        *zip(*points[:5], strict=True),
+        *zip(*alone[:5], strict=True),
+    ]:
         intercept = level - coef @ ours.means
         assert gap <= 1e-8 * null
         assert objective == pytest.approx(oracle.objective(coef, intercept, penalty), rel=1e-10)
@@ -94,15 +106,21 @@ def test_gaps_are_true(seed, name, kind):
 def test_groups_are_checked_and_valued():
     penalty = group_penalty([[0, 2], [1]], 3)
     assert penalty.value(np.array([3.0, -2.0, 4.0])) == pytest.approx(5.0 * np.sqrt(2.0) + 2.0)
-    assert penalty.scaled(2.0).value(np.array([[3.0, 0.0, 0.0], [0.0, 0.0, 4.0]])) == pytest.approx(10.0 * np.sqrt(2.0))
+    assert penalty.scaled(2.0).value(np.array([[3.0, 0.0, 0.0], [0.0, 0.0, 4.0]])) == pytest.approx(
+        10.0 * np.sqrt(2.0)
+    )
     by_label = group_penalty(["b", "a", "b"], 3, [2.0, 5.0])
     assert by_label.value(np.array([3.0, -2.0, 4.0])) == pytest.approx(2.0 * 2.0 + 5.0 * 5.0)
     by_name = group_penalty(["b", "a", "b"], 3, {"a": 2.0})
     assert by_name.strengths.tolist() == [2.0, np.sqrt(2.0)]
     assert group_penalty([3, 7, 3], 3, {7: 0.0, 3: 1.5}).strengths.tolist() == [1.5, 0.0]
     for groups in ([[0, 1]], [[0, 1], [1, 2]], [[0, 1, 2], []], ["a", "b"], [[0, 1, 3]]):
-        with pytest.raises(ValueError, match="groups must put each of the 3 columns of X into one group"):
+        with pytest.raises(
+            ValueError, match="groups must put each of the 3 columns of X into one group"
+        ):
             group_penalty(groups, 3)
     for factors in ([1.0], [1.0, -1.0], [1.0, np.nan]):
-        with pytest.raises(ValueError, match="penalty_factors must hold a finite number >= 0 for each of 2 groups"):
+        with pytest.raises(
+            ValueError, match="penalty_factors must hold a finite number >= 0 for each of 2 groups"
+        ):
             group_penalty([[0, 2], [1]], 3, factors)

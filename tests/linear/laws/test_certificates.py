@@ -14,7 +14,11 @@ from schmp_estimators.linear.programs import choose
 def wide(seed):
     """More columns than rows, related to their neighbours and of different scales, so that many are screened out."""
     rng = np.random.default_rng(seed)
-    n, p, related = int(rng.integers(8, 40)), int(rng.integers(20, 150)), rng.choice([0.0, 0.5, 0.9])
+    n, p, related = (
+        int(rng.integers(8, 40)),
+        int(rng.integers(20, 150)),
+        rng.choice([0.0, 0.5, 0.9]),
+    )
     X = rng.normal(size=(n, p))
     for j in range(1, p):
         X[:, j] = related * X[:, j - 1] + np.sqrt(1 - related**2) * X[:, j]
@@ -30,7 +34,9 @@ def test_lasso_gap_of_screened_problems(seed, positive):
     weights = rng.random(len(y)) + 0.1 if seed % 3 == 0 else None
     variance = np.average((y - np.average(y, weights=weights)) ** 2, weights=weights)
     total = len(y) if weights is None else weights.sum()
-    centred = (X - np.average(X, axis=0, weights=weights)) * (1.0 if weights is None else weights[:, None])
+    centred = (X - np.average(X, axis=0, weights=weights)) * (
+        1.0 if weights is None else weights[:, None]
+    )
     slopes = centred.T @ (y - np.average(y, weights=weights)) / total
     largest = slopes.max() if positive else np.abs(slopes).max()
     for part in (0.9, 0.6, 0.3):
@@ -45,7 +51,9 @@ def test_lasso_gap_of_screened_problems(seed, positive):
 def test_logistic_gap_of_screened_problems(seed):
     X, y, _ = wide(seed)
     sign = np.where(y > np.median(y), 1.0, -1.0)
-    smallest = 2.0 / np.abs((X - X.mean(axis=0)).T @ sign).max()  # at which about the first column enters
+    smallest = (
+        2.0 / np.abs((X - X.mean(axis=0)).T @ sign).max()
+    )  # at which about the first column enters
     for part in (1.2, 1.5, 2.0, 5.0):
         ours = SparseLogisticRegression(smallest * part, tol=1e-8).fit(X, sign)
         gap = logistic_gap(X, sign, ours.coef_[0], float(ours.intercept_[0]), ours.C)
@@ -82,8 +90,12 @@ def test_newton_steps_that_overshoot_are_halved(monkeypatch, seed, residual):
     n, p = int(rng.integers(20, 60)), int(rng.integers(2, 30))
     X = rng.standard_t(2, size=(n, p)) * np.exp(2 * rng.normal(size=p))
     sign = np.where(X[:, 0] / np.abs(X[:, 0]).mean() + rng.normal(size=n) > 0, 1.0, -1.0)
-    ours = SparseLogisticRegression(100.0, tol=1e-8, max_iter=200).fit(sp.csc_array(X) if residual else X, sign)
-    assert logistic_gap(X, sign, ours.coef_[0], float(ours.intercept_[0]), 100.0) <= 1.01e-8 * 100.0 * n * np.log(2.0)
+    ours = SparseLogisticRegression(100.0, tol=1e-8, max_iter=200).fit(
+        sp.csc_array(X) if residual else X, sign
+    )
+    assert logistic_gap(
+        X, sign, ours.coef_[0], float(ours.intercept_[0]), 100.0
+    ) <= 1.01e-8 * 100.0 * n * np.log(2.0)
     objectives = np.array([record["objective"] for record in ours.history_])
     assert (np.diff(objectives) <= 1e-12 * objectives[0]).all()
 
@@ -93,7 +105,9 @@ def test_weights_that_are_all_alike_multiply_the_loss(C):
     X, y, _ = wide(2)
     labels = y > np.median(y)
     for weight in (0.25, 3.0):
-        ours = SparseLogisticRegression(C, tol=1e-12).fit(X, labels, sample_weight=np.full(len(y), weight))
+        ours = SparseLogisticRegression(C, tol=1e-12).fit(
+            X, labels, sample_weight=np.full(len(y), weight)
+        )
         alone = SparseLogisticRegression(C * weight, tol=1e-12).fit(X, labels)
         np.testing.assert_allclose(ours.coef_, alone.coef_, atol=1e-6 * np.abs(alone.coef_).max())
         sign = np.where(labels, 1.0, -1.0)
@@ -106,7 +120,9 @@ def test_balanced_classes_are_balanced_by_weight():
     X, y, rng = wide(4)
     labels = (y > np.quantile(y, 0.7)).astype(int)
     for weights in (None, rng.random(len(y)) + 0.2):
-        ours = SparseLogisticRegression(2.0, tol=1e-12, class_weight="balanced").fit(X, labels, sample_weight=weights)
+        ours = SparseLogisticRegression(2.0, tol=1e-12, class_weight="balanced").fit(
+            X, labels, sample_weight=weights
+        )
         each = np.ones(len(y)) if weights is None else weights
         totals = np.bincount(labels, weights=each)
         both = each * (totals.sum() / (2 * totals))[labels]
@@ -130,18 +146,24 @@ def sparse_problem(case):
     if case == "scales":
         X *= np.exp(3.0 * rng.normal(size=shape[1]))
     weights = rng.random(shape[0]) + 0.05 if case == "weights" else np.ones(shape[0])
-    y = X[:, :30] / np.maximum(X[:, :30].std(axis=0), 1e-9) @ rng.normal(size=30) + rng.normal(size=shape[0])
+    y = X[:, :30] / np.maximum(X[:, :30].std(axis=0), 1e-9) @ rng.normal(size=30) + rng.normal(
+        size=shape[0]
+    )
     return X, y, weights
 
 
 @pytest.mark.covering
-@pytest.mark.parametrize("case", ["wide", "tall", "copies", "offset", "empty shard", "scales", "weights"])
+@pytest.mark.parametrize(
+    "case", ["wide", "tall", "copies", "offset", "empty shard", "scales", "weights"]
+)
 @pytest.mark.parametrize("part", [5, 100])
 def test_certificate_of_sparse_shards_is_true(case, part):
     X, y, weights = sparse_problem(case)
     means, centre = np.average(X, axis=0, weights=weights), np.average(y, weights=weights)
     alpha = np.abs((X - means).T @ (weights * (y - centre))).max() / weights.sum() / part
-    lasso = PrioritizedLasso(alpha, tol=1e-9, n_shards=3, positive=part == 5).fit(sp.csr_array(X), y, weights)
+    lasso = PrioritizedLasso(alpha, tol=1e-9, n_shards=3, positive=part == 5).fit(
+        sp.csr_array(X), y, weights
+    )
     level = lasso.intercept_ + means @ lasso.coef_  # the oracle must not lose its digits to offsets
     gap = lasso_gap(X - means, y, lasso.coef_, level, alpha, weights, lasso.positive)
     assert gap <= 1.1 * lasso.tol * np.average((y - centre) ** 2, weights=weights)

@@ -42,7 +42,9 @@ def hostile_weights(rng, n):
 def lanes(fast, every):
     """Give the seeds of the fast lane, with the size of their problems, and those of the slow one."""
     few = [pytest.param(seed, 0.4, id=f"small {seed}") for seed in range(fast)]
-    return few + [pytest.param(seed, 1.0, id=str(seed), marks=pytest.mark.slow) for seed in range(every)]
+    return few + [
+        pytest.param(seed, 1.0, id=str(seed), marks=pytest.mark.slow) for seed in range(every)
+    ]
 
 
 @pytest.mark.parametrize(("seed", "size"), lanes(20, 200))
@@ -60,7 +62,9 @@ def assert_never_worse_and_true(rng, n, p, forms):
     positive, fit_intercept = bool(rng.random() < 0.25), bool(rng.random() < 0.7)
     l1_ratio = float(rng.choice([1.0, 0.9, 0.5, 0.1, 0.001]))
     factors = hostile_factors(rng, p, 0.5, 0.0 if positive else 0.3)
-    means = (weights @ X / weights.sum(), weights @ y / weights.sum()) if fit_intercept else (0.0, 0.0)
+    means = (
+        (weights @ X / weights.sum(), weights @ y / weights.sum()) if fit_intercept else (0.0, 0.0)
+    )
     centred, response = X - means[0], y - means[1]
     largest = np.abs(centred.T @ (weights * response)).max() / weights.sum() / l1_ratio
     ours = PrioritizedLasso(
@@ -80,7 +84,9 @@ def assert_never_worse_and_true(rng, n, p, forms):
         warnings.simplefilter("ignore", ConvergenceWarning)  # rounding may end it above 1e-12
         ours.fit(forms[rng.integers(len(forms))](X), y, sample_weight=weights)
     found = net_objective(X, y, ours.coef_, ours.intercept_, ours.alpha, l1_ratio, factors, weights)
-    least = net_least(X, y, ours.alpha, l1_ratio, factors, weights, fit_intercept, positive, ours.coef_)
+    least = net_least(
+        X, y, ours.alpha, l1_ratio, factors, weights, fit_intercept, positive, ours.coef_
+    )
     at_zero = 0.5 * (weights @ response**2) / weights.sum()
     assert not positive or ours.coef_.min() >= 0.0
     assert found - least <= 1e-9 * least + 1e-15 * at_zero
@@ -99,7 +105,10 @@ def test_logistic_on_hostile_problems_is_never_worse_and_its_gap_is_true(seed, s
     y = scores + 2.0 * rng.normal(size=n) > 0.5 * rng.normal()
     weights = hostile_weights(rng, n)
     y[:2], weights[:2] = [False, True], 1.0  # both classes are there
-    fit_intercept, l1_ratio = bool(rng.random() < 0.7), float(rng.choice([1.0, 0.9, 0.5, 0.1, 0.001]))
+    fit_intercept, l1_ratio = (
+        bool(rng.random() < 0.7),
+        float(rng.choice([1.0, 0.9, 0.5, 0.1, 0.001])),
+    )
     factors = hostile_factors(rng, p, 0.4, 0.4)
     ours = SparseLogisticRegression(
         float(rng.choice([0.01, 0.1, 1.0, 10.0])),

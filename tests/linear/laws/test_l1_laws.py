@@ -33,7 +33,9 @@ def test_scaling_and_shifting_the_response(seed, scale, shift):
     X, y, _ = problem(seed)
     plain = PrioritizedLasso(0.1, tol=1e-12).fit(X, y)
     scaled = PrioritizedLasso(0.1 * scale, tol=1e-12).fit(sp.csc_array(X), scale * y + shift)
-    np.testing.assert_allclose(scaled.predict(X), scale * plain.predict(X) + shift, atol=1e-4 * max(1.0, scale))
+    np.testing.assert_allclose(
+        scaled.predict(X), scale * plain.predict(X) + shift, atol=1e-4 * max(1.0, scale)
+    )
 
 
 @pytest.mark.slow
@@ -44,5 +46,9 @@ def test_any_schedule_may_check_dependencies():
     options = {"n_parallel": 30, "max_iter": 20, "random_state": 0}
     for schedule in ("random", "round_robin"):
         with pytest.warns(ConvergenceWarning):
-            fitted = PrioritizedLasso(1e-3, schedule=schedule, max_correlation=0.5, **options).fit(X, y)
-        assert fitted.history_[-1]["objective"] < 0.1 * fitted.history_[0]["objective"]  # unchecked, it diverges
+            fitted = PrioritizedLasso(1e-3, schedule=schedule, max_correlation=0.5, **options).fit(
+                X, y
+            )
+        assert (
+            fitted.history_[-1]["objective"] < 0.1 * fitted.history_[0]["objective"]
+        )  # unchecked, it diverges

@@ -29,7 +29,10 @@ def by_rounds(monkeypatch):
 
 LASSO = {"alpha": 0.01, "tol": 1e-10}
 LOGISTIC = {"C": 2.0, "tol": 1e-9}
-NET = {"l1_ratio": 0.6, "penalty_factors": np.where(np.arange(140) % 45 == 3, 0.0, 1.0 + np.arange(140) % 3)}
+NET = {
+    "l1_ratio": 0.6,
+    "penalty_factors": np.where(np.arange(140) % 45 == 3, 0.0, 1.0 + np.arange(140) % 3),
+}
 SLOW = {"n_parallel": 6, "tol": 1e-2, "n_shards": 2, "pipeline_depth": 2, "random_state": 3}
 
 #: estimator, its parameters, X, y, weights, whether descent is on the residual
@@ -72,19 +75,26 @@ def case(request, monkeypatch):
 
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(name, marks=[] if n % 3 == 1 else pytest.mark.slow) for n, name in enumerate(CASES)],
+    [
+        pytest.param(name, marks=[] if n % 3 == 1 else pytest.mark.slow)
+        for n, name in enumerate(CASES)
+    ],
     indirect=True,
 )
 def test_a_fit_that_dies_at_every_place_where_it_can_be_left(case, tmp_path):
     expected = left_by(case())
-    resumed, deaths = fitted_in_spite_of_deaths(lambda: case(checkpoint=tmp_path / "fit", checkpoint_every=1))
+    resumed, deaths = fitted_in_spite_of_deaths(
+        lambda: case(checkpoint=tmp_path / "fit", checkpoint_every=1)
+    )
     assert left_by(resumed) == expected
     assert 3 <= len(deaths) <= len(expected[1])
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(
-    "case", ["Gram, guessed scope", "residual", "logistic Gram", "Gram, float32", "priority"], indirect=True
+    "case",
+    ["Gram, guessed scope", "residual", "logistic Gram", "Gram, float32", "priority"],
+    indirect=True,
 )
 def test_a_larger_max_iter_goes_further_with_the_bits_of_one_fit(case, tmp_path):
     expected = left_by(case())

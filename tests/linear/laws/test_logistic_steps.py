@@ -19,7 +19,9 @@ def ends(monkeypatch):
     """Let small problems go by rounds, too, where the steps are; returns how they have ended."""
     found, descend = [], Logistic.descend
     monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
-    monkeypatch.setattr(Logistic, "descend", lambda *given: found.append(descend(*given)) or found[-1])
+    monkeypatch.setattr(
+        Logistic, "descend", lambda *given: found.append(descend(*given)) or found[-1]
+    )
     return found
 
 
@@ -32,7 +34,9 @@ def problem(request):
         often[:60] = rng.gamma(2.0, 0.2, 60)
         X = rng.poisson(often, (N_ROWS, N_COLUMNS)).astype(float)
     else:
-        X = (rng.normal(size=(N_ROWS, N_COLUMNS)) + rng.normal(size=N_COLUMNS)) * np.exp(rng.normal(size=N_COLUMNS))
+        X = (rng.normal(size=(N_ROWS, N_COLUMNS)) + rng.normal(size=N_COLUMNS)) * np.exp(
+            rng.normal(size=N_COLUMNS)
+        )
     deviation = np.maximum(X[:, :25].std(axis=0), 0.1)
     score = (X[:, :25] - X[:, :25].mean(axis=0)) @ (rng.normal(size=25) / deviation)
     return FORMS[request.param], X, np.where(score + rng.normal(size=N_ROWS) > 0.0, 1.0, -1.0)
@@ -62,7 +66,10 @@ def test_fits_by_these_steps_are_optimal(ends, problem, C, options):
 @pytest.mark.parametrize("scale", [1e-5, 1e40])
 def test_units_of_columns_and_weights_do_not_matter(ends, problem, scale):
     form, X, y = problem
-    weights, options = np.random.default_rng(1).uniform(0.5, 2.0, N_ROWS), {"fit_intercept": False, "tol": 1e-10}
+    weights, options = (
+        np.random.default_rng(1).uniform(0.5, 2.0, N_ROWS),
+        {"fit_intercept": False, "tol": 1e-10},
+    )
     fit = SparseLogisticRegression(0.3, **options).fit(form(X), y, sample_weight=weights)
     plain = len(ends)
     other = SparseLogisticRegression(0.3 / scale, **options)

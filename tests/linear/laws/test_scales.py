@@ -12,12 +12,23 @@ X = rng.normal(size=(60, 30))
 X[:, 20:] += 2.0 * X[:, :10]  # some columns are related
 Y = 3.0 * X[:, 0] - X[:, 5] + rng.normal(size=60)
 FORMS = {"rows": np.ascontiguousarray, "columns": np.asfortranarray, "sparse": sp.csc_array}
-SCHEDULES = [{"schedule": name, "n_parallel": 4, "random_state": 0} for name in ("priority", "random", "round_robin")]
-OPTIONS = [{}, {"penalty_factors": np.arange(30) % 3}, {"n_shards": 2}, {"fit_intercept": False}, *SCHEDULES]
+SCHEDULES = [
+    {"schedule": name, "n_parallel": 4, "random_state": 0}
+    for name in ("priority", "random", "round_robin")
+]
+OPTIONS = [
+    {},
+    {"penalty_factors": np.arange(30) % 3},
+    {"n_shards": 2},
+    {"fit_intercept": False},
+    *SCHEDULES,
+]
 
 
 @pytest.mark.covering
-@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: str(next(iter(options.values()), "plain"))[:11])
+@pytest.mark.parametrize(
+    "options", OPTIONS, ids=lambda options: str(next(iter(options.values()), "plain"))[:11]
+)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_power_of_two_changes_no_bit_of_a_lasso(form, options):
     given, tol = FORMS[form](X), 0.05 if "schedule" in options else 1e-6
@@ -35,14 +46,16 @@ TINY = 1e-170
 CLASSES = Y > 0
 USES = {
     **{
-        f"lasso, {next(iter(options.values()), 'plain')}"[:20]: lambda X, y, z, options=options: se.PrioritizedLasso(
-            0.05 * TINY, **options
-        ).fit(X, y)
+        f"lasso, {next(iter(options.values()), 'plain')}"[:20]: lambda X, y, z, options=options: (
+            se.PrioritizedLasso(0.05 * TINY, **options).fit(X, y)
+        )
         for options in OPTIONS
     },
     "elastic net": lambda X, y, z: se.PrioritizedLasso(0.05 * TINY, l1_ratio=0.5).fit(X, y),
     "logistic": lambda X, y, z: se.SparseLogisticRegression(1.0 / TINY).fit(X, z),
-    "logistic, random": lambda X, y, z: se.SparseLogisticRegression(1.0 / TINY, **SCHEDULES[1]).fit(X, z),
+    "logistic, random": lambda X, y, z: se.SparseLogisticRegression(1.0 / TINY, **SCHEDULES[1]).fit(
+        X, z
+    ),
     "lasso path": lambda X, y, z: se.prioritized_lasso_path(X, y, alphas=3),
     "logistic path": lambda X, y, z: se.sparse_logistic_path(X, z, Cs=[1.0 / TINY]),
     "lasso CV": lambda X, y, z: se.PrioritizedLassoCV(alphas=[0.05 * TINY]).fit(X, y),
@@ -63,13 +76,18 @@ def test_columns_whose_squares_underflow_are_refused(use):
         np.where(np.arange(30) < 2, 0.0, X * TINY),
         (1.0 + 1e-3 * X) * 1e-161,
     ):
-        with pytest.raises(ValueError, match=r"column \d+ of X holds values whose squares.* underflow.*power of ten"):
+        with pytest.raises(
+            ValueError,
+            match=r"column \d+ of X holds values whose squares.* underflow.*power of ten",
+        ):
             USES[use](given, Y, CLASSES)
 
 
 @pytest.mark.parametrize("use", [use for use in USES if "logistic" not in use])
 def test_responses_whose_squares_underflow_are_refused(use):
-    with pytest.raises(ValueError, match=r"y holds values up to .* whose squares underflow float64; multiply y by"):
+    with pytest.raises(
+        ValueError, match=r"y holds values up to .* whose squares underflow float64; multiply y by"
+    ):
         USES[use](X, Y * 1e-160, CLASSES)
     with pytest.raises(ValueError, match="squares underflow"):
         se.PrioritizedLasso().fit(X, np.column_stack([Y, Y * 1e-160]))

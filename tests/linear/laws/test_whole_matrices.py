@@ -42,7 +42,9 @@ def test_regression(done, weighted, l1_ratio):
     weights = rng.random(120) + 0.2 if weighted else None
     ours = PrioritizedLasso(0.02, l1_ratio=l1_ratio, tol=1e-13, n_shards=3)
     ours.fit(sp.csc_array(X), y, sample_weight=weights)
-    theirs = Theirs(0.02, l1_ratio=l1_ratio, tol=1e-15, max_iter=100_000).fit(X, y, sample_weight=weights)
+    theirs = Theirs(0.02, l1_ratio=l1_ratio, tol=1e-15, max_iter=100_000).fit(
+        X, y, sample_weight=weights
+    )
     np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
     assert done["_exact_step"]
 
@@ -56,8 +58,12 @@ def test_a_small_penalty_on_separable_classes(done, monkeypatch, most_cuts, fit_
     X = np.exp(rng.normal(size=(90, 200))) * (rng.random((90, 200)) < 0.15)
     sign = np.where(X @ rng.normal(size=200) > 0, 1.0, -1.0)
     C, tol = 1e3, 1e-9
-    ours = SparseLogisticRegression(C, tol=tol, max_iter=300, fit_intercept=fit_intercept).fit(sp.csc_array(X), sign)
-    assert logistic_gap(X, sign, ours.coef_[0], float(ours.intercept_[0]), C) <= 1.01 * tol * C * 90 * np.log(2.0)
+    ours = SparseLogisticRegression(C, tol=tol, max_iter=300, fit_intercept=fit_intercept).fit(
+        sp.csc_array(X), sign
+    )
+    assert logistic_gap(
+        X, sign, ours.coef_[0], float(ours.intercept_[0]), C
+    ) <= 1.01 * tol * C * 90 * np.log(2.0)
     assert done["_exact_step"]
     assert most_cuts or done["_solve_on_gram"]
 

@@ -81,7 +81,9 @@ def test_names_are_numbered_and_come_back(convert):
     given = convert(NAMED)
     fitted = make().fit(given, VALUES)
     assert bits(fitted) == bits(numbered())
-    assert fitted.user_ids_.tolist() == USERS.tolist() and fitted.item_ids_.tolist() == ITEMS.tolist()
+    assert (
+        fitted.user_ids_.tolist() == USERS.tolist() and fitted.item_ids_.tolist() == ITEMS.tolist()
+    )
     np.testing.assert_array_equal(fitted.predict(given), numbered().predict(PAIRS))
     items, scores = fitted.recommend(["u03", "nobody"], 12)
     expected, expected_scores = numbered().recommend([3, 99], 12)
@@ -93,7 +95,12 @@ def test_names_are_numbered_and_come_back(convert):
 def test_one_large_id_costs_one_row(largest):
     pairs = np.array([[largest, 3], [2, 5], [largest, 7], [9, largest]], np.uint64)
     fitted = make().fit(pairs, [1.0, 2.0, 3.0, 4.0])
-    assert fitted.user_ids_.tolist() == [2, 9, largest] and fitted.item_ids_.tolist() == [3, 5, 7, largest]
+    assert fitted.user_ids_.tolist() == [2, 9, largest] and fitted.item_ids_.tolist() == [
+        3,
+        5,
+        7,
+        largest,
+    ]
     assert fitted.user_factors_.shape == (3, 3) and fitted.components_.shape == (3, 4)
     assert sorted(fitted.recommend([9], 3)[0][0].tolist()) == [3, 5, 7]
     assert fitted.predict(np.array([[4, 4]]))[0] == fitted.global_mean_
@@ -114,7 +121,9 @@ def test_numbers_with_gaps_are_numbered(gaps, solver):
         assert found.tolist() == np.where(expected < 0, -1, 1 + 2 * expected).tolist()
     sized = make(solver=solver, n_items=30).fit(pairs, VALUES)
     matrix = sp.csr_array((VALUES, (PAIRS[:, 0], pairs[:, 1])), shape=(30, 30))
-    assert bits(sized) == bits(make(solver=solver).fit(matrix)) and sized.item_ids_.tolist() == list(range(30))
+    assert bits(sized) == bits(
+        make(solver=solver).fit(matrix)
+    ) and sized.item_ids_.tolist() == list(range(30))
 
 
 DASK = {
@@ -142,7 +151,11 @@ def test_ids_on_dask_give_the_same_bits_and_predictions_are_lazy(form, solver, i
 
 def test_swapped_columns_are_refused():
     fitted = make().fit(FRAME, VALUES)
-    for call in (fitted.predict, lambda X: fitted.score(X, VALUES), lambda X: fitted.partial_fit(X, VALUES)):
+    for call in (
+        fitted.predict,
+        lambda X: fitted.score(X, VALUES),
+        lambda X: fitted.partial_fit(X, VALUES),
+    ):
         with pytest.raises(ValueError, match="feature names should match"):
             call(FRAME[["item", "user"]])
     with pytest.raises(ValueError, match="feature names should match"):
@@ -153,7 +166,9 @@ def test_swapped_columns_are_refused():
 
 @pytest.mark.covering
 @pytest.mark.parametrize("width", [2, 3])
-@pytest.mark.parametrize("kind", [np.array, pd.DataFrame, lambda t: pd.DataFrame(t).astype(float), list, "dask"])
+@pytest.mark.parametrize(
+    "kind", [np.array, pd.DataFrame, lambda t: pd.DataFrame(t).astype(float), list, "dask"]
+)
 def test_tables_are_not_taken_for_matrices(width, kind):
     table = np.column_stack([PAIRS, VALUES])[:, :width].astype(int)
     given = da.from_array(table, chunks=(40, width)) if kind == "dask" else kind(table)
@@ -170,11 +185,17 @@ def test_a_table_of_names_is_not_taken_for_a_matrix():
             make().fit(given)
 
 
-@pytest.mark.parametrize("form", [np.asarray, np.ndarray.tolist, lambda X: da.from_array(X, chunks=(4, 2))])
+@pytest.mark.parametrize(
+    "form", [np.asarray, np.ndarray.tolist, lambda X: da.from_array(X, chunks=(4, 2))]
+)
 def test_two_columns_without_y_are_pairs_but_floats_of_two_items(form):
     whole, parts = np.argwhere(np.ones((5, 2))), np.random.default_rng(0).random((10, 2))
     of_matrix, of_pairs = make().fit(parts), make().fit(whole, parts[:, 0])
-    for fitted, X, shape in ((of_matrix, parts, (10, 2)), (of_matrix, whole, (10,)), (of_pairs, whole * 1.0, (10,))):
+    for fitted, X, shape in (
+        (of_matrix, parts, (10, 2)),
+        (of_matrix, whole, (10,)),
+        (of_pairs, whole * 1.0, (10,)),
+    ):
         assert fitted.predict(form(X)).shape == shape
     with pytest.raises(ValueError, match=r"pairs holds the user .* no whole number"):
         dask.compute(of_pairs.predict(form(parts)))
@@ -183,7 +204,9 @@ def test_two_columns_without_y_are_pairs_but_floats_of_two_items(form):
 def test_a_model_of_pairs_folds_in_matrices():
     rows = np.where(generator.random((4, 12)) < 0.5, generator.random((4, 12)), np.nan)
     named = make().fit(NAMED, VALUES)
-    np.testing.assert_array_equal(named.transform(pd.DataFrame(rows, columns=ITEMS)), numbered().transform(rows))
+    np.testing.assert_array_equal(
+        named.transform(pd.DataFrame(rows, columns=ITEMS)), numbered().transform(rows)
+    )
     with pytest.raises(ValueError, match="feature names should match"):
         named.transform(pd.DataFrame(rows, columns=ITEMS[::-1]))
     with pytest.raises(ValueError, match="X has 5 features, but ModelParallelMF is expecting 12"):
@@ -194,10 +217,19 @@ def test_a_model_of_pairs_folds_in_matrices():
 
 def test_partial_fit_adds_ids_behind():
     fitted = make().fit(NAMED, VALUES)
-    expected = make().fit(PAIRS, VALUES).partial_fit(np.array([[30, 12], [0, 0], [30, 0]]), [1.0, 5.0, 2.0])
-    more = pd.DataFrame({"user": ["a new one", "u00", "a new one"], "item": ["also new", "i00", "i00"]})
+    expected = (
+        make()
+        .fit(PAIRS, VALUES)
+        .partial_fit(np.array([[30, 12], [0, 0], [30, 0]]), [1.0, 5.0, 2.0])
+    )
+    more = pd.DataFrame(
+        {"user": ["a new one", "u00", "a new one"], "item": ["also new", "i00", "i00"]}
+    )
     fitted.partial_fit(more, [1.0, 5.0, 2.0])
-    assert fitted.user_ids_.tolist() == [*USERS, "a new one"] and fitted.item_ids_.tolist() == [*ITEMS, "also new"]
+    assert fitted.user_ids_.tolist() == [*USERS, "a new one"] and fitted.item_ids_.tolist() == [
+        *ITEMS,
+        "also new",
+    ]
     assert bits(fitted) == bits(expected)
     assert "also new" not in fitted.recommend(["a new one"], 11)[0]
     with pytest.raises(ValueError, match="go on with pairs, too"):
@@ -214,22 +246,54 @@ def test_a_later_matrix_may_have_fewer_users():
 def test_duplicates_are_named_by_their_ids(in_place):
     frame = pd.concat([NAMED, NAMED.iloc[:1]], ignore_index=True)
     values = np.append(VALUES, 1.0)
-    given = (frame, values) if in_place is None else (dd.from_pandas(frame, 3), dd.from_pandas(pd.Series(values), 3))
+    given = (
+        (frame, values)
+        if in_place is None
+        else (dd.from_pandas(frame, 3), dd.from_pandas(pd.Series(values), 3))
+    )
     message = f"user {frame.user[0]} rated item {frame.item[0]} more than once"
     with pytest.raises(ValueError, match=message):
         make().fit(*given)
 
 
 BAD = [
-    ([["a", "b"], [1, 2]], {}, "users of the types int, str; ids are whole numbers or strings, and all alike"),
-    (pd.DataFrame({"a": ["x", None], "b": ["u", "v"]}), {}, "the user (in row 1|None in row 1, which) is missing"),
+    (
+        [["a", "b"], [1, 2]],
+        {},
+        "users of the types int, str; ids are whole numbers or strings, and all alike",
+    ),
+    (
+        pd.DataFrame({"a": ["x", None], "b": ["u", "v"]}),
+        {},
+        "the user (in row 1|None in row 1, which) is missing",
+    ),
     (pl.DataFrame({"a": ["x", "z"], "b": [None, "v"]}), {}, "the item in row 0 is missing"),
-    (pd.DataFrame({"a": pd.array([1, None], "Int64"), "b": [1, 2]}), {}, "the user in row 1 is missing"),
-    (np.array([[2**70, 1], [3, 4]], object), {}, "users of more than 64 bits; pass them as strings"),
-    (pd.DataFrame({"a": pd.to_datetime(["2020", "2021"]), "b": [1, 2]}), {}, "ids are whole numbers or strings"),
+    (
+        pd.DataFrame({"a": pd.array([1, None], "Int64"), "b": [1, 2]}),
+        {},
+        "the user in row 1 is missing",
+    ),
+    (
+        np.array([[2**70, 1], [3, 4]], object),
+        {},
+        "users of more than 64 bits; pass them as strings",
+    ),
+    (
+        pd.DataFrame({"a": pd.to_datetime(["2020", "2021"]), "b": [1, 2]}),
+        {},
+        "ids are whole numbers or strings",
+    ),
     (NAMED[:2], {"n_items": 5}, "n_items=5 needs items that are numbers"),
-    (PAIRS[:2], {"n_items": 2**40}, "the factors of 1099511627776 items would take 3.28e.04 GiB, but 2 ratings"),
-    (PAIRS[:2], {"n_users": 2**30}, "the factors of 1073741824 users would take 32 GiB, but 2 ratings"),
+    (
+        PAIRS[:2],
+        {"n_items": 2**40},
+        "the factors of 1099511627776 items would take 3.28e.04 GiB, but 2 ratings",
+    ),
+    (
+        PAIRS[:2],
+        {"n_users": 2**30},
+        "the factors of 1073741824 users would take 32 GiB, but 2 ratings",
+    ),
 ]
 
 
@@ -264,11 +328,15 @@ NO_PAIRS = [
 
 
 @pytest.mark.covering
-@pytest.mark.parametrize("form", [np.asarray, pd.DataFrame, lambda ids: da.from_array(ids, chunks=(31, 2))])
+@pytest.mark.parametrize(
+    "form", [np.asarray, pd.DataFrame, lambda ids: da.from_array(ids, chunks=(31, 2))]
+)
 @pytest.mark.parametrize(("ids", "message"), NO_PAIRS)
 def test_two_columns_with_y_are_pairs_or_an_error(ids, message, form):
     for call in (make().fit, numbered().partial_fit, numbered().score):
-        with pytest.raises(ValueError, match=f"with y, two columns are pairs: X holds the {message}"):
+        with pytest.raises(
+            ValueError, match=f"with y, two columns are pairs: X holds the {message}"
+        ):
             call(form(ids), VALUES)
 
 
@@ -278,7 +346,11 @@ def test_a_row_of_a_chunk_is_named_with_its_chunk():
     assert "from the start of their chunk, number 1" in caught.value.__notes__[0]
 
 
-WIDE = np.where(np.random.default_rng(3).random((20, 12)) < 0.5, np.random.default_rng(4).random((20, 12)), np.nan)
+WIDE = np.where(
+    np.random.default_rng(3).random((20, 12)) < 0.5,
+    np.random.default_rng(4).random((20, 12)),
+    np.nan,
+)
 NOT_PAIRS = {
     "dense": WIDE,
     "frame": pd.DataFrame(WIDE, columns=ITEMS),
@@ -290,7 +362,9 @@ NOT_PAIRS = {
 
 @pytest.mark.covering
 @pytest.mark.parametrize("form", NOT_PAIRS)
-@pytest.mark.parametrize("of_y", [list, lambda y: da.from_array(y, chunks=9), lambda y: pd.DataFrame({"y": y})])
+@pytest.mark.parametrize(
+    "of_y", [list, lambda y: da.from_array(y, chunks=9), lambda y: pd.DataFrame({"y": y})]
+)
 def test_y_beside_a_matrix_is_not_used_and_that_is_said(form, of_y):
     X, y = NOT_PAIRS[form], of_y(np.arange(20))
     expected = make().fit(X)
@@ -323,7 +397,9 @@ def test_dates_are_no_ratings(form):
     y = DATES[form]
     X = dd.from_pandas(FRAME, npartitions=3) if form == "dask series" else PAIRS
     for call, given in ((make().fit, X), (make().partial_fit, X), (numbered().score, PAIRS)):
-        with pytest.raises(ValueError, match=r"y holds dates or times \(.*\), not numbers; .* by \(y - y.min\(\)\)"):
+        with pytest.raises(
+            ValueError, match=r"y holds dates or times \(.*\), not numbers; .* by \(y - y.min\(\)\)"
+        ):
             call(given, y)
     if form != "dask series":
         with pytest.raises(ValueError, match="sample_weight holds dates or times"):

@@ -44,7 +44,9 @@ def dense(values, missing):
 
 
 def penalties_of(alpha, per_rating):
-    return [alpha * (n if per_rating else np.ones(n.size)) for n in (SEEN.sum(axis=1), SEEN.sum(axis=0))]
+    return [
+        alpha * (n if per_rating else np.ones(n.size)) for n in (SEEN.sum(axis=1), SEEN.sum(axis=0))
+    ]
 
 
 @pytest.mark.covering
@@ -55,12 +57,19 @@ def penalties_of(alpha, per_rating):
 )
 def test_epochs_equal_brute_force_on_all_pairs(u, weighted, positive, penalty):
     """The oracle visits every pair, missing ones as zeros; it goes on after the first epoch."""
-    alpha, targets, confidences = 0.02, TARGETS if weighted else ONES, CONFIDENCES if weighted else ONES
+    alpha, targets, confidences = (
+        0.02,
+        TARGETS if weighted else ONES,
+        CONFIDENCES if weighted else ONES,
+    )
     given = {"unobserved_weight": u, "positive": positive, "penalty": penalty, "alpha": alpha}
     weights = {"sample_weight": confidences} if weighted else {}
     penalties = penalties_of(alpha, penalty == "per_rating")
     matrices = dense(targets, 0.0), dense(confidences, u)
-    start, found = (model(**given, max_iter=max_iter, n_shards=2).fit(PAIRS, targets, **weights) for max_iter in (1, 5))
+    start, found = (
+        model(**given, max_iter=max_iter, n_shards=2).fit(PAIRS, targets, **weights)
+        for max_iter in (1, 5)
+    )
     users, items = start.user_factors_.astype(float), start.components_.T.astype(float)
     for record in found.history_[1:]:
         oracle.epoch(*matrices, users, items, penalties, 8, PASSES, positive)
@@ -75,11 +84,16 @@ def test_epochs_equal_brute_force_on_all_pairs(u, weighted, positive, penalty):
 @pytest.mark.parametrize("n_shards", [1, 3])
 def test_items_start_where_clicks_take_them(n_shards):
     """The first epoch is that of an oracle whose random items have been through one centred power iteration."""
-    fitted = model(n_shards=n_shards, max_iter=1, alpha=0.02).fit(PAIRS, TARGETS, sample_weight=CONFIDENCES)
+    fitted = model(n_shards=n_shards, max_iter=1, alpha=0.02).fit(
+        PAIRS, TARGETS, sample_weight=CONFIDENCES
+    )
     drawn = np.zeros((N_ITEMS, 11), np.float32)
     width = np.float32(11**-0.5)
     draw_factors(np.arange(N_ITEMS), 0, 11, stream_key(0, 1), np.float32(0), width, drawn)
-    users, items = np.zeros((N_USERS, 11)), oracle.turned(SEEN, drawn.astype(float), 8, width / 3**0.5)
+    users, items = (
+        np.zeros((N_USERS, 11)),
+        oracle.turned(SEEN, drawn.astype(float), 8, width / 3**0.5),
+    )
     matrices, penalties = (dense(TARGETS, 0.0), dense(CONFIDENCES, 0.2)), penalties_of(0.02, True)
     oracle.epoch(*matrices, users, items, penalties, 8, PASSES, False)
     np.testing.assert_allclose(fitted.user_factors_, users, atol=2e-3)
@@ -98,7 +112,10 @@ def test_a_weight_like_that_of_clicks_is_a_decomposition_of_the_whole_matrix():
 
 def test_similar_rows_have_the_largest_cosines():
     fitted = model(max_iter=10).fit(MATRIX)
-    for factors, ask in ((fitted.components_.T, fitted.similar_items), (fitted.user_factors_, fitted.similar_users)):
+    for factors, ask in (
+        (fitted.components_.T, fitted.similar_items),
+        (fitted.user_factors_, fitted.similar_users),
+    ):
         lengths = np.linalg.norm(factors, axis=1)
         with np.errstate(invalid="ignore"):
             cosines = factors @ factors.T / np.outer(lengths, lengths)
@@ -132,7 +149,10 @@ def test_confidences_follow_from_values(confidence):
         assert bits(fitted) == bits(other)
     items, weights = fitted.components_.T.astype(float), np.where(SEEN, confidence(COUNTS), 0.2)
     penalties = penalties_of(fitted.alpha_, True)[0]
-    expected = [oracle.implicit_fold_in(*one, items, p) for *one, p in zip(SEEN, weights, penalties, strict=True)]
+    expected = [
+        oracle.implicit_fold_in(*one, items, p)
+        for *one, p in zip(SEEN, weights, penalties, strict=True)
+    ]
     np.testing.assert_allclose(fitted.transform(counts), expected, atol=1e-8)
     np.testing.assert_allclose(fitted.transform(lazy).compute(), expected, atol=1e-8)
     assert fitted.rating_range_ == (0.0, 1.0)
@@ -153,7 +173,9 @@ def test_weights_of_a_matrix_are_those_of_its_entries(form, u):
     X, weights = FORMS[form](TARGETS + 2), FORMS[form](CONFIDENCES)
     given = weights[SEEN] if form == "dense" else weights.data
     of_matrix = model(unobserved_weight=u, max_iter=40).fit(X, sample_weight=given)
-    of_pairs = model(unobserved_weight=u, max_iter=40).fit(PAIRS, TARGETS + 2, sample_weight=CONFIDENCES)
+    of_pairs = model(unobserved_weight=u, max_iter=40).fit(
+        PAIRS, TARGETS + 2, sample_weight=CONFIDENCES
+    )
     assert bits(of_matrix) == bits(of_pairs)
     users = np.unique(PAIRS[:, 0], return_index=True)
     found = of_matrix.transform(X, sample_weight=given)
@@ -170,31 +192,49 @@ def test_weighted_ratings_are_weighted_least_squares(penalty, fit_bias, n_shards
     """The oracle knows of weights only that an integral one says how often an entry is there."""
     weights = np.where(PAIRS[:, 0] == PAIRS[0, 0], 0, CONFIDENCES)  # one user is as if absent
     alpha = 0.2 if penalty == "per_rating" else 1.0
-    given = {"penalty": penalty, "fit_bias": fit_bias, "alpha": alpha, "n_components": 3, "unobserved_weight": 0.0}
+    given = {
+        "penalty": penalty,
+        "fit_bias": fit_bias,
+        "alpha": alpha,
+        "n_components": 3,
+        "unobserved_weight": 0.0,
+    }
     fitted = model(**given, **NUMBERED, solver="auto", n_shards=n_shards, max_iter=400)
     fitted.fit(PAIRS, TARGETS, sample_weight=weights)
     often = np.repeat(np.arange(len(PAIRS)), weights.astype(int))
     users, items = (
-        np.searchsorted(ids, PAIRS[often, side]) for side, ids in enumerate((fitted.user_ids_, fitted.item_ids_))
+        np.searchsorted(ids, PAIRS[often, side])
+        for side, ids in enumerate((fitted.user_ids_, fitted.item_ids_))
     )
     mean, scale = TARGETS[often].mean() if fit_bias else 0.0, TARGETS[often].std()
     assert fitted.solver_ == "ccd" and fitted.global_mean_ == pytest.approx(mean, abs=1e-7)
     assert fitted.rating_scale_ == pytest.approx(scale, rel=1e-7)
     assert set(fitted.user_ids_) == set(PAIRS[weights > 0, 0])  # what has no weight is not there
     sides = (fitted.user_factors_, fitted.user_bias_), (fitted.components_.T, fitted.item_bias_)
-    (w, b), (h, c) = ((factors.astype(float) / scale**0.5, bias.astype(float) / scale) for factors, bias in sides)
-    errors = (TARGETS[often] - mean) / scale - b[users] - c[items] - np.sum(w[users] * h[items], axis=1)
+    (w, b), (h, c) = (
+        (factors.astype(float) / scale**0.5, bias.astype(float) / scale) for factors, bias in sides
+    )
+    errors = (
+        (TARGETS[often] - mean) / scale - b[users] - c[items] - np.sum(w[users] * h[items], axis=1)
+    )
     n_users, n_items = (
-        np.bincount(rows, minlength=n) ** (penalty == "per_rating") for rows, n in ((users, len(w)), (items, len(h)))
+        np.bincount(rows, minlength=n) ** (penalty == "per_rating")
+        for rows, n in ((users, len(w)), (items, len(h)))
     )
     of_users, of_items = np.zeros_like(w), np.zeros_like(h)
     np.add.at(of_users, users, errors[:, None] * h[items])
     np.add.at(of_items, items, errors[:, None] * w[users])
     np.testing.assert_allclose(of_users, alpha * n_users[:, None] * w, atol=2e-3)
     np.testing.assert_allclose(of_items, alpha * n_items[:, None] * h, atol=2e-3)
-    penalty_of = alpha * (n_users @ ((w**2).sum(axis=1) + b**2) + n_items @ ((h**2).sum(axis=1) + c**2))
-    assert fitted.history_[-1]["objective"] == pytest.approx(scale**2 * (errors @ errors + penalty_of), rel=1e-5)
-    assert fitted.history_[-1]["train_rmse"] == pytest.approx(scale * np.sqrt(np.mean(errors**2)), rel=1e-5)
+    penalty_of = alpha * (
+        n_users @ ((w**2).sum(axis=1) + b**2) + n_items @ ((h**2).sum(axis=1) + c**2)
+    )
+    assert fitted.history_[-1]["objective"] == pytest.approx(
+        scale**2 * (errors @ errors + penalty_of), rel=1e-5
+    )
+    assert fitted.history_[-1]["train_rmse"] == pytest.approx(
+        scale * np.sqrt(np.mean(errors**2)), rel=1e-5
+    )
     folded = fitted.transform(PAIRS, TARGETS, sample_weight=weights)[weights > 0]
     np.testing.assert_allclose(folded, fitted.transform(PAIRS[weights > 0]), atol=2e-3)
 
@@ -203,7 +243,9 @@ def test_weighted_ratings_are_weighted_least_squares(penalty, fit_bias, n_shards
 @pytest.mark.parametrize("lazy", [False, True])
 def test_weights_of_a_matrix_on_dask_are_row_by_row(place, lazy, u):
     expected = model(unobserved_weight=u).fit(FORMS["csr"](TARGETS + 2), sample_weight=CONFIDENCES)
-    X = da.from_array(dense(TARGETS + 2, np.nan), chunks=((7, 1, 33), N_ITEMS))  # row 7 has no ratings
+    X = da.from_array(
+        dense(TARGETS + 2, np.nan), chunks=((7, 1, 33), N_ITEMS)
+    )  # row 7 has no ratings
     weights = da.from_array(CONFIDENCES, chunks=40) if lazy else CONFIDENCES
     with at(place):
         assert bits(model(unobserved_weight=u).fit(X, sample_weight=weights)) == bits(expected)
@@ -212,25 +254,41 @@ def test_weights_of_a_matrix_on_dask_are_row_by_row(place, lazy, u):
 
 
 def test_weights_are_the_same_for_any_chunks_and_hold_out(place):
-    given = {"unobserved_weight": 0.0, "solver": "auto", "early_stopping": True, "n_shards": 2, "max_iter": 6}
+    given = {
+        "unobserved_weight": 0.0,
+        "solver": "auto",
+        "early_stopping": True,
+        "n_shards": 2,
+        "max_iter": 6,
+    }
     ratings = TARGETS + generator.normal(size=len(PAIRS))
     weights = np.exp(3 * generator.normal(size=len(PAIRS)))
     expected = model(**given).fit(PAIRS, ratings, sample_weight=weights)
     chunked = da.from_array(PAIRS, chunks=(17, 2)), da.from_array(ratings, chunks=23)
     with at(place):
-        fitted = model(**given, n_jobs=2).fit(*chunked, sample_weight=da.from_array(weights, chunks=40))
+        fitted = model(**given, n_jobs=2).fit(
+            *chunked, sample_weight=da.from_array(weights, chunks=40)
+        )
     assert bits(fitted) == bits(expected)
-    assert (fitted.global_mean_, fitted.rating_scale_) == (expected.global_mean_, expected.rating_scale_)
+    assert (fitted.global_mean_, fitted.rating_scale_) == (
+        expected.global_mean_,
+        expected.rating_scale_,
+    )
     mean = np.average(ratings, weights=weights)  # held-out ones are not in it
     assert fitted.global_mean_ == pytest.approx(mean, rel=0.1)
-    assert [one["validation_rmse"] for one in fitted.history_] == [one["validation_rmse"] for one in expected.history_]
+    assert [one["validation_rmse"] for one in fitted.history_] == [
+        one["validation_rmse"] for one in expected.history_
+    ]
 
 
 def test_equal_weights_say_nothing():
     """All are multiplied by a power of two, so that no bit changes but in the objective."""
     given = {"unobserved_weight": 0.0, "early_stopping": True, "max_iter": 6, "alpha": 0.1}
     ratings = TARGETS + np.random.default_rng(0).normal(size=len(PAIRS))
-    plain, weighted = model(**given).fit(PAIRS, ratings), model(**given).fit(PAIRS, ratings, sample_weight=4 * ONES)
+    plain, weighted = (
+        model(**given).fit(PAIRS, ratings),
+        model(**given).fit(PAIRS, ratings, sample_weight=4 * ONES),
+    )
     assert bits(weighted) == bits(plain)
     for one, other in zip(weighted.history_, plain.history_, strict=True):
         for name in ("train_rmse", "validation_rmse", "running_rmse"):
@@ -240,7 +298,9 @@ def test_equal_weights_say_nothing():
         part.set_params(early_stopping=False)
     more = PAIRS[:40] + np.array([N_USERS, 0])
     plain.set_params(n_users=None).partial_fit(more, ratings[:40])
-    weighted.set_params(n_users=None, solver="sgd").partial_fit(more, ratings[:40], sample_weight=4 * ONES[:40])
+    weighted.set_params(n_users=None, solver="sgd").partial_fit(
+        more, ratings[:40], sample_weight=4 * ONES[:40]
+    )
     assert bits(weighted) == bits(plain)
 
 
@@ -249,12 +309,16 @@ def test_equal_weights_say_nothing():
 @pytest.mark.parametrize("names", [False, True])
 def test_users_of_pairs_have_their_vectors(u, names):
     pairs = np.char.add("x", PAIRS.astype(str)) if names else PAIRS
-    fitted = model(**NUMBERED, unobserved_weight=u, max_iter=400, n_components=3, alpha=0.2).fit(pairs, TARGETS)
+    fitted = model(**NUMBERED, unobserved_weight=u, max_iter=400, n_components=3, alpha=0.2).fit(
+        pairs, TARGETS
+    )
     vectors = fitted.transform(pairs)
     assert vectors.dtype == np.float64
     rows = np.searchsorted(fitted.user_ids_.astype(str if names else int), pairs[:, 0])
     np.testing.assert_array_equal(vectors, fitted.user_factors_[rows])
-    np.testing.assert_array_equal(fitted.transform(da.from_array(pairs, chunks=(30, 2))).compute(), vectors)
+    np.testing.assert_array_equal(
+        fitted.transform(da.from_array(pairs, chunks=(30, 2))).compute(), vectors
+    )
     np.testing.assert_array_equal(fitted.fit_transform(pairs, TARGETS), vectors)
     new = np.array([["y", "x3"], ["x0", "y"]]) if names else np.array([[999, 3], [0, 999]])
     np.testing.assert_array_equal(fitted.transform(new)[0], 0)
@@ -272,7 +336,9 @@ def test_users_of_pairs_have_their_vectors(u, names):
     best = dict(zip(users, fitted.recommend(matrix, 3)[0], strict=True))
     for user in users:
         assert not set(best[user]) & set(told[0][told[0][:, 0] == user, 1])
-    with pytest.raises(DuplicateRatingError, match=f"user {pairs[0, 0]} rated item {pairs[0, 1]} more than once"):
+    with pytest.raises(
+        DuplicateRatingError, match=f"user {pairs[0, 0]} rated item {pairs[0, 1]} more than once"
+    ):
         fitted.transform(np.vstack([pairs, pairs[:1]]), np.append(TARGETS, 1))
 
 
@@ -289,10 +355,26 @@ def test_the_checkpoint_of_other_confidences_is_refused(tmp_path):
         ({"early_stopping": True}, {}, "early_stopping=True measures errors .* set it to False"),
         ({"unobserved_weight": -1.0}, {}, "'unobserved_weight' parameter"),
         ({"unobserved_weight": np.inf}, {}, "'unobserved_weight' parameter"),
-        ({"unobserved_weight": 0.0, "solver": "sgd"}, {"sample_weight": ONES}, 'needs solver="auto" or "ccd"'),
-        ({"unobserved_weight": 0.0, "solver": "auto", "schedule": "bsp"}, {"sample_weight": ONES}, "needs solver"),
-        ({"unobserved_weight": 0.0, "solver": "auto"}, {"sample_weight": 0 * ONES}, "no ratings to fit"),
-        ({}, {"sample_weight": np.where(ONES.cumsum() == 3, np.nan, 1)}, "sample_weight holds nan in row 2"),
+        (
+            {"unobserved_weight": 0.0, "solver": "sgd"},
+            {"sample_weight": ONES},
+            'needs solver="auto" or "ccd"',
+        ),
+        (
+            {"unobserved_weight": 0.0, "solver": "auto", "schedule": "bsp"},
+            {"sample_weight": ONES},
+            "needs solver",
+        ),
+        (
+            {"unobserved_weight": 0.0, "solver": "auto"},
+            {"sample_weight": 0 * ONES},
+            "no ratings to fit",
+        ),
+        (
+            {},
+            {"sample_weight": np.where(ONES.cumsum() == 3, np.nan, 1)},
+            "sample_weight holds nan in row 2",
+        ),
         ({}, {"sample_weight": -ONES}, "sample_weight holds -1.0 in row 0"),
         ({"confidence": np.negative}, {}, "confidence holds -.* in row 0"),
         ({"confidence": np.sum}, {}, r"confidence returned an array of shape \(\)"),
@@ -301,7 +383,11 @@ def test_the_checkpoint_of_other_confidences_is_refused(tmp_path):
         ({}, {"sample_weight": ONES[1:]}, "inconsistent numbers of samples"),
         ({}, {"sample_weight": np.ones((len(PAIRS), 2))}, "1d array"),
         ({"unobserved_weight": 1e20}, {"sample_weight": 1e36 * ONES}, "lower unobserved_weight"),
-        ({"unobserved_weight": 1e300, "n_shards": 2}, {}, r"lower unobserved_weight=1e\+300, or scale"),
+        (
+            {"unobserved_weight": 1e300, "n_shards": 2},
+            {},
+            r"lower unobserved_weight=1e\+300, or scale",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_refused_with_a_remedy(parameters, given, message):
@@ -310,27 +396,45 @@ def test_what_does_not_go_together_is_refused_with_a_remedy(parameters, given, m
 
 
 def test_weights_that_fit_no_matrix_are_refused():
-    with pytest.raises(ValueError, match=f"sample_weight has {N_USERS} entries, but X holds {len(PAIRS)} ratings"):
+    with pytest.raises(
+        ValueError, match=f"sample_weight has {N_USERS} entries, but X holds {len(PAIRS)} ratings"
+    ):
         model().fit(MATRIX, sample_weight=np.ones(N_USERS))
-    with pytest.raises(ValueError, match=f"sample_weight has {N_USERS} entries, but X holds {len(PAIRS)} ratings"):
-        model().fit(da.from_array(np.where(SEEN, 1.0, np.nan), chunks=20), sample_weight=np.ones(N_USERS))
-    with pytest.raises(ValueError, match="transform takes y and sample_weight with X in memory only"):
+    with pytest.raises(
+        ValueError, match=f"sample_weight has {N_USERS} entries, but X holds {len(PAIRS)} ratings"
+    ):
+        model().fit(
+            da.from_array(np.where(SEEN, 1.0, np.nan), chunks=20), sample_weight=np.ones(N_USERS)
+        )
+    with pytest.raises(
+        ValueError, match="transform takes y and sample_weight with X in memory only"
+    ):
         model().fit(MATRIX).transform(da.from_array(PAIRS, chunks=50), ONES)
     with pytest.raises(TypeError, match="not weight"):
         model().fit(PAIRS, ONES, weight=ONES)
     fitted = model().fit(MATRIX).set_params(unobserved_weight=0.0)
-    with pytest.raises(ValueError, match=r"unobserved_weight=0, but 0.2 in the earlier fit; begin anew with fit"):
+    with pytest.raises(
+        ValueError, match=r"unobserved_weight=0, but 0.2 in the earlier fit; begin anew with fit"
+    ):
         fitted.partial_fit(MATRIX)
 
 
 def test_equal_ratings_are_pointed_out():
-    with pytest.warns(UserWarning, match=r"all \d+ ratings are 1, .* set unobserved_weight, for example to 0.1"):
+    with pytest.warns(
+        UserWarning, match=r"all \d+ ratings are 1, .* set unobserved_weight, for example to 0.1"
+    ):
         model(unobserved_weight=0.0).fit(PAIRS, ONES)
 
 
 @pytest.mark.parametrize("solver", ["sgd", "ccd"])
 def test_clipping_changes_predictions_only(solver):
-    given = {"solver": solver, "unobserved_weight": 0.0, "alpha": 1e-3, "max_iter": 20, "n_users": None}
+    given = {
+        "solver": solver,
+        "unobserved_weight": 0.0,
+        "alpha": 1e-3,
+        "max_iter": 20,
+        "n_users": None,
+    }
     plain, clipped = (model(**given, clip=clip).fit(PAIRS, TARGETS) for clip in (False, True))
     assert bits(plain) == bits(clipped)
     assert plain.rating_range_ == (-1, 3)

@@ -34,7 +34,9 @@ ROWS = np.where(SEEN & ~TEST, 1.0, np.nan)
 
 def model(loss, **parameters):
     shape = {"n_components": 4, "n_shards": 3, "n_users": N_USERS, "n_items": N_ITEMS}
-    return ModelParallelMF(**shape | {"loss": loss, "random_state": 0, "max_iter": 6, "tol": 0.0} | parameters)
+    return ModelParallelMF(
+        **shape | {"loss": loss, "random_state": 0, "max_iter": 6, "tol": 0.0} | parameters
+    )
 
 
 @kernel
@@ -45,7 +47,10 @@ def pull_each(loss, taken, drawn, out):
 
 @both_losses
 def test_pulls_are_the_derivatives_of_the_loss(loss):
-    scores, ends = rng.normal(size=(2, 500)) * 4, np.array([[0.0, 900.0, -900.0, 40.0], [0.0, -900.0, 900.0, 40.0]])
+    scores, ends = (
+        rng.normal(size=(2, 500)) * 4,
+        np.array([[0.0, 900.0, -900.0, 40.0], [0.0, -900.0, 900.0, 40.0]]),
+    )
 
     def found(taken, drawn):
         out = np.empty((taken.size, 3))
@@ -58,7 +63,9 @@ def test_pulls_are_the_derivatives_of_the_loss(loss):
         fall = found(*(scores - move))[0] - found(*(scores + move))[0]
         np.testing.assert_allclose(slope, fall / (2 * step), atol=1e-8)
     for some in (scores, ends):
-        np.testing.assert_allclose(found(*some), oracle.rank_pull(loss, *some), rtol=1e-12, atol=1e-300)
+        np.testing.assert_allclose(
+            found(*some), oracle.rank_pull(loss, *some), rtol=1e-12, atol=1e-300
+        )
     assert np.isfinite(value).all() and (value > 0).all()
 
 
@@ -76,7 +83,11 @@ def test_a_block_is_that_of_an_oracle_with_the_same_draws(loss, positive, n_comp
     users, items = (ids[turn].astype(np.int32) for ids in np.nonzero(seen))
     pairs = RatingBlock(users, items, np.ones(users.size, np.float32))
     taken = np.concatenate([[0], np.cumsum(seen.sum(axis=1))]), np.nonzero(seen)[1].astype(np.int32)
-    user_ids, key, candidates = generator.permutation(99)[:12], np.uint64(2**63 + 5), kernels.candidates_of(counts)
+    user_ids, key, candidates = (
+        generator.permutation(99)[:12],
+        np.uint64(2**63 + 5),
+        kernels.candidates_of(counts),
+    )
     assert set(candidates) == set(np.flatnonzero(counts))
 
     def side(n):
@@ -119,19 +130,27 @@ def test_draws_follow_the_roots_of_counts_among_what_was_not_taken():
 
 @pytest.mark.covering
 @losses
-@pytest.mark.parametrize("parameters", [{}, {"fit_bias": False}, {"positive": True}, {"schedule": "bsp"}], ids=str)
+@pytest.mark.parametrize(
+    "parameters", [{}, {"fit_bias": False}, {"positive": True}, {"schedule": "bsp"}], ids=str
+)
 def test_rankings_beat_popularity(loss, parameters):
     fitted = model(loss, max_iter=40, **parameters).fit(PAIRS, ONES)
     running = [record["running_loss"] for record in fitted.history_]
     assert running[0] == pytest.approx(np.log(2) * (2 if loss == "logistic" else 1), rel=0.1)
     assert running[-1] < 0.9 * running[0]
     assert fitted.alpha_ == 0.05 and not fitted.user_bias_.any() and fitted.global_mean_ == 0
-    assert fitted.item_bias_.any() == fitted.fit_bias and (fitted.components_.min() >= 0) == fitted.positive
+    assert (
+        fitted.item_bias_.any() == fitted.fit_bias
+        and (fitted.components_.min() >= 0) == fitted.positive
+    )
     users = np.unique(LATER[:, 0])
     wanted = sp.csr_array((np.ones(len(LATER)), LATER.T), shape=SEEN.shape)[users]
     popular = np.where(SEEN & ~TEST, -1, (SEEN & ~TEST).sum(axis=0))[users]
     items, _ = fitted.recommend(users, N_ITEMS)
-    aucs = [auc_at_k(ranked, wanted, N_ITEMS) for ranked in (items, np.argsort(-popular, axis=1, kind="stable"))]
+    aucs = [
+        auc_at_k(ranked, wanted, N_ITEMS)
+        for ranked in (items, np.argsort(-popular, axis=1, kind="stable"))
+    ]
     assert aucs[0] > aucs[1] + 0.01
 
 
@@ -157,7 +176,9 @@ def test_what_is_predicted_recommended_and_scored(loss):
     items, scores = fitted.recommend([7, 999], 3)
     assert items.tolist() == [np.argsort(-mean)[:3].tolist()] * 2
     np.testing.assert_allclose(scores, [np.sort(mean)[::-1][:3]] * 2, atol=1e-5)
-    assert fitted.score(LATER, np.ones(len(LATER))) == RankingScorer()(fitted, LATER, np.ones(len(LATER)))
+    assert fitted.score(LATER, np.ones(len(LATER))) == RankingScorer()(
+        fitted, LATER, np.ones(len(LATER))
+    )
     assert fitted.score(ROWS) == RankingScorer()(fitted, ROWS)
 
 
@@ -183,19 +204,30 @@ def test_new_users_take_the_steps_of_the_fit(loss, parameters):
     fitted = model(loss, **parameters).fit(PAIRS, ONES)
     found = fitted.transform(ROWS)
     for user in (0, 7, 30):
-        np.testing.assert_allclose(found[user], folded(loss, fitted, np.nan_to_num(ROWS[user])), rtol=1e-8, atol=1e-12)
+        np.testing.assert_allclose(
+            found[user], folded(loss, fitted, np.nan_to_num(ROWS[user])), rtol=1e-8, atol=1e-12
+        )
         np.testing.assert_array_equal(fitted.transform(ROWS[user : user + 1])[0], found[user])
-    np.testing.assert_array_equal(fitted.transform(da.from_array(ROWS, chunks=(50, -1))).compute(), found)
+    np.testing.assert_array_equal(
+        fitted.transform(da.from_array(ROWS, chunks=(50, -1))).compute(), found
+    )
     np.testing.assert_array_equal(fitted.transform(PAIRS, ONES), found[PAIRS[:, 0]])
-    np.testing.assert_allclose(fitted.predict(ROWS), found @ fitted.components_ + fitted.item_bias_, atol=1e-6)
-    some, rest = fitted.recommend(ROWS[:7], 4), np.where(np.isnan(ROWS[:7]), fitted.predict(ROWS[:7]), -np.inf)
+    np.testing.assert_allclose(
+        fitted.predict(ROWS), found @ fitted.components_ + fitted.item_bias_, atol=1e-6
+    )
+    some, rest = (
+        fitted.recommend(ROWS[:7], 4),
+        np.where(np.isnan(ROWS[:7]), fitted.predict(ROWS[:7]), -np.inf),
+    )
     rest[:, 5] = -np.inf
     np.testing.assert_array_equal(some[0], np.argsort(-rest, axis=1)[:, :4])
 
 
 def test_where_nothing_can_be_drawn_that_is_said():
     for pairs in ([[0, 0]], [[0, 0], [0, 1]], np.argwhere(np.ones((9, 20)))):
-        with pytest.raises(ValueError, match=r"loss='bpr' no item can be drawn beside any pair.* rank more items"):
+        with pytest.raises(
+            ValueError, match=r"loss='bpr' no item can be drawn beside any pair.* rank more items"
+        ):
             model("bpr", n_users=None, n_items=None).fit(np.array(pairs), np.ones(len(pairs)))
 
 
@@ -203,12 +235,18 @@ def test_where_nothing_can_be_drawn_that_is_said():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"solver": "ccd"}, "solver='ccd' needs loss='squared'; with loss=.* leave it 'auto': coordinate descent"),
+        (
+            {"solver": "ccd"},
+            "solver='ccd' needs loss='squared'; with loss=.* leave it 'auto': coordinate descent",
+        ),
         ({"unobserved_weight": 0.1}, "unobserved_weight=0.1 needs loss='squared'"),
         ({"confidence": np.log1p}, "confidence=<ufunc 'log1p'> needs"),
         ({"penalty": "per_row"}, "penalty='per_row' needs"),
         ({"clip": True}, "clip=True needs"),
-        ({"early_stopping": True}, "early_stopping=True needs .* max_iter by a search with ranking.RankingScorer"),
+        (
+            {"early_stopping": True},
+            "early_stopping=True needs .* max_iter by a search with ranking.RankingScorer",
+        ),
         ({"evaluate_every": 2}, "evaluate_every=2 needs .* history_ has the loss"),
     ],
 )
@@ -221,13 +259,28 @@ def test_what_does_not_go_with_a_ranking_is_refused(loss, parameters, message):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda mf: mf.fit(PAIRS, ONES - (np.arange(len(ONES)) == 3)), r"a value is 0, .*fit\(pairs\[y > 0\]"),
+        (
+            lambda mf: mf.fit(PAIRS, ONES - (np.arange(len(ONES)) == 3)),
+            r"a value is 0, .*fit\(pairs\[y > 0\]",
+        ),
         (lambda mf: mf.transform(np.where(SEEN, 1.0, 0.0)), "a value is 0, but with this loss"),
         (lambda mf: mf.fit(PAIRS, ONES, sample_weight=ONES), "sample_weight needs loss='squared'"),
-        (lambda mf: mf.transform(PAIRS, ONES, sample_weight=ONES), "sample_weight needs loss='squared'"),
-        (lambda mf: mf.partial_fit(LATER, np.ones(len(LATER))), "partial_fit needs loss='squared'.*recommend or"),
-        (lambda mf: mf.set_params(loss="squared").partial_fit(PAIRS, ONES), "but '.*' in the earlier fit"),
-        (lambda mf: mf.set_params(learning_rate=1e30).fit(PAIRS, ONES), "beyond all bounds .* learning_rate=1e.30"),
+        (
+            lambda mf: mf.transform(PAIRS, ONES, sample_weight=ONES),
+            "sample_weight needs loss='squared'",
+        ),
+        (
+            lambda mf: mf.partial_fit(LATER, np.ones(len(LATER))),
+            "partial_fit needs loss='squared'.*recommend or",
+        ),
+        (
+            lambda mf: mf.set_params(loss="squared").partial_fit(PAIRS, ONES),
+            "but '.*' in the earlier fit",
+        ),
+        (
+            lambda mf: mf.set_params(learning_rate=1e30).fit(PAIRS, ONES),
+            "beyond all bounds .* learning_rate=1e.30",
+        ),
     ],
 )
 def test_calls_that_a_ranking_cannot_answer_are_refused(loss, call, message):

@@ -19,19 +19,30 @@ MATRIX.data = np.rint(4 * MATRIX.data - 1.6)
 RATINGS = RatingBlock(*(ids.astype(np.int32) for ids in MATRIX.tocoo().coords), MATRIX.data)
 KINDS = {"sgd": {}, "bsp": {"schedule": "bsp", "learning_rate": 0.03}, "ccd": {"solver": "ccd"}}
 
-make = partial(ModelParallelMF, 11, max_iter=4, tol=0.0, random_state=0, alpha=0.05, evaluate_every=1)
+make = partial(
+    ModelParallelMF, 11, max_iter=4, tol=0.0, random_state=0, alpha=0.05, evaluate_every=1
+)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("penalty", ["per_rating", "per_row"])
 @pytest.mark.parametrize("fit_bias", [True, False])
 def test_recorded_objective_is_that_of_the_factors(kind, penalty, fit_bias):
-    mf = make(**KINDS[kind], n_shards=3, penalty=penalty, fit_bias=fit_bias, early_stopping=True, n_iter_no_change=9)
+    mf = make(
+        **KINDS[kind],
+        n_shards=3,
+        penalty=penalty,
+        fit_bias=fit_bias,
+        early_stopping=True,
+        n_iter_no_change=9,
+    )
     mf.set_params(validation_fraction=0.2).fit(MATRIX)
     record, unit = min(mf.history_, key=lambda one: one["validation_rmse"]), mf.rating_scale_
     held_out = held_out_mask(RATINGS, HoldOut(stream_key(0, 2), np.uint64(0.2 * 2.0**64)))
     standard = RATINGS._replace(values=(RATINGS.values - mf.global_mean_) / unit)
-    judged, told = (RatingBlock(*(array[mask] for array in standard)) for mask in (held_out, ~held_out))
+    judged, told = (
+        RatingBlock(*(array[mask] for array in standard)) for mask in (held_out, ~held_out)
+    )
     counts = np.bincount(told.users, minlength=60), np.bincount(told.items, minlength=45)
     # rows without ratings are as they were
     weights = [0.05 * (n if penalty == "per_rating" else n > 0) for n in counts]
@@ -41,7 +52,9 @@ def test_recorded_objective_is_that_of_the_factors(kind, penalty, fit_bias):
     assert record["objective"] == pytest.approx(unit**2 * (loss + penalties), rel=1e-4)
     assert record["train_rmse"] == pytest.approx(unit * np.sqrt(loss / told.values.size), rel=1e-4)
     loss, _ = oracle.objective(judged, *model, *weights)
-    assert record["validation_rmse"] == pytest.approx(unit * np.sqrt(loss / judged.values.size), rel=1e-4)
+    assert record["validation_rmse"] == pytest.approx(
+        unit * np.sqrt(loss / judged.values.size), rel=1e-4
+    )
     assert mf.user_bias_.any() == mf.item_bias_.any() == fit_bias
 
 
@@ -49,7 +62,9 @@ def last(n_shards, **parameters):
     return make(n_shards=n_shards, **parameters).fit(MATRIX).history_[-1]["objective"]
 
 
-@pytest.mark.parametrize("changes", [{}, {"positive": True}, {"fit_bias": False}, {"penalty": "per_row"}], ids=str)
+@pytest.mark.parametrize(
+    "changes", [{}, {"positive": True}, {"fit_bias": False}, {"penalty": "per_row"}], ids=str
+)
 def test_gradient_descent_falls_and_hardly_depends_on_shards(changes):
     assert last(1, **changes) < last(1, max_iter=1, **changes)
     assert last(1, **changes) == pytest.approx(last(8, **changes), rel=0.03)
@@ -58,10 +73,14 @@ def test_gradient_descent_falls_and_hardly_depends_on_shards(changes):
 @pytest.mark.parametrize("kind", ["sgd", "bsp"])
 def test_lengths_of_rows_stay_true(kind, monkeypatch):
     harvest, seen = SgdFactorization.harvest_block, []
-    monkeypatch.setattr(SgdFactorization, "harvest_block", lambda self, one: seen.append(one) or harvest(self, one))
+    monkeypatch.setattr(
+        SgdFactorization, "harvest_block", lambda self, one: seen.append(one) or harvest(self, one)
+    )
     make(**KINDS[kind], n_shards=3).fit(MATRIX)
     for block in seen:
-        np.testing.assert_allclose(block.numbers[:, NORM], (block.factors**2).sum(axis=1), rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(
+            block.numbers[:, NORM], (block.factors**2).sum(axis=1), rtol=1e-3, atol=1e-5
+        )
     assert seen
 
 

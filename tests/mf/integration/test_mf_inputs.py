@@ -21,7 +21,10 @@ from schmp_estimators.core.engine.static import GroupRun
 N_USERS, N_ITEMS = 40, 12
 generator = np.random.default_rng(0)
 OBSERVED = generator.random((N_USERS, N_ITEMS)) < 0.5
-OBSERVED[5], OBSERVED[-1, -1] = False, True  # a user without ratings; ids reach the end of both ranges
+OBSERVED[5], OBSERVED[-1, -1] = (
+    False,
+    True,
+)  # a user without ratings; ids reach the end of both ranges
 DENSE = np.where(OBSERVED, generator.integers(1, 6, OBSERVED.shape), np.nan).astype(np.float32)
 PAIRS, VALUES = np.argwhere(OBSERVED), DENSE[OBSERVED]
 WIDE = pd.DataFrame(DENSE, columns=[f"item{i}" for i in range(N_ITEMS)])
@@ -48,7 +51,9 @@ MATRICES = {
     "dense, columns divided": lambda: (rows(11, 5),),
     "dense, unknown lengths": lambda: (rows(9, has_sizes=False),),
     "sparse": lambda: (rows(13).map_blocks(stored, dtype=np.float32, meta=sp.csr_array((1, 1))),),
-    "sparse, columns divided": lambda: (rows(13, 5).map_blocks(stored, dtype=np.float32, meta=sp.csr_array((1, 1))),),
+    "sparse, columns divided": lambda: (
+        rows(13, 5).map_blocks(stored, dtype=np.float32, meta=sp.csr_array((1, 1))),
+    ),
     "wide frame": lambda: (dd.from_pandas(WIDE, npartitions=3),),
     "masked": lambda: (da.from_array(masked(np.float64), chunks=(9, 5)),),
     "masked integers, which is told by no dtype": lambda: (
@@ -60,10 +65,19 @@ MATRICES = {
 }
 LISTS = {
     "frame in memory": lambda: (LONG[PAIR_NAMES], LONG["rating"]),
-    "small integers in another order": lambda: (PAIRS[::-1].astype(np.uint16), VALUES[::-1].astype(np.int8)),
+    "small integers in another order": lambda: (
+        PAIRS[::-1].astype(np.uint16),
+        VALUES[::-1].astype(np.int8),
+    ),
     "arrays": lambda: (da.from_array(PAIRS, chunks=(50, 2)), da.from_array(VALUES, chunks=50)),
-    "arrays, chunked apart": lambda: (da.from_array(PAIRS, chunks=(50, 1)), da.from_array(VALUES, chunks=33)),
-    "arrays, 32 bits": lambda: (da.from_array(PAIRS.astype(np.int32), chunks=60), da.from_array(VALUES, chunks=60)),
+    "arrays, chunked apart": lambda: (
+        da.from_array(PAIRS, chunks=(50, 1)),
+        da.from_array(VALUES, chunks=33),
+    ),
+    "arrays, 32 bits": lambda: (
+        da.from_array(PAIRS.astype(np.int32), chunks=60),
+        da.from_array(VALUES, chunks=60),
+    ),
     "ratings in memory": lambda: (da.from_array(PAIRS, chunks=(50, 2)), VALUES),
     "pairs in memory": lambda: (PAIRS, da.from_array(VALUES, chunks=50)),
     "frame and series": lambda: (long_frame()[PAIR_NAMES], long_frame()["rating"]),
@@ -95,18 +109,26 @@ make = partial(ModelParallelMF, n_components=3, n_shards=3, max_iter=3, tol=0.0,
 def test_columns_of_small_files_come_together(tmp_path):
     """Dask reads the pairs of such files in other partitions than their ratings."""
     for number, part in enumerate(np.array_split(np.arange(len(LONG)), 6)):
-        LONG.iloc[part].assign(text="t" * 20, number=number).to_parquet(tmp_path / f"{number}.parquet", index=False)
+        LONG.iloc[part].assign(text="t" * 20, number=number).to_parquet(
+            tmp_path / f"{number}.parquet", index=False
+        )
     frame = dd.read_parquet(tmp_path)
     assert len(frame["rating"].to_delayed()) < len(frame[PAIR_NAMES].to_delayed())
     weights = {"sample_weight": frame["rating"]}
     for kind, options in (({"solver": "sgd"}, {}), ({"solver": "ccd"}, weights)):
-        expected = make(**kind).fit(LONG[PAIR_NAMES], LONG["rating"], **dict.fromkeys(options, LONG["rating"]))
-        assert bits(make(**kind).fit(frame[PAIR_NAMES], frame["rating"], **options)) == bits(expected)
+        expected = make(**kind).fit(
+            LONG[PAIR_NAMES], LONG["rating"], **dict.fromkeys(options, LONG["rating"])
+        )
+        assert bits(make(**kind).fit(frame[PAIR_NAMES], frame["rating"], **options)) == bits(
+            expected
+        )
 
 
 @pytest.mark.covering
 # Every other one with each change, all of them in the slow lane.
-@pytest.mark.parametrize("form", slow_but([*[*MATRICES][1::2], *[*LISTS][1::2]], [*MATRICES, *LISTS]))
+@pytest.mark.parametrize(
+    "form", slow_but([*[*MATRICES][1::2], *[*LISTS][1::2]], [*MATRICES, *LISTS])
+)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_every_form_gives_the_same_bits(in_place, form, kind):
     given = {**MATRICES, **LISTS}[form]()
@@ -115,7 +137,12 @@ def test_every_form_gives_the_same_bits(in_place, form, kind):
     with dask.config.set({"schmp-estimators.runtime": "local"}):
         assert bits(fitted) == bits(make(**kind).fit(sp.csr_array(stored(DENSE))))
     assert fitted.n_features_in_ == (2 if form in LISTS else N_ITEMS)
-    framed = "frame in memory", "frame and series", "frame and frame", "a frame with an empty partition"
+    framed = (
+        "frame in memory",
+        "frame and series",
+        "frame and frame",
+        "a frame with an empty partition",
+    )
     of_frames = dict.fromkeys(framed, PAIR_NAMES)
     names = {"wide frame": list(WIDE.columns)} | of_frames
     assert list(getattr(fitted, "feature_names_in_", [])) == names.get(form, [])
@@ -127,7 +154,11 @@ def test_every_matrix_is_folded_in(in_place, form):
     told = WIDE if form == "wide frame" else DENSE  # names of items must match
     fitted, [given] = make().fit(told), MATRICES[form]()
     folded = fitted.transform(given)
-    values = np.concatenate(dask.compute(*folded)) if isinstance(folded, list) else dask.compute(folded)[0]
+    values = (
+        np.concatenate(dask.compute(*folded))
+        if isinstance(folded, list)
+        else dask.compute(folded)[0]
+    )
     np.testing.assert_array_equal(values, fitted.transform(told))
 
 
@@ -137,23 +168,44 @@ def chunked(pairs=PAIRS, values=VALUES):
 
 NAMED = pd.DataFrame({"a": ["x", "y"], "b": ["u", "v"]})
 BAD = {
-    "infinite": (lambda: (da.from_array(np.where(OBSERVED, np.inf, np.nan), chunks=(9, 12)),), "rating inf"),
-    "not a number": (lambda: chunked(values=np.where(VALUES > 4, np.nan, VALUES)), "y holds the rating nan"),
-    "masked ids in memory": (lambda: (np.ma.masked_equal(PAIRS, 3), VALUES), "is missing. Drop these rows"),
-    "masked ratings in memory": (lambda: (chunked()[0], np.ma.masked_equal(VALUES, 4)), "^y has masked entries"),
-    "negative": (lambda: chunked(PAIRS - [0, 1]), "the item -1 in row .*, which is negative; ids count from 0"),
+    "infinite": (
+        lambda: (da.from_array(np.where(OBSERVED, np.inf, np.nan), chunks=(9, 12)),),
+        "rating inf",
+    ),
+    "not a number": (
+        lambda: chunked(values=np.where(VALUES > 4, np.nan, VALUES)),
+        "y holds the rating nan",
+    ),
+    "masked ids in memory": (
+        lambda: (np.ma.masked_equal(PAIRS, 3), VALUES),
+        "is missing. Drop these rows",
+    ),
+    "masked ratings in memory": (
+        lambda: (chunked()[0], np.ma.masked_equal(VALUES, 4)),
+        "^y has masked entries",
+    ),
+    "negative": (
+        lambda: chunked(PAIRS - [0, 1]),
+        "the item -1 in row .*, which is negative; ids count from 0",
+    ),
     "too short": (lambda: chunked(values=VALUES[:-1]), r"inconsistent numbers of samples: \["),
     "frames of other partitions": (
         lambda: (long_frame(4)[PAIR_NAMES], long_frame(3)["rating"]),
         "X has 4 partitions and y 3, of unknown lengths; take both from one",
     ),
     "frames of other lengths": (
-        lambda: (long_frame(4)[PAIR_NAMES], dd.from_pandas(LONG.iloc[:-9], npartitions=4)["rating"]),
+        lambda: (
+            long_frame(4)[PAIR_NAMES],
+            dd.from_pandas(LONG.iloc[:-9], npartitions=4)["rating"],
+        ),
         "the same partitions if their lengths are not known",
     ),
     "twice": (lambda: chunked(PAIRS[[0, 1, 0]], VALUES[:3]), "user 0 rated item .* more than once"),
     "nothing": (lambda: (da.full((9, 3), np.nan, chunks=(4, 3)),), "no ratings to fit"),
-    "text": (lambda: (dd.from_pandas(NAMED, npartitions=1),), "the first two hold ids rather than ratings"),
+    "text": (
+        lambda: (dd.from_pandas(NAMED, npartitions=1),),
+        "the first two hold ids rather than ratings",
+    ),
 }
 
 
@@ -173,7 +225,9 @@ def test_masked_entries_of_a_matrix_are_missing(dtype):
         assert bits(make().fit(given)) == bits(expected)
     assert bits(make().partial_fit(X[:9])) == bits(make().partial_fit(DENSE[:9]))
     for method in ("transform", "predict", "score"):
-        np.testing.assert_array_equal(getattr(expected, method)(X), getattr(expected, method)(DENSE))
+        np.testing.assert_array_equal(
+            getattr(expected, method)(X), getattr(expected, method)(DENSE)
+        )
     ours, plain = (expected.recommend([0, 1], exclude=given)[0] for given in (X, DENSE))
     np.testing.assert_array_equal(ours, plain)
 
@@ -193,7 +247,9 @@ def test_masks_of_what_is_no_matrix_are_refused():
 
 
 def test_lists_of_pairs_need_no_names():
-    frame = pd.DataFrame({"user": ["ada", "bob", "ada", "cy"], "item": ["Emma", "Dune", "Dune", "Emma"]})
+    frame = pd.DataFrame(
+        {"user": ["ada", "bob", "ada", "cy"], "item": ["Emma", "Dune", "Dune", "Emma"]}
+    )
     ratings = [5.0, 3.0, 4.0, 1.0]
     mf = ModelParallelMF(2, max_iter=2, random_state=0).fit(frame, ratings)
     pairs = frame.to_numpy().tolist()
@@ -218,7 +274,9 @@ def ratings():
     return observed, generator.integers(1, 6, len(observed)).astype(np.float32)
 
 
-@pytest.mark.parametrize("parameters", [{"solver": "sgd"}, {"solver": "ccd", "early_stopping": True}])
+@pytest.mark.parametrize(
+    "parameters", [{"solver": "sgd"}, {"solver": "ccd", "early_stopping": True}]
+)
 def test_workers_make_the_shards_of_ratings_in_memory(client, ratings, parameters):
     """What the client does not make itself it hears of: who has rated what, and which rating is given twice."""
     pairs, values = ratings
@@ -229,12 +287,16 @@ def test_workers_make_the_shards_of_ratings_in_memory(client, ratings, parameter
         np.testing.assert_array_equal(found.recommend([0, 7])[0], expected.recommend([0, 7])[0])
         twice = np.vstack([pairs, pairs[5:6]]), np.append(values, 3)
         before = dict(vars(found))
-        with pytest.raises(ValueError, match=f"user {pairs[5, 0]} rated item {pairs[5, 1]} more than once"):
+        with pytest.raises(
+            ValueError, match=f"user {pairs[5, 0]} rated item {pairs[5, 1]} more than once"
+        ):
             found.fit(*twice)
         assert vars(found).keys() == before.keys()
         assert found.history_ == before["history_"]
         named = np.char.add("n", pairs.astype(str))
-        with pytest.raises(ValueError, match=f"user n{pairs[5, 0]} rated item n{pairs[5, 1]} more than once"):
+        with pytest.raises(
+            ValueError, match=f"user n{pairs[5, 0]} rated item n{pairs[5, 1]} more than once"
+        ):
             large(**parameters).fit(np.vstack([named, named[5:6]]), twice[1])
     assert client.nthreads()
     assert keys_left(client) == []
@@ -262,11 +324,15 @@ def test_workers_find_that_a_fit_has_converged(client, ratings, parameters, monk
         work(run, n_sweeps)
 
     monkeypatch.setattr(GroupRun, "_work", noting)
-    monkeypatch.setattr("schmp_estimators.core.engine.static.LONGEST_BATCH", 60.0)  # however slow the machine is
+    monkeypatch.setattr(
+        "schmp_estimators.core.engine.static.LONGEST_BATCH", 60.0
+    )  # however slow the machine is
     with client.as_current():
         found = large(**parameters).fit(pairs, values)
     assert bits(found) == bits(expected)
     n_iter = expected.n_iter_
     assert found.n_iter_ == len(found.history_) == n_iter
-    assert (n_iter == 12) == (parameters["max_iter"] == 12) and (n_iter == 2) == (parameters["tol"] == 0.99)
+    assert (n_iter == 12) == (parameters["max_iter"] == 12) and (n_iter == 2) == (
+        parameters["tol"] == 0.99
+    )
     assert len(lengths) <= 3 and sum(lengths) >= n_iter

@@ -22,9 +22,17 @@ def test_deal_places_every_row_once_and_evenly(n_groups):
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.integers(1, 60), st.integers(1, 40), st.integers(1, 5), st.floats(0, 1), st.integers(0, 2**31))
+@given(
+    st.integers(1, 60),
+    st.integers(1, 40),
+    st.integers(1, 5),
+    st.floats(0, 1),
+    st.integers(0, 2**31),
+)
 def test_cutting_keeps_every_rating_once(n_users, n_items, n_blocks, density, seed):
-    matrix = sp.random_array((n_users, n_items), density=density, rng=seed, dtype=np.float32).tocoo()
+    matrix = sp.random_array(
+        (n_users, n_items), density=density, rng=seed, dtype=np.float32
+    ).tocoo()
     users_of, items_of = (ids.astype(np.int32) for ids in matrix.coords)
     indptr, ratings = sort_ratings(RatingBlock(users_of, items_of, matrix.data), n_users, n_items)
     assert not repeated(ratings.users, ratings.items).size
@@ -37,7 +45,9 @@ def test_cutting_keeps_every_rating_once(n_users, n_items, n_blocks, density, se
         columns = members[block.items]
         rebuilt[block.users, columns] += block.values
         assert np.unique(block.users * n_items + columns).size == columns.size
-        for user in np.unique(block.users):  # users begin in order, and wait for no more than the others of a tile
+        for user in np.unique(
+            block.users
+        ):  # users begin in order, and wait for no more than the others of a tile
             visits = np.flatnonzero(block.users == user)
             assert (np.diff(visits) <= TILE).all()
         assert (np.diff(np.unique(block.users, return_index=True)[1]) > 0).all()
@@ -47,7 +57,9 @@ def test_cutting_keeps_every_rating_once(n_users, n_items, n_blocks, density, se
 def test_where_a_user_has_no_more_the_next_takes_over():
     users = np.repeat(np.arange(TILE + 1, dtype=np.int32), [1, *[3] * TILE])
     items = np.concatenate([[0], np.tile([0, 1, 2], TILE)]).astype(np.int32)
-    cut = cut_blocks(RatingBlock(users, items, np.ones(users.size, np.float32)), deal(np.array([9, 8, 8]), 1))
+    cut = cut_blocks(
+        RatingBlock(users, items, np.ones(users.size, np.float32)), deal(np.array([9, 8, 8]), 1)
+    )
     turns = [*range(TILE), *[TILE, *range(1, TILE)] * 2, TILE]
     np.testing.assert_array_equal(cut.block(0).users, turns)
 
@@ -55,7 +67,9 @@ def test_where_a_user_has_no_more_the_next_takes_over():
 def test_blocks_of_long_rows_are_cut_into_strips_where_fewer_take_turns():
     users, items = (grid.ravel().astype(np.int32) for grid in np.indices((5, 7)))
     ratings = RatingBlock(users, items, np.ones(users.size, np.float32))
-    cut = cut_blocks(ratings, deal(np.full(7, 5), 1), width=30_000).block(0)  # two rows are 240,000 bytes
+    cut = cut_blocks(ratings, deal(np.full(7, 5), 1), width=30_000).block(
+        0
+    )  # two rows are 240,000 bytes
     np.testing.assert_array_equal(cut.items // 2, np.repeat([0, 1, 2, 3], [10, 10, 10, 5]))
     np.testing.assert_array_equal(cut.users, [*[0, 1, 0, 1, 2, 3, 2, 3, 4, 4] * 3, 0, 1, 2, 3, 4])
 

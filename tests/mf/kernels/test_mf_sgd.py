@@ -46,22 +46,32 @@ def test_row_dot_has_the_documented_order(n_components):
     assert dot(left, 2, right, 1) == oracle.lane_dot(left[2], right[1])
 
 
-@pytest.mark.parametrize("n_rows", [0, 1, 3, 50_000])  # the last so large that NumPy begins it elsewhere
+@pytest.mark.parametrize(
+    "n_rows", [0, 1, 3, 50_000]
+)  # the last so large that NumPy begins it elsewhere
 def test_rows_begin_at_a_cache_line(n_rows):
     rows = zero_rows(n_rows, 5)
-    assert rows.shape == (n_rows, 8) and rows.dtype == np.float32 and rows.flags.c_contiguous and not rows.any()
+    assert (
+        rows.shape == (n_rows, 8)
+        and rows.dtype == np.float32
+        and rows.flags.c_contiguous
+        and not rows.any()
+    )
     assert rows.ctypes.data % 64 == 0 or not n_rows
 
 
 @pytest.mark.parametrize("positive", [False, True])
 @pytest.mark.parametrize(
-    ("n_components", "bias_rate", "penalty"), [(5, 0.1, 0.05), (40, 0.0, 0.0), (70, 0.1, 30.0), (520, 0.1, 0.05)]
+    ("n_components", "bias_rate", "penalty"),
+    [(5, 0.1, 0.05), (40, 0.0, 0.0), (70, 0.1, 30.0), (520, 0.1, 0.05)],
 )
 def test_sgd_block_equals_the_oracle_bit_for_bit(n_components, bias_rate, penalty, positive):
     generator = np.random.default_rng(1)
     few, many = random_ratings(200, 6, 5, generator), random_ratings(200, 40, 30, generator)
     turns = generator.permutation(400)  # users and items of neighbours are alike and not
-    ratings = freeze(RatingBlock(*(np.concatenate(arrays)[turns] for arrays in zip(few, many, strict=True))))
+    ratings = freeze(
+        RatingBlock(*(np.concatenate(arrays)[turns] for arrays in zip(few, many, strict=True)))
+    )
     users = factor_block(40, n_components, generator, penalty, positive)
     items = factor_block(30, n_components, generator, penalty, positive)
     expected_users, expected_items = copied(users), copied(items)

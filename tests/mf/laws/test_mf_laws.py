@@ -49,7 +49,9 @@ def test_what_is_kept_is_the_best_of_all_epochs_not_an_improvement_on_the_last(m
         "record",
         lambda self, sweep, *rest: record(self, sweep, *rest) | {"validation_rmse": errors[sweep]},
     )
-    short, whole = (model(early_stopping=True, n_iter_no_change=9, max_iter=n).fit(MATRIX) for n in (2, 4))
+    short, whole = (
+        model(early_stopping=True, n_iter_no_change=9, max_iter=n).fit(MATRIX) for n in (2, 4)
+    )
     assert whole.n_iter_ == 4
     assert bits(whole) == bits(short)
 
@@ -67,7 +69,11 @@ def test_an_improvement_below_tol_is_none_unless_it_adds_up():
 def test_without_evaluation_squared_errors_on_the_way_must_fall_by_tol(scale):
     estimator = model(tol=0.1)
     for last, stops in ((0.5, False), (0.9, False), (0.96, True), (1.1, True)):
-        estimator.history_ = [{"running_rmse": 3 * scale}, {"running_rmse": scale}, {"running_rmse": last * scale}]
+        estimator.history_ = [
+            {"running_rmse": 3 * scale},
+            {"running_rmse": scale},
+            {"running_rmse": last * scale},
+        ]
         assert estimator._has_converged() == stops
 
 
@@ -98,7 +104,9 @@ def parted(matrix):
     return np.where(judged, np.nan, matrix), judged
 
 
-@pytest.mark.parametrize("parameters", [{}, {"fit_bias": False}, {"positive": True}, {"clip": True, "alpha": 1e-3}])
+@pytest.mark.parametrize(
+    "parameters", [{}, {"fit_bias": False}, {"positive": True}, {"clip": True, "alpha": 1e-3}]
+)
 def test_score_of_a_matrix_is_that_of_what_it_was_not_told(parameters):
     fitted = model(max_iter=10, **parameters).fit(MATRIX)
     some = np.where(np.arange(50)[:, None] < 9, DENSE, np.nan)
@@ -106,15 +114,25 @@ def test_score_of_a_matrix_is_that_of_what_it_was_not_told(parameters):
         told, judged = parted(X)
         found, expected = fitted.predict(told)[judged], X[judged]
         assert fitted.score(X) == pytest.approx(r2_score(expected, found), rel=1e-5)
-        assert fitted.score(np.where(judged, X + 1, X)) == pytest.approx(r2_score(expected + 1, found), rel=1e-5)
+        assert fitted.score(np.where(judged, X + 1, X)) == pytest.approx(
+            r2_score(expected + 1, found), rel=1e-5
+        )
     score = fitted.score(DENSE)
-    for X in (MATRIX, MATRIX.tocsc(), MATRIX.tocoo(), pd.DataFrame(DENSE), da.from_array(DENSE, chunks=(9, -1))):
+    for X in (
+        MATRIX,
+        MATRIX.tocsc(),
+        MATRIX.tocoo(),
+        pd.DataFrame(DENSE),
+        da.from_array(DENSE, chunks=(9, -1)),
+    ):
         assert fitted.score(X) == score
 
 
 def test_score_of_a_matrix_of_clicks_ranks_what_it_was_not_told():
     seen = np.random.default_rng(4).random((60, 40)) < 0.3 * np.linspace(0.1, 2, 40)
-    seen[30:] = np.arange(40) == np.arange(39, 9, -1)[:, None]  # one click each, which may be the one that is judged
+    seen[30:] = (
+        np.arange(40) == np.arange(39, 9, -1)[:, None]
+    )  # one click each, which may be the one that is judged
     seen[3], seen[:, 17] = False, False
     X = np.where(seen, 1.0, np.nan)
     X[0, :9] = 0.0  # who saw these did not want them
@@ -132,7 +150,10 @@ def test_score_of_a_matrix_of_clicks_ranks_what_it_was_not_told():
 def test_which_ratings_are_held_out_follows_from_user_item_and_seed():
     users, items = (ids.ravel().astype(np.int32) for ids in np.indices((60, 80)))
     ratings = RatingBlock(users, items, np.ones(users.size, np.float32))
-    masks = [held_out_mask(ratings, HoldOut(stream_key(seed, 2), np.uint64(0.2 * 2.0**64))) for seed in (0, 1)]
+    masks = [
+        held_out_mask(ratings, HoldOut(stream_key(seed, 2), np.uint64(0.2 * 2.0**64)))
+        for seed in (0, 1)
+    ]
     for mask in masks:
         table = mask.reshape(60, 80)
         # counts of independent draws: within five standard deviations for every user and every item
@@ -148,7 +169,10 @@ def test_which_ratings_are_held_out_follows_from_user_item_and_seed():
 def test_another_seed_holds_out_other_ratings():
     """How many are left is a matter of chance, too: five seeds that agree would hold out the same."""
     options = {"max_iter": 1, "early_stopping": True, "validation_fraction": 0.3}
-    left = [model(**options | {"random_state": seed}).fit(MATRIX).history_[0]["samples"] for seed in range(5)]
+    left = [
+        model(**options | {"random_state": seed}).fit(MATRIX).history_[0]["samples"]
+        for seed in range(5)
+    ]
     assert len(set(left)) > 1
     assert all(0.5 * MATRIX.nnz < n < 0.9 * MATRIX.nnz for n in left)
 
@@ -158,12 +182,16 @@ def test_what_is_held_out_is_not_trained_on(monkeypatch):
     monkeypatch.setattr(ModelParallelMF, "_has_converged", lambda self: False)
     noise = MATRIX.copy()
     noise.data = np.random.default_rng(1).normal(size=noise.nnz)
-    fitted = model(n_components=30, alpha=1e-3, max_iter=60, early_stopping=True, validation_fraction=0.3).fit(noise)
+    fitted = model(
+        n_components=30, alpha=1e-3, max_iter=60, early_stopping=True, validation_fraction=0.3
+    ).fit(noise)
     assert fitted.history_[-1]["running_rmse"] < 0.3 * fitted.history_[-1]["validation_rmse"]
 
 
 def test_new_users_may_rate_an_item_once():
     fitted = model().fit(MATRIX)
-    twice = sp.csr_array((np.array([1.0, 2.0]), np.array([3, 3]), np.array([0, 2])), shape=(1, MATRIX.shape[1]))
+    twice = sp.csr_array(
+        (np.array([1.0, 2.0]), np.array([3, 3]), np.array([0, 2])), shape=(1, MATRIX.shape[1])
+    )
     with pytest.raises(ValueError, match="row 0 and column 3 more than once"):
         fitted.transform(twice)

@@ -38,7 +38,9 @@ def values_of(pairs, parameters):
 
 
 def call(model, pairs, **given):
-    return model.partial_fit(pairs, values_of(pairs, model.get_params() if model.unobserved_weight else {}), **given)
+    return model.partial_fit(
+        pairs, values_of(pairs, model.get_params() if model.unobserved_weight else {}), **given
+    )
 
 
 def two_sides(model, n):
@@ -66,7 +68,10 @@ def test_rows_settle_at_ridge_regressions_around_their_earlier_vectors(case):
     model = make(**case).fit(OLD, values_of(OLD, case))
     before, shape = two_sides(model, OBSERVED.shape), OBSERVED.shape
     call(model.set_params(max_iter=150, tol=0.0), NEW)
-    now, old_counts = two_sides(model, shape), [np.bincount(OLD[:, side], minlength=shape[side]) for side in (0, 1)]
+    now, old_counts = (
+        two_sides(model, shape),
+        [np.bincount(OLD[:, side], minlength=shape[side]) for side in (0, 1)],
+    )
     standard = (VALUES - model.global_mean_) / model.rating_scale_
     biased, per_row = model.fit_bias, model.penalty == "per_row"
     for side in (0, 1):
@@ -83,7 +88,9 @@ def test_rows_settle_at_ridge_regressions_around_their_earlier_vectors(case):
             n = old_counts[side][row]
             penalty = model.alpha_ * ((0 if n else 1) if per_row else rated.size)
             pull = n * squares + model.alpha_ * (min(n, 1) if per_row else n)
-            gradient = oracle.anchored_gradient(features, targets, penalty, now[side][row], before[side][row], pull)
+            gradient = oracle.anchored_gradient(
+                features, targets, penalty, now[side][row], before[side][row], pull
+            )
             free = (now[side][row] > 0) | ~np.full(gradient.size, model.positive)
             free[-1] = biased
             assert np.abs(gradient[free]).max() < 2e-3
@@ -93,7 +100,9 @@ def test_rows_settle_at_ridge_regressions_around_their_earlier_vectors(case):
 
 @pytest.mark.parametrize(("u", "weighted", "n_shards"), [(0.05, False, 1), (0.3, True, 3)])
 def test_clicks_settle_where_all_pairs_and_earlier_clicks_leave_no_gradient(u, weighted, n_shards):
-    weights = [{"sample_weight": CONFIDENCES[tuple(pairs.T)]} if weighted else {} for pairs in (OLD, NEW)]
+    weights = [
+        {"sample_weight": CONFIDENCES[tuple(pairs.T)]} if weighted else {} for pairs in (OLD, NEW)
+    ]
     model = make(solver="ccd", unobserved_weight=u, n_components=9, n_shards=n_shards, max_iter=5)
     model.fit(OLD, np.ones(len(OLD)), **weights[0])
     before = [side[:, :-1] for side in two_sides(model, OBSERVED.shape)]
@@ -101,7 +110,10 @@ def test_clicks_settle_where_all_pairs_and_earlier_clicks_leave_no_gradient(u, w
     now = [side[:, :-1] for side in two_sides(model, OBSERVED.shape)]
     seen = np.zeros(OBSERVED.shape)
     seen[tuple(NEW.T)] = CONFIDENCES[tuple(NEW.T)] if weighted else 1
-    clicked, confidences = OBSERVED & ~NOW, np.where(OBSERVED & ~NOW, CONFIDENCES if weighted else 1, 0)
+    clicked, confidences = (
+        OBSERVED & ~NOW,
+        np.where(OBSERVED & ~NOW, CONFIDENCES if weighted else 1, 0),
+    )
     called = [np.isin(np.arange(N_USERS), NEW[:, 0]), np.ones(N_ITEMS, bool)]
     for side in (0, 1):
         here, there, new = now[side], now[1 - side], (seen, seen.T)[side]
@@ -110,9 +122,13 @@ def test_clicks_settle_where_all_pairs_and_earlier_clicks_leave_no_gradient(u, w
         squares = np.average(before[1 - side] ** 2, axis=0, weights=weight)
         known, predicted = before[side], here @ there.T
         # all missing pairs, then what the clicks of this call change, what is left of earlier ones, and the penalty
-        gradient = u * here @ (there.T @ there) - u * known @ (before[1 - side].T @ before[1 - side])
+        gradient = u * here @ (there.T @ there) - u * known @ (
+            before[1 - side].T @ before[1 - side]
+        )
         gradient += np.where(new > 0, new * (predicted - 1) - u * predicted, 0) @ there
-        pull = 4 * np.maximum(sums - u * counts, 0)[:, None] * squares + model.alpha_ * counts[:, None]
+        pull = (
+            4 * np.maximum(sums - u * counts, 0)[:, None] * squares + model.alpha_ * counts[:, None]
+        )
         gradient += pull * (here - known) + model.alpha_ * (new > 0).sum(axis=1)[:, None] * here
         assert np.abs(gradient[called[side]]).max() < 2e-3
         np.testing.assert_array_equal(here[~called[side]], known[~called[side]])
@@ -123,7 +139,9 @@ def test_clicks_settle_where_all_pairs_and_earlier_clicks_leave_no_gradient(u, w
 def test_more_ratings_have_the_same_bits_anywhere(solver, place):
     shape = {"n_shards": 3, "n_components": 9, "max_iter": 4} | solver
     expected = call(make(**shape).fit(OLD, values_of(OLD, solver)), NEW)
-    assert bits(call(make(n_jobs=2, **shape).fit(OLD, values_of(OLD, solver)), NEW)) == bits(expected)
+    assert bits(call(make(n_jobs=2, **shape).fit(OLD, values_of(OLD, solver)), NEW)) == bits(
+        expected
+    )
     given = [
         (da.from_array(pairs, chunks=(70, 2)), da.from_array(values_of(pairs, solver), chunks=70))
         for pairs in (OLD, NEW)
@@ -132,7 +150,9 @@ def test_more_ratings_have_the_same_bits_anywhere(solver, place):
     with at(place):
         found = pickle.loads(pickle.dumps(make(**shape).fit(*given[0]))).partial_fit(*given[1])
         assert bits(found) == bits(expected) == bits(found.partial_fit(*turned))
-        with pytest.raises(ValueError, match=r"are those of an earlier one|in an earlier call; leave"):
+        with pytest.raises(
+            ValueError, match=r"are those of an earlier one|in an earlier call; leave"
+        ):
             found.partial_fit(turned[0], turned[1] + 1)
     assert bits(found) == bits(expected)
 
@@ -175,12 +195,20 @@ def test_what_is_kept_between_calls_is_that_of_the_present_fit(solver):
     def answers(model):
         users, items = np.arange(len(model.user_bias_)), np.arange(len(model.item_bias_))
         pairs = np.argwhere(np.ones((len(users), len(items)), bool))
-        ranked = model.recommend(users, 4), model.similar_items(items, 3), model.similar_users(users, 3)
+        ranked = (
+            model.recommend(users, 4),
+            model.similar_items(items, 3),
+            model.similar_users(users, 3),
+        )
         return [array.tobytes() for array in (model.predict(pairs), *map(np.concatenate, ranked))]
 
     model = make(**solver, max_iter=3)
     seen = []
-    for change in (lambda: call(model, OLD), lambda: call(model, NEW), lambda: model.fit(NEW, values_of(NEW, solver))):
+    for change in (
+        lambda: call(model, OLD),
+        lambda: call(model, NEW),
+        lambda: model.fit(NEW, values_of(NEW, solver)),
+    ):
         change()
         size = len(pickle.dumps(model))
         seen.append(answers(model))

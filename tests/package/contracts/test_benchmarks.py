@@ -7,10 +7,14 @@ import inspect
 import pytest
 from pages import ROOT
 
-SCRIPTS = sorted(path for folder in ("benchmarks", "docs", "examples") for path in (ROOT / folder).rglob("*.py"))
+SCRIPTS = sorted(
+    path for folder in ("benchmarks", "docs", "examples") for path in (ROOT / folder).rglob("*.py")
+)
 
 
-@pytest.mark.parametrize("wing", ["linear", *(pytest.param(one, marks=pytest.mark.slow) for one in ("mf", "lda"))])
+@pytest.mark.parametrize(
+    "wing", ["linear", *(pytest.param(one, marks=pytest.mark.slow) for one in ("mf", "lda"))]
+)
 def test_timings_of_kernels_run(wing, monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     found = vars(importlib.import_module(f"kernels.{wing}")).values()
@@ -24,16 +28,25 @@ def test_timings_of_kernels_run(wing, monkeypatch):
 def test_a_mutant_of_a_file_that_is_not_there_is_named(monkeypatch):
     script = ROOT / "benchmarks" / "mutants.py"
     monkeypatch.syspath_prepend(script.parent)
-    mutant = importlib.import_module(script.stem).Mutant("lda", "gone", "lda/gone.py", "old", "new", ())
-    with pytest.raises(ValueError, match=r"stale: lda: gone: no file schmp_estimators/lda/gone\.py"):
+    mutant = importlib.import_module(script.stem).Mutant(
+        "lda", "gone", "lda/gone.py", "old", "new", ()
+    )
+    with pytest.raises(
+        ValueError, match=r"stale: lda: gone: no file schmp_estimators/lda/gone\.py"
+    ):
         mutant.text(ROOT)
 
 
 def test_what_scripts_import_of_the_package_is_there():
     missing = []
     for node in (node for path in SCRIPTS for node in ast.walk(ast.parse(path.read_text()))):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "schmp_estimators":
+        if (
+            isinstance(node, ast.ImportFrom)
+            and (node.module or "").split(".")[0] == "schmp_estimators"
+        ):
             module = importlib.import_module(node.module)
             names = [alias.name for alias in node.names if not hasattr(module, alias.name)]
-            missing += [name for name in names if importlib.util.find_spec(f"{node.module}.{name}") is None]
+            missing += [
+                name for name in names if importlib.util.find_spec(f"{node.module}.{name}") is None
+            ]
     assert missing == []

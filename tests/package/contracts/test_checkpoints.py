@@ -15,7 +15,13 @@ from clusters import at
 from corpora import SMALL
 from toys import Remade, Ring, make_shards
 
-from schmp_estimators import DistributedLDA, ModelParallelMF, PrioritizedLasso, SparseLogisticRegression, schmp
+from schmp_estimators import (
+    DistributedLDA,
+    ModelParallelMF,
+    PrioritizedLasso,
+    SparseLogisticRegression,
+    schmp,
+)
 from schmp_estimators.core.io import checkpoint as checkpoints
 from schmp_estimators.core.io.checkpoint import Checkpoint
 from schmp_estimators.exceptions import CheckpointMismatchError, CheckpointWarning
@@ -50,7 +56,12 @@ LDA = {"n_components": 3, "max_iter": 4, "random_state": 7, "n_shards": 2}
 MF = {**LDA, "tol": 0.0}
 EARLY = {"early_stopping": True, "validation_fraction": 0.2, "n_iter_no_change": 99}
 #: Priors are learned after ten sweeps.
-LEARNED = {"doc_topic_prior": "learn", "topic_word_prior": "learn", "init": "uniform", "max_iter": 13}
+LEARNED = {
+    "doc_topic_prior": "learn",
+    "topic_word_prior": "learn",
+    "init": "uniform",
+    "max_iter": 13,
+}
 SCHEDULED = {"alpha": 0.05, "n_parallel": 4, "random_state": 7, "tol": 1e-5, "n_shards": 2}
 KEEPER = schmp.Keeper(lambda piece: (piece,), lambda piece, saved: saved[0])
 
@@ -60,7 +71,11 @@ CASES = {
         name: (DistributedLDA, {**LDA, "sampler": name}, (SMALL,))
         for name in ("warp", "saber", "light", "fplus", "data-parallel")
     },
-    "frozen": (DistributedLDA, {**LDA, "sampler": "frozen", "evaluate_every": 2, **LEARNED}, (SMALL,)),
+    "frozen": (
+        DistributedLDA,
+        {**LDA, "sampler": "frozen", "evaluate_every": 2, **LEARNED},
+        (SMALL,),
+    ),
     "hybrid": (DistributedLDA, {**LDA, "sampler": "hybrid", "n_components": 700}, (100 * SMALL,)),
     "sgd": (ModelParallelMF, MF, (RATINGS,)),
     "bsp": (
@@ -70,8 +85,16 @@ CASES = {
     ),
     "ccd": (ModelParallelMF, {**MF, **EARLY, "solver": "ccd"}, (RATINGS,)),
     "bpr": (ModelParallelMF, {**MF, "loss": "bpr"}, (np.where(RATINGS > 0, RATINGS, np.nan),)),
-    "implicit": (ModelParallelMF, {**MF, "solver": "ccd", "unobserved_weight": 0.2}, (np.abs(RATINGS),)),
-    "lasso": (PrioritizedLasso, {"alpha": 0.01, "tol": 1e-9, "n_shards": 2}, (X, np.column_stack([Y, Y[::-1]]))),
+    "implicit": (
+        ModelParallelMF,
+        {**MF, "solver": "ccd", "unobserved_weight": 0.2},
+        (np.abs(RATINGS),),
+    ),
+    "lasso": (
+        PrioritizedLasso,
+        {"alpha": 0.01, "tol": 1e-9, "n_shards": 2},
+        (X, np.column_stack([Y, Y[::-1]])),
+    ),
     "priority": (PrioritizedLasso, {**SCHEDULED, "schedule": "priority"}, (X, Y)),
     "round robin": (PrioritizedLasso, {**SCHEDULED, "schedule": "round_robin"}, (X, Y)),
     "logistic": (
@@ -81,7 +104,11 @@ CASES = {
     ),
     "program": (schmp.run, {"program": Ring(), "sweeps": 4}, (make_shards(3),)),
     "program without blocks": (schmp.run, {"program": Remade(), "sweeps": 4}, (make_shards(3),)),
-    "coroutine": (schmp.run, {"program": totals, "keeper": KEEPER}, ([np.arange(3.0), np.arange(4.0)],)),
+    "coroutine": (
+        schmp.run,
+        {"program": totals, "keeper": KEEPER},
+        ([np.arange(3.0), np.arange(4.0)],),
+    ),
 }
 #: Of those with the same mechanism one.
 FEW = ["warp", "ccd", "lasso", "coroutine"]
@@ -149,7 +176,12 @@ def test_checkpoints_are_written_as_often_as_asked_for_and_at_the_end(name, monk
 @pytest.mark.parametrize("name", ["warp", "ccd", "lasso"])
 def test_what_does_not_change_the_result_does_not_matter(name, tmp_path):
     first = fitted(name, checkpoint=tmp_path / "state")
-    changes = [{"n_jobs": 2}, {"checkpoint_every": 1}, {"verbose": 0}, {"checkpoint": str(tmp_path / "state")}]
+    changes = [
+        {"n_jobs": 2},
+        {"checkpoint_every": 1},
+        {"verbose": 0},
+        {"checkpoint": str(tmp_path / "state")},
+    ]
     if "evaluate_every" in first.get_params():
         changes.append({"evaluate_every": 1})
     for change in changes:
@@ -164,7 +196,9 @@ def test_what_does_not_change_the_result_does_not_matter(name, tmp_path):
 def test_another_version_is_refused(name, tmp_path, monkeypatch):
     fitted(name, checkpoint=tmp_path / "state")
     monkeypatch.setattr(checkpoints, "__version__", "0.0")
-    with pytest.raises(CheckpointMismatchError, match=r"version: '.*' there, '0.0' here\); give another path"):
+    with pytest.raises(
+        CheckpointMismatchError, match=r"version: '.*' there, '0.0' here\); give another path"
+    ):
         fitted(name, checkpoint=tmp_path / "state")
 
 
@@ -172,7 +206,9 @@ def test_another_version_is_refused(name, tmp_path, monkeypatch):
 def test_a_subclass_has_checkpoints_of_its_own(name, tmp_path):
     made = fitted(name, checkpoint=tmp_path / "state")
     other = type("Other", (type(made),), {"__init__": type(made).__init__})(**made.get_params())
-    with pytest.raises(CheckpointMismatchError, match=f"estimator: '{type(made).__name__}' there, 'Other' here"):
+    with pytest.raises(
+        CheckpointMismatchError, match=f"estimator: '{type(made).__name__}' there, 'Other' here"
+    ):
         other.fit(*CASES[name][2])
 
 
@@ -216,10 +252,15 @@ OTHERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "name", "value", "named"), OTHERS, ids=[f"{one[0]}-{one[1]}" for one in OTHERS])
+@pytest.mark.parametrize(
+    ("kind", "name", "value", "named"), OTHERS, ids=[f"{one[0]}-{one[1]}" for one in OTHERS]
+)
 def test_another_parameter_is_refused_by_name(kind, name, value, named, tmp_path):
     (tmp_path / "state").write_bytes(checkpoint_of(kind))
-    with pytest.raises(CheckpointMismatchError, match=rf"belongs to another fit \(.*{named or name}\b.*; give another"):
+    with pytest.raises(
+        CheckpointMismatchError,
+        match=rf"belongs to another fit \(.*{named or name}\b.*; give another",
+    ):
         fitted(kind, checkpoint=tmp_path / "state", **{name: value})
     assert (tmp_path / "state").read_bytes() == checkpoint_of(kind)
 
@@ -228,17 +269,25 @@ def test_another_parameter_is_refused_by_name(kind, name, value, named, tmp_path
 def test_fewer_iterations_than_there_are_in_it_are_refused(name, tmp_path):
     limit = "sweeps" if name == "program" else "max_iter"
     fitted(name, checkpoint=tmp_path / "state")
-    with pytest.raises(CheckpointMismatchError, match=rf"\d iterations behind it, and {limit}=1; raise {limit}, give"):
+    with pytest.raises(
+        CheckpointMismatchError,
+        match=rf"\d iterations behind it, and {limit}=1; raise {limit}, give",
+    ):
         fitted(name, checkpoint=tmp_path / "state", **{limit: 1})
 
 
 def moved_token():
     """Other documents with the same number of tokens, and as many of each word."""
     counts = SMALL.copy()
-    a, b = np.flatnonzero((counts[:, 0] > 0) & (counts[:, 1] == 0))[0], np.flatnonzero(counts[:, 1] > 0)[0]
+    a, b = (
+        np.flatnonzero((counts[:, 0] > 0) & (counts[:, 1] == 0))[0],
+        np.flatnonzero(counts[:, 1] > 0)[0],
+    )
     counts[[a, b], [0, 1]] -= 1
     counts[[b, a], [0, 1]] += 1
-    assert (counts.sum(axis=0) == SMALL.sum(axis=0)).all() and (counts.sum(axis=1) == SMALL.sum(axis=1)).all()
+    assert (counts.sum(axis=0) == SMALL.sum(axis=0)).all() and (
+        counts.sum(axis=1) == SMALL.sum(axis=1)
+    ).all()
     return counts
 
 
@@ -253,14 +302,20 @@ def other_data(name):
     """Data that look much the same."""
     given = CASES[name][2]
     if name in ("warp", "frozen", "saber", "light", "fplus", "data-parallel"):
-        yield from [(one,) for one in (SMALL[::-1], SMALL[:, ::-1], moved_token(), SMALL + np.eye(23, 11, -7, int))]
+        yield from [
+            (one,)
+            for one in (SMALL[::-1], SMALL[:, ::-1], moved_token(), SMALL + np.eye(23, 11, -7, int))
+        ]
     elif name in ("sgd", "bsp", "ccd"):
         yield from [(one,) for one in (RATINGS[::-1], *map(swapped_ratings, (0, 10, 19)))]
     elif given[0] is X:
         more, y, weights = X.copy(), given[1].copy(), np.ones(60)
         more[-1, -1] += 1.0
         weights[0], y.ravel()[0] = 2.0, not y.ravel()[0]
-        yield from [(one, given[1]) for one in (more, X[::-1], X[:, ::-1], X.astype(np.float32), np.asfortranarray(X))]
+        yield from [
+            (one, given[1])
+            for one in (more, X[::-1], X[:, ::-1], X.astype(np.float32), np.asfortranarray(X))
+        ]
         yield from [(sp.csr_array(X), given[1]), (X, y), (X, given[1], weights)]
     elif CASES[name][0] is schmp.run:
         yield ([piece + 1 for piece in given[0]],)
@@ -273,17 +328,29 @@ def other_data(name):
 def test_other_data_are_refused(name, tmp_path):
     (tmp_path / "state").write_bytes(checkpoint_of(name))
     for data in other_data(name):
-        with pytest.raises(CheckpointMismatchError, match=r"belongs to another fit \(.*data: .* there, .* here"):
+        with pytest.raises(
+            CheckpointMismatchError, match=r"belongs to another fit \(.*data: .* there, .* here"
+        ):
             fitted(name, *data, checkpoint=tmp_path / "state")
 
 
 def same_data(name):
     """The same data in other forms, and in another order where that is none of a fit's business."""
     if name == "warp":
-        yield from [(one,) for one in (sp.csc_array(SMALL), SMALL.astype(np.float32), da.from_array(SMALL, (5, 11)))]
+        yield from [
+            (one,)
+            for one in (
+                sp.csc_array(SMALL),
+                SMALL.astype(np.float32),
+                da.from_array(SMALL, (5, 11)),
+            )
+        ]
     elif name in ("sgd", "ccd"):
         pairs = RNG.permutation(np.argwhere(np.isfinite(RATINGS)))
-        yield from [(pairs, RATINGS[tuple(pairs.T)]), (da.from_array(pairs, (40, 2)), RATINGS[tuple(pairs.T)])]
+        yield from [
+            (pairs, RATINGS[tuple(pairs.T)]),
+            (da.from_array(pairs, (40, 2)), RATINGS[tuple(pairs.T)]),
+        ]
     else:
         yield da.from_array(X, (30, 40)), CASES[name][2][1]
 
@@ -309,14 +376,18 @@ def test_home_folders_variables_and_urls_are_read_alike(tmp_path, monkeypatch):
     spilled = fitted("warp", spill="~/spilled")
     for same in ("$RUNS/../spilled", "spilled", f"file://{tmp_path}/spilled"):
         assert fitted("warp", spill=same).history_ == spilled.history_
-    assert sorted(os.listdir(tmp_path)) == ["runs", "spilled"] and os.listdir(tmp_path / "runs") == ["state"]
+    assert sorted(os.listdir(tmp_path)) == ["runs", "spilled"] and os.listdir(
+        tmp_path / "runs"
+    ) == ["state"]
 
 
 @pytest.mark.parametrize("name", ["warp", "ccd", "lasso", "program", "coroutine"])
 @pytest.mark.parametrize("bad", ["", "nowhere://bucket/state"])
 def test_a_place_that_is_none_is_refused_before_any_work(name, bad):
     nothing = ([pytest.fail],) if CASES[name][0] is schmp.run else (None,) * len(CASES[name][2])
-    with pytest.raises(ValueError, match=f"checkpoint='{bad}' is no path, and no URL .*give another"):
+    with pytest.raises(
+        ValueError, match=f"checkpoint='{bad}' is no path, and no URL .*give another"
+    ):
         fitted(name, *nothing, checkpoint=bad)
 
 
@@ -325,7 +396,9 @@ def test_what_cannot_be_known_again_is_refused_before_work(name, tmp_path):
     make, parameters, data = CASES[name]
     for seed in (None, np.random.RandomState(0)):
         with pytest.raises(ValueError, match="checkpoint needs an int as random_state"):
-            make(**parameters | {"random_state": seed}, checkpoint=tmp_path / "state").fit(*(None,) * len(data))
+            make(**parameters | {"random_state": seed}, checkpoint=tmp_path / "state").fit(
+                *(None,) * len(data)
+            )
     known = make(**parameters).fit(*data).set_params(checkpoint=tmp_path / "state")
     if "warm_start" in parameters or hasattr(known, "warm_start"):
         known.set_params(warm_start=True)
@@ -346,16 +419,28 @@ def test_a_full_disk_costs_the_checkpoint_but_not_the_fit(name, tmp_path):
     with full_disk(), pytest.warns(CheckpointWarning) as caught:
         assert left_by(fitted(name, checkpoint=path, checkpoint_every=1)) == expected
     [warning] = [one for one in caught if one.category is CheckpointWarning]
-    assert re.search(r"state' could not be written after iteration 1 .*No space left on device", str(warning.message))
+    assert re.search(
+        r"state' could not be written after iteration 1 .*No space left on device",
+        str(warning.message),
+    )
     assert os.listdir(tmp_path) == []
 
 
 def test_the_best_factors_are_kept_across_an_interruption(tmp_path):
     noisy = sp.random_array((40, 20), density=0.4, rng=np.random.default_rng(1), format="csr")
     noisy.data = np.random.default_rng(3).normal(size=noisy.nnz)
-    parameters = {"alpha": 0.0, "learning_rate": 0.5, **EARLY, "max_iter": 12, "n_shards": None, "random_state": 0}
+    parameters = {
+        "alpha": 0.0,
+        "learning_rate": 0.5,
+        **EARLY,
+        "max_iter": 12,
+        "n_shards": None,
+        "random_state": 0,
+    }
     whole = fitted("sgd", noisy, **parameters)
     best = int(np.argmin([record["validation_rmse"] for record in whole.history_])) + 1
     assert best < 11
     fitted("sgd", noisy, **parameters | {"max_iter": best + 1}, checkpoint=tmp_path / "state")
-    assert left_by(fitted("sgd", noisy, **parameters, checkpoint=tmp_path / "state")) == left_by(whole)
+    assert left_by(fitted("sgd", noisy, **parameters, checkpoint=tmp_path / "state")) == left_by(
+        whole
+    )

@@ -24,16 +24,25 @@ def shell_blocks(text, opening):
 def rows_of_readme():
     """Return the rows of all tables, as plain words."""
     rows = [line.strip("|").split("|") for line in README.splitlines() if line.startswith("| ")]
-    return [[re.sub(r"\[([^\]]*)\]\([^)]*\)|`([^`]*)`", r"\1\2", cell).strip() for cell in row] for row in rows]
+    return [
+        [re.sub(r"\[([^\]]*)\]\([^)]*\)|`([^`]*)`", r"\1\2", cell).strip() for cell in row]
+        for row in rows
+    ]
 
 
 def rows_of_index():
     """Return the same of the page, but for tables without a header."""
     tables = [part for part in INDEX.split(".. list-table::")[1:] if ":header-rows: 1" in part]
-    rows = [row for part in tables for row in re.findall(r"^   \* - (?:.+\n)(?:     .*\n)*", part, re.MULTILINE)]
+    rows = [
+        row
+        for part in tables
+        for row in re.findall(r"^   \* - (?:.+\n)(?:     .*\n)*", part, re.MULTILINE)
+    ]
     cells = [re.split(r"^   [* ] - ", row, flags=re.MULTILINE)[1:] for row in rows]
     plain = r"`([^`<]*) <[^>]*>`__|:doc:`([^`<]*)(?: <[^>]*>)?`|``([^`]*)``"
-    return [[words(re.sub(plain, r"\1\2\3", cell)).replace("_ <", "<") for cell in row] for row in cells]
+    return [
+        [words(re.sub(plain, r"\1\2\3", cell)).replace("_ <", "<") for cell in row] for row in cells
+    ]
 
 
 def test_readme_and_first_page_say_the_same():
@@ -43,14 +52,19 @@ def test_readme_and_first_page_say_the_same():
     assert commands == shell_blocks(INDEX, r"\.\. code-block:: ")
     assert ["quickstart.py" in command for command in commands] == [True, False]
     assert ["pytest" in command for command in commands] == [False, True]
-    of_readme = [[cell.replace("python benchmarks/", "") for cell in row] for row in rows_of_readme()]
+    of_readme = [
+        [cell.replace("python benchmarks/", "") for cell in row] for row in rows_of_readme()
+    ]
     assert len(of_readme) == 10
     assert [row[:-1] for row in of_readme] == [row[:-1] for row in rows_of_index()]
     assert [row[-1] for row in of_readme[7:]] == [row[-1] for row in rows_of_index()[7:]]
 
 
 def test_figures_of_the_first_page_are_those_of_the_measurements():
-    pages = {name: words((ROOT / f"docs/measurements/{name}.rst").read_text()) for name in ("lda", "mf", "l1")}
+    pages = {
+        name: words((ROOT / f"docs/measurements/{name}.rst").read_text())
+        for name in ("lda", "mf", "l1")
+    }
     for page, row in zip(("lda", "mf", "l1"), rows_of_readme()[7:], strict=True):
         decimals = re.findall(r"\d+\.\d+", f"{row[1]} {row[2]}")
         exact = [float(number) for number in re.findall(r"(?<![\w.])\d*\.\d+", pages[page])]
@@ -73,13 +87,19 @@ def test_what_charts_draw_is_read_from_tables(monkeypatch):
 
 def test_the_conda_recipe_has_the_version_and_the_needs_of_the_package():
     recipe = (ROOT / ".ci" / "recipe.yaml").read_text()
-    assert re.search(r'^  version: "(.*)"$', recipe, re.MULTILINE)[1] == schmp_estimators.__version__
+    assert (
+        re.search(r'^  version: "(.*)"$', recipe, re.MULTILINE)[1] == schmp_estimators.__version__
+    )
     needs = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    python, *others = re.findall(r"^    - (\S+) (>=\S+)$", recipe[recipe.index("  run:") :], re.MULTILINE)
+    python, *others = re.findall(
+        r"^    - (\S+) (>=\S+)$", recipe[recipe.index("  run:") :], re.MULTILINE
+    )
     assert python == ("python", needs["requires-python"])
     wanted = map(Requirement, needs["dependencies"])
     newest = {
-        one.name: one.specifier for one in wanted if not one.marker or one.marker.evaluate({"python_version": "3.13"})
+        one.name: one.specifier
+        for one in wanted
+        if not one.marker or one.marker.evaluate({"python_version": "3.13"})
     }
     newest["dask-core"] = newest.pop("dask")
     assert {name: str(bound) for name, bound in newest.items()} == dict(others)

@@ -47,7 +47,11 @@ def test_topic_models(here, monkeypatch):
     frame = pd.DataFrame(X[:, :4].toarray(), columns=["war", "army", "tax", "tariff"])
     names = {"frame": frame, "labels": np.arange(X.shape[0]) % 2}
     names |= {"X_held_out": X[:50], "X_lazy": da.from_array(X.toarray())}
-    names |= {"batches": [X[:100], X[100:]], "paths": [0, 100], "read_counts": lambda at: X[at : at + 100]}
+    names |= {
+        "batches": [X[:100], X[100:]],
+        "paths": [0, 100],
+        "read_counts": lambda at: X[at : at + 100],
+    }
     assert run("user_guide/lda", names, ["pyLDAvis", "/fast/disk"]) == 17
     assert (here / "lda.npz").exists()
     assert [part.shape for part in dask.compute(*names["theta"])] == [(100, 1000)] * 2
@@ -55,7 +59,9 @@ def test_topic_models(here, monkeypatch):
 
 @pytest.mark.slow
 def test_ratings(here):
-    frame = pd.DataFrame({"user": ["ada", "bob", "ada"], "item": ["x", "y", "z"], "rating": [5.0, 3.0, 4.0]})
+    frame = pd.DataFrame(
+        {"user": ["ada", "bob", "ada"], "item": ["x", "y", "z"], "rating": [5.0, 3.0, 4.0]}
+    )
     rng = np.random.default_rng(0)
     matrix = scipy.sparse.csr_array(rng.integers(1, 6, (60, 50)) * (rng.random((60, 50)) < 0.4))
     names = {"df": frame, "in_stock": [3, 4, 5], "matrix": matrix}
@@ -82,7 +88,9 @@ def test_programs():
     for module in (example("plot_your_own_svm"), example("plot_your_own_rotation")):
         names |= {name: value for name, value in vars(module).items() if not name.startswith("__")}
     X = scipy.sparse.csr_array(1.0 + rng.poisson(1.0, (12, 9)))
-    names["shards"] = names["make_shards"](X, rng.uniform(0.1, 1, (12, 2)), rng.uniform(0.1, 1, (9, 2)), 3)
+    names["shards"] = names["make_shards"](
+        X, rng.uniform(0.1, 1, (12, 2)), rng.uniform(0.1, 1, (9, 2)), 3
+    )
     names["pieces"] = [rng.uniform(0, 60, 50) for _ in range(4)]
     static, kept, quantile, keeper = code_on("user_guide/programs")
     serial, threads = re.findall(r"^records.*$", static, re.MULTILINE)
@@ -99,7 +107,9 @@ def test_programs():
     assert {path.name for path in Path().iterdir()} == {"poisson.npz", "quantile.npz"}
     exec(keeper, names)
     piece = names["Slice"](np.eye(2), np.zeros(2))
-    restored = names["keeper"].restore(piece, names["keeper"].save(piece._replace(weights=np.ones(2))))
+    restored = names["keeper"].restore(
+        piece, names["keeper"].save(piece._replace(weights=np.ones(2)))
+    )
     np.testing.assert_array_equal(restored.weights, 1.0)
     assert restored.X is piece.X
 
@@ -109,8 +119,16 @@ def test_the_first_page():
     [code] = code_on("index", 6)
     shown = "lda.top_words(10, feature_names=words)"
     assert shown in code
-    names = {"texts": ["cats purr", "dogs bark"] * 20, "X_new": np.array([[1, 0, 0, 2], [0, 3, 1, 0]])}
-    exec(code.replace(shown, f"shown = {shown}").replace("n_components=100", "n_components=2, max_iter=5"), names)
+    names = {
+        "texts": ["cats purr", "dogs bark"] * 20,
+        "X_new": np.array([[1, 0, 0, 2], [0, 3, 1, 0]]),
+    }
+    exec(
+        code.replace(shown, f"shown = {shown}").replace(
+            "n_components=100", "n_components=2, max_iter=5"
+        ),
+        names,
+    )
     assert set(names["shown"].ravel()) == {"bark", "cats", "dogs", "purr"}
 
 
@@ -120,7 +138,9 @@ def test_coming_from_elsewhere():
     X = rng.normal(size=(60, 12))
     y = 2 * X[:, 0] - X[:, 3] + 0.1 * rng.normal(size=60)
     people = rng.choice(["ada", "bob", "cy", "di"], 60)
-    frame = pd.DataFrame({"user": people, "item": rng.integers(0, 12, 60), "rating": rng.integers(1, 6, 60)})
+    frame = pd.DataFrame(
+        {"user": people, "item": rng.integers(0, 12, 60), "rating": rng.integers(1, 6, 60)}
+    )
     names = {
         "counts": counts,
         "lists_of_words": [["cats", "purr"], ["dogs", "bark"], ["cats", "sleep"]] * 5,
@@ -134,13 +154,20 @@ def test_coming_from_elsewhere():
     assert names["counts"].toarray().tolist() == [[2, 1], [0, 3]]
     assert set(names["items"].ravel()).isdisjoint(frame["item"][frame["user"] == "ada"])
     assert names["others"].shape == (2, 3)
-    np.testing.assert_allclose(names["lasso"].coef_, Lasso(0.05, tol=1e-8).fit(X, y).coef_, atol=1e-5)
-    np.testing.assert_allclose(names["net"].coef_, ElasticNet(0.05, l1_ratio=0.7).fit(X, y).coef_, atol=1e-2)
+    np.testing.assert_allclose(
+        names["lasso"].coef_, Lasso(0.05, tol=1e-8).fit(X, y).coef_, atol=1e-5
+    )
+    np.testing.assert_allclose(
+        names["net"].coef_, ElasticNet(0.05, l1_ratio=0.7).fit(X, y).coef_, atol=1e-2
+    )
     assert names["model"][-1].alpha_ <= names["model"][-1].alpha_1se_
 
 
 def test_numbers_of_the_pages_are_those_of_the_code():
-    pages = {name: " ".join((ROOT / "docs" / f"{name}.rst").read_text().split()) for name in ("dask", "user_guide/mf")}
+    pages = {
+        name: " ".join((ROOT / "docs" / f"{name}.rst").read_text().split())
+        for name in ("dask", "user_guide/mf")
+    }
     assert f"it is 1 for fewer than {UNDIVIDED:,} ratings" in pages["user_guide/mf"]
     assert f"at least {TOKENS_PER_CELL:,} tokens for each shard" in pages["dask"]
 

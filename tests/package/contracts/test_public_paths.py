@@ -13,17 +13,29 @@ import schmp_estimators
 
 PUBLIC = [
     "schmp_estimators",
-    *(f"schmp_estimators.{name}" for name in ("schmp", "penalised", "ranking", "datasets", "exceptions")),
+    *(
+        f"schmp_estimators.{name}"
+        for name in ("schmp", "penalised", "ranking", "datasets", "exceptions")
+    ),
 ]
-INTERNAL = {part.name for part in pkgutil.iter_modules(schmp_estimators.__path__, "schmp_estimators.")} - set(PUBLIC)
+INTERNAL = {
+    part.name for part in pkgutil.iter_modules(schmp_estimators.__path__, "schmp_estimators.")
+} - set(PUBLIC)
 #: Pages for those who work on the package, and lists of what it has.
-NOT_FOR_USERS = ("docs/measurements/", "docs/api/", "docs/architecture.rst", "docs/contributing.rst")
+NOT_FOR_USERS = (
+    "docs/measurements/",
+    "docs/api/",
+    "docs/architecture.rst",
+    "docs/contributing.rst",
+)
 
 
 def internal_paths(text):
     """Return what `text` names of the package's inside, as a module, a path of a file, or an import."""
     rooms = "|".join(sorted(name.partition(".")[2] for name in INTERNAL))
-    pattern = rf"schmp_estimators[./](?:{rooms})\b[\w./]*|from schmp_estimators import (?:{rooms})\b"
+    pattern = (
+        rf"schmp_estimators[./](?:{rooms})\b[\w./]*|from schmp_estimators import (?:{rooms})\b"
+    )
     return re.findall(pattern, text)
 
 
@@ -33,7 +45,9 @@ def public_objects():
         module = import_module(path)
         yield path, module
         names = getattr(module, "__all__", None) or [
-            name for name, value in vars(module).items() if getattr(value, "__module__", "") == path and name[0] != "_"
+            name
+            for name, value in vars(module).items()
+            if getattr(value, "__module__", "") == path and name[0] != "_"
         ]
         for name in set(names) - {"__version__"}:
             value = getattr(module, name)
@@ -44,12 +58,19 @@ def public_objects():
 
 
 def pages():
-    found = [ROOT / "README.md", *(ROOT / "docs").rglob("*.rst"), *(ROOT / "examples").rglob("*.py")]
+    found = [
+        ROOT / "README.md",
+        *(ROOT / "docs").rglob("*.rst"),
+        *(ROOT / "examples").rglob("*.py"),
+    ]
     for path in sorted(found):
         name = path.relative_to(ROOT).as_posix()
         if not name.startswith((*NOT_FOR_USERS, "docs/gallery/", "docs/_", "docs/api/generated/")):
             # what is included of a source file is shown without its name
-            yield name, re.sub(r"^\.\. literalinclude::.*$", "", path.read_text(), flags=re.MULTILINE)
+            yield (
+                name,
+                re.sub(r"^\.\. literalinclude::.*$", "", path.read_text(), flags=re.MULTILINE),
+            )
 
 
 def test_docstrings_name_public_paths():
@@ -61,10 +82,16 @@ def test_docstrings_name_public_paths():
 def test_examples_in_docstrings_are_true():
     objects = {id(value): value for name, value in public_objects() if name not in PUBLIC}
     runner = doctest.DocTestRunner()
-    ours = [value for value in objects.values() if getattr(value, "__module__", "").startswith("schmp_estimators.")]
+    ours = [
+        value
+        for value in objects.values()
+        if getattr(value, "__module__", "").startswith("schmp_estimators.")
+    ]
     with dask.config.set({"schmp-estimators.runtime": "local"}):
         for value in ours:  # without any names but those that an example imports
-            for test in doctest.DocTestFinder(recurse=False).find(value, value.__qualname__, globs={}):
+            for test in doctest.DocTestFinder(recurse=False).find(
+                value, value.__qualname__, globs={}
+            ):
                 runner.run(test)
     failed, tried = runner.summarize(verbose=False)
     assert tried > 50
@@ -73,15 +100,24 @@ def test_examples_in_docstrings_are_true():
 
 def test_pages_and_examples_name_public_paths():
     texts = dict(pages())
-    assert {"README.md", "docs/index.rst", "docs/user_guide/l1.rst", "examples/quickstart.py"} <= set(texts)
+    assert {
+        "README.md",
+        "docs/index.rst",
+        "docs/user_guide/l1.rst",
+        "examples/quickstart.py",
+    } <= set(texts)
     assert {name: found for name, text in texts.items() if (found := internal_paths(text))} == {}
 
 
 def test_the_api_page_lists_what_is_public():
-    listed = re.findall(r"^   ~(schmp_estimators[\w.]*)$", (ROOT / "docs/api/index.rst").read_text(), re.MULTILINE)
+    listed = re.findall(
+        r"^   ~(schmp_estimators[\w.]*)$", (ROOT / "docs/api/index.rst").read_text(), re.MULTILINE
+    )
     outside = {name for name in listed if not internal_paths(name)}
     methods_too = dict(public_objects())
-    public = {name for name in methods_too if name not in PUBLIC and name.rpartition(".")[0] in PUBLIC}
+    public = {
+        name for name in methods_too if name not in PUBLIC and name.rpartition(".")[0] in PUBLIC
+    }
     assert outside == public
     assert len(listed) == len(set(listed))
 

@@ -16,7 +16,9 @@ import schmp_estimators as se
 pytestmark = [
     pytest.mark.checks,
     # Checked only where SciPy was imported with the array API switched on, see the last test.
-    pytest.mark.filterwarnings("ignore:Skipping check check_array_api_input:sklearn.exceptions.SkipTestWarning"),
+    pytest.mark.filterwarnings(
+        "ignore:Skipping check check_array_api_input:sklearn.exceptions.SkipTestWarning"
+    ),
     # They pass y to all; `ModelParallelMF` says that it does not use one beside a matrix.
     pytest.mark.filterwarnings("ignore:y is not used:UserWarning"),
 ]
@@ -37,7 +39,9 @@ ONE_OF_EACH = [
 MANY = [
     se.DistributedLDA(3, sampler="fplus", max_iter=3, n_shards=2),
     se.DistributedLDA(3, sampler="hybrid", max_iter=3),
-    se.DistributedLDA(max_iter=3, sampler="warp", n_shards=3, n_jobs=2, mh_steps=1, evaluate_every=1, tol=1e-3),
+    se.DistributedLDA(
+        max_iter=3, sampler="warp", n_shards=3, n_jobs=2, mh_steps=1, evaluate_every=1, tol=1e-3
+    ),
     se.DistributedLDA(3, max_iter=4, init="tempered", random_state=3),
     se.ModelParallelMF(solver="ccd", positive=True, n_jobs=2, max_iter=5),
     se.ModelParallelMF(solver="ccd", unobserved_weight=0.3, n_shards=2, max_iter=5),

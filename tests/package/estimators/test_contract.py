@@ -26,7 +26,9 @@ CASES = {
 }
 
 
-@pytest.fixture(params=[pytest.param(one, marks=pytest.mark.slow) if "cluster" in one else one for one in CASES])
+@pytest.fixture(
+    params=[pytest.param(one, marks=pytest.mark.slow) if "cluster" in one else one for one in CASES]
+)
 def case(request):
     """A function that makes an estimator, and its data."""
     on_cluster = "cluster" in request.param
@@ -75,9 +77,13 @@ def test_the_input_is_not_written_to_and_a_second_fit_forgets_the_first(case):
 
 def test_names_of_columns_are_no_matter(case):
     make, X = case
-    (found, records), (expected, others) = (left_by(make().fit(one)) for one in (pd.DataFrame(X, columns=NAMES), X))
+    (found, records), (expected, others) = (
+        left_by(make().fit(one)) for one in (pd.DataFrame(X, columns=NAMES), X)
+    )
     assert records == others
-    assert all(found[name] == expected[name] for name in expected if not name.startswith("feature_names"))
+    assert all(
+        found[name] == expected[name] for name in expected if not name.startswith("feature_names")
+    )
 
 
 def test_a_failed_fit_leaves_all_as_it_was(case):

@@ -24,7 +24,9 @@ def model(request):
 
 
 LAZY = {
-    "array": lambda: da.from_array(VALUES, chunks=4).map_blocks(never, dtype=int, meta=np.empty((0, 0), int)),
+    "array": lambda: da.from_array(VALUES, chunks=4).map_blocks(
+        never, dtype=int, meta=np.empty((0, 0), int)
+    ),
     "frame": lambda: dd.from_pandas(pd.DataFrame(VALUES), npartitions=2),
     "delayed": lambda: [dask.delayed(never)(VALUES)],
 }
@@ -33,12 +35,17 @@ LAZY = {
 @pytest.mark.parametrize("kind", LAZY)
 @pytest.mark.parametrize("container", ["pandas", "polars"])
 def test_frames_in_memory_are_refused_before_any_work(model, kind, container):
-    with config_context(transform_output=container), pytest.raises(ValueError, match='transform="default"'):
+    with (
+        config_context(transform_output=container),
+        pytest.raises(ValueError, match='transform="default"'),
+    ):
         model.transform(LAZY[kind]())
     before = vars(model).copy()
     model.set_output(transform=container)
     for method in (model.transform, model.fit_transform):
-        with pytest.raises(ValueError, match=rf'{container}.*Call set_output\(transform="default"\)'):
+        with pytest.raises(
+            ValueError, match=rf'{container}.*Call set_output\(transform="default"\)'
+        ):
             method(LAZY[kind]())
     assert all(getattr(model, name) is value for name, value in before.items())
     model.set_output(transform="default")

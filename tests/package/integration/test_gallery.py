@@ -16,6 +16,12 @@ def test_page_runs(page, tmp_path):
     environment = os.environ | {"MPLBACKEND": "Agg", "PYTHONPATH": str(EXAMPLES.parent)}
     command = [sys.executable, "-W", "error", str(EXAMPLES / page)]
     done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=500, check=False
+        command,
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

@@ -17,7 +17,12 @@ from distributed import Client, KilledWorker, LocalCluster, get_worker
 from distributed.comm.core import CommClosedError
 from toys import Ring, changed, make_shards, make_sources
 
-from schmp_estimators import DistributedLDA, ModelParallelMF, PrioritizedLasso, SparseLogisticRegression
+from schmp_estimators import (
+    DistributedLDA,
+    ModelParallelMF,
+    PrioritizedLasso,
+    SparseLogisticRegression,
+)
 from schmp_estimators.core.engine.running import static_run
 from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.places import dask as dask_place
@@ -88,7 +93,9 @@ def test_one_look_that_finds_nobody_is_not_believed(client, monkeypatch, n_empty
         return [] if looks[-1] else workers
 
     monkeypatch.setattr(watch, "live_workers", look)
-    expectation = pytest.raises(WorkLostError, match="died") if n_empty == 2 else contextlib.nullcontext()
+    expectation = (
+        pytest.raises(WorkLostError, match="died") if n_empty == 2 else contextlib.nullcontext()
+    )
     with waiting_for_it(client) as future, expectation:
         watch.gather(client, [future], {worker.address for worker in workers})
     assert looks[:2] == [True, n_empty == 2]
@@ -106,7 +113,9 @@ def test_who_has_not_ended_soon_after_an_error_of_another_is_not_waited_for(clie
     monkeypatch.setattr(watch, "AFTER_ERROR", 0.1)
     with waiting_for_it(client) as waiting:
         failing = client.submit(divmod, 1, 0, pure=False)
-        error, lost = watch.outcomes(client, [failing, waiting], {worker.address for worker in live_workers(client)})
+        error, lost = watch.outcomes(
+            client, [failing, waiting], {worker.address for worker in live_workers(client)}
+        )
         failing.release()
     assert isinstance(error, ZeroDivisionError)
     assert isinstance(lost, WorkLostError)
@@ -153,7 +162,10 @@ def test_an_input_that_is_lost_with_its_workers_is_read_again(client, kind):
 
 
 def test_an_input_that_is_lost_again_and_again_is_given_up(client):
-    with client.as_current(), pytest.raises(WorkerLostError, match="6 times without the input being read"):
+    with (
+        client.as_current(),
+        pytest.raises(WorkerLostError, match="6 times without the input being read"),
+    ):
         lda().fit([dask.delayed(Unlucky(99))(COUNTS)])
 
 
@@ -184,7 +196,9 @@ def test_a_worker_killed_while_it_gets_its_data_costs_only_time(client, monkeypa
 
 def test_workers_that_pause_during_the_fit_are_named():
     with own_cluster(memory_limit=0) as client, waiting_for_it(client) as waiting:
-        client.run(lambda dask_worker: setattr(dask_worker, "status", type(dask_worker.status).paused))
+        client.run(
+            lambda dask_worker: setattr(dask_worker, "status", type(dask_worker.status).paused)
+        )
         with pytest.raises(NoWorkersError, match="paused"):
             watch.gather(client, [waiting])
 
@@ -193,7 +207,11 @@ def test_a_scheduler_that_has_gone_is_named():
     cluster = LocalCluster(n_workers=1, processes=False, dashboard_address=":0")
     in_vain = dask.config.set({"distributed.comm.timeouts.connect": "300ms"})
     ends = AfterSweeps(lambda lda, context: cluster.close())
-    with Client(cluster.scheduler_address), in_vain, pytest.raises(SchedulerLostError, match="checkpoint"):
+    with (
+        Client(cluster.scheduler_address),
+        in_vain,
+        pytest.raises(SchedulerLostError, match="checkpoint"),
+    ):
         DistributedLDA(3, max_iter=500, random_state=0).set_callbacks(ends).fit(COUNTS)
 
 

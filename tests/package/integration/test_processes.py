@@ -26,12 +26,18 @@ ROWS = sparse.csr_array(TABLE)
 slow = partial(pytest.param, marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize(("name", "lazy"), [("warp", False), ("sgd", False), *(slow(name, True) for name in FITS)])
+@pytest.mark.parametrize(
+    ("name", "lazy"), [("warp", False), ("sgd", False), *(slow(name, True) for name in FITS)]
+)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
 def test_a_killed_worker_does_not_change_a_bit(processes, name, lazy):
     killer, expected = Killer(processes, at=3), FITS[name]().fit(ROWS)
     with processes.as_current():
-        found = FITS[name]().set_callbacks(killer).fit(chunked(TABLE, 20, form=sparse.csr_array) if lazy else ROWS)
+        found = (
+            FITS[name]()
+            .set_callbacks(killer)
+            .fit(chunked(TABLE, 20, form=sparse.csr_array) if lazy else ROWS)
+        )
     assert killer.killed
     assert left_by(found) == left_by(expected)
     assert keys_left(processes) == []
@@ -41,7 +47,10 @@ def test_a_killed_worker_does_not_change_a_bit(processes, name, lazy):
 @pytest.mark.parametrize("name", ["warp", "sgd", "ccd"])
 def test_the_client_never_has_the_rows(processes, name):
     meta = sparse.csr_array((1, 1), dtype=TABLE.dtype)
-    rows, expected = chunked(TABLE, 20).map_blocks(make_untouchable, meta=meta), FITS[name]().fit(ROWS)
+    rows, expected = (
+        chunked(TABLE, 20).map_blocks(make_untouchable, meta=meta),
+        FITS[name]().fit(ROWS),
+    )
     with processes.as_current():
         with pytest.raises(AssertionError, match="the client has got a chunk"):
             rows[:5].compute()  # so it would be noticed

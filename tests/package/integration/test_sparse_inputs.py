@@ -22,7 +22,11 @@ MODELS = {
         None,
         "fit_transform transform score perplexity coherence partial_fit",
     ),
-    "mf": (se.ModelParallelMF(3, max_iter=2), None, "fit_transform transform score recommend partial_fit"),
+    "mf": (
+        se.ModelParallelMF(3, max_iter=2),
+        None,
+        "fit_transform transform score recommend partial_fit",
+    ),
     "lasso": (se.PrioritizedLasso(0.1), Y, "predict score"),
     "lasso cv": (se.PrioritizedLassoCV(alphas=3, cv=2), Y, "predict"),
     "logistic": (
@@ -48,5 +52,7 @@ def test_every_use_refuses_arrays_that_do_not_fit(fitted, bad):
         X = broken(VALUES.astype(float), *bad)
         given = (X, y) if method in ("fit", "partial_fit", "score") else (X,)
         with pytest.raises(ValueError, match="Build the sparse array anew"):
-            estimator.recommend([0, 1], exclude=X) if method == "recommend" else getattr(estimator, method)(*given)
+            estimator.recommend([0, 1], exclude=X) if method == "recommend" else getattr(
+                estimator, method
+            )(*given)
     assert vars(estimator).keys() == before.keys()
