@@ -86,9 +86,9 @@ def solvers(X, y, C):
         make = lambda C, tol: celer.LogisticRegression(C=C, fit_intercept=False, tol=tol)  # noqa: E731
         found.append(("celer", fitted(make, by_columns), (1e-4, 1e-5, 1e-6, 1e-7)))
     if skglm is not None:
-        make = lambda C, tol: skglm.SparseLogisticRegression(
+        make = lambda C, tol: skglm.SparseLogisticRegression(  # noqa: E731
             1 / (C * len(y)), fit_intercept=False, tol=tol
-        )  # noqa: E731
+        )
         found.append(("skglm", fitted(make, by_columns), falling))
     make = lambda C, tol: LogisticRegression(  # noqa: E731
         C=C,

@@ -137,13 +137,13 @@ class FitBar:
     def setup(self, estimator: Any, context: Any) -> None:
         """Show the bar."""
         from rich.console import Console  # noqa: PLC0415  (an optional extra)
-        from rich.progress import (
+        from rich.progress import (  # noqa: PLC0415
             BarColumn,
             Progress,
             TextColumn,
             TimeElapsedColumn,
             TimeRemainingColumn,
-        )  # noqa: PLC0415
+        )
 
         columns = (
             "{task.description}",

@@ -43,9 +43,10 @@ def oracle(name, k):
     if name == "average_precision":
         if k == N_ITEMS:
             return mean(lambda right, scores, _: average_precision_score(right, scores))
-        precisions = lambda right, items: [
-            right[items[: n + 1]].mean() for n in range(k) if right[items[n]]
-        ]  # noqa: E731
+
+        def precisions(right, items):
+            return [right[items[: n + 1]].mean() for n in range(k) if right[items[n]]]
+
         return mean(lambda right, _, items: sum(precisions(right, items)) / min(k, right.sum()))
     # behind the k first all orders are alike: as if all had one score there
     tied = lambda scores, items: np.where(np.isin(np.arange(N_ITEMS), items[:k]), scores, -1.0)  # noqa: E731
