@@ -73,11 +73,16 @@ _MODULES = {
 }
 
 
+_SUBMODULES = ("datasets", "exceptions", "penalised", "ranking", "schmp")
+
+
 def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return import_module(f"{__name__}.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULES})
+    return [*__all__, *_SUBMODULES]

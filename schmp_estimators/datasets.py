@@ -9,6 +9,8 @@ from pathlib import Path
 
 from sklearn.utils import Bunch
 
+__all__ = ["load_docstrings"]
+
 #: Packages whose documentation makes the corpus: the library's own dependencies, and others where they are installed.
 PACKAGES = (
     "numpy",
@@ -34,6 +36,10 @@ _SKIPPED = {
     "array_api_compat",
     "array_api_extra",
 }
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def load_docstrings(packages: Sequence[str] = PACKAGES, *, min_characters: int = 200) -> Bunch:

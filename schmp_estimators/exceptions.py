@@ -34,3 +34,7 @@ __all__ = [
     "SpillWarning",
     "WorkerLostError",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -27,3 +27,7 @@ __all__ = [
     "at",
     "weigh",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -25,3 +25,7 @@ __all__ = [
     "precision_at_k",
     "recall_at_k",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -24,7 +24,15 @@ from schmp_estimators.core.schedules.dynamic_regression import (
     make_sampler,
 )
 from schmp_estimators.core.schedules.rotation import schedule_from_costs, schedule_rotation
-from schmp_estimators.core.stages import changes, each, exchanges, observes, reads
+from schmp_estimators.core.stages import (
+    changes,
+    check_call,
+    each,
+    exchanges,
+    name_of,
+    observes,
+    reads,
+)
 
 __all__ = [
     "Keeper",
@@ -47,6 +55,10 @@ __all__ = [
 ]
 
 _ENGINES = ("auto", "serial")
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def run(
@@ -175,12 +187,19 @@ def run(
     """
     pieces = _check_pieces(data)
     _check_count("checkpoint_every", checkpoint_every)
-    if callback is not None and not callable(callback):
-        raise TypeError(f"callback={callback!r} must be a function of one argument, or None")
+    if callback is not None:
+        if not callable(callback):
+            raise TypeError(f"callback={callback!r} must be a function of one argument, or None")
+        check_call(callback, "callback", "record")
     if engine not in _ENGINES:
         raise ValueError(f"engine={engine!r} is unknown; use one of {_ENGINES}")
     if not isinstance(program, Program):
         _check_coroutine(program, sweeps, engine)
+        if keeper is not None:
+            if not isinstance(keeper, Keeper):
+                raise TypeError(f"keeper={keeper!r} must be a schmp.Keeper, or None")
+            check_call(keeper.save, "keeper.save", "piece")
+            check_call(keeper.restore, "keeper.restore", "piece", "saved")
         return run_dynamic(
             program, pieces, callback=callback, checkpoint=checkpoint, every=checkpoint_every, keeper=keeper,
             n_jobs=n_jobs,
@@ -307,6 +326,7 @@ def _check_coroutine(program: Any, sweeps: Any, engine: str) -> None:
         )
     if sweeps is not None:
         raise ValueError(f"sweeps={sweeps!r} is for static programs; a coroutine ends by itself")
+    check_call(program, name_of(program), "state")
     if engine != "auto":
         raise ValueError(f"engine={engine!r} is for static programs; a coroutine takes 'auto'")
 

@@ -1,6 +1,12 @@
 """Errors and warnings for reasons that lie outside the algorithm."""
 
 
+def shortened(text: str, most: int) -> str:
+    """Return a text of at most `most` characters, with its middle left out if it is longer."""
+    half = most // 2
+    return text if len(text) <= most else f"{text[: half - 2]} … {text[1 - half :]}"
+
+
 class SchMPError(RuntimeError):
     """Base class of errors that are caused by a cluster, its workers or a disk."""
 
@@ -35,6 +41,9 @@ class AsynchronousClientError(SchMPError):
 
 class CheckpointMismatchError(ValueError):
     """The checkpoint belongs to another fit, or is damaged."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(shortened(message, 500))  # it quotes a file, of whatever length
 
 
 class CheckpointWarning(UserWarning):

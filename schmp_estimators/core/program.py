@@ -27,9 +27,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from inspect import isfunction, signature
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
-from schmp_estimators.core.stages import At, Stage
+from schmp_estimators.core.stages import (
+    At,
+    Stage,
+    check_call,
+    check_signatures,
+    check_stages,
+    naming,
+)
 from schmp_estimators.core.values import own
 
 State = TypeVar("State")
@@ -58,6 +66,41 @@ class Saved(NamedTuple):
     shards: Sequence[Any]
     #: Empty if `Program.restore` returns the parts from which blocks are made again.
     blocks: Sequence[Any]
+
+
+def check_saved(saved: Saved, program: AnyProgram, n_shards: int) -> Saved:
+    """Return what a checkpoint holds; raise ValueError if it is not for so many shards of this program."""
+    n_blocks = program.n_blocks(n_shards) if program.saves_blocks else 0
+    _, shards, blocks = saved
+    if (len(shards), len(blocks)) != (n_shards, n_blocks):
+        raise ValueError(f"it has {len(shards)} shards and {len(blocks)} blocks")
+    return saved
+
+
+def check_program(program: AnyProgram, n_shards: int, sweeps: Sequence[int]) -> None:
+    """Check the methods of a program, and its stages in some sweeps.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a method cannot be called with the arguments that it gets, or if a stage is wrong; the message says which.
+    """
+    for name, of_base in vars(Program).items():
+        if isfunction(of_base) and name[0] != "_":
+            what = f"{type(program).__name__}.{name}"
+            check_call(getattr(program, name), what, *[*signature(of_base).parameters][1:])
+    with naming(program, "n_blocks", -1):
+        n_blocks = program.n_blocks(n_shards)
+    for sweep in sweeps:
+        with naming(program, "schedule", sweep):
+            stages = check_stages(program, program.schedule(sweep, n_shards), n_shards, n_blocks)
+        check_signatures(program, stages)
+    with naming(program, "harvesting", -1):
+        if (last := program.harvesting(n_shards)) is not None:
+            [stage] = check_stages(program, last, n_shards, n_blocks)
+            if stage.kind != "observes":
+                raise ValueError(f"harvesting: the stage must be observes, not {stage.kind}")
+            check_signatures(program, [stage])
 
 
 class Harvest(NamedTuple):

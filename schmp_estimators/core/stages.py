@@ -11,7 +11,9 @@ observes   every shard reports, and nothing is changed; the stage ends with `Pro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from inspect import signature
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
@@ -74,7 +76,7 @@ class Stage(NamedTuple):
     @property
     def name(self) -> str:
         """Name of the stage on the dashboard."""
-        return self.function.__name__.strip("_").replace("_", "-")
+        return name_of(self.function).strip("_").replace("_", "-")
 
 
 def reads(
@@ -254,7 +256,7 @@ def for_all(function: Callable[..., Sequence[Any]], at: At, *args: Any) -> Seque
     found = freeze(list(function(at, *args)))
     if len(found) != at.n_shards:
         raise ValueError(
-            f"{function.__name__} returned a list of {len(found)} for {at.n_shards} shards; it must have one for each"
+            f"{name_of(function)} returned a list of {len(found)} for {at.n_shards} shards; it must have one for each"
         )
     return found
 
@@ -290,7 +292,7 @@ def unpack(stage: Stage, made: Any) -> Returned:
     if not found or found[0] is None:
         what = f"({', '.join(named)})" if len(named) > 1 else "the state"
         raise TypeError(
-            f"{stage.function.__name__} returned {described(made)}; in a stage made by {stage.kind} it returns {what}"
+            f"{name_of(stage.function)} returned {described(made)}; in a stage made by {stage.kind} it returns {what}"
         )
     return Returned(**dict(zip(named, found, strict=True)))
 
@@ -314,10 +316,37 @@ def checked(made: Any, function: Callable[..., Any], job: Any) -> tuple[Any, Any
     TypeError
         If this is not a partition and an answer.
     """
-    if isinstance(made, (tuple, list)) and len(made) == 2:
+    if type(made) in (tuple, list) and len(made) == 2:
         return made[0], made[1]
     name = name_of(job if callable(job) else function)
     raise TypeError(f"the job {name} returned {described(made)}; a job returns (piece, answer)")
+
+
+@contextmanager
+def naming(program: Any, method: str, sweep: int, *where: str) -> Iterator[None]:
+    """Say in an error which method of a program has raised it, in which sweep and where."""
+    try:
+        yield
+    except Exception as error:
+        when = f"sweep {sweep}" if sweep >= 0 else "before the first sweep"
+        error.add_note(f"in {type(program).__name__}.{', '.join((method, when, *where))}")
+        raise
+
+
+def check_call(function: Any, what: str, *names: str) -> None:
+    """Raise TypeError if a function cannot be called with arguments of these names, by their places."""
+    if not callable(function):
+        raise TypeError(f"{what} is {function!r}; it must be a method")
+    try:
+        found = signature(function)
+    except ValueError:  # of some functions in C
+        return
+    try:
+        found.bind(*names)
+    except TypeError as error:
+        raise TypeError(
+            f"{what} is called as {what}({', '.join(names)}), and defined with {found}: {error}"
+        ) from None
 
 
 def name_of(call: Any) -> str:
@@ -353,6 +382,26 @@ def check_stages(program: Any, stages: Any, n_shards: int, n_blocks: int) -> tup
                 f"not {following.kind}({following.name!r})"
             )
     return found
+
+
+def check_signatures(program: Any, stages: Sequence[Stage]) -> None:
+    """Raise TypeError if a function of stages, which have been checked, has other arguments than it is called with."""
+    brought: tuple[str, ...] = ()
+    for stage in stages:
+        first = ("at", "pieces") if stage.kind == "exchanges" else ("at", "state", *brought)
+        if stage.order is not None:
+            first = (*first, "block")
+        elif stage.split and stage.kind == "observes":
+            first = (*first, "pieces")
+        calls = [
+            (stage.function, (*first, *[f"args[{i}]" for i in range(len(stage.args))])),
+            (stage.merge, ("report", "other")),
+            (stage.split, ("at", "state")),
+        ]
+        for function, names in calls:
+            if function is not None:
+                check_call(function, f"{type(program).__name__}.{name_of(function)}", *names)
+        brought = ("answers",) if stage.kind == "exchanges" else ()
 
 
 def _check_stage(program: Any, stage: Stage, n_shards: int, n_blocks: int) -> None:

@@ -14,7 +14,7 @@ from scipy import sparse
 
 from schmp_estimators.core.engine.running import AnyRun, Source, static_run
 from schmp_estimators.core.errors import CheckpointMismatchError
-from schmp_estimators.core.io.checkpoint import Checkpoint, check_sweeps, identity_of
+from schmp_estimators.core.io.checkpoint import Checkpoint, check_records, identity_of
 from schmp_estimators.core.io.files import CHECKPOINT
 from schmp_estimators.core.io.slices import Slices, memory_left
 from schmp_estimators.core.places.place import Place
@@ -358,16 +358,20 @@ class LDAFit:
             return 0, None, []
         self._checkpoint = Checkpoint(url, self._fingerprint())
         try:
-            if (found := self._checkpoint.read()) is None:
-                return 0, None, []
-            done, history = len(found["history"]), found["history"]
-            check_sweeps(self._checkpoint.url, done, self._estimator.max_iter)
+            return self._checkpoint.read(self._go_on) or (0, None, [])
         except CheckpointMismatchError as error:
             if self._slices is None:
                 raise
             raise CheckpointMismatchError(
                 f"what is in spill={self._slices.folder!r} cannot be gone on with: {error}; or give another folder"
             ) from error
+
+    def _go_on(self, found: dict[str, Any]) -> tuple[int, Saved | None, list[dict[str, Any]]]:
+        """Return the same, from what is in the checkpoint."""
+        assert self._checkpoint is not None
+        done = check_records(
+            self._checkpoint.url, history := found["history"], self._estimator.max_iter
+        )
         logger.info("going on after sweep %d from %s", done, self._checkpoint.url)
         # This fit may have fewer or more sweeps than the one that wrote the checkpoint.
         n_hot = parameters.hot_sweeps(int(self._estimator.max_iter), done, found["hot_sweeps"])
@@ -383,6 +387,10 @@ class LDAFit:
             np.concatenate(found["topics"]),
             np.concatenate([[0], np.cumsum(self._corpus.lengths)]),
         )
+        if len(topics) != ends[-1] or not (
+            0 <= topics.min(initial=0) <= topics.max(initial=0) < self._program.n_components
+        ):
+            raise ValueError("its topics are not those of the tokens of X")
         saved = Saved(None, [topics[a:b] for a, b in pairwise(ends[self._bounds].tolist())], [])
         return done, saved if self._slices is None else self._slices.keep(saved), history
 

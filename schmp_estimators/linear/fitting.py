@@ -412,15 +412,17 @@ class Checkpointing:
         self._checkpoint = Checkpoint(
             estimator.checkpoint, identity_of(estimator, digests, rows=rows, **identity)
         )
-        found: Resumed | None = self._checkpoint.read()
-        if found is not None:
-            check_sweeps(self._checkpoint.url, found.state["work"]["n_iter"], max_iter)
-            logger.info(
-                "going on after certificate %d from %s", len(found.history), self._checkpoint.url
-            )
+        if found := self._checkpoint.read(self._go_on):
             self.resumed = found
-            self._rounds.restore(found.partitions)
             estimator.history_ = list(found.history)
+
+    def _go_on(self, found: Resumed) -> Resumed:
+        """Restore the partitions that a checkpoint holds, and return what it holds."""
+        url, n_iter = self._checkpoint.url, found.state["work"]["n_iter"]
+        check_sweeps(url, n_iter, int(self._estimator.max_iter))
+        logger.info("going on after certificate %d from %s", len(found.history), url)
+        self._rounds.restore(found.partitions)
+        return found
 
     def saver(self, finished: Sequence[Solution]) -> Callable[[Save], None] | None:
         """Return the function that writes the checkpoint while the next target is fitted, or None."""

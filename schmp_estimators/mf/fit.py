@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.engine.running import AnyRun, Source, static_run
-from schmp_estimators.core.io.checkpoint import Checkpoint, check_sweeps, identity_of
+from schmp_estimators.core.io.checkpoint import Checkpoint, check_records, identity_of
 from schmp_estimators.core.lanes import padded_width
 from schmp_estimators.core.places.place import Place
-from schmp_estimators.core.program import Harvest, Saved, identity
+from schmp_estimators.core.program import Harvest, Saved, check_saved, identity
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.mf import parameters
 from schmp_estimators.mf.data import ratings as data
@@ -211,12 +211,16 @@ class MFFit:
             n_shards=self._n_shards,
         )
         self._checkpoint = Checkpoint(estimator.checkpoint, found)
-        if (found := self._checkpoint.read()) is None:
-            return 0, None, []
-        done, self._best = len(found["history"]), found["best"]
-        check_sweeps(self._checkpoint.url, done, estimator.max_iter)
+        return self._checkpoint.read(self._go_on) or (0, None, [])
+
+    def _go_on(self, found: dict[str, Any]) -> tuple[int, Saved | None, list[dict[str, Any]]]:
+        """Return the same, from what is in the checkpoint."""
+        assert self._checkpoint is not None
+        self._best, history = found["best"], found["history"]
+        done = check_records(self._checkpoint.url, history, self._estimator.max_iter)
+        saved = check_saved(found["saved"], self._program, self._n_shards)
         logger.info("continuing after epoch %d from %s", done, self._checkpoint.url)
-        return done, found["saved"], found["history"]
+        return done, saved, history
 
     def _write(self, run: AnyRun, done: int) -> None:
         assert self._checkpoint is not None

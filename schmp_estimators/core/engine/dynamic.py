@@ -8,10 +8,12 @@ is chosen without the results of the others, so such a program checks new jobs a
 
 from collections import deque
 from collections.abc import Callable, Generator
+from contextlib import nullcontext
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from schmp_estimators.core.io.checkpoint import refusing_damage
 from schmp_estimators.core.reduction import tree_sum
-from schmp_estimators.core.stages import name_of
+from schmp_estimators.core.stages import check_call, name_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,6 +33,10 @@ class PlaceOfRounds(Protocol):
 
 def run_rounds(program: Any, model: Any, place: PlaceOfRounds, pipeline_depth: int = 1) -> None:
     """Run a program of `Overlapping` rounds until it has no further job."""
+    name = type(program).__name__
+    check_call(program.schedule, f"{name}.schedule", "model")
+    check_call(program.update, f"{name}.update", "piece", "job")
+    check_call(program.aggregate, f"{name}.aggregate", "model", "job", "answers")
     in_flight: deque[tuple[Any, Any]] = deque()
     while True:
         while len(in_flight) < pipeline_depth:
@@ -242,12 +248,16 @@ def run_coroutine(
             f"{name_of(program)} returns {steps!r}, which is no generator; let it yield its jobs"
         )
     answer: Any = None
+    what = "is no state that this run can continue from"
+    beginning = nullcontext() if state is None else refusing_damage("what was saved", what)
     try:
         while True:
-            try:
-                step = steps.send(answer)
-            except StopIteration as end:
-                return end.value
+            with beginning:
+                try:
+                    step = steps.send(answer)
+                except StopIteration as end:
+                    return end.value
+            beginning = nullcontext()
             answer = None
             match step:
                 case Save():

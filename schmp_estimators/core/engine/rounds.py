@@ -8,7 +8,8 @@ since that moment are repeated, which is possible because jobs are pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from time import time
@@ -93,9 +94,14 @@ class Partitions:
 
         def apply(i: int) -> tuple[Any, int]:
             before, began = self._partitions[i], time()
-            self._partitions[i], answer = checked(
-                command.function(before, command.job), command.function, command.job
-            )
+            try:
+                self._partitions[i], answer = checked(
+                    command.function(before, command.job), command.function, command.job
+                )
+            except Exception as error:
+                called = name_of(command.job) if callable(command.job) else "update"
+                error.add_note(f"in {called}, piece {self._numbers[i]}")
+                raise
             self._communicator.note(name, began)
             return answer, int(self._partitions[i] is not before)
 
@@ -181,6 +187,8 @@ class Round:
     pending: Any = None
     answers: Answers | None = None
     collected: bool = False
+    #: Number of the round, from 1.
+    number: int = 0
 
 
 class Rounds:
@@ -280,14 +288,26 @@ class Rounds:
         self.n_rounds += 1
         if len(self._log) >= KEEP_EVERY:
             self._keep()
-        ticket = Round(command, self._surviving(lambda: self._service().ask(command)))
+        with self._naming(self.n_rounds):
+            asked = self._surviving(lambda: self._service().ask(command))
+        ticket = Round(command, asked, number=self.n_rounds)
         if not self._place.is_local:  # nothing is lost in this process
             self._log.append(ticket)
         return ticket
 
+    @contextmanager
+    def _naming(self, number: int) -> Iterator[None]:
+        """Say in an error of a job in which round it was raised."""
+        try:
+            yield
+        except Exception as error:
+            error.add_note(f"in round {number} of {self._name}")
+            raise
+
     def _answers(self, ticket: Round) -> list[Any]:
         """Return the answers to a round, which can be asked for only once."""
-        answers = self._result(ticket)
+        with self._naming(ticket.number):
+            answers = self._result(ticket)
         ticket.pending, ticket.answers, ticket.collected = None, None, True
         self._restores.forget()
         return answers.partials

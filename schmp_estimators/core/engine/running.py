@@ -22,8 +22,15 @@ from schmp_estimators.core.io.checkpoint import Checkpoint, check_sweeps, identi
 from schmp_estimators.core.io.slices import Slices
 from schmp_estimators.core.places.place import Place, choose_place
 from schmp_estimators.core.places.threads import one_blas_thread
-from schmp_estimators.core.program import AnyProgram, Harvest, Saved, Source
-from schmp_estimators.core.stages import Each, check_stages, checked, in_turn, name_of
+from schmp_estimators.core.program import (
+    AnyProgram,
+    Harvest,
+    Saved,
+    Source,
+    check_program,
+    check_saved,
+)
+from schmp_estimators.core.stages import Each, checked, described, in_turn, name_of
 from schmp_estimators.core.values import freeze, itself
 
 Callback = Callable[[dict[str, Any]], bool | None] | None
@@ -159,16 +166,17 @@ def run_static(
     engine: str,
 ) -> tuple[Records, Harvest]:
     """Run a static program; continue from its checkpoint if there is one."""
-    check_stages(
-        program, program.schedule(0, len(pieces)), len(pieces), program.n_blocks(len(pieces))
-    )
+    check_program(program, len(pieces), (0, sweeps - 1))
     records: Records = []
     kept, saved = None, None
     if checkpoint is not None:
         kept = Checkpoint(checkpoint, identity_of_run(program.name, vars(program), pieces))
-        if found := kept.read():
-            records, saved = found["records"], found["saved"]
-            check_sweeps(kept.url, len(records), sweeps, "sweeps")
+
+        def go_on(found: dict[str, Any]) -> tuple[Records, Saved]:
+            check_sweeps(kept.url, len(found["records"]), sweeps, "sweeps")
+            return found["records"], check_saved(found["saved"], program, len(pieces))
+
+        records, saved = kept.read(go_on) or (records, saved)
     sources = [Source(piece) if callable(piece) else Source(itself, (piece,)) for piece in pieces]
 
     def may_ask(sweep: int) -> bool:
@@ -202,7 +210,7 @@ def run_static(
         written = len(records)
         place.tell("begin", {"estimator": program.name, "total": sweeps})
         for record in static:
-            records.append(record)
+            records.append(_checked_record(record, program))
             place.tell("record", record)
             stop = callback is not None and callback(record)
             if kept and len(records) % every == 0:
@@ -239,7 +247,7 @@ def run_dynamic(
         }
         found = identity_of_run(name, arguments, pieces)
         kept = Checkpoint(checkpoint, {**found, "keeps_partitions": keeper is not None})
-        found = kept.read() or {}
+        found = kept.read(_found) or {}
         records = found.get("records", records)
     made = [Piece(piece) if callable(piece) else piece for piece in pieces]
     with (
@@ -254,7 +262,17 @@ def run_dynamic(
         n_saved = found.get("saves", 0)
         place.tell("begin", {"estimator": name})
 
+        # Reports after the last job before the state was saved: the coroutine may yield them again.
+        n_again, n_fresh, n_rounds = found.get("fresh", 0), 0, 0
+
         def report(record: dict[str, Any]) -> bool | None:
+            nonlocal n_again, n_fresh, n_rounds
+            _checked_record(record, program)
+            if n_again and not rounds.n_rounds and repr(record) == repr(records[-n_again]):
+                n_again -= 1
+                return None
+            n_fresh = n_fresh + 1 if n_rounds == rounds.n_rounds else 1
+            n_again, n_rounds = 0, rounds.n_rounds
             records.append(record)
             place.tell("record", record)
             return callback(record) if callback is not None else None
@@ -262,11 +280,24 @@ def run_dynamic(
         def save(saved: Save) -> None:
             nonlocal n_saved
             n_saved += 1
+            pack({}, saved.state)  # raises if a checkpoint cannot hold it, also without one
             if kept and (n_saved % every == 0 or saved.last):
-                values = {"saves": n_saved, "records": records, "state": saved.state}
+                fresh = n_fresh if n_rounds == rounds.n_rounds else 0
+                values = {
+                    "saves": n_saved,
+                    "records": records,
+                    "state": saved.state,
+                    "fresh": fresh,
+                }
                 kept.write(n_saved, {**values, "partitions": rounds.save() if keeper else []})
 
         return records, run_coroutine(program, rounds, found.get("state"), report=report, save=save)
+
+
+def _found(found: dict[str, Any]) -> dict[str, Any]:
+    """Return what is in the checkpoint of a coroutine; raise an error if something is missing."""
+    _ = found["saves"] + len(found["records"]) + found["fresh"], found["partitions"], found["state"]
+    return found
 
 
 def _guarded(
@@ -281,6 +312,16 @@ def _guarded(
             "keeper=schmp.Keeper(save, restore), or return the piece as it is"
         )
     return partition if after is given else after, partial_result
+
+
+def _checked_record(record: Any, program: Any) -> dict[str, Any]:
+    """Return a record; raise TypeError if it is no dict, or holds what a checkpoint cannot."""
+    if not isinstance(record, dict):
+        raise TypeError(
+            f"the record of {name_of(program)} is {described(record)}; it must be a dict of numbers by name"
+        )
+    pack({}, {"record": record})
+    return record
 
 
 def _values(records: Records, saved: Saved) -> dict[str, Any]:

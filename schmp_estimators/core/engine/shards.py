@@ -6,7 +6,7 @@ Threads of the rank work on all shards together.  If data are in files, the rank
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import zip_longest
 from threading import Lock
@@ -17,7 +17,7 @@ from schmp_estimators.core.engine.communicator import Alone, Communicator
 from schmp_estimators.core.io.slices import Slices, read_back
 from schmp_estimators.core.program import AnyProgram
 from schmp_estimators.core.reduction import Nodes, add_up
-from schmp_estimators.core.stages import At, Stage, in_turn
+from schmp_estimators.core.stages import At, Stage, in_turn, name_of, naming
 from schmp_estimators.core.values import freeze, own_views
 
 T = TypeVar("T")
@@ -32,10 +32,15 @@ class Reports:
     """Reports of a rank's shards to `Program.aggregate`.  They may be large, so they are merged early if allowed."""
 
     def __init__(
-        self, n_shards: int, merge: Callable[[Any, Any], Any] | None, *, are_lists: bool = False
+        self,
+        n_shards: int,
+        merge: Callable[[Any, Any], Any] | None,
+        sweep: int = -1,
+        *,
+        are_lists: bool = False,
     ) -> None:
         self.nodes: Nodes = {}
-        self.merge = None if merge is None else partial(_merged, merge)
+        self.merge = None if merge is None else partial(_merged, merge, sweep)
         #: Whether each shard has a list of reports.
         self.are_lists = are_lists
         self._n_shards, self._lock = n_shards, Lock()
@@ -48,8 +53,9 @@ class Reports:
                 self.nodes = add_up(self.nodes, self._n_shards, self.merge, least=2)
 
 
-def _merged(merge: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
-    return freeze(merge(freeze(left), freeze(right)))
+def _merged(merge: Any, sweep: int, left: Any, right: Any) -> Any:
+    with naming(merge.__self__, name_of(merge), sweep):
+        return freeze(merge(freeze(left), freeze(right)))
 
 
 class Shards:
@@ -106,11 +112,15 @@ class Shards:
         self.holders = made_anew(self._rank_of, self._n_blocks)
         self.model: Any = None
 
-    def ask(self, method: Callable[[At, Any], Any]) -> list[Any]:
+    def ask(self, name: str) -> list[Any]:
         """Call a method of the program on each shard, and return the results."""
-        return self._for_each(
-            lambda i, at: self.kept(own_views(method(at, freeze(self.states[i])))), self.model
-        )
+        method = getattr(self._program, name)
+
+        def answer(i: int, at: At) -> Any:
+            with self._named(name, at):
+                return self.kept(own_views(method(at, freeze(self.states[i]))))
+
+        return self._for_each(answer, self.model)
 
     def join(self, communicator: Communicator, shards: Sequence[Any]) -> None:
         """Continue with another communicator of the same ranks, and with the data of this rank's shards."""
@@ -147,18 +157,17 @@ class Shards:
         return found
 
     @contextmanager
-    def _named(self, stage: Stage, at: At) -> Iterator[None]:
+    def _timed(self, stage: Stage, at: At) -> Iterator[None]:
         """Record the time of a call of a stage's function, and say in an error where it was raised."""
         began = time()
-        try:
+        with self._named(name_of(stage.function), at):
             yield
-            self._communicator.note(f"{self._program.name}-{stage.name}", began, at.sweep, at.block)
-        except Exception as error:
-            where = f"shard {at.number}" + (f" and block {at.block}" if at.block >= 0 else "")
-            error.add_note(
-                f"in {type(self._program).__name__}.{stage.function.__name__}, sweep {at.sweep}, {where}"
-            )
-            raise
+        self._communicator.note(f"{self._program.name}-{stage.name}", began, at.sweep, at.block)
+
+    def _named(self, method: str, at: At) -> AbstractContextManager[None]:
+        """Say in an error of a method of the program where it was raised."""
+        where = f"shard {at.number}" + (f" and block {at.block}" if at.block >= 0 else "")
+        return naming(self._program, method, at.sweep, where)
 
     def _turns(self) -> list[range]:
         """Return positions of the shards that exchange at a time: all, or one of each rank if data are in files."""

@@ -9,13 +9,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from itertools import groupby
 from typing import Any, TypeVar
 
 from schmp_estimators.core.engine.shards import Reports, Shards, made_anew
-from schmp_estimators.core.program import Saved
+from schmp_estimators.core.io.archive import pack
+from schmp_estimators.core.io.checkpoint import refusing_damage
+from schmp_estimators.core.program import Program, Saved
 from schmp_estimators.core.schedules.rotation import Leg, Visit, plan_route
-from schmp_estimators.core.stages import At, Stage, check_stages, for_all, unpack
+from schmp_estimators.core.stages import (
+    At,
+    Stage,
+    check_stages,
+    described,
+    for_all,
+    name_of,
+    naming,
+    unpack,
+)
 from schmp_estimators.core.values import claim, freeze, own, own_views
 
 T = TypeVar("T")
@@ -34,18 +46,14 @@ class Rank(Shards):
 
         def start(i: int, at: At) -> None:
             if saved:
-                before = at._replace(model=freeze(saved.model))
-                state, parts = self._program.restore(before, freeze(saved.shards[at.number]))
+                what = f"what was saved of shard {at.number}"
+                with refusing_damage(what, "is not what this run can restore"):
+                    before = at._replace(model=freeze(saved.model))
+                    made = self._begun("restore", before, freeze(saved.shards[at.number]))
             else:
-                made = self._program.init(at)
-                if not (isinstance(made, tuple) and len(made) == 2):
-                    raise TypeError(
-                        f"{type(self._program).__name__}.init must return a state and a dict of parts of blocks, {{}} "
-                        f"if there are none; got {type(made).__name__}"
-                    )
-                state, parts = made
-            self.states[i], given[i] = self.kept(state), self.kept(parts)
-            reports.add(at.number, self._program.report(at, self.states[i]))
+                made = self._begun("init", at)
+            self.states[i], given[i] = map(self.kept, made)
+            reports.add(at.number, self._report(at, self.states[i]))
 
         self._for_each(start, None)
         if saved and self._program.saves_blocks:
@@ -57,11 +65,41 @@ class Rank(Shards):
             self.model = freeze(saved.model)
         else:
             self._aggregate(reports)
+        if not saved:  # a run without a checkpoint may get one later
+            program = self._program
+            shards = self.states if type(program).save is Program.save else []
+            blocks = self.blocks if program.saves_blocks else {}
+            pack({}, {"model": self.model, "shards": shards, "blocks": blocks})
+
+    def _begun(self, method: str, at: At, *saved: Any) -> Any:
+        """Return the state of a shard and its parts of blocks, as a method of the program makes them."""
+        with self._named(method, at):
+            made = getattr(self._program, method)(at, *saved)
+            if (
+                type(made) not in (tuple, list)
+                or len(made) != 2
+                or not isinstance(made[1], Mapping)
+            ):
+                raise TypeError(
+                    f"{type(self._program).__name__}.{method} must return a state and a dict of parts of "
+                    f"blocks, {{}} if there are none; got {described(made)}"
+                )
+        return made
+
+    def _report(self, at: At, state: Any) -> Any:
+        with self._named("report", at):
+            return self._program.report(at, state)
+
+    def _naming(self, method: str, *where: str) -> AbstractContextManager[None]:
+        """Say in an error of a method that is not called on a shard where it was raised."""
+        return naming(self._program, method, self._ats[0].sweep, *where)
 
     def sweep(self, number: int, *, saves: bool = False) -> dict[str, Any]:
         """Do all stages of a sweep, and return the record of the sweep."""
         self._ats = [at._replace(sweep=number, saves=saves) for at in self._ats]
-        return self._work(self.checked(self._program.schedule(number, self._n_shards)))
+        with self._naming("schedule"):
+            stages = self.checked(self._program.schedule(number, self._n_shards))
+        return self._work(stages)
 
     def checked(self, stages: Any) -> tuple[Stage, ...]:
         """Check stages with `check_stages`, and return them as a tuple."""
@@ -85,16 +123,17 @@ class Rank(Shards):
         """
         stage = self._program.harvesting(self._n_shards)
         if stage is None:
-            blocks = {
-                b: self._program.harvest_block(freeze(block)) for b, block in self.blocks.items()
-            }
+            blocks = {}
+            for b, block in self.blocks.items():
+                with self._naming("harvest_block", f"block {b}"):
+                    blocks[b] = self._program.harvest_block(freeze(block))
         else:
             blocks = dict(enumerate(self._brought(self._observe(stage)) or ()))
-        return self.ask(self._program.harvest), own_views(blocks) if self.slices is None else blocks
+        return self.ask("harvest"), own_views(blocks) if self.slices is None else blocks
 
     def save(self) -> tuple[list[Any], dict[int, Any]]:
         """Return what a restart needs of this rank: of its shards, and its blocks if the program saves blocks."""
-        return self.ask(self._program.save), own(self.blocks) if self._program.saves_blocks else {}
+        return self.ask("save"), own(self.blocks) if self._program.saves_blocks else {}
 
     def _work(self, stages: Sequence[Stage]) -> dict[str, Any]:
         answers: list[list[Any]] = []
@@ -108,16 +147,20 @@ class Rank(Shards):
                 self._aggregate(self._observe(stage))
             else:
                 self._rotate(stage)
-        return self._program.record(self._ats[0].sweep, self.model)
+        with self._naming("record"):
+            return self._program.record(self._ats[0].sweep, self.model)
 
     def _split(self, stage: Stage) -> list[list[Any]]:
         """Return for each shard of this rank its pieces for all shards, as the `split` of the stage returns them."""
         split = stage.split
         assert split is not None
+
+        def cut(i: int, at: At) -> list[Any]:
+            with self._named(name_of(split), at):
+                return list(self.kept(for_all(split, at, freeze(self.states[i]))))
+
         # without a model: a piece must not depend on the moment at which it is made
-        return self._for_each(
-            lambda i, at: list(self.kept(for_all(split, at, freeze(self.states[i])))), None
-        )
+        return self._for_each(cut, None)
 
     def _exchange(self, stage: Stage) -> list[list[Any]]:
         """Send pieces to all shards; return for each shard of this rank the answers of all shards to its pieces."""
@@ -135,23 +178,21 @@ class Rank(Shards):
 
         def answer(i: int, at: At) -> list[Any]:
             brought, pieces[i - turn[0]] = _in_order(pieces[i - turn[0]]), {}
-            with self._named(stage, at):
+            with self._timed(stage, at):
                 return list(self.kept(for_all(stage.function, at, brought, *stage.args)))
 
         return self._for_each(answer, self.model, here)
 
     def _each(self, stage: Stage, answers: list[list[Any]]) -> None:
         """Call the function of the stage on each shard, then aggregate and combine; drop answers that were used."""
-        reports = Reports(self._n_shards, stage.merge)
+        reports = Reports(self._n_shards, stage.merge, self._ats[0].sweep)
         given = list[Mapping[int, Any]]([{}] * len(self._ats))
 
         def update(i: int, at: At) -> None:
             brought = [_taken(answers, i)] if answers else []
-            with self._named(stage, at):
+            with self._timed(stage, at):
                 found = unpack(stage, stage.function(at, self.states[i], *brought, *stage.args))
-            reports.add(
-                at.number, found.report if stage.reports else self._program.report(at, found.state)
-            )
+            reports.add(at.number, found.report if stage.reports else self._report(at, found.state))
             self.states[i] = self.kept(found.state)
             if stage.parts:
                 given[i] = self.kept(found.parts)
@@ -181,11 +222,9 @@ class Rank(Shards):
         mine = [b for b, rank in enumerate(self.holders) if rank == self._communicator.rank]
 
         def combine(b: int) -> Any:
-            return self.kept(
-                self._program.combine(
-                    b, [found[p][b] for p in range(self._n_shards) if b in found[p]]
-                )
-            )
+            parts = [found[p][b] for p in range(self._n_shards) if b in found[p]]
+            with self._naming("combine", f"block {b}"):
+                return self.kept(self._program.combine(b, parts))
 
         self.blocks = dict(zip(mine, self._communicator.each(combine, mine), strict=True))
 
@@ -193,7 +232,7 @@ class Rank(Shards):
         """Return reports of a stage made by `observes`; its function may get blocks, or pieces of all states."""
         if stage.order is not None:
             return self._meet(stage, Counter())
-        reports = Reports(self._n_shards, stage.merge)
+        reports = Reports(self._n_shards, stage.merge, self._ats[0].sweep)
         made = self._split(stage) if stage.split else []
 
         for turn in self._turns():
@@ -203,7 +242,7 @@ class Rank(Shards):
                 i: int, at: At, turn: range = turn, pieces: list[dict[int, Any]] = pieces
             ) -> None:
                 brought = [_in_order(pieces[i - turn[0]])] if stage.split else []
-                with self._named(stage, at):
+                with self._timed(stage, at):
                     report = stage.function(at, freeze(self.states[i]), *brought, *stage.args)
                 reports.add(at.number, report if stage.merge else self.kept(report))
 
@@ -268,7 +307,7 @@ class Rank(Shards):
         def meet(i: int, at: At) -> None:
             for b in visits[at.number]:
                 where = at._replace(block=b, is_last=b == visits[at.number][-1])
-                with self._named(stage, where):
+                with self._timed(stage, where):
                     reports[at.number] += self._met(stage, i, where)
             self.states[i] = self.kept(self.states[i])
 
@@ -298,7 +337,7 @@ class Rank(Shards):
             at = self._ats[i]._replace(
                 model=model, block=visit.block, is_last=not left[visit.shard]
             )
-            with self._named(stage, at):
+            with self._timed(stage, at):
                 reports[visit.shard] += self._met(stage, i, at)
 
         left.subtract(visit.shard for visit in visits)
@@ -367,7 +406,10 @@ class Rank(Shards):
     def _aggregate(self, reports: Reports) -> None:
         """Let rank 0 make the new model, and give it to all ranks."""
         brought = self._brought(reports)
-        model = None if brought is None else self._program.aggregate(self.model, freeze(brought))
+        model = None
+        if brought is not None:
+            with self._naming("aggregate"):
+                model = self._program.aggregate(self.model, freeze(brought))
         self.model = freeze(self._communicator.broadcast(freeze(model)))
 
     def _brought(self, reports: Reports) -> list[Any] | None:

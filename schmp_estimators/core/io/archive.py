@@ -3,6 +3,9 @@
 The header has the type, shape and checksum of each array.  An archive contains no pickle.  Reading gives the tree that
 was written: numbers, arrays, tuples, lists and dicts of the same types.  A named tuple keeps its type, which must be
 defined and have the same fields.
+
+Nothing in an archive is compressed, and each array occurs once in the tree, so that reading takes no more memory than
+the file is large.
 """
 
 from __future__ import annotations
@@ -14,13 +17,19 @@ from contextlib import contextmanager
 from functools import partial
 from operator import attrgetter
 from typing import IO, Any
-from zipfile import ZipFile
+from zipfile import ZIP_STORED, ZipFile
 
 import numpy as np
 
 #: Types that JSON stores exactly.
 _PLAIN = {int, float, str, bool, type(None)}
 _HEADER = "header.json"
+#: Kinds of NumPy's numbers and strings whose types are stored.
+_SCALARS = "biufU"
+#: Between the head and the tree of values in the header; in a string of JSON the quotation marks would be escaped.
+_TREE = ', "tree": '
+#: Largest number of bytes of a head.
+_LONGEST = 1 << 24
 
 
 def pack(head: Mapping[str, Any], values: Any) -> Callable[[IO[bytes]], None]:
@@ -37,12 +46,16 @@ def pack(head: Mapping[str, Any], values: Any) -> Callable[[IO[bytes]], None]:
 
 
 def read_head(archive: ZipFile) -> dict[str, Any]:
-    """Return the head of an archive, including what `unpack` needs."""
-    head, arrays = json.loads(archive.read(_HEADER))
-    return {**head, "arrays": arrays}
+    """Return the head of an archive, of at most 16 MiB, without reading the rest."""
+    with _opened(archive, _HEADER) as member:
+        head, tree, _ = member.read(_LONGEST).decode(errors="ignore").partition(_TREE)
+    if not tree:
+        raise ValueError(f"{_HEADER} has no tree of values in its first {_LONGEST} bytes")
+    found: dict[str, Any] = json.loads(head[1:] + "}")
+    return found
 
 
-def unpack(archive: ZipFile, head: Mapping[str, Any]) -> Any:
+def unpack(archive: ZipFile) -> Any:
     """Return the values in an archive.
 
     Raises
@@ -50,7 +63,18 @@ def unpack(archive: ZipFile, head: Mapping[str, Any]) -> Any:
     Exception
         If they differ from what was written; the message names the array.
     """
-    return _fill(head["tree"], "", archive, head["arrays"])
+    with _opened(archive, _HEADER) as member:
+        head, described = json.loads(member.read())
+    return _fill(head["tree"], "", archive, enumerate(described))
+
+
+def _opened(archive: ZipFile, name: str) -> IO[bytes]:
+    """Open a member; reading it to its end compares its checksum with that in the archive."""
+    info = archive.getinfo(name)
+    room = archive.start_dir - info.header_offset
+    if info.compress_type != ZIP_STORED or not info.file_size == info.compress_size < room:
+        raise ValueError(f"{name} is compressed, or larger than the file")
+    return archive.open(info)
 
 
 def _save(head: str, arrays: Sequence[np.ndarray[Any, Any]], file: IO[bytes]) -> None:
@@ -83,7 +107,7 @@ def _strip(value: Any, name: str, arrays: list[np.ndarray[Any, Any]]) -> dict[st
     node: dict[str, Any] | None = None
     if type(value) in _PLAIN:
         node = {"plain": value}
-    elif isinstance(value, np.generic) and type(value.item()) in _PLAIN:
+    elif isinstance(value, np.generic) and value.dtype.kind in _SCALARS:
         node = {"scalar": [value.dtype.str, value.item()]}
     elif isinstance(value, np.ndarray) and not (
         value.dtype.hasobject or isinstance(value, np.ma.MaskedArray)
@@ -119,12 +143,14 @@ def _strip_inner(value: Any, name: str, strip: Callable[[Any, str], Any]) -> dic
         )  # the name of a script in its child processes
         return {"named": [f"{module}:{kind.__qualname__}", kind._fields, items]}
     raise TypeError(
-        f"checkpoint cannot keep {_shown(name)}, of type {kind.__qualname__}; use numbers, strings, arrays without "
+        f"a checkpoint cannot keep {_shown(name)}, of type {kind.__qualname__}; use numbers, strings, arrays without "
         "objects or masks, tuples, lists, dicts, and named tuples that are not defined in a function"
     )
 
 
-def _fill(node: Mapping[str, Any], name: str, archive: ZipFile, described: Sequence[Any]) -> Any:
+def _fill(
+    node: Mapping[str, Any], name: str, archive: ZipFile, described: Iterator[tuple[int, Any]]
+) -> Any:
     """Return the value of a node that `_strip` has made."""
 
     def fill(node: Mapping[str, Any], where: str = "") -> Any:
@@ -135,11 +161,11 @@ def _fill(node: Mapping[str, Any], name: str, archive: ZipFile, described: Seque
     match kind:
         case "plain":
             found = value
-        case "scalar":
-            found = np.dtype(value[0]).type(value[1])
+        case "scalar" if (dtype := np.dtype(value[0])).kind in _SCALARS:
+            found = dtype.type(value[1])
         case "array":
             with _naming(f"array {_shown(name)}"):
-                found = _read_array(archive, value, described[value])
+                found = _read_array(archive, value, *next(described))
         case "dict":
             found = {(known := fill(key)): fill(one, f".{known}") for key, one in value}
         case "list":
@@ -166,11 +192,14 @@ def _naming(what: str) -> Iterator[None]:
         raise ValueError(f"{what} is not as it was written: {error}") from error
 
 
-def _read_array(archive: ZipFile, number: int, expected: Sequence[Any]) -> np.ndarray[Any, Any]:
-    info = archive.getinfo(f"array{number}.npy")
-    with archive.open(info) as member:  # reading compares its checksum with that in the archive
+def _read_array(
+    archive: ZipFile, number: int, following: int, expected: Sequence[Any]
+) -> np.ndarray[Any, Any]:
+    if number != following:
+        raise ValueError(f"it is number {number} instead of {following}")
+    with _opened(archive, name := f"array{number}.npy") as member:
         array: np.ndarray[Any, Any] = np.lib.format.read_array(member, allow_pickle=False)
-    if (found := _describe(array, info.CRC)) != expected:
+    if (found := _describe(array, archive.getinfo(name).CRC)) != expected:
         raise ValueError(f"type, shape and checksum are {found} instead of {expected}")
     return array
 

@@ -3,8 +3,8 @@
 A checkpoint is an archive of nested values (`archive`) with its identity: estimator, data, parameters, version.  It may
 be at any place that fsspec knows, and is replaced in one step.
 
-Any damage raises an error that names the file and the array.  A forged file whose header is forged, too, is not
-recognised: only trusted users should be able to write the file.
+Any damage raises an error that names the file and the array.  A forged file whose header is forged, too, may be
+recognised or not: only trusted users should be able to write the file.
 """
 
 from __future__ import annotations
@@ -18,16 +18,24 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pickle import PicklingError
-from typing import Any
+from typing import Any, TypeVar
 from zipfile import ZipFile
 
 import fsspec
 import joblib
 
 from schmp_estimators import __version__
-from schmp_estimators.core.errors import CheckpointMismatchError, CheckpointWarning
+from schmp_estimators.core.errors import (
+    CheckpointMismatchError,
+    CheckpointWarning,
+    SchMPError,
+    shortened,
+)
 from schmp_estimators.core.io.archive import pack, read_head, unpack
 from schmp_estimators.core.io.files import PathLike, located, replace_file
+from schmp_estimators.core.values import itself
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -54,21 +62,24 @@ class Checkpoint:
         #: The number of iterations done, and the write that a thread does.
         self._behind: tuple[int, Future[None]] | None = None
 
-    def read(self) -> Any:
-        """Return the values that were written, or None if there is no checkpoint.
+    def read(self, use: Callable[[Any], T] = itself) -> T | None:
+        """Return what `use` makes of the values that were written, or None if there is no checkpoint.
 
         Raises
         ------
         CheckpointMismatchError
-            If it belongs to other data, parameters or versions, or if the file is damaged or no checkpoint at all.
+            If it belongs to other data, parameters or versions, or if the file is damaged or no checkpoint at all; also
+            if `use` fails.
         """
         system, path = fsspec.core.url_to_fs(self.url)
         if not system.exists(path):
             return None
-        with _refusing_damage(self.url), system.open(path, "rb") as file, ZipFile(file) as archive:
-            head = read_head(archive)
-            _check_identity(self.url, head, self._identity)
-            return unpack(archive, head)
+        with refusing_damage(f"checkpoint={self.url!r}"):
+            if not system.isfile(path):  # reading a pipe or a device might never end
+                raise OSError("it is no file")
+            with system.open(path, "rb") as file, ZipFile(file) as archive:
+                _check_identity(self.url, read_head(archive), self._identity)
+                return use(unpack(archive))
 
     def write(self, done: int, values: Any) -> None:
         """Write `values`; if that fails, warn once, and leave the last checkpoint as it is.
@@ -175,6 +186,13 @@ def settle(checkpoint: Checkpoint | None, error: BaseException | None) -> None:
             checkpoint.settle()
 
 
+def check_records(url: str, records: Sequence[dict[str, Any]], limit: int) -> int:
+    """Return the number of iterations that the records of an estimator have; raises as `check_sweeps`."""
+    sum(one["seconds"] for one in records)  # raises if these are no records
+    check_sweeps(url, len(records), limit)
+    return len(records)
+
+
 def check_sweeps(url: str, done: int, limit: int, name: str = "max_iter") -> None:
     """Raise CheckpointMismatchError if a checkpoint has more iterations than the parameter `name` allows."""
     if done > limit:
@@ -184,18 +202,17 @@ def check_sweeps(url: str, done: int, limit: int, name: str = "max_iter") -> Non
 
 
 @contextmanager
-def _refusing_damage(name: str) -> Iterator[None]:
+def refusing_damage(name: str, what: str = "is no checkpoint, or a damaged one") -> Iterator[None]:
     """Turn any error that a damaged file causes into a CheckpointMismatchError."""
     try:
         yield
-    except CheckpointMismatchError:
+    except (CheckpointMismatchError, SchMPError, MemoryError):
         raise
     except Exception as error:  # zipfile, NumPy, json and fsspec raise many kinds of errors
-        what = (
-            "cannot be read" if isinstance(error, OSError) else "is no checkpoint, or a damaged one"
-        )
+        what = "cannot be read" if isinstance(error, OSError) else what
         raise CheckpointMismatchError(
-            f"checkpoint={name!r} {what} ({type(error).__name__}: {error}); {_REMEDY}"
+            f"{shortened(name, 150)} {what} ({type(error).__name__}: {shortened(str(error), 200)}); "
+            f"{_REMEDY}"
         ) from error
 
 
@@ -206,7 +223,9 @@ def _check_identity(name: str, head: Mapping[str, Any], identity: Mapping[str, A
     differing = [one for one in {**expected, **found} if expected.get(one) != found.get(one)]
     if differing:
         details = "; ".join(
-            f"{one}: {found.get(one)!r} there, {expected.get(one)!r} here" for one in differing
+            f"{shortened(one, 80)}: {shortened(repr(found.get(one)), 80)} there, "
+            f"{shortened(repr(expected.get(one)), 80)} here"
+            for one in differing
         )
         raise CheckpointMismatchError(
             f"checkpoint={name!r} belongs to another fit ({details}); {_REMEDY}"

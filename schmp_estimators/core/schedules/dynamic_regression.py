@@ -129,6 +129,13 @@ class DynamicRegressionSchedule:
 
     def answer(self, check: Check | None, correlations: NDArray[np.float64] | None) -> None:
         """Use the correlations of the oldest round under way, of shape (candidates, candidates + others)."""
+        if check is not None and correlations is not None:
+            n = len(check.candidates)
+            if np.shape(correlations) != (n, n + len(check.others)):
+                raise ValueError(
+                    f"correlations of shape {np.shape(correlations)} must have the shape "
+                    f"{(n, n + len(check.others))}: (candidates, candidates + others)"
+                )
         self._in_flight.popleft()
         if check is not None and correlations is not None:
             self._asked.popleft()
@@ -182,6 +189,14 @@ def _without(drawn: NDArray[np.int64], excluded: NDArray[np.int64]) -> NDArray[n
     return drawn[first[~np.isin(drawn[first], excluded)]]
 
 
+def _check_changes(changes: NDArray[np.float64]) -> None:
+    """Raise ValueError if a change is NaN, which would make all later draws uniform."""
+    if np.isnan(changes).any():
+        raise ValueError(
+            "changes holds NaN; pass finite numbers, 0 for a parameter without a change"
+        )
+
+
 class PrioritySampler(Sampler):
     """Draws parameters by how much they changed when they were last updated.
 
@@ -222,10 +237,12 @@ class PrioritySampler(Sampler):
 
     def refresh(self, changes: NDArray[np.float64]) -> None:
         """Set all priorities, from the changes that an update of each parameter alone would make now."""
+        _check_changes(changes)
         np.square(changes, out=self._squares)
 
     def record(self, parameters: NDArray[np.int64], changes: NDArray[np.float64]) -> None:
         """Set the priorities of parameters that have just been updated."""
+        _check_changes(changes)
         self._squares[parameters] = np.square(changes)
 
     def draw(self, count: int, excluded: NDArray[np.int64]) -> NDArray[np.int64]:

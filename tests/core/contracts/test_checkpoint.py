@@ -241,7 +241,8 @@ def test_a_file_with_a_flipped_bit_or_of_another_length_is_refused_or_means_the_
 
 def test_a_folder_or_another_archive_is_no_checkpoint(tmp_path):
     with pytest.raises(
-        CheckpointMismatchError, match=r"cannot be read \(IsADirectoryError.*; give another path"
+        CheckpointMismatchError,
+        match=r"cannot be read \(OSError: it is no file\); give another path",
     ):
         Checkpoint(tmp_path, MARK).read()
     np.savez(tmp_path / "state.npz", header=np.zeros(1))
