@@ -2,6 +2,7 @@
 
 from functools import partial
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import dask
 import numpy as np
@@ -72,6 +73,124 @@ def test_a_state_that_cannot_be_kept_is_refused_before_the_first_sweep(in_place,
             callback=seen.append,
         )
     assert not seen
+
+
+class Pair(NamedTuple):
+    left: object
+    right: object
+
+
+def fail(*args):
+    raise ZeroDivisionError("mine")
+
+
+CALLED = {
+    "init": "at", "report": "at, state", "aggregate": "model, reports", "record": "sweep, model",
+    "save": "at, state", "restore": "at, saved", "harvest": "at, state", "harvest_block": "block",
+    "combine": "index, parts", "schedule": "sweep, n_shards", "n_blocks": "n_shards", "harvesting": "n_shards",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("method", CALLED)
+def test_signatures_are_checked_before_any_work(method):
+    def wrong(self):
+        pytest.fail("it was called")
+
+    program = type("Wrong", (Ring,), {method: wrong})()
+    expected = rf"Wrong\.{method} is called as Wrong\.{method}\({CALLED[method]}\), and defined"
+    with pytest.raises(TypeError, match=expected):
+        schmp.run(program, make_shards(2), sweeps=2, callback=fail)
+
+
+FAILING = {
+    "init": "before the first sweep, shard 0", "report": "before the first sweep, shard 0",
+    "combine": "before the first sweep, block 0", "aggregate": "before the first sweep",
+    "schedule": "sweep 0", "record": "sweep 0", "harvest": "sweep 1, shard 0",
+    "harvest_block": "sweep 1, block 0",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("method", FAILING)
+def test_errors_of_methods_say_where_they_were_raised(method):
+    program = type("Wrong", (Ring,), {method: fail})()
+    with pytest.raises(ZeroDivisionError) as caught:
+        schmp.run(program, make_shards(1), sweeps=2, engine="serial")
+    assert f"in Wrong.{method}, {FAILING[method]}" in caught.value.__notes__
+
+
+def failing(state):
+    yield partial(add, number=1)
+    yield fail
+
+
+def paired(state):
+    yield lambda piece: Pair(piece, 0)
+
+
+def test_errors_of_jobs_name_the_piece_the_round_and_the_program():
+    with pytest.raises(ZeroDivisionError) as caught:
+        schmp.run(failing, PARTITIONS)
+    assert caught.value.__notes__ == ["in fail, piece 0", "in round 2 of failing"]
+
+
+class Odd(Ring):
+    def init(self, at):
+        return Pair(*super().init(at))
+
+
+class Kept(Ring):
+    def aggregate(self, model, reports):
+        return {1, 2}
+
+
+class Told(Ring):
+    def record(self, sweep, model):
+        return 3
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        (Odd(), "init must return a state and a dict of parts of blocks.* got one Pair"),
+        (Kept(), "a checkpoint cannot keep model, of type set"),
+        (Told(), "the record of Told is one int; it must be a dict"),
+    ],
+)
+def test_what_methods_return_is_checked_without_a_checkpoint(program, said):
+    with pytest.raises(TypeError, match=said):
+        schmp.run(program, make_shards(2), sweeps=1)
+
+
+def test_a_named_tuple_is_no_piece_with_an_answer():
+    with pytest.raises(TypeError, match=r"returned one Pair; a job returns \(piece, answer\)"):
+        schmp.run(paired, PARTITIONS)
+
+
+@schmp.saves(dict)
+def reporting(state):
+    """Reports its state, saves it, and works."""
+    done = state["done"] if state else 0
+    while done < 4:
+        yield schmp.Report({"done": done})
+        yield schmp.Save({"done": done}, last=True)
+        yield work
+        done += 1
+    return done
+
+
+def work(piece):
+    return piece, 0.0
+
+
+def test_reports_before_a_save_are_not_repeated(tmp_path, monkeypatch):
+    whole = schmp.run(reporting, PARTITIONS)
+    assert [record["done"] for record in whole[0]] == [0, 1, 2, 3]
+    path = tmp_path / "state"
+    for _ in range(3):
+        with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+            patch.setitem(globals(), "work", fail)
+            schmp.run(reporting, PARTITIONS, checkpoint=path)
+    assert schmp.run(reporting, PARTITIONS, checkpoint=path) == whole
 
 
 # Coroutines

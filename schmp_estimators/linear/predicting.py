@@ -265,7 +265,7 @@ def _apply_rows(
     if not is_dask(X):
         options: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "dtype": "numeric"}
         return _apply(function, validate_in_memory(X, estimator, reset=False, **options), model)
-    of_chunk = partial(_apply_to_chunk, function, type(estimator).__name__)
+    of_chunk = partial(_apply_to_chunk, function, getattr(estimator, "feature_names_in_", None))
     outputs = map_rows(
         of_chunk, X, estimator, model, n_outputs=n_outputs or 1, dtype=dtype, name=name
     )
@@ -287,9 +287,9 @@ def _apply(function: Callable[[Any, Any], Any], X: Any, model: tuple[Any, Any, A
 
 
 def _apply_to_chunk(
-    function: Callable[[Any, Any], Any], owner: str, rows: Any, model: tuple[Any, Any, Any]
+    function: Callable[[Any, Any], Any], names: Any, rows: Any, model: tuple[Any, Any, Any]
 ) -> Any:
-    outputs = _apply(function, check_finite(rows, owner), model)
+    outputs = _apply(function, check_finite(rows, names), model)
     return outputs if outputs.ndim == 2 else outputs[:, None]
 
 

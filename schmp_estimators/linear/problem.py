@@ -293,7 +293,7 @@ def open_problem(
     given = responses, weights, np.empty((0, len(samples.y))) if plan is None else plan.beside
     with ExitStack() as stack:
         if is_dask(samples.X):
-            read = partial(_read_part, type(estimator).__name__)
+            read = partial(_read_part, getattr(estimator, "feature_names_in_", None))
             chunks = stack.enter_context(open_parts(read, samples.X, estimator, place=place))
             pieces, size = _pieces(estimator, chunks, samples, given, n_shards, name)
             chunks.partitions = []  # so that each chunk is freed once its partition has been made
@@ -311,7 +311,9 @@ def open_problem(
         except SumsError as error:
             if is_dask(samples.X):
                 raise
-            raise explain_sums(error, samples.X, type(estimator).__name__) from None
+            raise explain_sums(
+                error, samples.X, getattr(estimator, "feature_names_in_", None)
+            ) from None
 
 
 def _check_squares(responses: NDArray[Any], weights: NDArray[Any]) -> None:
@@ -335,8 +337,8 @@ def _check_squares(responses: NDArray[Any], weights: NDArray[Any]) -> None:
     )
 
 
-def _read_part(owner: str, rows: Any) -> parts.Part:
-    return parts.Part(parts.as_matrix(check_finite(rows, owner)), parts.extent(rows))
+def _read_part(names: Any, rows: Any) -> parts.Part:
+    return parts.Part(parts.as_matrix(check_finite(rows, names)), parts.extent(rows))
 
 
 def _pieces(

@@ -27,6 +27,7 @@ from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.core.inputs.sparse_arrays import check_sparse
 from schmp_estimators.core.inputs.validation import (
     check_features,
+    explain_not_finite,
     is_dask,
     name_input,
     refuse_dates,
@@ -129,16 +130,19 @@ def check_length(n_rows: int, n_responses: int) -> None:
         )
 
 
-def check_finite(rows: Any, owner: str) -> Any:
-    """Return rows of X, or raise scikit-learn's error if a value is not finite."""
-    assert_all_finite(rows, estimator_name=owner, input_name="X")
+def check_finite(rows: Any, names: Any) -> Any:
+    """Return rows of X, whose columns have names or None; raise an error that names columns with NaN or infinity."""
+    try:
+        assert_all_finite(rows, input_name="X")
+    except ValueError as error:
+        raise explain_not_finite(error, rows, names) from None
     return rows
 
 
-def explain_sums(error: ValueError, rows: Any, owner: str) -> ValueError:
-    """Return the error to raise if sums over X are not finite: scikit-learn's error if values of X are not finite."""
+def explain_sums(error: ValueError, rows: Any, names: Any) -> ValueError:
+    """Return the error to raise if sums over X are not finite: that of `check_finite` if values are not finite."""
     try:
-        check_finite(rows, owner)
+        check_finite(rows, names)
     except ValueError as found:
         return found
     return error

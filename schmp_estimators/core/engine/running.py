@@ -269,7 +269,7 @@ def run_dynamic(
             nonlocal n_again, n_fresh, n_rounds
             _checked_record(record, program)
             if n_again and not rounds.n_rounds and repr(record) == repr(records[-n_again]):
-                n_again -= 1
+                n_again, n_fresh = n_again - 1, n_fresh + 1
                 return None
             n_fresh = n_fresh + 1 if n_rounds == rounds.n_rounds else 1
             n_again, n_rounds = 0, rounds.n_rounds

@@ -113,20 +113,75 @@ def refuse_dates(values: Any, name: str = "X") -> Any:
 
 @contextmanager
 def name_input(X: Any, name: str = "X") -> Iterator[None]:
-    """Add the name of X to NumPy's errors about an entry that is no number."""
+    """Add the name of X, and its column, to errors about an entry that is no number or not finite."""
     try:
         yield
     except (TypeError, ValueError, OverflowError) as error:
+        if str(error).startswith(f"Input {name} contains"):
+            raise explain_not_finite(error, X, getattr(X, "columns", None)) from None
         if not _NO_NUMBER.search(str(error)) or sparse.issparse(X):
             raise
         try:
             np.asarray(X, np.float64)
         except (TypeError, ValueError, OverflowError):
             what_else = _LISTS if _holds_lists(X) else ""
-            raise type(error)(
-                f"{name} has an entry that is no number: {error}{what_else}"
+            label, found = _column_without_numbers(X, error)
+            where = "" if label is None else f" (column {label!r})"
+            raise type(found)(
+                f"{name} has an entry that is no number: {found}{where}{what_else}"
             ) from error
         raise
+
+
+def _column_without_numbers(X: Any, error: Exception) -> tuple[Any, Exception]:
+    """Return the first column with an entry that is no number, if X has columns, and the error about this entry."""
+    try:
+        values = np.asarray(X, object)
+    except ValueError:  # rows of different lengths
+        return None, error
+    for number, column in enumerate(values.T if values.ndim == 2 else ()):
+        label = _label(getattr(X, "columns", None), number)
+        try:
+            refuse_dates(column, f"X[{label!r}]").astype(np.float64)
+        except (TypeError, ValueError, OverflowError) as found:
+            return label, found
+    return None, error
+
+
+def _label(names: Any, number: int) -> Any:
+    """Return the name of a column, or its number if it has none, as a type of Python."""
+    return number if names is None else getattr(names[number], "item", lambda: names[number])()
+
+
+def explain_not_finite(error: Exception, values: Any, names: Any = None) -> ValueError:
+    """Return scikit-learn's error about values that are not finite, with their columns and what to do."""
+    said = str(error).partition("\n")[0].rstrip(".")
+    is_bad = np.isnan if "NaN" in said else np.isinf
+    try:
+        if sparse.issparse(values):
+            entries = sparse.coo_array(values)
+            columns = entries.col[is_bad(entries.data)]
+        else:
+            if hasattr(values, "astype"):  # so a missing value of pandas becomes NaN
+                values = values.astype(np.float64)
+            columns = np.nonzero(is_bad(np.asarray(values, np.float64)))[-1]
+            if np.ndim(values) == 1:
+                return ValueError(
+                    f"{said}: {len(columns)} of {len(values)}, the first in row {columns[0]}; "
+                    "leave these rows out"
+                )
+    except (TypeError, ValueError, IndexError):  # it is no table of numbers
+        return ValueError(said)
+    found, counts = np.unique(columns, return_counts=True)
+    shown = [
+        f"{count} in column {_label(names, number)!r}"
+        for number, count in zip(found[:5].tolist(), counts, strict=False)
+    ]
+    more = f" and others in {len(found) - 5} more columns" if len(found) > 5 else ""
+    return ValueError(
+        f"{said}: {', '.join(shown)}{more}; replace these entries first, for example by "
+        "sklearn.impute.SimpleImputer for NaN, or leave their rows out"
+    )
 
 
 def check_features(X: Any, estimator: Any, *, reset: bool) -> None:

@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import threading
+import tracemalloc
 import warnings
 import zipfile
 from collections import Counter
@@ -322,6 +323,70 @@ def test_what_is_not_what_it_says_is_refused(member, change, said, tmp_path, mon
     with pytest.raises(CheckpointMismatchError, match=NONE.replace(".*", f".*{said}", 1)):
         Checkpoint(place, MARK).read()
     assert os.listdir(tmp_path) == ["state"]
+
+
+def rewritten(place, change, compress=zipfile.ZIP_STORED):
+    """Change the members of a checkpoint, and write them again with right checksums."""
+    with zipfile.ZipFile(io.BytesIO(written(place))) as archive:
+        members = {one: archive.read(one) for one in archive.namelist()}
+    change(members)
+    with zipfile.ZipFile(place, "w", compress) as archive:
+        for one, content in members.items():
+            archive.writestr(one, content)
+
+
+def in_header(change):
+    def rewrite(members):
+        head, arrays = json.loads(members["header.json"])
+        change(head, arrays)
+        members["header.json"] = json.dumps([head, arrays])
+
+    return rewrite
+
+
+FORGED = {
+    "an array twice": in_header(lambda head, _: head.update(tree={"list": [{"array": 0}] * 2})),
+    "a scalar of a gigabyte": in_header(
+        lambda head, _: head.update(tree={"scalar": ["|V8", 1 << 30]})
+    ),
+    "a long identity": in_header(lambda head, _: head["identity"].update(data="x" * 1_000_000)),
+    "an identity without end": in_header(
+        lambda head, _: head["identity"].update(a="x" * 20_000_000)
+    ),
+    "other values": in_header(lambda head, _: head.update(tree={"list": []})),
+}
+
+
+@pytest.mark.parametrize("change", FORGED.values(), ids=FORGED)
+def test_forged_files_are_refused_in_few_words_and_little_memory(change, tmp_path):
+    rewritten(tmp_path / "state", change)
+    with pytest.raises(CheckpointMismatchError) as caught:
+        Checkpoint(tmp_path / "state", MARK).read(lambda found: found["done"])
+    assert len(str(caught.value)) <= 500
+    assert str(caught.value).endswith("give another path, or remove the file to start anew")
+
+
+def test_compressed_members_are_refused_unread(tmp_path):
+    def grow(members):
+        members["array0.npy"] += bytes(100_000_000)
+
+    rewritten(tmp_path / "state", grow, zipfile.ZIP_DEFLATED)
+    tracemalloc.start()
+    with pytest.raises(CheckpointMismatchError, match="is compressed, or larger than the file"):
+        Checkpoint(tmp_path / "state", MARK).read()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 5_000_000
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
+def test_pipes_and_devices_are_not_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", "/dev/zero", tmp_path):
+        with pytest.raises(
+            CheckpointMismatchError, match=r"cannot be read \(OSError: it is no file"
+        ):
+            Checkpoint(path, MARK).read()
 
 
 # Writing.
