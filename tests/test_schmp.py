@@ -87,7 +87,8 @@ def fail(*args):
 CALLED = {
     "init": "at", "report": "at, state", "aggregate": "model, reports", "record": "sweep, model",
     "save": "at, state", "restore": "at, saved", "harvest": "at, state", "harvest_block": "block",
-    "combine": "index, parts", "schedule": "sweep, n_shards", "n_blocks": "n_shards", "harvesting": "n_shards",
+    "combine": "index, parts", "schedule": "sweep, n_shards", "n_blocks": "n_shards",
+    "harvesting": "n_shards",
 }  # fmt: skip
 
 
