@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 from covering import slow_but
-from inert import inert, refused
+from inert import inert
 
 from schmp_estimators import DistributedLDA
 from schmp_estimators.lda.samplers import SAMPLERS
@@ -35,7 +35,10 @@ SETTINGS = {
     "seeds": (X, {"seed_words": {0: [1], 2: [0, 3]}}),
     "seeds of an array": (X, {"seed_words": np.eye(3, 12)}),
     "seeds with weights": (X, {"seed_words": {0: {1: 2.0}}, "seed_weight": 0.5}),
-    "learned priors": (X, {"doc_topic_prior": "learn", "topic_word_prior": "learn", "max_iter": 12}),
+    "learned priors": (
+        X,
+        {"doc_topic_prior": "learn", "topic_word_prior": "learn", "max_iter": 12},
+    ),
     "slices": (X, {"spill": "auto"}),
 }
 
@@ -61,7 +64,9 @@ def changes(given):
     return {name: values for name, values in VALUES.items() if not (several and name in of_three)}
 
 
-@pytest.mark.parametrize("setting", slow_but({"warp", "auto", "seeds", "seeds of an array"}, SETTINGS))
+@pytest.mark.parametrize(
+    "setting", slow_but({"warp", "auto", "seeds", "seeds of an array"}, SETTINGS)
+)
 def test_a_parameter_acts_or_is_refused_by_name(setting):
     data, given = SETTINGS[setting]
     assert not inert(make, partial(learned, data), given, changes(given))
