@@ -13,7 +13,7 @@ MISMATCH = "The feature names should match those that were passed during fit. "
 
 
 def names_of_words(estimator: Any, X: Any, n_words: int, *, is_first: bool) -> NDArray[Any] | None:
-    """Return the names of the words: `feature_names`, or else those of the columns of X, or of the first batch."""
+    """Return names of words: `feature_names`, else those of columns, or of the first batch."""
     own = getattr(estimator, "feature_names_in_", None)
     if own is None:
         own = labels_of(X, n_words)
@@ -24,7 +24,7 @@ def names_of_words(estimator: Any, X: Any, n_words: int, *, is_first: bool) -> N
 
 
 def labels_of(X: Any, n_words: int) -> NDArray[Any] | None:
-    """Return the labels of the columns of a data frame, numbers included, unless they count the columns from 0."""
+    """Return the labels of the columns of a data frame, unless they are 0, 1, 2 and so on."""
     labels = getattr(X, "column_names", getattr(X, "columns", None))
     found = None if labels is None else np.asarray(labels)
     is_named = (
@@ -39,8 +39,8 @@ def read_names(given: Any, n_words: int, known: NDArray[Any] | None) -> NDArray[
     Raises
     ------
     ValueError
-        If the vectorizer knows none, if there is not one for each word, or if one is the name of another word among the
-        names that are `known`.
+        If the vectorizer knows none, if there is not one for each word, or if one is the name of
+        another word among the names that are `known`.
     """
     names = unmask(
         _names_of(given) if hasattr(given, "get_feature_names_out") else given, "feature_names"
@@ -49,8 +49,8 @@ def read_names(given: Any, n_words: int, known: NDArray[Any] | None) -> NDArray[
     names = np.array(names, object if isinstance(names, list | tuple) else None)
     if names.shape != (n_words,):
         raise ValueError(
-            f"feature_names has shape {names.shape}, but there are {n_words} words; give one name for each column, for "
-            "example vectorizer.get_feature_names_out()"
+            f"feature_names has shape {names.shape}, but there are {n_words} words; give one name "
+            "for each column, for example vectorizer.get_feature_names_out()"
         )
     if known is not None:
         check_order(names.tolist(), known.tolist(), "feature_names")
@@ -62,15 +62,16 @@ def _names_of(vectorizer: Any) -> Any:
         return vectorizer.get_feature_names_out()
     except (AttributeError, TypeError, ValueError) as error:
         raise ValueError(
-            f"feature_names is a {type(vectorizer).__name__} that has no names ({error}). It must be the object that "
-            "is fitted in front, as in make_pipeline(vectorizer, DistributedLDA(feature_names=vectorizer)). Searches, "
-            "cross-validation and Pipeline(memory=...) fit copies of it: for these give the words to both, "
+            f"feature_names is a {type(vectorizer).__name__} that has no names ({error}). It must "
+            "be the object that is fitted in front, as in make_pipeline(vectorizer, "
+            "DistributedLDA(feature_names=vectorizer)). Searches, cross-validation and "
+            "Pipeline(memory=...) fit copies of it: for these give the words to both, "
             "CountVectorizer(vocabulary=words) and DistributedLDA(feature_names=words)"
         ) from error
 
 
 def check_labels(table: Any, axis: int, known: Iterable[Any], name: str) -> None:
-    """Raise ValueError if a data frame or a series gives a row or column the label that another one has.
+    """Raise ValueError if a data frame or a series gives a row or column the label of another.
 
     `known` are the names of all rows, or columns, in their order.
     """
@@ -79,12 +80,12 @@ def check_labels(table: Any, axis: int, known: Iterable[Any], name: str) -> None
 
 
 def check_order(names: Iterable[Any], known: Iterable[Any], what: str) -> None:
-    """Raise ValueError if a name is not in its place, but where another one should be; new names are accepted."""
+    """Raise ValueError if a name is where another one belongs; new names are accepted."""
     known = [*known]
     place = {name: at for at, name in enumerate(known)}
     for at, (name, own) in enumerate(zip(names, known, strict=False)):
         if name != own and (other := place.get(name)) is not None:
             raise ValueError(
-                f"{what} has {name!r} at place {at}, where {own!r} belongs; {name!r} belongs to place {other}. Bring "
-                "all into this order, or take names or labels away"
+                f"{what} has {name!r} at place {at}, where {own!r} belongs; {name!r} belongs to "
+                f"place {other}. Bring all into this order, or take names or labels away"
             )

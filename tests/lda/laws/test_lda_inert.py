@@ -14,7 +14,7 @@ X = np.random.default_rng(0).poisson(1.0, (30, 12))
 #: Long documents, for proposals of "hybrid".
 LONG = X[:3] * 50
 VALUES = {
-    "n_components": [2],
+    "n_components": [4],
     "doc_topic_prior": [0.9, [0.5, 0.2, 0.1], "learn"],
     "topic_word_prior": [0.9, "learn"],
     "seed_words": [{0: [1], 2: [0, 3]}, np.eye(3, 12), {1: {4: 9.0}}],
