@@ -321,7 +321,7 @@ class TopicsOfDocuments(DescribedTopics):
         found |= diagnostics.word_measures(
             rows_of_counts_array(self.topic_word_counts_), len(sizes)
         )
-        is_own = self.topic_word_counts_.tocsr()[np.arange(len(best))[:, None], best].toarray() > 0
+        is_own = self.topic_word_counts_[np.arange(len(best))[:, None], best].toarray() > 0
         found["exclusivity"] = diagnostics.exclusivity(
             *self._rows(), beta, best, np.where(is_own, weights, 0.0)
         )
