@@ -70,10 +70,14 @@ def ticks(low, high):
 
 
 def bars(title, names, rows, unit, since, colours=BLOCKS):
-    """Draw a group of bars for each row on a scale of logarithms; where a value is None there is a dash."""
+    """Draw a group of bars for each row on a scale of logarithms; where a value is None there is a dash.
+
+    The scale begins at `since`, or at a lower tick if a value is less.
+    """
     thick, wide, top = 13, 400, 74
     left = round(34 + 7.2 * max(len(label) for label, *_ in rows))
     values = [value for _, *found in rows for value in found if value]
+    since = ticks(0.0, min(since, *values))[-1]
     high = 1.45 * max(values)
     place = lambda value: left + wide * math.log(value / since) / math.log(high / since)  # noqa: E731
     group = thick * len(names) + (12 if len(names) > 1 else 7)

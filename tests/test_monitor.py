@@ -95,6 +95,7 @@ def test_held_out_perplexity_refuses_what_it_cannot_use():
         ({"patience": 0}, "patience=0; .* at least 1, or None"),
         ({"tol": -0.1}, "tol=-0.1"),
         ({"tol": np.nan}, "tol=nan"),
+        ({"tol": 0.1}, "tol=0.1 is for patience"),
     ):
         with pytest.raises(ValueError, match=message):
             HeldOutPerplexity(SMALL, **parameters)

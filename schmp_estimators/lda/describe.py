@@ -1,5 +1,6 @@
 """What topics are about, and how good they look: their words, sizes and coherence."""
 
+from collections import Counter
 from functools import partial
 from numbers import Integral, Real
 from typing import Any
@@ -21,7 +22,7 @@ from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.topic_rows import topic_totals
-from schmp_estimators.lda.parameters import read_names
+from schmp_estimators.lda.names import read_names
 from schmp_estimators.lda.programs import coherence
 from schmp_estimators.lda.programs.coherence import MEASURES, WINDOWS, BestWords
 from schmp_estimators.lda.use import TopicMethods, check_room, where_it_is
@@ -49,8 +50,6 @@ _COHERENCE: dict[str, list[Any]] = {
 
 class DescribedTopics(TopicMethods):
     """The methods of a fitted topic model, with those that describe its topics."""
-
-    n_features_in_: int
 
     @property
     def topic_sizes_(self) -> NDArray[np.int64]:
@@ -130,6 +129,10 @@ class DescribedTopics(TopicMethods):
             "feature_names": feature_names,
         }
         self._check("top_words", _WORDS, **given, return_probability=return_probability)
+        if by == "probability" and relevance != 0.6:
+            raise ValueError(
+                f"relevance={relevance} is for by='relevance', but by='probability'; leave one of them out"
+            )
         names = self._names(feature_names)
         words, weights = self._best_words(int(n_words), relevance if by == "relevance" else None)
         found = words if names is None else names[words]
@@ -234,10 +237,12 @@ class DescribedTopics(TopicMethods):
         n_words = int(n_words)  # numbers of pairs do not fit into small integers of NumPy
         self._check_pairs(n_words)
         best = coherence.find_slots(self._best_words(n_words)[0], self.n_features_in_)
-        if window_size is not None and measure not in WINDOWS:
-            raise ValueError(
-                f"window_size={window_size} is for 'c_npmi' and 'c_v'; measure={measure!r} takes whole documents"
-            )
+        for name in ("window_size", "feature_names"):
+            if given[name] is not None and measure not in WINDOWS:
+                raise ValueError(
+                    f"{name}={given[name]!r:.50} is for 'c_npmi' and 'c_v', which take texts; measure={measure!r} "
+                    "takes counts"
+                )
 
         def count(corpus: Corpus, _place: Place) -> tuple[NDArray[np.int64], int]:
             found = corpus.tasks(coherence.count_pairs, "lda-coherence", best)
@@ -269,13 +274,15 @@ class DescribedTopics(TopicMethods):
                 "words, such as [*map(vectorizer.build_analyzer(), texts)], or take measure='npmi' for counts"
             )
         names, columns = self._names(feature_names), np.flatnonzero(np.diff(best.slot_ptr))
-        return dict(
-            zip(
-                (columns if names is None else names[columns]).tolist(),
-                columns.tolist(),
-                strict=True,
-            )
-        )
+        words = columns.tolist() if names is None else names[columns].tolist()
+        if names is not None:
+            for word, n in Counter(names.tolist()).items():
+                if n > 1 and word in words:
+                    raise ValueError(
+                        f"feature_names has {word!r} for {n} columns, which texts cannot tell apart; give each word a "
+                        "name of its own"
+                    )
+        return dict(zip(words, columns.tolist(), strict=True))
 
     def _check(self, method: str, constraints: dict[str, list[Any]], **given: Any) -> None:
         validate_parameter_constraints(
@@ -292,10 +299,9 @@ class DescribedTopics(TopicMethods):
         )
 
     def _names(self, feature_names: Any) -> NDArray[Any] | None:
-        if feature_names is not None:
-            return read_names(feature_names, self.n_features_in_)
         # models of earlier versions have the names of columns only
-        return getattr(self, "feature_names_", getattr(self, "feature_names_in_", None))
+        own = getattr(self, "feature_names_", getattr(self, "feature_names_in_", None))
+        return own if feature_names is None else read_names(feature_names, self.n_features_in_, own)
 
     def _check_pairs(self, n_words: int) -> None:
         """Raise MemoryError if the array of the numbers of documents of all pairs would be too large."""

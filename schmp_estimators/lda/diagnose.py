@@ -20,6 +20,8 @@ from schmp_estimators.lda.data.counts import Counts
 from schmp_estimators.lda.data.topic_rows import rows_of_counts_array
 from schmp_estimators.lda.describe import NAMES, SOME, DescribedTopics
 from schmp_estimators.lda.kernels.foldin import TopicModel
+from schmp_estimators.lda.names import check_labels
+from schmp_estimators.lda.parameters import as_numbers
 from schmp_estimators.lda.programs import diagnostics
 from schmp_estimators.lda.programs.foldin import draw_topics
 from schmp_estimators.lda.use import check_room
@@ -77,6 +79,7 @@ class TopicsOfDocuments(DescribedTopics):
             raise ValueError(
                 "top_documents needs X, word counts, or proportions, what transform returns: give one"
             )
+        check_labels(proportions, -1, self.get_feature_names_out(), "proportions")
         theta = self.transform(X) if proportions is None else proportions
         take = partial(_most, n_best=int(n_documents), n_topics=self._n_features_out)
         if not is_dask(theta):
@@ -193,7 +196,8 @@ class TopicsOfDocuments(DescribedTopics):
         -----
         The file is text compressed by gzip.  It has a line ``#doc source pos typeindex type topic``, the document-topic
         priors after ``#alpha :``, the topic-word prior after ``#beta :``, and a line for each token.  The source is
-        "NA".  Tokens of a document are in the order of the columns.  Blanks in names of words become "_".
+        "NA".  Tokens of a document are in the order of the columns.  Each blank in the name of a word becomes "_".
+        Words whose names are then equal also get "#" and the number of their column.
 
         Examples
         --------
@@ -205,8 +209,7 @@ class TopicsOfDocuments(DescribedTopics):
         """
         check_is_fitted(self)
         self._check("write_mallet_state", {"feature_names": NAMES}, feature_names=feature_names)
-        names = self._names(feature_names)
-        names = np.arange(self.n_features_in_) if names is None else names
+        names = self._plain_names(feature_names)
         tokens = self.sample_topics(X, random_state=random_state)
         alpha, beta = self._alphas(), float(self.topic_word_prior_)
         replace_file(path, lambda file: diagnostics.write_state(file, tokens, names, alpha, beta))
@@ -252,7 +255,8 @@ class TopicsOfDocuments(DescribedTopics):
               words.
             - "exclusivity": mean over the best words of their probability in this topic, divided by the sum of their
               probabilities in all topics; 1 if no other topic has them.
-            - "words": the best words in one string, separated by blanks; blanks inside a word become "_".
+            - "words": the best words in one string, separated by blanks; their names are those that
+              `write_mallet_state` writes.
 
         Raises
         ------
@@ -268,9 +272,9 @@ class TopicsOfDocuments(DescribedTopics):
         Notes
         -----
         The definitions are those of MALLET's ``TopicModelDiagnostics``.  Topics of tokens are those that
-        `sample_topics` draws; probabilities of words come from `topic_word_counts_`.  As in MALLET, words without
-        tokens in the topic add nothing to exclusivity.  On Dask only integer counts come to this process, so results
-        are bit-for-bit identical for any chunks and workers.
+        `sample_topics` draws; probabilities of words come from `topic_word_counts_`, for exclusivity with the prior and
+        the seeds.  As in MALLET, words without tokens in the topic, seeded or not, add nothing to exclusivity.  On Dask
+        only integer counts come to this process, so results are bit-for-bit identical for any chunks and workers.
 
         References
         ----------
@@ -294,7 +298,7 @@ class TopicsOfDocuments(DescribedTopics):
         self._check("topic_diagnostics", {"n_words": SOME, "feature_names": NAMES}, **given)
         self._check_pairs(int(n_words))
         names, sizes, beta = (
-            self._names(feature_names),
+            self._plain_names(feature_names),
             self.topic_sizes_,
             float(self.topic_word_prior_),
         )
@@ -317,12 +321,19 @@ class TopicsOfDocuments(DescribedTopics):
         found |= diagnostics.word_measures(
             rows_of_counts_array(self.topic_word_counts_), len(sizes)
         )
-        found["exclusivity"] = diagnostics.exclusivity(*self._rows(), beta, best, weights)
-        words = (best if names is None else names[best]).tolist()
-        found["words"] = np.array(
-            [" ".join(str(word).replace(" ", "_") for word in row) for row in words], object
+        is_own = self.topic_word_counts_[np.arange(len(best))[:, None], best].toarray() > 0
+        found["exclusivity"] = diagnostics.exclusivity(
+            *self._rows(), beta, best, np.where(is_own, weights, 0.0)
         )
+        found["words"] = np.array([" ".join(row) for row in names[best].tolist()], object)
         return found
+
+    def _plain_names(self, feature_names: Any) -> NDArray[Any]:
+        """Return names without blanks, none of which is empty or that of two words."""
+        names = self._names(feature_names)
+        return diagnostics.plain_names(
+            range(self.n_features_in_) if names is None else names.tolist()
+        )
 
     def _alphas(self) -> NDArray[np.float64]:
         return np.array(np.broadcast_to(self.doc_topic_prior_, self._n_features_out), np.float64)
@@ -332,7 +343,7 @@ def _most(
     theta: Any, n_best: int, n_topics: int
 ) -> tuple[int, NDArray[np.int64], NDArray[np.float64]]:
     """Return how many documents there are, and the numbers and shares, (n_best, K), of the best ones of each topic."""
-    shares = np.asarray(theta, np.float64)
+    shares = as_numbers(theta, "proportions must be numbers, one column for each topic")
     if shares.shape[1:] != (n_topics,):
         raise ValueError(
             f"proportions has shape {shares.shape}, but there are {n_topics} topics; give one column for each"

@@ -21,7 +21,13 @@ from schmp_estimators.lda.data.corpus import open_corpus
 from schmp_estimators.lda.diagnose import TopicsOfDocuments
 from schmp_estimators.lda.fit import LDAFit
 from schmp_estimators.lda.matching import MatchedTopics
-from schmp_estimators.lda.parameters import LEAST, MOST, check_parameters, priors_asked_for
+from schmp_estimators.lda.names import names_of_words
+from schmp_estimators.lda.parameters import (
+    LEAST,
+    MOST,
+    check_parameters,
+    priors_asked_for,
+)
 from schmp_estimators.lda.samplers import MOST_STEPS, SAMPLERS
 from schmp_estimators.lda.spill import check_spill
 
@@ -46,18 +52,20 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
         Prior of the word proportions of topics, beta, from 1e-30 to 1e30.  None means ``1 / n_components``.  "learn"
         starts from 0.01 and fits one number for all words and topics [10]_, in the same sweeps as `doc_topic_prior`.
     seed_words : dict or array-like of shape (n_components, n_features), default=None
-        Words that belong to topics.  A dictionary maps numbers of topics to lists of words, by names or numbers of
-        columns.  An array, dense or sparse, has imaginary tokens of each word in each topic.  They add to
+        Words that belong to topics.  A dictionary maps numbers of topics to lists of words, or to dictionaries of
+        words and their numbers of imaginary tokens.  Words are names, or numbers of columns; if names are numbers, a
+        number is a name.  An array, dense or sparse, has imaginary tokens of each word in each topic.  They add to
         `topic_word_prior`, and the tokens of such words start in these topics.  `partial_fit` keeps the seeds of the
         first batch.
     seed_weight : float, default=1.0
-        How many imaginary tokens a word of the dictionary `seed_words` gets for each of its tokens in X (of the first
-        batch, in `partial_fit`).
+        How many imaginary tokens a word in a list of the dictionary `seed_words` gets for each of its tokens in X (of
+        the first batch, in `partial_fit`).  Numbers of tokens in the dictionary are multiplied by it.
     feature_names : array-like of shape (n_features,) or vectorizer, default=None
         Names of the words, for `seed_words` and for methods that describe topics.  It may be a list, or an object whose
         ``get_feature_names_out()`` returns the names when `fit` is called, such as the vectorizer of the same pipeline.
         Searches, cross-validation and ``Pipeline(memory=...)`` clone that vectorizer; there pass a list, and pass the
-        same list to the vectorizer as its ``vocabulary``.  None: the names of the columns of X, if it has any.
+        same list to the vectorizer as its ``vocabulary``.  None: the names of the columns of X, if it has any other
+        than 0, 1, 2, and so on.  They may differ from those, but no word may have the name of another one.
     sampler : {"auto", "warp", "frozen", "saber", "fplus", "sparse", "light", "light-word", "light-document", "alias", \
             "hybrid", "data-parallel"}, default="auto"
         How topics are drawn.  The results of "warp", "frozen" and "saber" do not depend on `n_shards`; those of the
@@ -80,8 +88,8 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
           "light-word" and "light-document" make proposals of one kind only.
         - "alias": Metropolis–Hastings with alias tables that are not updated during a sweep [6]_.  It is for
           comparison.
-        - "hybrid": "fplus" for documents of up to 600 tokens, Metropolis–Hastings for longer ones [8]_.  It was slower
-          than "fplus" in all our tests.
+        - "hybrid": with more than 600 topics, Metropolis–Hastings for documents of more than 600 tokens [8]_; otherwise
+          "fplus".  It was slower than "fplus" in all our tests.
         - "data-parallel": "fplus" with a copy of all counts in every shard; the copies are merged after each sweep
           [7]_.  It is for comparison.
         - "auto": "frozen" up to 256 topics, if its table of 4 K bytes per word fits in 128 MiB.  "saber" for 257 to
@@ -89,7 +97,7 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
     mh_steps : int, default=2
         Proposals for each token: 1 to 4 in each pass of "warp"; 1 to 16 in a sweep of "alias" and "hybrid"; 1 to 16 by
         word and as many by document in a sweep of "light".  With more proposals a sweep is slower, but fewer sweeps are
-        needed.  The other samplers do not use it.
+        needed.  The other samplers, and "hybrid" without topics or documents that need proposals, accept only 2.
     init : {"auto", "documents", "sparse", "tempered", "uniform"}, default="auto"
         How a fit starts without an earlier model.  "uniform": each token starts in a random topic.  "documents": each
         topic starts from a *seed window*, up to 100 tokens of a random document, or up to 300 if documents are long.
@@ -102,8 +110,8 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
     max_iter : int, default=150
         Number of sweeps.
     evaluate_every : int, default=0
-        Number of sweeps between two evaluations of the joint log-likelihood of tokens and topics. 0: never, or every 10
-        sweeps if `tol` is not 0.
+        Number of sweeps between two evaluations of the joint log-likelihood of tokens and topics, at most `max_iter`.
+        0: never, or every 10 sweeps if `tol` is not 0.
     tol : float, default=0.0
         Stop when the relative change of the log-likelihood between two evaluations is less than this; evaluations under
         larger priors do not count. 0: do all `max_iter` sweeps.
@@ -192,7 +200,7 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
     .. [4] L. Yao, D. Mimno, A. McCallum, "Efficient methods for topic model inference on streaming document
        collections", KDD 2009, section 3.4.
     .. [5] J. Yuan, F. Gao, Q. Ho, W. Dai, J. Wei, X. Zheng, E. P. Xing, T.-Y. Liu, W.-Y. Ma, "LightLDA: big topic
-       models on modest computer clusters", WWW 2015, section 3.
+       models on modest computer clusters", WWW 2015, section 4.
     .. [6] A. Q. Li, A. Ahmed, S. Ravi, A. J. Smola, "Reducing the sampling complexity of topic models", KDD 2014.
     .. [7] D. Newman, A. Asuncion, P. Smyth, M. Welling, "Distributed algorithms for topic models", JMLR 10, 2009.
     .. [8] L. Yu, C. Zhang, Y. Shao, B. Cui, "LDA*: a robust and large-scale topic modeling system", PVLDB 10(11), 2017,
@@ -371,6 +379,8 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
         self._validate_params()  # scikit-learn does not in `partial_fit` after a fit
         unmask(y, "y")
         check_parameters(self, earlier)
+        if earlier is not None:
+            self._check_columns(X)
         self._check_checkpoint(earlier, "partial_fit and for warm_start")
         check_spill(self, earlier)
         batch = getattr(self, "_n_batches", 0) if keep and earlier is not None else 0
@@ -387,9 +397,9 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
                 with closing(
                     open_corpus(X, self, place=place, reset=earlier is None, again=again)
                 ) as corpus:
-                    return LDAFit(self, corpus, place, seed=seed, earlier=earlier, keep=keep).run(
-                        X, y
-                    )
+                    names = names_of_words(self, X, corpus.n_features, is_first=earlier is None)
+                    given: dict[str, Any] = {"seed": seed, "earlier": earlier, "keep": keep}
+                    return LDAFit(self, corpus, place, names=names, **given).run(X, y)
 
             attributes = retry(place, sample)
         self._n_batches = batch + 1

@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from schmp_estimators.core.engine.running import AnyRun, Source, static_run
@@ -34,7 +35,7 @@ from schmp_estimators.lda.data.topic_rows import counts_of_rows, rows_of_counts_
 from schmp_estimators.lda.programs.learning import mean_alpha
 from schmp_estimators.lda.programs.seeds import word_seeds
 from schmp_estimators.lda.programs.topics import TopicProgram
-from schmp_estimators.lda.samplers import choose_sampler, program_of
+from schmp_estimators.lda.samplers import check_steps, choose_sampler, program_of
 from schmp_estimators.lda.spill import SHARE, Sizes, choose_spilling
 
 #: The most bytes of a table of word rows, where a sampler keeps one in every shard.
@@ -64,6 +65,8 @@ class LDAFit:
         Counts of earlier documents, from which the first topics are drawn.
     keep : bool
         Whether these counts stay part of the model.
+    names : ndarray of shape (n_features,), optional
+        Names of the words.
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class LDAFit:
         seed: int,
         earlier: sparse.csc_array | None,
         keep: bool,
+        names: NDArray[Any] | None,
     ) -> None:
         self._estimator, self._corpus, self._place = estimator, corpus, place
         self._seed, self._earlier, self._keep = seed, earlier, keep
@@ -83,9 +87,7 @@ class LDAFit:
         self._priors = parameters.priors_asked_for(estimator)
         if earlier is not None:
             self._priors = parameters.going_on(self._priors, estimator, keep=keep)
-        self._names = getattr(estimator, "feature_names_in_", None)
-        if estimator.feature_names is not None:
-            self._names = parameters.read_names(estimator.feature_names, corpus.n_features)
+        self._names = names
         self._seeds = parameters.seed_counts(estimator, corpus.word_totals, self._names)
         if keep and earlier is not None:
             self._seeds = parameters.seeds_of_first_batch(estimator, self._seeds)
@@ -245,6 +247,8 @@ class LDAFit:
             n_tokens=sizes[0],
             n_docs=sizes[1],
         )
+        longest = int(self._corpus.lengths.max())
+        check_steps(self._sampler, estimator.mh_steps, min(self._n_topics, longest))
         program = program_of(self._sampler)
         earlier = self._earlier if self._keep else None
         # Topics of earlier documents go on as they are.

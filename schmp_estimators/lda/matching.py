@@ -11,6 +11,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from schmp_estimators.lda.describe import SOME, DescribedTopics
+from schmp_estimators.lda.names import check_labels
+from schmp_estimators.lda.parameters import as_numbers
 from schmp_estimators.lda.use import check_room
 
 
@@ -116,6 +118,7 @@ class MatchedTopics(DescribedTopics):
         """
         check_is_fitted(self)
         self._check("topic_stability", {"n_fits": SOME}, n_fits=n_fits)
+        self._with_documents(X, lambda *_: None)  # raises if it has other columns
         found = []
         for seed in (
             check_random_state(random_state).randint(np.iinfo(np.int32).max, size=n_fits).tolist()
@@ -135,14 +138,10 @@ def _weights(model: Any) -> tuple[sparse.csr_array, float]:
         check_is_fitted(model)
         return sparse.csr_array(model._tokens(), dtype=np.float64), float(model.topic_word_prior_)
     given = getattr(model, "components_", model)
-    try:
-        found = sparse.csr_array(
-            given if sparse.issparse(given) else np.asarray(given, np.float64), dtype=np.float64
-        )
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"other must be a fitted topic model, or weights of words in topics: {error}"
-        ) from error
+    wanted = "other must be a fitted topic model, or weights of words in topics"
+    found = sparse.csr_array(
+        given if sparse.issparse(given) else as_numbers(given, wanted), dtype=np.float64
+    )
     if found.ndim != 2 or not (np.isfinite(found.data) & (found.data >= 0)).all():
         raise ValueError(
             "other must have finite weights >= 0, one row for each topic and one column for each word"
@@ -155,15 +154,18 @@ def _check_words(model: Any, other: Any, n_ours: int, n_theirs: int) -> None:
         raise ValueError(
             f"other has topics of {n_theirs} words, but this model of {n_ours}; both must be fitted to the same columns"
         )
-    ours, theirs = (
-        model._names(None),
-        other._names(None) if isinstance(other, DescribedTopics) else None,
-    )
-    if ours is not None and theirs is not None and (bad := np.flatnonzero(ours != theirs)).size:
-        raise ValueError(
-            f"column {bad[0]} is the word '{ours[bad[0]]}' in this model, but '{theirs[bad[0]]}' in other; count both "
-            "with one vocabulary"
-        )
+    ours, is_ours = model._names(None), isinstance(other, DescribedTopics)
+    theirs = other._names(None) if is_ours else getattr(other, "feature_names_in_", None)
+    own = range(n_ours) if ours is None else ours.tolist()
+    if not is_ours:  # those have a property that makes a dense array
+        check_labels(getattr(other, "components_", other), -1, own, "other")
+    if ours is None or theirs is None:
+        return
+    for at, (one, its) in enumerate(zip(own, theirs.tolist(), strict=True)):
+        if one != its:
+            raise ValueError(
+                f"column {at} is the word '{one}' in this model, but '{its}' in other; count both with one vocabulary"
+            )
 
 
 def _cosines(

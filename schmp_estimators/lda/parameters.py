@@ -7,6 +7,7 @@ coherent.  With words that begin in two topics each, they are distinct only.  Me
 
 import math
 from collections.abc import Mapping
+from numbers import Number, Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from schmp_estimators.core.inputs.masks import unmask
+from schmp_estimators.lda.names import check_labels
 from schmp_estimators.lda.programs.learning import mean_alpha
 from schmp_estimators.lda.samplers import check_steps
 from schmp_estimators.lda.use import check_room
@@ -39,7 +41,17 @@ class Priors(NamedTuple):
 def check_parameters(estimator: Any, earlier: sparse.csc_array | None) -> None:
     """Raise ValueError if parameters contradict each other, or the counts of earlier documents."""
     priors_asked_for(estimator)
-    check_steps(estimator.sampler, estimator.mh_steps)
+    check_steps(estimator.sampler, estimator.mh_steps, estimator.n_components)
+    if estimator.evaluate_every > estimator.max_iter:
+        raise ValueError(
+            f"evaluate_every={estimator.evaluate_every} is more than max_iter={estimator.max_iter}, so that nothing "
+            "would be evaluated; give no more, or 0"
+        )
+    if estimator.seed_weight != 1.0 and not isinstance(estimator.seed_words, Mapping):
+        raise ValueError(
+            f"seed_weight={estimator.seed_weight} is for words of a dictionary, but seed_words is none: an array has "
+            "its own weights; leave seed_weight out"
+        )
     if earlier is not None and earlier.shape[0] != estimator.n_components:
         raise ValueError(
             f"n_components={estimator.n_components}, but the earlier fit had {earlier.shape[0]} topics; keep the "
@@ -68,6 +80,7 @@ def priors_asked_for(estimator: Any) -> Priors:
     if alpha is None or np.ndim(alpha) == 0:
         return Priors(uniform if alpha is None else float(alpha), beta, None, (0, of_words))
     alphas = _check_array("doc_topic_prior", alpha, n_topics)
+    check_labels(alpha, 0, range(n_topics), "doc_topic_prior")
     return Priors(mean_alpha(alphas), beta, alphas, (0, of_words))
 
 
@@ -84,13 +97,7 @@ def going_on(asked: Priors, fitted: Any, *, keep: bool) -> Priors:
 
 def _check_array(name: str, values: Any, n_topics: int) -> NDArray[np.float64]:
     """Return a prior for every topic, as a read-only copy."""
-    values = unmask(values, name)
-    try:
-        given = np.array(values, np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"{name} must be one number, or numbers, one for each topic: {error}"
-        ) from error
+    given = as_numbers(values, f"{name} must be one number, or numbers, one for each topic")
     if given.shape != (n_topics,):
         raise ValueError(
             f"{name} has shape {given.shape}, but n_components={n_topics}; give one number for all topics, or an array "
@@ -104,6 +111,23 @@ def _check_array(name: str, values: Any, n_topics: int) -> NDArray[np.float64]:
         )
     given.flags.writeable = False
     return given
+
+
+def as_numbers(values: Any, wanted: str) -> NDArray[np.float64]:
+    """Return a copy as floats, or raise ValueError for strings, dates and complex numbers, too, with what is `wanted`.
+
+    The name of the parameter comes first in `wanted`.
+    """
+    values = unmask(values, wanted.partition(" ")[0])
+    try:
+        found = np.asarray(values)
+        if found.dtype.kind == "O" and any(isinstance(one, str | bytes) for one in found.flat):
+            raise TypeError("it has strings")
+        return found.astype(
+            np.float64, casting="unsafe" if found.dtype.kind == "O" else "same_kind"
+        )
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{wanted}: {error}") from error
 
 
 def check_learning(n_tokens: int, n_topics: int) -> None:
@@ -179,38 +203,6 @@ _NAMELESS = (
 )
 
 
-def read_names(given: Any, n_words: int) -> NDArray[Any]:
-    """Return names of words that are given as an array, or by a fitted vectorizer.
-
-    Raises
-    ------
-    ValueError
-        If the vectorizer knows none, or if there is not one for each word.
-    """
-    names = unmask(
-        _names_of(given) if hasattr(given, "get_feature_names_out") else given, "feature_names"
-    )
-    names = np.array(names)
-    if names.shape != (n_words,):
-        raise ValueError(
-            f"feature_names has shape {names.shape}, but there are {n_words} words; give one name for each column, for "
-            "example vectorizer.get_feature_names_out()"
-        )
-    return names
-
-
-def _names_of(vectorizer: Any) -> Any:
-    try:
-        return vectorizer.get_feature_names_out()
-    except (AttributeError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"feature_names is a {type(vectorizer).__name__} that has no names ({error}). It must be the object that "
-            "is fitted in front, as in make_pipeline(vectorizer, DistributedLDA(feature_names=vectorizer)). Searches, "
-            "cross-validation and Pipeline(memory=...) fit copies of it: for these give the words to both, "
-            "CountVectorizer(vocabulary=words) and DistributedLDA(feature_names=words)"
-        ) from error
-
-
 def seed_counts(
     estimator: Any, word_totals: NDArray[np.int64], names: NDArray[Any] | None
 ) -> sparse.csc_array | None:
@@ -233,6 +225,8 @@ def seed_counts(
         if is_dict
         else _of_array(unmask(given, "seed_words"), shape)
     )
+    check_labels(given, 0, range(shape[0]), "seed_words")
+    check_labels(given, -1, range(shape[1]) if names is None else names.tolist(), "seed_words")
     found.sum_duplicates()
     found.eliminate_zeros()
     return found if found.nnz else None
@@ -249,8 +243,15 @@ def seeds_of_first_batch(estimator: Any, asked: sparse.csc_array | None) -> spar
     fitted: sparse.csc_array | None = getattr(estimator, "seed_counts_", None)
     is_same = asked is fitted
     if asked is not None and fitted is not None:
-        by_name = isinstance(estimator.seed_words, Mapping)
-        is_same = ((asked != 0) != (fitted != 0) if by_name else asked != fitted).nnz == 0
+        given = estimator.seed_words
+        is_same = ((asked != 0) != (fitted != 0)).nnz == 0
+        # Lists of words are weighed by the tokens of the first batch.
+        told = (
+            [topic for topic, words in given.items() if isinstance(words, Mapping)]
+            if isinstance(given, Mapping)
+            else [*range(asked.shape[0])]
+        )
+        is_same &= (asked.tocsr()[told] != fitted.tocsr()[told]).nnz == 0
     if not is_same:
         raise ValueError(
             "seed_words are not those of the first batch, which partial_fit keeps: give the same, or begin anew by fit"
@@ -267,36 +268,53 @@ def _of_dict(
     n_topics, columns = estimator.n_components, dict[Any, int]()
     for at, name in enumerate([] if names is None else names.tolist()):
         columns[name] = _TWICE if name in columns else at
+    has_numbers = any(isinstance(name, Number) for name in columns)
     cells: dict[tuple[int, int], float] = {}
     for topic, words in given.items():
-        if not isinstance(topic, (int, np.integer)) or not 0 <= topic < n_topics:
+        if not _is_whole(topic) or not 0 <= topic < n_topics:
             raise ValueError(
                 f"seed_words has the topic {topic!r}; topics are numbers from 0 to {n_topics - 1}"
             )
         if isinstance(words, (str, bytes)) or not np.iterable(words):
             raise ValueError(f"seed_words[{topic}] is {words!r}; give a list of words")
         for word in words:
-            column = _column(word, columns, len(word_totals), f"seed_words[{topic}]")
-            cells[int(topic), column] = float(estimator.seed_weight) * max(
-                1, int(word_totals[column])
-            )
+            where = f"seed_words[{topic}]"
+            column = _column(word, columns, len(word_totals), where, has_numbers=has_numbers)
+            tokens = words[word] if isinstance(words, Mapping) else max(1, int(word_totals[column]))
+            if not isinstance(tokens, Real) or not 0 <= float(tokens) <= MOST:
+                raise ValueError(
+                    f"{where} has {tokens!r} for the word {word!r}; give a number of tokens, at least 0"
+                )
+            cells[int(topic), column] = float(estimator.seed_weight) * float(tokens)
     rows, found = np.array(list(cells), np.int64).reshape(-1, 2).T
     return sparse.csc_array(
         (np.array(list(cells.values())), (rows, found)), shape=(n_topics, len(word_totals))
     )
 
 
-def _column(word: Any, columns: Mapping[str, int], n_words: int, where: str) -> int:
-    if isinstance(word, str):
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def _column(
+    word: Any, columns: Mapping[Any, int], n_words: int, where: str, *, has_numbers: bool
+) -> int:
+    """Return the column of a word, by its name; a number is that of a column only if no name is a number."""
+    if isinstance(word, str) or (has_numbers and _is_whole(word)):
         if columns.get(word) == _TWICE:
+            remedy = "names that differ" if has_numbers else "numbers"
             raise ValueError(
-                f"{where} has the word {word!r}, which several columns have as their name: give numbers"
+                f"{where} has the word {word!r}, which several columns have as their name: give {remedy}"
             )
         if word in columns:
             return columns[word]
         known = "X has no such column" if columns else _NAMELESS
         raise ValueError(f"{where} has the word {word!r}, but {known}")
-    if isinstance(word, (int, np.integer)) and 0 <= word < n_words:
+    if _is_whole(word) and 0 <= word < n_words:
+        if columns.get(str(word), word) != word:
+            raise ValueError(
+                f"{where} has the number {word!r}, but another column than {word} has the name '{word}'; give names"
+            )
         return int(word)
     raise ValueError(
         f"{where} has the word {word!r}; words are names of columns, or numbers from 0 to {n_words - 1}"
@@ -304,14 +322,10 @@ def _column(word: Any, columns: Mapping[str, int], n_words: int, where: str) -> 
 
 
 def _of_array(given: Any, shape: tuple[int, int]) -> sparse.csc_array:
-    try:
-        found = sparse.csc_array(
-            given if sparse.issparse(given) else np.asarray(given, np.float64), dtype=np.float64
-        )
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"seed_words must be a dictionary or an array of numbers: {error}"
-        ) from error
+    wanted = "seed_words must be a dictionary or an array of numbers"
+    found = sparse.csc_array(
+        given if sparse.issparse(given) else as_numbers(given, wanted), dtype=np.float64
+    )
     if found.shape != shape:
         raise ValueError(
             f"seed_words has shape {found.shape}; an array must have shape (n_components, n_features) = {shape}"

@@ -21,6 +21,7 @@ from schmp_estimators.lda.blocks import Prior, TopicRows
 from schmp_estimators.lda.data.corpus import Corpus, open_corpus
 from schmp_estimators.lda.data.topic_rows import rows_of_counts_array, topic_totals
 from schmp_estimators.lda.kernels.foldin import TopicModel, topic_model
+from schmp_estimators.lda.names import MISMATCH, check_order, labels_of
 from schmp_estimators.lda.programs.foldin import completion_scores, proportions
 
 #: The most bytes of an array in this process, such as ``components_``, unless dask.config has another limit.
@@ -44,6 +45,7 @@ def check_room(needed: float, what: str, use: str, remedy: str = "") -> None:
 class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     """The methods of a fitted topic model."""
 
+    n_features_in_: int
     n_jobs: int | None
     transform_tol: float
     topic_word_counts_: sparse.csc_array
@@ -83,6 +85,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         """
         check_is_fitted(self)
         refuse_container(self, X)
+        self._check_columns(X)
         n_outputs = self.topic_word_counts_.shape[0]
         with closing(Place(1 if is_dask(X) else n_threads(self.n_jobs))) as place:
             apply = partial(proportions, each=place.each)
@@ -189,12 +192,22 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
     def _with_documents(self, X: Any, work: Callable[[Corpus, Place], R]) -> R:
         """Return ``work(corpus, place)`` for documents and the place where they are, as `where_it_is`."""
+        self._check_columns(X)
 
         def go(place: Place) -> R:
             with closing(open_corpus(X, self, place=place, reset=False)) as corpus:
                 return work(corpus, place)
 
         return where_it_is(X, self.n_jobs, go)
+
+    def _check_columns(self, X: Any) -> None:
+        """Raise ValueError if a data frame has the columns in another order, where scikit-learn does not look."""
+        if hasattr(self, "feature_names_in_"):
+            return
+        labels, known = labels_of(X, self.n_features_in_), getattr(self, "feature_names_", None)
+        if labels is not None:
+            own = range(self.n_features_in_) if known is None else known.tolist()
+            check_order(labels.tolist(), own, f"{MISMATCH}X")
 
     def _model(self) -> TopicModel:
         return topic_model(

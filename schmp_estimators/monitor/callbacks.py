@@ -33,7 +33,8 @@ class HeldOutPerplexity:
     Raises
     ------
     ValueError
-        If `every` or `patience` is less than 1, or `tol` is negative.
+        If `every` or `patience` is less than 1; if `tol` is negative, or given without `patience`; in a fit whose
+        `max_iter` is less than `every`.
 
     Examples
     --------
@@ -57,6 +58,8 @@ class HeldOutPerplexity:
             )
         if not tol >= 0:
             raise ValueError(f"tol={tol!r}; it is a relative fall, at least 0")
+        if tol and patience is None:
+            raise ValueError(f"tol={tol!r} is for patience, which is None; give both, or no tol")
         self.X, self.every, self.patience, self.tol = X, every, patience, tol
         self.history_: list[dict[str, Any]] = []
 
@@ -70,6 +73,11 @@ class HeldOutPerplexity:
         if not hasattr(estimator, "perplexity"):
             raise TypeError(
                 f"HeldOutPerplexity watches topic models, not {type(estimator).__name__}"
+            )
+        if self.every > estimator.max_iter:
+            raise ValueError(
+                f"every={self.every} is more than max_iter={estimator.max_iter}, so that nothing would be measured; "
+                "give no more"
             )
         self.history_ = []
 

@@ -16,7 +16,7 @@ _AXES = {"iterations": "Sweeps", "seconds": "Seconds", "samples": "Data samples 
 class ConvergenceDisplay:
     """Objective of a fit against sweeps, seconds or data samples operated upon.
 
-    These are the views by which Kim et al. (EuroSys 2016, section 2.2) compare schedules: objective against data
+    These are the views by which Kim et al. (EuroSys 2016, section 5) compare schedules: objective against data
     samples (OvD), and objective against time.  Samples against seconds show the throughput (DvT).
 
     Use `from_estimator` to make one.

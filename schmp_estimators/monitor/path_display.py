@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -133,9 +134,14 @@ class PathDisplay:
         Raises
         ------
         ValueError
-            If `coefs` does not have a column for each penalty and a row for each name, or `name` is unknown.
+            If `coefs` does not have a column for each penalty and a row for each name, or `name` is unknown; if
+            `n_named` is negative.
         """
         check_matplotlib_support(f"{cls.__name__}.from_path")
+        if not isinstance(n_named, Integral) or n_named < (names is not None):
+            raise ValueError(
+                f"n_named={n_named!r}; it is a number of names, at least 0, or at least 1 with names"
+            )
         penalties, coefs = np.asarray(penalties, float), np.asarray(coefs, float)
         if coefs.ndim != 2 or penalties.shape != coefs.shape[1:]:
             raise ValueError(
@@ -205,11 +211,14 @@ class PathDisplay:
         TypeError
             If the estimator is of another class.
         ValueError
-            If there are several targets or, for "path", several classes; if `kind` is unknown.
+            If there are several targets or, for "path", several classes; if `kind` is unknown; if `names` or `n_named`
+            are given for "cv".
         """
         check_matplotlib_support(f"{cls.__name__}.from_estimator")
         if kind not in ("cv", "path"):
             raise ValueError(f"kind={kind!r}; it must be 'cv' or 'path'")
+        if kind == "cv" and (names is not None or n_named != 8):
+            raise ValueError("names and n_named are for kind='path', but kind='cv'; leave them out")
         check_is_fitted(estimator)
         model, names = _last_step(estimator, names)
         found = next((one for one in _SCORED if hasattr(model, one)), None)

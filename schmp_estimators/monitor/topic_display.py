@@ -135,12 +135,15 @@ class TopicDisplay:
         TypeError
             If the estimator has no topics.
         ValueError
-            If only one of `X` and `groups` is given; if their lengths differ; if groups cannot be sorted; if the number
-            of names differs from the number of groups; if there is no such topic.
+            If only one of `X` and `groups` is given, or `display_labels` without them; if their lengths differ; if
+            groups cannot be sorted; if the number of names differs from the number of groups; if there is no such
+            topic.
         """
         check_matplotlib_support(f"{cls.__name__}.from_estimator")
         check_is_fitted(estimator)
         model, names = _topics_of(estimator, feature_names)
+        if groups is None and display_labels is not None:
+            raise ValueError("display_labels are names of groups, but groups is None; give both")
         if (X is None) != (groups is None):
             raise ValueError(
                 "a map needs X, the documents, and groups, the group of each; give both, or none for bars"
@@ -182,9 +185,14 @@ class TopicDisplay:
         Raises
         ------
         ValueError
-            If there are fewer Axes than topics, or one that cannot be divided.
+            If there are fewer Axes than topics, or one that cannot be divided; if there are names of groups, but no
+            shares.
         """
         check_matplotlib_support(f"{type(self).__name__}.plot")
+        if self.shares is None and self.group_names is not None:
+            raise ValueError(
+                "group_names are names of columns of shares, but shares is None; give both"
+            )
         self.bars_: list[Any] = []
         self.image_: Any = None
         self.text_: list[Any] = []

@@ -92,7 +92,7 @@ def diagnostics(tokens, counts, best, beta, seeds):
 
         pairs = [pair(one, other) for n, one in enumerate(best[k]) for other in best[k][:n]]
         firsts = (in_document.argmax(axis=1) == k).sum()
-        scored = [w for w in best[k] if counts[k, w] + seeds[k, w]]
+        scored = [w for w in best[k] if counts[k, w]]
         found.append(
             {
                 "tokens": total,

@@ -20,7 +20,7 @@ def schedule_rotation(n_shards: int, n_blocks: int | None = None) -> tuple[tuple
 
     In n steps every shard works once on every block, and no two shards have the same block in the same step.  If there
     is no block of that number, the shard rests.  This is ``scheduleStaticRota`` of Kim et al. (EuroSys 2016, section
-    3.1).
+    4.2).
 
     Parameters
     ----------

@@ -1,7 +1,9 @@
 """MALLET's measures of topics, from words alone and from the topics of tokens, and its state file."""
 
 import gzip
-from collections.abc import Mapping
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -131,12 +133,19 @@ def exclusivity(
     prior : float
         The topic-word prior.
     words, weights : (K, n_best)
-        As `top_words` returns them.
+        As `top_words` returns them, but weight 0 for words without tokens in the topic.
     """
     inverse = 1.0 / (totals + (len(rows.ptr) - 1) * prior)
     everywhere = sum_rows(rows.ptr, rows.tokens * inverse[rows.topic]) + prior * inverse.sum()
-    shares = np.where(weights > prior, weights * inverse[:, None] / everywhere[words], 0.0)
-    return np.asarray(shares.mean(axis=1))
+    return np.asarray((weights * inverse[:, None] / everywhere[words]).mean(axis=1))
+
+
+def plain_names(names: Iterable[Any]) -> NDArray[Any]:
+    """Return names as strings without blanks, not empty, and unique: by the numbers of the words, if need be."""
+    plain = [re.sub(r"\s", "_", str(name)) or "_" for name in names]
+    while len(times := Counter(plain)) < len(plain):
+        plain = [f"{one}#{w}" if times[one] > 1 else one for w, one in enumerate(plain)]
+    return np.array(plain, object)
 
 
 #: Lines that are put together in memory at a time.
@@ -150,7 +159,7 @@ def write_state(
     alpha: NDArray[np.float64],
     beta: float,
 ) -> None:
-    """Write tokens to a file in the format of MALLET's ``printState``, packed by gzip; blanks in names become "_".
+    """Write tokens to a file in the format of MALLET's ``printState``, packed by gzip.
 
     Parameters
     ----------
@@ -158,13 +167,12 @@ def write_state(
     tokens : mapping
         ``document``, ``word`` and ``topic`` of each token, by documents.
     names : (n_words,)
-        Names of the words.
+        Names of the words, as `plain_names` returns them.
     alpha : (K,) float64
         Document-topic priors.
     beta : float
         Topic-word prior.
     """
-    plain = np.array(["_".join(str(name).split()) for name in names.tolist()], object)
     document, word = tokens["document"], tokens["word"]
     position = np.arange(len(document)) - np.searchsorted(document, document)
     with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
@@ -178,7 +186,7 @@ def write_state(
                 document[some],
                 position[some],
                 word[some],
-                plain[word[some]],
+                names[word[some]],
                 tokens["topic"][some],
             )
             rows = zip(*(column.tolist() for column in columns), strict=True)

@@ -29,6 +29,8 @@ def program_of(sampler: str) -> type[TopicProgram[Any]]:
 
 #: The most proposals for a token, in a pass of "warp" and in a sweep by others: "warp" keeps those of all tokens.
 WARP_STEPS, MOST_STEPS = 4, 16
+#: The default, which samplers without proposals accept, too.
+USUAL_STEPS = 2
 
 
 #: Up to so many topics "auto" draws from all of them at once: measured in docs/measurements/lda.
@@ -62,13 +64,22 @@ def choose_sampler(
     return "saber" if has_short else "warp"
 
 
-def check_steps(name: str, mh_steps: int) -> None:
-    """Raise ValueError if a sampler, which may be "auto", does not make so many proposals."""
-    if mh_steps <= WARP_STEPS:
+def check_steps(name: str, mh_steps: int, size: int) -> None:
+    """Raise ValueError if a sampler, which may be "auto", does not make so many proposals.
+
+    `size` is the number of topics or, if it is known and less, that of the tokens of the longest document.
+    """
+    if mh_steps == USUAL_STEPS or (name == "auto" and mh_steps <= WARP_STEPS):
         return
-    able = [one for one in SAMPLERS if one != "warp" and hasattr(program_of(one), "mh_steps")]
+    makers = {one: program_of(one) for one in SAMPLERS if hasattr(program_of(one), "mh_steps")}
+    able = [
+        one
+        for one, program in makers.items()
+        if size > getattr(program, "long_document", -1)
+        and mh_steps <= (WARP_STEPS if one == "warp" else MOST_STEPS)
+    ]
     if name not in able:
         raise ValueError(
-            f"mh_steps={mh_steps} with sampler={name!r}: give at most {WARP_STEPS}, or one of the samplers "
-            f"{', '.join(map(repr, able))}, which make more proposals for a token"
+            f"mh_steps={mh_steps}, but sampler={name!r} does not make so many proposals for a token here; leave "
+            f"mh_steps out, or take one of the samplers {', '.join(map(repr, able))}"
         )

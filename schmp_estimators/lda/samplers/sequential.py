@@ -1,8 +1,8 @@
 """The base of samplers that change the counts token by token: blocks of words, with their rows, go round a ring.
 
 Only the topic totals are shared.  Every shard starts a step of the rotation with the true totals, and does not see what
-others change in that step (Kim et al., EuroSys 2016, section 3.3.1).  So with several shards, topics depend on how the
-documents are divided.
+others change in that step (Lee et al., NIPS 2014, supplement, section 1).  So with several shards, topics depend on how
+the documents are divided.
 """
 
 from abc import abstractmethod

@@ -114,7 +114,7 @@ def test_what_is_in_memory_is_applied_without_the_cluster(expected):
 
 def test_names_of_frames_on_dask_are_kept_compared_and_forgotten():
     frame = pd.DataFrame(SMALL, columns=NAMES)
-    lda = make(max_iter=1).fit(dd.from_pandas(frame, npartitions=2))
+    lda = make().fit(dd.from_pandas(frame, npartitions=2))
     assert lda.feature_names_in_.tolist() == NAMES
     with pytest.raises(ValueError, match="feature names should match"):
         lda.transform(dd.from_pandas(frame[NAMES[::-1]], npartitions=2))
@@ -419,4 +419,4 @@ def test_there_are_no_more_shards_than_documents_or_words(sampler):
         lda = make(n_shards=20_000, **parameters).fit(X)
         assert lda.n_shards_ == most
         assert_same_bits(lda, make(n_shards=most, **parameters).fit(X))
-    assert make(n_shards=5, max_iter=1).fit(SMALL).n_shards_ == 5
+    assert make(n_shards=5).fit(SMALL).n_shards_ == 5

@@ -450,7 +450,7 @@ def test_stability_is_the_mean_over_fits_with_other_seeds(named, tmp_path):
         ),
         (
             lambda lda: lda.coherence(SMALL, "npmi", window_size=3),
-            r"window_size=3 is for 'c_npmi' and 'c_v'; .*'npmi'",
+            r"window_size=3 is for 'c_npmi' and 'c_v', which take texts; .*'npmi'",
         ),
         (
             lambda lda: lda.coherence(TEXTS, "c_v", window_size=0),

@@ -1,0 +1,91 @@
+"""Names of words: where they come from, and in which order."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schmp_estimators.core.inputs.masks import unmask
+
+#: How scikit-learn's error about columns in another order begins.
+MISMATCH = "The feature names should match those that were passed during fit. "
+
+
+def names_of_words(estimator: Any, X: Any, n_words: int, *, is_first: bool) -> NDArray[Any] | None:
+    """Return names of words: `feature_names`, else those of columns, or of the first batch."""
+    own = getattr(estimator, "feature_names_in_", None)
+    if own is None:
+        own = labels_of(X, n_words)
+    if own is None and not is_first:
+        own = getattr(estimator, "feature_names_", None)
+    given = estimator.feature_names
+    return own if given is None else read_names(given, n_words, own)
+
+
+def labels_of(X: Any, n_words: int) -> NDArray[Any] | None:
+    """Return the labels of the columns of a data frame, unless they are 0, 1, 2 and so on."""
+    labels = getattr(X, "column_names", getattr(X, "columns", None))
+    found = None if labels is None else np.asarray(labels)
+    is_named = (
+        found is not None and found.shape == (n_words,) and found.tolist() != [*range(n_words)]
+    )
+    return found if is_named else None
+
+
+def read_names(given: Any, n_words: int, known: NDArray[Any] | None) -> NDArray[Any]:
+    """Return names of words that are given as an array, or by a fitted vectorizer.
+
+    Raises
+    ------
+    ValueError
+        If the vectorizer knows none, if there is not one for each word, or if one is the name of
+        another word among the names that are `known`.
+    """
+    names = unmask(
+        _names_of(given) if hasattr(given, "get_feature_names_out") else given, "feature_names"
+    )
+    # NumPy would make numbers beside strings to strings.
+    names = np.array(names, object if isinstance(names, list | tuple) else None)
+    if names.shape != (n_words,):
+        raise ValueError(
+            f"feature_names has shape {names.shape}, but there are {n_words} words; give one name "
+            "for each column, for example vectorizer.get_feature_names_out()"
+        )
+    if known is not None:
+        check_order(names.tolist(), known.tolist(), "feature_names")
+    return names
+
+
+def _names_of(vectorizer: Any) -> Any:
+    try:
+        return vectorizer.get_feature_names_out()
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"feature_names is a {type(vectorizer).__name__} that has no names ({error}). It must "
+            "be the object that is fitted in front, as in make_pipeline(vectorizer, "
+            "DistributedLDA(feature_names=vectorizer)). Searches, cross-validation and "
+            "Pipeline(memory=...) fit copies of it: for these give the words to both, "
+            "CountVectorizer(vocabulary=words) and DistributedLDA(feature_names=words)"
+        ) from error
+
+
+def check_labels(table: Any, axis: int, known: Iterable[Any], name: str) -> None:
+    """Raise ValueError if a data frame or a series gives a row or column the label of another.
+
+    `known` are the names of all rows, or columns, in their order.
+    """
+    if hasattr(table, "iloc"):
+        check_order(table.axes[axis].tolist(), known, f"{name} is a {type(table).__name__} that")
+
+
+def check_order(names: Iterable[Any], known: Iterable[Any], what: str) -> None:
+    """Raise ValueError if a name is where another one belongs; new names are accepted."""
+    known = [*known]
+    place = {name: at for at, name in enumerate(known)}
+    for at, (name, own) in enumerate(zip(names, known, strict=False)):
+        if name != own and (other := place.get(name)) is not None:
+            raise ValueError(
+                f"{what} has {name!r} at place {at}, where {own!r} belongs; {name!r} belongs to "
+                f"place {other}. Bring all into this order, or take names or labels away"
+            )
