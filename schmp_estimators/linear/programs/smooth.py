@@ -330,12 +330,13 @@ class ResolveSmooth(Resolve):
         dual -= 0.5 * scale**2 * weigh(penalty.ridges, coef * coef)
         # if Σ s y p is δ instead of zero, the bound is lower by b·δ; likewise for columns without a penalty
         dual -= 2.0 * abs(point.balance) * self._distance()
-        settled = abs(point.balance) <= _SETTLED * total
+        settling = _SETTLED * max(1.0, point.steepness)  # slopes of counts are rounded like counts
+        settled = abs(point.balance) <= settling * total
         if self.free is not None:
             length = np.sqrt(total)
             present = self.free.coordinates(point.coef[self.free.columns])
             dual -= 2.0 * float(self.unsettled @ (length + np.abs(present)))
-            settled &= not self.rounded and bool((self.unsettled <= _SETTLED * length).all())
+            settled &= not self.rounded and bool((self.unsettled <= settling * length).all())
         self.certificate.certify(objective, objective - dual if settled else np.inf, self.screening)
 
     # -- the quadratic model -----------------------------------------------------------------------------------------
