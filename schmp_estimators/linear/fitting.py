@@ -224,8 +224,8 @@ class SparseModel(Penalised):
         for model in models if not followed.stopped else []:
             if model.fell_short:
                 figures = model.gap, model.tolerance, model.total_weight, model.n_iter
-                scheduled = self.schedule != "resolve"
-                warn_of_gap(*figures, self.max_iter, self._what, model.certified, scheduled)
+                kind = loss, model.certified, self.schedule != "resolve"
+                warn_of_gap(*figures, self.max_iter, self._what, *kind)
         self.__dict__.update(attributes())
         return models
 
@@ -380,7 +380,8 @@ def warn_of_gap(
     n_iter: int,
     max_iter: int,
     what: str,
-    certified: bool = True,
+    loss: Any,
+    certified: bool,
     scheduled: bool = False,
 ) -> None:
     """Warn of a fit whose gap is above its tolerance; both are sums over rows with this total weight."""
@@ -391,7 +392,8 @@ def warn_of_gap(
     slower = "; with fewer updates at a time (n_parallel) random schedules do not diverge"
     warnings.warn(
         f"{what} {reason} with {name} of {gap / weight:.3g}, above the tolerance of {tolerance / weight:.3g}. "
-        f"Increase max_iter or tol, or scale the columns of X{slower if scheduled else ''}.",
+        f"Increase max_iter or tol, or scale the columns of X{slower if scheduled else ''}."
+        + getattr(loss, "remedy", ""),
         ConvergenceWarning,
         stacklevel=3,
     )

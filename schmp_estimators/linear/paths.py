@@ -76,7 +76,7 @@ class Paths(NamedTuple):
                 )
                 where = f"{what[:1].upper()}{what[1:]} at {name}={self.values[number]:.3g}"
                 certified = asked.penalty.certified and asked.loss.certified
-                warn_of_gap(*figures, where, certified)
+                warn_of_gap(*figures, where, asked.loss, certified)
 
 
 def solve_paths(
