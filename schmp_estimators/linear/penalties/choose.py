@@ -109,7 +109,7 @@ def check_factors(
         return 1.0
     given = refuse_texts(unmask(given, "penalty_factors"), "penalty_factors")
     options: Any = {"ensure_2d": False, "dtype": np.float64, "input_name": "penalty_factors"}
-    factors = check_array(given, ensure_all_finite="allow-nan", **options)
+    factors = check_array(given, ensure_all_finite=False, **options)
     if np.isinf(factors).any():
         raise ValueError(
             f"penalty_factors contains infinity; leave out each {what} that should have no coefficient"
