@@ -33,7 +33,6 @@ from schmp_estimators.linear.penalties.choose import (
     Floats,
     Grid,
     best_of,
-    by_name,
     ratios_of,
     within_one_standard_error,
 )
@@ -117,6 +116,11 @@ class CrossValidated(Penalised):
             )
             return self._fit(place, X, found.pop("y"), found.pop("sample_weight"), found)
 
+    def _check(self) -> None:
+        """Raise an error if parameters cannot be combined."""
+        super()._check()
+        self._grid().check(self.l1_ratio)
+
     def _grid(self) -> Grid:
         return Grid.of("alpha", self.alphas, self.eps)
 
@@ -132,9 +136,6 @@ class CrossValidated(Penalised):
             name: getattr(self, name)
             for name in set(self._get_param_names()) & set(kind._get_param_names())
         }
-        given["penalty_factors"] = by_name(
-            self.penalty_factors, getattr(self, "feature_names_in_", None)
-        )
         given["l1_ratio"] = self.l1_ratio_
         return kind(
             **{name: one for name, one in given.items() if name not in others},
@@ -153,7 +154,7 @@ class CrossValidated(Penalised):
         routed = self._route(sample_weight, params)
         counted = given.weights > 0.0 if len(given.weights) else np.ones(len(given.y), bool)
         samples = given.rows(counted)
-        targets = find_targets(loss, samples, self.class_weight, self.fit_intercept)
+        targets = find_targets(self, samples)
         folds, fitted = self._folds(given, routed), counted.copy()
         if len(targets.weights):
             fitted[counted] = targets.weights > 0.0
@@ -226,7 +227,7 @@ class CrossValidated(Penalised):
     ) -> Paths:
         """Return the solutions of a fold; warn if a gap is above its tolerance."""
         found = fold.solve(grid, report)
-        found.warn(grid.name, self.max_iter, f"{of}{self._what}")
+        found.warn(grid.name, fold.given.asked, f"{of}{self._what}")
         return found
 
     def _scores(self, fold: Fold) -> Floats:
@@ -348,7 +349,7 @@ class CrossValidated(Penalised):
     def _fit_all(self, context: Any, place: Place, given: Common, model: Any) -> list[Any]:
         """Fit a model on all samples, as a task whose steps callbacks may see."""
         task, (X, y, *_) = context.subcontext(task_name="refit"), given.samples
-        known = ("n_features_in_", "feature_names_in_")
+        known = ("n_features_in_", "feature_names_in_", "_labels")
         vars(model).update({name: getattr(self, name) for name in known if hasattr(self, name)})
         problem = given.problem.fold(len(given.folds))
         with task.propagate_callback_context(model):

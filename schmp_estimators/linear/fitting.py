@@ -111,6 +111,11 @@ class Penalised(FollowedEstimator, LinearModel):
 
     def _check(self) -> None:
         """Raise an error if parameters cannot be combined."""
+        if self.class_weight is not None and not self._classifies:
+            raise ValueError(
+                f'class_weight={self.class_weight!r} needs a loss for classes, such as "logistic"; the weights of '
+                "samples are sample_weight of fit"
+            )
 
     def _penalty(self, strength: float, ratio: Any) -> Any:
         """Return the penalty of a strength for the columns of X, with an L1 ratio."""
@@ -163,6 +168,7 @@ class SparseModel(Penalised):
 
     def _check(self) -> None:
         """Raise an error if parameters cannot be combined."""
+        super()._check()
         earlier = getattr(self, "coef_", None) if self.warm_start else None
         self._check_checkpoint(earlier, "warm_start", draws=self.schedule in ("priority", "random"))
 
@@ -171,7 +177,7 @@ class SparseModel(Penalised):
         self._check()
         loss = self._loss()
         samples = read_samples(self, X, y, sample_weight, place=place, **reading(loss))
-        targets = find_targets(loss, samples, self.class_weight, self.fit_intercept)
+        targets = find_targets(self, samples)
         opened: dict[str, Any] = {"n_shards": self.n_shards, "name": self._name}
         with open_problem(self, samples, targets, place, **opened) as problem:
             self._fit_to(problem, targets, place, X, y)
@@ -218,7 +224,8 @@ class SparseModel(Penalised):
         for model in models if not followed.stopped else []:
             if model.fell_short:
                 figures = model.gap, model.tolerance, model.total_weight, model.n_iter
-                warn_of_gap(*figures, self.max_iter, self._what)
+                kind = loss, model.certified, self.schedule != "resolve"
+                warn_of_gap(*figures, self.max_iter, self._what, *kind)
         self.__dict__.update(attributes())
         return models
 
@@ -367,16 +374,26 @@ def _attributes(
 
 
 def warn_of_gap(
-    gap: float, tolerance: float, weight: float, n_iter: int, max_iter: int, what: str
+    gap: float,
+    tolerance: float,
+    weight: float,
+    n_iter: int,
+    max_iter: int,
+    what: str,
+    loss: Any,
+    certified: bool,
+    scheduled: bool = False,
 ) -> None:
     """Warn of a fit whose gap is above its tolerance; both are sums over rows with this total weight."""
     reason = (
         f"stopped after max_iter={max_iter}" if n_iter >= max_iter else f"ended in step {n_iter}"
     )
+    name = "a duality gap" if certified else "an estimated possible decrease (stationarity_)"
+    slower = "; with fewer updates at a time (n_parallel) random schedules do not diverge"
     warnings.warn(
-        f"{what} {reason} with a duality gap of {gap / weight:.3g}, above the tolerance of {tolerance / weight:.3g}. "
-        "Increase max_iter or tol, or scale the columns of X; with fewer updates at a time (n_parallel) random "
-        "schedules do not diverge.",
+        f"{what} {reason} with {name} of {gap / weight:.3g}, above the tolerance of {tolerance / weight:.3g}. "
+        f"Increase max_iter or tol, or scale the columns of X{slower if scheduled else ''}."
+        + getattr(loss, "remedy", ""),
         ConvergenceWarning,
         stacklevel=3,
     )

@@ -18,7 +18,7 @@ from schmp_estimators.linear.losses.poisson import Poisson
 from schmp_estimators.linear.losses.squared import Squared
 from schmp_estimators.linear.paths import path_of
 from schmp_estimators.linear.penalties.base import fields_of, read_only
-from schmp_estimators.linear.penalties.choose import choose_penalty, factors_of
+from schmp_estimators.linear.penalties.choose import choose_penalty, factors_of, labels_of
 from schmp_estimators.linear.penalties.elastic_net import L1
 from schmp_estimators.linear.penalties.group import Group, group_penalty
 from schmp_estimators.linear.penalties.mcp import MCP
@@ -128,7 +128,8 @@ class Pair(Deciding, Penalised, BaseEstimator):
         given, n_columns = self.penalty, self.n_features_in_
         if given == "group":
             groups = range(n_columns) if self.groups is None else self.groups
-            return group_penalty(groups, n_columns, self.penalty_factors).scaled(strength)
+            labels = labels_of(self)
+            return group_penalty(groups, n_columns, self.penalty_factors, labels).scaled(strength)
         if isinstance(given, str):
             factors = factors_of(self, self.penalty_factors, self.positive)
             return PENALTIES[given](

@@ -63,7 +63,7 @@ class Paths(NamedTuple):
         columns = np.flatnonzero(coefs.any(axis=(0, 1)))
         return Functions(columns, self.means[columns], coefs[:, :, columns], levels)
 
-    def warn(self, name: str, max_iter: int, what: str) -> None:
+    def warn(self, name: str, asked: Asked, what: str) -> None:
         """Warn of fits whose gap is above its tolerance; `name` is that of the parameter."""
         for points, tolerance in zip(self.points, self.tolerances, strict=True):
             for number in np.flatnonzero(~(points.gaps <= tolerance)):
@@ -72,11 +72,11 @@ class Paths(NamedTuple):
                     tolerance,
                     self.total,
                     int(points.steps[number]),
-                    max_iter,
+                    asked.max_iter,
                 )
-                warn_of_gap(
-                    *figures, f"{what[:1].upper()}{what[1:]} at {name}={self.values[number]:.3g}"
-                )
+                where = f"{what[:1].upper()}{what[1:]} at {name}={self.values[number]:.3g}"
+                certified = asked.penalty.certified and asked.loss.certified
+                warn_of_gap(*figures, where, asked.loss, certified)
 
 
 def solve_paths(
@@ -210,11 +210,12 @@ def path_of(
     model = _renamed(kind, function.__name__)(**parameters)
     model._check()
     loss, grid = model._loss(), grid or model._grid()
+    grid.check(model.l1_ratio)
 
     def run() -> tuple[Floats, Floats, Floats, Floats]:
         options = {**reading(loss), "multi_output": False, "place": place}
         samples = read_samples(model, given["X"], given["y"], given["sample_weight"], **options)
-        targets = find_targets(loss, samples, model.class_weight, model.fit_intercept)
+        targets = find_targets(model, samples)
         classes, unit = targets.classes, targets.unit
         if classes is not None and len(targets.labels) > 1:
             count, named = len(classes), ", ".join(map(repr, classes[:5].tolist()))
@@ -225,7 +226,7 @@ def path_of(
         with open_problem(model, samples, targets, place, name="path") as problem:
             asked = model._asked(model.l1_ratio, classes)
             found = solve_paths(problem, asked, grid, targets, most=given["max_explained"])
-        found.warn(grid.name, model.max_iter, model._what)
+        found.warn(grid.name, asked, model._what)
         coefs, levels = found.solutions()
         one = coefs.shape[1] == 1
         coefs, levels = (

@@ -12,7 +12,6 @@ from scipy.special import log_expit, log_softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import Tags
-from sklearn.utils._param_validation import validate_parameter_constraints
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -27,6 +26,7 @@ from schmp_estimators.core.inputs.validation import (
 from schmp_estimators.linear.programs.choose import is_joint
 from schmp_estimators.linear.programs.input import is_sparse
 from schmp_estimators.linear.samples import check_finite, check_responses, classifies, here
+from schmp_estimators.linear.texts import check_values
 
 #: Elements that are converted at once when integers are predicted from.
 _AT_A_TIME = 1 << 24
@@ -40,6 +40,10 @@ class LinearModel:
     #: by name, the values that parameters accept, and their defaults
     _parameter_constraints: ClassVar[dict[str, Any]]
     _defaults: ClassVar[dict[str, Any]]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.__name__ = _Selecting(cls.__name__)
 
     def _loss(self) -> Any:
         raise NotImplementedError
@@ -119,7 +123,7 @@ class LinearModel:
         changed = {
             name: value for name, value in given if name in defaults and value is not defaults[name]
         }
-        validate_parameter_constraints(self._parameter_constraints, changed, type(self).__name__)
+        check_values(self._parameter_constraints, changed, type(self).__name__)
 
     @property
     def sparse_coef_(self) -> sp.csr_array:
@@ -132,17 +136,20 @@ class LinearModel:
         return tags
 
 
-class NamedPenalty:
-    """Has an attribute `penalty`, so that scikit-learn's `SelectFromModel` keeps the columns with a coefficient."""
+class _Selecting(str):
+    """The name of a class whose models set coefficients to zero.
 
-    @property
-    def penalty(self) -> str:
-        """Name of the penalty: "l1", or "elasticnet" with an `l1_ratio` below 1."""
-        ratio = getattr(self, "l1_ratio_", getattr(self, "l1_ratio", 1.0))
-        return "l1" if ratio == 1.0 else "elasticnet"
+    scikit-learn's `SelectFromModel` keeps all other coefficients of a model if the name of its class has "Lasso" in it,
+    and of other models, or penalties that it does not know, those of more than average size.
+    """
+
+    __slots__ = ()
+
+    def __contains__(self, part: object) -> bool:
+        return part == "Lasso" or super().__contains__(part)  # type: ignore[operator]
 
 
-class LinearRegressor(NamedPenalty, LinearModel, RegressorMixin, BaseEstimator):
+class LinearRegressor(LinearModel, RegressorMixin, BaseEstimator):
     """A regressor."""
 
 
@@ -222,7 +229,7 @@ class Deciding(LinearModel):
         )
 
 
-class LinearClassifier(NamedPenalty, Deciding, ClassifierMixin, BaseEstimator):
+class LinearClassifier(Deciding, ClassifierMixin, BaseEstimator):
     """A classifier."""
 
 

@@ -35,6 +35,7 @@ from schmp_estimators.core.inputs.validation import (
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.linear.losses.base import Loss
+from schmp_estimators.linear.penalties.choose import refuse_texts
 from schmp_estimators.linear.programs.choose import is_joint, is_quadratic
 from schmp_estimators.linear.programs.input import Label, Target
 
@@ -96,6 +97,7 @@ def read_samples(
         If values or lengths are invalid.  An X on Dask is checked later, when it is opened.
     """
     y, sample_weight = here(y, "y", place), here(sample_weight, "sample_weight", place)
+    estimator._labels = getattr(X, "columns", ())
     if is_dask(X):
         check_features(X, estimator, reset=True)
         _warn_of_columns(X)
@@ -180,7 +182,7 @@ def check_weights(sample_weight: Any, X: Any) -> NDArray[np.float64]:
     """Return weights that are ≥ 0 and not all zero, or an empty array if there are none."""
     if sample_weight is None:
         return np.empty(0)
-    refuse_dates(np.asarray(sample_weight), "sample_weight")
+    refuse_texts(refuse_dates(np.asarray(sample_weight), "sample_weight"), "sample_weight")
     found: NDArray[np.float64] = _check_sample_weight(
         sample_weight, X, dtype=np.float64, ensure_non_negative=True
     )
@@ -281,18 +283,23 @@ def reading(loss: Loss) -> dict[str, Any]:
     )
 
 
-def find_targets(loss: Loss, samples: Samples, class_weight: Any, fit_intercept: bool) -> Targets:
-    """Return the responses to which a loss is fitted.
+def find_targets(estimator: Any, samples: Samples) -> Targets:
+    """Return the responses to which the loss of an estimator is fitted.
 
     Raises
     ------
     ValueError
-        If y holds one class only, or numbers that are no classes.
+        If y holds one class only, or numbers that are no classes; if the difference of two classes should be positive.
     """
+    loss = estimator._loss()
     if not classifies(loss):
         responses = samples.y.reshape(len(samples.y), -1).T
         weights, unit = without_unit(samples.weights)
-        shifted = fit_intercept and getattr(loss, "of_difference", False) and not is_quadratic(loss)
+        shifted = (
+            estimator.fit_intercept
+            and getattr(loss, "of_difference", False)
+            and not is_quadratic(loss)
+        )
         shifts = responses.mean(axis=-1) if shifted else 0.0  # rounding grows with the intercept
         jobs: list[Any] = [Target(k) if k else None for k in range(len(responses))]
         return Targets(responses - np.reshape(shifts, (-1, 1)), weights, jobs, unit, shifts=shifts)
@@ -301,7 +308,13 @@ def find_targets(loss: Loss, samples: Samples, class_weight: Any, fit_intercept:
         raise ValueError(
             f"y holds one class only, {classes[0]!r} (of samples with positive weight); give samples of two or more"
         )
-    weights, unit = without_unit(class_weights(class_weight, classes, samples.y, samples.weights))
+    if is_joint(loss) and len(classes) == 2 and estimator.positive:
+        raise ValueError(
+            "positive=True needs more than two classes with a loss of all classes at once, because of two coef_ is the "
+            'difference; give loss="logistic"'
+        )
+    of_classes = class_weights(estimator.class_weight, classes, samples.y, samples.weights)
+    weights, unit = without_unit(of_classes)
     jobs = [None] if is_joint(loss) else [Label(k) for k in positives(len(classes))]
     return Targets(codes, weights, jobs, unit, classes)
 
@@ -365,6 +378,8 @@ def class_weights(
     """Return sample weights times class weights; empty if there are neither."""
     if class_weight is None:
         return weights
+    if isinstance(class_weight, dict):
+        refuse_texts(list(class_weight.values()), "class_weight")
     given = weights if len(weights) else None
     per_class = compute_class_weight(class_weight, classes=classes, y=y, sample_weight=given)
     factors = per_class[np.searchsorted(classes, y)]

@@ -133,7 +133,9 @@ def stability_selection(
             coef = model.set_params(**{name: value}).fit(X, y, sample_weight=counts).coef_
             found.append(np.atleast_2d(coef).any(axis=0))
         unit = model._penalty(1.0, model.l1_ratio) if isinstance(model, SparseModel) else None
-        factors = 1.0 if unit is None or isinstance(unit, Group) else unit.strengths
+        factors: Any = 1.0 if unit is None else unit.strengths
+        if isinstance(unit, Group):
+            factors = np.repeat(factors, np.diff(unit.starts))[np.argsort(unit.columns)]
         return np.array(found), np.broadcast_to(factors, found[0].shape) > 0.0
 
     runs = Parallel(n_jobs=n_jobs, prefer="threads")(delayed(chosen)(half) for half in halves)

@@ -31,12 +31,13 @@ l1_ratio : float
     list of values, and chooses one.
 penalty_factors : array-like of shape (n_features,), dict or None
     Factors f ≥ 0 by which the penalty of each coefficient is multiplied; they are not rescaled.  A dict, or a Series
-    with strings as index, names columns; columns that it does not name get 1.  Columns with factor 0, such as
+    by its labels, names columns; columns that it does not name get 1.  Columns with factor 0, such as
     covariates, are not penalised, and may be linearly dependent.  None: all are 1.
-groups : array-like or None
-    For penalty="group": the group of each column, or a list of the column numbers of each group.  None: each column is
-    a group of its own, with its coefficients for all classes.  `penalty_factors` then has a factor for each group, in
-    their order or by name; a group without a factor gets the square root of its size.
+groups : array-like, dict or None
+    For penalty="group": the group of each column, or a list of the columns of each group, by number or name.  A dict
+    or a Series gives groups by the labels of columns; a dict of lists gives columns by the names of groups.  None: each
+    column is a group of its own, with its coefficients for all classes.  `penalty_factors` then has a factor for each
+    group, in their order or by name; a group without a factor gets the square root of its size.
 fit_intercept : bool
     Whether to fit the intercept b, which is not penalised.  X is then centred implicitly: no dense or centred copy of
     it is made.
@@ -158,11 +159,12 @@ from sklearn.metrics import get_scorer_names
 from sklearn.utils._param_validation import (
     HasMethods,
     Interval,
+    InvalidParameterError,
     StrOptions,
     validate_parameter_constraints,
 )
 
-from schmp_estimators.linear.penalties.choose import STRONGEST, WEAKEST
+from schmp_estimators.linear.penalties.choose import NO_PENALTY, ONLY_SQUARES, STRONGEST, WEAKEST
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -187,7 +189,7 @@ _CONSTRAINTS: dict[str, Any] = {
     "C": [_STRENGTH],
     "l1_ratio": [Interval(Real, 1e-6, 1, closed="both")],
     "penalty_factors": ["array-like", dict],
-    "groups": ["array-like"],
+    "groups": ["array-like", dict],
     "fit_intercept": ["boolean"],
     "schedule": [StrOptions(set(SCHEDULES))],
     "class_weight": [dict, StrOptions({"balanced"})],
@@ -284,12 +286,27 @@ def _constraints(thing: Callable[..., Any]) -> dict[str, Any]:
     return found
 
 
+#: By name of a parameter: what to take instead of its limit.
+_INSTEAD = {
+    **dict.fromkeys(("alpha", "C"), NO_PENALTY),
+    "l1_ratio": ONLY_SQUARES,
+    "eps": "; for one penalty give a list of one, alphas=[0.1] or Cs=[1.0]",
+}
+
+
+def check_values(constraints: Mapping[str, Any], given: Mapping[str, Any], owner: str) -> None:
+    """Raise scikit-learn's error if a value is invalid, and say what to take instead."""
+    for name, value in given.items():
+        try:
+            validate_parameter_constraints(constraints, {name: value}, owner)
+        except InvalidParameterError as error:
+            raise InvalidParameterError(f"{error}{_INSTEAD.get(name, '')}") from None
+
+
 def check_arguments(function: Callable[..., Any], given: Mapping[str, Any]) -> None:
     """Raise scikit-learn's error if one of the arguments of a function, in `given`, is invalid."""
     constraints = _constraints(function)
-    validate_parameter_constraints(
-        constraints, {name: given[name] for name in constraints}, function.__name__
-    )
+    check_values(constraints, {name: given[name] for name in constraints}, function.__name__)
 
 
 def keep(estimator: Any, given: Mapping[str, Any]) -> None:

@@ -395,6 +395,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.input_tags.allow_nan = True
+        tags.input_tags.positive_only = self.loss in RANKING
         tags.transformer_tags.preserves_dtype = ["float64"]
         return tags
 

@@ -31,6 +31,11 @@ class Huber:
     certified = True
     #: whether ℓ is a function of y − u − b
     of_difference = True
+    #: what helps a fit that has not converged
+    remedy = (
+        " If fewer rows than columns have errors below epsilon, steps are singular: give a larger alpha, or a larger "
+        "epsilon by penalised.Huber."
+    )
 
     def __post_init__(self) -> None:
         if not 0.0 < self.epsilon < np.inf:

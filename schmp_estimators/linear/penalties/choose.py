@@ -16,6 +16,13 @@ from schmp_estimators.linear.penalties.elastic_net import ElasticNet
 #: Smallest and largest penalty: products of penalties, or their inverses, with sample weights must not underflow or
 #: overflow.
 WEAKEST, STRONGEST = 1e-300, 1e300
+NO_PENALTY = (
+    "; for no penalty take scikit-learn's LinearRegression, LogisticRegression(C=np.inf), "
+    "PoissonRegressor(alpha=0) or HuberRegressor(alpha=0)"
+)
+ONLY_SQUARES = (
+    "; for squares alone take scikit-learn's Ridge, LogisticRegression or PoissonRegressor"
+)
 
 
 def choose_penalty(
@@ -37,56 +44,59 @@ def choose_penalty(
 
 def factors_of(estimator: Any, given: Any, positive: bool = False) -> PerColumn:
     """Return `penalty_factors` for the columns of an estimator; see `check_factors`."""
+    others = dict.fromkeys(labels_of(estimator), 1.0)
+    given = named_values("penalty_factors", given, others)
+    return check_factors(given, estimator.n_features_in_, positive)
+
+
+def labels_of(estimator: Any) -> Any:
+    """Return the labels of the columns of X, strings or not; empty if X has none."""
     names = getattr(estimator, "feature_names_in_", None)
-    return check_factors(by_name(given, names), estimator.n_features_in_, positive)
+    return getattr(estimator, "_labels", ()) if names is None else names
 
 
-def by_name(given: Any, names: Any) -> Any:
-    """Return factors in the order of columns, if they are given by name; columns that are not named get 1.
+def named_values(name: str, given: Any, others: dict[Any, Any], owner: str = "X") -> Any:
+    """Return values in the order of the names in `others`, if a mapping or a Series gives them by name.
+
+    Names that are left out get their value in `others`.  A Series with the labels 0, 1, … is no such Series, unless
+    some of them are names.
 
     Raises
     ------
     ValueError
-        If X has no such names.
+        If values are given by other names, or by one name twice.
     """
-    if not isinstance(given, Mapping) and (names is None or not is_by_name(given)):
+    is_mapping = isinstance(given, Mapping)
+    is_series = hasattr(given, "index") and hasattr(given, "to_dict") and np.ndim(given) == 1
+    if not is_mapping and not is_series:
         return given
-    if names is None:
-        raise ValueError(
-            "penalty_factors names columns, but X has no names; give a data frame, or one number for each column"
-        )
-    return named_values(given, dict.fromkeys(names, 1.0), "columns that X")
-
-
-def is_by_name(given: Any) -> bool:
-    """Return whether values are a mapping, or a Series with strings as index."""
-    is_series = hasattr(given, "index") and hasattr(given, "to_dict")
-    return isinstance(given, Mapping) or (
-        is_series and all(isinstance(label, str) for label in given.index)
-    )
-
-
-def named_values(given: Any, others: dict[Any, float], what: str) -> list[float]:
-    """Return the values of a mapping for the names in `others`, in their order, or else the values of `others`.
-
-    Raises
-    ------
-    ValueError
-        If the mapping has other names.
-    """
-    named = dict(given.items())
-    unknown = [name for name in named if name not in others]
+    keys = list(given.keys())
+    if not is_mapping and keys == list(range(len(keys))) and not others.keys() & set(keys):
+        return given
+    what, remedy = _NAMED[owner]
+    if not others:
+        raise ValueError(f"{name} names {what}, but {owner} has no names; give {remedy}")
+    unknown = [key for key in keys if key not in others]
     if unknown:
         more = ", …" if len(unknown) > 5 else ""
         raise ValueError(
-            f"penalty_factors names {what} does not have: {str(unknown[:5])[1:-1]}{more}"
+            f"{name} names {what} that {owner} does not have: {str(unknown[:5])[1:-1]}{more}"
         )
-    if len(named) < len(given):
-        raise ValueError("penalty_factors names a column more than once; give one factor for each")
-    return [named.get(name, other) for name, other in others.items()]
+    named = dict(given.items())
+    if len(named) < len(keys):
+        raise ValueError(f"{name} names a {what[:-1]} more than once; give one value for each")
+    return [named.get(key, other) for key, other in others.items()]
 
 
-def check_factors(given: Any, n_columns: int, positive: bool = False) -> PerColumn:
+_NAMED = {
+    "X": ("columns", "a data frame, or one value for each column"),
+    "groups": ("groups", "groups as the group of each column, or as a dict"),
+}
+
+
+def check_factors(
+    given: Any, n_columns: int, positive: bool = False, what: str = "column of X"
+) -> PerColumn:
     """Return `penalty_factors` for kernels: one number if all are equal.
 
     Raises
@@ -97,11 +107,17 @@ def check_factors(given: Any, n_columns: int, positive: bool = False) -> PerColu
     """
     if given is None:
         return 1.0
-    given = unmask(given, "penalty_factors")
-    factors = check_array(given, ensure_2d=False, dtype=np.float64, input_name="penalty_factors")
+    given = refuse_texts(unmask(given, "penalty_factors"), "penalty_factors")
+    options: Any = {"ensure_2d": False, "dtype": np.float64, "input_name": "penalty_factors"}
+    factors = check_array(given, ensure_all_finite=False, **options)
+    if np.isinf(factors).any():
+        raise ValueError(
+            f"penalty_factors contains infinity; leave out each {what} that should have no coefficient"
+        )
+    factors = check_array(factors, **options)
     if factors.shape != (n_columns,) or (factors < 0.0).any() or not factors.any():
         raise ValueError(
-            f"penalty_factors must hold {n_columns} numbers >= 0, one for each column of X and not all of them zero; "
+            f"penalty_factors must hold {n_columns} numbers >= 0, one for each {what} and not all of them zero; "
             f"got shape {factors.shape}{_range(factors)}"
         )
     if positive and not factors.all():
@@ -110,6 +126,14 @@ def check_factors(given: Any, n_columns: int, positive: bool = False) -> PerColu
             "give such columns a small factor, or positive=False"
         )
     return float(factors[0]) if (factors == factors[0]).all() else read_only(factors.copy())
+
+
+def refuse_texts(given: Any, name: str) -> Any:
+    """Return what should be numbers, or raise ValueError if some are texts, which NumPy would convert."""
+    for one in np.asarray(given, object).flat:
+        if isinstance(one, str | bytes):
+            raise ValueError(f"{name} has an entry that is no number: {one!r}; give numbers")
+    return given
 
 
 def _check_strengths(whole: Floats, factors: Floats, strength: float) -> None:
@@ -155,6 +179,15 @@ class Grid:
             return cls(name, None, int(asked), ratio)
         return cls(name, values[::-1] if name == "alpha" else values, len(values), ratio)
 
+    def check(self, l1_ratio: Any) -> None:
+        """Raise ValueError if all penalties that follow from the data would be so large that nothing fits."""
+        least = min(ratios_of(1.0 if l1_ratio is None else l1_ratio))
+        if self.given is None and least < self.ratio:
+            raise ValueError(
+                f"l1_ratio={least:g} is below eps={self.ratio:g}, so that a number of {self.name}s would make a grid "
+                f"of penalties so strong that coefficients vanish; give {self.name}s as a list{ONLY_SQUARES}"
+            )
+
     def at(self, values: Floats) -> Self:
         """Return a grid with these values."""
         return replace(self, given=values, count=len(values))
@@ -191,7 +224,7 @@ def positive_values(name: str, given: Any) -> Floats | None:
         return None
     given = unmask(given, name)
     try:
-        values = np.asarray(given, dtype=np.float64)
+        values = np.asarray(refuse_texts(given, name), dtype=np.float64)
     except (TypeError, ValueError):
         values = np.empty(0)
     if (
@@ -200,7 +233,7 @@ def positive_values(name: str, given: Any) -> Floats | None:
         or not ((values >= WEAKEST) & (values <= STRONGEST)).all()
     ):
         raise ValueError(
-            f"{name}={given!r}; give numbers from {WEAKEST:g} to {STRONGEST:g}, or their number"
+            f"{name}={given!r}; give numbers from {WEAKEST:g} to {STRONGEST:g}, or their number{NO_PENALTY}"
         )
     return np.sort(values)
 
@@ -230,7 +263,9 @@ def ratios_of(given: Any) -> list[Any]:
     """Return the L1 ratios to try."""
     if np.ndim(given) == 0:
         return [given]
-    found = np.asarray(unmask(given, "l1_ratio"), np.float64)
+    found = np.asarray(refuse_texts(unmask(given, "l1_ratio"), "l1_ratio"), np.float64)
     if found.ndim != 1 or not len(found) or not ((found >= 1e-6) & (found <= 1.0)).all():
-        raise ValueError(f"l1_ratio={given!r}; give one number from 1e-6 to 1, or a list of them")
+        raise ValueError(
+            f"l1_ratio={given!r}; give one number from 1e-6 to 1, or a list of them{ONLY_SQUARES}"
+        )
     return found.tolist()

@@ -1,12 +1,15 @@
 """The group penalty: the sum of the norms of groups of coefficients."""
 
-from collections.abc import Sequence
+import reprlib
+from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.linear.penalties.base import Floats, Indices, PerColumn, read_only
-from schmp_estimators.linear.penalties.choose import is_by_name, named_values
+from schmp_estimators.linear.penalties.choose import check_factors, named_values
 
 
 class Group(NamedTuple):
@@ -41,17 +44,21 @@ class Group(NamedTuple):
         return self._replace(strengths=read_only(factor * self.strengths))
 
 
-def group_penalty(groups: Sequence[Any], n_columns: int, factors: Any = None) -> Group:
+def group_penalty(
+    groups: Any, n_columns: int, factors: Any = None, labels: Sequence[Any] = ()
+) -> Group:
     """Return the penalty of strength one.
 
     Parameters
     ----------
-    groups : sequence of sequences of int, or of length n_columns
-        The columns of each group, or the group of each column.  Each column is in one group.
+    groups : array-like, Series or dict
+        The group of each column, or the columns of each group.  Each column is in one group.
     n_columns : int
     factors : array-like of shape (n_groups,), dict or Series, default=None
         λ_g ≥ 0, in the order of `groups`, in the order of its sorted values, or by these values.  None, and groups that
         are not named, stand for √(number of columns).
+    labels : sequence, default=()
+        Those of the columns, if X has any.
 
     Raises
     ------
@@ -59,15 +66,7 @@ def group_penalty(groups: Sequence[Any], n_columns: int, factors: Any = None) ->
         If a column is in no group or in two; if factors are not one finite number ≥ 0 for each group, or name unknown
         groups.
     """
-    names = []
-    if all(np.ndim(group) for group in groups):
-        members = [np.asarray(group, np.int64) for group in groups]
-    else:
-        found, of_columns = np.unique(np.asarray(groups), return_inverse=True)
-        names, members = (
-            found.tolist(),
-            [np.flatnonzero(of_columns == number) for number in range(len(found))],
-        )
+    names, members = _members(unmask(groups, "groups"), list(labels))
     columns = np.concatenate([np.empty(0, np.int64), *members])
     if not np.array_equal(np.sort(columns), np.arange(n_columns)) or not all(map(len, members)):
         raise ValueError(
@@ -75,20 +74,49 @@ def group_penalty(groups: Sequence[Any], n_columns: int, factors: Any = None) ->
             f"got {len(members)} groups of {len(columns)} columns"
         )
     lengths = np.array([len(group) for group in members])
-    if is_by_name(factors):
-        if not names:
-            raise ValueError(
-                "penalty_factors names groups, but groups has no names; give the group of each column"
-            )
-        roots = dict(zip(names, np.sqrt(lengths).tolist(), strict=True))
-        factors = named_values(factors, roots, "groups that groups")
-    strengths = np.sqrt(lengths) if factors is None else np.asarray(factors, np.float64)
-    if (
-        strengths.shape != lengths.shape
-        or not np.isfinite(strengths).all()
-        or (strengths < 0.0).any()
-    ):
+    roots = np.sqrt(lengths)
+    if factors is not None:
+        others = dict(zip(names, roots.tolist(), strict=bool(names)))
+        factors = named_values("penalty_factors", factors, others, "groups")
+        roots = np.broadcast_to(check_factors(factors, len(lengths), what="group"), lengths.shape)
+    return Group(read_only(roots), columns, np.append(0, np.cumsum(lengths)))
+
+
+def _members(groups: Any, labels: list[Any]) -> tuple[list[Any], list[Indices]]:
+    """Return the names of the groups, if they have any, and their columns."""
+    if isinstance(groups, Mapping) and all(map(np.ndim, groups.values())):
+        names, given = list(groups), list(groups.values())
+    else:
+        groups = named_values("groups", groups, dict.fromkeys(labels))
+        names, given = [], list(np.asarray(groups) if getattr(groups, "ndim", 1) == 2 else groups)
+    if all(map(np.ndim, given)):
+        places = {label: place for place, label in enumerate(labels)}
+        return names, [np.array([_column(one, places) for one in part], int) for part in given]
+    texts = {isinstance(one, str) for one in given}
+    if texts == {False}:
+        given = [_whole(one) for one in given]
+    if len(texts) > 1 or None in given:
         raise ValueError(
-            f"penalty_factors must hold a finite number >= 0 for each of {len(members)} groups"
+            "groups must name the group of each column of X by strings alone, or by whole numbers alone; got "
+            f"{reprlib.repr(given)}"
         )
-    return Group(read_only(strengths), columns, np.append(0, np.cumsum(lengths)))
+    found, of_columns = np.unique(given, return_inverse=True)
+    return found.tolist(), [np.flatnonzero(of_columns == number) for number in range(len(found))]
+
+
+def _column(given: Any, places: Mapping[Any, int]) -> int:
+    found = _whole(given)
+    place = places.get(given) if found is None else found
+    if place is None:
+        raise ValueError(
+            f"groups has the column {given!r}; give numbers of columns, or their names if X is a data frame"
+        )
+    return place
+
+
+def _whole(number: Any) -> int | None:
+    """Return an integer, or None for what is no whole number."""
+    is_whole = isinstance(number, Integral | np.bool_) or (
+        isinstance(number, Real) and float(number).is_integer()
+    )
+    return int(number) if is_whole else None

@@ -41,6 +41,8 @@ from schmp_estimators.linear.programs.smooth_point import (
     level_tolerance,
 )
 
+#: The part of its gap that is left of a singular model.
+_OF_SINGULAR = 0.5
 #: Slope in the intercept, relative to the sum of weights, above which it is not the best one and no gap is computed.
 _SETTLED = 1e-9
 _RISE = (
@@ -330,12 +332,13 @@ class ResolveSmooth(Resolve):
         dual -= 0.5 * scale**2 * weigh(penalty.ridges, coef * coef)
         # if Σ s y p is δ instead of zero, the bound is lower by b·δ; likewise for columns without a penalty
         dual -= 2.0 * abs(point.balance) * self._distance()
-        settled = abs(point.balance) <= _SETTLED * total
+        settling = _SETTLED * max(1.0, point.steepness)  # slopes of counts are rounded like counts
+        settled = abs(point.balance) <= settling * total
         if self.free is not None:
             length = np.sqrt(total)
             present = self.free.coordinates(point.coef[self.free.columns])
             dual -= 2.0 * float(self.unsettled @ (length + np.abs(present)))
-            settled &= not self.rounded and bool((self.unsettled <= _SETTLED * length).all())
+            settled &= not self.rounded and bool((self.unsettled <= settling * length).all())
         self.certificate.certify(objective, objective - dual if settled else np.inf, self.screening)
 
     # -- the quadratic model -----------------------------------------------------------------------------------------
@@ -343,9 +346,16 @@ class ResolveSmooth(Resolve):
     def _solve_on_gram(self, chosen: Indices) -> _Solved:
         """Solve the quadratic model on its Gram matrix, with the intercept eliminated."""
         point, design = self.point, self.design
-        least = point.damping * point.steepness
-        weighted = jobs.WeightedGram(self.loss, chosen, point.level, design.means, least)
-        gram, weighted_sums, total, energy = yield Sum(weighted)
+        while True:
+            least = point.damping * point.steepness
+            weighted = jobs.WeightedGram(self.loss, chosen, point.level, design.means, least)
+            gram, weighted_sums, total, energy = yield Sum(weighted)
+            # rows without curvature may leave fewer than there are columns
+            curved = total * design.n_rows / design.total_weight
+            singular = getattr(self.loss, "of_difference", False) and curved < len(chosen)
+            if point.damping or not singular:
+                break
+            point.damping = damped(0.0, MOST_HALVINGS)
         means = weighted_sums / total
         if design.fit_intercept:
             raw = np.diagonal(gram).copy()
@@ -356,7 +366,9 @@ class ResolveSmooth(Resolve):
         problem = GramProblem(
             gram, self._gradient_of(chosen), old.copy(), energy, take(self.penalty, chosen)
         )
-        problem.solve(max(0.1 * problem.gap(), 0.1 * self.certificate.tolerance))
+        left = (_OF_SINGULAR if singular else 0.1) * problem.gap()
+        problem.solve(max(left, 0.1 * self.certificate.tolerance))
+        self.certificate.futile += singular and problem.gap() > left
         self.work.touched += len(chosen) ** 2 * float(design.n_rows) + problem.work
         change = problem.coef - old
         point.level -= (
