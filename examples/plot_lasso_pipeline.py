@@ -15,7 +15,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from schmp_estimators import PrioritizedLasso
+from schmp_estimators import PrioritizedLasso, schmp
 
 warnings.simplefilter("ignore", ConvergenceWarning)
 rng = np.random.default_rng(0)
@@ -40,8 +40,7 @@ best = exact.history_[-1]["objective"]
 params = {"alpha": alpha, "random_state": 0, "tol": 1e-6}
 cuts = [1, 2, 4, 8, 16, 32, 64]
 cut_off = [
-    PrioritizedLasso(schedule="random", n_parallel=16, max_iter=cut, **params).fit(X, y)
-    for cut in cuts
+    PrioritizedLasso(schedule=schmp.Random(16), max_iter=cut, **params).fit(X, y) for cut in cuts
 ]
 off = (
     np.array([np.abs(lasso.coef_ - exact.coef_) for lasso in cut_off])
@@ -52,7 +51,7 @@ converged = 1 - off[:, ever].mean(axis=1)
 
 depths = {
     depth: PrioritizedLasso(
-        schedule="priority", n_parallel=32, max_iter=15, pipeline_depth=depth, **params
+        schedule=schmp.Priority(32, pipeline_depth=depth), max_iter=15, **params
     ).fit(X, y)
     for depth in range(1, 6)
 }
