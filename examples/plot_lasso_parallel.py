@@ -102,3 +102,36 @@ assert (
     and max(needed[schmp.Priority, number] for number in numbers) < 20
 )
 assert final["priorities"] > 1 > final["check"] and final["both"] < 0.01 * final["neither"]
+
+# %%
+# A schedule of our own
+# ---------------------
+# A schedule is an object with a sampler, which draws coefficients.  This one draws neighbours, which is the worst that
+# a round can do on genotypes; the check keeps most of them apart.
+
+
+class Neighbours(schmp.Sampler):
+    def __init__(self, count, random):
+        self.count, self.random = count, random
+
+    def save(self):  # for checkpoints
+        return {"random": self.random.bit_generator.state}
+
+    def restore(self, saved):
+        self.random.bit_generator.state = saved["random"]
+
+    def draw(self, count, excluded):
+        first = self.random.integers(self.count)
+        return np.setdiff1d((first + np.arange(count)) % self.count, excluded)
+
+
+class InARow(schmp.Schedule):
+    def sampler(self, n_parameters, random):
+        return Neighbours(n_parameters, random)
+
+
+# %%
+ways = {"alone": InARow(16), "check": InARow(16, max_correlation=0.1)}
+final = {name: fit(schedule, 20)[1][-1] for name, schedule in ways.items()}
+print("neighbours, after 20 passes:", {name: f"{value:.0e}" for name, value in final.items()})
+assert final["alone"] > 1 > final["check"]

@@ -166,7 +166,7 @@ def test_without_gradients_a_fit_ends_where_updates_change_little(schedule, n_sh
         0.05, schedule=clone(schedule).set_params(refresh=1), tol=1e-6, random_state=0
     ).fit(few, y)
     first, second = (record["dual_gap"] for record in model.history_[:2])
-    assert second <= 1e-3 * first and len(model.history_) < len(often.history_)
+    assert second <= 1e-2 * first and len(model.history_) < len(often.history_)
     with pytest.warns(ConvergenceWarning, match="duality gap"):
         cut = clone(model).set_params(max_iter=2, tol=1e-12).fit(few, y)
     assert 12 <= cut.history_[-1]["updates"] <= 24 and len(cut.history_) == 2
