@@ -14,7 +14,7 @@ import numpy as np
 from common import machine, median, table
 
 from schmp_estimators.schmp import (
-    schedule_dynamic_regression,
+    Priority,
     schedule_from_costs,
     schedule_rotation,
 )
@@ -120,13 +120,8 @@ def schedulers(n_rounds):
     for n_parameters in (10_000, 100_000, 1_000_000):
         seconds = {}
         for count in (1, 2, 4, 8):
-            options = {
-                "n_parallel": 16,
-                "max_correlation": None,
-                "n_schedulers": count,
-                "random_state": 0,
-            }
-            schedule, taken = schedule_dynamic_regression(n_parameters, **options), []
+            chooses = Priority(16, max_correlation=None, n_schedulers=count)
+            schedule, taken = chooses.start(n_parameters, random_state=0), []
             for _ in range(n_rounds):
                 begun = time.process_time()
                 schedule.next_round()

@@ -15,7 +15,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from schmp_estimators import PrioritizedLasso
+from schmp_estimators import PrioritizedLasso, schmp
 
 warnings.simplefilter("ignore", ConvergenceWarning)
 rng = np.random.default_rng(0)
@@ -31,16 +31,14 @@ alpha = np.abs(X.T @ (y - y.mean())).max() / n / 10
 best = PrioritizedLasso(alpha, tol=1e-12).fit(X, y).history_[-1]["objective"]
 
 
-def fit(schedule, n_parallel, max_iter=60, **params):
+def fit(schedule, max_iter=60):
     """Return passes over the coefficients, and how far the objective is above its minimum (1 at the start)."""
     lasso = PrioritizedLasso(
         alpha,
         schedule=schedule,
-        n_parallel=n_parallel,
         max_iter=max_iter,
         random_state=0,
         tol=1e-6,
-        **params,
     )
     history = lasso.fit(X, y).history_
     after = {
@@ -55,20 +53,22 @@ def fit(schedule, n_parallel, max_iter=60, **params):
 # Left: passes over the data until the objective is within 1/1000 of the minimum; for a good schedule the line is flat.
 # Right: priorities and the check, each alone and together.
 numbers, needed = [16, 32, 64, 128, 192, 256, 512], {}
-for name in ("random", "priority"):
+for kind in (schmp.Random, schmp.Priority):
     for number in numbers:
-        passes, left = fit(name, number)
-        needed[name, number] = min(passes[left < 1e-3], default=np.inf)
-separately = {"neither": fit("random", 64, 20), "check": fit("random", 64, 20, max_correlation=0.1)}
-separately |= {
-    "priorities": fit("priority", 64, 20, max_correlation=1.0),
-    "both": fit("priority", 64, 20),
+        passes, left = fit(kind(number))
+        needed[kind, number] = min(passes[left < 1e-3], default=np.inf)
+ways = {
+    "neither": schmp.Random(64),
+    "check": schmp.Random(64, max_correlation=0.1),
+    "priorities": schmp.Priority(64, max_correlation=None),
+    "both": schmp.Priority(64),
 }
+separately = {name: fit(schedule, 20) for name, schedule in ways.items()}
 
 figure, (one, two) = plt.subplots(1, 2, figsize=(9.5, 3.8), layout="constrained")
-for name, label in (("random", "random (Shotgun)"), ("priority", "priority (STRADS)")):
-    [line] = one.plot(numbers, [needed[name, number] for number in numbers], "o-", label=label)
-    lost = [number for number in numbers if np.isinf(needed[name, number])]
+for kind, label in ((schmp.Random, "random (Shotgun)"), (schmp.Priority, "priority (STRADS)")):
+    [line] = one.plot(numbers, [needed[kind, number] for number in numbers], "o-", label=label)
+    lost = [number for number in numbers if np.isinf(needed[kind, number])]
     one.plot(
         lost, [80] * len(lost), "x", color=line.get_color(), label="diverges" if lost else None
     )
@@ -98,6 +98,40 @@ plt.show()
 final = {name: left[-1] for name, (_, left) in separately.items()}
 print("after 20 passes:", {name: f"{value:.0e}" for name, value in final.items()})
 assert (
-    np.isinf(needed["random", 512]) and max(needed["priority", number] for number in numbers) < 20
+    np.isinf(needed[schmp.Random, 512])
+    and max(needed[schmp.Priority, number] for number in numbers) < 20
 )
 assert final["priorities"] > 1 > final["check"] and final["both"] < 0.01 * final["neither"]
+
+# %%
+# A schedule of our own
+# ---------------------
+# A schedule is an object with a sampler, which draws coefficients.  This one draws neighbours, which is the worst that
+# a round can do on genotypes; the check keeps most of them apart.
+
+
+class Neighbours(schmp.Sampler):
+    def __init__(self, count, random):
+        self.count, self.random = count, random
+
+    def save(self):  # for checkpoints
+        return {"random": self.random.bit_generator.state}
+
+    def restore(self, saved):
+        self.random.bit_generator.state = saved["random"]
+
+    def draw(self, count, excluded):
+        first = self.random.integers(self.count)
+        return np.setdiff1d((first + np.arange(count)) % self.count, excluded)
+
+
+class InARow(schmp.Schedule):
+    def sampler(self, n_parameters, random):
+        return Neighbours(n_parameters, random)
+
+
+# %%
+ways = {"alone": InARow(16), "check": InARow(16, max_correlation=0.1)}
+final = {name: fit(schedule, 20)[1][-1] for name, schedule in ways.items()}
+print("neighbours, after 20 passes:", {name: f"{value:.0e}" for name, value in final.items()})
+assert final["alone"] > 1 > final["check"]

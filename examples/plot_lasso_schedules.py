@@ -17,12 +17,18 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
-from schmp_estimators import PrioritizedLasso
+from schmp_estimators import PrioritizedLasso, schmp
 
 warnings.simplefilter(
     "ignore", ConvergenceWarning
 )  # the slow schedules will not reach the tolerance
-names = ("resolve", "priority", "random", "round_robin")
+schedules = {
+    "resolve": "resolve",
+    "priority": schmp.Priority(4),
+    "random": schmp.Random(4),
+    "round_robin": schmp.RoundRobin(4),
+}
+names = tuple(schedules)
 rng = np.random.default_rng(0)
 
 
@@ -55,10 +61,8 @@ def fit_all(X):
     alpha = np.abs(X.T @ (y - y.mean())).max() / len(y) / 10
     exact = PrioritizedLasso(alpha, tol=1e-12).fit(X, y)
     fits = {
-        schedule: PrioritizedLasso(
-            alpha, schedule=schedule, n_parallel=4, max_iter=15, tol=1e-6, random_state=0
-        )
-        for schedule in names
+        name: PrioritizedLasso(alpha, schedule=schedule, max_iter=15, tol=1e-6, random_state=0)
+        for name, schedule in schedules.items()
     }
     # the first of two fits loads the compiled kernels
     return {

@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
-from schmp_estimators import SparseGLM
+from schmp_estimators import SparseGLM, schmp
 from schmp_estimators.penalised import L1, Derivatives, ElasticNet, Level
 
 
@@ -81,7 +81,7 @@ figure, ax = plt.subplots(figsize=(7, 3.6), layout="constrained")
 for label, options in {
     "resolve": {"penalty": L1(1.0)},
     "resolve, elastic net": {"penalty": ElasticNet(1.0, 2.0)},
-    "by priority, 8 at a time": {"schedule": "priority", "n_parallel": 8, "random_state": 0},
+    "by priority, 8 at a time": {"schedule": schmp.Priority(8), "random_state": 0},
 }.items():
     model = SparseGLM(SquaredHinge(), alpha=alpha, tol=1e-6, max_iter=300, **options).fit(X, y)
     gaps = [max(record["dual_gap"], 1e-12) for record in model.history_]

@@ -8,7 +8,7 @@ Workers keep slices of the *features*: each answers with its part of the product
 """
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -17,7 +17,7 @@ from sklearn.datasets import load_digits
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
-from schmp_estimators.schmp import Report, run, schedule_dynamic_regression, tree_sum
+from schmp_estimators.schmp import Priority, Report, run, tree_sum
 
 
 class Slice(NamedTuple):
@@ -29,13 +29,13 @@ class Step(NamedTuple):  # a job
     moved: np.ndarray  # rows whose dual variables have changed since the last job
     change: np.ndarray  # by how much, times the label
     rows: np.ndarray | None = None  # whose products with the weights are wanted; None: of all rows
-    check: tuple | None = None  # which rows might be updated next, beside which others
+    check: Any = None  # which rows might be updated next, beside which others
 
     def __call__(self, piece):
         X, weights = piece.X, piece.weights + self.change @ piece.X[self.moved]
         if self.rows is None:
             return Slice(X, weights), (X @ weights, weights)
-        products = X[self.check[0]] @ X[np.concatenate(self.check)].T if self.check else 0.0
+        products = X[self.check.candidates] @ X[self.check.both].T if self.check else 0.0
         return Slice(X, weights), (X[self.rows] @ weights, products)
 
 
@@ -60,7 +60,7 @@ def support_vectors(state, y, norms, C, draw, tol, max_updates):
         coef = np.concatenate(weights)
         objective = coef @ coef / 2 + C * np.maximum(0, 1 - margins).sum()
         gap = 1 - (alpha.sum() - coef @ coef / 2) / objective
-        draw.sampler.refresh(urgency)
+        draw.refresh(urgency)
         yield Report({"updates": updates, "gap": gap, "objective": objective})
         if gap <= tol or updates >= max_updates:
             return alpha
@@ -69,17 +69,13 @@ def support_vectors(state, y, norms, C, draw, tol, max_updates):
             products, checked = zip(*(yield step(rows, check)), strict=True)
             _, alpha[rows], urgency = best_of(rows, products)
             updates += len(rows)
-            draw.sampler.record(rows, urgency)
-            lengths = check and np.outer(
-                np.sqrt(norms[check[0]]), np.sqrt(norms[np.concatenate(check)])
-            )
+            draw.record(rows, urgency)
+            lengths = check and np.sqrt(np.outer(norms[check.candidates], norms[check.both]))
             draw.answer(check, tree_sum(checked) / lengths if check else None)
 
 
 def fit(X, y, C=0.01, max_correlation=0.3, tol=1e-6, max_updates=50_000, n_slices=4, **params):
-    draw = schedule_dynamic_regression(
-        len(y), n_parallel=16, max_correlation=max_correlation, random_state=0
-    )
+    draw = Priority(16, max_correlation=max_correlation).start(len(y), random_state=0)
     slices = [
         Slice(piece, np.zeros(piece.shape[1])) for piece in np.array_split(X, n_slices, axis=1)
     ]

@@ -18,12 +18,9 @@ from schmp_estimators.core.engine.rounds import Keeper
 from schmp_estimators.core.engine.running import run_dynamic, run_static
 from schmp_estimators.core.program import Program
 from schmp_estimators.core.reduction import tree_sum
-from schmp_estimators.core.schedules.dynamic_regression import (
-    ORDERS,
-    DynamicRegressionSchedule,
-    make_sampler,
-)
+from schmp_estimators.core.schedules.dynamic import Priority, Random, RoundRobin, Schedule
 from schmp_estimators.core.schedules.rotation import schedule_from_costs, schedule_rotation
+from schmp_estimators.core.schedules.samplers import Sampler
 from schmp_estimators.core.stages import (
     changes,
     check_call,
@@ -37,9 +34,14 @@ from schmp_estimators.core.stages import (
 __all__ = [
     "Keeper",
     "Overlapping",
+    "Priority",
     "Program",
+    "Random",
     "Report",
+    "RoundRobin",
+    "Sampler",
     "Save",
+    "Schedule",
     "Sum",
     "changes",
     "each",
@@ -48,7 +50,6 @@ __all__ = [
     "reads",
     "run",
     "saves",
-    "schedule_dynamic_regression",
     "schedule_from_costs",
     "schedule_rotation",
     "tree_sum",
@@ -221,97 +222,6 @@ def run(
         program, pieces, sweeps=sweeps, callback=callback, checkpoint=checkpoint, every=checkpoint_every,
         n_jobs=n_jobs, engine=engine,
     )  # fmt: skip
-
-
-def schedule_dynamic_regression(
-    n_parameters: int,
-    *,
-    n_parallel: int,
-    max_correlation: float | None = 0.1,
-    order: str = "priority",
-    pipeline_depth: int = 1,
-    n_schedulers: int = 1,
-    random_state: int | np.random.Generator | None = None,
-) -> DynamicRegressionSchedule:
-    """Return a schedule that draws parameters by priority and keeps those that depend little on each other.
-
-    This is ``scheduleDynRegr`` of Kim et al. (EuroSys 2016, section 3.2).  Every round names the parameters to update
-    now, and the candidates for the next round.  One job can update the former and compute the correlations of the
-    latter.
-
-    Parameters
-    ----------
-    n_parameters : int
-        Number of parameters, at least 1.
-    n_parallel : int
-        Maximum number of parameters in one round.
-    max_correlation : float or None, default=0.1
-        Largest absolute correlation of two parameters updated together.  None: they are not checked.
-    order : {"priority", "random", "round_robin"}, default="priority"
-        How candidates are drawn.  "priority" draws a parameter with a probability that grows with the square of its
-        last change.  After an update the program passes the changes to ``schedule.sampler.record``.  To pass changes of
-        all parameters at once, it calls ``schedule.sampler.refresh``.
-    pipeline_depth : int, default=1
-        Number of rounds that run at a time, as in `Overlapping`.
-    n_schedulers : int, default=1
-        Number of schedulers that take turns, one round each.  Scheduler s draws only from the parameters j with ``j %
-        n_schedulers == s``, with its own priorities and generator.  It checks its candidates against each other, and
-        against updates of the other schedulers that are still running.  The number changes the result.
-    random_state : int or numpy.random.Generator, optional
-        Source of the draws.
-
-    Returns
-    -------
-    DynamicRegressionSchedule
-        Call ``next_round`` for each job, and ``answer`` when the job has been aggregated.  Between rounds ``save``
-        returns its state, a dict for a checkpoint; ``restore`` continues from such a state.
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid.
-
-    Examples
-    --------
-    There are four independent pairs of equal parameters; a round takes at most one of each pair:
-
-    >>> import numpy as np
-    >>> from schmp_estimators.schmp import schedule_dynamic_regression
-    >>> correlation = np.kron(np.eye(4), np.ones((2, 2)))
-    >>> schedule = schedule_dynamic_regression(8, n_parallel=4, random_state=0)
-    >>> chosen, check = schedule.next_round()
-    >>> len(chosen)  # nothing has been checked yet
-    0
-    >>> both = np.concatenate([check.candidates, check.others])
-    >>> schedule.answer(check, correlation[np.ix_(check.candidates, both)])
-    >>> chosen, check = schedule.next_round()
-    >>> pairs = chosen // 2
-    >>> len(pairs) == len(set(pairs.tolist())) > 1
-    True
-    """
-    _check_count("n_parameters", n_parameters)
-    _check_count("n_parallel", n_parallel)
-    _check_count("pipeline_depth", pipeline_depth)
-    if n_parallel > n_parameters:
-        raise ValueError(
-            f"n_parallel={n_parallel} is more than n_parameters={n_parameters}; take at most all of them"
-        )
-    if max_correlation is not None and not 0.0 <= max_correlation <= 1.0:
-        raise ValueError(
-            f"max_correlation={max_correlation!r} must be from 0 to 1, or None for no check"
-        )
-    _check_count("n_schedulers", n_schedulers)
-    if n_schedulers > n_parameters // n_parallel:
-        raise ValueError(
-            f"n_schedulers={n_schedulers} leaves less than n_parallel={n_parallel} of n_parameters={n_parameters} to "
-            f"some; take at most {n_parameters // n_parallel}"
-        )
-    if order not in ORDERS:
-        raise ValueError(f"order={order!r} is unknown; use one of {ORDERS}")
-    sampler = make_sampler(order, n_parameters, np.random.default_rng(random_state), n_schedulers)
-    return DynamicRegressionSchedule(
-        sampler, n_parallel, max_correlation, pipeline_depth=pipeline_depth
-    )
 
 
 def _check_coroutine(program: Any, sweeps: Any, engine: str) -> None:

@@ -14,7 +14,13 @@ from corpora import SMALL, assert_same_bits, planted
 from numba import njit
 from sklearn.exceptions import NotFittedError
 
-from schmp_estimators import ConvergenceDisplay, DistributedLDA, HeldOutPerplexity, PrioritizedLasso
+from schmp_estimators import (
+    ConvergenceDisplay,
+    DistributedLDA,
+    HeldOutPerplexity,
+    PrioritizedLasso,
+    schmp,
+)
 from schmp_estimators.core.progress import in_units
 
 #: a tempered start depends on `max_iter`, and fits that end earlier are compared with shorter ones here
@@ -208,10 +214,7 @@ def test_numbers_in_units_are_rounded_and_have_no_exponent(digits):
 
 #: A fit of one target that is followed step by step.
 MANY_STEPS = {
-    "schedule": "round_robin",
-    "n_parallel": 1,
-    "max_correlation": None,
-    "random_state": 0,
+    "schedule": schmp.RoundRobin(n_parallel=1),
 }
 
 

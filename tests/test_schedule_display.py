@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 from corpora import SMALL
 
-from schmp_estimators import DistributedLDA, ModelParallelMF, ScheduleDisplay
+from schmp_estimators import (
+    DistributedLDA,
+    ModelParallelMF,
+    PrioritizedLasso,
+    ScheduleDisplay,
+    schmp,
+)
 from schmp_estimators.core.dashboard.fits import SPANS
 from schmp_estimators.monitor.schedule_display import Span
 
@@ -123,3 +129,29 @@ def test_errors_of_the_plot(fitted):
         with pytest.raises(ValueError, match=message):
             ScheduleDisplay.from_client(client, **parameters)
     assert plt.get_fignums() == []
+
+
+@pytest.mark.parametrize("n_targets", [1, 2])
+def test_when_parameters_last_moved_is_what_a_fit_has_recorded(n_targets):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 20)) + rng.normal(size=(60, 1))
+    y = np.column_stack([X[:, 0], X[:, 1] - X[:, 2]])[:, :n_targets].squeeze()
+    schedule = schmp.Priority(4, moved_above=1e-3)
+    lasso = PrioritizedLasso(0.01, schedule=schedule, random_state=0, tol=1e-3).fit(X, y)
+    display = ScheduleDisplay.from_estimator(lasso)
+    moves = lasso.moves_ if n_targets > 1 else [lasso.moves_]
+    last = np.concatenate([one.last_moved for one in moves])
+    (bars,), (line,) = display.bars_["last move"], display.bars_["converged"]
+    for bar in bars:
+        centre = bar.get_x() + bar.get_width() / 2
+        assert bar.get_height() == ((centre - 1 < last) & (last <= centre)).sum() > 0
+    assert sum(bar.get_height() for bar in bars) == (last > 0).sum()
+    assert line.get_ydata()[-1] == 100.0 and display.figure_ is display.ax_.figure
+
+
+def test_an_estimator_without_a_record_of_moves_is_refused():
+    for lasso in (PrioritizedLasso(), PrioritizedLasso().fit(np.eye(4), np.arange(4.0))):
+        with pytest.raises(
+            ValueError, match="PrioritizedLasso has no attribute moves_: fit it with"
+        ):
+            ScheduleDisplay.from_estimator(lasso)

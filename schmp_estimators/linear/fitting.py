@@ -25,7 +25,12 @@ from schmp_estimators.core.engine.dynamic import PlaceOfRounds, Save, run_corout
 from schmp_estimators.core.following import FollowedEstimator, undone_on_error, without_itself
 from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.core.inputs.validation import is_dask
-from schmp_estimators.core.io.checkpoint import Checkpoint, check_sweeps, identity_of
+from schmp_estimators.core.io.checkpoint import (
+    Checkpoint,
+    check_sweeps,
+    identity_of,
+    recognised,
+)
 from schmp_estimators.core.places.place import Place, choose_place, retry
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.progress import FitBar, Progress
@@ -34,7 +39,13 @@ from schmp_estimators.linear.penalties.base import Penalty, fields_of, of_streng
 from schmp_estimators.linear.penalties.choose import Grid, choose_penalty, factors_of
 from schmp_estimators.linear.predicting import LinearModel
 from schmp_estimators.linear.problem import Problem, open_problem
-from schmp_estimators.linear.programs.choose import AT_HAND, choose_solver, is_joint, make_program
+from schmp_estimators.linear.programs.choose import (
+    AT_HAND,
+    choose_solver,
+    is_joint,
+    make_program,
+    schedule_of,
+)
 from schmp_estimators.linear.programs.homotopy import Solution, record_of
 from schmp_estimators.linear.programs.input import Description, Identify, SavedPartition
 from schmp_estimators.linear.programs.resolve import Resolve
@@ -170,7 +181,41 @@ class SparseModel(Penalised):
         """Raise an error if parameters cannot be combined."""
         super()._check()
         earlier = getattr(self, "coef_", None) if self.warm_start else None
-        self._check_checkpoint(earlier, "warm_start", draws=self.schedule in ("priority", "random"))
+        draws = False
+        if self.schedule != "resolve":
+            schedule = schedule_of(self.schedule)
+            schedule.check()
+            draws = schedule.uses_random_state
+        self._check_checkpoint(earlier, "warm_start", draws=draws)
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, those of a schedule that is an object by names such as ``schedule__n_parallel``.
+
+        Parameters
+        ----------
+        **params : dict
+            Parameters by name.
+
+        Returns
+        -------
+        self
+            The estimator.
+
+        Raises
+        ------
+        ValueError
+            If there is no such parameter.
+        """
+        schedule, nested = (
+            params.get("schedule", self.schedule),
+            [p for p in params if p.startswith("schedule__")],
+        )
+        if nested and isinstance(schedule, str):
+            raise ValueError(
+                f"{nested[0]}: schedule={schedule!r} is a name, which has no parameters; give an object, such as "
+                "schedule=schmp.Priority()"
+            )
+        return super().set_params(**params)
 
     def _fit_on(self, place: Place, X: Any, y: Any, sample_weight: Any) -> Self:
         """Fit at a place."""
@@ -365,12 +410,15 @@ def _attributes(
     }
     if not all(model.certified for model in begun):
         values |= {"dual_gap_": np.full(count, np.nan), "stationarity_": gaps}
+    moves = [model.moves for model in begun if model.moves is not None]
+    recorded = {"moves_": moves[0] if count == 1 else moves} if moves else {}
     if targets.classes is not None:
-        return {"classes_": targets.classes, **values, "n_iter_": steps}
+        return {"classes_": targets.classes, **values, "n_iter_": steps, **recorded}
     if count > 1:
-        return {**values, "n_iter_": steps.tolist()}
+        return {**values, "n_iter_": steps.tolist(), **recorded}
     single = {**values, "n_iter_": steps}
-    return {name: value[0] if name == "coef_" else value.item() for name, value in single.items()}
+    found = {name: value[0] if name == "coef_" else value.item() for name, value in single.items()}
+    return {**found, **recorded}
 
 
 def warn_of_gap(
@@ -455,16 +503,13 @@ class Checkpointing:
 
 def _identity(estimator: Any, problem: Any, penalty: Penalty) -> dict[str, Any]:
     """Return what the result depends on besides data: parameters that the schedule uses, and the penalty."""
-    used = {"alpha", "C", "loss", "l1_ratio", "positive", "fit_intercept", "schedule", "tol"}
-    if estimator.schedule != "resolve":
-        used |= {"n_parallel", "max_correlation", "pipeline_depth", "n_schedulers"}
-    if estimator.schedule in ("priority", "random"):
-        used.add("random_state")
+    used = {"alpha", "C", "loss", "l1_ratio", "positive", "fit_intercept", "tol"}
     named = {
         name: repr(value)
         for name, value in estimator.get_params(deep=False).items()
         if name in used
     }
+    named |= _identity_of_schedule(estimator)
     known = {
         "penalty": fields_of(penalty),
         "penalty_factors": [factors_of(estimator, estimator.penalty_factors)],
@@ -473,3 +518,13 @@ def _identity(estimator: Any, problem: Any, penalty: Penalty) -> dict[str, Any]:
         whole = b"".join(np.asarray(value, np.float64).tobytes() for value in values)
         named[name] = hashlib.sha256(whole).hexdigest()
     return {**named, "dtype": str(problem.extent.dtype)}
+
+
+def _identity_of_schedule(estimator: Any) -> dict[str, Any]:
+    if estimator.schedule == "resolve":
+        return {"schedule": "resolve"}
+    schedule = schedule_of(estimator.schedule)
+    seed = {"random_state": repr(estimator.random_state)} if schedule.uses_random_state else {}
+    given = schedule.get_params(deep=False).items()
+    known = {f"schedule {name}": recognised(value) for name, value in given}
+    return {"schedule": type(schedule).__name__, **seed, **known}

@@ -8,6 +8,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import ClassifierTags, RegressorTags, Tags
 
 from schmp_estimators.core.inputs.masks import unmask
+from schmp_estimators.core.inputs.validation import keep
+from schmp_estimators.core.schedules.dynamic import Schedule
 from schmp_estimators.linear.cross_validated import CrossValidated
 from schmp_estimators.linear.fitting import Penalised, SparseModel
 from schmp_estimators.linear.losses.base import Loss
@@ -24,7 +26,7 @@ from schmp_estimators.linear.penalties.group import Group, group_penalty
 from schmp_estimators.linear.penalties.mcp import MCP
 from schmp_estimators.linear.predicting import Deciding
 from schmp_estimators.linear.programs.choose import is_joint, kind_of
-from schmp_estimators.linear.texts import described, keep
+from schmp_estimators.linear.texts import described
 
 #: By name: what makes a loss, and what makes a penalty of a strength: of ratio, factors and `positive`.
 LOSSES: dict[str, Any] = {"squared": Squared, "logistic": Logistic, "multinomial": Multinomial}
@@ -218,16 +220,12 @@ class SparseGLM(Pair, SparseModel):
         penalty_factors: Any = None,
         groups: Any = None,
         fit_intercept: bool = True,
-        schedule: str = "resolve",
+        schedule: str | Schedule = "resolve",
         class_weight: Any = None,
         max_iter: int = 1000,
         tol: float = 1e-4,
         positive: bool = False,
         warm_start: bool = False,
-        n_parallel: int = 64,
-        max_correlation: float | None = None,
-        pipeline_depth: int = 1,
-        n_schedulers: int = 1,
         n_shards: int | None = None,
         n_jobs: int | None = None,
         checkpoint: str | os.PathLike[str] | None = None,

@@ -6,13 +6,15 @@ from typing import Any
 import numpy as np
 from sklearn.base import MultiOutputMixin
 
+from schmp_estimators.core.inputs.validation import keep
+from schmp_estimators.core.schedules.dynamic import Schedule
 from schmp_estimators.linear.cross_validated import CrossValidated
 from schmp_estimators.linear.fitting import SparseModel
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.losses.squared import Squared
 from schmp_estimators.linear.paths import path_of
 from schmp_estimators.linear.predicting import LinearRegressor
-from schmp_estimators.linear.texts import described, keep
+from schmp_estimators.linear.texts import described
 
 
 @described
@@ -81,15 +83,11 @@ class PrioritizedLasso(MultiOutputMixin, SparseModel, LinearRegressor):
         l1_ratio: float = 1.0,
         penalty_factors: Any = None,
         fit_intercept: bool = True,
-        schedule: str = "resolve",
+        schedule: str | Schedule = "resolve",
         max_iter: int = 1000,
         tol: float = 1e-4,
         positive: bool = False,
         warm_start: bool = False,
-        n_parallel: int = 64,
-        max_correlation: float | None = None,
-        pipeline_depth: int = 1,
-        n_schedulers: int = 1,
         n_shards: int | None = None,
         n_jobs: int | None = None,
         checkpoint: str | os.PathLike[str] | None = None,

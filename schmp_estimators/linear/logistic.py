@@ -9,7 +9,8 @@ import numpy as np
 from sklearn.metrics import get_scorer, make_scorer
 from sklearn.utils.validation import _check_method_params
 
-from schmp_estimators.core.inputs.validation import is_dask
+from schmp_estimators.core.inputs.validation import is_dask, keep
+from schmp_estimators.core.schedules.dynamic import Schedule
 from schmp_estimators.linear.cross_validated import CrossValidated, brief
 from schmp_estimators.linear.fitting import SparseModel
 from schmp_estimators.linear.losses.base import Loss
@@ -20,7 +21,7 @@ from schmp_estimators.linear.predicting import LinearClassifier
 from schmp_estimators.linear.programs.folds import Right
 from schmp_estimators.linear.programs.resolve import LEAST
 from schmp_estimators.linear.samples import cut
-from schmp_estimators.linear.texts import described, keep
+from schmp_estimators.linear.texts import described
 
 
 @described
@@ -92,15 +93,11 @@ class SparseLogisticRegression(SparseModel, LinearClassifier):
         l1_ratio: float = 1.0,
         penalty_factors: Any = None,
         fit_intercept: bool = True,
-        schedule: str = "resolve",
+        schedule: str | Schedule = "resolve",
         class_weight: Any = None,
         max_iter: int = 1000,
         tol: float = 1e-4,
         warm_start: bool = False,
-        n_parallel: int = 64,
-        max_correlation: float | None = None,
-        pipeline_depth: int = 1,
-        n_schedulers: int = 1,
         n_shards: int | None = None,
         n_jobs: int | None = None,
         checkpoint: str | os.PathLike[str] | None = None,

@@ -366,7 +366,7 @@ def _pieces(
             continue
         mask = None if last - first == stop - start else used[start:stop]
         values = parts.RowValues(
-            responses[:, first:last], weights[first:last], mask, beside[:, first:last]
+            responses[:, first:last], weights[first:last], mask, beside[:, first:last], int(first)
         )
         pieces.append(
             Piece(parts.join_parts, (values, *(chunks.partitions[number] for number in group)))

@@ -41,11 +41,13 @@ groups : array-like, dict or None
 fit_intercept : bool
     Whether to fit the intercept b, which is not penalised.  X is then centred implicitly: no dense or centred copy of
     it is made.
-schedule : {"resolve", "priority", "random", "round_robin"}
+schedule : {"resolve", "priority", "random", "round_robin"} or `~schmp_estimators.schmp.Schedule`
     How coefficients are chosen and updated.  "resolve" solves the problem on a growing working set of columns.  The
-    others update `n_parallel` coefficients at a time from the same residual.  "priority" draws them by their last
-    change, and drops those correlated above `max_correlation` (STRADS, [1]_).  "random" draws them uniformly (Shotgun,
-    [2]_).  "round_robin" takes them in turn.
+    others, of the papers, update some coefficients at a time from the same residual.  "priority" stands for
+    `schmp.Priority() <schmp_estimators.schmp.Priority>`, which draws them by their last change, and drops correlated
+    ones (STRADS, [1]_).  "random", `schmp.Random() <schmp_estimators.schmp.Random>`, draws them uniformly (Shotgun,
+    [2]_).  "round_robin", `schmp.RoundRobin() <schmp_estimators.schmp.RoundRobin>`, takes them in turn.  Give such an
+    object to set how many are updated at a time, or to search with ``schedule__n_parallel``.
 class_weight : dict, "balanced" or None
     Weights of the classes; "balanced": inversely proportional to their frequencies.
 positive : bool
@@ -54,16 +56,6 @@ max_iter : int
     Maximum number of outer steps of "resolve", or of passes over all coefficients of the other schedules.
 warm_start : bool
     Whether to start from the present `coef_` and `intercept_`.
-n_parallel : int
-    Number of coefficients that the schedules other than "resolve" update at a time.
-max_correlation : float or None
-    Largest absolute correlation of columns that the schedules other than "resolve" update together. 1: no check.  None:
-    0.1 for "priority", no check for the others.
-pipeline_depth : int
-    Number of rounds that run at a time, for the schedules other than "resolve".
-n_schedulers : int
-    Number of schedulers that take turns in choosing coefficients, each from its own part of the columns; for the
-    schedules other than "resolve".
 n_shards : int or None
     Number of partitions of the rows.  None: about one per 2²⁸ stored values, or one per chunk of rows of a Dask
     collection.  For a Dask collection `n_shards` joins consecutive chunks.
@@ -73,14 +65,14 @@ n_jobs : int or None
 checkpoint : str or path-like
     Path (``~`` and environment variables are replaced) or URL known to fsspec, to which the state is written every
     `checkpoint_every` steps and at the end.  A fit that finds its own checkpoint there continues from it, with
-    bit-for-bit the same result; `max_iter` may be larger.  "priority" and "random" need an int as `random_state`.  If
+    bit-for-bit the same result; `max_iter` may be larger.  Schedules that draw need an int as `random_state`.  If
     it cannot be written, the fit warns and continues.
 checkpoint_every : int
     Number of steps between two checkpoints; each step ends with a duality gap.
 verbose : int or bool
     Whether to show a progress bar, with the objective and samples per second.  It needs the package rich.
 random_state : int, RandomState or None
-    Seed of "priority" and "random"; "resolve" and "round_robin" use no random numbers.
+    Seed of schedules that draw; "resolve" and "round_robin" use no random numbers.
 eps : float
     Ratio of the smallest to the largest penalty, if `alphas` or `Cs` is a number.
 alphas : int or array-like
@@ -101,8 +93,13 @@ n_iter_ : int or list of int
 history_ : list of dict
     One record per step: iterations, seconds, samples (entries of X and of Gram matrices that were used), objective and
     dual_gap (both divided by the sum of sample weights), support (non-zero coefficients), scope (columns that were not
-    skipped).  Several targets or classes follow one after the other.  The solvers "gram", "columns" and "newton" make
-    one record for each.
+    skipped).  Schedules of the papers add updates (of coefficients) and checked (those samples that were multiplied to
+    check correlations).  Several targets or classes follow one after the other.  The solvers "gram", "columns" and
+    "newton" make one record for each.
+moves_ : named tuple, or list of them
+    If the schedule has `moved_above`: ``n_updates`` and ``last_moved``, two arrays of shape (n_features,).  They are
+    the number of updates of each coefficient, and the passes over all coefficients after which it last changed by more.
+    With several targets or classes there is one for each.
 solver_ : {"gram", "columns", "newton", "blocks", "rounds", "scheduled"}
     Name of the solver that was used; the user guide has a table.
 classes_ : ndarray of shape (n_classes,)
@@ -164,11 +161,10 @@ from sklearn.utils._param_validation import (
     validate_parameter_constraints,
 )
 
+from schmp_estimators.core.schedules.dynamic import SCHEDULES, Schedule
 from schmp_estimators.linear.penalties.choose import NO_PENALTY, ONLY_SQUARES, STRONGEST, WEAKEST
 
 T = TypeVar("T", bound=Callable[..., Any])
-
-SCHEDULES = ("resolve", "priority", "random", "round_robin")
 
 
 class _Wide(Interval):
@@ -191,16 +187,12 @@ _CONSTRAINTS: dict[str, Any] = {
     "penalty_factors": ["array-like", dict],
     "groups": ["array-like", dict],
     "fit_intercept": ["boolean"],
-    "schedule": [StrOptions(set(SCHEDULES))],
+    "schedule": [StrOptions({"resolve", *SCHEDULES}), Schedule],
     "class_weight": [dict, StrOptions({"balanced"})],
     "positive": ["boolean"],
     "max_iter": [_COUNT],
     "tol": [Interval(Real, 0, None, closed="left")],
     "warm_start": ["boolean"],
-    "n_parallel": [_COUNT],
-    "max_correlation": [Interval(Real, 0, 1, closed="both")],
-    "pipeline_depth": [_COUNT],
-    "n_schedulers": [_COUNT],
     "n_shards": [_COUNT],
     "n_jobs": [Integral],
     "checkpoint": [str, os.PathLike],
@@ -307,10 +299,3 @@ def check_arguments(function: Callable[..., Any], given: Mapping[str, Any]) -> N
     """Raise scikit-learn's error if one of the arguments of a function, in `given`, is invalid."""
     constraints = _constraints(function)
     check_values(constraints, {name: given[name] for name in constraints}, function.__name__)
-
-
-def keep(estimator: Any, given: Mapping[str, Any]) -> None:
-    """Store the arguments of `__init__`, its local variables, as attributes."""
-    vars(estimator).update(
-        {name: value for name, value in given.items() if name not in ("self", "__class__")}
-    )

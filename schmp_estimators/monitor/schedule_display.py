@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 from sklearn.utils._optional_dependencies import check_matplotlib_support
 
 if TYPE_CHECKING:
@@ -36,17 +37,20 @@ class Span(NamedTuple):
 
 
 class ScheduleDisplay:
-    """Which worker worked on what, and when: a row for each worker, with a bar for each stage of each shard.
+    """Which worker worked on what, and when; or when each parameter last moved.
 
-    Thin bars below show waiting.  The plot shows rotations of blocks, exchanges and barriers of a fit on a cluster.
-    Fits in one process do not record what they do.
+    `from_client` draws a row for each worker, with a bar for each stage of each shard.  Thin bars below show waiting.
+    The plot shows rotations of blocks, exchanges and barriers of a fit on a cluster.  Fits in one process do not
+    record what they do.
 
-    Use `from_client` to make one.
+    `from_estimator` draws a histogram of the passes after which coefficients of a linear model last moved, as figure 5
+    of Kim et al., "STRADS: a distributed framework for scheduled model parallel machine learning", EuroSys 2016.
 
     Parameters
     ----------
     spans : list of named tuples
-        What workers did: tuples of worker, thread, name, sweep, block, start and stop; times are in seconds.
+        What workers did: tuples of worker, thread, name, sweep, block, start and stop; times are in seconds.  Or what
+        a schedule has recorded: tuples of ``n_updates`` and ``last_moved``, one for each target.
     by : {"stage", "block"}, default="stage"
         Meaning of the colours: the stages that took most time, or the blocks of the model.
 
@@ -54,10 +58,10 @@ class ScheduleDisplay:
     ----------
     ax_ : matplotlib Axes
     figure_ : matplotlib Figure
-    bars_ : dict of str to list of matplotlib PolyCollection
+    bars_ : dict of str to list of matplotlib artists
         The bars, by their names in the legend.
     workers_ : list of str
-        Addresses of the workers, from the top row to the bottom row.
+        Addresses of the workers, from the top row to the bottom row; none if parameters are drawn.
 
     See Also
     --------
@@ -77,8 +81,39 @@ class ScheduleDisplay:
     (['tcp://one', 'tcp://two'], ['block 0', 'block 1'])
     """
 
-    def __init__(self, spans: Sequence[Span], *, by: str = "stage") -> None:
+    def __init__(self, spans: Sequence[Any], *, by: str = "stage") -> None:
         self.spans, self.by = spans, by
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, *, ax: Axes | None = None) -> ScheduleDisplay:
+        """Plot after how many passes the coefficients of a linear model last moved.
+
+        Coefficients that never moved are left out.
+
+        Parameters
+        ----------
+        estimator : estimator
+            Fitted, with a schedule that has `moved_above`, as in ``schedule=schmp.Priority(moved_above=1e-3)``.
+        ax : matplotlib Axes, optional
+            Where to draw; by default in a new figure.
+
+        Returns
+        -------
+        ScheduleDisplay
+
+        Raises
+        ------
+        ValueError
+            If the estimator has no record of moves.
+        """
+        check_matplotlib_support(f"{cls.__name__}.from_estimator")
+        found = getattr(estimator, "moves_", None)
+        if found is None:
+            raise ValueError(
+                f"{type(estimator).__name__} has no attribute moves_: fit it with a schedule that records moves, such "
+                "as schedule=schmp.Priority(moved_above=1e-3)"
+            )
+        return cls(found if isinstance(found, list) else [found]).plot(ax=ax)
 
     @classmethod
     def from_client(
@@ -163,6 +198,8 @@ class ScheduleDisplay:
         check_matplotlib_support(f"{type(self).__name__}.plot")
         import matplotlib.pyplot as plt  # noqa: PLC0415  (an optional extra)
 
+        if self.spans and hasattr(self.spans[0], "last_moved"):
+            return self._plot_moves(plt.subplots(layout="constrained")[1] if ax is None else ax)
         self.workers_ = sorted({one.worker for one in self.spans})
         if ax is None:
             _, ax = plt.subplots(
@@ -195,6 +232,24 @@ class ScheduleDisplay:
         names = [name for name in names if name not in left_out]
         handles = [self.bars_[name][0] for name in names]
         ax.legend(handles, names, loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0)
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+    def _plot_moves(self, ax: Axes) -> ScheduleDisplay:
+        """Draw how many parameters moved last in which pass, and what share had converged then."""
+        last = np.concatenate([one.last_moved for one in self.spans])
+        last = np.ceil(last[last > 0.0])
+        passes, counts = np.unique(last, return_counts=True)
+        bars = ax.bar(passes, counts, width=0.9, color=_COLOURS[0])
+        ax.set(xlabel="Pass of the last move", ylabel="Parameters")
+        right = ax.twinx()
+        [line] = right.plot(
+            passes, 100.0 * np.cumsum(counts) / max(1, len(last)), color=_COLOURS[1], marker="."
+        )
+        right.set(ylabel="Converged, %", ylim=(0, 105))
+        right.grid(False)
+        self.workers_, self.bars_ = [], {"last move": [bars], "converged": [line]}
+        ax.legend([bars, line], list(self.bars_), loc="center right")
         self.ax_, self.figure_ = ax, ax.figure
         return self
 

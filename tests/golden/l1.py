@@ -6,6 +6,7 @@ from golden.record import result
 from scipy import sparse
 
 import schmp_estimators as se
+from schmp_estimators import schmp
 
 HERE = ("here",)
 MEMORY = ("here", "threads", "cluster")
@@ -165,7 +166,7 @@ def logistic_cv(X, y, chunks=None, **parameters):
     return run
 
 
-SCHEDULED = {"n_parallel": 4, "random_state": 0, "max_iter": 6, "tol": 1e-3}
+SCHEDULED = {"random_state": 0, "max_iter": 6, "tol": 1e-3}
 
 #: By name: what runs, and where all give the same bits.
 CASES = {
@@ -184,19 +185,22 @@ CASES = {
     "lasso, no intercept": (lasso(WIDE, fit_intercept=False), MEMORY),
     "lasso, targets": (lasso(TALL, y=np.column_stack([response(TALL), TALL[:, 3]])), MEMORY),
     "lasso, weak penalty": (lasso(WIDE, alpha=1e-3, tol=1e-4), HERE),
-    "lasso, priority": (lasso(WIDE, schedule="priority", **SCHEDULED), MEMORY),
+    "lasso, priority": (lasso(WIDE, schedule=schmp.Priority(4), **SCHEDULED), MEMORY),
     "lasso, priority, 2 shards": (
-        lasso(WIDE, schedule="priority", n_shards=2, **SCHEDULED),
+        lasso(WIDE, schedule=schmp.Priority(4), n_shards=2, **SCHEDULED),
         MEMORY,
     ),
     "lasso, priority, pipeline": (
-        lasso(WIDE, schedule="priority", pipeline_depth=3, n_shards=2, **SCHEDULED),
+        lasso(WIDE, schedule=schmp.Priority(4, pipeline_depth=3), n_shards=2, **SCHEDULED),
         MEMORY,
     ),
-    "lasso, random": (lasso(SPARSE, schedule="random", **SCHEDULED), MEMORY),
-    "lasso, round robin": (lasso(SMALL_INTEGERS, schedule="round_robin", **SCHEDULED), MEMORY),
+    "lasso, random": (lasso(SPARSE, schedule=schmp.Random(4), **SCHEDULED), MEMORY),
+    "lasso, round robin": (
+        lasso(SMALL_INTEGERS, schedule=schmp.RoundRobin(4), **SCHEDULED),
+        MEMORY,
+    ),
     "lasso, round robin, pipeline": (
-        lasso(TALL, schedule="round_robin", pipeline_depth=2, **SCHEDULED),
+        lasso(TALL, schedule=schmp.RoundRobin(4, pipeline_depth=2), **SCHEDULED),
         MEMORY,
     ),
     "net, tall": (lasso(TALL, l1_ratio=0.5), MEMORY),
@@ -220,7 +224,7 @@ CASES = {
     "net, priority": (
         lasso(
             TALL,
-            schedule="priority",
+            schedule=schmp.Priority(4),
             l1_ratio=0.5,
             penalty_factors=factors(12),
             n_shards=2,
@@ -255,9 +259,9 @@ CASES = {
     "logistic, classes": (logistic(TALL, y=labels(TALL)), MEMORY),
     "logistic, balanced": (logistic(TALL, y=response(TALL) > 2, class_weight="balanced"), MEMORY),
     "logistic, weights": (logistic(TALL, weights=WEIGHTS, fit_intercept=False), MEMORY),
-    "logistic, priority": (logistic(TALL, schedule="priority", **SCHEDULED), MEMORY),
+    "logistic, priority": (logistic(TALL, schedule=schmp.Priority(4), **SCHEDULED), MEMORY),
     "logistic, round robin, pipeline": (
-        logistic(WIDE, schedule="round_robin", pipeline_depth=2, **SCHEDULED),
+        logistic(WIDE, schedule=schmp.RoundRobin(4, pipeline_depth=2), **SCHEDULED),
         MEMORY,
     ),
     "logistic net, tall": (logistic(TALL, l1_ratio=0.5, penalty_factors=factors(12)), MEMORY),

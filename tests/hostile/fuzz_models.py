@@ -16,6 +16,7 @@ from schmp_estimators import (
     ModelParallelMF,
     PrioritizedLasso,
     SparseLogisticRegression,
+    schmp,
 )
 
 
@@ -199,10 +200,15 @@ class Certified(Family):
     same_bits = False
     extreme_parameters: ClassVar = {
         "tol": (0.0, 1e-300, 1e-3, 1.0, 1e300),
-        "schedule": ("resolve", "resolve", "priority", "random", "round_robin"),
-        "n_parallel": (1, 64, 10**6),
-        "max_correlation": (None, 0.0, 0.1, 1.0),
-        "pipeline_depth": (1, 3, 50),
+        "schedule": (
+            *("resolve", "resolve", "priority", "random", "round_robin"),
+            *(schmp.Random(1), schmp.Random(10**6), schmp.RoundRobin(max_correlation=0.0)),
+            *(
+                schmp.Priority(pipeline_depth=50),
+                schmp.Priority(3, correlation_rows=1, refresh=None),
+            ),
+            *(schmp.Priority(max_correlation=None, pipeline_depth=3), schmp.Priority(refresh=1)),
+        ),
         "n_shards": (None, 1, 3, 10**6),
         "n_jobs": (None, 2, -1, 64),
         "fit_intercept": (True, False),

@@ -24,6 +24,7 @@ from schmp_estimators import (
     ModelParallelMF,
     PrioritizedLasso,
     SparseLogisticRegression,
+    schmp,
 )
 
 AfterSweeps, keys_left, left_by = clusters.AfterSweeps, clusters.keys_left, checkpoints.left_by
@@ -81,9 +82,8 @@ def cases(scale=1.0):
         "lasso-priority": Case(
             lambda: PrioritizedLasso(
                 0.5,
-                schedule="priority",
+                schedule=schmp.Priority(16),
                 n_shards=2,
-                n_parallel=16,
                 max_iter=sweeps(8),
                 tol=1e-12,
                 random_state=1,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date, timedelta
 from functools import partial
@@ -417,3 +417,10 @@ def _one_column_chunk(X: Any) -> Any:
 def _to_csr(block: Any) -> Any:
     """Convert sparse blocks to CSR, which Dask is sure to join side by side; return others as they are."""
     return sparse.csr_array(_check_chunk(block, missing=False)) if sparse.issparse(block) else block
+
+
+def keep(estimator: Any, given: Mapping[str, Any]) -> None:
+    """Store the arguments of `__init__`, its local variables, as attributes."""
+    vars(estimator).update(
+        {name: value for name, value in given.items() if name not in ("self", "__class__")}
+    )

@@ -154,12 +154,13 @@ def identity_of_run(name: str, parameters: dict[str, Any], pieces: Sequence[Any]
     """
     return {
         "program": name,
-        **{f"parameter {key}": _plain(value) for key, value in parameters.items()},
+        **{f"parameter {key}": recognised(value) for key, value in parameters.items()},
         "data": [_digest(piece) for piece in pieces],
     }
 
 
-def _plain(value: Any) -> Any:
+def recognised(value: Any) -> Any:
+    """Return what stands for a parameter in an identity: a number or string itself, of others a hash."""
     return value if isinstance(value, (int, float, str, bool, type(None))) else _digest(value)
 
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from schmp_estimators.core.engine.dynamic import Report, Save, Steps
+from schmp_estimators.core.schedules.dynamic import SCHEDULES, Schedule
 from schmp_estimators.linear.losses.base import Loss, Rowwise
 from schmp_estimators.linear.penalties.base import Penalty, has_free, multiple_of, of_strength
 from schmp_estimators.linear.penalties.group import Group
@@ -23,7 +24,7 @@ from schmp_estimators.linear.programs.input import Extent, prefer_residual, reso
 from schmp_estimators.linear.programs.matrix import Floats
 from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
 from schmp_estimators.linear.programs.resolve import Resolve
-from schmp_estimators.linear.programs.rounds import ScheduledLasso, ScheduledLogistic, make_schedule
+from schmp_estimators.linear.programs.rounds import ScheduledLasso, ScheduledLogistic
 from schmp_estimators.linear.programs.smooth import ResolveSmooth
 from schmp_estimators.linear.programs.smooth_path import smooth_problem
 
@@ -117,7 +118,12 @@ def make_problem(
     return None if data is None else HomotopyProblem(data, penalty, eps)
 
 
-def kind_of(schedule: str, loss: Loss, penalty: Penalty) -> Any:
+def schedule_of(schedule: str | Schedule) -> Schedule:
+    """Return the schedule that a name stands for, or the given one."""
+    return SCHEDULES[schedule]() if isinstance(schedule, str) else schedule
+
+
+def kind_of(schedule: Any, loss: Loss, penalty: Penalty) -> Any:
     """Return the class of programs of a schedule, for a loss.
 
     Raises
@@ -166,15 +172,7 @@ def make_program(
         options["sparse"] = prefer_residual(size)
     else:
         seed = random.randint(np.iinfo(np.int32).max)
-        shape = (
-            asked.n_parallel,
-            asked.max_correlation,
-            seed,
-            asked.pipeline_depth,
-            asked.n_schedulers,
-        )
-        options["rounds"] = make_schedule(size.n_columns, asked.schedule, *shape)
-        options["pipeline_depth"] = asked.pipeline_depth
+        options["rounds"] = schedule_of(asked.schedule).start(size.n_columns, seed)
     per_column = size.stored / max(1, size.n_columns)
     design = Design(
         size.n_rows, n_partitions, asked.fit_intercept, per_column, resolution(size.dtype)

@@ -118,6 +118,8 @@ class Solution:
     fell_short: bool
     #: whether gaps are bounds; otherwise they are estimates, see `penalties.base.merit`
     certified: bool = True
+    #: what a schedule has recorded of each coefficient, if it was told to
+    moves: Any = None
 
     @property
     def n_columns(self) -> int:

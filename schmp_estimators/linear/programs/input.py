@@ -113,7 +113,7 @@ def split_rows(
     """
     responses = np.atleast_2d(responses)
     if n_partitions == 1:
-        return [_partition(as_matrix(X), responses, weights, beside)]
+        return [_partition(as_matrix(X), responses, weights, beside, 0)]
     cuts = np.linspace(0, X.shape[0], n_partitions + 1).astype(np.int64)
     by_rows = X.tocsr() if is_sparse(X) else X
     parts = []
@@ -123,15 +123,25 @@ def split_rows(
         if not is_sparse(X) and X.flags.f_contiguous:
             rows = np.asfortranarray(rows)
         parts.append(
-            _partition(as_matrix(rows), responses[:, part], weights[part], beside[:, part])
+            _partition(
+                as_matrix(rows), responses[:, part], weights[part], beside[:, part], int(start)
+            )
         )
     return parts
 
 
-def _partition(matrix: Matrix, responses: Floats, weights: Floats, beside: Floats) -> RowPartition:
+def _partition(
+    matrix: Matrix, responses: Floats, weights: Floats, beside: Floats, first: int
+) -> RowPartition:
     target = np.ascontiguousarray(responses[0])
     return RowPartition(
-        matrix, target, weights, np.zeros_like(target), responses=responses, beside=beside
+        matrix,
+        target,
+        weights,
+        np.zeros_like(target),
+        responses=responses,
+        beside=beside,
+        first=first,
     )
 
 
@@ -158,8 +168,9 @@ class RowValues(NamedTuple):
     weights: Floats
     #: (n,) bool, which rows of the parts are used; None for all
     used: np.ndarray | None
-    #: (k, n_p), see `RowPartition`
+    #: (k, n_p) and a number, see `RowPartition`
     beside: Floats
+    first: int
 
 
 def join_parts(values: RowValues, *parts: Part) -> RowPartition:
@@ -173,7 +184,7 @@ def join_parts(values: RowValues, *parts: Part) -> RowPartition:
         matrix = as_matrix(np.asfortranarray(X) if by_columns else X)
     else:
         [matrix] = matrices
-    return _partition(matrix, values.responses, values.weights, values.beside)
+    return _partition(matrix, values.responses, values.weights, values.beside, values.first)
 
 
 def as_array(matrix: Matrix) -> np.ndarray:

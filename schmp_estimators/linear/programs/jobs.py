@@ -56,6 +56,8 @@ class RowPartition(NamedTuple):
     #: while a fold is fitted: the partition with all rows, and the job that selected the rows of the fold
     whole: Any = None
     fold: Any = None
+    #: number of the first row among those of all partitions
+    first: int = 0
 
     def weigh(self, vector: Floats) -> Floats:
         """Return s⊙vector."""

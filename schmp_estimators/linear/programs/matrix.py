@@ -36,8 +36,8 @@ class Matrix(Protocol):
     def moments(self, weights: Floats, vector: Floats) -> tuple[Floats, Floats, Floats]:
         """Return Σ_i w_i x_ij, Σ_i w_i x_ij² and x_jᵀ·vector for all columns."""
 
-    def take_dense(self, columns: Indices) -> Floats:
-        """Return the columns as a new contiguous array, one column per row: shape (len(columns), n_rows)."""
+    def take_dense(self, columns: Indices, rows: Indices | None = None) -> Floats:
+        """Return the columns as a new array, one per row; of some `rows` if they are given."""
 
 
 def _all(n_columns: int) -> Indices:
@@ -94,8 +94,10 @@ class Dense(NamedTuple):
         take(freeze(self.values), freeze(weights), freeze(vector), sums, squares, products)
         return sums, squares, products
 
-    def take_dense(self, columns: Indices) -> Floats:
-        """Return the columns as a new contiguous array, one column per row: shape (len(columns), n_rows)."""
+    def take_dense(self, columns: Indices, rows: Indices | None = None) -> Floats:
+        """Return the columns as a new array, one per row; of some `rows` if they are given."""
+        if rows is not None:
+            return self.rows[np.ix_(rows, columns)].T.astype(np.float64, copy=False)
         if not self.by_rows:
             return self.values.take(columns, axis=0).astype(np.float64, copy=False)
         out = np.empty((len(columns), self.n_rows))
@@ -139,12 +141,12 @@ class SparseByColumns(NamedTuple):
         )
         return sums, squares, products
 
-    def take_dense(self, columns: Indices) -> Floats:
-        """Return the columns as a new contiguous array, one column per row."""
-        values, rows, starts = take_sparse(self, columns)
+    def take_dense(self, columns: Indices, rows: Indices | None = None) -> Floats:
+        """Return the columns as a new array, one per row; of some `rows` if they are given."""
+        values, places, starts = take_sparse(self, columns)
         out = np.zeros((len(columns), self.n_rows))
-        out[np.repeat(np.arange(len(columns)), np.diff(starts)), rows] = values
-        return out
+        out[np.repeat(np.arange(len(columns)), np.diff(starts)), places] = values
+        return out if rows is None else out[:, rows]
 
 
 def take_sparse(matrix: Matrix, columns: Indices) -> Columns:

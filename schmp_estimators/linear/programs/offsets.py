@@ -91,9 +91,9 @@ class Shifted(NamedTuple):
             whole[self.moved] = part
         return found
 
-    def take_dense(self, columns: Indices) -> Floats:
-        """Return the columns as a new contiguous array, one column per row."""
-        taken, (here, places) = self.matrix.take_dense(columns), self._among(columns)
+    def take_dense(self, columns: Indices, rows: Indices | None = None) -> Floats:
+        """Return the columns as a new array, one per row; of some `rows` if they are given."""
+        taken, (here, places) = self.matrix.take_dense(columns, rows), self._among(columns)
         taken[here] = self.values[places]
         return taken
 

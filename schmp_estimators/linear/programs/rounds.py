@@ -5,6 +5,7 @@ Bradley et al., ICML 2011).  From time to time a full gradient gives the duality
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,16 +13,13 @@ import scipy.sparse as sp
 
 from schmp_estimators.core.engine.dynamic import Overlapping, Steps
 from schmp_estimators.core.reduction import tree_sum
-from schmp_estimators.core.schedules.dynamic_regression import (
-    Check,
-    DynamicRegressionSchedule,
-    make_sampler,
-)
+from schmp_estimators.core.schedules.dynamic_regression import Check, DynamicRegressionSchedule
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.dense import proximal_steps
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.penalties.base import compiled_for, take
 from schmp_estimators.linear.programs.design import NO_CHANGE, Design
+from schmp_estimators.linear.programs.homotopy import Solution
 from schmp_estimators.linear.programs.jobs import RowPartition
 from schmp_estimators.linear.programs.matrix import Floats, Indices, SparseByColumns, take_sparse
 from schmp_estimators.linear.programs.point import Point
@@ -34,8 +32,8 @@ _DIVERGED = 1e3
 #: A change of the residual by this multiple of the square root of the objective at zero ends the rounds, before numbers
 #: overflow.
 _RUNAWAY = 1e50
-#: Default of the largest correlation of columns that "priority" updates together.
-_MAX_CORRELATION = 0.1
+#: The objective may rise by this part, which is rounding, before rounds are taken back.
+_RISE = 1e-11
 
 
 class Round(NamedTuple):
@@ -50,6 +48,7 @@ class Round(NamedTuple):
     means: Floats
     #: None for the squared loss, with which the state is the residual
     loss: Loss | None
+    n_rows: int = 0
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Floats, float, Any]]:
         """Return x̃_jᵀ(slope) over `columns`, Σ slope, and the products of the checked columns."""
@@ -62,22 +61,28 @@ class Round(NamedTuple):
         else:
             slope = rows.weigh(state)
         gradient = rows.matrix.gradient(slope, self.columns) if len(self.columns) else np.empty(0)
-        products = _products(rows, self.check) if self.check is not None else 0.0
+        products = 0.0 if self.check is None else self._products(rows, self.check)
         return rows._replace(state=state), (gradient, float(slope.sum()), products)
 
-
-def _products(rows: RowPartition, check: Check) -> Floats:
-    """Return Σ s x_j x_k of the candidates with each other and with `check.others`."""
-    both = np.concatenate([check.candidates, check.others])
-    if isinstance(rows.matrix, SparseByColumns):
-        values, indices, starts = take_sparse(rows.matrix, both)
-        block = sp.csc_array((values, indices, starts), shape=(rows.matrix.n_rows, len(both)))
-        left = block[:, : len(check.candidates)]
-        if len(rows.weights):
-            left = left.multiply(rows.weights[:, None]).tocsc()
-        return (left.T @ block).toarray()
-    taken = rows.matrix.take_dense(both)
-    return rows.weigh(taken[: len(check.candidates)]) @ taken.T
+    def _products(self, rows: RowPartition, check: Check) -> Floats:
+        """Return Σ s x_j x_k of the candidates with both; on a sample of rows, of centred columns."""
+        both, count = check.both, len(check.candidates)
+        if check.rows is not None:
+            stop = rows.first + rows.matrix.n_rows
+            drawn = check.rows.within(self.n_rows, rows.first, stop)
+            taken = rows.matrix.take_dense(both, drawn) - self.means[both, None]
+            return (
+                rows.weights[drawn] * taken[:count] if len(rows.weights) else taken[:count]
+            ) @ taken.T
+        if isinstance(rows.matrix, SparseByColumns):
+            values, indices, starts = take_sparse(rows.matrix, both)
+            block = sp.csc_array((values, indices, starts), shape=(rows.matrix.n_rows, len(both)))
+            left = block[:, :count]
+            if len(rows.weights):
+                left = left.multiply(rows.weights[:, None]).tocsc()
+            return (left.T @ block).toarray()
+        taken = rows.matrix.take_dense(both)
+        return rows.weigh(taken[:count]) @ taken.T
 
 
 class _Scheduled(Resolve):
@@ -86,14 +91,18 @@ class _Scheduled(Resolve):
     #: None for the squared loss
     loss: Loss | None = None
 
-    def __init__(
-        self, *given: Any, rounds: DynamicRegressionSchedule, pipeline_depth: int = 1, **start: Any
-    ) -> None:
+    def __init__(self, *given: Any, rounds: DynamicRegressionSchedule, **start: Any) -> None:
         super().__init__(*given, **start)
-        self.rounds, self.pipeline_depth = rounds, pipeline_depth
-        #: coefficients that the partitions know, rounds until the next gap, and coefficients updated so far
+        self.rounds = rounds
+        #: coefficients that the partitions know, and rounds until the next gap
         self._known = NO_CHANGE
-        self._left = self._updates = 0
+        self._left = 0
+        #: coefficients updated so far, and entries of X multiplied to check them
+        self._updates, self._checked = 0, 0.0
+        #: what updates since the last gap or pass would each lower alone, added up; and their end
+        self._lowered, self._end = 0.0, 0
+        #: whether changes have become so large that numbers would overflow
+        self._ran_away = False
 
     def _pending(self) -> tuple[Indices, Floats]:
         """Return the changes of coefficients that the partitions do not know yet, and count them as known."""
@@ -104,7 +113,7 @@ class _Scheduled(Resolve):
 
     def schedule(self, point: Point) -> Round | None:
         """Return the next round, or None if it is time for a gap."""
-        if self._left == 0:
+        if self._left == 0 and not self._goes_on():
             return None
         self._left -= 1
         columns, check = self.rounds.next_round()
@@ -113,7 +122,7 @@ class _Scheduled(Resolve):
         means = self.design.means
         level = point.level if self.loss is not None else float(means[moved] @ change)
         self._updates += len(columns)
-        return Round(moved, change, level, columns, check, means, self.loss)
+        return Round(moved, change, level, columns, check, means, self.loss, self.design.n_rows)
 
     @staticmethod
     def update(rows: RowPartition, job: Round) -> tuple[RowPartition, Any]:
@@ -131,28 +140,64 @@ class _Scheduled(Resolve):
         change = self._steps(columns, gradient)
         point.coef[columns] += change
         lengths = np.abs(change) * np.sqrt(design.norms[columns])
-        if not lengths.max(initial=0.0) < _RUNAWAY * np.sqrt(self.certificate.null_objective):
-            self._left = 0
+        runs_away = not lengths.max(initial=0.0) < _RUNAWAY * np.sqrt(
+            self.certificate.null_objective
+        )
+        if runs_away:
+            self._left, self._ran_away = 0, True
+        else:
+            self._lowered += 0.5 * float(lengths @ lengths)
         self.work.touched += len(columns) * float(design.n_rows)
         if self.loss is not None and design.fit_intercept:
             # the changes are those of centred columns
             centring = float(design.means[columns] @ change)
             point.level += balance / (self.smoothness * design.total_weight) - centring
-        self.rounds.sampler.record(columns, change)
+        if not runs_away:
+            self.rounds.record(columns, change)
         found = None
         if job.check is not None:
-            self.work.touched += products.size * float(design.n_rows)
             found = _correlations(design, job.check, products)
+            drawn = job.check.rows
+            touched = products.size * float(design.n_rows if drawn is None else drawn.n_drawn)
+            self.work.touched += touched
+            self._checked += touched
         self.rounds.answer(job.check, found)
 
     def step(self) -> Steps:
-        """Make rounds until it is time for a gap."""
-        n_columns = self.design.n_columns
+        """Make rounds until it is time for a gap; go back if they have raised the objective."""
         self._known = self.point.coef.copy()
-        self.rounds.sampler.refresh(self._steps(np.arange(n_columns), self.point.gradient))
-        self._left = max(10, n_columns // (2 * self.rounds.n_parallel))
-        yield Overlapping(self, self.point, self.pipeline_depth)
+        kept, before = (self.point.coef.copy(), self.point.level), self.certificate.objective
+        between = self.rounds.rounds_between
+        if between is not None:
+            self._refresh_priorities()
+        self._left, self._ran_away = between or 1, False
+        self._lowered, self._end = 0.0, self._of_pass()
+        yield Overlapping(self, self.point, self.rounds.pipeline_depth)
         yield from self.advance(*self._pending())
+        if not self.certificate.objective <= before * (1.0 + _RISE) and self.rounds.halve():
+            self.point.coef, self.point.level = kept
+            yield from self.refresh()
+            self._refresh_priorities()
+
+    def _refresh_priorities(self) -> None:
+        columns = np.arange(self.design.n_columns)
+        self.rounds.refresh(self._steps(columns, self.point.gradient))
+
+    def _of_pass(self) -> int:
+        """Return the number of updates at the end of the next pass."""
+        return self._updates + self.design.n_columns
+
+    def _goes_on(self) -> bool:
+        """Return whether rounds go on without a gap, as long as passes of them lower enough."""
+        most = self.max_iter * self.design.n_columns
+        if self.rounds.rounds_between is not None or self._ran_away or self._updates >= most:
+            return False
+        if self._updates >= self._end:
+            if not self.smoothness * self._lowered > self.certificate.tolerance:
+                return False
+            self._lowered, self._end = 0.0, self._of_pass()
+        self._left = 1
+        return True
 
     def count(self) -> int:
         """Return the number of passes made over all columns."""
@@ -168,13 +213,23 @@ class _Scheduled(Resolve):
 
     def state(self) -> dict[str, Any]:
         """Return also the state of the schedule; after a gap no round is running, and partitions know all changes."""
-        return {**super().state(), "updates": self._updates, "schedule": self.rounds.save()}
+        known = {"updates": self._updates, "checked": self._checked}
+        return {**super().state(), **known, "schedule": self.rounds.save()}
 
     def recover(self, state: Mapping[str, Any]) -> Steps:
         """Restore a state, also that of the schedule."""
         yield from super().recover(state)
-        self._updates = state["updates"]
+        self._updates, self._checked = state["updates"], state["checked"]
         self.rounds.restore(state["schedule"])
+
+    def record(self) -> dict[str, float]:
+        """Return the record of the present point, and what the rounds have cost."""
+        counts = {"updates": self._updates, "checked": int(self._checked)}
+        return {**super().record(), **counts}
+
+    def solution(self) -> Solution:
+        """Return the present point, and what the schedule has recorded."""
+        return replace(super().solution(), moves=self.rounds.moves)
 
     def _steps(self, columns: Indices, gradient: Floats) -> Floats:
         """Return the steps to the one-dimensional minimisers of `columns`."""
@@ -189,9 +244,12 @@ class _Scheduled(Resolve):
 
 def _correlations(design: Design, check: Check, products: Floats) -> Floats:
     """Return correlations from products; constant columns have no correlations."""
-    both = np.concatenate([check.candidates, check.others])
-    left = check.candidates
-    covariance = products - design.total_weight * np.outer(design.means[left], design.means[both])
+    left, both = check.candidates, check.both
+    if check.rows is not None:
+        covariance = products * (design.n_rows / check.rows.n_drawn)
+    else:
+        centring = np.outer(design.means[left], design.means[both])
+        covariance = products - design.total_weight * centring
     scale = np.outer(np.sqrt(design.norms[left]), np.sqrt(design.norms[both]))
     return np.divide(covariance, scale, out=np.zeros_like(covariance), where=scale > 0.0)
 
@@ -204,28 +262,3 @@ class ScheduledLogistic(_Scheduled, ResolveSmooth):
     """Scheduled coordinate descent for other losses."""
 
     loss: Loss
-
-
-def make_schedule(
-    n_columns: int,
-    order: str,
-    n_parallel: int,
-    max_correlation: float | None,
-    seed: int,
-    pipeline_depth: int = 1,
-    n_schedulers: int = 1,
-) -> DynamicRegressionSchedule:
-    """Return the schedule "priority", "random" or "round_robin".
-
-    If `max_correlation` is None, "priority" checks correlations with the limit 0.1, and the others do not check. 1
-    means no check.
-    """
-    if max_correlation is None:
-        max_correlation = _MAX_CORRELATION if order == "priority" else 1.0
-    threshold = max_correlation if max_correlation < 1.0 else None
-    sampler = make_sampler(
-        order, n_columns, np.random.default_rng(seed), min(n_schedulers, n_columns)
-    )
-    return DynamicRegressionSchedule(
-        sampler, min(n_parallel, n_columns), threshold, pipeline_depth=pipeline_depth
-    )

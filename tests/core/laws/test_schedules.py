@@ -1,5 +1,7 @@
 """What schedules promise: who is drawn and who meets whom, against laws and NumPy."""
 
+import re
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -7,22 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from schmp_estimators.core.schedules.dynamic_regression import (
-    Check,
+from schmp_estimators.core.schedules.dynamic import SCHEDULES
+from schmp_estimators.core.schedules.dynamic_regression import Check, RowSample, independent_set
+from schmp_estimators.core.schedules.samplers import (
     PrioritySampler,
     RandomSampler,
-    RoundRobin,
-    independent_set,
+    RoundRobinSampler,
 )
 from schmp_estimators.linear.programs.design import Design
 from schmp_estimators.linear.programs.input import split_rows
 from schmp_estimators.linear.programs.jobs import Sums
 from schmp_estimators.linear.programs.rounds import Round, _correlations
-from schmp_estimators.schmp import (
-    schedule_dynamic_regression,
-    schedule_from_costs,
-    schedule_rotation,
-)
+from schmp_estimators.schmp import Priority, Random, schedule_from_costs, schedule_rotation
 
 NONE = np.empty(0, np.int64)
 
@@ -61,7 +59,7 @@ def test_draws_come_in_their_own_order_or_the_most_urgent_first():
         assert 300 < np.mean(leaders) < 700
     first["priority"].refresh(np.arange(1000.0))
     assert (np.diff(first["priority"].draw(50, none)) < 0).all()
-    turns = RoundRobin(5)
+    turns = RoundRobinSampler(5)
     assert turns.draw(4, none).tolist() == [0, 1, 2, 3]
     assert turns.draw(4, np.array([0])).tolist() == [4, 1, 2]
 
@@ -99,10 +97,9 @@ CHANGES = np.array([0.0, 0.5, -1.0, 2.0, 3.0, 0.1, -0.4, 1.5, 2.5, 0.7, 0.0, 1.0
 ORDERS = ["priority", "random", "round_robin"]
 
 
-def make(n_schedulers, n_parameters=14, n_parallel=1, **options):
-    return schedule_dynamic_regression(
-        n_parameters, n_parallel=n_parallel, n_schedulers=n_schedulers, random_state=0, **options
-    )
+def make(n_schedulers, n_parameters=14, n_parallel=1, order="priority", **options):
+    schedule = SCHEDULES[order](n_parallel, n_schedulers=n_schedulers, **options)
+    return schedule.start(n_parameters, random_state=0)
 
 
 def rounds(schedule, count, correlation=None):
@@ -110,9 +107,8 @@ def rounds(schedule, count, correlation=None):
     for _ in range(count):
         chosen, check = schedule.next_round()
         yield chosen, check
-        both = None if check is None else np.concatenate([check.candidates, check.others])
         schedule.answer(
-            check, None if check is None else correlation[np.ix_(check.candidates, both)]
+            check, None if check is None else correlation[np.ix_(check.candidates, check.both)]
         )
 
 
@@ -125,11 +121,11 @@ def rounds(schedule, count, correlation=None):
 def test_each_scheduler_draws_by_the_priorities_of_its_slice(n_schedulers, told):
     schedule = make(n_schedulers, max_correlation=None)
     if told == "refresh":
-        schedule.sampler.refresh(CHANGES)
+        schedule.refresh(CHANGES)
     else:  # in another order, in two parts
         order = np.random.default_rng(0).permutation(len(CHANGES))
         for part in (order[:5], order[5:]):
-            schedule.sampler.record(part, CHANGES[part])
+            schedule.record(part, CHANGES[part])
     drawn = np.array([int(chosen[0]) for chosen, _ in rounds(schedule, N_DRAWS)])
     for number in range(n_schedulers):
         own, turns = np.arange(number, len(CHANGES), n_schedulers), drawn[number::n_schedulers]
@@ -148,7 +144,7 @@ def test_every_parameter_is_drawn_in_the_turn_of_its_scheduler(
     n_schedulers, n_parameters, max_correlation, order
 ):
     schedule = make(n_schedulers, n_parameters, 2, max_correlation=max_correlation, order=order)
-    schedule.sampler.refresh(np.zeros(n_parameters))
+    schedule.refresh(np.zeros(n_parameters))
     lag, seen = max_correlation is not None, set()
     for turn, (chosen, check) in enumerate(rounds(schedule, 600, np.eye(n_parameters))):
         assert set((chosen % n_schedulers).tolist()) <= {(turn - lag) % n_schedulers}
@@ -161,15 +157,8 @@ def test_every_parameter_is_drawn_in_the_turn_of_its_scheduler(
 
 def test_the_same_seed_draws_the_same_and_generators_of_any_kind_will_do():
     def draws(random):
-        options = {
-            "n_parallel": 3,
-            "max_correlation": None,
-            "n_schedulers": 3,
-            "random_state": random,
-        }
-        return [
-            chosen.tolist() for chosen, _ in rounds(schedule_dynamic_regression(39, **options), 20)
-        ]
+        schedule = Priority(3, max_correlation=None, n_schedulers=3).start(39, random)
+        return [chosen.tolist() for chosen, _ in rounds(schedule, 20)]
 
     assert draws(7) == draws(7) == draws(np.random.default_rng(7)) != draws(8)
     once, again = (np.random.Generator(np.random.MT19937(1)) for _ in range(2))
@@ -205,7 +194,7 @@ def test_no_two_correlated_parameters_are_under_way_whoever_chose_them(order, n_
         chosen, check = under_way.pop(0)
         counts[chosen] += 1
         n_left_out += len(chosen) < 3
-        schedule.answer(check, correlation[np.ix_(check.candidates, np.concatenate(check))])
+        schedule.answer(check, correlation[np.ix_(check.candidates, check.both)])
     assert counts.min() > 0
     assert counts.sum() > 300
     assert n_left_out > 0
@@ -217,24 +206,164 @@ def test_no_two_correlated_parameters_are_under_way_whoever_chose_them(order, n_
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"n_schedulers": 0}, "n_schedulers=0 must be an integer of at least 1"),
-        ({"n_schedulers": 2.0}, "n_schedulers=2.0 must be an integer"),
-        (
-            {"n_schedulers": 4, "n_parallel": 3},
-            "n_schedulers=4 leaves less than n_parallel=3 .*; take at most 3",
-        ),
-        ({"n_parameters": 0}, "n_parameters=0 must be"),
-        ({"n_parallel": True}, "n_parallel=True must be"),
-        ({"n_parallel": 11}, "n_parallel=11 is more than n_parameters=10"),
-        ({"max_correlation": 1.5}, "max_correlation=1.5 must be from 0 to 1, or None"),
-        ({"order": "best"}, "order='best' is unknown; use one of"),
-        ({"pipeline_depth": 0}, "pipeline_depth=0 must be"),
+        *[({name: 0}, f"'{name}' parameter of Priority must be") for name in (
+            "n_schedulers", "n_parallel", "pipeline_depth", "oversample", "correlation_rows", "refresh", "weight",
+        )],
+        ({"n_schedulers": 2.0}, "'n_schedulers' parameter"),
+        ({"max_correlation": 1.0}, "'max_correlation' parameter"),
+        ({"moved_above": -1.0}, "'moved_above' parameter"),
+        ({"refresh": "never"}, "'refresh' parameter"),
+        ({"n_parameters": 0}, "n_parameters=0 must be an integer of at least 1"),
+        ({"max_correlation": None, "oversample": 3.0}, "oversample=3.0 of Priority needs max_correl"),
+        ({"max_correlation": None, "correlation_rows": 9}, "correlation_rows=9 of Priority needs"),
+    ],
+)  # fmt: skip
+def test_bad_arguments(change, message):
+    arguments = {"n_parameters": 10, **change}
+    n_parameters = arguments.pop("n_parameters")
+    with pytest.raises(ValueError, match=message):
+        Priority(**arguments).start(n_parameters)
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [
+        [1.0, np.nan],
+        [1.0, -1.0],
+        [1.0],
+        1.0,
+        [[1.0, 2.0]],
+        ["a", "b"],
+        [None, None],
+        [1j, 2.0],
+        None,
     ],
 )
-def test_bad_arguments(change, message):
-    arguments = {"n_parameters": 10, "n_parallel": 2, **change}
-    with pytest.raises(ValueError, match=message):
-        schedule_dynamic_regression(arguments.pop("n_parameters"), **arguments)
+def test_weights_that_are_no_priorities_are_refused(returned):
+    schedule = Priority(1, weight=lambda changes: returned).start(2)
+    with pytest.raises(ValueError, match=r"weight=<lambda> must return a number of at least 0 for"):
+        schedule.record(np.arange(2), np.ones(2))
+
+
+@pytest.mark.parametrize("changes", [[1.0, np.nan], [1.0], 1.0, np.ones((2, 1))])
+def test_changes_that_are_no_numbers_for_the_parameters_are_refused(changes):
+    schedule = Priority(1).start(2)
+    with pytest.raises(ValueError, match=r"changes must be numbers of shape \(2,\); got"):
+        schedule.record(np.arange(2), changes)
+    with pytest.raises(ValueError, match=r"changes must be numbers of shape \(2,\); got"):
+        schedule.refresh(changes)
+
+
+def test_correlations_of_another_shape_are_refused():
+    schedule = Priority(2).start(6, random_state=0)
+    _, check = schedule.next_round()
+    n_candidates = len(check.candidates)
+    for shape in ((n_candidates,), (n_candidates, 99), (6, 6)):
+        with pytest.raises(
+            ValueError, match=rf"correlations of shape {re.escape(str(shape))} do not"
+        ):
+            schedule.answer(check, np.zeros(shape))
+    with pytest.raises(ValueError, match="correlations of shape None do not answer"):
+        schedule.answer(check, None)
+
+
+# Options of the papers
+
+
+def test_priorities_of_ones_own_are_the_law_of_draws():
+    """Not squares but roots: by definition of the sampler, a tenth of the draws is uniform."""
+    schedule = make(1, max_correlation=None, weight=lambda changes: np.sqrt(np.abs(changes)))
+    schedule.refresh(CHANGES)
+    drawn = [int(chosen[0]) for chosen, _ in rounds(schedule, N_DRAWS)]
+    roots = np.sqrt(np.abs(CHANGES))
+    law = 0.9 * roots / roots.sum() + 0.1 / len(CHANGES)
+    counts = np.bincount(drawn, minlength=len(CHANGES))
+    assert chisquare(counts, N_DRAWS * law).pvalue > 1e-3
+
+
+def test_functions_of_users_change_nothing_and_huge_weights_keep_their_order():
+    def spoiled(changes):
+        changes *= 0.0
+        return np.array([1e308, 1e308, 0.0])
+
+    schedule, changes = make(1, 3, max_correlation=None, weight=spoiled), np.ones(3)
+    schedule.refresh(changes)
+    assert (changes == 1.0).all()
+    drawn = np.bincount([int(chosen[0]) for chosen, _ in rounds(schedule, 500)], minlength=3)
+    assert drawn[:2].min() > 150 and drawn[2] < 60
+
+
+@pytest.mark.parametrize(("oversample", "wanted"), [(1.0, 4), (1.3, 6), (2.0, 8), (5, 20)])
+def test_so_many_candidates_are_drawn(oversample, wanted):
+    schedule = make(1, 50, 4, order="random", max_correlation=0.5, oversample=oversample)
+    for chosen, check in list(rounds(schedule, 20, np.eye(50)))[3:]:
+        assert len(chosen) <= 4
+        assert wanted - len(check.others) <= len(check.candidates) <= wanted
+
+
+@given(key=st.integers(0, 2**64 - 1), cut=st.integers(0, 40), n_drawn=st.integers(1, 60))
+def test_each_drawn_row_is_in_one_part(key, cut, n_drawn):
+    sample = RowSample(key, n_drawn)
+    whole = sample.within(40, 0, 40)
+    parts = np.concatenate([sample.within(40, 0, cut), cut + sample.within(40, cut, 40)])
+    assert len(whole) == n_drawn and sorted(whole) == sorted(parts)
+
+
+def test_rows_are_drawn_anew_for_each_check_and_uniformly():
+    schedule = make(1, 20, 2, correlation_rows=50, order="random", max_correlation=0.5)
+    samples = [check.rows for _, check in rounds(schedule, 100, np.eye(20))]
+    counts = np.sum([np.bincount(one.within(10, 0, 10), minlength=10) for one in samples], axis=0)
+    assert len(set(samples)) == 100 and chisquare(counts).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("form", [np.ascontiguousarray, np.asfortranarray, sp.csc_array])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_sampled_correlations_are_unbiased_and_within_their_bound(form, weighted):
+    """The bound is that of `Priority`; with weights s values are √(s n / Σs) times as large."""
+    rng, n_drawn, n_samples = np.random.default_rng(0), 200, 300
+    X = rng.normal(size=(500, 6)) * (rng.random((500, 6)) < 0.8) + 1.0
+    X[:, 1] += X[:, 0]
+    weights = rng.random(500) + 0.5 if weighted else np.empty(0)
+    given, check = weights if weighted else np.ones(500), Check(np.arange(3), np.arange(3, 6))
+    design, rows = Design(500), split_rows(form(X), np.zeros(500), weights, 3)
+    means = np.average(X, axis=0, weights=given)
+    spread = given @ (X - means) ** 2
+    design.means, design.norms, design.total_weight = means, spread, given.sum()
+    z = (X - means) * np.sqrt(given[:, None] * 500 / spread)
+    exact = (z.T @ z / 500)[:3]
+    found = []
+    for key in range(n_samples):
+        one = check._replace(rows=RowSample(key, n_drawn))
+        job = Round(NONE, np.empty(0), 0.0, NONE, one, means, None, 500)
+        found.append(_correlations(design, one, sum(job(part)[1][2] for part in rows)))
+    errors, most = np.array(found) - exact, np.abs(z).max()
+    spreads = most / np.sqrt(n_drawn)
+    assert errors.std(axis=0).max() <= spreads
+    assert np.abs(errors.mean(axis=0)).max() <= 5 * spreads / np.sqrt(n_samples)
+    far = most**2 * np.sqrt(2 * np.log(20) / n_drawn)  # exceeded with a probability of a tenth
+    assert (np.abs(errors) > far).mean() <= 0.1
+
+
+def test_moves_count_updates_and_know_the_last_large_change():
+    schedule = make(1, 4, 2, order="round_robin", moved_above=0.5)
+    told = [np.array([1.0, 0.4]), np.array([-0.6, 0.5]), np.array([0.1, 0.9]), np.array([0.0, 0.0])]
+    for (chosen, _), changes in zip(rounds(schedule, 4), told, strict=True):
+        schedule.record(chosen, changes)
+    assert schedule.moves.n_updates.tolist() == [2, 2, 2, 2]
+    assert schedule.moves.last_moved.tolist() == [0.5, 1.5, 1.0, 0.0]
+    assert make(1).moves is None
+
+
+def test_rounds_become_smaller_only_if_their_size_is_not_given():
+    free, given = Random().start(100), Random(64).start(100)
+    sizes = []
+    while free.halve():
+        sizes.append(free.n_parallel)
+    assert sizes == [32, 16, 8, 4, 2, 1] and not given.halve() and given.n_parallel == 64
+    again = Random().start(100)
+    again.restore(free.save())
+    assert again.n_parallel == 1
+    assert Random().start(3).n_parallel == 3
 
 
 # Rotations, and orders from costs

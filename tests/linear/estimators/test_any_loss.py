@@ -9,14 +9,14 @@ from pages import example
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC
 
-from schmp_estimators import SparseGLM
+from schmp_estimators import SparseGLM, schmp
 from schmp_estimators.penalised import L1, Huber, Poisson
 
 SquaredHinge = example("plot_your_own_loss").SquaredHinge
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(80, 150)) + RNG.normal(size=(80, 1))
 Y = np.where(X[:, :4].sum(axis=1) + RNG.normal(size=80) > 0.0, 1.0, -1.0)
-PRIORITY = {"schedule": "priority", "n_parallel": 4, "random_state": 0}
+PRIORITY = {"schedule": schmp.Priority(4), "random_state": 0}
 
 
 @pytest.mark.covering

@@ -7,6 +7,7 @@ import pytest
 from callbacks import Recorder
 
 import schmp_estimators as se
+from schmp_estimators import schmp
 from schmp_estimators.linear.programs import choose
 
 RNG = np.random.default_rng(0)
@@ -17,9 +18,7 @@ CASES = {
     "lasso": (se.PrioritizedLasso(0.01, tol=1e-8), Y),
     "two targets": (se.PrioritizedLasso(0.01, tol=1e-8), np.column_stack([Y, X[:, 5] - Y])),
     "scheduled": (
-        se.PrioritizedLasso(
-            0.1, schedule="priority", n_parallel=4, pipeline_depth=2, random_state=0
-        ),
+        se.PrioritizedLasso(0.1, schedule=schmp.Priority(4, pipeline_depth=2), random_state=0),
         Y,
     ),
     "two classes": (se.SparseLogisticRegression(tol=1e-8), Y > 0),

@@ -7,6 +7,8 @@ from oracles.l1 import lasso_gap, lasso_objective
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Lasso
 
+from schmp_estimators import schmp
+from schmp_estimators.core.schedules.dynamic import SCHEDULES
 from schmp_estimators.linear.lasso import PrioritizedLasso
 from schmp_estimators.linear.logistic import SparseLogisticRegression
 
@@ -65,14 +67,14 @@ def test_weights_in_one_partition(problem):
 def test_schedules_of_the_papers(problem, schedule, n_shards):
     X, y, _ = problem
     ours = PrioritizedLasso(
-        0.1, schedule=schedule, n_parallel=2, tol=1e-8, random_state=0, n_shards=n_shards
+        0.1, schedule=SCHEDULES[schedule](2), tol=1e-8, random_state=0, n_shards=n_shards
     ).fit(X, y)
     reference = PrioritizedLasso(0.1, tol=1e-12).fit(X, y)
     objective = lasso_objective(X, y, ours.coef_, ours.intercept_, 0.1)
     assert objective <= lasso_objective(
         X, y, reference.coef_, reference.intercept_, 0.1
     ) + 1e-7 * np.var(y)
-    sparse = PrioritizedLasso(0.1, schedule=schedule, n_parallel=2, tol=1e-8, random_state=0).fit(
+    sparse = PrioritizedLasso(0.1, schedule=SCHEDULES[schedule](2), tol=1e-8, random_state=0).fit(
         sp.csc_array(X), y
     )
     np.testing.assert_allclose(sparse.coef_, reference.coef_, atol=1e-3)
@@ -125,13 +127,11 @@ def test_shotgun_diverges_where_the_dependency_check_does_not():
     X = rng.normal(size=(100, 1)) + 0.1 * rng.normal(size=(100, 60))
     y = X[:, 0] + 0.1 * rng.normal(size=100)
     with pytest.warns(ConvergenceWarning, match="n_parallel"):
-        PrioritizedLasso(1e-3, schedule="random", n_parallel=30, random_state=0).fit(X, y)
+        PrioritizedLasso(1e-3, schedule=schmp.Random(30), random_state=0).fit(X, y)
     for depth in (1, 3):
         ours = PrioritizedLasso(
             1e-3,
-            schedule="priority",
-            n_parallel=30,
-            pipeline_depth=depth,
+            schedule=schmp.Priority(30, pipeline_depth=depth),
             tol=1e-3,
             max_iter=2000,
             random_state=0,

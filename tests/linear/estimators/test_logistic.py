@@ -6,6 +6,7 @@ import scipy.sparse as sp
 from oracles.l1 import logistic_gap, logistic_objective
 from sklearn.linear_model import LogisticRegression
 
+from schmp_estimators.core.schedules.dynamic import SCHEDULES
 from schmp_estimators.linear.logistic import SparseLogisticRegression
 
 
@@ -87,11 +88,13 @@ def test_large_sparse_problem_on_residuals():
 @pytest.mark.parametrize("schedule", ["priority", "random", "round_robin"])
 def test_schedules_of_the_papers(problem, schedule):
     X, y, _ = problem
-    options = {"schedule": schedule, "n_parallel": 2, "tol": 1e-4, "random_state": 0}
+    options = {"tol": 1e-4, "random_state": 0}
     reference = SparseLogisticRegression(0.1, tol=1e-10).fit(X, y)
     for form in (np.asfortranarray, sp.csc_array):
         for depth in (1, 2) if schedule == "priority" else (1,):
-            ours = SparseLogisticRegression(0.1, pipeline_depth=depth, **options).fit(form(X), y)
+            ours = SparseLogisticRegression(
+                0.1, schedule=SCHEDULES[schedule](2, pipeline_depth=depth), **options
+            ).fit(form(X), y)
             assert ours.dual_gap_[0] <= 1e-4 * 0.1 * 120 * np.log(2)
             np.testing.assert_allclose(ours.predict_proba(X), reference.predict_proba(X), atol=0.02)
 
@@ -99,7 +102,7 @@ def test_schedules_of_the_papers(problem, schedule):
 @pytest.mark.parametrize("schedule", ["priority", "round_robin"])
 def test_rounds_do_not_see_the_offset_of_columns(problem, schedule):
     X, y, _ = problem
-    options = {"schedule": schedule, "n_parallel": 2, "tol": 1e-4, "random_state": 0}
+    options = {"schedule": SCHEDULES[schedule](2), "tol": 1e-4, "random_state": 0}
     near, far = (
         SparseLogisticRegression(0.1, **options).fit(X + offset, y) for offset in (0.0, 20.0)
     )

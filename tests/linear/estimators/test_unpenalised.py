@@ -12,6 +12,7 @@ from oracles.elastic_net import (
 )
 
 from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
+from schmp_estimators.core.schedules.dynamic import SCHEDULES
 from schmp_estimators.linear.penalties.elastic_net import L1
 from schmp_estimators.linear.programs.design import Design
 from schmp_estimators.linear.programs.input import extent, prefer_residual, split_rows
@@ -124,10 +125,8 @@ def test_every_schedule_certifies_what_it_returns(schedule, pipeline_depth, form
     X, factors = with_covariates(COVARIATES["two"])
     X, factors = X[:, :14] + 1.0, factors[:14] * np.linspace(0.5, 2.0, 14)
     options = {
-        "schedule": schedule,
-        "n_parallel": 2,
+        "schedule": SCHEDULES[schedule](2, pipeline_depth=pipeline_depth),
         "random_state": 0,
-        "pipeline_depth": pipeline_depth,
     }
     options |= {"l1_ratio": 0.7, "penalty_factors": factors, "n_shards": 3}
     weights = np.ones(N)

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 
+from schmp_estimators import schmp
 from schmp_estimators.linear.lasso import PrioritizedLasso
 
 
@@ -43,10 +44,10 @@ def test_any_schedule_may_check_dependencies():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(100, 1)) + 0.1 * rng.normal(size=(100, 60))
     y = X[:, 0] + 0.1 * rng.normal(size=100)
-    options = {"n_parallel": 30, "max_iter": 20, "random_state": 0}
-    for schedule in ("random", "round_robin"):
+    options = {"max_iter": 20, "random_state": 0}
+    for kind in (schmp.Random, schmp.RoundRobin):
         with pytest.warns(ConvergenceWarning):
-            fitted = PrioritizedLasso(1e-3, schedule=schedule, max_correlation=0.5, **options).fit(
+            fitted = PrioritizedLasso(1e-3, schedule=kind(30, max_correlation=0.5), **options).fit(
                 X, y
             )
         assert (

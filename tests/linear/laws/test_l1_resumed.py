@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 from checkpoints import fitted_in_spite_of_deaths, left_by
 
-from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
+from schmp_estimators import PrioritizedLasso, SparseLogisticRegression, schmp
 from schmp_estimators.linear.programs import choose
 
 RNG = np.random.default_rng(0)
@@ -33,7 +33,8 @@ NET = {
     "l1_ratio": 0.6,
     "penalty_factors": np.where(np.arange(140) % 45 == 3, 0.0, 1.0 + np.arange(140) % 3),
 }
-SLOW = {"n_parallel": 6, "tol": 1e-2, "n_shards": 2, "pipeline_depth": 2, "random_state": 3}
+SLOW = {"tol": 1e-2, "n_shards": 2, "random_state": 3}
+WAYS = {"n_parallel": 6, "pipeline_depth": 2}
 
 #: estimator, its parameters, X, y, weights, whether descent is on the residual
 CASES = {
@@ -55,13 +56,25 @@ CASES = {
     "logistic, offset": (SparseLogisticRegression, {**LOGISTIC, "n_shards": 2}, OFFSET, Y > 2, None, False),
     "logistic residual": (SparseLogisticRegression, {**LOGISTIC, "n_shards": 3}, SPARSE, Y > 0, None, True),
     "three classes": (SparseLogisticRegression, LOGISTIC, DENSE, np.digitize(Y, [-3, 3]), None, True),
-    "priority": (PrioritizedLasso, {"alpha": 0.2, "schedule": "priority", **SLOW}, FEW, Y, None, False),
+    "priority": (PrioritizedLasso, {"alpha": 0.2, "schedule": schmp.Priority(**WAYS), **SLOW}, FEW, Y, None, False),
     "random, three targets": (
-        PrioritizedLasso, {"alpha": 0.3, "schedule": "random", **SLOW}, FEW, np.column_stack([Y, -Y, Y[::-1]]), WEIGHTS,
-        False,
+        PrioritizedLasso, {"alpha": 0.3, "schedule": schmp.Random(**WAYS), **SLOW}, FEW,
+        np.column_stack([Y, -Y, Y[::-1]]), WEIGHTS, False,
     ),
-    "round robin": (PrioritizedLasso, {"alpha": 0.1, "schedule": "round_robin", **SLOW}, SPARSE, Y, None, False),
-    "logistic priority": (SparseLogisticRegression, {"schedule": "priority", **SLOW}, FEW, Y > 0, WEIGHTS, False),
+    "round robin": (
+        PrioritizedLasso, {"alpha": 0.1, "schedule": schmp.RoundRobin(**WAYS), **SLOW}, SPARSE, Y, None, False,
+    ),
+    "logistic priority": (
+        SparseLogisticRegression, {"schedule": schmp.Priority(**WAYS), **SLOW}, FEW, Y > 0, WEIGHTS, False,
+    ),
+    "priority, all options": (
+        PrioritizedLasso, {"alpha": 0.2, "schedule": schmp.Priority(
+            6, oversample=3.0, correlation_rows=30, weight=np.abs, refresh=7, n_schedulers=2, moved_above=1e-3,
+        ), **SLOW}, FEW, Y, WEIGHTS, False,
+    ),
+    "priority, no gradients": (
+        PrioritizedLasso, {"alpha": 0.2, "schedule": schmp.Priority(refresh=None), **SLOW}, FEW, Y, None, False,
+    ),
 }  # fmt: skip
 
 

@@ -1,12 +1,17 @@
 """What the schedules of the papers draw and let pass, against counts and correlations made by NumPy."""
 
+import pickle
+
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV
 
-from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
+from schmp_estimators import PrioritizedLasso, SparseLogisticRegression, schmp
+from schmp_estimators.core.schedules.dynamic import SCHEDULES
 from schmp_estimators.core.schedules.dynamic_regression import DynamicRegressionSchedule
-from schmp_estimators.linear.programs.rounds import make_schedule
+from schmp_estimators.exceptions import CheckpointMismatchError
 
 
 class Given:
@@ -28,7 +33,7 @@ def test_columns_in_flight_keep_their_relatives_waiting(correlation, second):
     table = np.eye(6)
     table[0, 1] = table[1, 0] = correlation
     schedule = DynamicRegressionSchedule(
-        Given([0], [1, 2], [3], [4]), 2, 0.1, oversample=1.0, pipeline_depth=2
+        Given([0], [1, 2], [3], [4]), 5, 2, 0.1, oversample=1.0, pipeline_depth=2
     )
 
     def answer(check):
@@ -58,7 +63,9 @@ def test_a_candidate_that_is_rejected_does_not_lose_its_turn(pipeline_depth, n_s
         + np.arange(n_columns) % n_schedulers
     )
     table = (pair[:, None] == pair).astype(float)
-    schedule = make_schedule(n_columns, "round_robin", 2, 0.5, 0, pipeline_depth, n_schedulers)
+    schedule = schmp.RoundRobin(
+        2, max_correlation=0.5, pipeline_depth=pipeline_depth, n_schedulers=n_schedulers
+    ).start(n_columns)
     under_way, updates = [], np.zeros(n_columns, int)
     for number in range(rounds):
         chosen, check = schedule.next_round()
@@ -73,12 +80,15 @@ def test_a_candidate_that_is_rejected_does_not_lose_its_turn(pipeline_depth, n_s
 
 
 @pytest.mark.parametrize("schedule", ["priority", "random", "round_robin"])
-@pytest.mark.parametrize("max_correlation", [0.3, 1.0])
+@pytest.mark.parametrize("correlation_rows", [None, 20])
+@pytest.mark.parametrize("max_correlation", [0.3, None])
 @pytest.mark.parametrize("estimator", [PrioritizedLasso(0.01), SparseLogisticRegression(10.0)])
 def test_samples_count_gradients_updates_and_products(
-    estimator, max_correlation, schedule, monkeypatch
+    estimator, max_correlation, correlation_rows, schedule, monkeypatch
 ):
     """Of each round the columns that are updated, and the pairs of columns whose products tell if they depend."""
+    if max_correlation is None:
+        correlation_rows = None
     rng, counted, next_round = np.random.default_rng(0), [], DynamicRegressionSchedule.next_round
 
     def watched(self):
@@ -88,19 +98,22 @@ def test_samples_count_gradients_updates_and_products(
             if check is None
             else len(check.candidates) * (len(check.candidates) + len(check.others))
         )
-        counted.append(len(columns) + pairs)
-        assert (check is None) == (max_correlation == 1.0)
+        counted.append((len(columns), pairs * (correlation_rows or 50)))
+        assert (check is None) == (max_correlation is None)
         return columns, check
 
     monkeypatch.setattr(DynamicRegressionSchedule, "next_round", watched)
     X = rng.normal(size=(50, 12))
-    estimator.set_params(
-        schedule=schedule, max_correlation=max_correlation, n_parallel=3, max_iter=4, tol=1e-9
+    chooses = SCHEDULES[schedule](
+        3, max_correlation=max_correlation, correlation_rows=correlation_rows
     )
+    estimator.set_params(schedule=chooses, max_iter=4, tol=1e-9)
     estimator.set_params(random_state=0, n_shards=2)
     with pytest.warns(ConvergenceWarning):
         history = estimator.fit(X, X[:, 0] > 0).history_
-    assert history[-1]["samples"] == 50 * (sum(counted) + 12 * len(history))
+    updates, checked = np.sum(counted, axis=0)
+    assert (history[-1]["updates"], history[-1]["checked"]) == (updates, checked)
+    assert history[-1]["samples"] == 50 * (updates + 12 * len(history)) + checked
 
 
 def test_priorities_follow_the_last_changes():
@@ -108,7 +121,134 @@ def test_priorities_follow_the_last_changes():
     X = np.linalg.qr(
         np.column_stack([np.ones(64), np.random.default_rng(0).normal(size=(64, 40))])
     )[0][:, 1:]
-    lasso = PrioritizedLasso(1e-6, schedule="priority", n_parallel=1, max_iter=1, random_state=0)
+    lasso = PrioritizedLasso(1e-6, schedule=schmp.Priority(1), max_iter=1, random_state=0)
     with pytest.warns(ConvergenceWarning):
         lasso.fit(X, X @ np.append(100.0, np.ones(39)))
     assert np.count_nonzero(lasso.coef_) > 10
+
+
+RNG = np.random.default_rng(1)
+ALIKE = RNG.normal(size=(100, 1)) + 0.3 * RNG.normal(size=(100, 30))
+OF_ALIKE = ALIKE[:, 0] + 0.1 * RNG.normal(size=100)
+
+
+@pytest.mark.parametrize("schedule", ["priority", "random", "round_robin"])
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("estimator", [PrioritizedLasso(1e-2), SparseLogisticRegression(1.0)])
+def test_by_default_no_schedule_diverges_on_dense_columns_that_are_alike(
+    estimator, depth, schedule
+):
+    """Up to 64 of 30 columns at a time overshoot, so rounds become smaller until they do not."""
+    y = OF_ALIKE if isinstance(estimator, PrioritizedLasso) else OF_ALIKE > 0
+    kept = schmp.Priority if schedule == "priority" else SCHEDULES[schedule]
+    model = clone(estimator).set_params(
+        schedule=kept(pipeline_depth=depth), max_iter=5000, tol=1e-4, random_state=0
+    )
+    if depth == 1:
+        model.set_params(schedule=schedule)
+    model.fit(ALIKE, y)
+    objectives = [record["objective"] for record in model.history_]
+    assert np.ravel(model.dual_gap_)[0] <= 1e-4 * objectives[0] * (2 if y is OF_ALIKE else 100)
+    if depth == 1:  # what was taken back is in the history, too
+        assert min(objectives) == objectives[-1]
+
+
+@pytest.mark.parametrize("schedule", [schmp.Priority(4), schmp.Random(4), schmp.RoundRobin(4)])
+@pytest.mark.parametrize("n_shards", [1, 3])
+def test_without_gradients_a_fit_ends_where_updates_change_little(schedule, n_shards):
+    schedule = clone(schedule).set_params(refresh=None)
+    model = PrioritizedLasso(0.05, schedule=schedule, tol=1e-6, n_shards=n_shards, random_state=0)
+    few = ALIKE[:, :6] + RNG.normal(size=(100, 6))
+    y = few[:, 0] - few[:, 1]
+    exact = PrioritizedLasso(0.05, tol=1e-12).fit(few, y)
+    np.testing.assert_allclose(model.fit(few, y).coef_, exact.coef_, atol=2e-3)
+    often = PrioritizedLasso(
+        0.05, schedule=clone(schedule).set_params(refresh=1), tol=1e-6, random_state=0
+    ).fit(few, y)
+    first, second = (record["dual_gap"] for record in model.history_[:2])
+    assert second <= 1e-2 * first and len(model.history_) < len(often.history_)
+    with pytest.warns(ConvergenceWarning, match="duality gap"):
+        cut = clone(model).set_params(max_iter=2, tol=1e-12).fit(few, y)
+    assert 12 <= cut.history_[-1]["updates"] <= 24 and len(cut.history_) == 2
+
+
+def test_the_record_of_moves_is_that_of_the_fit():
+    schedule = schmp.Priority(2, moved_above=0.0)
+    fit = {"schedule": schedule, "random_state": 0, "tol": 1e-3}
+    lasso = PrioritizedLasso(0.05, **fit).fit(ALIKE[:, :8], OF_ALIKE)
+    assert lasso.moves_.n_updates.sum() == lasso.history_[-1]["updates"]
+    moved = lasso.moves_.last_moved > 0
+    assert (
+        moved[lasso.coef_ != 0].all()
+        and lasso.moves_.last_moved.max() <= lasso.moves_.n_updates.mean()
+    )
+    classes = np.digitize(OF_ALIKE, [-0.5, 0.5])
+    several = SparseLogisticRegression(0.1, **fit).fit(ALIKE[:, :8], classes)
+    assert len(several.moves_) == 3
+    plain = PrioritizedLasso(0.05, schedule=schmp.Priority(2), random_state=0, tol=1e-3)
+    assert not hasattr(plain.fit(ALIKE[:, :8], OF_ALIKE), "moves_")
+    np.testing.assert_array_equal(plain.coef_, lasso.coef_)
+
+
+def test_a_schedule_is_an_estimator_and_a_name_stands_for_it():
+    schedule = schmp.Priority(4, weight=np.abs)
+    kept = clone(pickle.loads(pickle.dumps(schedule)))
+    assert str(kept) == str(schedule) and kept.get_params() == schedule.get_params()
+    X, y = ALIKE[:, :8], OF_ALIKE
+    search = GridSearchCV(
+        PrioritizedLasso(0.1, schedule=schedule, random_state=0, tol=0.1),
+        {"schedule__oversample": [1.0, 3.0], "schedule": [schmp.Priority(2)]},
+        cv=2,
+    ).fit(X, y)
+    assert search.best_estimator_.schedule.n_parallel == 2 and schedule.n_parallel == 4
+    named = PrioritizedLasso(0.1, schedule="random", random_state=0, tol=0.1).fit(X, y)
+    given = PrioritizedLasso(0.1, schedule=schmp.Random(), random_state=0, tol=0.1).fit(X, y)
+    np.testing.assert_array_equal(named.coef_, given.coef_)
+    with pytest.raises(
+        ValueError, match=r"schedule__n_parallel: schedule='random' is a name, which"
+    ):
+        named.set_params(schedule__n_parallel=3)
+    with pytest.raises(ValueError, match=r"oversample=3\.0 of Random needs max_correlation"):
+        named.set_params(schedule=schmp.Random(oversample=3.0)).fit(X, y)
+
+
+class Outside(schmp.Schedule):
+    """A schedule that the package does not know: the first column every other time."""
+
+    def __init__(self, n_parallel=1, often=2):
+        super().__init__(n_parallel)
+        self.often = often
+
+    def sampler(self, n_parameters, random):
+        return FirstOften(n_parameters, self.often)
+
+
+class FirstOften(schmp.Sampler):
+    def __init__(self, count, often):
+        self.count, self.often, self.turn = count, often, 0
+
+    def save(self):
+        return {"turn": self.turn}
+
+    def restore(self, saved):
+        self.turn = saved["turn"]
+
+    def draw(self, count, excluded):
+        self.turn += 1
+        drawn = 0 if self.turn % self.often else self.turn % self.count
+        return np.setdiff1d([drawn], excluded)
+
+
+def test_a_schedule_from_outside_fits_searches_and_resumes(tmp_path):
+    X, y = ALIKE[:, :5], OF_ALIKE
+    lasso = PrioritizedLasso(1e-3, schedule=Outside(), tol=1e-8, random_state=0)
+    whole = clone(lasso).fit(X, y)
+    assert whole.dual_gap_ <= 1e-8 * y.var()
+    assert clone(lasso).set_params(schedule__often=3).schedule.often == 3
+    kept = {"checkpoint": tmp_path / "fit", "checkpoint_every": 1}
+    with pytest.warns(ConvergenceWarning):
+        clone(lasso).set_params(max_iter=1, **kept).fit(X, y)
+    resumed = clone(lasso).set_params(**kept).fit(X, y)
+    np.testing.assert_array_equal(resumed.coef_, whole.coef_)
+    with pytest.raises(CheckpointMismatchError, match="schedule often"):
+        clone(lasso).set_params(schedule__often=3, **kept).fit(X, y)

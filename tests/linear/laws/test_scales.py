@@ -6,22 +6,20 @@ import pytest
 import scipy.sparse as sp
 
 import schmp_estimators as se
+from schmp_estimators.core.schedules.dynamic import SCHEDULES
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(60, 30))
 X[:, 20:] += 2.0 * X[:, :10]  # some columns are related
 Y = 3.0 * X[:, 0] - X[:, 5] + rng.normal(size=60)
 FORMS = {"rows": np.ascontiguousarray, "columns": np.asfortranarray, "sparse": sp.csc_array}
-SCHEDULES = [
-    {"schedule": name, "n_parallel": 4, "random_state": 0}
-    for name in ("priority", "random", "round_robin")
-]
+SCHEDULED = [{"schedule": kind(4), "random_state": 0} for kind in SCHEDULES.values()]
 OPTIONS = [
     {},
     {"penalty_factors": np.arange(30) % 3},
     {"n_shards": 2},
     {"fit_intercept": False},
-    *SCHEDULES,
+    *SCHEDULED,
 ]
 
 
@@ -53,7 +51,7 @@ USES = {
     },
     "elastic net": lambda X, y, z: se.PrioritizedLasso(0.05 * TINY, l1_ratio=0.5).fit(X, y),
     "logistic": lambda X, y, z: se.SparseLogisticRegression(1.0 / TINY).fit(X, z),
-    "logistic, random": lambda X, y, z: se.SparseLogisticRegression(1.0 / TINY, **SCHEDULES[1]).fit(
+    "logistic, random": lambda X, y, z: se.SparseLogisticRegression(1.0 / TINY, **SCHEDULED[1]).fit(
         X, z
     ),
     "lasso path": lambda X, y, z: se.prioritized_lasso_path(X, y, alphas=3),

@@ -62,7 +62,7 @@ LEARNED = {
     "init": "uniform",
     "max_iter": 13,
 }
-SCHEDULED = {"alpha": 0.05, "n_parallel": 4, "random_state": 7, "tol": 1e-5, "n_shards": 2}
+SCHEDULED = {"alpha": 0.05, "random_state": 7, "tol": 1e-5, "n_shards": 2}
 KEEPER = schmp.Keeper(lambda piece: (piece,), lambda piece, saved: saved[0])
 
 #: What is fitted, with which parameters, on what.
@@ -95,8 +95,8 @@ CASES = {
         {"alpha": 0.01, "tol": 1e-9, "n_shards": 2},
         (X, np.column_stack([Y, Y[::-1]])),
     ),
-    "priority": (PrioritizedLasso, {**SCHEDULED, "schedule": "priority"}, (X, Y)),
-    "round robin": (PrioritizedLasso, {**SCHEDULED, "schedule": "round_robin"}, (X, Y)),
+    "priority": (PrioritizedLasso, {**SCHEDULED, "schedule": schmp.Priority(4)}, (X, Y)),
+    "round robin": (PrioritizedLasso, {**SCHEDULED, "schedule": schmp.RoundRobin(4)}, (X, Y)),
     "logistic": (
         SparseLogisticRegression,
         {"tol": 1e-9, "n_shards": 2, "l1_ratio": 0.6, "penalty_factors": 1.0 + np.arange(40) % 3},
@@ -237,10 +237,13 @@ OTHERS = [
         "max_iter": 999, "l1_ratio": 0.5, "penalty_factors": 1.0 + np.arange(40) % 2,
     }.items()],
     ("lasso", "n_shards", 3, "rows"),
-    *[("priority", name, value, None) for name, value in {
-        "n_parallel": 5, "max_correlation": 0.3, "pipeline_depth": 2, "random_state": 8, "schedule": "random",
-        "n_schedulers": 2,
+    *[("priority", "schedule", schmp.Priority(**{"n_parallel": 4, name: value}), f"schedule {name}")
+      for name, value in {
+        "n_parallel": 5, "max_correlation": 0.3, "pipeline_depth": 2, "n_schedulers": 2, "oversample": 3.0,
+        "correlation_rows": 20, "weight": np.abs, "refresh": None, "moved_above": 0.1,
     }.items()],
+    ("priority", "schedule", "random", None),
+    ("priority", "random_state", 8, None),
     *[("logistic", name, value, None) for name, value in {
         "C": 2.0, "fit_intercept": False, "l1_ratio": 0.5, "penalty_factors": None,
     }.items()],

@@ -59,7 +59,7 @@ MANY = [
     se.SparseGLMCV("logistic", alphas=[0.01], cv=2),
     se.SparseGLMCV("multinomial", "elasticnet", alphas=[0.01], cv=2),
     se.SparseLogisticRegression(C=0.1, class_weight="balanced", l1_ratio=0.5),
-    se.SparseLogisticRegression(C=0.1, schedule="round_robin", n_parallel=1),
+    se.SparseLogisticRegression(C=0.1, schedule=se.schmp.RoundRobin(1)),
     se.SparseLogisticRegressionCV(Cs=3, cv=3, class_weight="balanced"),
 ]
 
