@@ -114,6 +114,13 @@ def open_ratings(
         rows = open_rows(partial(_part_of_rows, **whole), X, seen_as, **how)
     with rows:
         limits = (estimator.n_users, estimator.n_items) if pairs else _number_users(rows, seen_as)
+        for kind, size, limit in zip(
+            KINDS, (estimator.n_users, estimator.n_items), limits, strict=True
+        ):
+            if anew and size not in (None, limit):
+                raise ValueError(
+                    f"n_{kind}s={size} is for pairs of ids, but X is a matrix of {limit} {kind}s; leave it None"
+                )
         if y is not None and not pairs:
             inputs.warn_unused(y, limits[0])
         if weights is not None and is_dask(X) and not pairs:
