@@ -223,7 +223,7 @@ def test_recommendations_leave_out_what_was_rated(ratings):
     assert (
         np.sort(anything, axis=1) == np.delete(np.arange(-1, N_ITEMS), 6)
     ).all()  # nobody has rated item 5
-    np.testing.assert_array_equal(fitted.recommend(users, 6, exclude=matrix)[0], items)
+    np.testing.assert_array_equal(fitted.recommend(users, 6, exclude=matrix[users])[0], items)
     assert fitted.recommend([0], N_ITEMS + 5)[0][0, -1] == -1
     fitted.components_, fitted.item_bias_ = 0 * fitted.components_, 0 * fitted.item_bias_
     assert fitted.recommend([0], 6, exclude=None)[0].tolist() == [

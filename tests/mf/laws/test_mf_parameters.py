@@ -82,5 +82,5 @@ def test_each_parameter_is_in_one_list():
     names = [*SILENT, *ACCEPTED, *CHANGES]
     defaults = inspect.signature(ModelParallelMF).parameters
     assert sorted(names) == sorted(defaults)
-    for name in CHANGES:
-        assert defaults[name].default not in CHANGES[name]
+    for name, values in CHANGES.items():
+        assert defaults[name].default not in values
