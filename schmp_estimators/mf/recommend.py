@@ -14,6 +14,7 @@ from schmp_estimators.core.inputs.validation import validate_in_memory
 from schmp_estimators.core.lanes import pad_rows
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data.ids import (
+    KINDS,
     as_objects,
     at_least_one,
     is_text,
@@ -46,6 +47,7 @@ class Recommender:
     user_bias_: NDArray[np.float32]
     item_bias_: NDArray[np.float32]
     global_mean_: float
+    alpha_: float
     user_ids_: NDArray[Any]
     item_ids_: NDArray[Any]
     n_features_in_: int
@@ -56,6 +58,8 @@ class Recommender:
     _unobserved: float
     #: `loss` of the fit.
     _loss: str
+    #: Numbers of ratings, or sums of their weights, of users and of items so far.
+    _counts: tuple[NDArray[np.float32], ...]
     #: Which users and which items have had ratings.
     _occur: tuple[NDArray[np.bool_], NDArray[np.bool_]]
     #: Returns an estimator of the same items, as if fitted on a matrix like the given one.
@@ -178,7 +182,9 @@ class Recommender:
         -------
         similar : ndarray of shape (m, n)
             Ids of items, the most similar first.  The item itself, items without ratings, and items whose vector is
-            zero are left out.  Missing ids, and those for an unknown item, are as in `recommend`.
+            zero but for rounding are left out.  So are, after a fit with ``alpha=0`` and without `unobserved_weight`,
+            items with fewer ratings than `n_components`: their vectors may point anywhere.  Missing ids, and those for
+            an unknown or left-out item, are as in `recommend`.
         scores : ndarray of shape (m, n), float64
             Cosines of the angles between the vectors; -inf for missing ids.
 
@@ -197,13 +203,7 @@ class Recommender:
         [['Solaris']]
         """
         check_is_fitted(self)
-        table = self._once(
-            "similar items",
-            lambda items, occur: _directions(items.T, occur),
-            self.components_,
-            self._occur[1],
-        )
-        return self._most_similar("item", items, n, table)
+        return self._most_similar("item", items, n, self.components_, lambda items: items.T)
 
     def similar_users(self, users: ArrayLike, n: int = 10) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the users with the largest cosine similarity to each user.
@@ -223,15 +223,29 @@ class Recommender:
             Cosines of the angles between the vectors; -inf for missing ids.
         """
         check_is_fitted(self)
-        table = self._once("similar users", _directions, self.user_factors_, self._occur[0])
-        return self._most_similar("user", users, n, table)
+        return self._most_similar("user", users, n, self.user_factors_, np.asarray)
 
     def _most_similar(
-        self, kind: str, asked: Any, n: int, table: Any
+        self, kind: str, asked: Any, n: int, factors: NDArray[np.float32], rows: Callable[..., Any]
     ) -> tuple[NDArray[Any], NDArray[np.float64]]:
-        """Return the ids of the rows of `_directions` with the largest cosines, and these; none for unknown ids."""
+        """Return the ids with the largest cosines, and these; none for unknown ids.
+
+        `rows` returns the vectors of `factors`.
+        """
         at_least_one(n, "n", f"a number of {kind}s, ")
-        (directions, bias), ids = table, self._rows_of(asked, kind)
+        side, rank = KINDS.index(kind), self.components_.shape[0]
+        # without a penalty only as many ratings as a vector has entries say what it is
+        least = 0 if self.alpha_ or self._unobserved else rank
+        directions, bias = self._once(
+            f"similar {kind}s",
+            lambda factors, occur, counts: _directions(
+                rows(factors), occur & (counts[:, 0] >= least)
+            ),
+            factors,
+            self._occur[side],
+            self._counts[side],
+        )
+        ids = self._rows_of(asked, kind)
         known = np.flatnonzero(ids < len(bias))
         known = known[bias[ids[known]] == 0.0]
         lists = np.arange(known.size + 1), ids[known].astype(np.int32)
@@ -422,8 +436,9 @@ def _best(
 def _directions(
     factors: NDArray[np.float32], occur: NDArray[np.bool_]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return padded directions of vectors, and 0, or −inf for vectors that are zero or do not occur."""
+    """Return padded directions of vectors, and 0, or −inf for vectors that do not occur or are as good as zero."""
     lengths = np.sqrt(np.einsum("nk,nk->n", factors, factors, dtype=np.float64)) * occur
+    lengths[lengths <= np.finfo(np.float32).eps * lengths.max(initial=0.0)] = 0.0
     with np.errstate(divide="ignore", invalid="ignore"):
         directions = np.where(lengths[:, None] > 0, factors / lengths[:, None], 0.0).astype(
             np.float32

@@ -60,10 +60,8 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     global_mean_: float
     rating_scale_: float
-    alpha_: float
     rating_range_: tuple[float, float]
     n_iter_: int
-    _counts: tuple[NDArray[np.float32], ...]
 
     def transform(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Any:
         """Return the vectors of users; those of new users by ridge regression, while the items stay fixed.
