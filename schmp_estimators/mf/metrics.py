@@ -264,7 +264,7 @@ def _mean(
     there = ~nothing
     listed = read_ids(ranked[there], "item", "items")
     # an empty array does not say whether its ids are strings
-    if listed.size and is_text(listed) != is_text(wanted):
+    if len({type(ids[0]) if is_text(ids) else int for ids in (listed, wanted) if ids.size}) > 1:
         raise ValueError(
             "items and relevant must both hold whole numbers, or both strings; convert one of them"
         )

@@ -286,9 +286,7 @@ class Recommender:
                 raise ValueError(
                     f"exclude is of type {type(exclude).__name__}; it must be 'fitted', None, or {_ROWS}"
                 )
-            matrix = sparse.csr_array(
-                self._matrix(exclude, "exclude", "it has a row for each user")
-            )
+            matrix = self._matrix(exclude, "exclude", "it has a row for each user asked for")
             if matrix.shape[0] != ids.size:
                 raise ValueError(
                     f"exclude has {matrix.shape[0]} rows, but users has {ids.size}; pass {_ROWS}"
@@ -323,7 +321,9 @@ class Recommender:
                 f"components_ has; {remedy}"
             )
         owner = self._for_matrices(given)
-        return validate_in_memory(given, owner, reset=False, name=name, ensure_all_finite=False)
+        return validate_in_memory(
+            given, owner, reset=False, name=name, ensure_all_finite=False, ensure_min_samples=0
+        )
 
     @property
     def _ranks(self) -> bool:
@@ -379,7 +379,7 @@ class Recommender:
     def _rows_of(self, ids: Any, kind: str) -> NDArray[np.int64]:
         """Return the rows of users or items, given their ids."""
         if dimensions(ids) != 1:
-            remedy = f"Pass [{ids!r}] for one {kind}" if np.isscalar(ids) else "Pass one list"
+            remedy = f"Pass [{ids!r}] for one {kind}" if np.isscalar(ids) else "Pass a flat list"
             raise ValueError(f"{kind}s must be a list or array of ids; got {ids!r:.200}. {remedy}.")
         return number(
             read_ids(as_objects(ids) if isinstance(ids, list | tuple) else ids, kind, f"{kind}s"),

@@ -12,7 +12,6 @@ from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length
 
-from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.core.inputs.validation import read_chunk
 from schmp_estimators.mf.data.ids import at_least_one, is_missing
 from schmp_estimators.mf.data.inputs import (
@@ -224,7 +223,7 @@ def _times_of(X: Any, times: Any) -> NDArray[Any]:
     if times is None:
         return np.arange(len(read_pairs(X, "X")[0]))
     check_consistent_length(X, times)
-    found = read_column(unmask(times, "groups"), "time")
+    found = read_column(times, "groups", "time")
     kind, objects = found.dtype.kind, found.dtype.kind == "O"
     lacks = {"f": np.isnan, "M": np.isnat, "m": np.isnat, "O": np.frompyfunc(is_missing, 1, 1)}
     if kind in lacks and (missing := np.flatnonzero(lacks[kind](found))).size:
@@ -238,8 +237,9 @@ def _times_of(X: Any, times: Any) -> NDArray[Any]:
         except TypeError:  # they cannot be compared
             pass
     raise ValueError(
-        f"groups, the times of the pairs, holds {', '.join(sorted(kinds))}, whose order "
-        "need not be that of time; pass numbers or dates of one kind, for example pandas.to_datetime(groups, utc=True)"
+        f"groups, the times of the pairs, holds {', '.join(sorted(kinds))}, which cannot be put in the order "
+        "of time; pass numbers, or dates of one kind, all with or all without a time zone, for example "
+        "pandas.to_datetime(groups, utc=True)"
     )
 
 

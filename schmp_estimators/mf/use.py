@@ -301,6 +301,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     def _for_matrices(self, X: Any) -> Any:
         """Return this estimator as if it had been fitted on a matrix like X, with the same users and items."""
+        inputs.check_no_text(X)
         if not self._fitted_on_pairs:
             return self
         twin: Any = copy(self)

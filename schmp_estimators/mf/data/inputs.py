@@ -116,7 +116,16 @@ def warn_unused(y: Any, n_rows: int) -> None:
 def check_no_text(X: Any) -> None:
     """Raise ValueError if X, which holds no pairs, has a column of text or dates; the error names it."""
     X = getattr(X, "_meta", X) if is_dask(X) else X
-    if isinstance(X, np.ndarray) and X.dtype.kind not in "OUSMm":
+    if is_dask(X):  # Delayed objects, of which nothing is known
+        return
+    dtypes = (
+        X.dtypes if hasattr(X, "columns") and hasattr(X, "dtypes") else [getattr(X, "dtype", "?")]
+    )
+    # of pandas and NumPy, or of polars
+    plain = (
+        getattr(one, "kind", "O") in "biufc" or getattr(one, "is_numeric", bool)() for one in dtypes
+    )
+    if all(plain):
         return
     columns = columns_of(X) or []
     for at, column in enumerate(columns):
@@ -136,7 +145,9 @@ def check_no_text(X: Any) -> None:
             )
         fault = f"the column {name!r} of X holds {found!r:.100}, which is no rating"
         if n_missing := sum(map(is_missing, entries)):
-            fault += f", and {n_missing} entries are missing, whose rows must be dropped first"
+            fault += (
+                f"; {n_missing} of its {len(entries)} entries are missing: drop these rows first"
+            )
         raise ValueError(f"{fault}. {_TABLE}")
 
 
@@ -202,7 +213,7 @@ def check_one_for_each(n_weights: float, n_ratings: int) -> None:
 
 def read_weights(weights: Any) -> NDArray[np.float64]:
     """Return weights, which must be finite numbers of at least 0."""
-    return _check_weights(read_column(unmask(weights, "sample_weight"), "weight"))
+    return _check_weights(read_column(weights, "sample_weight", "weight"))
 
 
 def weighed(ratings: Any, weights: Any, *, clicks: bool) -> Any:
@@ -286,7 +297,7 @@ def read_ratings(
     """
     check_consistent_length(pairs, values)
     users, items = read_pairs(pairs, "with y, two columns are pairs: X")
-    numbers = check_values(read_column(unmask(values, "y"), "rating"), "y")
+    numbers = check_values(read_column(values, "y", "rating"), "y")
     if weights is not None:
         check_consistent_length(pairs, weights)
         weights = read_weights(weights)
@@ -304,10 +315,12 @@ def clicks_of(
     ValueError
         If the results are not one finite number of at least 0 for each value.
     """
-    found = np.asarray(confidence(values.copy()))  # which it may change in place
+    returned = confidence(values.copy())  # which it may change in place
+    found = np.asarray(unmask(returned, "confidence"))
     if found.shape != values.shape:
         raise ValueError(
-            f"confidence returned an array of shape {found.shape} for values of shape {values.shape}"
+            f"confidence returned {type(returned).__name__} of shape {found.shape}, not an array of a "
+            f"confidence for each of the {values.size} values"
         )
     return (values > 0).astype(np.float64), _check_weights(found, "confidence")
 
@@ -318,12 +331,18 @@ def confide(ratings: Any, *, confidence: Callable[[NDArray[Any]], Any]) -> Any:
     return ratings._replace(values=clicks + 1j * confidences)
 
 
-def read_column(values: Any, what: str) -> NDArray[Any]:
-    """Return one column, of any library, as an array; errors call its entries `what`."""
+def read_column(values: Any, name: str, what: str) -> NDArray[Any]:
+    """Return the input `name`, one column of any library, as an array; errors call its entries `what`."""
+    values = unmask(values, name)
     series = nw.from_native(values, allow_series=True, eager_only=True, pass_through=True)
     if isinstance(series, nw.DataFrame) and series.shape[1] == 1:
         series = series[:, 0]
-    return column_or_1d(_as_array(series, what) if isinstance(series, nw.Series) else values)
+    column = np.asarray(_as_array(series, what) if isinstance(series, nw.Series) else values)
+    if column.shape[1:] not in ((), (1,)) or not column.ndim:
+        raise ValueError(
+            f"{name} should be a 1d array, got an array of shape {column.shape} instead"
+        )
+    return column_or_1d(column)
 
 
 def _check_weights(weights: NDArray[Any], name: str = "sample_weight") -> NDArray[np.float64]:

@@ -385,7 +385,7 @@ def test_the_checkpoint_of_other_confidences_is_refused(tmp_path):
         ),
         ({}, {"sample_weight": -ONES}, "sample_weight holds -1.0 in row 0"),
         ({"confidence": np.negative}, {}, "confidence holds -.* in row 0"),
-        ({"confidence": np.sum}, {}, r"confidence returned an array of shape \(\)"),
+        ({"confidence": np.sum}, {}, r"confidence returned float64 of shape \(\)"),
         ({"confidence": np.log1p}, {"sample_weight": ONES}, "give no sample_weight beside it"),
         (
             {"confidence": np.log1p, "unobserved_weight": 0.0},
