@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from itertools import chain
 from numbers import Real
 from typing import Any, NamedTuple
@@ -295,7 +295,7 @@ def _mean(
 def _read_lists(items: ArrayLike) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """Return recommended items in a table, and the places of none: -1, None, NaN, or the largest uint64."""
     try:
-        ranked = np.array(items, object if isinstance(items, list | tuple) else None)
+        ranked = np.array(items, object)
     except ValueError:  # rows of different lengths
         ranked = np.empty(0)
     if ranked.ndim != 2:
@@ -303,16 +303,8 @@ def _read_lists(items: ArrayLike) -> tuple[NDArray[Any], NDArray[np.bool_]]:
             "items must be a table with a row of recommended ids for each user, all of one length; "
             "where there are fewer, add -1, or None among strings"
         )
-    if ranked.dtype.kind == "O":
-        nothing = np.frompyfunc(lambda one: is_missing(one) or one == -1, 1, 1)(ranked).astype(bool)
-    elif ranked.dtype.kind == "f":
-        nothing = np.isnan(ranked) | (ranked == -1)
-    else:
-        least = ranked.dtype == np.uint64 or ranked.dtype.kind == "i"
-        nothing = (
-            ranked == np.array(-1).astype(ranked.dtype) if least else np.zeros(ranked.shape, bool)
-        )
-    return ranked, nothing
+    is_nothing = np.frompyfunc(lambda one: is_missing(one) or one in (-1, 2**64 - 1), 1, 1)
+    return ranked, is_nothing(ranked).astype(bool)
 
 
 def _read_relevant(relevant: Relevant) -> tuple[NDArray[np.intp], NDArray[Any], int]:
@@ -320,17 +312,14 @@ def _read_relevant(relevant: Relevant) -> tuple[NDArray[np.intp], NDArray[Any], 
     if sparse.issparse(relevant):
         rows, columns = sparse.csr_array(relevant > 0).nonzero()
         return rows, columns.astype(np.int64), relevant.shape[0]
-    whole = isinstance(relevant, str | bytes | dict | set | frozenset) or hasattr(
-        relevant, "columns"
-    )
-    lists = [relevant] if whole or not hasattr(relevant, "__iter__") else list(relevant)
-    for row, one in enumerate(lists):
-        if isinstance(one, str | bytes | dict) or not hasattr(one, "__iter__") or whole:
-            raise ValueError(
-                f"relevant must be a sparse matrix, or have a list of ids for each user; got {type(one).__name__}"
-                f"{'' if whole else f' {one!r:.50} in row {row}'}. If each user has one relevant item, pass "
-                "[[item] for item in relevant]"
-            )
+    whole = hasattr(relevant, "columns") or not _is_list(relevant) or isinstance(relevant, Set)
+    lists = [None] if whole else list(relevant)
+    if (row := next((n for n, one in enumerate(lists) if not _is_list(one)), -1)) >= 0:
+        raise ValueError(
+            "relevant must be a sparse matrix, or have a list of ids for each user, but row "
+            f"{row} is none: {relevant!r:.200}. If each user has one relevant item, pass [[item] for "
+            "item in relevant]"
+        )
     ids = [list(one) for one in lists]
     rows = np.repeat(np.arange(len(ids)), [len(one) for one in ids])
     wanted = read_ids(as_objects(chain.from_iterable(ids)), "item", "relevant")
@@ -340,6 +329,10 @@ def _read_relevant(relevant: Relevant) -> tuple[NDArray[np.intp], NDArray[Any], 
             "scipy.sparse.csr_array(relevant)"
         )
     return rows, wanted, len(ids)
+
+
+def _is_list(one: Any) -> bool:
+    return hasattr(one, "__iter__") and not isinstance(one, str | bytes | dict)
 
 
 def _read_sizes(n_candidates: Any, n_users: int) -> NDArray[np.int64]:

@@ -8,13 +8,13 @@ import pandas as pd
 import polars as pl
 import pytest
 from dask import dataframe as dd
+from mf_cases import bits
 from scipy import sparse
 from sklearn.metrics import ndcg_score, recall_score, roc_auc_score
 from sklearn.metrics.pairwise import cosine_similarity
 
 from schmp_estimators import ModelParallelMF, ranking
 from schmp_estimators.ranking import LeaveLastOut, RankingScorer, TimeSplit, UserShareSplit
-from tests.mf_cases import bits
 
 _RNG = np.random.default_rng(0)
 SEEN = _RNG.random((30, 12)) < 0.4

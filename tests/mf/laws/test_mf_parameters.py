@@ -4,10 +4,10 @@ import inspect
 
 import numpy as np
 import pytest
+from inert import inert, refused
+from mf_cases import bits, planted
 
 from schmp_estimators import ModelParallelMF
-from tests.inert import inert, refused
-from tests.mf_cases import bits, planted
 
 TRUTH, SEEN = planted()
 PAIRS, RATINGS = np.argwhere(SEEN), np.clip(TRUTH, 2.5, 3.5)[SEEN]
