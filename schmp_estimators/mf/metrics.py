@@ -187,10 +187,10 @@ class RankingScorer:
     (1,)
     """
 
-    def __init__(self, metric: str = "ndcg", k: int = 10, threshold: float = 0.0) -> None:
+    def __init__(self, metric: str = "ndcg", k: int = 10, threshold: Any = 0.0) -> None:
         if metric not in METRICS:
             raise ValueError(f"metric={metric!r}; it is one of {', '.join(METRICS)}")
-        if not isinstance(threshold, Real) or np.isnan(threshold):
+        if not isinstance(threshold, Real) or np.isnan(float(threshold)):
             raise ValueError(
                 f"threshold={threshold!r}; it is a number: ratings above it are relevant"
             )
@@ -313,7 +313,7 @@ def _read_relevant(relevant: Relevant) -> tuple[NDArray[np.intp], NDArray[Any], 
         rows, columns = sparse.csr_array(relevant > 0).nonzero()
         return rows, columns.astype(np.int64), relevant.shape[0]
     whole = hasattr(relevant, "columns") or not _is_list(relevant) or isinstance(relevant, Set)
-    lists = [None] if whole else list(relevant)
+    lists: list[Any] = [None] if whole else list(relevant)
     if (row := next((n for n, one in enumerate(lists) if not _is_list(one)), -1)) >= 0:
         raise ValueError(
             "relevant must be a sparse matrix, or have a list of ids for each user, but row "

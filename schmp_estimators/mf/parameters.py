@@ -59,7 +59,7 @@ _ALPHA_OF_CLICKS = 0.07
 #: The value of "auto" with losses that rank; see "Losses that rank" in docs/measurements/mf.
 _ALPHA_OF_RANKING = 0.05
 #: For kinds of fits: what a fit of another kind has, and of parameters all values that can act, with the reason.
-_ACTING = {
+_ACTING: dict[str, tuple[str, dict[str, tuple[tuple[Any, ...], str]]]] = {
     "ranks": ("loss='squared'", {
         "solver": (("auto", "sgd"), "coordinate descent knows squared errors only"),
         "unobserved_weight": ((0,), "what is missing counts by the items that are drawn"),

@@ -208,7 +208,7 @@ class UserShareSplit(_Splitter):
 
 
 def _share(share: Any) -> float:
-    if not (isinstance(share, Real) and 0 < share < 1):
+    if not (isinstance(share, Real) and 0 < float(share) < 1):
         raise ValueError(f"test_size={share!r}; it is a share of the entries, between 0 and 1")
     return float(share)
 

@@ -122,14 +122,15 @@ def check_no_text(X: Any) -> None:
         X.dtypes if hasattr(X, "columns") and hasattr(X, "dtypes") else [getattr(X, "dtype", "?")]
     )
     # of pandas and NumPy, or of polars
-    plain = (
+    numeric = (
         getattr(one, "kind", "O") in "biufc" or getattr(one, "is_numeric", bool)() for one in dtypes
     )
-    if all(plain):
+    if all(numeric):
         return
     columns = columns_of(X) or []
     for at, column in enumerate(columns):
-        name, entries = at, column
+        name: Any = at
+        entries = column
         if isinstance(column, nw.Series):
             plain = column.dtype.is_numeric() or column.dtype == nw.Boolean
             name, entries = column.name, [] if plain else column.to_list()
