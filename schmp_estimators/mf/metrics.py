@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Set
 from itertools import chain
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from schmp_estimators.mf.data.ids import at_least_one, distinct, is_text, look_up, read_ids
+from schmp_estimators.mf.data.ids import (
+    as_objects,
+    at_least_one,
+    distinct,
+    is_missing,
+    is_text,
+    look_up,
+    merge,
+    read_ids,
+)
 
 #: The relevant items of each user: the entries above 0 of a matrix with a row for each user, or their ids.
 Relevant = Any
@@ -36,7 +46,8 @@ def precision_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
         Recommended items, best first, as `ModelParallelMF.recommend` returns them.  Missing ids count as wrong.
     relevant : sparse matrix of shape (n_users, n_items), or sequence of n_users array-likes
         The relevant items of each user: in a matrix, where `items` are numbers of columns, the columns of its entries
-        above 0; in a sequence, ids.  Users without relevant items are left out of the mean.
+        above 0; in a sequence, a list, set or array of ids for each user.  An id that occurs twice counts once.  Users
+        without relevant items are left out of the mean.
     k : int, default=10
         Number of recommendations to judge.
 
@@ -47,7 +58,8 @@ def precision_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
     Raises
     ------
     ValueError
-        If lengths differ, if k is less than 1 or larger than n, or if no user has relevant items.
+        If lengths differ, if k is less than 1 or larger than n, or if no user has relevant items.  If an item occurs
+        twice among the k recommendations of a user.  If `relevant` is no matrix and does not have a list for each user.
 
     Examples
     --------
@@ -99,6 +111,7 @@ def auc_at_k(
         As in `precision_at_k`.
     n_candidates : int or array-like of shape (n_users,), default=None
         Number of items that could have been recommended, including the relevant ones.  None: the columns of `relevant`.
+        It is at least the number of different items in both lists of a user.
     """
     return _mean("auc", items, relevant, k, n_candidates)
 
@@ -161,7 +174,7 @@ class RankingScorer:
     Raises
     ------
     ValueError
-        If `metric` is unknown, or k is not positive.
+        If `metric` is unknown, k is not positive, or `threshold` is no number.
 
     Examples
     --------
@@ -174,14 +187,15 @@ class RankingScorer:
     (1,)
     """
 
-    def __init__(self, metric: str = "ndcg", k: int = 10, threshold: float = 0.0) -> None:
+    def __init__(self, metric: str = "ndcg", k: int = 10, threshold: Any = 0.0) -> None:
         if metric not in METRICS:
             raise ValueError(f"metric={metric!r}; it is one of {', '.join(METRICS)}")
-        self.metric, self.k, self.threshold = (
-            metric,
-            at_least_one(k, "k", "a number of recommendations, "),
-            threshold,
-        )
+        if not isinstance(threshold, Real) or np.isnan(float(threshold)):
+            raise ValueError(
+                f"threshold={threshold!r}; it is a number: ratings above it are relevant"
+            )
+        self.metric, self.threshold = metric, threshold
+        self.k = at_least_one(k, "k", "a number of recommendations, ")
 
     def __call__(self, estimator: Any, X: Any, y: Any = None) -> float:
         """Return the measure for a fitted `ModelParallelMF` on pairs with y, or on a matrix."""
@@ -228,9 +242,10 @@ def find_hits(
 def _mean(
     metric: str, items: ArrayLike, relevant: Relevant, k: int, n_candidates: Any = None
 ) -> float:
-    ranked, k = np.asarray(items), at_least_one(k, "k", "a number of recommendations, ")
-    n_users = relevant.shape[0] if sparse.issparse(relevant) else len(relevant)
-    if ranked.ndim != 2 or len(ranked) != n_users:
+    k = at_least_one(k, "k", "a number of recommendations, ")
+    ranked, nothing = _read_lists(items)
+    rows, wanted, n_users = _read_relevant(relevant)
+    if len(ranked) != n_users:
         raise ValueError(
             f"items has shape {ranked.shape}, but relevant has {n_users} rows; each user has a row in both"
         )
@@ -238,41 +253,92 @@ def _mean(
         raise ValueError(
             f"k={k}, but items has {ranked.shape[1]} columns; recommend more, as recommend(users, n={k})"
         )
-    if sparse.issparse(relevant):
-        rows, wanted = sparse.csr_array(relevant > 0).nonzero()
-        n_candidates = relevant.shape[1] if n_candidates is None else n_candidates
+    if n_candidates is None and sparse.issparse(relevant):
+        n_candidates = relevant.shape[1]
     elif n_candidates is None and metric == "auc":
         raise ValueError(
             "n_candidates must be given, unless relevant is a matrix with a column for each item"
         )
-    else:
-        rows, wanted = (
-            np.repeat(np.arange(n_users), [len(one) for one in relevant]),
-            _chained(relevant),
-        )
     if not rows.size:
         raise ValueError("nothing is relevant to anybody: relevant has no entry above 0, or no ids")
-    table = distinct(wanted)
-    ranked = ranked.astype(object) if ranked.dtype.kind in "US" else ranked
-    if is_text(table) != is_text(ranked):
+    there = ~nothing
+    listed = read_ids(ranked[there], "item", "items")
+    # an empty array does not say whether its ids are strings
+    if len({type(ids[0]) if is_text(ids) else int for ids in (listed, wanted) if ids.size}) > 1:
         raise ValueError(
             "items and relevant must both hold whole numbers, or both strings; convert one of them"
         )
-    nothing = (
-        ranked == np.array(None, object)
-        if is_text(ranked)
-        else ranked == np.array(-1).astype(ranked.dtype)
-    )
-    row_of = look_up(table)
-    # all items that are relevant to nobody get one further number
-    found = np.where(
-        nothing, -1, np.minimum(row_of(ranked.ravel()).reshape(ranked.shape), table.size)
-    )
-    hits = find_hits(
-        found[:, :k], rows, row_of(wanted), 0 if n_candidates is None else n_candidates, table.size
-    )
+    table = merge([distinct(wanted), distinct(listed)], "item")
+    row_of, found = look_up(table), np.full(ranked.shape, -1)
+    found[there] = row_of(listed)
+    found = found[:, :k]
+    ascending = np.sort(found, axis=1)
+    twice = np.argwhere((ascending[:, 1:] == ascending[:, :-1]) & (ascending[:, 1:] >= 0))
+    if twice.size:
+        row, place = twice[0]
+        raise ValueError(
+            f"items holds {table[ascending[row, place]]} more than once in row {row}; recommend each item once"
+        )
+    sizes = _read_sizes(0 if n_candidates is None else n_candidates, n_users)
+    hits = find_hits(found, rows, row_of(wanted), sizes, table.size)
+    least = hits.relevant + np.sum(~hits.right & ~hits.empty, axis=1)
+    judged = np.unique(rows)
+    if n_candidates is not None and (short := sizes[judged] < least).any():
+        row = int(np.argmax(short))
+        raise ValueError(
+            f"n_candidates is {sizes[judged[row]]} in row {judged[row]}, but {hits.relevant[row]} relevant items and "
+            f"{least[row] - hits.relevant[row]} others that are recommended are {least[row]} candidates at least"
+        )
     return float(METRICS[metric](hits).mean())
 
 
-def _chained(relevant: Sequence[Any]) -> NDArray[Any]:
-    return read_ids(np.array(list(chain.from_iterable(relevant))), "item", "relevant")
+def _read_lists(items: ArrayLike) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Return recommended items in a table, and the places of none: -1, None, NaN, or the largest uint64."""
+    try:
+        ranked = np.array(items, object)
+    except ValueError:  # rows of different lengths
+        ranked = np.empty(0)
+    if ranked.ndim != 2:
+        raise ValueError(
+            "items must be a table with a row of recommended ids for each user, all of one length; "
+            "where there are fewer, add -1, or None among strings"
+        )
+    is_nothing = np.frompyfunc(lambda one: is_missing(one) or one in (-1, 2**64 - 1), 1, 1)
+    return ranked, is_nothing(ranked).astype(bool)
+
+
+def _read_relevant(relevant: Relevant) -> tuple[NDArray[np.intp], NDArray[Any], int]:
+    """Return the rows and ids of relevant items, and the number of rows."""
+    if sparse.issparse(relevant):
+        rows, columns = sparse.csr_array(relevant > 0).nonzero()
+        return rows, columns.astype(np.int64), relevant.shape[0]
+    whole = hasattr(relevant, "columns") or not _is_list(relevant) or isinstance(relevant, Set)
+    lists: list[Any] = [None] if whole else list(relevant)
+    if (row := next((n for n, one in enumerate(lists) if not _is_list(one)), -1)) >= 0:
+        raise ValueError(
+            "relevant must be a sparse matrix, or have a list of ids for each user, but row "
+            f"{row} is none: {relevant!r:.200}. If each user has one relevant item, pass [[item] for "
+            "item in relevant]"
+        )
+    ids = [list(one) for one in lists]
+    rows = np.repeat(np.arange(len(ids)), [len(one) for one in ids])
+    wanted = read_ids(as_objects(chain.from_iterable(ids)), "item", "relevant")
+    if wanted.size > 2 * len(ids) and not is_text(wanted) and wanted.max() < 2:
+        raise ValueError(
+            "relevant holds zeros and ones, as a dense matrix does; pass lists of ids, or "
+            "scipy.sparse.csr_array(relevant)"
+        )
+    return rows, wanted, len(ids)
+
+
+def _is_list(one: Any) -> bool:
+    return hasattr(one, "__iter__") and not isinstance(one, str | bytes | dict)
+
+
+def _read_sizes(n_candidates: Any, n_users: int) -> NDArray[np.int64]:
+    sizes = np.asarray(n_candidates)
+    if sizes.dtype.kind not in "iu" or sizes.shape not in ((), (n_users,)):
+        raise ValueError(
+            f"n_candidates={n_candidates!r:.100}; it is a whole number, or one for each of the {n_users} users"
+        )
+    return np.broadcast_to(sizes.astype(np.int64), n_users)

@@ -58,19 +58,40 @@ _SHARE_OF_EDGE = 0.55
 _ALPHA_OF_CLICKS = 0.07
 #: The value of "auto" with losses that rank; see "Losses that rank" in docs/measurements/mf.
 _ALPHA_OF_RANKING = 0.05
-#: The values of other parameters that losses that rank allow, and the reason why no other value is allowed.
-_RANKS = {
-    "solver": (("auto", "sgd"), "coordinate descent knows squared errors only"),
-    "unobserved_weight": ((0,), "what is missing counts by the items that are drawn"),
-    "confidence": ((None,), "all pairs count alike"),
-    "penalty": (("per_rating",), "it is carried by each pair, with the item that is drawn for it"),
-    "clip": ((False,), "scores have no range"),
-    "early_stopping": ((False,), "choose max_iter by a search with ranking.RankingScorer"),
-    "evaluate_every": (
-        (0,),
-        "items are drawn anew in each epoch; history_ has the loss on the way",
-    ),
-}
+#: For kinds of fits: what a fit of another kind has, and of parameters all values that can act, with the reason.
+_ACTING: dict[str, tuple[str, dict[str, tuple[tuple[Any, ...], str]]]] = {
+    "ranks": ("loss='squared'", {
+        "solver": (("auto", "sgd"), "coordinate descent knows squared errors only"),
+        "unobserved_weight": ((0,), "what is missing counts by the items that are drawn"),
+        "confidence": ((None,), "all pairs count alike"),
+        "penalty": (("per_rating",), "it is carried by each pair, with the item that is drawn for it"),
+        "clip": ((False,), "scores have no range"),
+        "early_stopping": ((False,), "choose max_iter by a search with ranking.RankingScorer"),
+        "evaluate_every": ((0,), "items are drawn anew in each epoch; history_ has the loss on the way"),
+    }),
+    "clicks": ("unobserved_weight=0", {
+        "solver": (("auto", "ccd"), "\"sgd\" visits no missing pair"),
+        "early_stopping": ((False,), "errors of ratings say little of clicks; let tol end the fit"),
+        "fit_bias": ((True,), "clicks are modelled without biases"),
+    }),
+    "ratings": ("unobserved_weight above 0", {
+        "confidence": ((None,), "it computes the confidences of clicks"),
+    }),
+    "ccd": ("solver='sgd', without unobserved_weight and sample_weight", {
+        "schedule": (("rotation",), "\"ccd\" has only one schedule"),
+        "learning_rate": ((0.1,), "\"ccd\" has no step size"),
+        "evaluate_every": ((0,), "\"ccd\" computes the objective in every epoch"),
+    }),
+    "whole": ("early_stopping=True", {
+        "validation_fraction": ((0.1,), "nothing is held out"),
+    }),
+    "hasty": ("early_stopping=True, or a loss that ranks and a tol above 0", {
+        "n_iter_no_change": ((3,), "tol compares the last two values"),
+    }),
+    "free": ("an alpha above 0", {
+        "penalty": (("per_rating",), "there is no penalty"),
+    }),
+}  # fmt: skip
 
 
 def choose_solver(estimator: Any, weighted: bool) -> str:
@@ -81,45 +102,44 @@ def choose_solver(estimator: Any, weighted: bool) -> str:
 
 
 def check_together(estimator: Any, weights: Any, *, anew: bool) -> None:
-    """Raise ValueError if parameters, or weights of ratings, cannot be combined; `anew`: whether it is a first fit."""
+    """Raise ValueError if parameters, or weights of ratings, cannot be combined, or if a value cannot act.
+
+    `anew`: whether it is a first fit; a later one does not read what only the first one can use.
+    """
     u, weighted = estimator.unobserved_weight, weights is not None
-    if estimator.loss in RANKING:
-        _check_ranking(estimator, weighted, anew)
-    if choose_solver(estimator, weighted) == "ccd" and estimator.schedule == "bsp":
+    ranks = f"loss={estimator.loss!r}" if estimator.loss in RANKING else ""
+    is_ccd = anew and choose_solver(estimator, weighted) == "ccd"
+    kinds = {
+        "ranks": ranks,
+        "clicks": f"unobserved_weight={u:g}" if u else "",
+        "ratings": "" if u else "unobserved_weight=0",
+        "ccd": "solver 'ccd'" if is_ccd else "",
+        "whole": "" if estimator.early_stopping else "early_stopping=False",
+        "hasty": ""
+        if estimator.early_stopping or (ranks and estimator.tol)
+        else "early_stopping=False",
+        "free": "alpha=0" if estimator.alpha == 0 else "",
+    }
+    for kind, (needed, acting) in _ACTING.items():
+        for name, (allowed, reason) in acting.items() if kinds[kind] else ():
+            if (value := getattr(estimator, name)) not in allowed:
+                raise ValueError(
+                    f"{name}={value!r} needs {needed}; with {kinds[kind]} leave it {allowed[0]!r}: {reason}"
+                )
+    if weighted and ranks:
+        raise ValueError(f"sample_weight needs loss='squared'; with {ranks} all pairs count alike")
+    if ranks and not anew:
         raise ValueError(
-            'schedule="bsp" needs solver="sgd", without unobserved_weight and sample_weight; "ccd" has only '
-            "one schedule"
+            f"partial_fit needs loss='squared'; with {ranks} pass new users to recommend or transform, as a matrix, "
+            "and fit anew for new items"
         )
-    if u and estimator.solver == "sgd":
+    if estimator.confidence is not None and weighted:
         raise ValueError(
-            f'unobserved_weight={u:g} needs solver="auto" or "ccd"; solver="sgd" visits no missing pair'
-        )
-    if u and estimator.early_stopping:
-        raise ValueError(
-            f"early_stopping=True measures errors of ratings, which say little of clicks; with unobserved_weight={u:g} "
-            "set it to False, and let tol end the fit"
-        )
-    if estimator.confidence is not None and (weighted or not u):
-        raise ValueError(
-            "confidence computes the confidences of clicks; set unobserved_weight above 0, and give no "
-            "sample_weight beside it"
+            "confidence computes the confidences of clicks; give no sample_weight beside it"
         )
     if weighted and anew and estimator.solver == "sgd":
         raise ValueError(
             'sample_weight needs solver="auto" or "ccd"; solver="sgd" takes all ratings alike'
-        )
-
-
-def _check_ranking(estimator: Any, weighted: bool, anew: bool) -> None:
-    goes = f"needs loss='squared'; with loss={estimator.loss!r}"
-    for name, (allowed, reason) in _RANKS.items():
-        if (value := getattr(estimator, name)) not in allowed:
-            raise ValueError(f"{name}={value!r} {goes} leave it {allowed[0]!r}: {reason}")
-    if weighted:
-        raise ValueError(f"sample_weight {goes} all pairs count alike")
-    if not anew:
-        raise ValueError(
-            f"partial_fit {goes} pass new users to recommend or transform, as a matrix, and fit anew for new items"
         )
 
 

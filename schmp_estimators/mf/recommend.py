@@ -13,8 +13,16 @@ from sklearn.utils.validation import check_is_fitted
 from schmp_estimators.core.inputs.validation import validate_in_memory
 from schmp_estimators.core.lanes import pad_rows
 from schmp_estimators.core.values import freeze
-from schmp_estimators.mf.data.ids import at_least_one, is_text, look_up, number, read_ids
-from schmp_estimators.mf.data.inputs import read_ratings, user_ratings
+from schmp_estimators.mf.data.ids import (
+    KINDS,
+    as_objects,
+    at_least_one,
+    is_text,
+    look_up,
+    number,
+    read_ids,
+)
+from schmp_estimators.mf.data.inputs import read_ratings
 from schmp_estimators.mf.data.rows import check_pair_columns
 from schmp_estimators.mf.data.seen import DuplicateRatingError, SeenItems
 from schmp_estimators.mf.kernels.ccd import UserRatings
@@ -22,6 +30,11 @@ from schmp_estimators.mf.kernels.foldin import top_items
 from schmp_estimators.mf.kernels.layout import RatingBlock, repeated, sort_ratings
 from schmp_estimators.mf.losses import RANKING
 
+#: What `exclude` may be, if it is a matrix.
+_ROWS = (
+    "a sparse matrix with a row for each user asked for, in their order; "
+    "matrix, users = to_matrix(pairs, ratings) makes one from ids"
+)
 #: Lists of items, one for each of some users: offsets and items.
 _Lists = tuple[NDArray[np.int64], NDArray[np.int32]]
 
@@ -34,6 +47,7 @@ class Recommender:
     user_bias_: NDArray[np.float32]
     item_bias_: NDArray[np.float32]
     global_mean_: float
+    alpha_: float
     user_ids_: NDArray[Any]
     item_ids_: NDArray[Any]
     n_features_in_: int
@@ -44,6 +58,8 @@ class Recommender:
     _unobserved: float
     #: `loss` of the fit.
     _loss: str
+    #: Numbers of ratings, or sums of their weights, of users and of items so far.
+    _counts: tuple[NDArray[np.float32], ...]
     #: Which users and which items have had ratings.
     _occur: tuple[NDArray[np.bool_], NDArray[np.bool_]]
     #: Returns an estimator of the same items, as if fitted on a matrix like the given one.
@@ -64,10 +80,10 @@ class Recommender:
             and users without clicks get the items with the highest mean predictions over all users.
         n : int, default=10
             Number of items for each user.
-        exclude : "fitted", None or sparse matrix of shape (n_users, n_items), default="fitted"
+        exclude : "fitted", None or sparse matrix of shape (m, n_items), default="fitted"
             Items not to recommend.  "fitted": those that the user rated in `fit`, in a later `partial_fit`, or in the
-            row of a new user.  None: no items.  A sparse matrix: its stored entries; its rows are those of
-            `user_factors_` or of the new users, its columns those of `components_`.
+            row of a new user.  None: no items.  A sparse matrix: its stored entries.  It has a row for each of the m
+            `users`, in their order, and the columns of `components_`.  `to_matrix` makes one from pairs of ids.
         items : array-like of shape (n_candidates,), default=None
             Ids of the items that may be recommended, for example those in stock; unknown ids are ignored.  None: all
             items with ratings.
@@ -84,7 +100,8 @@ class Recommender:
         ------
         ValueError
             If ids have another type than those of the fit, or are negative or missing; if `n` is not positive; if a
-            matrix does not have the columns of `components_`; if the ratings of the fit were not kept.
+            matrix does not have the columns of `components_`; if `exclude` is dense, or does not have a row for each
+            of `users`; if the ratings of the fit were not kept.
 
         Examples
         --------
@@ -97,7 +114,7 @@ class Recommender:
         """
         check_is_fitted(self)
         at_least_one(n, "n", "a number of items, ")
-        if sparse.issparse(users) or np.ndim(users) == 2:
+        if sparse.issparse(users) or dimensions(users) == 2:
             rows = self._matrix(
                 users, "users", "give ids as a list, or a row of ratings for each new user"
             )
@@ -165,7 +182,9 @@ class Recommender:
         -------
         similar : ndarray of shape (m, n)
             Ids of items, the most similar first.  The item itself, items without ratings, and items whose vector is
-            zero are left out.  Missing ids, and those for an unknown item, are as in `recommend`.
+            zero but for rounding are left out.  So are, after a fit with ``alpha=0`` and without `unobserved_weight`,
+            items with fewer ratings than `n_components`: their vectors may point anywhere.  Missing ids, and those for
+            an unknown or left-out item, are as in `recommend`.
         scores : ndarray of shape (m, n), float64
             Cosines of the angles between the vectors; -inf for missing ids.
 
@@ -184,13 +203,7 @@ class Recommender:
         [['Solaris']]
         """
         check_is_fitted(self)
-        table = self._once(
-            "similar items",
-            lambda items, occur: _directions(items.T, occur),
-            self.components_,
-            self._occur[1],
-        )
-        return self._most_similar("item", items, n, table)
+        return self._most_similar("item", items, n, self.components_, lambda items: items.T)
 
     def similar_users(self, users: ArrayLike, n: int = 10) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the users with the largest cosine similarity to each user.
@@ -210,15 +223,29 @@ class Recommender:
             Cosines of the angles between the vectors; -inf for missing ids.
         """
         check_is_fitted(self)
-        table = self._once("similar users", _directions, self.user_factors_, self._occur[0])
-        return self._most_similar("user", users, n, table)
+        return self._most_similar("user", users, n, self.user_factors_, np.asarray)
 
     def _most_similar(
-        self, kind: str, asked: Any, n: int, table: Any
+        self, kind: str, asked: Any, n: int, factors: NDArray[np.float32], rows: Callable[..., Any]
     ) -> tuple[NDArray[Any], NDArray[np.float64]]:
-        """Return the ids of the rows of `_directions` with the largest cosines, and these; none for unknown ids."""
+        """Return the ids with the largest cosines, and these; none for unknown ids.
+
+        `rows` returns the vectors of `factors`.
+        """
         at_least_one(n, "n", f"a number of {kind}s, ")
-        (directions, bias), ids = table, self._rows_of(asked, kind)
+        side, rank = KINDS.index(kind), self.components_.shape[0]
+        # without a penalty only as many ratings as a vector has entries say what it is
+        least = 0 if self.alpha_ or self._unobserved else rank
+        directions, bias = self._once(
+            f"similar {kind}s",
+            lambda factors, occur, counts: _directions(
+                rows(factors), occur & (counts[:, 0] >= least)
+            ),
+            factors,
+            self._occur[side],
+            self._counts[side],
+        )
+        ids = self._rows_of(asked, kind)
         known = np.flatnonzero(ids < len(bias))
         known = known[bias[ids[known]] == 0.0]
         lists = np.arange(known.size + 1), ids[known].astype(np.int32)
@@ -255,20 +282,25 @@ class Recommender:
         if exclude is None:
             return np.zeros(ids.size + 1, np.int64), np.empty(0, np.int32)
         if not isinstance(exclude, str):
-            matrix = self._matrix(exclude, "exclude", "it has a row for each user")
-            given = user_ratings(matrix)
-            lists = [
-                given.items[slice(*given.indptr[i : i + 2])] if i < matrix.shape[0] else ()
-                for i in ids
-            ]
-        elif not _is_fitted(exclude):
-            raise ValueError(
-                f"exclude={exclude!r}; it must be 'fitted', None, or a matrix of ratings"
+            if not sparse.issparse(exclude):
+                raise ValueError(
+                    f"exclude is of type {type(exclude).__name__}; it must be 'fitted', None, or {_ROWS}"
+                )
+            matrix = self._matrix(exclude, "exclude", "it has a row for each user asked for")
+            if matrix.shape[0] != ids.size:
+                raise ValueError(
+                    f"exclude has {matrix.shape[0]} rows, but users has {ids.size}; pass {_ROWS}"
+                )
+            stored = sparse.csr_array(
+                (np.ones(matrix.nnz), matrix.indices, matrix.indptr), matrix.shape
             )
+            stored.sum_duplicates()  # this also sorts them
+            return stored.indptr.astype(np.int64), stored.indices.astype(np.int32)
+        elif not _is_fitted(exclude):
+            raise ValueError(f"exclude={exclude!r}; it must be 'fitted', None, or {_ROWS}")
         elif self._seen is None:
             raise ValueError(
-                "the ratings of a Dask input are not kept with the model; pass exclude=None, or as a sparse matrix the "
-                "ratings of the users asked for"
+                f"the ratings of a Dask input are not kept with the model; pass exclude=None, or {_ROWS}"
             )
         else:
             lists = [np.unique(np.concatenate([seen.of(i) for seen in self._seen])) for i in ids]
@@ -289,7 +321,9 @@ class Recommender:
                 f"components_ has; {remedy}"
             )
         owner = self._for_matrices(given)
-        return validate_in_memory(given, owner, reset=False, name=name, ensure_all_finite=False)
+        return validate_in_memory(
+            given, owner, reset=False, name=name, ensure_all_finite=False, ensure_min_samples=0
+        )
 
     @property
     def _ranks(self) -> bool:
@@ -344,12 +378,11 @@ class Recommender:
 
     def _rows_of(self, ids: Any, kind: str) -> NDArray[np.int64]:
         """Return the rows of users or items, given their ids."""
-        if np.ndim(ids) != 1:
-            raise ValueError(
-                f"{kind}s must be a list or array of ids; got {ids!r}. Pass [{ids!r}] for one {kind}."
-            )
+        if dimensions(ids) != 1:
+            remedy = f"Pass [{ids!r}] for one {kind}" if np.isscalar(ids) else "Pass a flat list"
+            raise ValueError(f"{kind}s must be a list or array of ids; got {ids!r:.200}. {remedy}.")
         return number(
-            read_ids(ids, kind, f"{kind}s"),
+            read_ids(as_objects(ids) if isinstance(ids, list | tuple) else ids, kind, f"{kind}s"),
             self._ids_of(kind),
             kind,
             f"{kind}s",
@@ -361,6 +394,14 @@ class Recommender:
 
     def _looked_up(self, kind: str) -> Any:
         return self._once(f"{kind} ids", look_up, self._ids_of(kind))
+
+
+def dimensions(given: Any) -> int:
+    """Return the number of dimensions of an array-like, or -1 if its rows have different lengths."""
+    try:
+        return np.ndim(given)
+    except ValueError:
+        return -1
 
 
 def vectors_of(rows: NDArray[np.int64], factors: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -395,8 +436,9 @@ def _best(
 def _directions(
     factors: NDArray[np.float32], occur: NDArray[np.bool_]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return padded directions of vectors, and 0, or −inf for vectors that are zero or do not occur."""
+    """Return padded directions of vectors, and 0, or −inf for vectors that do not occur or are as good as zero."""
     lengths = np.sqrt(np.einsum("nk,nk->n", factors, factors, dtype=np.float64)) * occur
+    lengths[lengths <= np.finfo(np.float32).eps * lengths.max(initial=0.0)] = 0.0
     with np.errstate(divide="ignore", invalid="ignore"):
         directions = np.where(lengths[:, None] > 0, factors / lengths[:, None], 0.0).astype(
             np.float32

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_consistent_length, column_or_1d
+from sklearn.utils.validation import check_consistent_length
 
 from schmp_estimators.core.inputs.validation import read_chunk
-from schmp_estimators.mf.data.ids import at_least_one
-from schmp_estimators.mf.data.inputs import check_duplicates_kept, ratings_of_rows, read_pairs
+from schmp_estimators.mf.data.ids import at_least_one, is_missing
+from schmp_estimators.mf.data.inputs import (
+    check_duplicates_kept,
+    ratings_of_rows,
+    read_column,
+    read_pairs,
+)
 
 
 def as_pairs(X: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
@@ -45,7 +51,24 @@ def as_pairs(X: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
     return np.column_stack([users, items]).astype(np.int64), values
 
 
-class LeaveLastOut(BaseCrossValidator):
+class _Splitter(BaseCrossValidator):
+    n_splits: int
+
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+        """Return the number of splits."""
+        return self.n_splits
+
+    def _rows(
+        self, fitted: NDArray[np.bool_], judged: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        if not (fitted.any() and judged.any()):
+            raise ValueError(
+                f"{self}: of {fitted.size} pairs {fitted.sum()} are left to fit on, and {judged.sum()} to judge by"
+            )
+        return np.flatnonzero(fitted), np.flatnonzero(judged)
+
+
+class LeaveLastOut(_Splitter):
     """Splitter that holds out the last entries of each user.
 
     The times of the pairs are the `groups` of `split`; without them the rows must be in the order of time.
@@ -72,10 +95,6 @@ class LeaveLastOut(BaseCrossValidator):
             at_least_one(n_splits, "n_splits"),
         )
 
-    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
-        """Return the number of splits."""
-        return self.n_splits
-
     def split(
         self, X: Any, y: Any = None, groups: Any = None
     ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
@@ -88,12 +107,13 @@ class LeaveLastOut(BaseCrossValidator):
         y : object
             Not used.
         groups : array-like of shape (n_ratings,), default=None
-            Times, as numbers or dates.
+            Times: numbers, or dates and times of one kind.
 
         Raises
         ------
         ValueError
-            If X holds no pairs, a time is missing, or no user has enough entries.
+            If X holds no pairs, a time is missing, times are strings or cannot be compared, or no user has enough
+            entries.
         """
         users, times = _users_of(X), _times_of(X, groups)
         place, sizes = _places(users, times)
@@ -104,12 +124,12 @@ class LeaveLastOut(BaseCrossValidator):
                 & (from_end < first + self.n_last)
                 & (sizes[users] > first + self.n_last)
             )
-            yield _rows(
+            yield self._rows(
                 from_end >= first + self.n_last * (sizes[users] > first + self.n_last), judged
             )
 
 
-class TimeSplit(BaseCrossValidator):
+class TimeSplit(_Splitter):
     """Splitter that holds out the latest entries; entries of the same time stay together.
 
     The times of the pairs are the `groups` of `split`; without them the rows must be in the order of time.
@@ -133,26 +153,25 @@ class TimeSplit(BaseCrossValidator):
     def __init__(self, n_splits: int = 1, test_size: float = 0.2) -> None:
         self.n_splits, self.test_size = at_least_one(n_splits, "n_splits"), _share(test_size)
 
-    get_n_splits = LeaveLastOut.get_n_splits
-
     def split(
         self, X: Any, y: Any = None, groups: Any = None
     ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
         """Return an iterator over rows to fit and rows that are held out, as `LeaveLastOut.split`."""
         times = _times_of(X, groups)
-        ascending, size = np.sort(times), times.size
+        size, earlier = times.size, np.searchsorted(np.sort(times), times)
+        ascending = np.sort(earlier)
         for number in range(self.n_splits):
             starts = [round(size * (1 - self.test_size * n)) for n in (number + 1, number)]
             if starts[0] <= 0:
                 raise ValueError(
-                    f"n_splits={self.n_splits} of test_size={self.test_size} leave nothing to fit on"
+                    f"n_splits={self.n_splits} of test_size={self.test_size} leave nothing to fit on, of {size} pairs"
                 )
-            before = times < ascending[starts[0]]
-            judged = ~before if not number else ~before & (times < ascending[starts[1]])
-            yield _rows(before, judged)
+            # entries are counted as earlier, also behind the last one
+            before, to_last = (earlier < np.append(ascending, size)[start] for start in starts)
+            yield self._rows(before, ~before & to_last)
 
 
-class UserShareSplit(BaseCrossValidator):
+class UserShareSplit(_Splitter):
     """Splitter that holds out a random share of each user's entries; at least one entry of each user is fitted.
 
     Parameters
@@ -176,8 +195,6 @@ class UserShareSplit(BaseCrossValidator):
         self.n_splits, self.test_size = at_least_one(n_splits, "n_splits"), _share(test_size)
         self.random_state = random_state
 
-    get_n_splits = LeaveLastOut.get_n_splits
-
     def split(
         self, X: Any, y: Any = None, groups: Any = None
     ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
@@ -187,11 +204,11 @@ class UserShareSplit(BaseCrossValidator):
             place, sizes = _places(users, random.uniform(size=users.size))
             n_judged = np.floor(self.test_size * sizes + random.uniform(size=sizes.size))
             judged = place < np.minimum(n_judged, sizes - 1)[users]
-            yield _rows(~judged, judged)
+            yield self._rows(~judged, judged)
 
 
 def _share(share: Any) -> float:
-    if not 0 < share < 1:
+    if not (isinstance(share, Real) and 0 < float(share) < 1):
         raise ValueError(f"test_size={share!r}; it is a share of the entries, between 0 and 1")
     return float(share)
 
@@ -202,16 +219,28 @@ def _users_of(X: Any) -> NDArray[np.intp]:
 
 
 def _times_of(X: Any, times: Any) -> NDArray[Any]:
+    """Return times, or numbers in the same order."""
     if times is None:
         return np.arange(len(read_pairs(X, "X")[0]))
     check_consistent_length(X, times)
-    found = column_or_1d(times)
-    is_missing = {"f": np.isnan, "M": np.isnat, "m": np.isnat}.get(found.dtype.kind)
-    if is_missing is not None and (missing := np.flatnonzero(is_missing(found))).size:
+    found = read_column(times, "groups", "time")
+    kind, objects = found.dtype.kind, found.dtype.kind == "O"
+    lacks = {"f": np.isnan, "M": np.isnat, "m": np.isnat, "O": np.frompyfunc(is_missing, 1, 1)}
+    if kind in lacks and (missing := np.flatnonzero(lacks[kind](found))).size:
         raise ValueError(
             f"groups, the times of the pairs, holds {found[missing[0]]} in row {missing[0]}; drop these rows"
         )
-    return found
+    kinds = {type(one).__name__ for one in found} if objects else {found.dtype.name}
+    if kind in "OiufmM" and not {"str", "bytes"} & kinds:
+        try:
+            return np.unique(found, return_inverse=True)[1] if objects else found
+        except TypeError:  # they cannot be compared
+            pass
+    raise ValueError(
+        f"groups, the times of the pairs, holds {', '.join(sorted(kinds))}, which cannot be put in the order "
+        "of time; pass numbers, or dates of one kind, all with or all without a time zone, for example "
+        "pandas.to_datetime(groups, utc=True)"
+    )
 
 
 def _places(
@@ -224,13 +253,3 @@ def _places(
     place = np.empty(users.size, np.intp)
     place[by_user] = np.arange(users.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     return place, sizes
-
-
-def _rows(
-    fitted: NDArray[np.bool_], judged: NDArray[np.bool_]
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    if not (fitted.any() and judged.any()):
-        raise ValueError(
-            f"of {fitted.size} pairs {fitted.sum()} are left to fit on, and {judged.sum()} to judge by"
-        )
-    return np.flatnonzero(fitted), np.flatnonzero(judged)

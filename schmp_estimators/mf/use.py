@@ -60,10 +60,8 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     global_mean_: float
     rating_scale_: float
-    alpha_: float
     rating_range_: tuple[float, float]
     n_iter_: int
-    _counts: tuple[NDArray[np.float32], ...]
 
     def transform(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Any:
         """Return the vectors of users; those of new users by ridge regression, while the items stay fixed.
@@ -303,6 +301,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     def _for_matrices(self, X: Any) -> Any:
         """Return this estimator as if it had been fitted on a matrix like X, with the same users and items."""
+        inputs.check_no_text(X)
         if not self._fitted_on_pairs:
             return self
         twin: Any = copy(self)

@@ -40,9 +40,8 @@ def described(mf, place):
     """Return what a fitted model is remembered by."""
     pairs = np.argwhere(np.ones((4, N_ITEMS)))
     predicted = np.asarray(mf.predict(PAIRS))
-    items, scores = mf.recommend(
-        [0, 7, 3], n=4, exclude=None if place == "dask" else MATRIX[[0, 7, 3]]
-    )
+    one_row = sparse.vstack([MATRIX[[0]], sparse.csr_array((2, N_ITEMS))])
+    items, scores = mf.recommend([0, 7, 3], n=4, exclude=None if place == "dask" else one_row)
     arrays = {"items": items, "scores": scores} if place != "dask" else {}
     return result(
         {"rmse": np.sqrt(np.mean((predicted - RATINGS) ** 2))},

@@ -77,7 +77,7 @@ def read_ids(column: Any, kind: str, source: str = "pairs") -> NDArray[Any]:
         )
         array = array.astype(np.int64)
     elif code in "US":
-        return _as_objects(array.tolist())
+        return as_objects(array.tolist())
     elif code not in "iu":
         fault = f"has the dtype {array.dtype}; ids are whole numbers or strings"
         _refuse(
@@ -98,7 +98,7 @@ def _read_objects(array: NDArray[Any], kind: str, source: str) -> NDArray[Any]:
     types = set(map(type, array))
     if types and all(issubclass(one, str | bytes) for one in types):
         if len({issubclass(one, str) for one in types}) == 1:
-            return _as_objects(str(one) if isinstance(one, str) else bytes(one) for one in array)
+            return as_objects(str(one) if isinstance(one, str) else bytes(one) for one in array)
     elif all(issubclass(one, Integral) and one is not bool for one in types):
         exact = list(map(int, array))
         if max(exact, default=0) >= 2**64 or min(exact, default=0) < -(2**63):
@@ -106,7 +106,7 @@ def _read_objects(array: NDArray[Any], kind: str, source: str) -> NDArray[Any]:
         return read_ids(
             np.array(exact, np.uint64 if min(exact, default=0) >= 0 else np.int64), kind, source
         )
-    missing = np.array([_is_missing(one) for one in array])
+    missing = np.array([is_missing(one) for one in array])
     _refuse(
         missing,
         array,
@@ -128,7 +128,8 @@ def _read_objects(array: NDArray[Any], kind: str, source: str) -> NDArray[Any]:
     )
 
 
-def _is_missing(one: Any) -> bool:
+def is_missing(one: Any) -> bool:
+    """Return whether `one` stands for a missing value, in any of the libraries of frames."""
     return (
         one is None
         or type(one).__name__ in ("NAType", "NaTType")
@@ -136,11 +137,9 @@ def _is_missing(one: Any) -> bool:
     )
 
 
-def _as_objects(values: Any) -> NDArray[Any]:
-    values = list(values)
-    array = np.empty(len(values), object)
-    array[:] = values
-    return array
+def as_objects(values: Any) -> NDArray[Any]:
+    """Return values as the entries of an array, whatever they are: nothing is converted."""
+    return np.fromiter(values, object)
 
 
 def _refuse(
@@ -168,7 +167,7 @@ def is_text(ids: NDArray[Any]) -> bool:
 def distinct(ids: NDArray[Any]) -> Table:
     """Return the ids that occur, in ascending order."""
     if is_text(ids):
-        return _as_objects(sorted(set(ids)))
+        return as_objects(sorted(set(ids)))
     if ids.size and ids.max() < _SPAN * ids.size:
         return np.flatnonzero(np.bincount(ids.astype(np.int64, copy=False)))
     return np.unique(ids)

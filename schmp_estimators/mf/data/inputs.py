@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from datetime import date, timedelta
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 import narwhals.stable.v2 as nw
@@ -15,7 +18,7 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.core.inputs.validation import is_dask, refuse_dates
 from schmp_estimators.core.later import Later
-from schmp_estimators.mf.data.ids import read_ids
+from schmp_estimators.mf.data.ids import is_missing, read_ids
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.layout import repeated, sort_ratings
 from schmp_estimators.mf.kernels.sgd import RatingBlock
@@ -25,10 +28,9 @@ da: Any = Later("dask.array")
 _LEAST_RANGE, _LARGEST_RATING = 1e-30, 1e36
 
 _TABLE = (
-    "X has {width} columns, of which the first two hold ids rather than ratings: no entry is missing. Pass pairs of "
-    "ids and, apart, their ratings: fit(df[['user', 'item']], df['rating']) for a data frame, fit(X[:, :2], X[:, 2]) "
-    "for an array, fit(df[['user', 'item']], numpy.ones(len(df))) for clicks. If X is a complete matrix of ratings of "
-    "{width} items, pass scipy.sparse.csr_array(X)."
+    "Pass pairs of ids and, apart, their ratings: fit(df[['user', 'item']], df['rating']) for a data "
+    "frame, fit(X[:, :2], X[:, 2]) for an array. Of a log of clicks pass their numbers: counts = "
+    "df.groupby(['user', 'item'], as_index=False).size(); fit(counts[['user', 'item']], counts['size'])."
 )
 
 
@@ -112,20 +114,42 @@ def warn_unused(y: Any, n_rows: int) -> None:
 
 
 def check_no_text(X: Any) -> None:
-    """Raise ValueError if X, which holds no pairs, is a table of ids that are strings, or one column of strings."""
-    columns = columns_of(X) if getattr(X, "shape", (0, 2))[1:] in ((1,), (2,), (3,)) else None
-    if columns is None or len(columns) > 3 or not any(map(_is_text, columns[:2])):
+    """Raise ValueError if X, which holds no pairs, has a column of text or dates; the error names it."""
+    X = getattr(X, "_meta", X) if is_dask(X) else X
+    if is_dask(X):  # Delayed objects, of which nothing is known
         return
-    if len(columns) == 1:
-        raise ValueError(
-            "X is one column of text. Pass pairs, two columns with the ids of user and item, and their ratings as y"
-        )
-    raise ValueError(_TABLE.format(width=len(columns)))
-
-
-def _is_text(column: Any) -> bool:
-    first = column.head(1).to_list() if isinstance(column, nw.Series) else column[:1]
-    return len(first) == 1 and isinstance(first[0], str)
+    dtypes = (
+        X.dtypes if hasattr(X, "columns") and hasattr(X, "dtypes") else [getattr(X, "dtype", "?")]
+    )
+    # of pandas and NumPy, or of polars
+    numeric = (
+        getattr(one, "kind", "O") in "biufc" or getattr(one, "is_numeric", bool)() for one in dtypes
+    )
+    if all(numeric):
+        return
+    columns = columns_of(X) or []
+    for at, column in enumerate(columns):
+        name: Any = at
+        entries = column
+        if isinstance(column, nw.Series):
+            plain = column.dtype.is_numeric() or column.dtype == nw.Boolean
+            name, entries = column.name, [] if plain else column.to_list()
+            if not (plain or entries or str(column.to_native().dtype) == "object"):
+                entries = [str(column.dtype)]  # on Dask only the dtype is known
+        text = str | bytes | date | timedelta | np.datetime64 | np.timedelta64
+        if (found := next((one for one in entries if isinstance(one, text)), None)) is None:
+            continue
+        if len(columns) == 1 and isinstance(found, str):
+            raise ValueError(
+                "X is one column of text. Pass pairs, two columns with the ids of user and item, and "
+                "their ratings as y"
+            )
+        fault = f"the column {name!r} of X holds {found!r:.100}, which is no rating"
+        if n_missing := sum(map(is_missing, entries)):
+            fault += (
+                f"; {n_missing} of its {len(entries)} entries are missing: drop these rows first"
+            )
+        raise ValueError(f"{fault}. {_TABLE}")
 
 
 def is_table(rows: Any) -> bool:
@@ -137,7 +161,11 @@ def is_table(rows: Any) -> bool:
 
 def refuse_table(width: int) -> None:
     """Raise the error for a matrix that must be a table of ids and ratings."""
-    raise ValueError(_TABLE.format(width=width))
+    raise ValueError(
+        f"X has {width} columns, of which the first two hold ids rather than ratings: no entry is "
+        f"missing. {_TABLE} If X is a complete matrix of ratings of {width} items, pass "
+        "scipy.sparse.csr_array(X)."
+    )
 
 
 def check_duplicates_kept(X: Any, converted: Any) -> None:
@@ -186,7 +214,7 @@ def check_one_for_each(n_weights: float, n_ratings: int) -> None:
 
 def read_weights(weights: Any) -> NDArray[np.float64]:
     """Return weights, which must be finite numbers of at least 0."""
-    return _check_weights(_read_column(unmask(weights, "sample_weight"), "weight"))
+    return _check_weights(read_column(weights, "sample_weight", "weight"))
 
 
 def weighed(ratings: Any, weights: Any, *, clicks: bool) -> Any:
@@ -270,7 +298,7 @@ def read_ratings(
     """
     check_consistent_length(pairs, values)
     users, items = read_pairs(pairs, "with y, two columns are pairs: X")
-    numbers = check_values(_read_column(unmask(values, "y"), "rating"), "y")
+    numbers = check_values(read_column(values, "y", "rating"), "y")
     if weights is not None:
         check_consistent_length(pairs, weights)
         weights = read_weights(weights)
@@ -288,10 +316,12 @@ def clicks_of(
     ValueError
         If the results are not one finite number of at least 0 for each value.
     """
-    found = np.asarray(confidence(values))
+    returned = confidence(values.copy())  # which it may change in place
+    found = np.asarray(unmask(returned, "confidence"))
     if found.shape != values.shape:
         raise ValueError(
-            f"confidence returned an array of shape {found.shape} for values of shape {values.shape}"
+            f"confidence returned {type(returned).__name__} of shape {found.shape}, not an array of a "
+            f"confidence for each of the {values.size} values"
         )
     return (values > 0).astype(np.float64), _check_weights(found, "confidence")
 
@@ -302,15 +332,22 @@ def confide(ratings: Any, *, confidence: Callable[[NDArray[Any]], Any]) -> Any:
     return ratings._replace(values=clicks + 1j * confidences)
 
 
-def _read_column(values: Any, what: str) -> NDArray[Any]:
+def read_column(values: Any, name: str, what: str) -> NDArray[Any]:
+    """Return the input `name`, one column of any library, as an array; errors call its entries `what`."""
+    values = unmask(values, name)
     series = nw.from_native(values, allow_series=True, eager_only=True, pass_through=True)
     if isinstance(series, nw.DataFrame) and series.shape[1] == 1:
         series = series[:, 0]
-    return column_or_1d(_as_array(series, what) if isinstance(series, nw.Series) else values)
+    column = np.asarray(_as_array(series, what) if isinstance(series, nw.Series) else values)
+    if column.shape[1:] not in ((), (1,)) or not column.ndim:
+        raise ValueError(
+            f"{name} should be a 1d array, got an array of shape {column.shape} instead"
+        )
+    return column_or_1d(column)
 
 
 def _check_weights(weights: NDArray[Any], name: str = "sample_weight") -> NDArray[np.float64]:
-    weights = np.asarray(refuse_dates(weights, name), np.float64)
+    weights = _as_numbers(weights, name, "weight").astype(np.float64, copy=False)
     wrong = np.flatnonzero(~((weights >= 0) & (weights <= _LARGEST_RATING)))
     if wrong.size:
         raise ValueError(
@@ -318,6 +355,21 @@ def _check_weights(weights: NDArray[Any], name: str = "sample_weight") -> NDArra
             f"{_LARGEST_RATING:g}. Leave pairs out that nothing is known of; 1 is the weight of the others."
         )
     return weights
+
+
+def _as_numbers(values: Any, name: str, what: str) -> NDArray[Any]:
+    """Return values as real numbers, if possible in their own dtype; strings are none, whatever they say."""
+    array = refuse_dates(np.asarray(values), name)
+    if array.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported: {name} holds complex {what}s")
+    if array.dtype.kind in "iufb":
+        return array
+    for row, one in enumerate(array):
+        if not isinstance(one, Real | Decimal):
+            raise ValueError(
+                f"{name} holds a {what} that is no number: {one!r} in row {row}; convert {what}s to numbers"
+            )
+    return array.astype(np.float64)
 
 
 def _as_array(column: Any, what: str) -> NDArray[Any]:
@@ -339,19 +391,10 @@ def check_values(values: Any, name: str) -> NDArray[Any]:
     ValueError
         If they are no real numbers, not finite, or too large for float32.
     """
-    array = refuse_dates(np.asarray(values), name)
+    array = _as_numbers(values, name, "rating")
     array = (
         array.astype(np.float32) if array.dtype == np.float16 else array
     )  # float16 ends before the limit
-    if array.dtype.kind not in "iufb":
-        if array.dtype.kind == "c":
-            raise ValueError(f"Complex data not supported: {name} holds complex ratings")
-        try:
-            array = array.astype(np.float64)
-        except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"{name} holds a rating that is no number: {error}; convert ratings to numbers"
-            ) from error
     if array.size and not -_LARGEST_RATING <= array.min() <= array.max() <= _LARGEST_RATING:
         worst = array[~(np.abs(array) <= _LARGEST_RATING)][0]
         raise ValueError(

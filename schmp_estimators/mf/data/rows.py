@@ -113,7 +113,9 @@ def open_ratings(
         how: dict[str, Any] = {"place": place, "reset": anew, "ensure_all_finite": False}
         rows = open_rows(partial(_part_of_rows, **whole), X, seen_as, **how)
     with rows:
-        limits = (estimator.n_users, estimator.n_items) if pairs else _number_users(rows, seen_as)
+        limits = (
+            (estimator.n_users, estimator.n_items) if pairs else _number_users(rows, seen_as, anew)
+        )
         if y is not None and not pairs:
             inputs.warn_unused(y, limits[0])
         if weights is not None and is_dask(X) and not pairs:
@@ -127,6 +129,10 @@ def open_ratings(
         )
         if not n_ratings:
             raise ValueError("there are no ratings to fit; X must store, or y hold, at least one")
+        if not heaviest:
+            raise ValueError(
+                "all weights are 0, those of sample_weight or confidence; one at least must be above 0"
+            )
         inputs.check_range(low, high)
         if estimator.loss in RANKING:
             inputs.check_taken(low)
@@ -195,7 +201,7 @@ def _part_of_rows(rows: Any, X: Any = None, weights: Any = None, clicks: bool = 
     return _Part(rows.shape[0], rows.shape[1], inputs.is_table(rows), ratings)
 
 
-def _number_users(rows: Rows, estimator: Any) -> tuple[int, int]:
+def _number_users(rows: Rows, estimator: Any, anew: bool) -> tuple[int, int]:
     """Replace the parts of a matrix by ratings, with users numbered on from part to part; return the shape."""
     shapes = rows.here(rows.each(itemgetter(slice(3)), "mf-shape"))
     widths = {width for _, width, _ in shapes}
@@ -209,7 +215,13 @@ def _number_users(rows: Rows, estimator: Any) -> tuple[int, int]:
         (part, int(offset)) for part, offset in zip(rows.partitions, offsets, strict=False)
     ]
     rows.partitions = rows.tasks(_shift, arguments, "mf-number-users")
-    return int(offsets[-1]), estimator.n_features_in_
+    shape = int(offsets[-1]), estimator.n_features_in_
+    for kind, size in zip(KINDS, shape, strict=True):
+        if anew and (asked := getattr(estimator, f"n_{kind}s")) not in (None, size):
+            raise ValueError(
+                f"n_{kind}s={asked} is for pairs of ids, but X is a matrix of {size} {kind}s; leave it None"
+            )
+    return shape
 
 
 def _weigh_chunks(rows: Rows, weights: Any, clicks: bool) -> None:

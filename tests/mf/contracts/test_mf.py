@@ -223,7 +223,7 @@ def test_recommendations_leave_out_what_was_rated(ratings):
     assert (
         np.sort(anything, axis=1) == np.delete(np.arange(-1, N_ITEMS), 6)
     ).all()  # nobody has rated item 5
-    np.testing.assert_array_equal(fitted.recommend(users, 6, exclude=matrix)[0], items)
+    np.testing.assert_array_equal(fitted.recommend(users, 6, exclude=matrix[users])[0], items)
     assert fitted.recommend([0], N_ITEMS + 5)[0][0, -1] == -1
     fitted.components_, fitted.item_bias_ = 0 * fitted.components_, 0 * fitted.item_bias_
     assert fitted.recommend([0], 6, exclude=None)[0].tolist() == [
@@ -336,11 +336,9 @@ def _check_what_occurs(fitted, pairs, items):
 def test_partial_fit_goes_on_and_grows(ratings, solver):
     pairs, values, _, _ = ratings
     later = pairs[:, 0] >= 40
-    fitted = model(solver=solver, evaluate_every=1).partial_fit(pairs[~later], values[~later])
+    fitted = model(solver=solver).partial_fit(pairs[~later], values[~later])
     first = fitted.score(pairs, values)
-    assert bits(fitted) == bits(
-        model(solver=solver, evaluate_every=1).fit(pairs[~later], values[~later])
-    )
+    assert bits(fitted) == bits(model(solver=solver).fit(pairs[~later], values[~later]))
     fitted.partial_fit(pairs[later], values[later])
     assert fitted.score(pairs, values) > first
     chosen = fitted.recommend([0, N_USERS + 3], N_ITEMS)[0]
@@ -364,7 +362,7 @@ def test_copies_of_the_items_or_blocks_of_them(ratings):
         clone(shared).set_params(n_jobs=3).fit(pairs, values)
     )
     assert shared.score(pairs, values) > 0.8
-    with pytest.raises(ValueError, match='schedule="bsp" needs solver="sgd"'):
+    with pytest.raises(ValueError, match="schedule='bsp' needs solver='sgd'"):
         model(solver="ccd", schedule="bsp").fit(pairs, values)
 
 

@@ -351,8 +351,16 @@ def test_the_checkpoint_of_other_confidences_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("parameters", "given", "message"),
     [
-        ({"solver": "sgd"}, {}, r'unobserved_weight=0.2 needs solver="auto" or "ccd"'),
-        ({"early_stopping": True}, {}, "early_stopping=True measures errors .* set it to False"),
+        (
+            {"solver": "sgd"},
+            {},
+            "solver='sgd' needs unobserved_weight=0; with unobserved_weight=0.2",
+        ),
+        (
+            {"early_stopping": True},
+            {},
+            "early_stopping=True needs .* leave it False: errors of ratings",
+        ),
         ({"unobserved_weight": -1.0}, {}, "'unobserved_weight' parameter"),
         ({"unobserved_weight": np.inf}, {}, "'unobserved_weight' parameter"),
         (
@@ -377,9 +385,13 @@ def test_the_checkpoint_of_other_confidences_is_refused(tmp_path):
         ),
         ({}, {"sample_weight": -ONES}, "sample_weight holds -1.0 in row 0"),
         ({"confidence": np.negative}, {}, "confidence holds -.* in row 0"),
-        ({"confidence": np.sum}, {}, r"confidence returned an array of shape \(\)"),
+        ({"confidence": np.sum}, {}, r"confidence returned float64 of shape \(\)"),
         ({"confidence": np.log1p}, {"sample_weight": ONES}, "give no sample_weight beside it"),
-        ({"confidence": np.log1p, "unobserved_weight": 0.0}, {}, "set unobserved_weight above 0"),
+        (
+            {"confidence": np.log1p, "unobserved_weight": 0.0},
+            {},
+            "confidence=.* needs unobserved_weight above 0",
+        ),
         ({}, {"sample_weight": ONES[1:]}, "inconsistent numbers of samples"),
         ({}, {"sample_weight": np.ones((len(PAIRS), 2))}, "1d array"),
         ({"unobserved_weight": 1e20}, {"sample_weight": 1e36 * ONES}, "lower unobserved_weight"),

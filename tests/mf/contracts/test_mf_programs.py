@@ -17,7 +17,11 @@ from schmp_estimators.mf.programs.sgd import SgdFactorization
 MATRIX = sp.random_array((60, 45), density=0.3, rng=np.random.default_rng(0)).tocsr()
 MATRIX.data = np.rint(4 * MATRIX.data - 1.6)
 RATINGS = RatingBlock(*(ids.astype(np.int32) for ids in MATRIX.tocoo().coords), MATRIX.data)
-KINDS = {"sgd": {}, "bsp": {"schedule": "bsp", "learning_rate": 0.03}, "ccd": {"solver": "ccd"}}
+KINDS = {
+    "sgd": {},
+    "bsp": {"schedule": "bsp", "learning_rate": 0.03},
+    "ccd": {"solver": "ccd", "evaluate_every": 0},
+}
 
 make = partial(
     ModelParallelMF, 11, max_iter=4, tol=0.0, random_state=0, alpha=0.05, evaluate_every=1
@@ -28,15 +32,8 @@ make = partial(
 @pytest.mark.parametrize("penalty", ["per_rating", "per_row"])
 @pytest.mark.parametrize("fit_bias", [True, False])
 def test_recorded_objective_is_that_of_the_factors(kind, penalty, fit_bias):
-    mf = make(
-        **KINDS[kind],
-        n_shards=3,
-        penalty=penalty,
-        fit_bias=fit_bias,
-        early_stopping=True,
-        n_iter_no_change=9,
-    )
-    mf.set_params(validation_fraction=0.2).fit(MATRIX)
+    mf = make(n_shards=3, penalty=penalty, fit_bias=fit_bias, early_stopping=True)
+    mf.set_params(**KINDS[kind], n_iter_no_change=9, validation_fraction=0.2).fit(MATRIX)
     record, unit = min(mf.history_, key=lambda one: one["validation_rmse"]), mf.rating_scale_
     held_out = held_out_mask(RATINGS, HoldOut(stream_key(0, 2), np.uint64(0.2 * 2.0**64)))
     standard = RATINGS._replace(values=(RATINGS.values - mf.global_mean_) / unit)

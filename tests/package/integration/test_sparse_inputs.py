@@ -52,7 +52,7 @@ def test_every_use_refuses_arrays_that_do_not_fit(fitted, bad):
         X = broken(VALUES.astype(float), *bad)
         given = (X, y) if method in ("fit", "partial_fit", "score") else (X,)
         with pytest.raises(ValueError, match="Build the sparse array anew"):
-            estimator.recommend([0, 1], exclude=X) if method == "recommend" else getattr(
-                estimator, method
-            )(*given)
+            estimator.recommend(
+                range(len(VALUES)), exclude=X
+            ) if method == "recommend" else getattr(estimator, method)(*given)
     assert vars(estimator).keys() == before.keys()
