@@ -114,13 +114,13 @@ class DaskPlace(Place):
         """Use workers, and leave out silent ones; a warning names each of these, if what was told has not."""
         self._dealt.update(workers)
         self._left_out = [one.address for one in silent]
-        self._named |= {one for one in self._left_out if f"{one} " in told}
+        self._named |= {one for one in self._left_out if f"{one} " in f"{told} "}
         if new := [one for one in self._left_out if one not in self._named]:
             self._named |= {*new}
             logger.warning(
-                "%s: %s did not answer for %g s; the fit goes on without it",
+                "%s: no answer from worker %s for %g s; the fit does without",
                 self.label,
-                ", ".join(new),
+                " and ".join(new),
                 answer_timeout(),
             )
 

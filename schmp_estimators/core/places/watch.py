@@ -266,14 +266,11 @@ def look_until(
 
 
 def _obituary(lost: Collection[str], seen: Mapping[str, Worker]) -> str:
-    """Return a sentence on workers that are lost, with what was seen of one of them last."""
-    one = seen.get(min(lost))
+    """Return what is said of workers that are lost, with what was seen of one of them last."""
+    one, names = seen.get(min(lost)), " and ".join(sorted(lost))
     if one is None:
-        return f"worker {min(lost)} died"
-    many = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+        return f"worker {names} died"
     if one.status == SILENT:
-        return f"worker {one.address}{many} does not answer"
+        return f"no answer from worker {names}"
     limit = f" of {format_bytes(one.memory_limit)}" if one.memory_limit else ""
-    return (
-        f"worker {one.address}{many} died, last seen with {format_bytes(one.memory)}{limit} in use"
-    )
+    return f"worker {names} died, last seen with {format_bytes(one.memory)}{limit} in use"
