@@ -55,7 +55,7 @@ def responsive_workers(
     annotations: Mapping[str, Any] = MappingProxyType({}),
     enrol: Callable[[], dict[str, str]] | None = None,
 ) -> tuple[list[Worker], list[Worker]]:
-    """Return the workers that answer and can run tasks with these annotations, and those that are silent.
+    """Return the workers that answer and can run tasks with these annotations, and silent ones.
 
     If there are none of the former, it waits for the first.
 
@@ -109,7 +109,7 @@ def check_alike(
     workers: list[str],
     enrol: Callable[[], dict[str, str]] | None = None,
 ) -> set[str]:
-    """Raise MixedClusterError if the workers differ in software or CPU, naming what differs and where.
+    """Raise MixedClusterError if workers differ in software or CPU, naming what differs and where.
 
     Parameters
     ----------
@@ -134,8 +134,8 @@ def check_alike(
                 f"{name}: {first[name]!r} and {other.get(name)!r}" for name in differing
             )
             raise MixedClusterError(
-                f"workers {addresses[0]} and {address} differ in {details}. The same fit would not give the same "
-                "bits on them: make the environments alike, or choose workers of one kind"
+                f"workers {addresses[0]} and {address} differ in {details}. The same fit would not "
+                "give the same bits on them: make the environments alike, or choose workers of one kind"
             )
     return set(prints)
 
