@@ -33,7 +33,7 @@ _PACKAGES = ("schmp-estimators", "numpy", "numba", "scipy")
 def ask(
     client: Client, function: Callable[..., Any], *args: Any, workers: Iterable[str]
 ) -> dict[str, Any]:
-    """Return what workers answer to a call of a function, by their addresses; it may have failed on others.
+    """Return what workers answer to a call, by their addresses; it may have failed on others.
 
     Raises
     ------
@@ -135,7 +135,7 @@ def check_alike(
             )
             raise MixedClusterError(
                 f"workers {addresses[0]} and {address} differ in {details}. The same fit would not "
-                "give the same bits on them: make the environments alike, or choose workers of one kind"
+                "give the same bits on them: make environments alike, or choose workers of one kind"
             )
     return set(prints)
 

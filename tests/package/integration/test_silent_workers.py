@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from callbacks import AfterSweeps
 from clusters import keys_left
+from covering import slow_but
 
 from schmp_estimators import (
     DistributedLDA,
@@ -86,9 +87,7 @@ def warned(caplog, address):
     return [one for one in caplog.messages if address in one]
 
 
-@pytest.mark.parametrize(
-    "kind", ["lda", *(pytest.param(one, marks=pytest.mark.slow) for one in ("mf", "rounds", "cv"))]
-)
+@pytest.mark.parametrize("kind", slow_but(["lda"], FITS))
 def test_a_fit_that_begins_beside_a_stopped_worker_does_without_it(kind, processes, caplog):
     make, X, y, name = FITS[kind]
     expected = bits(make().fit(X, y), name)
@@ -106,9 +105,7 @@ def test_a_fit_that_begins_beside_a_stopped_worker_does_without_it(kind, process
     assert keys_left(processes) == []
 
 
-@pytest.mark.parametrize(
-    "kind", ["lda", *(pytest.param(one, marks=pytest.mark.slow) for one in ("mf", "rounds", "cv"))]
-)
+@pytest.mark.parametrize("kind", slow_but(["lda"], FITS))
 def test_a_fit_whose_worker_stops_goes_on_without_it(kind, processes, caplog):
     make, X, y, name = FITS[kind]
     expected = bits(make().fit(X, y), name)
