@@ -70,7 +70,7 @@ def in_a_hurry(monkeypatch):
 
 @contextmanager
 def stopping(client):
-    """A function that stops one worker until the end of this context; it returns the worker's address."""
+    """A function that stops one worker, until this context ends, and returns its address."""
     address, pid = sorted(client.run(os.getpid).items())[1]
 
     def stop():
