@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any, NamedTuple, Self
 
@@ -170,18 +170,20 @@ class CrossValidated(Penalised):
         plan = make_plan(folds, fitted, counted, weights)
         opened = self, samples, targets, place
         place.tell("begin", {"estimator": type(self).__name__})
-        with ExitStack() as stack:
-            problem = retry(
-                place,
-                lambda: stack.enter_context(open_problem(*opened, name=self._name, plan=plan)),
-            )
-            context = stack.enter_context(self._followed(given.X, given.y, targets.n_targets))
-            common = Common(
-                problem, None, None, targets, folds, given, np.flatnonzero(counted), routed.score
-            )
-            found = [
-                self._choose(context, place, common.of_target(k)) for k in range(targets.n_targets)
-            ]
+
+        def choose() -> list[dict[str, Any]]:
+            with (
+                open_problem(*opened, name=self._name, plan=plan) as problem,
+                self._followed(given.X, given.y, targets.n_targets) as context,
+            ):
+                rows = folds, given, np.flatnonzero(counted), routed.score
+                common = Common(problem, None, None, targets, *rows)
+                return [
+                    self._choose(context, place, common.of_target(k))
+                    for k in range(targets.n_targets)
+                ]
+
+        found = retry(place, choose)
         if len(found) > 1:
             found = [{name: np.array([one[name] for one in found]) for name in found[0]}]
         self.__dict__.update(found[0])

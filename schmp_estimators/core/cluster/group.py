@@ -220,7 +220,7 @@ class Group(Communicator):
                 if pending.done():
                     pending.result()
             except OSError as error:
-                raise RankLostError(f"rank {to} cannot be reached: {error}") from error
+                raise RankLostError(f"rank {to} cannot be reached") from error
         for to, comm in list(self._comms.items()):
             if comm.closed():
                 raise RankLostError(f"the connection to rank {to} has closed")
@@ -246,7 +246,7 @@ class Group(Communicator):
         try:
             state = asyncio.run_coroutine_threadsafe(ask(), self._loop).result(2 * ANSWER)
         except Exception as error:  # a worker that was restarted does not know this request
-            raise RankLostError(f"rank {other} on {address} cannot be reached: {error}") from error
+            raise RankLostError(f"rank {other} on {address} does not answer") from error
         if state in _ENDED or (state == "unknown" and not known):
             raise RankLostError(f"rank {other} on {address} has ended")
         return bool(state != "unknown")

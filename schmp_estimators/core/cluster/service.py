@@ -18,7 +18,7 @@ from distributed.protocol import to_serialize
 from schmp_estimators.core.cluster.group import LOOK, Group, prepare
 from schmp_estimators.core.engine.rounds import Answers, serve
 from schmp_estimators.core.errors import WorkLostError
-from schmp_estimators.core.places.watch import AFTER_ERROR, look_until, outcomes
+from schmp_estimators.core.places.watch import AFTER_ERROR, begin, look_until, outcomes
 
 #: Seconds in which the client itself has to reach a worker; otherwise the scheduler relays messages.
 REACH = 3.0
@@ -158,10 +158,7 @@ class GroupService:
             found = await self._client.run(relay, self._token, number, command, **options)
             return found[self._addresses[0]]
 
-        loop = self._client.loop
-        if loop is None:
-            raise WorkLostError("the client is closed")
-        return asyncio.run_coroutine_threadsafe(send(), loop.asyncio_loop)  # type: ignore[attr-defined]
+        return begin(self._client, send)
 
     def _wait_for(self, sent: concurrent.futures.Future[Any]) -> Answers:
         """Wait for the answers to a command that was sent, and return them."""
@@ -183,10 +180,15 @@ class GroupService:
 
     def _raise(self, error: BaseException) -> NoReturn:
         """Raise the error of a rank, if there is one, and else WorkLostError."""
+        lost = (
+            error
+            if isinstance(error, WorkLostError)
+            else WorkLostError(f"the connection to worker {self._addresses[0]} was lost")
+        )
         deadline = time.monotonic() + AFTER_ERROR
         while all(future.status == "pending" for future in self._ranks):
             if time.monotonic() > deadline:
-                raise WorkLostError(f"rank 0 cannot be reached: {error}") from None
+                raise lost from None
             time.sleep(0.01)
         found = outcomes(self._client, self._ranks, set(self._addresses))
         failed = [
@@ -194,7 +196,7 @@ class GroupService:
             for one in found
             if isinstance(one, Exception) and not isinstance(one, WorkLostError)
         ]
-        raise failed[0] if failed else WorkLostError(f"ranks were lost: {error}") from None
+        raise failed[0] if failed else lost from None
 
     def close(self) -> None:
         """Let the ranks end, and release all that they work on."""

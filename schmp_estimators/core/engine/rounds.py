@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from time import time
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -227,7 +228,7 @@ class Rounds:
         self._served: Any = None
         #: Whether a round since partitions were last saved has changed any.
         self._have_changed = False
-        self._restores = Restores(place, "a round being finished")
+        self._restores = Restores(place, "a further round was done")
 
     def submit(self, function: Callable[..., Any], job: Any, *, is_sum: bool = False) -> Any:
         """Apply function(partition, job) to every partition, keep the new partitions, and return a ticket.
@@ -332,7 +333,8 @@ class Rounds:
                 return action()
             except WorkLostError as error:
                 self._end()
-                self._restores.prepare(error, f"repeating {len(self._log)} rounds")
+                parts = [one.parts if isinstance(one, Piece) else (one,) for one in self._pieces]
+                self._restores.prepare(error, f"rounds to repeat: {len(self._log)}", chain(*parts))
 
     def _asked(self, function: Callable[..., Any], job: Any) -> list[Any]:
         """Apply a function to all partitions after all rounds so far, and return the answers."""

@@ -108,7 +108,7 @@ class GroupRun:
             saves,
             ends,
         )
-        self._restores = Restores(place, "a sweep being done")
+        self._restores = Restores(place, "a further sweep was recorded")
         self.took: float | None = None
         #: Records and seconds of sweeps that are done: of all that the caller has not reached, and perhaps of others.
         self._told: dict[int, tuple[dict[str, Any], float]] = {}
@@ -229,11 +229,11 @@ class GroupRun:
                 return action()
             except WorkLostError as error:
                 self._forget()
-                if self._place.are_gone(
-                    piece for source in self._sources for piece in source.pieces
-                ):
-                    raise  # only the caller, who supplied the input, can supply it again
-                self._restores.prepare(error, f"going on from the end of sweep {self._cut}")
+                going_on = (
+                    f"going on after sweep {self._cut + 1}" if self._cut >= 0 else "starting again"
+                )
+                pieces = [piece for source in self._sources for piece in source.pieces]
+                self._restores.prepare(error, going_on, pieces)
 
     def _at_current(self, action: Callable[[], T]) -> T:
         """Return what `action` returns when the ranks are at the end of the current sweep; repeat it after a loss."""

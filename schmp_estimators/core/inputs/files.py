@@ -121,8 +121,7 @@ def listed(found: Sequence[str]) -> str:
 
 def _ask(place: Place, question: Callable[..., Any], *args: Any) -> dict[str, Any]:
     """Call a function on all workers; return its results that are not empty, one for each host and named by it."""
-    place = cast("DaskPlace", place)
-    found = place.client.run(_answer, question, args, on_error="ignore")
+    found = cast("DaskPlace", place).ask(_answer, question, args)
     by_host = {
         host: (address, answer)
         for address, (host, answer) in sorted(found.items(), reverse=True)
@@ -146,8 +145,7 @@ def _is_denied(path: str, mode: int) -> bool:
 
 def memory_of_workers(place: Place) -> list[int]:
     """Return the bytes that each worker may still use; workers on one machine share what is left there."""
-    client = cast("DaskPlace", place).client
-    found: dict[str, tuple[int, int]] = client.run(memory_left_of_worker, on_error="ignore")
+    found = cast("DaskPlace", place).ask(memory_left_of_worker)
     neighbours = Counter(address.rsplit(":", 1)[0] for address in found)
     return [
         min(own, here // neighbours[address.rsplit(":", 1)[0]])
@@ -270,7 +268,9 @@ def _copies(arrays: list[Any], place: Place, folder: str | None) -> Iterator[lis
         paths = [os.path.join(folder, f"input-{number}") for number in range(len(arrays))]
         with explained_errors(folder):
             for path, array in zip(paths, arrays, strict=True):
-                np.ascontiguousarray(array).tofile(path)
+                Path(path).write_bytes(
+                    np.ascontiguousarray(array).data
+                )  # unlike tofile it says why it fails
         yield paths
 
 

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
-import platform
+import asyncio
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cache
-from importlib.metadata import version
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary, WeakSet
 
 import dask
-import numba
 from dask.utils import format_bytes
 from distributed import Client, Future
 from distributed.client import ClosedClientError, FutureCancelledError, FuturesCancelledError
 
 from schmp_estimators.core.errors import (
-    MixedClusterError,
     NoWorkersError,
     SchedulerLostError,
     SchMPError,
@@ -28,8 +25,8 @@ from schmp_estimators.core.errors import (
 
 T = TypeVar("T")
 
-#: Packages whose version can change the bits of a result.
-_PACKAGES = ("schmp-estimators", "numpy", "numba", "scipy")
+#: The state of a worker that may run, but that the scheduler has not heard of for `answer_timeout`.
+SILENT = "silent"
 #: Errors of a client that is closed, or of futures whose results cannot be computed any more.
 _BROKEN = (OSError, ClosedClientError, FutureCancelledError, FuturesCancelledError)
 
@@ -41,7 +38,7 @@ class Worker(NamedTuple):
     n_threads: int
     #: In bytes; 0 = unlimited.
     memory_limit: int
-    #: Its state in Dask's words: "running", "paused", "closing_gracefully", ….
+    #: Its state in Dask's words: "running", "paused", "closing_gracefully", …; or `SILENT`.
     status: str = "running"
     #: Bytes that its process uses.
     memory: int = 0
@@ -59,18 +56,23 @@ class Worker(NamedTuple):
         )
 
 
+#: How much the scheduler's clock is ahead of this process's monotonic one, at least.
+_ahead = WeakKeyDictionary[Client, float]()
+#: Clients whose schedulers can be asked for tasks that no worker can run.
+_asking = WeakSet[Client]()
+_UNRUNNABLE = "schmp-unrunnable"
+
+
 def reach(client: Client, request: Callable[..., T], *args: Any, **options: Any) -> T:
     """Return what a request of a client returns; turn errors of a broken connection into WorkLostError."""
     try:
         return request(*args, **options)
     except _BROKEN as error:
-        raise WorkLostError(
-            f"a request to the cluster failed ({type(error).__name__}: {error})"
-        ) from error
+        raise WorkLostError("a request to the cluster failed") from error
     except RuntimeError as error:  # a closed client has closed its event loop and its connections
         if isinstance(error, SchMPError) or client.status == "running":
             raise
-        raise WorkLostError(f"the client is {client.status} ({error})") from error
+        raise WorkLostError(f"the client is {client.status}") from error
 
 
 def live_workers(client: Client) -> list[Worker]:
@@ -87,12 +89,16 @@ def live_workers(client: Client) -> list[Worker]:
     if client.scheduler is None:
         raise WorkLostError(f"the client is {client.status}")
     infos = reach(client, client.sync, client.scheduler.identity, n_workers=-1)["workers"].items()
+    now = _now(client, [info["last_seen"] for _, info in infos])
     return [
         Worker(
             address,
             info["nthreads"],
             info.get("memory_limit") or 0,
-            info["status"],
+            SILENT
+            if info["status"] in ("running", "paused")
+            and now > info["last_seen"] + answer_timeout()
+            else info["status"],
             info.get("metrics", {}).get("memory", 0),
             info["name"],
             info.get("resources", {}),
@@ -104,60 +110,35 @@ def live_workers(client: Client) -> list[Worker]:
     ]
 
 
+def _now(client: Client, seen: list[float]) -> float:
+    """Return the time of the scheduler's clock, from when it has last heard of each worker.
+
+    It may be less.  If no worker is heard, all may be busy, or the scheduler was asleep: then less time counts.
+    """
+    newest, here = max(seen, default=0.0), time.monotonic()
+    ahead = _ahead[client] = max(newest - here, _ahead.get(client, -math.inf))
+    return max(newest, here + ahead - answer_timeout())
+
+
+def answer_timeout() -> float:
+    """Return the seconds after which a worker is silent; a busy one tells the scheduler every second that it lives."""
+    return float(dask.config.get("schmp-estimators.answer-timeout", 25.0))
+
+
 def worker_timeout() -> float:
     """Return the seconds to wait for workers, or for a scheduler that cannot be reached."""
     return float(dask.config.get("schmp-estimators.worker-timeout", 60.0))
 
 
-def responsive_workers(
-    client: Client,
-    annotations: Mapping[str, Any] = MappingProxyType({}),
-    enrol: Callable[[], dict[str, str]] | None = None,
-) -> list[Worker]:
-    """Return the workers that answer and can run tasks with these annotations; if there are none, wait for the first.
-
-    Parameters
-    ----------
-    client : distributed.Client
-    annotations : mapping, optional
-    enrol : callable, optional
-        Called on each worker; see `check_alike`.
-
-    Raises
-    ------
-    NoWorkersError
-        If none came within ``dask.config`` key ``schmp-estimators.worker-timeout`` (default 60 s).
-    SchedulerLostError
-        If the scheduler could not be reached for that time, or the client is closed.
-    MixedClusterError
-        As `check_alike`.
-    """
-    deadline = time.monotonic() + worker_timeout()
-    while True:
-        lost: WorkLostError | None = None
-        workers: list[Worker] = []
-        try:
-            workers = live_workers(client)
-            able = [one for one in workers if one.status == "running" and one.may_take(annotations)]
-            answering = check_alike(client, enrol=enrol) if able else set()
-            if found := [one for one in able if one.address in answering]:
-                return found
-        except WorkLostError as error:
-            lost = error
-        is_late = time.monotonic() > deadline
-        if lost and not workers and (is_late or client.status in ("closing", "closed")):
-            raise scheduler_lost(client) from lost
-        if is_late:
-            raise no_workers(client, workers, annotations)
-        time.sleep(0.1)
-
-
 def scheduler_lost(client: Client) -> SchedulerLostError:
     """Return the error for a scheduler that cannot be reached."""
+    why = (
+        "the client was closed, or its cluster"
+        if client.status in ("closing", "closed")
+        else f"the scheduler at {_address(client)} cannot be reached: it has ended, or the network has failed"
+    )
     return SchedulerLostError(
-        f"the scheduler of {client!r} cannot be reached: it has ended, the network has failed, or the client was "
-        "closed. Connect to a new one and fit again; with a checkpoint (parameter checkpoint of LDA and MF) the fit "
-        "then continues from there"
+        f"{why}. Connect to a scheduler and fit again; with the parameter checkpoint the fit then continues from there"
     )
 
 
@@ -195,85 +176,39 @@ def _address(client: Client) -> str:
     return str(client.scheduler.address) if client.scheduler else "an unknown address"
 
 
-@cache  # reading versions from disk takes longer than all other requests to a worker before a fit
-def fingerprint() -> dict[str, str]:
-    """Return what must be equal on all workers for results to be bit-for-bit the same."""
-    cpu = [getattr(numba.config, name, None) for name in ("CPU_NAME", "CPU_FEATURES")]
-    found = {package: _version(package) for package in _PACKAGES}
-    found["CPU"] = " ".join(filter(None, cpu)) or _host_cpu()
-    return {**found, "python": platform.python_version(), "machine": platform.machine()}
-
-
-def check_alike(
-    client: Client,
-    workers: list[str] | None = None,
-    enrol: Callable[[], dict[str, str]] | None = None,
-) -> set[str]:
-    """Raise MixedClusterError if the workers differ in software or CPU, naming what differs and where.
-
-    Parameters
-    ----------
-    client : distributed.Client
-    workers : list of str, optional
-        Addresses of the workers to ask; by default all.
-    enrol : callable, optional
-        Called on each worker; returns what `fingerprint` does, which is the default.
-
-    Returns
-    -------
-    set of str
-        Addresses of the workers that answered: a worker that has just died may still be listed.
-    """
-    asked = enrol or fingerprint
-    prints: dict[str, dict[str, str]] = reach(
-        client, client.run, asked, workers=workers, on_error="ignore"
-    )
-    addresses = [address for address in workers or prints if address in prints]
-    for address in addresses[1:]:
-        first, other = prints[addresses[0]], prints[address]
-        differing = [name for name in first if first[name] != other.get(name)]
-        if differing:
-            details = "; ".join(
-                f"{name}: {first[name]!r} and {other.get(name)!r}" for name in differing
-            )
-            raise MixedClusterError(
-                f"workers {addresses[0]} and {address} differ in {details}. The same fit would not give the same "
-                "bits on them: make the environments alike, or choose workers of one kind"
-            )
-    return set(prints)
-
-
 def unrunnable(client: Client, futures: Sequence[Future[Any]]) -> list[str]:
     """Return keys of tasks that no worker can run, among the futures and all tasks that they wait for."""
-    keys = [future.key for future in futures]
-    found: list[str] = reach(client, client.run_on_scheduler, _unrunnable, keys=keys)
-    return found
+    if client not in _asking:
+        reach(client, client.run_on_scheduler, _let_ask)
+        _asking.add(client)
 
+    async def find() -> list[str]:
+        asked = getattr(client.scheduler, _UNRUNNABLE)(keys=[future.key for future in futures])
+        found: list[str] = await asyncio.wait_for(asked, answer_timeout())
+        return found
 
-def _unrunnable(keys: list[Any], dask_scheduler: Any = None) -> list[str]:
-    if not dask_scheduler.unrunnable:
-        return []
-    waiting = [dask_scheduler.tasks[key] for key in keys if key in dask_scheduler.tasks]
-    seen = set(waiting)
-    while waiting:
-        new = (waiting.pop().waiting_on or set()) - seen
-        seen |= new
-        waiting += new
-    return [str(task.key) for task in seen if task in dask_scheduler.unrunnable]
-
-
-def _version(package: str) -> str:
     try:
-        return version(package)
-    except ImportError:
-        return "unknown"
+        return reach(client, client.sync, find)
+    except WorkLostError:
+        _asking.discard(client)  # a scheduler that was started anew does not know this request
+        raise
 
 
-def _host_cpu() -> str:
-    import llvmlite.binding as llvm  # noqa: PLC0415  (numba brings it, and only workers need it)
+def _let_ask(dask_scheduler: Any) -> None:
+    """Let a scheduler answer `unrunnable`: unlike a function that it runs, a request leaves no line in its log."""
 
-    features = str(llvm.get_host_cpu_features().flatten())
-    return f"{llvm.get_host_cpu_name()} {hashlib.sha256(features.encode()).hexdigest()[:12]}"
+    def unrunnable(keys: list[Any]) -> list[str]:
+        if not dask_scheduler.unrunnable:
+            return []
+        waiting = [dask_scheduler.tasks[key] for key in keys if key in dask_scheduler.tasks]
+        seen = set(waiting)
+        while waiting:
+            new = (waiting.pop().waiting_on or set()) - seen
+            seen |= new
+            waiting += new
+        return [str(task.key) for task in seen if task in dask_scheduler.unrunnable]
+
+    dask_scheduler.handlers.setdefault(_UNRUNNABLE, unrunnable)
 
 
 class Dealt:

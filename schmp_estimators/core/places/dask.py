@@ -6,6 +6,7 @@ worker.  Nothing large passes through the scheduler.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import getitem
 from typing import Any
@@ -24,18 +25,25 @@ from schmp_estimators.core.cluster.service import GroupService, as_server, liste
 from schmp_estimators.core.dashboard.fits import Teller
 from schmp_estimators.core.engine.rounds import Piece
 from schmp_estimators.core.errors import WorkerLostError, WorkLostError
-from schmp_estimators.core.places.cluster import (
-    Dealt,
-    Worker,
+from schmp_estimators.core.places.answers import (
+    ask,
     check_alike,
     fingerprint,
+    responsive_workers,
+)
+from schmp_estimators.core.places.cluster import (
+    SILENT,
+    Dealt,
+    Worker,
+    answer_timeout,
     live_workers,
     reach,
-    responsive_workers,
 )
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.watch import await_all, gather, outcomes, scatter
 from schmp_estimators.core.values import itself
+
+logger = logging.getLogger(__name__)
 
 #: Largest argument, in bytes, that is part of a task; a larger one is sent to the worker.
 _INLINE = 1 << 20
@@ -45,10 +53,24 @@ _IN_A_TASK = 8 << 20
 _GONE = ("cancelled", "lost")
 
 
-def _enrol(dask_worker: Any = None) -> dict[str, str]:
+def enrol(dask_worker: Any) -> dict[str, str]:
     """Let a worker accept messages for its ranks, and return its `fingerprint`."""
     listen(dask_worker)
     return fingerprint()
+
+
+def _enrolment() -> Callable[..., Any]:
+    """Return a function that is pickled by its code: it imports this module while its worker answers others."""
+
+    async def enrol(dask_worker: Any = None) -> dict[str, str]:
+        import asyncio  # noqa: PLC0415
+        from importlib import import_module  # noqa: PLC0415
+
+        place = await asyncio.to_thread(import_module, "schmp_estimators.core.places.dask")
+        found: dict[str, str] = place.enrol(dask_worker)
+        return found
+
+    return enrol
 
 
 class DaskPlace(Place):
@@ -75,14 +97,48 @@ class DaskPlace(Place):
 
     def __init__(self, client: Client, label: str = "schmp") -> None:
         super().__init__()
-        self.client = client
+        self.client, self.label = client, label
+        #: Workers that no task may run on, as they are silent; and those that warnings have named.
+        self._left_out: list[str] = []
+        self._named = set[str]()
         #: All futures of this place that are still in use.
         self._let_in: WeakSet[Future[Any]] = WeakSet()
         self._teller = Teller(client, label)
         self._run = uuid4().hex[:12]
         with span(label):
             self._annotations = {**dask.get_annotations(), "allow_other_workers": True}
-        self._dealt = Dealt(responsive_workers(self.client, self._annotations, _enrol))
+        self._dealt = Dealt([])
+        self._use(*responsive_workers(self.client, self._annotations, _enrolment()))
+
+    def _use(self, workers: list[Worker], silent: list[Worker], told: str = "") -> None:
+        """Use workers, and leave out silent ones; a warning names each of these, if what was told has not."""
+        self._dealt.update(workers)
+        self._left_out = [one.address for one in silent]
+        self._named |= {one for one in self._left_out if f"{one} " in f"{told} "}
+        if new := [one for one in self._left_out if one not in self._named]:
+            self._named |= {*new}
+            logger.warning(
+                "%s: no answer from worker %s for %g s; the fit does without",
+                self.label,
+                " and ".join(new),
+                answer_timeout(),
+            )
+
+    @property
+    def addresses(self) -> list[str]:
+        """Addresses of the workers that the fit uses."""
+        return [worker.address for worker in self._dealt.workers]
+
+    def ask(self, function: Callable[..., Any], *args: Any) -> dict[str, Any]:
+        """Return what a function returns on each worker, by their addresses; workers on which it fails are left out."""
+        return ask(self.client, function, *args, workers=self.addresses)
+
+    def _where(self, address: str | None = None, *, pinned: bool = False) -> dict[str, Any]:
+        """Return the options of tasks that run near a worker, or anywhere, but on no worker that is left out."""
+        if address is None:
+            chosen = {"workers": self.addresses, "allow_other_workers": False}
+            return chosen if self._left_out else {}
+        return {"workers": [address], "allow_other_workers": not (pinned or self._left_out)}
 
     @property
     def n_processes(self) -> int:
@@ -142,9 +198,7 @@ class DaskPlace(Place):
         address: str | None,
         pinned: bool = False,
     ) -> Future[Any]:
-        options: dict[str, Any] = {"key": key, "pure": False}
-        if address is not None:
-            options |= {"workers": [address], "allow_other_workers": not pinned}
+        options = {"key": key, "pure": False, **self._where(address, pinned=pinned)}
         with dask.annotate(
             span=self._annotations["span"]
         ):  # the dashboard knows tasks by their span
@@ -243,11 +297,11 @@ class DaskPlace(Place):
 
     def results(self, futures: Sequence[Future[Any]]) -> list[Any]:
         """Return the results of futures, and watch the cluster meanwhile."""
-        return gather(self.client, futures, self._dealt.addresses)
+        return gather(self.client, futures, self._dealt.addresses, self.addresses)
 
     def wait(self, futures: Sequence[Future[Any]]) -> None:
         """Wait until all futures are done."""
-        await_all(self.client, futures, self._dealt.addresses)
+        await_all(self.client, futures, self._dealt.addresses, self.addresses)
 
     def in_place(self, one: Any) -> Any:
         """Return an argument that stands for the result of a rank, which the next task changes in place."""
@@ -259,22 +313,23 @@ class DaskPlace(Place):
             if isinstance(one, Future):
                 one.release()
 
-    def _welcome(self, workers: list[Worker]) -> None:
+    def _welcome(self, found: list[Worker]) -> None:
         """Record which workers there are; those that have come since the last look must be like the others.
 
         A paused worker keeps its shards, because it may soon continue; a worker that is about to leave does not.
         """
         workers = [
             one
-            for one in workers
+            for one in found
             if one.status in ("running", "paused") and one.may_take(self._annotations)
         ]
-        known = {worker.address for worker in self._dealt.workers}
+        silent = [one for one in found if one.status == SILENT]
+        known = {*self.addresses}
         come = [worker.address for worker in workers if worker.address not in known]
         stayed = [worker.address for worker in workers if worker.address in known]
         if come:
-            check_alike(self.client, [*stayed[:1], *come], _enrol)
-        self._dealt.update(workers or self._dealt.workers)
+            check_alike(self.client, [*stayed[:1], *come], _enrolment())
+        self._use(workers or self._dealt.workers, silent)
 
     def settle(self, pieces: Sequence[Sequence[Future[Any]]]) -> None:
         """Place each shard on a worker that has its first piece, as long as no worker gets more than its share."""
@@ -294,9 +349,10 @@ class DaskPlace(Place):
         if self.are_gone(futures_of(lazy)):
             raise WorkerLostError(
                 "the input was persisted, and the cluster no longer has some of its chunks (the workers that held them "
-                "died, or the client was restarted); persist it again, or use the collection from before persist()"
+                "died or do not answer, or the client was restarted); persist it again, or use the collection from "
+                "before persist()"
             )
-        held = reach(self.client, self.client.persist, lazy)
+        held = reach(self.client, self.client.persist, lazy, **self._where())
         if isinstance(lazy, list):
             return self._noted([futures_of(one)[0] for one in held])
         # Query planning may rename the tasks, but each key still ends with the numbers of its block.
@@ -317,14 +373,14 @@ class DaskPlace(Place):
 
     def gather(self, held: Sequence[Any]) -> list[Any]:
         """Return the values, and watch the cluster meanwhile."""
-        return gather(self.client, held)
+        return gather(self.client, held, self.addresses if self._left_out else None, self.addresses)
 
     def share(self, value: Any) -> Any:
         """Return a future of a value: of a task, which Dask can repeat; a large value is sent to two workers."""
         if sizeof(value) <= _IN_A_TASK:
             return self.map(itself, [(value,)], "shared")[0]
-        addresses = [worker.address for worker in self._dealt.workers[:2]]
-        return self._noted([scatter(self.client, f"shared-{uuid4().hex}", value, *addresses)])[0]
+        sent = scatter(self.client, f"shared-{uuid4().hex}", value, *self.addresses[:2])
+        return self._noted([sent])[0]
 
     def lasting(self, value: Any) -> Callable[[], Any]:
         """Return a function that gives a future of a value for many tasks, and makes a new one if it was lost."""
@@ -338,8 +394,14 @@ class DaskPlace(Place):
         return give
 
     def are_gone(self, held: Iterable[Any]) -> bool:
-        """Return whether some futures among `held` have results that cannot be computed again."""
-        return any(isinstance(one, Future) and one.status in _GONE for one in held)
+        """Return whether some futures among `held` have results that cannot be computed again, or reached."""
+        futures = [one for one in held if isinstance(one, Future)]
+        if any(one.status in _GONE for one in futures):
+            return True
+        workers = live_workers(self.client) if futures else ()
+        silent = {worker.address for worker in workers if worker.status == SILENT}
+        holders = reach(self.client, self.client.who_has, futures) if silent else {}
+        return any(found and silent.issuperset(found) for found in holders.values())
 
     def take(self, held: list[Any], position: int, name: str) -> list[Any]:
         """Submit tasks that take the elements."""
@@ -364,10 +426,10 @@ class DaskPlace(Place):
         self.let_go()
         self._teller.close()
 
-    def reset(self) -> None:
+    def reset(self, told: str = "") -> None:
         """Wait for workers, and distribute the shards anew."""
         self._dealt.forget()
-        self._dealt.update(responsive_workers(self.client, self._annotations, _enrol))
+        self._use(*responsive_workers(self.client, self._annotations, _enrolment()), told)
 
     def deal(self) -> bool:
         """Look for new workers; if a worker has more than its share now, forget where the shards are."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
@@ -56,6 +56,8 @@ class Place:
 
     #: Whether this is the caller's process, in which nothing is lost.
     is_local: bool = True
+    #: Name of the fit on the dashboard, and in warnings.
+    label: str = "schmp"
 
     def __init__(self, n_threads: int = 1) -> None:
         self._n_threads = n_threads
@@ -148,12 +150,16 @@ class Place:
         "restart" and "failed".
         """
 
+    def are_gone(self, held: Iterable[Any]) -> bool:
+        """Return whether some of what is held is lost, and cannot be computed again; here nothing is."""
+        return False
+
     def deal(self) -> bool:
         """Return whether shards should be distributed anew because workers have joined, and so be loaded again."""
         return False
 
-    def reset(self) -> None:
-        """Wait until there are workers again."""
+    def reset(self, told: str = "") -> None:
+        """Wait until there are workers again; `told` is what a warning has said of the loss."""
 
     def close(self) -> None:
         """Release all resources."""
@@ -265,7 +271,7 @@ class Restores:
     ----------
     place : Place
     progress : str
-        What counts as progress, for the error.
+        What counts as progress, for the error: a sentence in the past tense.
     """
 
     def __init__(self, place: Place, progress: str) -> None:
@@ -276,33 +282,37 @@ class Restores:
         """Record that there has been progress."""
         self._n = 0
 
-    def prepare(self, error: WorkLostError, going_on: str) -> None:
+    def prepare(self, error: WorkLostError, going_on: str, needed: Iterable[Any] = ()) -> None:
         """Prepare the place for another attempt after a loss.
 
         Raises
         ------
+        WorkLostError
+            If also some of `needed` is gone, what the place was given: only who gave it can make it again.
         WorkerLostError
             If work has been lost too often.
         NoWorkersError, SchedulerLostError
             If there are no workers or no scheduler.
         """
+        if self._place.are_gone(needed):
+            raise error
         if self._n == MAX_RESTORES:
             raise WorkerLostError(
-                f"work was lost {MAX_RESTORES + 1} times without {self._progress} in between (last: {error}); look at "
-                "the logs and the memory of the workers, use more or larger workers, and set the parameter checkpoint, "
-                "if there is one, so that a later fit can continue from there"
+                f"work was lost {MAX_RESTORES + 1} times, each time before {self._progress} (the last time: {error}); "
+                "look at the logs and the memory of the workers, use more or larger workers, and set the parameter "
+                "checkpoint, if there is one, so that a later fit can continue from there"
             ) from error
         if self._n:
             time.sleep(PAUSE * LONGER ** (self._n - 1))
         self._n += 1
-        logger.warning("%s; %s", error, going_on)
+        logger.warning("%s: %s; %s", self._place.label, error, going_on)
         self._place.tell("restart")
-        self._place.reset()
+        self._place.reset(str(error))
 
 
 def retry(place: Place, action: Callable[[], T]) -> T:
     """Return what `action` returns, which reads an input; repeat it if work is lost."""
-    restores = Restores(place, "the input being read")
+    restores = Restores(place, "the input was read")
     while True:
         try:
             return action()

@@ -9,14 +9,17 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, cast
 
+from dask.utils import format_bytes
 from distributed import Client, Future, KilledWorker, as_completed
 
 from schmp_estimators.core.errors import NoWorkersError, WorkLostError
 from schmp_estimators.core.places.cluster import (
+    SILENT,
+    Worker,
     live_workers,
     no_workers,
     reach,
@@ -30,12 +33,15 @@ WATCH_EVERY = 1.0
 AFTER_ERROR = 2.0
 #: Number of checks in a row without the workers of the run after which these are taken for dead.
 LOOKS = 2
-#: Number of checks in a row with a task that no worker can run after which the task is taken for lost.
+#: Number of checks in a row with a silent worker, or a task that no worker can run, after which work is taken for lost.
 PATIENCE = 5
 
 
 def gather(
-    client: Client, futures: Sequence[Future[Any]], holders: Collection[str] | None = None
+    client: Client,
+    futures: Sequence[Future[Any]],
+    holders: Collection[str] | None = None,
+    others: Iterable[str] = (),
 ) -> list[Any]:
     """Return the results of futures, once they are done.
 
@@ -45,6 +51,8 @@ def gather(
     futures : sequence of Future
     holders : collection of str, optional
         Addresses of the workers that hold the arguments of the tasks.  None: any worker can compute the results.
+    others : iterable of str
+        Addresses of other workers that tasks may be on: if one falls silent, Dask does not repeat its tasks.
 
     Raises
     ------
@@ -55,15 +63,15 @@ def gather(
     """
     futures = list(futures)
     try:
-        values: list[Any] = _watched(
-            client, lambda: client.gather(futures, asynchronous=True), futures, holders
+        values: list[Any] = watched(
+            client, lambda: client.gather(futures, asynchronous=True), futures, holders, others
         )
     except (KilledWorker, concurrent.futures.CancelledError) as error:
-        raise WorkLostError(f"results were lost with their workers: {error}") from error
+        raise _lost(error) from error
     except OSError as error:
         if any(future.status == "error" for future in futures):  # an error of the task
             raise
-        raise WorkLostError(f"results were lost on their way: {error}") from error
+        raise WorkLostError("results were lost on their way") from error
     return values
 
 
@@ -92,31 +100,47 @@ def outcomes(client: Client, futures: Sequence[Future[Any]], holders: Collection
         return dict(zip([future.key for future in finished], values, strict=True))
 
     try:
-        values = _watched(client, ended, futures, holders, are_ranks=True)
+        values = watched(client, ended, futures, holders, are_ranks=True)
     except WorkLostError as error:
         return [error] * len(futures)
     except (KilledWorker, concurrent.futures.CancelledError, OSError) as error:
-        return [WorkLostError(f"results were lost with their workers: {error}")] * len(futures)
+        return [_lost(error)] * len(futures)
     return [values[one.key] if one.key in values else _failure(one) for one in futures]
 
 
 def _failure(future: Future[Any]) -> Exception:
     error = future.exception() if future.status == "error" else None
     if error is None or isinstance(error, KilledWorker):
-        return WorkLostError("a result was lost with its worker" + (f": {error}" if error else ""))
+        return _lost(error)
     return cast(Exception, error)
 
 
-def await_all(client: Client, futures: Sequence[Future[Any]], holders: Collection[str]) -> None:
-    """Wait until all futures are done; raise as `gather`, or the error of a task."""
+def _lost(error: BaseException | None) -> WorkLostError:
+    """Return the error for results that Dask has given up; its own texts tell the user to do what a fit does."""
+    many = isinstance(error, KilledWorker)
+    return WorkLostError(
+        "a task was given up, as several workers died that had it, the last at "
+        f"{error.last_worker.address}"  # type: ignore[union-attr]
+        if many
+        else "results were lost with their workers"
+    )
+
+
+def await_all(
+    client: Client,
+    futures: Sequence[Future[Any]],
+    holders: Collection[str],
+    others: Iterable[str] = (),
+) -> None:
+    """Wait until all futures are done; arguments and errors as those of `gather`, or the error of a task."""
 
     async def done() -> None:
         async for _ in as_completed(futures, loop=client.loop):
             pass
 
-    _watched(client, done, futures, holders)
+    watched(client, done, futures, holders, others)
     if failed := [future for future in futures if future.status != "finished"]:
-        gather(client, failed, holders)
+        gather(client, failed, holders, others)
 
 
 def scatter(client: Client, key: Any, value: Any, *addresses: str) -> Future[Any]:
@@ -136,7 +160,7 @@ def scatter(client: Client, key: Any, value: Any, *addresses: str) -> Future[Any
         return client.scatter({key: value}, **options)
 
     try:
-        future: Future[Any] = reach(client, _watched, client, send, [], {*addresses})[key]
+        future: Future[Any] = reach(client, watched, client, send, [], {*addresses})[key]
     except KeyError as error:
         if error.args[0] not in addresses:
             raise
@@ -144,22 +168,38 @@ def scatter(client: Client, key: Any, value: Any, *addresses: str) -> Future[Any
     return future
 
 
-def _watched(
+def watched(
     client: Client,
     start: Callable[[], Any],
     futures: Sequence[Future[Any]],
     holders: Collection[str] | None,
-    *,
-    are_ranks: bool = False,
+    others: Iterable[str] = (),
+    **options: bool,
 ) -> Any:
-    """Run a coroutine of the client and return its result, while this thread checks the cluster.
+    """Run a coroutine of the client and return its result, while this thread checks the cluster as `look_until`.
 
     If this thread stops waiting, the coroutine ends when its futures are released or its connection is closed.
     """
-    loop = client.loop.asyncio_loop  # type: ignore[union-attr]
-    pending = reach(client, asyncio.run_coroutine_threadsafe, start(), loop)
-    look_until(client, pending, futures, holders, are_ranks=are_ranks)
+    pending = begin(client, start)
+    look_until(client, pending, futures, holders, others, **options)
     return pending.result()
+
+
+def begin(client: Client, start: Callable[[], Any]) -> concurrent.futures.Future[Any]:
+    """Let the client run a coroutine, and return its concurrent future; raise WorkLostError if it is closed."""
+    if client.status in ("closing", "closed") or client.loop is None:
+        raise WorkLostError(f"the client is {client.status}")
+    coroutine = start()
+    try:
+        return reach(
+            client,
+            asyncio.run_coroutine_threadsafe,
+            coroutine,
+            client.loop.asyncio_loop,  # type: ignore[attr-defined]
+        )
+    except WorkLostError:  # closed just now
+        coroutine.close()
+        raise
 
 
 def look_until(
@@ -167,6 +207,7 @@ def look_until(
     pending: concurrent.futures.Future[Any],
     futures: Sequence[Future[Any]],
     holders: Collection[str] | None,
+    others: Iterable[str] = (),
     *,
     are_ranks: bool = False,
     are_needed: bool = False,
@@ -175,7 +216,7 @@ def look_until(
 
     Parameters
     ----------
-    client, futures, holders
+    client, futures, holders, others
         As in `gather`.
     pending : concurrent.futures.Future
         What to wait for.
@@ -189,21 +230,23 @@ def look_until(
     WorkLostError, NoWorkersError
         If waiting any longer is useless.
     """
-    held = set(holders or ())
-    #: how many checks in a row have not found the holders, or have found a task that cannot run
-    n_gone = n_stuck = 0
+    held, places = set(holders or ()), {*(holders or ()), *others}
+    seen: dict[str, Worker] = {}
+    #: how many checks in a row have found workers dead, or silent, or a task that cannot run
+    n_gone = n_silent = n_stuck = 0
     idle_since: float | None = None
     while not concurrent.futures.wait([pending], timeout=WATCH_EVERY).done:
         if are_needed and any(future.status != "pending" for future in futures):
             raise WorkLostError("ranks have ended")
         workers = live_workers(client)
-        alive = {worker.address for worker in workers}
-        gone = holders is not None and (not held <= alive if are_ranks else not held & alive)
-        n_gone = n_gone + 1 if gone else 0
-        if n_gone == LOOKS:
-            raise WorkLostError(
-                "a worker of the run died" if held & alive else "all workers that held the run died"
-            )
+        seen |= {worker.address: worker for worker in workers}
+        silent = places & {worker.address for worker in workers if worker.status == SILENT}
+        gone = held - {worker.address for worker in workers}
+        if holders is None or not (are_ranks or gone == held):
+            gone = set()  # Dask computes results again
+        n_gone, n_silent = (n_gone + 1 if gone else 0), (n_silent + 1 if silent else 0)
+        if n_gone == LOOKS or n_silent == PATIENCE:
+            raise WorkLostError(_obituary(gone or silent, seen))
         working = any(worker.status == "running" for worker in workers)
         stuck = unrunnable(client, futures) if working else []
         n_stuck = n_stuck + 1 if stuck else 0
@@ -217,6 +260,17 @@ def look_until(
             if not working:
                 raise no_workers(client, workers)
             raise NoWorkersError(
-                f"for {worker_timeout():g} s no worker could run {stuck[:3]}: the restrictions or resources that they "
-                "were given fit none"
+                f"for {worker_timeout():g} s no worker could run {stuck[:3]}: the restrictions or resources that "
+                "they were given fit none"
             )
+
+
+def _obituary(lost: Collection[str], seen: Mapping[str, Worker]) -> str:
+    """Return what is said of workers that are lost, with what was seen of one of them last."""
+    one, names = seen.get(min(lost)), " and ".join(sorted(lost))
+    if one is None:
+        return f"worker {names} died"
+    if one.status == SILENT:
+        return f"no answer from worker {names}"
+    limit = f" of {format_bytes(one.memory_limit)}" if one.memory_limit else ""
+    return f"worker {names} died, last seen with {format_bytes(one.memory)}{limit} in use"

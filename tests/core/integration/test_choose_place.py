@@ -13,7 +13,8 @@ from clusters import own_cluster
 from distributed import Client, LocalCluster, Scheduler, SpecCluster, Worker
 
 from schmp_estimators.core.errors import AsynchronousClientError, MixedClusterError, NoWorkersError
-from schmp_estimators.core.places.cluster import check_alike, live_workers
+from schmp_estimators.core.places.answers import check_alike
+from schmp_estimators.core.places.cluster import live_workers
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.place import choose_place, n_threads
 

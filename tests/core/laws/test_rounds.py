@@ -182,7 +182,7 @@ def test_work_lost_at_any_moment_changes_nothing(often, function, keeper, depth)
         by_hand(function, 3, 99)
     )
     assert place.begun > 7
-    with pytest.raises(WorkerLostError, match="6 times without a round being finished"):
+    with pytest.raises(WorkerLostError, match="6 times, each time before a further round was done"):
         go(Forgetful(range(5, 99)), function, 3, depth=depth, keeper=keeper)
 
 

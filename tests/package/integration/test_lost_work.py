@@ -164,7 +164,7 @@ def test_an_input_that_is_lost_with_its_workers_is_read_again(client, kind):
 def test_an_input_that_is_lost_again_and_again_is_given_up(client):
     with (
         client.as_current(),
-        pytest.raises(WorkerLostError, match="6 times without the input being read"),
+        pytest.raises(WorkerLostError, match="6 times, each time before the input was read"),
     ):
         lda().fit([dask.delayed(Unlucky(99))(COUNTS)])
 

@@ -1,0 +1,154 @@
+"""Asks the workers of a Dask cluster, and goes on with those that answer."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial
+from importlib.metadata import version
+from types import MappingProxyType
+from typing import Any
+
+import numba
+from distributed import Client
+
+from schmp_estimators.core.errors import MixedClusterError, WorkLostError
+from schmp_estimators.core.places.cluster import (
+    SILENT,
+    Worker,
+    live_workers,
+    no_workers,
+    reach,
+    scheduler_lost,
+    worker_timeout,
+)
+from schmp_estimators.core.places.watch import begin, look_until
+
+#: Packages whose version can change the bits of a result.
+_PACKAGES = ("schmp-estimators", "numpy", "numba", "scipy")
+
+
+def ask(
+    client: Client, function: Callable[..., Any], *args: Any, workers: Iterable[str]
+) -> dict[str, Any]:
+    """Return what workers answer to a call, by their addresses; it may have failed on others.
+
+    Raises
+    ------
+    WorkLostError
+        If one of the workers falls silent.  Without it the others can be asked again.
+    """
+    options: dict[str, Any] = {"workers": list(workers), "on_error": "ignore", "asynchronous": True}
+    asked = begin(client, partial(client.run, function, *args, **options))
+    try:
+        look_until(client, asked, [], None, workers)
+        found: dict[str, Any] = reach(client, asked.result)
+    finally:
+        asked.cancel()  # otherwise it would wait on for who is silent
+    return found
+
+
+def responsive_workers(
+    client: Client,
+    annotations: Mapping[str, Any] = MappingProxyType({}),
+    enrol: Callable[[], dict[str, str]] | None = None,
+) -> tuple[list[Worker], list[Worker]]:
+    """Return the workers that answer and can run tasks with these annotations, and silent ones.
+
+    If there are none of the former, it waits for the first.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    annotations : mapping, optional
+    enrol : callable, optional
+        Called on each worker; see `check_alike`.
+
+    Raises
+    ------
+    NoWorkersError
+        If none came within ``dask.config`` key ``schmp-estimators.worker-timeout`` (default 60 s).
+    SchedulerLostError
+        If the scheduler could not be reached for that time, or the client is closed.
+    MixedClusterError
+        As `check_alike`.
+    """
+    deadline = time.monotonic() + worker_timeout()
+    while True:
+        lost: WorkLostError | None = None
+        workers: list[Worker] = []
+        try:
+            workers = live_workers(client)
+            able = [one for one in workers if one.status == "running" and one.may_take(annotations)]
+            answering = check_alike(client, [one.address for one in able], enrol) if able else set()
+            if found := [one for one in able if one.address in answering]:
+                return found, [one for one in workers if one.status == SILENT]
+        except WorkLostError as error:
+            lost = error
+        is_late = time.monotonic() > deadline
+        if lost and not workers and (is_late or client.status in ("closing", "closed")):
+            raise scheduler_lost(client) from lost
+        if is_late and not (lost and workers):  # else one of them has just fallen silent
+            raise no_workers(client, workers, annotations)
+        time.sleep(0.1)
+
+
+@cache  # reading versions from disk takes longer than all other requests to a worker before a fit
+def fingerprint() -> dict[str, str]:
+    """Return what must be equal on all workers for results to be bit-for-bit the same."""
+    cpu = [getattr(numba.config, name, None) for name in ("CPU_NAME", "CPU_FEATURES")]
+    found = {package: _version(package) for package in _PACKAGES}
+    found["CPU"] = " ".join(filter(None, cpu)) or _host_cpu()
+    return {**found, "python": platform.python_version(), "machine": platform.machine()}
+
+
+def check_alike(
+    client: Client,
+    workers: list[str],
+    enrol: Callable[[], dict[str, str]] | None = None,
+) -> set[str]:
+    """Raise MixedClusterError if workers differ in software or CPU, naming what differs and where.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    workers : list of str
+        Addresses of the workers to ask.
+    enrol : callable, optional
+        Called on each worker; returns what `fingerprint` does, which is the default.
+
+    Returns
+    -------
+    set of str
+        Addresses of the workers that answered: a worker that has just died may still be listed.
+    """
+    prints: dict[str, dict[str, str]] = ask(client, enrol or fingerprint, workers=workers)
+    addresses = [address for address in workers if address in prints]
+    for address in addresses[1:]:
+        first, other = prints[addresses[0]], prints[address]
+        differing = [name for name in first if first[name] != other.get(name)]
+        if differing:
+            details = "; ".join(
+                f"{name}: {first[name]!r} and {other.get(name)!r}" for name in differing
+            )
+            raise MixedClusterError(
+                f"workers {addresses[0]} and {address} differ in {details}. The same fit would not "
+                "give the same bits on them: make environments alike, or choose workers of one kind"
+            )
+    return set(prints)
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except ImportError:
+        return "unknown"
+
+
+def _host_cpu() -> str:
+    import llvmlite.binding as llvm  # noqa: PLC0415  (numba brings it, and only workers need it)
+
+    features = str(llvm.get_host_cpu_features().flatten())
+    return f"{llvm.get_host_cpu_name()} {hashlib.sha256(features.encode()).hexdigest()[:12]}"
