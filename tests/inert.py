@@ -1,11 +1,11 @@
-"""A law of all estimators: the value of a parameter changes the result, or is refused by name, never silently inert."""
+"""A law of all estimators: a parameter changes the result, or is refused by name."""
 
 import re
 import warnings
 
 
 def outcome(make, fit, given):
-    """Return what ``fit(make(**given))`` has learned, to compare it to the bit, or the ValueError it raised."""
+    """Return what ``fit(make(**given))`` has learned, or the ValueError that it raised."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # few steps are enough to compare bits
         try:
@@ -26,13 +26,14 @@ def inert(make, fit, given, changes):
     given : dict
         Parameters of the setting, which must be accepted.
     changes : dict
-        By the name of a parameter, values that are not its default; a parameter that is in `given` is left out.
+        By the name of a parameter, values that are not its default; a parameter that is in `given`
+        is left out.
 
     Returns
     -------
     list of str
-        ``name=value``: the fit has the bits of the fit with `given` alone; or ``name=value: message`` if an error
-        does not name the parameter.
+        ``name=value``: the fit has the bits of the fit with `given` alone; or ``name=value:
+        message`` if an error does not name the parameter.
     """
     usual = outcome(make, fit, given)
     assert not isinstance(usual, Exception), (given, usual)
@@ -48,7 +49,7 @@ def inert(make, fit, given, changes):
 
 
 def refused(make, fit, given, changes):
-    """Return the changes that are refused, as ``name=value: message``; arguments are as in `inert`."""
+    """Return the changes that are refused, as ``name=value: message``; see `inert`."""
     tried = [(name, value) for name, values in changes.items() for value in values]
     found = [(*one, outcome(make, fit, {**given, one[0]: one[1]})) for one in tried]
     return [f"{name}={value!r}: {now}" for name, value, now in found if isinstance(now, Exception)]

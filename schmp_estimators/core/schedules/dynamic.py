@@ -45,29 +45,30 @@ class Schedule(BaseEstimator, ABC):  # type: ignore[misc]
     r"""Base of dynamic schedules: ``scheduleDynRegr`` of Kim et al., EuroSys 2016, section 4.1.
 
     A round updates several parameters from the same state.  A schedule draws candidates, and keeps
-    those that depend little on each other.  `Priority`, `Random` and `RoundRobin` differ in how they
-    draw.  A schedule of your own is a subclass with a method `sampler`.  If it has an ``__init__``,
-    this calls that of `Schedule`.
+    those that depend little on each other.  `Priority`, `Random` and `RoundRobin` differ in how
+    they draw.  A schedule of your own is a subclass with a method `sampler`.  If it has an
+    ``__init__``, this calls that of `Schedule`.
 
     Parameters
     ----------
     n_parallel : int or None, default=None
-        Maximum number of parameters in one round.  None: 64, and half as many whenever the objective
-        has risen between two gradients of all parameters; the fit then goes back to the first of them.
+        Maximum number of parameters in one round.  None: 64, and half as many whenever the
+        objective has risen between two gradients of all parameters; the fit then goes back to the
+        first of them.
     max_correlation : float or None, default=None
-        Largest absolute correlation of two parameters updated together, below 1.  None: they are not
-        checked.
+        Largest absolute correlation of two parameters updated together, below 1.  None: they are
+        not checked.
     oversample : float, default=2.0
-        Number of candidates that are drawn for each parameter of a round, at least 1: L' / L of Lee et
-        al., NIPS 2014, section 3.3.  It needs `max_correlation`.
+        Number of candidates that are drawn for each parameter of a round, at least 1: L' / L of
+        Lee et al., NIPS 2014, section 3.3.  It needs `max_correlation`.
     correlation_rows : int or None, default=None
         Number of rows from which correlations are estimated, drawn anew for each check: Kim et al.,
         EuroSys 2016, section 4.1, footnote 2.  The notes of `Priority` bound the error.  None: all
         rows.  It needs `max_correlation`.
     refresh : int, "auto" or None, default="auto"
         Number of rounds between two gradients of all parameters, which set all priorities anew, and
-        give the objective and the duality gap.  "auto": as many as update half of the parameters, at
-        least 10.  None: never, as in the papers; a gap is computed when the updates of one pass
+        give the objective and the duality gap.  "auto": as many as update half of the parameters,
+        at least 10.  None: never, as in the papers; a gap is computed when the updates of one pass
         together lower the objective by less than the tolerance.
     pipeline_depth : int, default=1
         Number of rounds that run at a time, as in `Overlapping`.
@@ -77,8 +78,8 @@ class Schedule(BaseEstimator, ABC):  # type: ignore[misc]
         checks its candidates against each other, and against updates of the others that are still
         running.
     moved_above : float or None, default=None
-        If a number, the schedule records of each parameter how often it was updated, and when it last
-        changed by more than this: the attribute ``moves_`` of estimators.
+        If a number, the schedule records of each parameter how often it was updated, and when it
+        last changed by more than this: the attribute ``moves_`` of estimators.
     """
 
     n_parallel: int | None
@@ -154,10 +155,10 @@ class Schedule(BaseEstimator, ABC):  # type: ignore[misc]
         Returns
         -------
         DynamicRegressionSchedule
-            Call ``next_round`` for each job, and ``answer`` when the job has been aggregated.  Pass the
-            changes of updated parameters to ``record``, and changes of all parameters, where they are
-            known, to ``refresh``.  Between rounds ``save`` returns its state, a dict for a checkpoint;
-            ``restore`` continues from such a state.
+            Call ``next_round`` for each job, and ``answer`` when the job has been aggregated.  Pass
+            the changes of updated parameters to ``record``, and changes of all parameters, where
+            they are known, to ``refresh``.  Between rounds ``save`` returns its state, a dict for a
+            checkpoint; ``restore`` continues from such a state.
 
         Raises
         ------
@@ -215,8 +216,9 @@ class Priority(Schedule):
     oversample
     correlation_rows
     weight : callable, default=None
-        Priorities of your own: a function that returns a number of at least 0 for each change, given
-        an array of changes of shape (n,), and as an array of this shape.  None: their squares.
+        Priorities of your own: a function that returns a number of at least 0 for each change,
+        given an array of changes of shape (n,), and as an array of this shape.  None: their
+        squares.
     refresh
     pipeline_depth
     n_schedulers
@@ -229,18 +231,19 @@ class Priority(Schedule):
 
     Notes
     -----
-    With `correlation_rows` = m, a correlation is the mean of :math:`z_{ij} z_{ik}` over m rows i, drawn
-    with replacement.  z are the values of columns j and k, less their means and in units of their
-    standard deviations, both over all rows, so the estimate is unbiased.  If no :math:`|z|` exceeds B,
-    its standard deviation is at most :math:`B / \sqrt{m}`, and by Hoeffding's inequality it is off by
-    more than t with a probability of at most :math:`2 \exp(-m t^2 / 2 B^4)`.
+    With `correlation_rows` = m, a correlation is the mean of :math:`z_{ij} z_{ik}` over m rows i,
+    drawn with replacement.  z are the values of columns j and k, less their means and in units of
+    their standard deviations, both over all rows, so the estimate is unbiased.  If no :math:`|z|`
+    exceeds B, its standard deviation is at most :math:`B / \sqrt{m}`, and by Hoeffding's inequality
+    it is off by more than t with a probability of at most :math:`2 \exp(-m t^2 / 2 B^4)`.
 
     References
     ----------
-    .. [1] S. Lee, J. K. Kim, X. Zheng, Q. Ho, G. A. Gibson, E. P. Xing, "On model parallelization and
-       scheduling strategies for distributed machine learning", NIPS 2014, section 3.3.
-    .. [2] J. K. Kim, Q. Ho, S. Lee, X. Zheng, W. Dai, G. A. Gibson, E. P. Xing, "STRADS: a distributed
-       framework for scheduled model parallel machine learning", EuroSys 2016, section 4.1.
+    .. [1] S. Lee, J. K. Kim, X. Zheng, Q. Ho, G. A. Gibson, E. P. Xing, "On model parallelization
+       and scheduling strategies for distributed machine learning", NIPS 2014, section 3.3.
+    .. [2] J. K. Kim, Q. Ho, S. Lee, X. Zheng, W. Dai, G. A. Gibson, E. P. Xing, "STRADS: a
+       distributed framework for scheduled model parallel machine learning", EuroSys 2016, section
+       4.1.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""How parameters are drawn: by priority, uniformly, or in turn; and several schedulers that draw in turn."""
+"""How parameters are drawn: by priority, uniformly, in turn; and by several schedulers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,10 @@ Weight = Callable[[NDArray[np.float64]], Any]
 
 
 class Sampler(ABC):
-    """Draws parameters.  Subclasses may use the changes made by updates, as `PrioritySampler` does."""
+    """Draws parameters; subclasses may use the changes that updates make.
+
+    Parameters are numbers from 0 on.  A sampler of your own is made by a `Schedule` of your own.
+    """
 
     @abstractmethod
     def save(self) -> dict[str, Any]:
@@ -32,12 +35,14 @@ class Sampler(ABC):
     def refresh(self, changes: NDArray[np.float64]) -> None:  # noqa: B027
         """Use the changes that an update of each parameter alone would make now."""
 
-    def record(self, parameters: NDArray[np.int64], changes: NDArray[np.float64]) -> None:  # noqa: B027
+    def record(  # noqa: B027
+        self, parameters: NDArray[np.int64], changes: NDArray[np.float64]
+    ) -> None:
         """Use the changes of parameters that have just been updated."""
 
 
 def _without(drawn: NDArray[np.int64], excluded: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the distinct parameters that were drawn, in the order of the draw, without those excluded."""
+    """Return the distinct parameters that were drawn, in their order, without those excluded."""
     first = np.sort(np.unique(drawn, return_index=True)[1])
     return drawn[first[~np.isin(drawn[first], excluded)]]
 
@@ -166,21 +171,23 @@ class RoundRobinSampler(Sampler):
         return _without(np.concatenate([waiting, turn]), excluded)
 
     def put_back(self, parameters: NDArray[np.int64]) -> None:
-        """Let these parameters be drawn first: otherwise every turn would leave out the same ones."""
+        """Let these be drawn first: otherwise every turn would leave out the same ones."""
         self._waiting = np.concatenate([self._waiting, parameters])
 
 
 class SlicedSampler(Sampler):
     """The samplers of several schedulers, which draw in turn.
 
-    Kim et al. (EuroSys 2016, section 3.3.2) run "an individual scheduler instance on a partition of model parameters",
-    so that no scheduler has to look through all of them.  A schedule draws from this sampler once per round.  It checks
-    the candidates of one scheduler against each other, and against updates of the others that are still under way.
+    Kim et al. (EuroSys 2016, section 3.3.2) run "an individual scheduler instance on a partition of
+    model parameters", so that no scheduler has to look through all of them.  A schedule draws from
+    this sampler once per round.  It checks the candidates of one scheduler against each other, and
+    against updates of the others that are still under way.
 
-    Parameter j belongs to scheduler j mod S.  All schedulers get the same number of rounds, so their slices should be
-    equally important.  Slices with a stride are, even if importance depends on the position, as with words in order of
-    frequency or groups of columns side by side; contiguous slices are not.  Besides, neighbours, which are often
-    correlated, are not candidates of the same round.
+    Parameter j belongs to scheduler j mod S.  All schedulers get the same number of rounds, so
+    their slices should be equally important.  Slices with a stride are, even if importance depends
+    on the position, as with words in order of frequency or groups of columns side by side;
+    contiguous slices are not.  Besides, neighbours, which are often correlated, are not candidates
+    of the same round.
 
     Parameters
     ----------
@@ -221,7 +228,7 @@ class SlicedSampler(Sampler):
             sampler.refresh(changes[number :: len(self.slices)])
 
     def record(self, parameters: NDArray[np.int64], changes: NDArray[np.float64]) -> None:
-        """Tell each scheduler the changes of those of its parameters that have just been updated."""
+        """Tell each scheduler the changes of those of its parameters that were updated."""
         numbers, owners = np.divmod(parameters, len(self.slices))
         for number, sampler in enumerate(self.slices):
             own = owners == number

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
-from schmp_estimators import DistributedLDA, ModelParallelMF, PrioritizedLasso
+from schmp_estimators import DistributedLDA, PrioritizedLasso
 
 GOOD = pd.DataFrame(np.random.default_rng(0).poisson(2.0, (12, 3)) + 1.0, columns=["a", "b", "c"])
 Y = GOOD["a"] - GOOD["b"]
@@ -57,7 +57,7 @@ def test_responses_that_are_not_finite_are_counted():
         PrioritizedLasso(0.1).fit(GOOD, Y.where(~np.isin(np.arange(12), [4, 7])))
 
 
-@pytest.mark.parametrize("model", [DistributedLDA(2), ModelParallelMF(2), PrioritizedLasso(0.1)])
+@pytest.mark.parametrize("model", [DistributedLDA(2), PrioritizedLasso(0.1)])
 @pytest.mark.parametrize(
     ("value", "said"),
     [

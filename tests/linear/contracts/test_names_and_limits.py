@@ -1,4 +1,4 @@
-"""Labels are names, what selects is seen by scikit-learn, and what cannot be read is refused with the remedy."""
+"""Labels are names, and what cannot be read or act is refused with the remedy."""
 
 import numpy as np
 import pandas as pd
@@ -111,7 +111,7 @@ def test_columns_of_groups_without_a_penalty_do_not_count():
 
 @pytest.mark.parametrize("unit", [1e6, 1e8, 1e10])
 def test_counts_of_any_size_have_a_gap(unit):
-    """In units of counts the Poisson loss, and so alpha, is multiplied; without alpha nothing else changes."""
+    """In units of counts the Poisson loss, and so alpha, is multiplied."""
     counts = np.random.default_rng(1).poisson(np.exp(0.5 * X[:, 0] + 0.5))
     options = {"loss": "poisson", "tol": 1e-8}
     for factors in (None, [0.0, 1.0, 1.0, 1.0]):

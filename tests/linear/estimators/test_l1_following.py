@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 from callbacks import Recorder
+from sklearn.base import clone
 
 import schmp_estimators as se
 from schmp_estimators import schmp
@@ -29,7 +30,7 @@ CASES = {
 @pytest.fixture(params=CASES)
 def case(request):
     estimator, target = CASES[request.param]
-    return type(estimator)(**estimator.get_params()), target
+    return clone(estimator), target
 
 
 class Steps(Recorder):

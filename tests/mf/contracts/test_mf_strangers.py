@@ -152,7 +152,8 @@ def test_places_may_be_empty_and_an_id_may_be_wanted_twice(nothing):
         ([["b", "c"], ["a", "a"]], [["b"], ["b"]], "items holds a more than once in row 1"),
         *[([["ab", "c"]] * 2, relevant, "a list of ids for each user")
           for relevant in (["ab", "c"], pd.Series(["ab", "c"]), pl.Series(["ab", "c"]),
-                           {"x": ["ab"], "y": ["c"]}, [{"ab": 1}, {"c": 1}], "ab", {("ab",), ("c",)},
+                           {"x": ["ab"], "y": ["c"]}, [{"ab": 1}, {"c": 1}], "ab",
+                           {("ab",), ("c",)},
                            pd.DataFrame({"item": ["ab", "c"]}), pl.DataFrame({"i": ["ab", "c"]}),
                            [["ab"], None], [["ab"], np.nan], None)],
         *[([[1, 2]] * 2, relevant, "a list of ids for each user")
@@ -432,7 +433,7 @@ def test_what_is_zero_but_for_rounding_is_nobodys_neighbour(alpha, kind):
 
 
 def test_without_a_penalty_few_ratings_do_not_say_where_a_vector_points():
-    """As many ratings as the vector has entries are solved exactly by vectors in many directions."""
+    """As many ratings as entries are solved exactly by vectors in many directions."""
     few = np.arange(3)
     kept = (PAIRS[:, 1] != 5) | np.isin(PAIRS[:, 0], np.flatnonzero(SEEN[:, 5])[few])
     given = PAIRS[kept], RATINGS[kept]

@@ -49,7 +49,7 @@ def make(**given):
 
 
 def learned(fitted):
-    """Return the bits of a fit, of its records, and of what it predicts for ratings that it has not seen."""
+    """Return the bits of a fit, of its records, and of what it predicts for new ratings."""
     records = [{**record, "seconds": 0} for record in fitted.history_]
     everything = np.argwhere(np.ones_like(SEEN))
     return bits(fitted), repr(records), fitted.predict(everything).tobytes()
