@@ -62,8 +62,15 @@ def choose_sampler(
     return "saber" if has_short else "warp"
 
 
-def check_steps(name: str, mh_steps: int) -> None:
+def check_steps(name: str, mh_steps: int | str) -> None:
     """Raise ValueError if a sampler, which may be "auto", does not make so many proposals."""
+    if isinstance(mh_steps, str):  # "acceptance"
+        if name != "hybrid":
+            raise ValueError(
+                f"mh_steps={mh_steps!r} with sampler={name!r}: give a number, or sampler='hybrid', "
+                "which counts how many proposals are accepted"
+            )
+        return
     if mh_steps <= WARP_STEPS:
         return
     able = [one for one in SAMPLERS if one != "warp" and hasattr(program_of(one), "mh_steps")]
