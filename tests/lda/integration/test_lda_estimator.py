@@ -152,19 +152,12 @@ def test_a_table_of_rows_that_is_too_large_is_refused_before_work(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_token_makes_as_many_proposals_as_one_accepted_needed_in_the_sweep_before():
-    X = 100 * SMALL
-    lengths, fitted = (
-        X.sum(axis=1),
-        make(
-            sampler="hybrid",
-            mh_steps="acceptance",
-            n_components=700,
-            max_iter=6,
-            n_shards=2,
-            warm_start=True,
-        ),
-    )
+@pytest.mark.parametrize("prior", [None, 1e30])  # the second accepts all
+def test_proposals_follow_from_those_of_the_sweep_before(prior):
+    X, priors = 100 * SMALL, {"doc_topic_prior": prior, "topic_word_prior": prior}
+    given = {"n_components": 700, "max_iter": 4, "n_shards": 2, "warm_start": True, **priors}
+    lengths = X.sum(axis=1)
+    fitted = make(sampler="hybrid", mh_steps="acceptance", **given)
     for _ in range(2):  # a first fit, and one that begins with a sweep of its own kind
         asked, history = 2, fitted.fit(X).history_
         for record in history:

@@ -196,7 +196,7 @@ def test_other_numbers_of_proposals(sampler, mh_steps):
 @pytest.mark.parametrize(
     "counted", [(3, 3), (99, 33), (100, 33), (15, 1), (16, 1), (17, 1), (5, 0)]
 )
-def test_as_many_proposals_as_one_accepted_needs_but_no_more_than_16(counted):
+def test_proposals_suffice_for_one_accepted_up_to_16(counted):
     kind, last = program_of("hybrid"), dict(zip(("proposals", "accepted"), counted, strict=True))
     go = partial(fit, random_counts(7), 7, kind=kind, long_document=6, mh_steps="acceptance")
     saved = go(n_sweeps=1).saved._replace(model=None)
