@@ -3,6 +3,7 @@
 SCHMP_DATA=folder python benchmarks/bench_exchange.py traffic     bytes of a token and sweep, by shards; the formula
 SCHMP_DATA=folder python benchmarks/bench_exchange.py said        the same by any sampler
 SCHMP_DATA=folder python benchmarks/bench_exchange.py pairs       what rows of pairs, chosen each sweep, would save
+SCHMP_DATA=folder python benchmarks/bench_exchange.py marked      the same of any arrays, measured
 python benchmarks/bench_exchange.py idle                          seconds of a sweep of shards that do nothing
 python benchmarks/bench_exchange.py messages --shards 8 32 64     messages of a rank and sweep; the formulas
 python benchmarks/bench_exchange.py web --shards 24 100 300 1000  what a corpus of 10^11 tokens would take, computed
@@ -17,22 +18,26 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar
+from unittest import mock
 
 import numpy as np
 from bench_lda import some_documents
 from common import SweepClock, machine, table
 from distributed import Client, LocalCluster
+from numba import njit
 from scipy import sparse
 
 from schmp_estimators import DistributedLDA, ModelParallelMF, schmp
-from schmp_estimators.core.cluster import group
+from schmp_estimators.core.cluster import group, wire
 from schmp_estimators.core.engine.communicator import MANY
 from schmp_estimators.lda.blocks import HEAD
+from schmp_estimators.lda.data import shards
 from schmp_estimators.lda.data.partition import make_layout
 from schmp_estimators.lda.data.shards import (
     COUNT_BYTES,
     LARGEST_SHARE,
     ROW_BYTES,
+    WORK_BYTES,
     bytes_of_words,
     bytes_saved,
     count_local_words,
@@ -135,21 +140,27 @@ def _travelling(k):
 
 def _formula(totals, n_shards, k):
     """Return the bytes of a token in a sweep."""
+    return np.where(*_choice(totals, n_shards, k)).sum() / totals.sum()
+
+
+def _choice(totals, n_shards, k):
+    """Return which words are sampled locally, and what words cost, as rows and as tokens."""
     layout, (topic_bytes, token_bytes) = make_layout(totals, n_shards), _travelling(k)
     is_local = np.zeros(len(totals), bool)
     local = count_local_words(totals, layout, k, topic_bytes, token_bytes, far=True)
     for first, n_local in zip(layout.block_ptr, local, strict=False):
         is_local[layout.column[first : first + n_local]] = True
-    by_rows, by_tokens = bytes_of_words(totals, n_shards, k, topic_bytes, token_bytes)
-    return np.where(is_local, by_rows, by_tokens).sum() / totals.sum()
+    return is_local, *bytes_of_words(totals, n_shards, k, topic_bytes, token_bytes)
 
 
 def pairs(arguments):
     """Bytes of a token and sweep of "warp" if rows of head words were pairs of topic and count where that is less.
 
-    What tokens and rows take follows from the tokens of a word, which stay, but pairs become fewer from sweep to sweep.
-    Draws for other words go by the order of their tokens, which pairs do not have.  Counts are those of a fit; a shard
-    is taken to have any token of a word with the same chance.
+    First for the words that send rows now; then if words are chosen anew each sweep, so that bytes
+    and the work on rows are least together, as now, or bytes alone.  What tokens and dense rows
+    take follows from the tokens of a word, which stay, but pairs become fewer from sweep to sweep.
+    Draws for other words go by the order of their tokens, which pairs do not have.  Counts are
+    those of a fit; a shard is taken to have any token of a word with the same chance.
     """
     X, rows = some_documents(arguments.corpus), []
     totals = np.asarray(X.sum(axis=0), np.int64).ravel()
@@ -169,8 +180,7 @@ def pairs(arguments):
         }
         DistributedLDA(k, **options).set_callbacks(SweepClock(at_end)).fit(X)
         for n_shards, (sweep, counts) in itertools.product(arguments.shards, counted.items()):
-            given = totals, n_shards, k, *_travelling(k)
-            now = _formula(totals, n_shards, k) * totals.sum()
+            is_local, by_rows, by_tokens = _choice(totals, n_shards, k)
             word = np.repeat(np.arange(len(totals)), np.diff(counts.indptr))
             in_one = 1.0 - (1.0 - 1.0 / n_shards) ** counts.data
             there, back = np.bincount(word, in_one, len(totals)), np.diff(counts.indptr)
@@ -178,12 +188,161 @@ def pairs(arguments):
                 n_shards - 1
             )
             by_pairs[totals < HEAD * k] = np.inf
-            chosen = np.minimum(np.minimum(*bytes_of_words(*given)), by_pairs).sum()
-            rows.append(
-                [k, n_shards, sweep, now / totals.sum(), chosen / totals.sum(), 1.0 - chosen / now]
-            )
+            coded = np.minimum(by_rows, by_pairs)
+            work = np.where(totals >= HEAD * k, WORK_BYTES * k * (n_shards - 1), 0)
+            now, *others = [
+                np.where(chosen, one, by_tokens).sum() / totals.sum()
+                for chosen, one in (
+                    (is_local, by_rows),
+                    (is_local, coded),
+                    (coded + work < by_tokens, coded),
+                    (coded < by_tokens, coded),
+                )
+            ]
+            rows.append([k, n_shards, sweep, now, *others])
             print(rows[-1], flush=True)
-    table(pairs.__doc__, ["K", "shards", "sweep", "now", "with pairs", "saved"], rows)
+    header = ["K", "shards", "sweep", "now", "pairs", "chosen anew", "by bytes alone"]
+    table(pairs.__doc__, header, rows)
+
+
+@njit
+def _mark(elements, marks, found):
+    """Set a bit for each element that is not zero, and copy these; return how many there are."""
+    n = 0
+    for i in range(len(elements)):
+        found[n] = elements[i]
+        is_there = elements[i] != 0
+        marks[i >> 3] |= is_there << (i & 7)
+        n += is_there
+    return n
+
+
+@njit
+def _unmark(marks, found, elements):
+    """Write the elements that are not zero to their places."""
+    n = 0
+    for i in range(len(elements)):
+        is_there = (marks[i >> 3] >> (i & 7)) & 1
+        elements[i] = found[n] * is_there
+        n += is_there
+
+
+@dataclass(frozen=True, slots=True)
+class Marked(wire.Narrow):
+    """An array as a bit for each element that is not zero, and these elements."""
+
+    marks: np.ndarray
+    shape: tuple[int, ...]
+
+    def __sizeof__(self):
+        return self.array.nbytes + self.marks.nbytes
+
+
+#: CPU seconds of threads for arrays on the wire.
+_coding = []
+
+
+def _timed(function):
+    def timed(given):
+        began = time.thread_time()
+        found = function(given)
+        _coding.append(time.thread_time() - began)
+        return found
+
+    return timed
+
+
+def _marked(array, narrowed=wire._narrowed):
+    """Return an array dense or marked, whichever is smaller."""
+    if array.dtype.kind not in "iu" or array.nbytes <= wire.SMALL:
+        return narrowed(array)
+    dtype = np.min_scalar_type(int(array.max())) if array.min() >= 0 else array.dtype
+    marks, found = np.zeros(-(-array.size // 8), np.uint8), np.empty(array.size + 1, dtype)
+    n = 1 + _mark(array.reshape(-1), marks, found)
+    if marks.nbytes + n * found.itemsize >= array.size * found.itemsize:
+        return narrowed(array)
+    return Marked(found[:n].copy(), array.dtype, array.flags.writeable, marks, array.shape)
+
+
+def _unmarked(one, widened=wire._widened):
+    """Return the array that was sent."""
+    if not isinstance(one, Marked):
+        return widened(one)
+    array = np.empty(one.shape, one.dtype)
+    _unmark(one.marks, one.array, array.reshape(-1))
+    array.flags.writeable = one.is_writeable
+    return array
+
+
+def marked(arguments):
+    """Bytes of a token and sweep, and CPU ns for their code: arrays are dense, or dense or marked.
+
+    The first code is that of the package.  For "warp" there is also the choice of words that suits
+    the marked rows of the last sweep.  Workers are threads of this process, whose messages go
+    through sockets, so its CPU time is that of all; the least of the sweeps is shown.
+    """
+    X, rows = some_documents(arguments.corpus), []
+    totals = np.asarray(X.sum(axis=0), np.int64).ravel()
+    given = itertools.product(arguments.samplers, arguments.topics, arguments.shards)
+    for sampler, k, n_shards in given:
+        options = {"sampler": sampler, "init": "uniform", "random_state": 0}
+        last = DistributedLDA(k, max_iter=max(arguments.sweeps), **options).fit(X)
+        entries = np.diff(last.topic_word_counts_.indptr)
+        column = make_layout(totals, n_shards).column
+
+        def of_marked(n, n_shards, n_topics, *sizes, entries=entries[column]):
+            dense, by_tokens = bytes_of_words(n, n_shards, n_topics, *sizes)
+            marks = 2 * (n_topics / 8 + COUNT_BYTES * entries) + ROW_BYTES
+            of_heads = np.minimum(dense, marks * (n_shards - 1))
+            return np.where(n >= HEAD * n_topics, of_heads, dense), by_tokens
+
+        ways = {
+            "dense": (wire._narrowed, wire._widened, bytes_of_words),
+            "dense or marked": (_marked, _unmarked, bytes_of_words),
+            "and chosen anew": (_marked, _unmarked, of_marked),
+        }
+        for how, (there, back, costs) in ways.items():
+            if costs is of_marked and sampler != "warp":
+                continue
+            with (
+                mock.patch.multiple(wire, _narrowed=_timed(there), _widened=_timed(back)),
+                mock.patch.object(shards, "bytes_of_words", costs),
+            ):
+                points = _course(X, k, n_shards, max(arguments.sweeps), **options)
+            for sweep in arguments.sweeps:
+                some = [points[one] - points[one - 1] for one in range(sweep - SWEEPS, sweep + 1)]
+                sent, coding, cpu = np.array(some).T / X.sum()
+                of_sweeps = f"{sweep - SWEEPS} to {sweep}"
+                figures = sent.mean(), 1e9 * coding.min(), 1e9 * cpu.min()
+                rows.append([sampler, k, n_shards, how, of_sweeps, *figures])
+                print(rows[-1], flush=True)
+    header = ["sampler", "K", "shards", "arrays", "sweeps", "bytes", "ns of the code", "CPU ns"]
+    table(marked.__doc__, header, rows)
+
+
+def _course(X, k, n_shards, n_sweeps, **options):
+    """Return bytes sent, CPU seconds for their code, and all CPU seconds, up to each sweep."""
+    points = {}
+    with (
+        LocalCluster(
+            n_workers=n_shards,
+            threads_per_worker=1,
+            processes=False,
+            protocol="tcp",
+            memory_limit=0,
+            dashboard_address=None,
+        ) as cluster,
+        Client(cluster),
+    ):
+
+        def at_end(sweep, seconds, fitted):
+            sent = sum(map(_said, cluster.workers.values()))
+            points[sweep] = np.array([sent, sum(_coding), time.process_time()])
+            return False
+
+        lda = DistributedLDA(k, max_iter=n_sweeps, n_shards=n_shards, **options)
+        lda.set_callbacks(SweepClock(at_end)).fit(X)
+    return points
 
 
 #: Of a sweep: exchanges between all ranks, messages of a rotation, and sums that go up a tree, and down again.
@@ -320,7 +479,7 @@ def web(arguments):
     table(web.__doc__, header, rows)
 
 
-FIGURES = {one.__name__: one for one in (traffic, said, pairs, messages, idle, web)}
+FIGURES = {one.__name__: one for one in (traffic, said, pairs, marked, messages, idle, web)}
 
 
 def main():
@@ -332,9 +491,12 @@ def main():
     parser.add_argument("--corpus", default="msdocs::6")
     parser.add_argument("--processes", action="store_true")
     parser.add_argument("--sampler", default="auto", help="for said")
+    parser.add_argument("--samplers", nargs="+", default=["warp", "saber"], help="for marked")
     parser.add_argument("--topics", nargs="+", type=int, default=[200, 1000])
     parser.add_argument("--shards", nargs="+", type=int, default=[4, 8, 16, 32, 64])
-    parser.add_argument("--sweeps", nargs="+", type=int, default=[1, 10, 50, 150], help="for pairs")
+    parser.add_argument(
+        "--sweeps", nargs="+", type=int, default=[1, 10, 50, 150], help="for pairs, marked"
+    )
     arguments = parser.parse_args()
     print(machine())
     for figure in arguments.figures:

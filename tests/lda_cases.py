@@ -57,9 +57,12 @@ def make_shards(counts, cuts=(), fixed=None, exchanged=False):
 
 def fit(
     counts, n_components, *, kind=WarpLDA, cuts=(), n_sweeps=3, fixed=None, saved=None, first=0,
-    engine=run_serial, **parameters,
+    engine=run_serial, history=(), **parameters,
 ):  # fmt: skip
-    """Fit; return the topics in document order after each sweep, records, and the last rows by column."""
+    """Fit; return the topics in document order after each sweep, records, and rows by column.
+
+    With `saved` topics alone, the run follows from the `history`, too, as after a checkpoint.
+    """
     shards, layout = make_shards(counts, cuts, fixed, exchanged=not kind.rotates)
     parameters = {
         "doc_topic_prior": 0.3,
@@ -68,6 +71,8 @@ def fit(
         "evaluate_every": 1,
     } | parameters
     program = kind(n_components, counts.shape[1], **parameters)
+    if history:
+        program = program.following(history)
     topics, records = [], []
     for record, last, kept in engine(program, shards, n_sweeps, saved, first):
         topics.append(np.concatenate(kept.shards))

@@ -94,10 +94,12 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
           [7]_.  It is for comparison.
         - "auto": "frozen" up to 256 topics, if its table of 4 K bytes per word fits in 128 MiB.  "saber" for 257 to
           4,096 topics, up to 2**25 tokens, and up to 300 tokens per document on average.  Otherwise "warp".
-    mh_steps : int, default=2
+    mh_steps : int or "acceptance", default=2
         Proposals for each token: 1 to 4 in each pass of "warp"; 1 to 16 in a sweep of "alias" and "hybrid"; 1 to 16 by
         word and as many by document in a sweep of "light".  With more proposals a sweep is slower, but fewer sweeps are
         needed.  The other samplers, and "hybrid" without topics or documents that need proposals, accept only 2.
+        "acceptance", for "hybrid": 2 in the first sweep, then ⌈1/π⌉, at most 16, where π is the
+        share of proposals that were accepted in the sweep before [8]_.
     init : {"auto", "documents", "sparse", "tempered", "uniform"}, default="auto"
         How a fit starts without an earlier model.  "uniform": each token starts in a random topic.  "documents": each
         topic starts from a *seed window*, up to 100 tokens of a random document, or up to 300 if documents are long.
@@ -241,7 +243,10 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
         "seed_weight": [Interval(Real, 0, MOST, closed="both")],
         "feature_names": [None, "array-like", HasMethods("get_feature_names_out")],
         "sampler": [StrOptions({"auto", *SAMPLERS})],
-        "mh_steps": [Interval(Integral, 1, MOST_STEPS, closed="both")],
+        "mh_steps": [
+            Interval(Integral, 1, MOST_STEPS, closed="both"),
+            StrOptions({"acceptance"}),
+        ],
         "init": [StrOptions({"auto", "documents", "sparse", "tempered", "uniform"})],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "evaluate_every": [Interval(Integral, 0, None, closed="left")],
@@ -271,7 +276,7 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
         seed_weight: float = 1.0,
         feature_names: Any = None,
         sampler: str = "auto",
-        mh_steps: int = 2,
+        mh_steps: int | str = 2,
         init: str = "auto",
         max_iter: int = 150,
         evaluate_every: int = 0,

@@ -200,6 +200,7 @@ class LDAFit:
         with self._started(program, self._earlier, n_sweeps=1) as run:
             began = perf_counter()
             records = list(run)
+            self._program = self._program.following(records)
             return run.save()._replace(model=None), records, perf_counter() - began
 
     def _attributes(self, run: AnyRun) -> dict[str, Any]:
@@ -379,7 +380,7 @@ class LDAFit:
         logger.info("going on after sweep %d from %s", done, self._checkpoint.url)
         # This fit may have fewer or more sweeps than the one that wrote the checkpoint.
         n_hot = parameters.hot_sweeps(int(self._estimator.max_iter), done, found["hot_sweeps"])
-        self._program = replace(self._program, hot_sweeps=n_hot)
+        self._program = replace(self._program.following(history), hot_sweeps=n_hot)
         if found["alphas"]:
             drawn, now = found["alphas"]
             self._program = replace(

@@ -114,6 +114,10 @@ CASES = {
         fit(HEAVY, sampler="hybrid", n_components=700, max_iter=4, n_shards=2),
         EVERYWHERE,
     ),
+    "hybrid, proposals by acceptance": (
+        fit(HEAVY, sampler="hybrid", mh_steps="acceptance", n_components=700, n_shards=2),
+        EVERYWHERE,
+    ),
     "frozen": (fit(sampler="frozen"), EVERYWHERE),
     "frozen, small priors": (fit(sampler="frozen", **SMALL_PRIORS), HERE),
     "frozen, 100 topics": (fit(sampler="frozen", n_components=100), HERE),

@@ -372,11 +372,24 @@ class CopiesOracle(FPlusOracle):
 
 
 class HybridOracle(FPlusOracle):
-    """As its base, with documents of more than `long_document` tokens sampled by proposals."""
+    """As its base, with documents of more than `long_document` tokens sampled by proposals.
+
+    By "acceptance" they are the fewest, up to 16, of which one would have been accepted before.
+    """
 
     def __init__(self, *arguments, long_document, mh_steps=2, **options):
         super().__init__(*arguments, **options)
-        self.long_document, self.n_steps = long_document, mh_steps
+        self.long_document, self.by_acceptance = long_document, mh_steps == "acceptance"
+        self.next_steps = 2 if self.by_acceptance else mh_steps
+
+    def run(self):
+        self.n_steps, self.made, self.accepted = self.next_steps, 0, 0
+        topic = super().run()
+        self.told = {"mh_steps": self.n_steps, "proposals": self.made, "accepted": self.accepted}
+        if self.by_acceptance:
+            enough = [n for n in range(1, 16) if n * self.accepted >= self.made]
+            self.next_steps = min([*enough, 16])
+        return topic
 
     def sample(self, i, key):
         tokens = np.flatnonzero(self.document == self.document[i]).tolist()
@@ -401,6 +414,8 @@ class HybridOracle(FPlusOracle):
             else:
                 proposed = min(topic_in_order(q, x * q.sum()), self.n_topics - 1)
                 answer = of_document + self.alpha
+            self.made += 1
             if float(uniform(bits)) * answer[new] < answer[proposed]:
+                self.accepted += 1
                 new = proposed
         return new

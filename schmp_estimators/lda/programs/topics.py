@@ -4,7 +4,7 @@ import hashlib
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, TypeVar, cast
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +56,7 @@ class SweepModel(NamedTuple):
 
     #: (K,) counts of each topic, earlier batches included.
     topic_total: NDArray[np.int64]
-    #: Tokens that moved to another topic in the last sweep, or how many in each pass.
+    #: Tokens that moved to another topic in the last sweep, or in each pass, or with other numbers.
     moved: Any = 0
     #: The joint log-likelihood and its parts, if it has just been measured.
     likelihood: tuple[float, ...] = ()
@@ -69,7 +69,7 @@ class SweepModel(NamedTuple):
     s_error: float = 0.0
     #: The same in the present sweep so far, and the tokens that moved in it.
     s_error_now: float = 0.0
-    moved_now: int = 0
+    moved_now: Any = 0
 
 
 class Measured(NamedTuple):
@@ -276,6 +276,10 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
                 topics,
             )
         return self.restore(at, topics)
+
+    def following(self, history: Sequence[dict[str, Any]]) -> Self:
+        """Return the program of a run that goes on after these records, at least one."""
+        return self
 
     def begun(
         self, at: At, saved: NDArray[Any]

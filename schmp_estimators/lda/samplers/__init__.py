@@ -64,22 +64,28 @@ def choose_sampler(
     return "saber" if has_short else "warp"
 
 
-def check_steps(name: str, mh_steps: int, size: int) -> None:
+def check_steps(name: str, mh_steps: int | str, size: int) -> None:
     """Raise ValueError if a sampler, which may be "auto", does not make so many proposals.
 
     `size` is the number of topics or, if it is known and less, that of the tokens of the longest document.
     """
-    if mh_steps == USUAL_STEPS or (name == "auto" and mh_steps <= WARP_STEPS):
+    by_acceptance = isinstance(mh_steps, str)
+    if mh_steps == USUAL_STEPS or (name == "auto" and mh_steps in range(1, WARP_STEPS + 1)):
         return
     makers = {one: program_of(one) for one in SAMPLERS if hasattr(program_of(one), "mh_steps")}
     able = [
         one
         for one, program in makers.items()
         if size > getattr(program, "long_document", -1)
-        and mh_steps <= (WARP_STEPS if one == "warp" else MOST_STEPS)
+        and (
+            one == "hybrid"
+            if by_acceptance
+            else mh_steps in range(1, (WARP_STEPS if one == "warp" else MOST_STEPS) + 1)
+        )
     ]
     if name not in able:
+        others = f", or take one of the samplers {', '.join(map(repr, able))}" if able else ""
         raise ValueError(
-            f"mh_steps={mh_steps}, but sampler={name!r} does not make so many proposals for a token here; leave "
-            f"mh_steps out, or take one of the samplers {', '.join(map(repr, able))}"
+            f"mh_steps={mh_steps!r}, but sampler={name!r} does not make so many proposals for a token here; leave "
+            f"mh_steps out{others}"
         )

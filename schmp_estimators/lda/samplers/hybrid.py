@@ -12,10 +12,16 @@ live and without the token itself::
 The first are drawn from the F+ tree of "fplus".  The second are the topic of a random other token of the document, or
 a topic drawn from the prior.  Both proposals and both acceptances use exact counts, so the sampler is exact, too.
 Random bits are addressed by the token's rank among the tokens of its word.
+
+With ``mh_steps="acceptance"`` a token makes ⌈1/π⌉ proposals, where π is the share of proposals that
+were accepted in the sweep before: then about one is accepted, as if drawn from the conditional
+(§3.2.2).  π is a ratio of integers, summed over all shards.  A sweep keeps the posterior, however
+many proposals there are.
 """
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +33,9 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.kernels import ftree
 from schmp_estimators.lda.kernels.draw import first_above, uniform24
 from schmp_estimators.lda.kernels.lists import place_of
-from schmp_estimators.lda.samplers import fplus
+from schmp_estimators.lda.programs.topics import SweepModel
+from schmp_estimators.lda.samplers import MOST_STEPS, fplus
+from schmp_estimators.lda.samplers.sequential import Cell
 from schmp_estimators.lda.samplers.words import word_loop
 
 #: Stream of random numbers of proposals.
@@ -44,6 +52,8 @@ class Proposing(NamedTuple):
     key: np.uint64
     #: (K,) cumulative sums of the document-topic priors.
     alpha_ends: NDArray[np.float64]
+    #: (2,) tokens that have made proposals, and proposals accepted; mutated.
+    counted: NDArray[np.int64]
 
 
 @inlined
@@ -82,6 +92,7 @@ def _draw_by_proposals(own, cell, row, token, old, counter):
     lists.tokens[old_at] -= 1
     new, count = old, np.int64(lists.tokens[old_at])
     counter = doing.key + (counter - cell.key) * np.uint64(doing.n_steps)
+    doing.counted[0] += 1
     for step in range(doing.n_steps):
         bits = mix(counter + np.uint64(step) * GAMMA)
         proposed, uniform = old, np.float64(np.int64(bits & MASK_PROPOSE)) * SCALE_PROPOSE
@@ -97,6 +108,7 @@ def _draw_by_proposals(own, cell, row, token, old, counter):
             answer = np.float64(uniform24(bits)) * ((count + alpha[new]) / alpha[new])
             accept = answer < (proposed_count + alpha[proposed]) / alpha[proposed]
         if accept:
+            doing.counted[1] += 1
             new, count = proposed, proposed_count
     if new == old:
         lists.tokens[old_at] += 1
@@ -139,16 +151,52 @@ class HybridLDA(fplus.FPlusLDA):
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, hot_priors,
     hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
         As in `TopicProgram`.
-    mh_steps : int, at least 1
-        Proposals for each token of a long document in a sweep.
+    mh_steps : int, at least 1, or "acceptance"
+        Proposals for each token of a long document in a sweep; by acceptance, at most `MOST_STEPS`.
     long_document : int
         Documents with more tokens are sampled by proposals, if there are more topics than that, too.
+    before : tuple of two ints
+        Proposals in the sweep before the first one, and how many were accepted; by default, two
+        steps follow.
     """
 
-    kernel = staticmethod(sample_hybrid)
-
-    mh_steps: int = 2
+    mh_steps: int | str = 2
     long_document: int = 600
+    before: tuple[int, int] = field(default=(2, 1), repr=False)
+
+    @staticmethod
+    def kernel(cell: Cell) -> NDArray[np.int64]:
+        """Sample; return how many tokens moved and proposed, and proposals, all and accepted."""
+        moved, (n_tokens, accepted) = sample_hybrid(cell), cell.extra.counted
+        return np.array([moved, n_tokens, n_tokens * cell.extra.n_steps, accepted])
+
+    def following(self, history: Sequence[dict[str, Any]]) -> Self:
+        """Return the program of a run that goes on after these records."""
+        last = history[-1]
+        return (
+            replace(self, before=(last["proposals"], last["accepted"]))
+            if "proposals" in last
+            else self
+        )
+
+    def moves(self, model: SweepModel) -> dict[str, Any]:
+        """Return how many tokens moved, the s-error, and if there were proposals, their numbers."""
+        moved, n_tokens, proposals, accepted = np.resize(model.moved, 4).tolist()
+        found = super().moves(model._replace(moved=moved))
+        if n_tokens:
+            found |= {
+                "mh_steps": proposals // n_tokens,
+                "proposals": proposals,
+                "accepted": accepted,
+            }
+        return found
+
+    def _n_steps(self, model: SweepModel) -> int:
+        """Return how many proposals a token makes in the next sweep."""
+        if self.mh_steps != "acceptance":
+            return int(self.mh_steps)
+        proposals, accepted = model.moved[2:] if np.ndim(model.moved) else self.before
+        return min(-(-int(proposals) // int(accepted)), MOST_STEPS) if accepted else MOST_STEPS
 
     def extra(self, at: At) -> Proposing:
         """Return the levels of the tree, and how long documents make proposals."""
@@ -160,7 +208,8 @@ class HybridLDA(fplus.FPlusLDA):
         return Proposing(
             level_ptr,
             limit,
-            int(self.mh_steps),
+            self._n_steps(at.model),
             key,
             freeze(np.cumsum(self.alphas(at.sweep, at.model))),
+            np.zeros(2, np.int64),
         )

@@ -47,7 +47,7 @@ class Cell(NamedTuple):
     key: np.uint64
     n_random: int
     #: From `SequentialProgram.extra`.
-    extra: tuple[Any, ...]
+    extra: Any
 
 
 @maker
@@ -95,8 +95,8 @@ class Step(NamedTuple):
 
     #: (K,) how its counts of each topic have changed in the step.
     change: NDArray[np.int64]
-    #: Tokens that moved to another topic.
-    moved: int
+    #: Tokens that moved to another topic, perhaps with other numbers.
+    moved: Any
 
 
 class SweepReport(NamedTuple):
@@ -126,8 +126,8 @@ class SequentialProgram(TopicProgram[State]):
 
     @staticmethod
     @abstractmethod
-    def kernel(cell: Cell) -> int:
-        """Sample the tokens of a cell in place, and return how many moved."""
+    def kernel(cell: Cell) -> Any:
+        """Sample the tokens of a cell; return how many moved, perhaps with other numbers."""
 
     @property
     def n_random(self) -> int:

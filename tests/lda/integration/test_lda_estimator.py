@@ -1,5 +1,7 @@
 """DistributedLDA as its users meet it: quality on corpora whose topics are known, and work with scikit-learn."""
 
+import math
+from fractions import Fraction
 from functools import partial
 
 import dask
@@ -147,6 +149,32 @@ def test_a_table_of_rows_that_is_too_large_is_refused_before_work(monkeypatch):
         MemoryError, match=r"'frozen' keeps the weights of 4 words in 33 topics.*use sampler='warp'"
     ):
         make(max_iter=1, sampler="frozen", n_components=33).fit(X)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prior", [None, 1e30])  # the second accepts all
+def test_proposals_follow_from_those_of_the_sweep_before(prior):
+    X, priors = 100 * SMALL, {"doc_topic_prior": prior, "topic_word_prior": prior}
+    given = {"n_components": 700, "max_iter": 4, "n_shards": 2, "warm_start": True, **priors}
+    lengths = X.sum(axis=1)
+    fitted = make(sampler="hybrid", mh_steps="acceptance", **given)
+    for _ in range(2):  # a first fit, and one that begins with a sweep of its own kind
+        asked, history = 2, fitted.fit(X).history_
+        for record in history:
+            assert record["mh_steps"] == asked
+            assert record["proposals"] == asked * lengths[lengths > 600].sum()
+            assert 0 < record["accepted"] <= record["proposals"]
+            asked = min(16, math.ceil(Fraction(record["proposals"], record["accepted"])))
+        assert len({record["mh_steps"] for record in history}) > 1
+
+
+@pytest.mark.parametrize("sampler", ["auto", "warp", "fplus", "light", "alias"])
+def test_proposals_by_acceptance_are_refused_where_it_is_not_counted(sampler):
+    with pytest.raises(
+        ValueError,
+        match=rf"mh_steps='acceptance' with sampler='{sampler}': give a number, or .*'hybrid'",
+    ):
+        make(sampler=sampler, mh_steps="acceptance").fit(SMALL)
 
 
 @pytest.mark.parametrize("sampler", ["auto", "warp", "frozen", "sparse"])

@@ -365,7 +365,7 @@ BAD_PARAMETERS = {
     "feature_names": [3, "words"],
     "seed_weight": [-1, np.nan, np.inf, None, "much"],
     "sampler": ["gibbs", "", None, 1],
-    "mh_steps": [0, 5, 1.5, None],
+    "mh_steps": [0, 5, 1.5, None, "often"],
     "init": ["svd", "", None, 1],
     "max_iter": [0, -1, 1.5, None],
     "evaluate_every": [-1, 0.5, None],

@@ -154,6 +154,9 @@ def assert_equals_oracle(sampler, case, **options):
         moved = np.count_nonzero(topic != before)
         assert record.get("moved", moved) == moved
         assert record.get("moved_by_words", 0) == getattr(oracle, "moved_by_words", 0)
+        told = getattr(oracle, "told", {"proposals": 0})
+        assert {name: record[name] for name in told if told["proposals"]}.items() <= told.items()
+        assert ("proposals" in record) == (told["proposals"] > 0)
         assert record.get("s_error", 0.0) == pytest.approx(
             getattr(oracle, "s_error", 0.0), abs=1e-15
         )
@@ -161,7 +164,8 @@ def assert_equals_oracle(sampler, case, **options):
     np.testing.assert_array_equal(
         result.model.topic_total, totals + (given["fixed"].sum(0) if case.has_fixed else 0)
     )
-    rest = go(saved=go(n_sweeps=1).saved._replace(model=None), first=1)
+    begun = go(n_sweeps=1)
+    rest = go(saved=begun.saved._replace(model=None), first=1, history=begun.records)
     np.testing.assert_array_equal(result.topics[1:], rest.topics)
     assert result.records[1:] == rest.records
 
@@ -181,10 +185,24 @@ def test_topics_are_those_of_the_oracle(sampler, name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("sampler", "mh_steps"), [("warp", 1), ("warp", 4), ("light", 16), ("alias", 1)]
+    ("sampler", "mh_steps"),
+    [("warp", 1), ("warp", 4), ("light", 16), ("alias", 1), ("hybrid", "acceptance")],
 )
 def test_other_numbers_of_proposals(sampler, mh_steps):
     assert_equals_oracle(sampler, CASES["17 topics"], mh_steps=mh_steps)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "counted", [(3, 3), (99, 33), (100, 33), (15, 1), (16, 1), (17, 1), (5, 0)]
+)
+def test_proposals_suffice_for_one_accepted_up_to_16(counted):
+    kind, last = program_of("hybrid"), dict(zip(("proposals", "accepted"), counted, strict=True))
+    go = partial(fit, random_counts(7), 7, kind=kind, long_document=6, mh_steps="acceptance")
+    saved = go(n_sweeps=1).saved._replace(model=None)
+    [record] = go(n_sweeps=2, first=1, saved=saved, history=[last]).records
+    enough = [n for n in range(1, 16) if n * last["accepted"] >= last["proposals"]]
+    assert record["mh_steps"] == min([*enough, 16])
 
 
 @pytest.mark.parametrize("sampler", QUICK)

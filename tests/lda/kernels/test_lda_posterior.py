@@ -24,6 +24,7 @@ SWEEPS = {
     "light-document, 1": (LightDocumentLDA, {"mh_steps": 1}),
     "fplus": (FPlusLDA, {}),
     "hybrid": (HybridLDA, {"long_document": 1}),
+    "hybrid, 3": (HybridLDA, {"long_document": 1, "mh_steps": "acceptance", "before": (5, 2)}),
     # What the page on programs shows.
     "gibbs": (GibbsLDA, {}),
 }

@@ -76,7 +76,11 @@ CASES = {
         {**LDA, "sampler": "frozen", "evaluate_every": 2, **LEARNED},
         (SMALL,),
     ),
-    "hybrid": (DistributedLDA, {**LDA, "sampler": "hybrid", "n_components": 700}, (100 * SMALL,)),
+    "hybrid": (
+        DistributedLDA,
+        {**LDA, "sampler": "hybrid", "n_components": 700, "mh_steps": "acceptance", "max_iter": 6},
+        (100 * SMALL,),
+    ),
     "sgd": (ModelParallelMF, MF, (RATINGS,)),
     "bsp": (
         ModelParallelMF,
