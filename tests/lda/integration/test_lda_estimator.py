@@ -172,7 +172,7 @@ def test_proposals_follow_from_those_of_the_sweep_before(prior):
 def test_proposals_by_acceptance_are_refused_where_it_is_not_counted(sampler):
     with pytest.raises(
         ValueError,
-        match=rf"mh_steps='acceptance' with sampler='{sampler}': give a number, or .*'hybrid'",
+        match=rf"mh_steps='acceptance', but sampler='{sampler}' does not make so many",
     ):
         make(sampler=sampler, mh_steps="acceptance").fit(SMALL)
 
