@@ -2,6 +2,7 @@
 
     python benchmarks/bench_schedules.py costs         orders from costs beside rotations; the same figures everywhere
     python benchmarks/bench_schedules.py schedulers    what a draw takes with one scheduler and with several
+    python benchmarks/bench_schedules.py claim         passes of updates, checks and gradients
 
 Costs are random and have no unit.  With a barrier after each step a sweep takes the sum of each step's dearest pair;
 without, a shard begins as soon as it and the block are free.  The rotation leaves out pairs that cost nothing.
@@ -12,12 +13,10 @@ import time
 
 import numpy as np
 from common import machine, median, table
+from scipy.stats import norm
 
-from schmp_estimators.schmp import (
-    Priority,
-    schedule_from_costs,
-    schedule_rotation,
-)
+from schmp_estimators import PrioritizedLasso
+from schmp_estimators.schmp import Priority, Random, schedule_from_costs, schedule_rotation
 
 #: Shape, share of pairs that cost something, how costs are spread.
 PATTERNS = [
@@ -115,6 +114,91 @@ def costs(n_seeds):
     )
 
 
+def genotypes(seed, n=300, p=900, neighbours=0.95):
+    """Return standardised counts 0, 1, 2 of two haplotypes, and a response of 30 of them."""
+    rng = np.random.default_rng(seed)
+    noise = rng.normal(size=(2, n, p))
+    for j in range(1, p):
+        noise[..., j] *= np.sqrt(1 - neighbours**2)
+        noise[..., j] += neighbours * noise[..., j - 1]
+    X = (noise < norm.ppf(rng.uniform(0.1, 0.5, p))).sum(axis=0).astype(float)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    signal = X[:, rng.choice(p, 30, replace=False)] @ rng.normal(size=30)
+    y = signal + 0.5 * signal.std() * rng.normal(size=n)
+    return X, y - y.mean()
+
+
+def passes(X, y, penalty, goal, schedule, seed, most):
+    """Return passes of updates, checks and gradients until the Lasso is at its goal, and the size of a round."""
+    (n, p), squares = X.shape, (X**2).sum(axis=0)
+    chooses, residual, coef = schedule.start(p, seed), y.copy(), np.zeros(p)
+    rounds = updates = checked = gradients = 0
+
+    def steps(columns):
+        image = X[:, columns].T @ residual + squares[columns] * coef[columns]
+        wanted = np.sign(image) * np.maximum(np.abs(image) - penalty, 0) / squares[columns]
+        return wanted - coef[columns]
+
+    objective = y @ y / 2
+    while objective > goal:
+        between = chooses.rounds_between
+        if between is not None and rounds % between == 0:
+            chooses.refresh(steps(np.arange(p)))
+            gradients += 1
+        chosen, check = chooses.next_round()
+        found = None
+        if check is not None:
+            rows = X if check.rows is None else X[check.rows.within(n, 0, n)]
+            found = rows[:, check.candidates].T @ rows[:, check.both] / len(rows)
+            checked += found.size * len(rows)
+        change = steps(chosen)
+        coef[chosen] += change
+        residual -= X[:, chosen] @ change
+        chooses.record(chosen, change)
+        chooses.answer(check, found)
+        rounds, updates = rounds + 1, updates + len(chosen)
+        objective = residual @ residual / 2 + penalty * np.abs(coef).sum()
+        if updates + (checked / n) > most * p or not objective < 1e6 * (y @ y):
+            return None
+    return updates / p, checked / (n * p), gradients, updates / rounds
+
+
+def claim(n_seeds, most=2000):
+    data = []
+    for seed in range(n_seeds):
+        X, y = genotypes(seed)
+        alpha = np.abs(X.T @ y).max() / len(y) / 20
+        exact = PrioritizedLasso(alpha, tol=1e-12, fit_intercept=False).fit(X, y)
+        best = len(y) * exact.history_[-1]["objective"]
+        data.append((X, y, alpha * len(y), best + 1e-3 * (y @ y / 2 - best)))
+    rows = []
+    for size in (16, 64):
+        seldom = 4 * max(10, 900 // (2 * size))
+        few = {"correlation_rows": 10, "oversample": 1.0}
+        ways = [
+            Random(size),
+            Random(size, refresh=None),
+            Priority(size),
+            Priority(size, oversample=1.2),
+            Priority(size, oversample=1.2, correlation_rows=20),
+            Priority(size, **few),
+            Priority(size, **few, refresh=seldom),
+            Priority(size, oversample=1.2, refresh=None),
+            Priority(size, **few, refresh=None),
+        ]
+        for schedule in ways:
+            found = [passes(*one, schedule, seed, most) for seed, one in enumerate(data)]
+            if None in found:
+                rows.append([schedule, f"not within {most}", "", "", "", "", ""])
+                continue
+            sums = [sum(one[:3]) for one in found]
+            medians = [median(part) for part in zip(*found, strict=True)]
+            spread = f"{min(sums):.0f} to {max(sums):.0f}"
+            rows.append([schedule, *medians[:3], median(sums), spread, medians[3]])
+    header = ["schedule", "updates", "check", "gradients", "sum", "range", "updates a round"]
+    table(f"Passes to .1 %, medians of {n_seeds} data sets", header, rows)
+
+
 def schedulers(n_rounds):
     rows = []
     for n_parameters in (10_000, 100_000, 1_000_000):
@@ -140,7 +224,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", nargs="+", choices=["costs", "schedulers"])
+    parser.add_argument("what", nargs="+", choices=["costs", "schedulers", "claim"])
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=300)
     arguments = parser.parse_args()
@@ -149,3 +233,5 @@ if __name__ == "__main__":
         costs(arguments.seeds)
     if "schedulers" in arguments.what:
         schedulers(arguments.rounds)
+    if "claim" in arguments.what:
+        claim(min(3, arguments.seeds))
