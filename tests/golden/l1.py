@@ -194,6 +194,28 @@ CASES = {
         lasso(WIDE, schedule=schmp.Priority(4, pipeline_depth=3), n_shards=2, **SCHEDULED),
         MEMORY,
     ),
+    "lasso, priority, all options": (
+        lasso(
+            WIDE,
+            schedule=schmp.Priority(
+                4,
+                oversample=3.0,
+                correlation_rows=20,
+                weight=np.abs,
+                refresh=7,
+                n_schedulers=2,
+                pipeline_depth=2,
+                moved_above=1e-3,
+            ),
+            n_shards=2,
+            **SCHEDULED,
+        ),
+        MEMORY,
+    ),
+    "lasso, priority without gradients": (
+        lasso(TALL, schedule=schmp.Priority(4, refresh=None), weights=WEIGHTS, **SCHEDULED),
+        MEMORY,
+    ),
     "lasso, random": (lasso(SPARSE, schedule=schmp.Random(4), **SCHEDULED), MEMORY),
     "lasso, round robin": (
         lasso(SMALL_INTEGERS, schedule=schmp.RoundRobin(4), **SCHEDULED),

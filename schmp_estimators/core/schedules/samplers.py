@@ -99,7 +99,7 @@ class PrioritySampler(Sampler):
         """Return the weights of changes, so large at most that their sum is finite."""
         with np.errstate(over="ignore"):
             found = np.asarray(self._weight(changes.copy()))
-        fits = found.shape == changes.shape and found.dtype.kind in "iuf"
+        fits = found.shape == changes.shape and found.dtype.kind in "biuf"
         if not fits or not (found >= 0).all():
             name = getattr(self._weight, "__name__", self._weight)
             raise ValueError(

@@ -229,7 +229,10 @@ class _Scheduled(Resolve):
 
     def solution(self) -> Solution:
         """Return the present point, and what the schedule has recorded."""
-        return replace(super().solution(), moves=self.rounds.moves)
+        moves = self.rounds.moves
+        if moves is not None:
+            moves = moves._make(one.copy() for one in moves)
+        return replace(super().solution(), moves=moves)
 
     def _steps(self, columns: Indices, gradient: Floats) -> Floats:
         """Return the steps to the one-dimensional minimisers of `columns`."""

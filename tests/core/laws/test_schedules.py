@@ -286,6 +286,9 @@ def test_functions_of_users_change_nothing_and_huge_weights_keep_their_order():
         changes *= 0.0
         return np.array([1e308, 1e308, 0.0])
 
+    whether = make(1, 4, max_correlation=None, weight=lambda changes: changes > 0)
+    whether.refresh(np.array([0.0, 1.0, 0.0, 2.0]))
+    assert np.mean([int(chosen[0]) % 2 for chosen, _ in rounds(whether, 200)]) > 0.85
     schedule, changes = make(1, 3, max_correlation=None, weight=spoiled), np.ones(3)
     schedule.refresh(changes)
     assert (changes == 1.0).all()
