@@ -339,6 +339,8 @@ def test_sampled_correlations_are_unbiased_and_within_their_bound(form, weighted
         one = check._replace(rows=RowSample(key, n_drawn))
         job = Round(NONE, np.empty(0), 0.0, NONE, one, means, None, 500)
         found.append(_correlations(design, one, sum(job(part)[1][2] for part in rows)))
+    [whole] = split_rows(form(X), np.zeros(500), weights, 1)  # whose rows have the same numbers
+    np.testing.assert_allclose(found[-1], _correlations(design, one, job(whole)[1][2]), rtol=1e-9)
     errors, most = np.array(found) - exact, np.abs(z).max()
     spreads = most / np.sqrt(n_drawn)
     assert errors.std(axis=0).max() <= spreads
