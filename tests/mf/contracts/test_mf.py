@@ -369,8 +369,16 @@ def test_copies_of_the_items_or_blocks_of_them(ratings):
 @pytest.mark.parametrize(
     ("parameters", "given", "message"),
     [
-        ({}, (sp.csr_array([[1.0, np.inf]]),), "rating inf in row ., but ratings must be finite"),
-        ({}, (sp.csr_array([[1.0, np.nan]]),), "rating nan in row ., but ratings must be finite"),
+        (
+            {},
+            (sp.csr_array([[1.0, np.inf]]),),
+            "rating inf in row 0 and column 1, but ratings must be finite",
+        ),
+        (
+            {},
+            (sp.csr_array([[1.0, np.nan]]),),
+            "rating nan in row 0 and column 1, but ratings must be finite",
+        ),
         ({}, ([[0, 1], [0, 2]], [1.0, np.nan]), "y holds the rating nan"),
         (
             {},
