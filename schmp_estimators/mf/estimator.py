@@ -26,10 +26,15 @@ from schmp_estimators.mf.parameters import (
     check_together,
     read_fit_params,
 )
-from schmp_estimators.mf.programs.factors import has_not_improved, has_stopped_falling
+from schmp_estimators.mf.programs.factors import has_not_improved
 from schmp_estimators.mf.use import FactorModel
 
 logger = logging.getLogger(__name__)
+
+#: What a fit monitors: the first of these that it records.  With `evaluate_every` it is one of the first two.
+_MONITORED = "validation_rmse", "objective", "running_loss", "running_rmse"
+#: `n_iter_no_change` by default, if the monitored value rises now and then.
+_PATIENCE = 3
 
 
 class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
@@ -40,25 +45,30 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     scores that rank items.  The fitted numbers are bit-for-bit identical for any number of threads and workers, with or
     without Dask.
 
+    The parameters stand in this order: the model (to `clip`), the ids of the data (`n_users`, `n_items`), the fit
+    (from `solver`), when it stops (from `max_iter`), where it runs and what it leaves there (from `n_jobs`).
+
     Parameters
     ----------
     n_components : int, default=20
         Rank K: length of the vectors w and h.
-    solver : {"auto", "sgd", "ccd"}, default="auto"
-        "sgd" is stochastic gradient descent on item blocks that rotate over the shards [1]_, with an adaptive step size
-        for each user and item [2]_.  "ccd" is coordinate descent on partial sums [3]_: the objective never rises.
-        "ccd" needs fewer epochs, but each takes longer.  "auto" is "ccd" with `unobserved_weight` or `sample_weight`,
-        otherwise "sgd".
     loss : {"squared", "logistic", "bpr"}, default="squared"
         "squared" predicts ratings.  "logistic" and "bpr" rank items by scores ``item_bias_[i] + w_u @ h_i``: "sgd"
         compares each item that a user took with a random item that this user has not taken.  "logistic" classifies the
         two items, "bpr" uses the difference of their scores [5]_.  Values must be above 0, and all count alike.  The
         user guide lists the parameters that cannot be combined with these losses.
-    schedule : {"rotation", "bsp"}, default="rotation"
-        The order of an epoch of "sgd".  In a "rotation" every shard works on every block of items, and no two shards
-        have the same block at a time.  With "bsp" (bulk synchronous parallel) each shard changes a copy of all items,
-        and the changes are added up after the epoch.  "bsp" is for comparison: it needs a smaller `learning_rate` the
-        more shards there are.
+    unobserved_weight : float, default=0.0
+        0: pairs without a rating are ignored.  Above 0 the ratings are implicit feedback, such as clicks: every pair
+        without a rating counts as a rating of 0 with this weight, where ratings have the weight 1 [4]_.  "ccd" then
+        fits the ratings without standardising them.
+    confidence : callable, default=None
+        With `unobserved_weight`: a function that returns the confidence in clicks, given their values, for example
+        counts.  It may be `numpy.log1p`, or a function of your own that can be pickled.  Each value above 0 is then a
+        rating of 1.  None: values are ratings, and the confidence is 1 or `sample_weight`.
+    fit_bias : bool, default=True
+        Whether the model has a global mean and biases.  With `unobserved_weight` above 0 it has none.
+    positive : bool, default=False
+        Whether w and h are kept at or above zero.  Biases are not restricted.
     alpha : float or "auto", default="auto"
         Weight of the squared lengths of vectors and biases in the objective, at most 1e30.  It refers to ratings
         divided by their standard deviation, so one value suits scales from 1 to 5 and from 0 to 100.  "auto" is ``0.55
@@ -69,47 +79,48 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     penalty : {"per_rating", "per_row"}, default="per_rating"
         "per_rating": `alpha` is multiplied by the number of ratings of the user or item, or by the sum of their
         `sample_weight`, as in most libraries.  "per_row": `alpha` is the same for all, as in the papers.
-    fit_bias : bool, default=True
-        Whether the model has a global mean and biases.  With `unobserved_weight` above 0 it has none.
-    positive : bool, default=False
-        Whether w and h are kept at or above zero.  Biases are not restricted.
-    unobserved_weight : float, default=0.0
-        0: pairs without a rating are ignored.  Above 0 the ratings are implicit feedback, such as clicks: every pair
-        without a rating counts as a rating of 0 with this weight, where ratings have the weight 1 [4]_.  "ccd" then
-        fits the ratings without standardising them.
-    confidence : callable, default=None
-        With `unobserved_weight`: a function that returns the confidence in clicks, given their values, for example
-        counts.  It may be `numpy.log1p`, or a function of your own that can be pickled.  Each value above 0 is then a
-        rating of 1.  None: values are ratings, and the confidence is 1 or `sample_weight`.
     clip : bool, default=False
         Whether `predict` and `score` limit predictions to the range of the ratings seen so far.
-    learning_rate : float, default=0.1
-        First step size of "sgd", for ratings with a standard deviation of 1; at most 1e30.
-    max_iter : int, default=20
-        Number of epochs.  An epoch visits every rating once ("sgd") or every component twice ("ccd").
-    tol : float, default=1e-4
-        Stop when the relative decrease of the objective in an epoch is less than this.  For "sgd" this is the objective
-        of every `evaluate_every` epochs.  If `evaluate_every` is 0, the squared error summed during each epoch takes
-        its place.  With early stopping, or with a `loss` that ranks, it is the smallest relative decrease of the
-        validation error, or of the mean loss, that counts as an improvement. 0: do all `max_iter` epochs, unless early
-        stopping ends the fit.
-    evaluate_every : int, default=0
-        Number of epochs between two evaluations of the exact objective of "sgd", for `history_`; 0: never.  An
-        evaluation takes about half the time of an epoch.  "ccd" computes the objective in any case.
-    early_stopping : bool, default=False
-        Whether to hold ratings out, stop when their error no longer falls, and keep the best factors.
-    validation_fraction : float, default=0.1
-        Share of the ratings that early stopping holds out.  At least one rating is held out, and at least one is
-        fitted.
-    n_iter_no_change : int, default=3
-        Epochs without improvement after which early stopping, or `tol` with a `loss` that ranks, ends the fit.
     n_users, n_items : int, default=None
         Size of the matrix, if ratings are pairs whose ids are the indices of rows and columns, from 0 on.  None: the
         ids that occur are numbered, see `user_ids_`.
+    solver : {"auto", "sgd", "ccd"}, default="auto"
+        "sgd" is stochastic gradient descent on item blocks that rotate over the shards [1]_, with an adaptive step size
+        for each user and item [2]_.  "ccd" is coordinate descent on partial sums [3]_: the objective never rises.
+        "ccd" needs fewer epochs, but each takes longer.  "auto" is "ccd" with `unobserved_weight` or `sample_weight`,
+        otherwise "sgd".
+    schedule : {"rotation", "bsp"}, default="rotation"
+        The order of an epoch of "sgd".  In a "rotation" every shard works on every block of items, and no two shards
+        have the same block at a time.  With "bsp" (bulk synchronous parallel) each shard changes a copy of all items,
+        and the changes are added up after the epoch.  "bsp" is for comparison: it needs a smaller `learning_rate` the
+        more shards there are.
+    learning_rate : float, default=0.1
+        First step size of "sgd", for ratings with a standard deviation of 1; at most 1e30.
     n_shards : int, default=None
         Number of parts into which users and items are divided; at most one for each user, and with "rotation" for each
         item (a `loss` that ranks needs eight items for each).  None: depends on the number of ratings.  It changes the
         results of "sgd" slightly, and those of "ccd" by rounding.
+    random_state : int, RandomState instance or None, default=None
+        An int gives the same result every time.
+    max_iter : int, default=20
+        Number of epochs.  An epoch visits every rating once ("sgd") or every component twice ("ccd").
+    tol : float, default=1e-4
+        The fit ends when the value that it monitors has not fallen by the fraction `tol` below its best in
+        `n_iter_no_change` evaluations in a row.  With `early_stopping` this value is the error of the ratings held out
+        (``validation_rmse`` in `history_`).  Otherwise it is the training objective.  If "sgd" does not evaluate it,
+        its squared error during each epoch takes its place, or with a `loss` that ranks its mean loss.  0: any fall
+        of the validation error counts; the training objective never ends a fit.
+    n_iter_no_change : int, default=None
+        Number of evaluations in a row without such a fall that end the fit.  They are made after every epoch, or after
+        `evaluate_every` epochs.  None: 3 with `early_stopping` or a `loss` that ranks, else 1.
+    early_stopping : bool, default=False
+        Whether to hold ratings out, monitor their error, and keep the factors of the epoch in which it was smallest.
+    validation_fraction : float, default=0.1
+        Share of the ratings that early stopping holds out.  At least one rating is held out, and at least one is
+        fitted.
+    evaluate_every : int, default=0
+        Number of epochs between two evaluations of the exact objective of "sgd", for `history_` and `tol`; 0: never.
+        An evaluation takes about half the time of an epoch.  "ccd" computes the objective in any case.
     n_jobs : int, default=None
         Threads of a fit in this process.  None means 1, -1 all cores.
     checkpoint : str or path-like, default=None
@@ -121,8 +132,6 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     verbose : int, default=0
         If not 0, show a progress bar (it needs the package ``rich``), with the objective as last evaluated, values on
         held-out samples, and samples per second.
-    random_state : int, RandomState instance or None, default=None
-        An int gives the same result every time.
 
     Attributes
     ----------
@@ -213,58 +222,58 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         self,
         n_components: int = 20,
         *,
-        solver: str = "auto",
         loss: str = "squared",
-        schedule: str = "rotation",
-        alpha: float | str = "auto",
-        penalty: str = "per_rating",
-        fit_bias: bool = True,
-        positive: bool = False,
         unobserved_weight: float = 0.0,
         confidence: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
+        fit_bias: bool = True,
+        positive: bool = False,
+        alpha: float | str = "auto",
+        penalty: str = "per_rating",
         clip: bool = False,
-        learning_rate: float = 0.1,
-        max_iter: int = 20,
-        tol: float = 1e-4,
-        evaluate_every: int = 0,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 3,
         n_users: int | None = None,
         n_items: int | None = None,
+        solver: str = "auto",
+        schedule: str = "rotation",
+        learning_rate: float = 0.1,
         n_shards: int | None = None,
+        random_state: Any = None,
+        max_iter: int = 20,
+        tol: float = 1e-4,
+        n_iter_no_change: int | None = None,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        evaluate_every: int = 0,
         n_jobs: int | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         checkpoint_every: int = 5,
         verbose: int = 0,
-        random_state: Any = None,
     ) -> None:
         self.n_components = n_components
-        self.solver = solver
         self.loss = loss
-        self.schedule = schedule
-        self.alpha = alpha
-        self.penalty = penalty
-        self.fit_bias = fit_bias
-        self.positive = positive
         self.unobserved_weight = unobserved_weight
         self.confidence = confidence
+        self.fit_bias = fit_bias
+        self.positive = positive
+        self.alpha = alpha
+        self.penalty = penalty
         self.clip = clip
-        self.learning_rate = learning_rate
-        self.max_iter = max_iter
-        self.tol = tol
-        self.evaluate_every = evaluate_every
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
         self.n_users = n_users
         self.n_items = n_items
+        self.solver = solver
+        self.schedule = schedule
+        self.learning_rate = learning_rate
         self.n_shards = n_shards
+        self.random_state = random_state
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_iter_no_change = n_iter_no_change
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.evaluate_every = evaluate_every
         self.n_jobs = n_jobs
         self.checkpoint = checkpoint
         self.checkpoint_every = checkpoint_every
         self.verbose = verbose
-        self.random_state = random_state
 
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
@@ -375,16 +384,14 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         return self
 
     def _has_converged(self) -> bool:
-        """Return whether the objective, or with early stopping the validation error, no longer falls by `tol`."""
-        return (
-            bool(self._ending()(self.history_)) if self.early_stopping else super()._has_converged()
-        )
+        """Return whether what the fit monitors no longer falls by `tol`; with 0 only early stopping may end it."""
+        return bool(self.tol or self.early_stopping) and self._ending()(self.history_)
 
     def _ending(self) -> Ending:
-        if self.early_stopping or self.loss in RANKING:
-            name = "validation_rmse" if self.early_stopping else "running_loss"
-            return partial(has_not_improved, name, self.tol, self.n_iter_no_change)
-        return super()._ending() if self.evaluate_every else partial(has_stopped_falling, self.tol)
+        varies = self.early_stopping or self.loss in RANKING
+        patience = self.n_iter_no_change or (_PATIENCE if varies else 1)
+        names = _MONITORED[: 2 if self.evaluate_every else None]
+        return partial(has_not_improved, names, self.tol, patience)
 
     @property
     def _n_features_out(self) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.mf.data.ids import (
     as_objects,
     at_least_one,
@@ -188,7 +189,7 @@ class RankingScorer:
     """
 
     def __init__(self, metric: str = "ndcg", k: int = 10, threshold: Any = 0.0) -> None:
-        if metric not in METRICS:
+        if str(metric) not in METRICS:
             raise ValueError(f"metric={metric!r}; it is one of {', '.join(METRICS)}")
         if not isinstance(threshold, Real) or np.isnan(float(threshold)):
             raise ValueError(
@@ -281,21 +282,22 @@ def _mean(
         )
     sizes = _read_sizes(0 if n_candidates is None else n_candidates, n_users)
     hits = find_hits(found, rows, row_of(wanted), sizes, table.size)
-    least = hits.relevant + np.sum(~hits.right & ~hits.empty, axis=1)
-    judged = np.unique(rows)
-    if n_candidates is not None and (short := sizes[judged] < least).any():
-        row = int(np.argmax(short))
+    n_wrong = np.sum(~hits.right & ~hits.empty, axis=1)
+    if n_candidates is not None and (hits.others < n_wrong).any():
+        user = int(np.argmax(hits.others < n_wrong))
+        row = np.unique(rows)[user]
         raise ValueError(
-            f"n_candidates is {sizes[judged[row]]} in row {judged[row]}, but {hits.relevant[row]} relevant items and "
-            f"{least[row] - hits.relevant[row]} others that are recommended are {least[row]} candidates at least"
+            f"n_candidates is {sizes[row]} in row {row}, but {hits.relevant[user]} relevant items and "
+            f"{n_wrong[user]} others that are recommended are candidates at least"
         )
     return float(METRICS[metric](hits).mean())
 
 
 def _read_lists(items: ArrayLike) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """Return recommended items in a table, and the places of none: -1, None, NaN, or the largest uint64."""
+    ranked = unmask(items, "items")
     try:
-        ranked = np.array(items, object)
+        ranked = ranked if _are_numbers([ranked], 2) else np.array(ranked, object)
     except ValueError:  # rows of different lengths
         ranked = np.empty(0)
     if ranked.ndim != 2:
@@ -303,12 +305,26 @@ def _read_lists(items: ArrayLike) -> tuple[NDArray[Any], NDArray[np.bool_]]:
             "items must be a table with a row of recommended ids for each user, all of one length; "
             "where there are fewer, add -1, or None among strings"
         )
-    is_nothing = np.frompyfunc(lambda one: is_missing(one) or one in (-1, 2**64 - 1), 1, 1)
-    return ranked, is_nothing(ranked).astype(bool)
+    if ranked.dtype == object:
+        return ranked, np.frompyfunc(_is_nothing, 1, 1)(ranked).astype(bool)
+    return ranked, _is_nothing(ranked) | np.isnan(ranked)
+
+
+def _is_nothing(ids: Any) -> Any:
+    """Return whether ids stand for no item; this is also true of the largest uint64, and of missing objects."""
+    return is_missing(ids) or (ids == -1) | (ids == 2**64 - 1)
+
+
+def _are_numbers(arrays: Any, ndim: int) -> bool:
+    """Return whether all are arrays of numbers, of one dtype and so many dimensions."""
+    kinds = {(getattr(one, "dtype", None), getattr(one, "ndim", 0)) for one in arrays}
+    dtype, found = kinds.pop() if len(kinds) == 1 else (None, 0)
+    return found == ndim and isinstance(dtype, np.dtype) and dtype.kind in "iuf"
 
 
 def _read_relevant(relevant: Relevant) -> tuple[NDArray[np.intp], NDArray[Any], int]:
     """Return the rows and ids of relevant items, and the number of rows."""
+    relevant = unmask(relevant, "relevant")
     if sparse.issparse(relevant):
         rows, columns = sparse.csr_array(relevant > 0).nonzero()
         return rows, columns.astype(np.int64), relevant.shape[0]
@@ -320,15 +336,19 @@ def _read_relevant(relevant: Relevant) -> tuple[NDArray[np.intp], NDArray[Any], 
             f"{row} is none: {relevant!r:.200}. If each user has one relevant item, pass [[item] for "
             "item in relevant]"
         )
-    ids = [list(one) for one in lists]
-    rows = np.repeat(np.arange(len(ids)), [len(one) for one in ids])
-    wanted = read_ids(as_objects(chain.from_iterable(ids)), "item", "relevant")
-    if wanted.size > 2 * len(ids) and not is_text(wanted) and wanted.max() < 2:
+    if _are_numbers(lists, 1):
+        given = np.concatenate(lists)
+    else:
+        lists = list(map(list, lists))
+        given = as_objects(chain.from_iterable(lists))
+    wanted = read_ids(given, "item", "relevant")
+    rows = np.repeat(np.arange(len(lists)), list(map(len, lists)))
+    if wanted.size > 2 * len(lists) and not is_text(wanted) and wanted.max() < 2:
         raise ValueError(
             "relevant holds zeros and ones, as a dense matrix does; pass lists of ids, or "
             "scipy.sparse.csr_array(relevant)"
         )
-    return rows, wanted, len(ids)
+    return rows, wanted, len(lists)
 
 
 def _is_list(one: Any) -> bool:

@@ -20,31 +20,31 @@ _MOST = 1e30
 
 CONSTRAINTS: dict[str, list[Any]] = {
     "n_components": [Interval(Integral, 1, 2**31 - 1, closed="both")],
-    "solver": [StrOptions({"auto", "sgd", "ccd"})],
     "loss": [StrOptions({"squared", *RANKING})],
-    "schedule": [StrOptions({"rotation", "bsp"})],
-    "alpha": [StrOptions({"auto"}), Interval(Real, 0, _MOST, closed="both")],
-    "penalty": [StrOptions({"per_rating", "per_row"})],
-    "fit_bias": ["boolean"],
-    "positive": ["boolean"],
     "unobserved_weight": [Interval(Real, 0, None, closed="left")],
     "confidence": [None, callable],
+    "fit_bias": ["boolean"],
+    "positive": ["boolean"],
+    "alpha": [StrOptions({"auto"}), Interval(Real, 0, _MOST, closed="both")],
+    "penalty": [StrOptions({"per_rating", "per_row"})],
     "clip": ["boolean"],
-    "learning_rate": [Interval(Real, 0, _MOST, closed="right")],
-    "max_iter": [Interval(Integral, 1, None, closed="left")],
-    "tol": [Interval(Real, 0, None, closed="left")],
-    "evaluate_every": [Interval(Integral, 0, None, closed="left")],
-    "early_stopping": ["boolean"],
-    "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
-    "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
     "n_users": [None, Interval(Integral, 1, None, closed="left")],
     "n_items": [None, Interval(Integral, 1, None, closed="left")],
+    "solver": [StrOptions({"auto", "sgd", "ccd"})],
+    "schedule": [StrOptions({"rotation", "bsp"})],
+    "learning_rate": [Interval(Real, 0, _MOST, closed="right")],
     "n_shards": [None, Interval(Integral, 1, None, closed="left")],
+    "random_state": ["random_state"],
+    "max_iter": [Interval(Integral, 1, None, closed="left")],
+    "tol": [Interval(Real, 0, None, closed="left")],
+    "n_iter_no_change": [None, Interval(Integral, 1, None, closed="left")],
+    "early_stopping": ["boolean"],
+    "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+    "evaluate_every": [Interval(Integral, 0, None, closed="left")],
     "n_jobs": [None, Integral],
     "checkpoint": [None, str, os.PathLike],
     "checkpoint_every": [Interval(Integral, 1, None, closed="left")],
     "verbose": ["verbose"],
-    "random_state": ["random_state"],
 }
 
 #: The user's names of those parameters of programs that are called otherwise.
@@ -58,38 +58,44 @@ _SHARE_OF_EDGE = 0.55
 _ALPHA_OF_CLICKS = 0.07
 #: The value of "auto" with losses that rank; see "Losses that rank" in docs/measurements/mf.
 _ALPHA_OF_RANKING = 0.05
-#: For kinds of fits: what a fit of another kind has, and of parameters all values that can act, with the reason.
-_ACTING: dict[str, tuple[str, dict[str, tuple[tuple[Any, ...], str]]]] = {
+#: Values of parameters that ask for nothing.
+_NEUTRAL: dict[str, Any] = {
+    "unobserved_weight": 0, "confidence": None, "fit_bias": True, "penalty": "per_rating", "clip": False,
+    "solver": "auto", "schedule": "rotation", "learning_rate": 0.1, "n_iter_no_change": None,
+    "early_stopping": False, "validation_fraction": 0.1, "evaluate_every": 0,
+}  # fmt: skip
+#: For kinds of fits: what a fit of another kind has, and parameters of which no other value can act, with the reason.
+_ACTING = {
     "ranks": ("loss='squared'", {
-        "solver": (("auto", "sgd"), "coordinate descent knows squared errors only"),
-        "unobserved_weight": ((0,), "what is missing counts by the items that are drawn"),
-        "confidence": ((None,), "all pairs count alike"),
-        "penalty": (("per_rating",), "it is carried by each pair, with the item that is drawn for it"),
-        "clip": ((False,), "scores have no range"),
-        "early_stopping": ((False,), "choose max_iter by a search with ranking.RankingScorer"),
-        "evaluate_every": ((0,), "items are drawn anew in each epoch; history_ has the loss on the way"),
+        "unobserved_weight": "what is missing counts by the items that are drawn",
+        "solver": "coordinate descent knows squared errors only",
+        "confidence": "all pairs count alike",
+        "penalty": "it is carried by each pair, with the item that is drawn for it",
+        "clip": "scores have no range",
+        "early_stopping": "choose max_iter by a search with ranking.RankingScorer",
+        "evaluate_every": "items are drawn anew in each epoch; history_ has the loss on the way",
     }),
     "clicks": ("unobserved_weight=0", {
-        "solver": (("auto", "ccd"), "\"sgd\" visits no missing pair"),
-        "early_stopping": ((False,), "errors of ratings say little of clicks; let tol end the fit"),
-        "fit_bias": ((True,), "clicks are modelled without biases"),
+        "solver": "\"sgd\" visits no missing pair",
+        "early_stopping": "errors of ratings say little of clicks; let tol end the fit",
+        "fit_bias": "clicks are modelled without biases",
     }),
     "ratings": ("unobserved_weight above 0", {
-        "confidence": ((None,), "it computes the confidences of clicks"),
+        "confidence": "it computes the confidences of clicks",
     }),
     "ccd": ("solver='sgd', without unobserved_weight and sample_weight", {
-        "schedule": (("rotation",), "\"ccd\" has only one schedule"),
-        "learning_rate": ((0.1,), "\"ccd\" has no step size"),
-        "evaluate_every": ((0,), "\"ccd\" computes the objective in every epoch"),
+        "schedule": "\"ccd\" has only one schedule",
+        "learning_rate": "\"ccd\" has no step size",
+        "evaluate_every": "\"ccd\" computes the objective in every epoch",
     }),
     "whole": ("early_stopping=True", {
-        "validation_fraction": ((0.1,), "nothing is held out"),
+        "validation_fraction": "nothing is held out",
     }),
-    "hasty": ("early_stopping=True, or a loss that ranks and a tol above 0", {
-        "n_iter_no_change": ((3,), "tol compares the last two values"),
+    "endless": ("a tol above 0, or early_stopping=True", {
+        "n_iter_no_change": "nothing but max_iter ends the fit",
     }),
     "free": ("an alpha above 0", {
-        "penalty": (("per_rating",), "there is no penalty"),
+        "penalty": "there is no penalty",
     }),
 }  # fmt: skip
 
@@ -108,38 +114,44 @@ def check_together(estimator: Any, weights: Any, *, anew: bool) -> None:
     """
     u, weighted = estimator.unobserved_weight, weights is not None
     ranks = f"loss={estimator.loss!r}" if estimator.loss in RANKING else ""
+    whole = "" if estimator.early_stopping else "early_stopping=False"
     is_ccd = anew and choose_solver(estimator, weighted) == "ccd"
     kinds = {
         "ranks": ranks,
         "clicks": f"unobserved_weight={u:g}" if u else "",
         "ratings": "" if u else "unobserved_weight=0",
         "ccd": "solver 'ccd'" if is_ccd else "",
-        "whole": "" if estimator.early_stopping else "early_stopping=False",
-        "hasty": ""
-        if estimator.early_stopping or (ranks and estimator.tol)
-        else "early_stopping=False",
+        "whole": whole,
+        "endless": "" if estimator.tol else whole and "tol=0",
         "free": "alpha=0" if estimator.alpha == 0 else "",
     }
-    for kind, (needed, acting) in _ACTING.items():
-        for name, (allowed, reason) in acting.items() if kinds[kind] else ():
-            if (value := getattr(estimator, name)) not in allowed:
+    for kind, (needed, reasons) in _ACTING.items():
+        for name, reason in reasons.items() if kinds[kind] else ():
+            value, neutral = getattr(estimator, name), _NEUTRAL[name]
+            if value not in (neutral, "ccd" if u else "sgd"):
                 raise ValueError(
-                    f"{name}={value!r} needs {needed}; with {kinds[kind]} leave it {allowed[0]!r}: {reason}"
+                    f"{name}={value!r} needs {needed}; with {kinds[kind]} leave it {neutral!r}: {reason}"
                 )
-    if weighted and ranks:
-        raise ValueError(f"sample_weight needs loss='squared'; with {ranks} all pairs count alike")
+    if weighted:
+        refuse_weights(estimator, estimator.loss)
     if ranks and not anew:
         raise ValueError(
             f"partial_fit needs loss='squared'; with {ranks} pass new users to recommend or transform, as a matrix, "
             "and fit anew for new items"
         )
-    if estimator.confidence is not None and weighted:
-        raise ValueError(
-            "confidence computes the confidences of clicks; give no sample_weight beside it"
-        )
     if weighted and anew and estimator.solver == "sgd":
         raise ValueError(
             'sample_weight needs solver="auto" or "ccd"; solver="sgd" takes all ratings alike'
+        )
+
+
+def refuse_weights(estimator: Any, loss: str) -> None:
+    """Raise ValueError if ratings of an estimator with this loss have no weights that can be given."""
+    if loss in RANKING:
+        raise ValueError(f"sample_weight needs loss='squared'; with {loss=} all pairs count alike")
+    if estimator.confidence is not None:
+        raise ValueError(
+            "confidence computes the confidences of clicks; give no sample_weight beside it"
         )
 
 

@@ -281,31 +281,28 @@ class Recommender:
         """Return lists of the items that are not to be recommended to each of `ids`."""
         if exclude is None:
             return np.zeros(ids.size + 1, np.int64), np.empty(0, np.int32)
-        if not isinstance(exclude, str):
-            if not sparse.issparse(exclude):
+        if _is_fitted(exclude):
+            if self._seen is None:
                 raise ValueError(
-                    f"exclude is of type {type(exclude).__name__}; it must be 'fitted', None, or {_ROWS}"
+                    f"the ratings of a Dask input are not kept with the model; pass exclude=None, or {_ROWS}"
                 )
-            matrix = self._matrix(exclude, "exclude", "it has a row for each user asked for")
-            if matrix.shape[0] != ids.size:
-                raise ValueError(
-                    f"exclude has {matrix.shape[0]} rows, but users has {ids.size}; pass {_ROWS}"
-                )
-            stored = sparse.csr_array(
-                (np.ones(matrix.nnz), matrix.indices, matrix.indptr), matrix.shape
-            )
-            stored.sum_duplicates()  # this also sorts them
-            return stored.indptr.astype(np.int64), stored.indices.astype(np.int32)
-        elif not _is_fitted(exclude):
-            raise ValueError(f"exclude={exclude!r}; it must be 'fitted', None, or {_ROWS}")
-        elif self._seen is None:
-            raise ValueError(
-                f"the ratings of a Dask input are not kept with the model; pass exclude=None, or {_ROWS}"
-            )
-        else:
             lists = [np.unique(np.concatenate([seen.of(i) for seen in self._seen])) for i in ids]
-        offsets = np.concatenate([[0], np.cumsum([len(one) for one in lists])])
-        return offsets.astype(np.int64), np.concatenate([*lists, []]).astype(np.int32)
+            offsets = np.concatenate([[0], np.cumsum([len(one) for one in lists])])
+            return offsets.astype(np.int64), np.concatenate([*lists, []]).astype(np.int32)
+        if not sparse.issparse(exclude):
+            raise ValueError(
+                f"exclude is of type {type(exclude).__name__}, {exclude!r:.80}; it must be 'fitted', None, or {_ROWS}"
+            )
+        matrix = self._matrix(exclude, "exclude", "it has a row for each user asked for")
+        if matrix.shape[0] != ids.size:
+            raise ValueError(
+                f"exclude has {matrix.shape[0]} rows, but users has {ids.size}; pass {_ROWS}"
+            )
+        stored = sparse.csr_array(
+            (np.ones(matrix.nnz), matrix.indices, matrix.indptr), matrix.shape
+        )
+        stored.sum_duplicates()  # this also sorts them
+        return stored.indptr.astype(np.int64), stored.indices.astype(np.int32)
 
     def _matrix(self, given: Any, name: str, remedy: str) -> Any:
         """Validate a matrix of ratings, and return it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from copy import copy
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,7 @@ from schmp_estimators.mf.kernels.foldin import predict_pairs
 from schmp_estimators.mf.kernels.sgd import RatingBlock, candidates_of
 from schmp_estimators.mf.losses import RANKING
 from schmp_estimators.mf.metrics import Hits, RankingScorer, find_hits
+from schmp_estimators.mf.parameters import refuse_weights
 from schmp_estimators.mf.recommend import Recommender, vectors_of
 
 dask: Any = Later("dask")
@@ -98,14 +99,8 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             raise ValueError(
                 "transform takes y and sample_weight with X in memory only; call X.compute() first"
             )
-        if sample_weight is not None and cast(Any, self).confidence is not None:
-            raise ValueError(
-                "confidence computes the confidences of clicks; give no sample_weight beside it"
-            )
-        if sample_weight is not None and self._loss in RANKING:
-            raise ValueError(
-                f"sample_weight needs loss='squared'; with loss={self._loss!r} all pairs count alike"
-            )
+        if sample_weight is not None:
+            refuse_weights(self, self._loss)
         if inputs.are_pairs(X, y):
             return self._fold_in_pairs(X, y, sample_weight)
         rank = self.components_.shape[0]

@@ -114,10 +114,15 @@ def warn_unused(y: Any, n_rows: int) -> None:
 
 
 def check_no_text(X: Any) -> None:
-    """Raise ValueError if X, which holds no pairs, has a column of text or dates; the error names it."""
+    """Raise ValueError if X, which holds no pairs, is no table, or has a column of text or dates, which is named."""
     X = getattr(X, "_meta", X) if is_dask(X) else X
     if is_dask(X):  # Delayed objects, of which nothing is known
         return
+    if not (hasattr(X, "shape") or hasattr(X, "__array__")) and columns_of(X) is None:
+        raise ValueError(
+            f"X is {X!r:.80}; pass a matrix of ratings with a row for each user, or pairs: two columns with the ids of "
+            "a user and an item"
+        )
     dtypes = (
         X.dtypes if hasattr(X, "columns") and hasattr(X, "dtypes") else [getattr(X, "dtype", "?")]
     )
@@ -240,7 +245,7 @@ def ratings_of_rows(rows: Any) -> RatingBlock:
         users, items = np.nonzero(~np.isnan(rows))
         users, items = users.astype(np.int32), items.astype(np.int32)
         values = rows[users, items]
-    return RatingBlock(users, items, check_values(values, "X"))
+    return RatingBlock(users, items, check_values(values, "X", users, items))
 
 
 def user_ratings(rows: Any, weights: Any = None) -> UserRatings:
@@ -383,8 +388,8 @@ def _as_array(column: Any, what: str) -> NDArray[Any]:
     return column.to_numpy()
 
 
-def check_values(values: Any, name: str) -> NDArray[Any]:
-    """Return ratings as numbers, if possible in their own dtype.
+def check_values(values: Any, name: str, *places: NDArray[Any]) -> NDArray[Any]:
+    """Return ratings as numbers, if possible in their own dtype; errors name the row, or `places`: row and column.
 
     Raises
     ------
@@ -396,10 +401,12 @@ def check_values(values: Any, name: str) -> NDArray[Any]:
         array.astype(np.float32) if array.dtype == np.float16 else array
     )  # float16 ends before the limit
     if array.size and not -_LARGEST_RATING <= array.min() <= array.max() <= _LARGEST_RATING:
-        worst = array[~(np.abs(array) <= _LARGEST_RATING)][0]
+        wrong = int(np.argmax(~(np.abs(array) <= _LARGEST_RATING)))
+        place = " and column ".join(str(side[wrong]) for side in places) or wrong
         raise ValueError(
-            f"{name} holds the rating {worst}, but ratings must be finite numbers of at most {_LARGEST_RATING:g}, not "
-            "infinity or NaN. Leave missing ratings out, or mark them in a dense matrix as NaN; scale others down."
+            f"{name} holds the rating {array[wrong]} in row {place}, but ratings must be finite numbers of at most "
+            f"{_LARGEST_RATING:g}, not infinity or NaN. Leave missing ratings out, or mark them in a dense matrix as "
+            "NaN; scale others down."
         )
     return array
 

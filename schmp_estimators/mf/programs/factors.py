@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.following import has_settled
 from schmp_estimators.core.program import Program
 from schmp_estimators.mf.kernels.layout import Placement
 
@@ -103,20 +102,26 @@ def rescaled(side: Side, unit: float, out: Sequence[Any] = (None, None)) -> Side
     return Side(*map(np.multiply, side, (np.float32(sqrt(unit)), np.float32(unit)), out))
 
 
-def has_stopped_falling(tol: float, records: Sequence[dict[str, Any]]) -> bool:
-    """Return whether the objective has settled, or, if it is not known, the squared error of the sweep."""
-    if "objective" in records[-1]:
-        return has_settled("objective", tol, records)
-    errors = [record["running_rmse"] for record in records[-2:]]
-    return len(errors) == 2 and bool(errors[0] ** 2 - errors[1] ** 2 < tol * errors[0] ** 2)
-
-
 def has_not_improved(
-    name: str, tol: float, patience: int, records: Sequence[dict[str, Any]]
+    names: Sequence[str], tol: float, patience: int, records: Sequence[dict[str, Any]]
 ) -> bool:
-    """Return whether a value has not fallen by `tol`, relatively, below its best value for `patience` epochs."""
-    best, since = np.inf, 0
-    for record in records:
-        since = 0 if record[name] < best * (1 - tol) else since + 1
-        best = best if since else record[name]
+    """Return whether what a fit monitors has not fallen by `tol` below its best for `patience` evaluations.
+
+    Parameters
+    ----------
+    names : sequence of str
+        What may be monitored: it is the first of these that the last record has.  If it has none, the result is False.
+    tol : float
+        The smallest fall that counts, relative to the best value before.
+    patience : int
+    records : sequence of dict
+        One for each epoch, at least one.
+    """
+    name = next((one for one in names if one in records[-1]), "")
+    power = 2 if name == "running_rmse" else 1  # the objective holds squared errors
+    best, *later = [one[name] ** power for one in records if name in one] or [0.0]
+    since = 0
+    for value in later:
+        since = 0 if value < best * (1 - tol) else since + 1
+        best = best if since else value
     return since >= patience

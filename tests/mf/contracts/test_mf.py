@@ -369,8 +369,16 @@ def test_copies_of_the_items_or_blocks_of_them(ratings):
 @pytest.mark.parametrize(
     ("parameters", "given", "message"),
     [
-        ({}, (sp.csr_array([[1.0, np.inf]]),), "rating inf, but ratings must be finite"),
-        ({}, (sp.csr_array([[1.0, np.nan]]),), "rating nan, but ratings must be finite"),
+        (
+            {},
+            (sp.csr_array([[1.0, np.inf]]),),
+            "rating inf in row 0 and column 1, but ratings must be finite",
+        ),
+        (
+            {},
+            (sp.csr_array([[1.0, np.nan]]),),
+            "rating nan in row 0 and column 1, but ratings must be finite",
+        ),
         ({}, ([[0, 1], [0, 2]], [1.0, np.nan]), "y holds the rating nan"),
         (
             {},
@@ -422,7 +430,10 @@ def test_bad_input_is_refused_with_a_remedy(parameters, given, message):
         ),
         (lambda m: m.recommend([0], 0), "n=0; it is a number of items"),
         (lambda m: m.similar_users([0], 0), "n=0; it is a number of users"),
-        (lambda m: m.recommend([0], exclude="nothing"), "exclude='nothing'"),
+        (
+            lambda m: m.recommend([0], exclude="nothing"),
+            "exclude is of type str, 'nothing'; it must be",
+        ),
         (
             lambda m: m.recommend([[0], [1]]),
             r"users has shape \(2, 1\), .* of the 40 items, .*; give ids as a list",

@@ -67,7 +67,7 @@ def test_rows_of_exclude_belong_to_the_users_asked_for(fitted, form, users):
         (MATRIX[:0], "exclude has 0 rows, but users has 1"),
         (MATRIX[[7], :11], r"exclude has shape \(1, 11\)"),
         *[(MATRIX[[7]].toarray().astype(dtype), "exclude is of type ndarray") for dtype in "di?"],
-        ([[3]], "exclude is of type list.* matrix, users = to_matrix"),
+        ([[3]], "exclude is of type list, .* matrix, users = to_matrix"),
         (pd.DataFrame(MATRIX[[7]].toarray()), "exclude is of type DataFrame"),
         ({7: [3]}, "exclude is of type dict"),
     ],
@@ -160,6 +160,11 @@ def test_places_may_be_empty_and_an_id_may_be_wanted_twice(nothing):
           for relevant in ([1, 2], np.array([1, 2]), 3, {1: [1], 2: [2]})],
         ([[1, 2]] * 2, [[1, 0, 0], [0, 1, 0]], r"zeros and ones.*csr_array\(relevant\)"),
         ([[1, 2]] * 2, np.eye(2, 3, dtype=bool), "types bool"),
+        (np.ma.array([[1, 2]], mask=[[0, 1]]), [[1]], "items has masked entries"),
+        ([[1, 2]], np.ma.array([[1]], mask=[[1]]), "relevant has masked entries"),
+        ([[1.5, 2]], [[1]], "items holds the item 1.5"),
+        ([[1, 2]], np.array([[1.5]]), "relevant holds the item 1.5"),
+        ([[1, 2]], [np.array([[1]])], "types ndarray"),
         ([["a", 1]], [["a"]], "items of the types int, str"),
         ([["a", "b"]], [["a", 1]], "items of the types int, str"),
         ([["a", "b"]], [[b"a"]], "both hold whole numbers, or both strings"),
@@ -188,6 +193,9 @@ def test_the_number_of_candidates_is_possible():
     for n_candidates in (5.0, "5", True, np.nan, [5], [5, 5, 5], 2**70):
         with pytest.raises(ValueError, match=r"n_candidates=.* one for each of the 2 users"):
             ranking.auc_at_k(lists, wanted, 3, n_candidates=n_candidates)
+    for metric in (["ndcg"], None, np.array(["ndcg"])):
+        with pytest.raises(ValueError, match=r"metric=.*it is one of precision, "):
+            RankingScorer(metric)
     for threshold in ("3", None, np.nan, [1]):
         with pytest.raises(ValueError, match=r"threshold=.*it is a number"):
             RankingScorer(threshold=threshold)
@@ -404,6 +412,29 @@ def test_matrices_of_strings_are_refused_in_every_use(use):
     mf = make().fit(np.where(SEEN, 1.0 + np.arange(12), np.nan)[:, :4])
     with pytest.raises(ValueError, match="column 0 of X holds '1'"):
         getattr(mf, use)(np.array([["1", "2", "3", "4"]] * 3, object))
+
+
+@pytest.mark.parametrize("use", ["fit", "transform", "predict", "score"])
+@pytest.mark.parametrize(
+    "X", [{(1, 2)}, {1: 2}, "ab", b"ab", ["ab"], [1, 2], [[1, 2], [3]], None, 3]
+)
+def test_what_is_no_table_is_refused_in_every_use(fitted, use, X):
+    with pytest.raises(ValueError, match=r"^X is .*; pass a matrix of ratings .*, or pairs"):
+        getattr(make() if use == "fit" else fitted, use)(X)
+
+
+@pytest.mark.parametrize("form", [sparse.csr_array, sparse.csc_array, np.asarray, pd.DataFrame])
+def test_the_place_of_a_rating_that_is_not_finite_is_named(form):
+    nothing = np.nan if form in (np.asarray, pd.DataFrame) else 0.0
+    X = np.where(SEEN, 3.0 + SEEN.cumsum(1), nothing)
+    user, item = PAIRS[7]
+    X[user, item] = np.inf
+    with pytest.raises(
+        ValueError, match=f"X holds the rating inf in row {user} and column {item},"
+    ):
+        make().fit(form(X))
+    with pytest.raises(ValueError, match="y holds the rating inf in row 7,"):
+        make().fit(PAIRS, X[SEEN])
 
 
 @pytest.mark.parametrize("side", ["n_users", "n_items"])

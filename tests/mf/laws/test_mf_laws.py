@@ -65,16 +65,37 @@ def test_an_improvement_below_tol_is_none_unless_it_adds_up():
     assert stopping(slow, n_iter_no_change=5, tol=0.01) == 6
 
 
+MONITORED = [
+    ("validation_rmse", {"early_stopping": True, "evaluate_every": 1}),
+    ("objective", {}),
+    ("objective", {"evaluate_every": 2}),
+    ("running_loss", {"loss": "bpr"}),
+    ("running_rmse", {}),
+]
+
+
+@pytest.mark.parametrize("name_and_given", MONITORED, ids=str)
+@pytest.mark.parametrize("patience", [None, 1, 2, 3, 9])
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
-def test_without_evaluation_squared_errors_on_the_way_must_fall_by_tol(scale):
-    estimator = model(tol=0.1)
-    for last, stops in ((0.5, False), (0.9, False), (0.96, True), (1.1, True)):
-        estimator.history_ = [
-            {"running_rmse": 3 * scale},
-            {"running_rmse": scale},
-            {"running_rmse": last * scale},
-        ]
-        assert estimator._has_converged() == stops
+def test_tol_has_one_meaning_whatever_is_monitored(name_and_given, patience, scale):
+    name, given = name_and_given
+    noisy = name in ("validation_rmse", "running_loss")
+    values = scale * np.array([9.0, 8.0, 8.5, 7.0, 6.9, 6.8, 6.7, 3.0])
+    if name == "running_rmse":
+        values = np.sqrt(values)
+    every = given.get("evaluate_every", 1)
+    estimator = model(tol=0.1, n_iter_no_change=patience, **given)
+    estimator.history_ = []
+    for epoch in range(1, every * len(values) + 1):
+        monitored = {} if epoch % every else {name: values[epoch // every - 1]}
+        estimator.history_.append({"objective": 9.0, "running_rmse": 9.0, **monitored})
+        if name != "validation_rmse" and not monitored.get("objective"):
+            del estimator.history_[-1]["objective"]
+        if estimator._has_converged():
+            break
+    # 8 and 7 are falls by a tenth, 8.5 and what follows 7 are none, and 3 is one
+    ends = {1: 3, 2: 6, 3: 7, 9: 8}[patience or (3 if noisy else 1)]
+    assert epoch == every * ends
 
 
 def test_users_and_items_start_from_numbers_of_their_own():
