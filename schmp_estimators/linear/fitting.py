@@ -417,8 +417,8 @@ def _attributes(
     if count > 1:
         return {**values, "n_iter_": steps.tolist(), **recorded}
     single = {**values, "n_iter_": steps}
-    found = {name: value[0] if name == "coef_" else value.item() for name, value in single.items()}
-    return {**found, **recorded}
+    own = {name: value[0] if name == "coef_" else value.item() for name, value in single.items()}
+    return {**own, **recorded}
 
 
 def warn_of_gap(

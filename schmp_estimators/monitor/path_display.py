@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -138,7 +137,7 @@ class PathDisplay:
             `n_named` is negative.
         """
         check_matplotlib_support(f"{cls.__name__}.from_path")
-        if not isinstance(n_named, Integral) or n_named < (names is not None):
+        if n_named not in range(names is not None, np.iinfo(int).max):
             raise ValueError(
                 f"n_named={n_named!r}; it is a number of names, at least 0, or at least 1 with names"
             )

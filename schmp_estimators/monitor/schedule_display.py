@@ -264,7 +264,7 @@ class ScheduleDisplay:
         taken: Counter[str] = Counter()
         for one in self.spans:
             if one.name != _WAITED:
-                taken[self._called(one)] += one.stop - one.start  # type: ignore[assignment]
+                taken[self._called(one)] += one.stop - one.start
         del taken[""]
         if self.by == "stage":
             names = [name for name, _ in taken.most_common(6)]

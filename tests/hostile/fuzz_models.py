@@ -110,6 +110,10 @@ class Topics(Family):
     def estimator(self, rng: Any) -> Any:
         return DistributedLDA(3, max_iter=3, random_state=0, sampler=draw(rng, "warp", "fplus"))
 
+    def extreme(self, rng: Any) -> Any:
+        found = super().extreme(rng)
+        return found.set_params(mh_steps=2) if found.sampler == "fplus" else found
+
     def state(self, fitted: Any) -> Any:
         return fitted.topic_word_counts_.toarray()
 

@@ -107,7 +107,8 @@ class PrioritySampler(Sampler):
                 f"shape {changes.shape}; got {str(found)[:80]} of shape {found.shape}"
             )
         most = np.finfo(np.float64).max / len(self._weights)
-        return np.minimum(found, most).astype(np.float64, copy=False)
+        weights: NDArray[np.float64] = np.minimum(found, most).astype(np.float64, copy=False)
+        return weights
 
     def draw(self, count: int, excluded: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return at most `count` parameters, none of them `excluded`, the most urgent first."""

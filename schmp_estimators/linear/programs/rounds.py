@@ -13,7 +13,11 @@ import scipy.sparse as sp
 
 from schmp_estimators.core.engine.dynamic import Overlapping, Steps
 from schmp_estimators.core.reduction import tree_sum
-from schmp_estimators.core.schedules.dynamic_regression import Check, DynamicRegressionSchedule
+from schmp_estimators.core.schedules.dynamic_regression import (
+    Check,
+    DynamicRegressionSchedule,
+    Moves,
+)
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.dense import proximal_steps
 from schmp_estimators.linear.losses.base import Loss
@@ -231,7 +235,7 @@ class _Scheduled(Resolve):
         """Return the present point, and what the schedule has recorded."""
         moves = self.rounds.moves
         if moves is not None:
-            moves = moves._make(one.copy() for one in moves)
+            moves = Moves(moves.n_updates.copy(), moves.last_moved.copy())
         return replace(super().solution(), moves=moves)
 
     def _steps(self, columns: Indices, gradient: Floats) -> Floats:
