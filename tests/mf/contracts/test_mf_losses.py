@@ -238,7 +238,7 @@ def test_a_matrix_of_all_items_is_refused_before_the_first_epoch(form, monkeypat
     ranks = model("bpr", n_users=None, n_items=None)
     assert get_tags(ranks).input_tags.positive_only
     assert not get_tags(model("squared")).input_tags.positive_only
-    with pytest.raises(ValueError, match="no item can be drawn.*mark in a dense matrix as NaN"):
+    with pytest.raises(ValueError, match=r"no item can be drawn.*mark in a dense matrix as NaN"):
         ranks.fit(form(np.ones((9, 20))))
 
 
