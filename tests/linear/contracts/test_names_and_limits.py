@@ -134,6 +134,14 @@ def test_huber_whose_model_is_singular_stops_by_name():
         assert model.fit(X, 100 * y).n_iter_ < 150
 
 
+def test_huber_with_more_rows_than_columns_converges_in_any_unit():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(100, 20))
+    y = 1e4 * (X[:, :3] @ [1, -1, 2] + rng.standard_t(2, size=100))
+    model = se.SparseGLM("huber", alpha=0.015).fit(X, y)
+    assert model.dual_gap_ <= 1e-4 * 1.35 * np.abs(y).mean()
+
+
 REFUSED = [
     (se.SparseGLM(class_weight="balanced"), "class_weight='balanced' needs a loss for classes"),
     (se.SparseGLM("huber", class_weight={0: 1.0}), "class_weight.* needs a loss for classes"),
