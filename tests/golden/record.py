@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from schmp_estimators.core.places.cluster import fingerprint
+from schmp_estimators.core.places.answers import fingerprint
 
 TABLE = Path(__file__).with_name("table.json")
 
