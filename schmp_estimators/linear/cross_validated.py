@@ -119,7 +119,7 @@ class CrossValidated(Penalised):
     def _check(self) -> None:
         """Raise an error if parameters cannot be combined."""
         super()._check()
-        self._grid().check(self.l1_ratio)
+        self._grid().check(self.l1_ratio, self._defaults.get("eps", 1.0))
 
     def _grid(self) -> Grid:
         return Grid.of("alpha", self.alphas, self.eps)

@@ -181,11 +181,10 @@ class SparseModel(Penalised):
         """Raise an error if parameters cannot be combined."""
         super()._check()
         earlier = getattr(self, "coef_", None) if self.warm_start else None
-        draws = False
-        if self.schedule != "resolve":
-            schedule = schedule_of(self.schedule)
+        schedule = None if self.schedule == "resolve" else schedule_of(self.schedule)
+        if schedule:
             schedule.check()
-            draws = schedule.uses_random_state
+        draws = bool(schedule and schedule.uses_random_state)
         self._check_checkpoint(earlier, "warm_start", draws=draws)
 
     def set_params(self, **params: Any) -> Self:
@@ -206,10 +205,8 @@ class SparseModel(Penalised):
         ValueError
             If there is no such parameter.
         """
-        schedule, nested = (
-            params.get("schedule", self.schedule),
-            [p for p in params if p.startswith("schedule__")],
-        )
+        schedule = params.get("schedule", self.schedule)
+        nested = [name for name in params if name.startswith("schedule__")]
         if nested and isinstance(schedule, str):
             raise ValueError(
                 f"{nested[0]}: schedule={schedule!r} is a name, which has no parameters; give an object, such as "
@@ -410,15 +407,16 @@ def _attributes(
     }
     if not all(model.certified for model in begun):
         values |= {"dual_gap_": np.full(count, np.nan), "stationarity_": gaps}
-    moves = [model.moves for model in begun if model.moves is not None]
-    recorded = {"moves_": moves[0] if count == 1 else moves} if moves else {}
+    values["n_iter_"] = steps if count == 1 or targets.classes is not None else steps.tolist()
     if targets.classes is not None:
-        return {"classes_": targets.classes, **values, "n_iter_": steps, **recorded}
-    if count > 1:
-        return {**values, "n_iter_": steps.tolist(), **recorded}
-    single = {**values, "n_iter_": steps}
-    own = {name: value[0] if name == "coef_" else value.item() for name, value in single.items()}
-    return {**own, **recorded}
+        values = {"classes_": targets.classes, **values}
+    elif count == 1:
+        values = {
+            name: value[0] if name == "coef_" else value.item() for name, value in values.items()
+        }
+    if moves := [model.moves for model in begun if model.moves is not None]:
+        values["moves_"] = moves[0] if count == 1 else moves
+    return values
 
 
 def warn_of_gap(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property, partial
+from inspect import signature
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -210,7 +211,7 @@ def path_of(
     model = _renamed(kind, function.__name__)(**parameters)
     model._check()
     loss, grid = model._loss(), grid or model._grid()
-    grid.check(model.l1_ratio)
+    grid.check(model.l1_ratio, signature(function).parameters["eps"].default)
 
     def run() -> tuple[Floats, Floats, Floats, Floats]:
         options = {**reading(loss), "multi_output": False, "place": place}

@@ -26,7 +26,9 @@ from sklearn.utils.validation import (
 from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.core.inputs.sparse_arrays import check_sparse
 from schmp_estimators.core.inputs.validation import (
+    as_numbers,
     check_features,
+    check_names,
     explain_not_finite,
     is_dask,
     name_input,
@@ -153,10 +155,11 @@ def explain_sums(error: ValueError, rows: Any, names: Any) -> ValueError:
 def check_input(estimator: Any, X: Any, y: Any, **options: Any) -> tuple[Any, NDArray[Any]]:
     """Return X and y as arrays; a dense X keeps an integer or float dtype and its order, a sparse X becomes CSC."""
     X = check_sparse(unmask(X, "X"))
+    check_names(X, estimator)
     with name_input(y, "y"), name_input(X):
         refuse_dates(np.asarray(y), "y")
         X, y = validate_data(estimator, X, y, accept_sparse="csc", dtype="numeric", **options)
-    return refuse_dates(X), _refuse_texts(y, options)
+        return as_numbers(X), _refuse_texts(y, options)
 
 
 def check_responses(estimator: Any, y: Any, **options: Any) -> NDArray[Any]:

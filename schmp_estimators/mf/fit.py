@@ -20,6 +20,7 @@ from schmp_estimators.core.rng import stream_key
 from schmp_estimators.mf import parameters
 from schmp_estimators.mf.data import ratings as data
 from schmp_estimators.mf.data.ids import is_text
+from schmp_estimators.mf.data.inputs import nothing_to_draw
 from schmp_estimators.mf.data.rows import RatingRows
 from schmp_estimators.mf.data.scale import (
     AS_THEY_ARE,
@@ -169,10 +170,7 @@ class MFFit:
         estimator = self._estimator
         record = estimator.history_[-1]
         if record.get("running_loss") == 0:
-            raise ValueError(
-                f"with loss={estimator.loss!r} no item can be drawn beside any pair, as all users took all items; rank "
-                "more items"
-            )
+            raise nothing_to_draw(estimator.loss)
         if np.isfinite(record.get("running_loss", record.get("running_rmse"))):
             return
         what = f"the factors have grown beyond all bounds in epoch {done}"

@@ -48,8 +48,9 @@ _LISTS = (
 )
 #: Beginnings of NumPy's errors about entries that are no numbers.
 _NO_NUMBER = re.compile(
-    r"^(float\(\) argument|setting an array element|could not convert|must be real|int too large|The DType)"
+    r"^(float\(\) argument|setting an array element|could not convert|must be real|dtype='numeric'|The DType)"
 )
+_COMPLEX = "Complex data not supported: {0} holds complex numbers. Pass {0}.real."
 _IN_CHUNK = "X is on Dask: rows are numbered from the start of their chunk."
 
 
@@ -80,23 +81,26 @@ def validate_in_memory(
     X = unmask(X, name, missing=may_miss(estimator))
     if _is_text(X):
         raise ValueError(_TEXT)
-    if hasattr(X, "columns") and getattr(X, "shape", ())[1:] == (
-        0,
-    ):  # scikit-learn would look for their dtype
-        check_width(0, estimator)
-    try:
-        found = validate_data(
-            estimator, X=check_sparse(X, name), reset=reset, **{"accept_sparse": "csr", **check}
-        )
-    except (TypeError, ValueError, OverflowError):
-        with name_input(X, name):
-            raise
-    return found if found.dtype.kind not in "mM" else refuse_dates(found, name)
+    check_names(X, estimator)
+    check = {"accept_sparse": "csr", **check}
+    with name_input(X, name):
+        found = validate_data(estimator, X=check_sparse(X, name), reset=reset, **check)
+        return as_numbers(found, name)
 
 
 def may_miss(estimator: Any) -> bool:
     """Return whether entries of X may be missing, that is, NaN or masked."""
     return bool(get_tags(estimator).input_tags.allow_nan)
+
+
+def as_numbers(values: Any, name: str = "X") -> Any:
+    """Return numbers for what scikit-learn has left as objects: lists, categories and polars."""
+    values = refuse_dates(values, name)
+    return values.astype(np.float64) if values.dtype.kind == "O" else values
+
+
+class EntryError(TypeError, ValueError):
+    """An entry that is no number, for which scikit-learn may also raise a TypeError."""
 
 
 def refuse_dates(values: Any, name: str = "X") -> Any:
@@ -119,7 +123,10 @@ def name_input(X: Any, name: str = "X") -> Iterator[None]:
     except (TypeError, ValueError, OverflowError) as error:
         if str(error).startswith(f"Input {name} contains"):
             raise explain_not_finite(error, X, getattr(X, "columns", None)) from None
-        if not _NO_NUMBER.search(str(error)) or sparse.issparse(X):
+        if str(error).startswith("Complex data") and np.iscomplexobj(X):
+            raise ValueError(_COMPLEX.format(name)) from None
+        is_entry = isinstance(error, OverflowError) or _NO_NUMBER.search(str(error))
+        if not is_entry or sparse.issparse(X):
             raise
         try:
             np.asarray(X, np.float64)
@@ -127,9 +134,8 @@ def name_input(X: Any, name: str = "X") -> Iterator[None]:
             what_else = _LISTS if _holds_lists(X) else ""
             label, found = _column_without_numbers(X, error)
             where = "" if label is None else f" (column {label!r})"
-            raise type(found)(
-                f"{name} has an entry that is no number: {found}{where}{what_else}"
-            ) from error
+            said = f"{name} has an entry that is no number: {found}{where}{what_else}"
+            raise EntryError(said) from error
         raise
 
 
@@ -188,10 +194,21 @@ def check_features(X: Any, estimator: Any, *, reset: bool) -> None:
     """Set or compare number and names of the features of a Dask input, as far as they are known without computing."""
     meta = _meta(X)
     if meta is not None:
+        check_names(meta, estimator)
         validate_data(estimator, X=meta, reset=reset, skip_check_array=True)
         check_width(meta.shape[1], estimator)
     elif reset and hasattr(estimator, "feature_names_in_"):
         del estimator.feature_names_in_
+
+
+def check_names(X: Any, estimator: Any) -> None:
+    """Raise ValueError if a data frame has no columns, or two with one name."""
+    names = list(getattr(X, "columns", ()))
+    if hasattr(X, "columns"):
+        check_width(len(names), estimator)
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"X has several columns with the name {twice!r}; give each its own name")
 
 
 def check_width(n_features: int, estimator: Any) -> None:
@@ -239,7 +256,7 @@ def read_chunk(chunk: Any, *, missing: bool = False) -> Any:
             ensure_min_samples=0,
             input_name="X",
         )
-    return refuse_dates(found)
+        return as_numbers(found)
 
 
 def refuse_container(estimator: Any, X: Any) -> None:
@@ -398,9 +415,7 @@ def _check_array_kind(X: Any) -> None:
             "either with X.reshape(-1, 1), if it has one feature, or with X.reshape(1, -1), if it is one sample."
         )
     if X.dtype is not None and X.dtype.kind == "c":
-        raise ValueError(
-            "Complex data not supported: X is a Dask array of complex numbers. Pass X.real."
-        )
+        raise ValueError(_COMPLEX.format("X"))
     if X.dtype is not None and X.dtype.kind in "US":
         raise ValueError(_TEXT)
 

@@ -179,8 +179,12 @@ class Grid:
             return cls(name, None, int(asked), ratio)
         return cls(name, values[::-1] if name == "alpha" else values, len(values), ratio)
 
-    def check(self, l1_ratio: Any) -> None:
-        """Raise ValueError if all penalties that follow from the data would be so large that nothing fits."""
+    def check(self, l1_ratio: Any, eps: float) -> None:
+        """Raise ValueError if `ratio`, by default `eps`, cannot act, or makes penalties that are too strong."""
+        if self.given is not None and self.ratio != eps:
+            raise ValueError(
+                f"eps={self.ratio:g} needs a number of {self.name}s; a list of them has its own smallest penalty"
+            )
         least = min(ratios_of(1.0 if l1_ratio is None else l1_ratio))
         if self.given is None and least < self.ratio:
             raise ValueError(

@@ -92,10 +92,7 @@ def _members(groups: Any, labels: list[Any]) -> tuple[list[Any], list[Indices]]:
     if all(map(np.ndim, given)):
         places = {label: place for place, label in enumerate(labels)}
         return names, [np.array([_column(one, places) for one in part], int) for part in given]
-    texts = {isinstance(one, str) for one in given}
-    if texts == {False}:
-        given = [_whole(one) for one in given]
-    if len(texts) > 1 or None in given:
+    if not (all(isinstance(one, str) for one in given) or all(map(_is_whole, given))):
         raise ValueError(
             "groups must name the group of each column of X by strings alone, or by whole numbers alone; got "
             f"{reprlib.repr(given)}"
@@ -105,18 +102,16 @@ def _members(groups: Any, labels: list[Any]) -> tuple[list[Any], list[Indices]]:
 
 
 def _column(given: Any, places: Mapping[Any, int]) -> int:
-    found = _whole(given)
-    place = places.get(given) if found is None else found
-    if place is None:
+    if _is_whole(given):
+        return int(given)
+    if given not in places:
         raise ValueError(
             f"groups has the column {given!r}; give numbers of columns, or their names if X is a data frame"
         )
-    return place
+    return places[given]
 
 
-def _whole(number: Any) -> int | None:
-    """Return an integer, or None for what is no whole number."""
-    is_whole = isinstance(number, Integral | np.bool_) or (
+def _is_whole(number: Any) -> bool:
+    return isinstance(number, Integral | np.bool_) or (
         isinstance(number, Real) and float(number).is_integer()
     )
-    return int(number) if is_whole else None

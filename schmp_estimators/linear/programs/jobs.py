@@ -304,6 +304,9 @@ class WeightedGram(NamedTuple):
     means: Floats
     #: smallest curvature of a row of weight 1
     least: float
+    #: whether the curvature is at least that of the parabola through the loss that lies nowhere below it, for a loss of
+    #: y − u − b
+    of_secant: bool = False
 
     def __call__(
         self, rows: RowPartition
@@ -313,6 +316,9 @@ class WeightedGram(NamedTuple):
         curvature = np.maximum(
             np.maximum(curvature, 1e-12), rows.weigh(np.full(len(slope), self.least))
         )
+        if self.of_secant:
+            apart = rows.target - rows.state - self.intercept
+            curvature = np.maximum(curvature, slope / np.where(apart == 0.0, 1.0, apart))
         count, matrix = len(self.columns), rows.matrix
         values = matrix.rows if isinstance(matrix, Dense) else matrix.take_dense(self.columns).T
         gram, sums, roots = np.zeros((count, count)), np.zeros(count), np.sqrt(curvature)

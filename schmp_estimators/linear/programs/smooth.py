@@ -346,16 +346,18 @@ class ResolveSmooth(Resolve):
     def _solve_on_gram(self, chosen: Indices) -> _Solved:
         """Solve the quadratic model on its Gram matrix, with the intercept eliminated."""
         point, design = self.point, self.design
-        while True:
-            least = point.damping * point.steepness
-            weighted = jobs.WeightedGram(self.loss, chosen, point.level, design.means, least)
-            gram, weighted_sums, total, energy = yield Sum(weighted)
-            # rows without curvature may leave fewer than there are columns
-            curved = total * design.n_rows / design.total_weight
-            singular = getattr(self.loss, "of_difference", False) and curved < len(chosen)
-            if point.damping or not singular:
-                break
-            point.damping = damped(0.0, MOST_HALVINGS)
+        least = point.damping * point.steepness
+        weighted = jobs.WeightedGram(self.loss, chosen, point.level, design.means, least)
+        gram, weighted_sums, total, energy = yield Sum(weighted)
+        # rows without curvature may leave fewer than there are columns; if all rows had some, they might fit exactly
+        curved = total * design.n_rows / design.total_weight
+        singular = (
+            getattr(self.loss, "of_difference", False)
+            and curved < len(chosen)
+            and design.n_rows < design.n_columns
+        )
+        if singular:
+            gram, weighted_sums, total, energy = yield Sum(weighted._replace(of_secant=True))
         means = weighted_sums / total
         if design.fit_intercept:
             raw = np.diagonal(gram).copy()

@@ -420,6 +420,14 @@ def check_taken(lowest: float) -> None:
         )
 
 
+def nothing_to_draw(loss: str) -> ValueError:
+    """Return the error about a ranking loss, if all users took all items."""
+    return ValueError(
+        f"with loss={loss!r} no item can be drawn beside any pair, as all users took all items; rank more items, or "
+        "mark in a dense matrix as NaN what a user did not take"
+    )
+
+
 def check_range(low: float, high: float) -> None:
     """Raise ValueError if ratings differ by so little that factors would underflow."""
     if 0.0 < high - low < _LEAST_RANGE:

@@ -138,6 +138,8 @@ def open_ratings(
             inputs.check_taken(low)
         sides = zip(KINDS, limits, earlier or NOBODY, tables or (None, None), strict=True)
         users, items = [_table_of(*side) for side in sides]
+        if estimator.loss in RANKING and not pairs and n_ratings == len(users) * len(items):
+            raise inputs.nothing_to_draw(estimator.loss)
         _check_size(len(users), len(items), n_ratings, estimator.n_components)
         known = Known(
             *(

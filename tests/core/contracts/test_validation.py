@@ -1,14 +1,16 @@
 """Errors about entries that are no finite numbers name the column, and how many there are."""
 
 import datetime
+from fractions import Fraction
 
 import dask.array as da
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from scipy import sparse
 
-from schmp_estimators import DistributedLDA, PrioritizedLasso
+from schmp_estimators import DistributedLDA, ModelParallelMF, PrioritizedLasso
 
 GOOD = pd.DataFrame(np.random.default_rng(0).poisson(2.0, (12, 3)) + 1.0, columns=["a", "b", "c"])
 Y = GOOD["a"] - GOOD["b"]
@@ -69,3 +71,38 @@ def test_responses_that_are_not_finite_are_counted():
 def test_a_column_that_holds_no_numbers_is_named(model, value, said):
     with pytest.raises((TypeError, ValueError), match=said):
         model.fit(GOOD.assign(d=value), Y if isinstance(model, PrioritizedLasso) else None)
+
+
+def entry(value):
+    rows = GOOD.to_numpy().tolist()
+    rows[3][1] = value
+    return rows
+
+
+TEXTS = [["u", "v"][number % 2] for number in range(12)]
+NO_NUMBERS = {
+    "categories": (GOOD.assign(b=pd.Categorical(TEXTS)), r"no number.*'u' \(column 'b'\)"),
+    "texts": (pl.DataFrame({"a": GOOD["a"], "b": TEXTS}), r"no number.*'u' \(column 'b'\)"),
+    "lists": (pl.DataFrame({"a": [[1.0]] * 12}), r"no number.*\(column 'a'\)"),
+    "a dict": (entry({"a": 1}), r"no number.*'dict' \(column 1\)"),
+    "a large integer": (entry(10**400), r"no number.*too large.*\(column 1\)"),
+    "a large fraction": (entry(Fraction(10**400)), r"no number.*too large.*\(column 1\)"),
+    "no columns": (pd.DataFrame(index=range(12)), "0 feature"),
+    "complex": (GOOD.to_numpy() + 1j, r"X holds complex numbers. Pass X.real"),
+    "sparse complex": (sparse.csr_array(GOOD.to_numpy() + 1j), "X holds complex numbers"),
+    "one name twice": (GOOD.set_axis(["a", "b", "a"], axis=1), "X has several columns.*'a'"),
+}
+
+
+@pytest.mark.parametrize("kind", NO_NUMBERS)
+@pytest.mark.parametrize(
+    "model",
+    [DistributedLDA(2), PrioritizedLasso(0.1), ModelParallelMF(2)],
+    ids=["lda", "linear", "mf"],
+)
+def test_what_holds_no_numbers_is_refused_by_a_value_error_that_names_it(model, kind):
+    X, said = NO_NUMBERS[kind]
+    if isinstance(model, ModelParallelMF) and kind in ("categories", "texts"):
+        said = "the column 'b' of X holds 'u', which is no rating"
+    with pytest.raises(ValueError, match=said):
+        model.fit(X, Y if isinstance(model, PrioritizedLasso) else None)

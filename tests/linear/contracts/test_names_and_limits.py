@@ -9,7 +9,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_selection import SelectFromModel
 
 import schmp_estimators as se
-from schmp_estimators.penalised import MCP
+from schmp_estimators import schmp
+from schmp_estimators.penalised import MCP, Huber
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 4))
@@ -133,6 +134,14 @@ def test_huber_whose_model_is_singular_stops_by_name():
         assert model.fit(X, 100 * y).n_iter_ < 150
 
 
+def test_huber_with_more_rows_than_columns_converges_in_any_unit():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(100, 20))
+    y = 1e4 * (X[:, :3] @ [1, -1, 2] + rng.standard_t(2, size=100))
+    model = se.SparseGLM("huber", alpha=0.015).fit(X, y)
+    assert model.dual_gap_ <= 1e-4 * 1.35 * np.abs(y).mean()
+
+
 REFUSED = [
     (se.SparseGLM(class_weight="balanced"), "class_weight='balanced' needs a loss for classes"),
     (se.SparseGLM("huber", class_weight={0: 1.0}), "class_weight.* needs a loss for classes"),
@@ -192,15 +201,26 @@ CHANGES = {
     "cv": [3],
     "scoring": ["neg_log_loss"],
 }
-ALWAYS = {"alpha": 0.011, "C": 0.9, "max_iter": 30, "tol": 1e-5}
+ALWAYS = {"max_iter": 30, "tol": 1e-5}
+FIXED = {"alpha": 0.011, "C": 0.9, "alphas": 5, "Cs": 5, "cv": 2}
 SETTINGS = [
-    ("SparseGLM", {"loss": loss, "penalty": penalty, "schedule": schedule})
-    for loss in ("squared", "huber", "poisson", "logistic", "multinomial")
+    (kind, {"loss": loss, "penalty": penalty, "schedule": schedule})
+    for kind in ("SparseGLM", "SparseGLMCV")
+    for loss in ("squared", "huber", Huber(2.0), "poisson", "logistic", "multinomial")
     for penalty in ("l1", "elasticnet", "group", "mcp", MCP(1.0, 5.0))
     for schedule in ("resolve", "round_robin")
     if schedule == "resolve" or (loss not in ("multinomial", "poisson") and penalty != "group")
     if loss != "multinomial" or penalty in ("l1", "elasticnet", "group")
+    if kind == "SparseGLM" or schedule == "resolve"
 ]
+SETTINGS += [
+    (f"{name}{cv}", more)
+    for name, grid in (("PrioritizedLasso", "alphas"), ("SparseLogisticRegression", "Cs"))
+    for cv in ("", "CV")
+    for more in ([{}, {grid: [0.1, 0.5]}] if cv else [{}, {"schedule": schmp.Priority()}])
+]
+SETTINGS.append(("SparseGLMCV", {"alphas": [0.02, 0.1]}))
+LEARNED = ["coef_", "intercept_", "coefs_path_", "mse_path_", "deviance_path_", "scores_"]
 
 
 @pytest.mark.parametrize(("name", "given"), SETTINGS)
@@ -208,21 +228,52 @@ def test_each_parameter_acts_or_is_refused(name, given):
     kind = getattr(se, name)
     known = set(kind._get_param_names())
     given = {one: value for one, value in {**ALWAYS, **given}.items() if one in known}
-    fixed = {one: given.pop(one) for one in ("alpha", "C") if one in given}
+    fixed = {one: value for one, value in FIXED.items() if one in known}
     if given.get("penalty") == "group":
         given["groups"] = [0, 0, 1, 2]
-    counts = np.digitize(Y, [-0.8, 1.5]) + 1
-    if given.get("loss") in ("poisson", "multinomial", "squared", "huber"):
-        y = counts
-    else:
-        y = (Y > 0.4).astype(int)
+    classes = "Logistic" in name or given.get("loss") == "logistic"
+    y = (Y > 0.4).astype(int) if classes else np.digitize(Y, [-0.8, 1.5]) + 1
 
     def fit(model):
         model.fit(X + 0.3, y)
-        return np.ravel(model.coef_).tolist(), np.ravel(model.intercept_).tolist()
+        return [np.ravel(getattr(model, one, ())).tolist() for one in LEARNED]
 
     changes = {one: values for one, values in CHANGES.items() if one in known}
     if given.get("penalty") == "group":
         changes["penalty_factors"] = [[2.0, 0.5, 3.0]]
     found = inert(lambda **more: kind(**{**fixed, **more}), fit, given, changes)
     assert not found
+
+
+@pytest.mark.parametrize("given", [{}, {"max_correlation": 0.3}])
+@pytest.mark.parametrize("name", ["Priority", "Random", "RoundRobin"])
+def test_each_parameter_of_a_schedule_acts_or_is_refused(name, given):
+    """On as many columns as are drawn from, all correlated."""
+    kind = getattr(schmp, name)
+    wide = np.random.default_rng(1).normal(size=(50, 12)) + 0.4 * X[:50, :1]
+
+    def fit(schedule):
+        model = se.PrioritizedLasso(0.01, schedule=schedule, max_iter=2, tol=0.0, random_state=0)
+        model.fit(wide, Y[:50])
+        moves = getattr(model, "moves_", ())
+        return model.coef_.tolist(), [one.tolist() for one in moves], model.n_iter_
+
+    changes = {
+        "n_parallel": [3],
+        "max_correlation": [0.5, None],
+        "oversample": [1.0],
+        "correlation_rows": [5],
+        "weight": [np.abs],
+        "refresh": [1, None],
+        "pipeline_depth": [2],
+        "n_schedulers": [2],
+        "moved_above": [0.01],
+    }
+    known = kind._get_param_names()
+    usual = {one: value for one, value in kind().get_params().items() if one in changes}
+    changes = {
+        one: [value for value in values if value != {**usual, **given}[one]]
+        for one, values in changes.items()
+        if one in known
+    }
+    assert not inert(lambda **more: kind(**{"n_parallel": 4, **more}), fit, given, changes)

@@ -120,5 +120,5 @@ def test_groups_are_checked_and_valued():
         ):
             group_penalty(groups, 3)
     for factors in ([1.0], [1.0, -1.0], [1.0, np.nan]):
-        with pytest.raises(ValueError, match="penalty_factors"):
+        with pytest.raises(ValueError, match=r"penalty_factors.*(one for each group|contains NaN)"):
             group_penalty([[0, 2], [1]], 3, factors)

@@ -7,6 +7,7 @@ import scipy.sparse as sp
 from mf_cases import bits
 from oracles import mf as oracle
 from oracles.lda_warp import bits_at
+from sklearn.utils import get_tags
 
 from schmp_estimators import ModelParallelMF
 from schmp_estimators.core.jit import kernel
@@ -229,6 +230,16 @@ def test_where_nothing_can_be_drawn_that_is_said():
             ValueError, match=r"loss='bpr' no item can be drawn beside any pair.* rank more items"
         ):
             model("bpr", n_users=None, n_items=None).fit(np.array(pairs), np.ones(len(pairs)))
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array, da.from_array])
+def test_a_matrix_of_all_items_is_refused_before_the_first_epoch(form, monkeypatch):
+    monkeypatch.setattr(ModelParallelMF, "_follow", None)
+    ranks = model("bpr", n_users=None, n_items=None)
+    assert get_tags(ranks).input_tags.positive_only
+    assert not get_tags(model("squared")).input_tags.positive_only
+    with pytest.raises(ValueError, match=r"no item can be drawn.*mark in a dense matrix as NaN"):
+        ranks.fit(form(np.ones((9, 20))))
 
 
 @losses
