@@ -47,10 +47,6 @@ def check_parameters(estimator: Any, earlier: sparse.csc_array | None) -> None:
             f"evaluate_every={estimator.evaluate_every} is more than max_iter={estimator.max_iter}, so that nothing "
             "would be evaluated; give no more, or 0"
         )
-    if estimator.init == "tempered" and estimator.max_iter < 2:
-        raise ValueError(
-            'init="tempered" needs max_iter of at least 2: the last half has no larger priors'
-        )
     if estimator.seed_weight != 1.0 and not isinstance(estimator.seed_words, Mapping):
         raise ValueError(
             f"seed_weight={estimator.seed_weight} is for words of a dictionary, but seed_words is none: an array has "

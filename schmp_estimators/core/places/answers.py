@@ -135,7 +135,8 @@ def check_alike(
             )
             raise MixedClusterError(
                 f"workers {addresses[0]} and {address} differ in {details}. The same fit would not "
-                "give the same bits on them: make environments alike, or choose workers of one kind"
+                "give the same bits on them: make the environments alike, or choose workers of one "
+                "kind"
             )
     return set(prints)
 

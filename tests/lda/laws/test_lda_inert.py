@@ -70,9 +70,3 @@ def changes(given):
 def test_a_parameter_acts_or_is_refused_by_name(setting):
     data, given = SETTINGS[setting]
     assert not inert(make, partial(learned, data), given, changes(given))
-
-
-def test_a_tempered_start_needs_two_sweeps():
-    with pytest.raises(ValueError, match='init="tempered" needs max_iter of at least 2'):
-        make(init="tempered", max_iter=1).fit(X)
-    assert make(init="tempered", max_iter=2).fit(X).n_iter_ == 2

@@ -47,7 +47,8 @@ def problem():
 def test_lasso_as_scikit_learn(problem, form, weighted, options):
     X, y, weights = problem
     weights = weights if weighted else None
-    options = {"alphas": 12, "eps": 1e-2, "tol": 1e-10, "cv": list(KFold(4).split(X)), **options}
+    grid = {} if "alphas" in options else {"alphas": 12, "eps": 1e-2}
+    options = {**grid, "tol": 1e-10, "cv": list(KFold(4).split(X)), **options}
     theirs = LassoCV(max_iter=100_000, **options).fit(X, y, sample_weight=weights)
     ours = PrioritizedLassoCV(**options).fit(form(X), y, sample_weight=weights)
     np.testing.assert_allclose(ours.alphas_, theirs.alphas_, rtol=1e-12)

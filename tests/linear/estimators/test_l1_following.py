@@ -53,7 +53,7 @@ def test_callbacks_see_each_certificate(case):
     np.testing.assert_array_equal(last.coef_, estimator.coef_)
     assert recorder.kept[0].predict(X).shape == estimator.predict(X).shape
     pickle.dumps(last.set_callbacks())
-    plain = type(estimator)(**estimator.get_params()).fit(X, target)
+    plain = clone(estimator).fit(X, target)
     np.testing.assert_array_equal(plain.coef_, estimator.coef_)
 
 

@@ -252,3 +252,24 @@ def test_a_schedule_from_outside_fits_searches_and_resumes(tmp_path):
     np.testing.assert_array_equal(resumed.coef_, whole.coef_)
     with pytest.raises(CheckpointMismatchError, match="schedule often"):
         clone(lasso).set_params(schedule__often=3, **kept).fit(X, y)
+
+
+class Deaf(FirstOften):
+    def refresh(self, changes):
+        raise RuntimeError("told of changes")
+
+
+@pytest.mark.parametrize("refresh", [None, 5, "auto"])
+def test_samplers_are_told_of_gradients_only_if_there_are_any(refresh):
+    class Asking(Outside):
+        def sampler(self, n_parameters, random):
+            return Deaf(n_parameters, self.often)
+
+    schedule = Asking()
+    schedule.refresh = refresh
+    lasso = PrioritizedLasso(1e-3, schedule=schedule, tol=1e-3, random_state=0)
+    if refresh is None:
+        assert lasso.fit(ALIKE[:, :5], OF_ALIKE).dual_gap_ <= 1e-3 * OF_ALIKE.var()
+        return
+    with pytest.raises(RuntimeError, match="told of changes"):
+        lasso.fit(ALIKE[:, :5], OF_ALIKE)
