@@ -83,6 +83,13 @@ def stopping(client):
         os.kill(pid, signal.SIGCONT)
 
 
+class AfterAny(AfterSweeps):
+    """Acts after each task, also of fits without sweeps."""
+
+    def on_fit_task_end(self, estimator, context):
+        self.act(estimator, context)
+
+
 def warned(caplog, address):
     return [one for one in caplog.messages if address in one]
 
@@ -117,7 +124,7 @@ def test_a_fit_whose_worker_stops_goes_on_without_it(kind, processes, caplog):
         make().fit(on_dask(X), y)
         caplog.clear()
         found = []
-        kill = AfterSweeps(lambda *_: found.append(found[0] if found else stop()))
+        kill = AfterAny(lambda *_: found.append(found[0] if found else stop()))
         assert bits(make().set_callbacks(kill).fit(on_dask(X), y), name) == expected
     [message] = warned(caplog, found[0])
     assert message.startswith("schmp-") and "; " in message
