@@ -3,7 +3,9 @@
 import logging
 import os
 import signal
+import sys
 from contextlib import contextmanager
+from importlib import import_module
 from types import SimpleNamespace
 
 import dask
@@ -21,6 +23,7 @@ from schmp_estimators import (
     PrioritizedLassoCV,
 )
 from schmp_estimators.core.places import cluster, watch
+from schmp_estimators.core.places.place import choose_place
 from schmp_estimators.exceptions import WorkerLostError
 
 COUNTS = np.random.default_rng(0).poisson(1.0, (60, 30))
@@ -130,6 +133,14 @@ def test_a_fit_whose_worker_stops_goes_on_without_it(kind, processes, caplog):
     [message] = warned(caplog, found[0])
     assert message.startswith("schmp-") and "; " in message
     assert keys_left(processes) == []
+
+
+def test_workers_import_what_a_fit_needs_before_its_tasks_come(processes):
+    name = "schmp_estimators.datasets"
+    import_module(name)
+    processes.run(lambda: sys.modules.pop(name, None))
+    with processes.as_current(), choose_place():
+        assert all(processes.run(lambda: name in sys.modules).values())
 
 
 @pytest.mark.slow
