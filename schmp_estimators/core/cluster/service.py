@@ -163,20 +163,18 @@ class GroupService:
     def _wait_for(self, sent: concurrent.futures.Future[Any]) -> Answers:
         """Wait for the answers to a command that was sent, and return them."""
         try:
-            look_until(
-                self._client,
-                sent,
-                self._ranks,
-                set(self._addresses),
-                are_ranks=True,
-                are_needed=True,
-            )
-            answers: Answers | None = sent.result()["answers"]
+            answers: Answers | None = self._result(sent)["answers"]
         except (OSError, concurrent.futures.CancelledError, WorkLostError) as error:
             self._raise(error)
         if answers is None:
             self._raise(WorkLostError("ranks have ended"))
         return answers
+
+    def _result(self, sent: concurrent.futures.Future[Any]) -> Any:
+        """Wait for the reply to a command while the ranks live, and return it."""
+        places = set(self._addresses)
+        look_until(self._client, sent, self._ranks, places, are_ranks=True, are_needed=True)
+        return sent.result()
 
     def _raise(self, error: BaseException) -> NoReturn:
         """Raise the error of a rank, if there is one, and else WorkLostError."""
@@ -202,13 +200,6 @@ class GroupService:
         """Let the ranks end, and release all that they work on."""
         with suppress(Exception):  # ranks also end when nobody waits for them
             if all(future.status == "pending" for future in self._ranks):
-                look_until(
-                    self._client,
-                    self._send(None),
-                    self._ranks,
-                    set(self._addresses),
-                    are_ranks=True,
-                    are_needed=True,
-                )
+                self._result(self._send(None))
         for future in (*self._ranks, *self._held):
             future.release()

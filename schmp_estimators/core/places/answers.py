@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from importlib.metadata import version
-from types import MappingProxyType
 from typing import Any
 
 import numba
@@ -52,8 +51,8 @@ def ask(
 
 def responsive_workers(
     client: Client,
-    annotations: Mapping[str, Any] = MappingProxyType({}),
-    enrol: Callable[[], dict[str, str]] | None = None,
+    annotations: Mapping[str, Any],
+    enrol: Callable[[], dict[str, str]],
 ) -> tuple[list[Worker], list[Worker]]:
     """Return the workers that answer and can run tasks with these annotations, and silent ones.
 
@@ -62,8 +61,8 @@ def responsive_workers(
     Parameters
     ----------
     client : distributed.Client
-    annotations : mapping, optional
-    enrol : callable, optional
+    annotations : mapping
+    enrol : callable
         Called on each worker; see `check_alike`.
 
     Raises

@@ -7,6 +7,7 @@ worker.  Nothing large passes through the scheduler.
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import getitem
 from typing import Any
@@ -60,14 +61,26 @@ def enrol(dask_worker: Any) -> dict[str, str]:
 
 
 def _enrolment() -> Callable[..., Any]:
-    """Return a function that is pickled by its code: it imports this module while its worker answers others."""
+    """Return a function that is pickled by its code: it imports what this process has of the package, and enrols.
+
+    Its worker answers others meanwhile.  It would not while it imports what a task needs: on a busy machine that takes
+    longer than `answer_timeout`.
+    """
+    here = __name__
+    modules = [here, *(name for name in sys.modules if name.startswith(__name__.split(".")[0]))]
 
     async def enrol(dask_worker: Any = None) -> dict[str, str]:
         import asyncio  # noqa: PLC0415
+        import sys  # noqa: PLC0415
+        from contextlib import suppress  # noqa: PLC0415
         from importlib import import_module  # noqa: PLC0415
 
-        place = await asyncio.to_thread(import_module, "schmp_estimators.core.places.dask")
-        found: dict[str, str] = place.enrol(dask_worker)
+        for name in modules:
+            with suppress(
+                ImportError
+            ):  # a worker with another version is refused by what it returns
+                await asyncio.to_thread(import_module, name)
+        found: dict[str, str] = sys.modules[here].enrol(dask_worker)
         return found
 
     return enrol
