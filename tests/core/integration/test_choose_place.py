@@ -138,7 +138,7 @@ def test_workers_of_another_kind_are_refused():
             with pytest.raises(MixedClusterError, match="differ in CPU"):
                 chosen()
             addresses = [worker.address for worker in live_workers(client)]
-            with pytest.raises(MixedClusterError, match="make environments alike"):
+            with pytest.raises(MixedClusterError, match="make the environments alike"):
                 check_alike(client, addresses)
             check_alike(client, addresses[:1])
         finally:
