@@ -237,11 +237,14 @@ class ScheduleDisplay:
 
     def _plot_moves(self, ax: Axes) -> ScheduleDisplay:
         """Draw how many parameters moved last in which pass, and what share had converged then."""
+        from matplotlib.ticker import MaxNLocator  # noqa: PLC0415  (an optional extra)
+
         last = np.concatenate([one.last_moved for one in self.spans])
         last = np.ceil(last[last > 0.0])
         passes, counts = np.unique(last, return_counts=True)
         bars = ax.bar(passes, counts, width=0.9, color=_COLOURS[0])
         ax.set(xlabel="Pass of the last move", ylabel="Parameters")
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         right = ax.twinx()
         [line] = right.plot(
             passes, 100.0 * np.cumsum(counts) / max(1, len(last)), color=_COLOURS[1], marker="."
