@@ -130,7 +130,8 @@ def check_factors(
 
 def refuse_texts(given: Any, name: str) -> Any:
     """Return what should be numbers, or raise ValueError if some are texts, which NumPy would convert."""
-    for one in np.asarray(given, object).flat:
+    array = np.asarray(given)
+    for one in () if array.dtype.kind in "biuf" else np.asarray(given, object).flat:
         if isinstance(one, str | bytes):
             raise ValueError(f"{name} has an entry that is no number: {one!r}; give numbers")
     return given
