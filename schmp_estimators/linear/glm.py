@@ -10,6 +10,7 @@ from sklearn.utils import ClassifierTags, RegressorTags, Tags
 from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.core.inputs.validation import keep
 from schmp_estimators.core.schedules.dynamic import Schedule
+from schmp_estimators.linear.contracts import declared
 from schmp_estimators.linear.cross_validated import CrossValidated
 from schmp_estimators.linear.fitting import Penalised, SparseModel
 from schmp_estimators.linear.losses.base import Loss
@@ -22,7 +23,7 @@ from schmp_estimators.linear.paths import path_of
 from schmp_estimators.linear.penalties.base import fields_of, read_only
 from schmp_estimators.linear.penalties.choose import choose_penalty, factors_of, labels_of
 from schmp_estimators.linear.penalties.elastic_net import L1
-from schmp_estimators.linear.penalties.group import Group, group_penalty
+from schmp_estimators.linear.penalties.group import group_penalty
 from schmp_estimators.linear.penalties.mcp import MCP
 from schmp_estimators.linear.predicting import Deciding
 from schmp_estimators.linear.programs.choose import is_joint, kind_of
@@ -88,7 +89,7 @@ class Pair(Deciding, Penalised, BaseEstimator):
         penalty, loss = self.penalty, self._loss()
         is_named, grouped = (
             isinstance(penalty, str),
-            penalty == "group" or isinstance(penalty, Group),
+            penalty == "group" or declared(penalty, "in_blocks"),
         )
         if is_named and penalty not in PENALTIES:
             raise ValueError(
@@ -120,9 +121,9 @@ class Pair(Deciding, Penalised, BaseEstimator):
             raise ValueError(
                 f'loss="multinomial" needs penalty "l1", "elasticnet" or "group"; got penalty={penalty!r}'
             )
-        if schedule != "resolve" or getattr(self, "checkpoint", None) is not None:
+        if schedule != "resolve":
             raise ValueError(
-                'penalty="group" and loss="multinomial" need schedule="resolve" and no checkpoint'
+                f'penalty="group" and loss="multinomial" need schedule="resolve"; got {schedule!r}'
             )
 
     def _penalty(self, strength: float, ratio: Any) -> Any:

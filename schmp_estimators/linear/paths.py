@@ -344,8 +344,9 @@ class Fold:
             coef, levels = (part[number] for part in self._solutions)
         else:
             assert path is not None
-            coef = path.coefs[number : number + 1]
-            levels = path.found[number][0] - coef @ path.means
+            coefs = path.coefs[number : number + 1]
+            levels = np.array([path.found[number][0]]) - coefs @ path.means
+            coef, levels = (part[0] for part in by_class(coefs, levels))
         return {
             f"{given.grid.name}_": float(given.grid.given[number]),
             **self.of_all_classes(coef, levels),

@@ -9,7 +9,7 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from schmp_estimators.linear.fitting import SparseModel
 from schmp_estimators.linear.penalties.choose import positive_values
-from schmp_estimators.linear.penalties.group import Group
+from schmp_estimators.linear.programs.layout import Layout
 from schmp_estimators.linear.samples import here
 from schmp_estimators.linear.texts import check_arguments
 
@@ -133,10 +133,10 @@ def stability_selection(
             coef = model.set_params(**{name: value}).fit(X, y, sample_weight=counts).coef_
             found.append(np.atleast_2d(coef).any(axis=0))
         unit = model._penalty(1.0, model.l1_ratio) if isinstance(model, SparseModel) else None
-        factors: Any = 1.0 if unit is None else unit.strengths
-        if isinstance(unit, Group):
-            factors = np.repeat(factors, np.diff(unit.starts))[np.argsort(unit.columns)]
-        return np.array(found), np.broadcast_to(factors, found[0].shape) > 0.0
+        penalised = np.ones(len(found[0]), bool)
+        if unit is not None:
+            penalised[Layout.of(unit, len(penalised), 1).free] = False
+        return np.array(found), penalised
 
     runs = Parallel(n_jobs=n_jobs, prefer="threads")(delayed(chosen)(half) for half in halves)
     counted, [penalised, *_] = (np.array(part) for part in zip(*runs, strict=True))

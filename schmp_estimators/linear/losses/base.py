@@ -28,6 +28,21 @@ class Derivatives(NamedTuple):
     curvature: Floats
 
 
+class Seen(NamedTuple):
+    """The value and derivatives of a loss of K decision values, for n rows.
+
+    The second derivatives of row i are diag(a_i) − a_i p_iᵀ.
+    """
+
+    loss: float
+    #: (K, n) −s_i ∂ℓ_i
+    slope: Floats
+    #: (K, n) a, times s
+    curvature: Floats
+    #: (K, n) p, proportional to a; (0, n) for one decision value
+    shares: Floats
+
+
 class Loss(Protocol):
     """A convex loss Σ_i s_i ℓ(y_i, u_i + b) ≥ 0 with two derivatives, where u = Xβ and b is the intercept.
 

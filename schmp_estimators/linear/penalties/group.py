@@ -25,6 +25,11 @@ class Group(NamedTuple):
     starts: Indices
 
     @property
+    def in_blocks(self) -> bool:
+        """Whether coefficients are penalised in blocks: yes."""
+        return True
+
+    @property
     def positive(self) -> bool:
         """Whether coefficients are restricted to be ≥ 0: no."""
         return False
@@ -42,6 +47,38 @@ class Group(NamedTuple):
     def scaled(self, factor: float) -> Self:
         """Return `factor` times the penalty."""
         return self._replace(strengths=read_only(factor * self.strengths))
+
+    def block_prox(self, number: int, aims: Floats, norm: float, out: Floats) -> None:
+        """Set `out` to the minimiser: `aims` is shortened by λ_g, and divided by `norm`."""
+        size, strength = np.sqrt((aims * aims).sum()), self.strengths[number]
+        kept = (1.0 - strength / size) / norm if size > strength else 0.0
+        for t in range(len(aims)):
+            out[t] = kept * aims[t]
+
+    def block_level(self, number: int, slopes: Floats) -> float:
+        """Return ‖slopes‖/λ_g."""
+        level: float = np.sqrt((slopes * slopes).sum()) / self.strengths[number]
+        return level
+
+    def block_value(self, number: int, coef: Floats) -> float:
+        """Return λ_g‖β_g‖."""
+        found: float = self.strengths[number] * np.sqrt((coef * coef).sum())
+        return found
+
+    def block_slope(self, number: int, coef: Floats, out: Floats) -> None:
+        """Set `out` to λ_g β_g/‖β_g‖."""
+        size = np.sqrt((coef * coef).sum())
+        for t in range(len(coef)):
+            out[t] = self.strengths[number] * coef[t] / size
+
+    def block_curvature(self, number: int, coef: Floats, out: Floats) -> None:
+        """Add λ_g(I − uuᵀ)/‖β_g‖ with u = β_g/‖β_g‖."""
+        square = (coef * coef).sum()
+        part = self.strengths[number] / np.sqrt(square)
+        for t in range(len(coef)):
+            out[t, t] += part
+            for other in range(len(coef)):
+                out[t, other] -= part * coef[t] * coef[other] / square
 
 
 def group_penalty(

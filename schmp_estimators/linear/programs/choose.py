@@ -7,10 +7,9 @@ import numpy as np
 
 from schmp_estimators.core.engine.dynamic import Report, Save, Steps
 from schmp_estimators.core.schedules.dynamic import SCHEDULES, Schedule
+from schmp_estimators.linear.contracts import declared
 from schmp_estimators.linear.losses.base import Loss, Rowwise
-from schmp_estimators.linear.penalties.base import Penalty, has_free, multiple_of, of_strength
-from schmp_estimators.linear.penalties.group import Group
-from schmp_estimators.linear.programs.blocks import BlockProblem
+from schmp_estimators.linear.penalties.base import Penalty, has_free, of_strength
 from schmp_estimators.linear.programs.centred import Rows, centre
 from schmp_estimators.linear.programs.design import Design
 from schmp_estimators.linear.programs.homotopy import (
@@ -21,6 +20,7 @@ from schmp_estimators.linear.programs.homotopy import (
     ProblemAtHand,
 )
 from schmp_estimators.linear.programs.input import Extent, prefer_residual, resolution
+from schmp_estimators.linear.programs.joint import ResolveJoint
 from schmp_estimators.linear.programs.matrix import Floats
 from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
 from schmp_estimators.linear.programs.resolve import Resolve
@@ -29,7 +29,7 @@ from schmp_estimators.linear.programs.smooth import ResolveSmooth
 from schmp_estimators.linear.programs.smooth_path import smooth_problem
 
 #: Solvers that have all columns in one place and need no rounds; largest number of entries of X for them.
-AT_HAND = frozenset({"gram", "columns", "newton", "blocks"})
+AT_HAND = frozenset({"gram", "columns", "newton"})
 _MOST_AT_HAND = 1 << 22
 #: Rows per column from which the solver "gram" is chosen, and its largest numbers of columns: per fit if X is in one
 #: place, per fit if it is not, and for any number of fits.
@@ -59,22 +59,12 @@ def choose_solver(asked: Any, size: Extent, n_fits: int, penalty: Penalty, loss:
 
     Returns
     -------
-    {"gram", "columns", "newton", "blocks", "rounds", "scheduled"}
-        For "gram" and "columns" see `HomotopyProblem`, for "newton" `SmoothProblem`, for "blocks" `BlockProblem`.
-
-    Raises
-    ------
-    ValueError
-        If the solver should be "blocks", but X is too large.
+    {"gram", "columns", "newton", "rounds", "scheduled"}
+        For "gram" and "columns" see `HomotopyProblem`, for "newton" `SmoothProblem`.
     """
     small, tall = is_small(size), size.n_rows >= _ROWS * size.n_columns
-    if is_joint(loss) or isinstance(penalty, Group):
-        if not small:
-            raise ValueError(
-                f"X has {size.n_rows} rows and {size.n_columns} columns: groups and multinomial loss are for X of up "
-                'to 2^22 entries; give fewer columns or rows, penalty="l1", or loss="logistic"'
-            )
-        return "blocks"
+    if is_in_blocks(loss, penalty):
+        return "rounds"
     if getattr(asked, "schedule", "resolve") != "resolve":
         return "scheduled"
     if (
@@ -110,8 +100,6 @@ def make_problem(
     SumsError
         If squares are not finite.
     """
-    if solver == "blocks":
-        return BlockProblem(rows, fit_intercept, loss, penalty, eps)
     if solver == "newton":
         return smooth_problem(rows, loss, penalty, fit_intercept, eps)
     data = centre(rows, fit_intercept, solver == "gram", eps)
@@ -131,6 +119,8 @@ def kind_of(schedule: Any, loss: Loss, penalty: Penalty) -> Any:
     TypeError
         If it needs what the loss or the penalty does not have.
     """
+    if is_in_blocks(loss, penalty):
+        return ResolveJoint
     missing, resolves = [], schedule == "resolve"
     if not callable(getattr(loss, "derivatives", None)):
         missing.append("a loss with a method `derivatives`")
@@ -165,10 +155,13 @@ def make_program(
     TypeError
         If it needs what the loss or the penalty does not have.
     """
-    kind = kind_of(asked.schedule, loss, penalty)
-    if not is_quadratic(loss):
+    kind, joint = kind_of(asked.schedule, loss, penalty), is_in_blocks(loss, penalty)
+    if joint or not is_quadratic(loss):
         options["loss"] = loss
-    if asked.schedule == "resolve":
+    if joint:
+        options["n_columns"] = size.n_columns
+        options["sparse"] = size.sparse and (is_joint(loss) or prefer_residual(size))
+    elif asked.schedule == "resolve":
         options["sparse"] = prefer_residual(size)
     else:
         seed = random.randint(np.iinfo(np.int32).max)
@@ -183,12 +176,17 @@ def make_program(
 
 def is_joint(loss: Any) -> bool:
     """Return whether a loss fits all classes at once."""
-    return hasattr(loss, "n_outputs")
+    return declared(loss, "look") is not None
+
+
+def is_in_blocks(loss: Any, penalty: Any) -> bool:
+    """Return whether coefficients have to be solved for in blocks: of groups, or of several classes."""
+    return is_joint(loss) or bool(declared(penalty, "in_blocks"))
 
 
 def is_quadratic(loss: Loss) -> bool:
     """Return whether the curvature of a loss is the same everywhere."""
-    return bool(getattr(loss, "constant_curvature", False))
+    return bool(declared(loss, "constant_curvature"))
 
 
 #: Number of steps after which only the tolerance of a path is required, not the additional goal of its gap.
@@ -255,7 +253,7 @@ class Path:
         #: penalties, coefficients, other fields of `Points`, and the smallest penalty whose solution is zero
         self.penalties: Sequence[float] = ()
         self.coefs = np.empty((0, 0))
-        self.found = list[tuple[float, ...]]()
+        self.found = list[tuple[Any, ...]]()
         self.largest = 0.0
 
     def __call__(self, state: None = None) -> Steps:
@@ -263,13 +261,13 @@ class Path:
         program = self.program
         yield from _asking(program())
         null, total = program.certificate.objective, program.design.total_weight
-        self.largest = multiple_of(self.asked.penalty, program.point.gradient)
+        self.largest = program.largest(self.asked.penalty)
         self.penalties = self._ahead(self.largest, total)
-        self.coefs = np.zeros((len(self.penalties), program.design.n_columns))
+        self.coefs = np.zeros((len(self.penalties), *program.solution().coef.shape))
         for strength, coef in zip(self.penalties, self.coefs, strict=True):
             yield from self._go_to(of_strength(self.asked.penalty, strength, total))
-            coef[:] = program.point.coef
-            loss = program.certificate.objective - program.penalty.value(coef)
+            coef[:] = program.solution().coef
+            loss = program.certificate.objective - program.cost()
             if (yield Report({})) or is_saturated(loss, null, self._most):
                 break
 
@@ -281,7 +279,8 @@ class Path:
 
     def points(self) -> Points:
         """Return the solutions."""
-        fields, count = np.array(self.found).T, len(self.found)
+        fields = [np.array(field, np.float64) for field in zip(*self.found, strict=True)]
+        count = len(self.found)
         return Points(np.array(self.penalties[:count]), self.coefs[:count], *fields)
 
     def _go_to(self, penalty: Penalty) -> Steps:

@@ -285,11 +285,12 @@ class SavedPartition(NamedTuple):
     state: Floats
     members: tuple[tuple[Indices, Floats], ...]
     shifts: Floats
+    extra: Floats
 
 
 def save_partition(rows: RowPartition) -> SavedPartition:
     """Return what `restore_partition` needs."""
-    return SavedPartition(rows.target, rows.state, rows.members, rows.shifts)
+    return SavedPartition(rows.target, rows.state, rows.members, rows.shifts, rows.extra)
 
 
 def restore_partition(rows: RowPartition, saved: SavedPartition) -> RowPartition:

@@ -19,6 +19,7 @@ from schmp_estimators.linear.kernels.sparse import Columns
 from schmp_estimators.linear.losses.base import Derivatives, Level, Loss
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for
 from schmp_estimators.linear.programs.matrix import (
+    PIECE,
     Dense,
     Floats,
     Indices,
@@ -29,8 +30,6 @@ from schmp_estimators.linear.programs.matrix import (
 
 #: Smallest squared norms for which products do not lose digits to underflow.
 SMALLEST_NORM = float(np.finfo(float).tiny / np.finfo(float).eps)
-#: Number of rows that are multiplied at a time, so that their copy fits in a cache.
-PIECE = 1024
 
 
 class RowPartition(NamedTuple):
@@ -51,6 +50,8 @@ class RowPartition(NamedTuple):
     responses: Floats = np.empty((0, 0))
     #: (p,) numbers that were subtracted from the columns of X, see `offsets`; (0,) if there are none
     shifts: Floats = np.empty(0)
+    #: (f, n_p) the columns of F, see `joint_jobs`
+    extra: Floats = np.empty((0, 0))
     #: (k, n_p) the fold group of each row, and its weight in scores, see `folds`
     beside: Floats = np.empty((0, 0))
     #: while a fold is fitted: the partition with all rows, and the job that selected the rows of the fold
@@ -237,13 +238,13 @@ class Gather(NamedTuple):
 
 
 def stacked(
-    answers: Sequence[tuple[Columns, Floats, Floats, Floats]],
-) -> tuple[Columns, Floats, Floats, Floats]:
-    """Return the concatenated results of `Gather`."""
+    answers: Sequence[tuple[Any, ...]],
+) -> tuple[Any, ...]:
+    """Return the concatenated results of `Gather`: columns, and arrays whose last axis has rows."""
     parts, *vectors = zip(*answers, strict=True)
-    offsets = np.cumsum([0, *map(len, vectors[0])]).tolist()
-    state, target, weights = (np.concatenate(one) for one in vectors)
-    return stack_columns(list(parts), offsets[:-1]), state, target, weights
+    offsets = np.cumsum([0, *(one.shape[-1] for one in vectors[0])]).tolist()
+    whole = stack_columns(list(parts), offsets[:-1])
+    return whole, *(np.concatenate(one, axis=-1) for one in vectors)
 
 
 def derive(loss: Loss, rows: RowPartition, intercept: float) -> Derivatives:

@@ -6,6 +6,7 @@ Operations use the centred and weighted columns √s⊙(x_j − x̄_j), or the c
 from typing import NamedTuple, Protocol
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from schmp_estimators.core.values import freeze
@@ -38,6 +39,23 @@ class Matrix(Protocol):
 
     def take_dense(self, columns: Indices, rows: Indices | None = None) -> Floats:
         """Return the columns as a new array, one per row; of some `rows` if they are given."""
+
+    def products(self, columns: Indices, known: int, weights: Floats) -> Floats:
+        """Return Σ_i w_i x_ij x_ik for all `columns` j, and those k after the first `known` of them."""
+
+
+#: Number of rows that are multiplied at a time, so that their copy fits in a cache.
+PIECE = 1024
+
+
+def dense_products(matrix: Matrix, columns: Indices, known: int, weights: Floats) -> Floats:
+    """Return `Matrix.products`, some rows at a time."""
+    out = np.zeros((len(columns), len(columns) - known))
+    for start in range(0, matrix.n_rows, PIECE):
+        here = np.arange(start, min(start + PIECE, matrix.n_rows))
+        taken = matrix.take_dense(columns, here)
+        out += taken @ (taken[known:] * weights[here]).T
+    return out
 
 
 def _all(n_columns: int) -> Indices:
@@ -107,6 +125,10 @@ class Dense(NamedTuple):
         )
         return out
 
+    def products(self, columns: Indices, known: int, weights: Floats) -> Floats:
+        """Return Σ_i w_i x_ij x_ik for all `columns` j, and those k after the first `known` of them."""
+        return dense_products(self, columns, known, weights)
+
 
 class SparseByColumns(NamedTuple):
     """Sparse X in compressed columns, read-only, indices sorted."""
@@ -147,6 +169,15 @@ class SparseByColumns(NamedTuple):
         out = np.zeros((len(columns), self.n_rows))
         out[np.repeat(np.arange(len(columns)), np.diff(starts)), places] = values
         return out if rows is None else out[:, rows]
+
+    def products(self, columns: Indices, known: int, weights: Floats) -> Floats:
+        """Return Σ_i w_i x_ij x_ik for all `columns` j, and those k after the first `known` of them."""
+        taken = take_sparse(self, columns)
+        whole = sp.csc_array(tuple(taken), shape=(self.n_rows, len(columns)))
+        new = whole[:, known:]
+        new.data = new.data * weights[new.indices]
+        found: Floats = (whole.T @ new).toarray()
+        return found
 
 
 def take_sparse(matrix: Matrix, columns: Indices) -> Columns:

@@ -20,7 +20,7 @@ from schmp_estimators.core.engine.dynamic import Sum
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.sparse import Columns
-from schmp_estimators.linear.penalties.base import Penalty, has_free
+from schmp_estimators.linear.penalties.base import PerColumn
 from schmp_estimators.linear.programs import jobs
 from schmp_estimators.linear.programs.design import NO_COLUMNS, Design
 from schmp_estimators.linear.programs.jobs import (
@@ -36,6 +36,7 @@ from schmp_estimators.linear.programs.matrix import (
     Floats,
     Indices,
     SparseByColumns,
+    dense_products,
 )
 
 #: If centring leaves less than this part of a squared norm, the column is shifted first: mean/sd is then 1000, and a
@@ -96,6 +97,10 @@ class Shifted(NamedTuple):
         taken, (here, places) = self.matrix.take_dense(columns, rows), self._among(columns)
         taken[here] = self.values[places]
         return taken
+
+    def products(self, columns: Indices, known: int, weights: Floats) -> Floats:
+        """Return Σ_i w_i x_ij x_ik for all `columns` j, and those k after the first `known` of them."""
+        return dense_products(self, columns, known, weights)
 
     def _among(self, columns: Indices) -> tuple[Indices, Indices]:
         """Return which of some columns are shifted, and the positions of their values."""
@@ -179,13 +184,13 @@ def centre(design: Design) -> Generator[Any, Any, list[Sums]]:
     return sums
 
 
-def check_small(design: Design, penalty: Penalty, energy: float) -> None:
+def check_small(design: Design, strengths: PerColumn, energy: float) -> None:
     """Raise SumsError if a column whose squares underflow might need a coefficient, or if all columns are so.
 
     No gradient exceeds √`energy` times the norm: this is twice the objective at zero, times the bound on curvatures.
     """
     most = np.sqrt(SMALLEST_NORM) * np.sqrt(energy) if design.norms.any() else np.inf
-    lost = design.small[np.broadcast_to(penalty.strengths, design.n_columns)[design.small] < most]
+    lost = design.small[np.broadcast_to(strengths, design.n_columns)[design.small] < most]
     if len(lost):
         raise SumsError(
             f"column {lost[0]} of X holds values whose squares, times the weights of samples, underflow float64; "
@@ -255,19 +260,17 @@ class Cross(NamedTuple):
         return rows, (products, weighed.sum(axis=1))
 
 
-def find_span(design: Design, penalty: Penalty, multiply: bool) -> Generator[Any, Any, Span | None]:
-    """Find a basis of the columns that vary and have no penalty, if there are any; `multiply` it with all columns.
+def find_span(
+    design: Design, columns: Indices, multiply: bool
+) -> Generator[Any, Any, Span | None]:
+    """Find a basis of those of some columns that vary, if there are any; `multiply` it with all columns.
 
     The concatenated triangles of all partitions have the singular values of all rows (J.  Demmel et al.,
     "Communication-optimal parallel and sequential QR and LU factorizations", SIAM J. Sci.  Comput. 2012).  Directions
     no longer than the rounding of the columns are left out.  The second pass makes the directions of the first
     orthonormal.
     """
-    columns = (
-        np.flatnonzero((penalty.strengths == 0.0) & (design.norms > 0.0))
-        if has_free(penalty)
-        else NO_COLUMNS
-    )
+    columns = columns[design.norms[columns] > 0.0]
     if not len(columns):
         return None
     norms, means = design.norms[columns], design.means[columns]

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -145,7 +146,7 @@ class Resolve(ABC):
         """Return the record of the present point."""
         self.work.seconds = perf_counter() - self._started
         record = record_of(self.solution(), int(self.work.touched), self.work.seconds)
-        return {**record, "scope": len(self.point.gradient)}
+        return {**record, "scope": self.point.gradient.shape[-1]}
 
     def state(self) -> dict[str, Any]:
         """Return all that `recover` needs, without copies, after a gap."""
@@ -160,7 +161,7 @@ class Resolve(ABC):
         for part in _PARTS:
             vars(getattr(self, part)).update(state[part])
         self._started = perf_counter() - self.work.seconds
-        self.free = yield from find_span(self.design, self.penalty, self.projects)
+        self.free = yield from find_span(self.design, self.unpenalised(), self.projects)
 
     def __call__(self, state: Mapping[str, Any] | None = None) -> Steps:
         """Return the steps of a fit."""
@@ -186,13 +187,29 @@ class Resolve(ABC):
         if part is not None:
             least = LEAST * certificate.null_objective
             certificate.tolerance = min(certificate.tolerance, max(part * certificate.gap, least))
-        columns = self.scoped()
-        before = previous.strengths * min(1.0, multiple_of(previous, columns.gradient))
-        strong = (columns.sizes >= 2.0 * penalty.strengths - before) | columns.stay
-        if np.any(before > (1.0 + LAST_BITS) * penalty.strengths) and not strong.all():
-            self.screening = Screening(np.flatnonzero(strong), certificate.tolerance)
-            self.point.gradient = columns.gradient[strong]
+        self.skip(previous)
         yield from self._go_on((yield from self._tell()))
+
+    def skip(self, previous: Penalty) -> None:
+        """Apply the strong rule, after a fit with another penalty."""
+        columns, strengths = self.scoped(), self.penalty.strengths
+        before = previous.strengths * min(1.0, multiple_of(previous, columns.gradient))
+        strong = (columns.sizes >= 2.0 * strengths - before) | columns.stay
+        if np.any(before > (1.0 + LAST_BITS) * strengths) and not strong.all():
+            self.screening = Screening(np.flatnonzero(strong), self.certificate.tolerance)
+            self.point.gradient = columns.gradient[strong]
+
+    def largest(self, unit: Penalty) -> float:
+        """Return the smallest multiple of a penalty for which zero, the present point, is the solution."""
+        return multiple_of(unit, self.point.gradient)
+
+    def cost(self) -> float:
+        """Return the penalty of the present coefficients."""
+        return self.penalty.value(self.point.coef)
+
+    def unpenalised(self) -> Indices:
+        """Return the columns without a penalty."""
+        return np.flatnonzero(np.broadcast_to(self.penalty.strengths, self.design.n_columns) == 0.0)
 
     def _go_on(self, stop: bool) -> Steps:
         """Make outer steps until the gap is small enough or no further step is possible."""
@@ -249,13 +266,12 @@ class Resolve(ABC):
             self.point.coef = np.zeros(self.design.n_columns)
         if len(self.design.shifts):
             self.point.level += float(self.design.shifts @ self.point.coef)
-        self.free = yield from find_span(self.design, self.penalty, self.projects)
+        self.free = yield from find_span(self.design, self.unpenalised(), self.projects)
         return partials, sums
 
     def _check_small(self) -> None:
-        check_small(
-            self.design, self.penalty, 2.0 * self.smoothness * self.certificate.null_objective
-        )
+        energy = 2.0 * self.smoothness * self.certificate.null_objective
+        check_small(self.design, self.penalty.strengths, energy)
 
     def scoped(self) -> Scoped:
         """Return the columns in the scope at the present point."""
@@ -283,6 +299,7 @@ class Resolve(ABC):
     def _screen(self, kept: Indices, checked: float) -> None:
         """Use only likely columns, if they are few, until the gap has fallen to the part `checked`."""
         goal = max(self.certificate.tolerance, checked * self.certificate.gap)
-        remaining = self.screening.narrow(self.scoped(), kept, goal)
+        columns = self.scoped()
+        remaining = self.screening.narrow(columns.numbers, partial(columns.likely, kept), goal)
         if remaining is not None:
             self.point.gradient = self.point.gradient[remaining]

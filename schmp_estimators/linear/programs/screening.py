@@ -4,6 +4,7 @@ Full gradients take most of the time of a dense fit, so columns whose coefficien
 skipped.  The other columns are the *scope*.  A solution on a scope must be verified on all columns.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -40,22 +41,23 @@ class Screening:
         """The scope as an index of arrays over columns."""
         return slice(None) if self.scope is None else self.scope
 
-    def narrow(self, columns: "Scoped", kept: Indices, goal: float) -> NDArray[np.bool_] | None:
+    def narrow(
+        self, numbers: Indices, likely_at: Callable[[float], NDArray[np.bool_]], goal: float
+    ) -> NDArray[np.bool_] | None:
         """Choose the likely columns as the scope if they are few, or narrow the scope.
 
-        Likely columns are those in `kept`, in the support, or with a large gradient; the limit rises as the solution
-        settles.  A new scope is left when its gap is at most `goal`.  Returns which of the columns remain, or None.
+        Likely are those that stay, and those whose gradient exceeds a part of the penalty; this part rises as the
+        solution settles.  A new scope is left when its gap is at most `goal`.  Returns which of the columns with these
+        `numbers` remain, or None.
         """
         if self.scope is not None:
             self.steps += 1
-        part = _LIKELY[min(self.steps, len(_LIKELY) - 1)]
-        likely = (columns.sizes > part * columns.penalty.strengths) | columns.stay
-        likely |= np.isin(columns.numbers, kept)
+        likely = likely_at(_LIKELY[min(self.steps, len(_LIKELY) - 1)])
         if self.scope is None:
             if np.count_nonzero(likely) > _FEW_LIKELY * len(likely):
                 return None
             self.goal, self.best_dual = goal, -np.inf
-        self.scope = columns.numbers[likely]
+        self.scope = numbers[likely]
         return likely
 
 
@@ -77,6 +79,11 @@ class Scoped(NamedTuple):
     def stay(self) -> NDArray[np.bool_]:
         """Which columns are in the support or have no penalty."""
         return (self.coef != 0.0) | (self.penalty.strengths == 0.0)
+
+    def likely(self, kept: Indices, part: float) -> NDArray[np.bool_]:
+        """Return which columns stay, are among those `kept`, or have a gradient above a part of the penalty."""
+        near = (self.sizes > part * self.penalty.strengths) | self.stay
+        return near | np.isin(self.numbers, kept)
 
     def violators(self, among: NDArray[np.bool_], most: int) -> tuple[Indices, int]:
         """Return positions of the largest violations, at most `most`, and the number of all violations.

@@ -1,0 +1,543 @@
+"""Problems with blocks of coefficients, of any size: groups of columns, and several classes.
+
+Objective Σ s_i ℓ(y_i, v_i) + Σ_b P_b(w_b), where v = Wx + Fz has K values for each row; z is one for the intercepts, and
+columns without a penalty.  One step:
+
+    update      move the image of W; loss and derivatives in F                (repeated until F is optimal)
+    update      partial gradients over the scope; dual objective
+    aggregate   duality gap; blocks that are not zero, and those that violate their condition worst
+    update      second derivatives in these blocks and F, or their columns and rows
+    aggregate   solve the second-order model; send the change, halved later if the objective should rise
+
+M. Yuan and Y. Lin, JRSS-B 2006, has the groups; J. Lee, Y. Sun and M. Saunders, "Proximal Newton-type methods for
+minimizing composite functions", SIAM Journal on Optimization 2014, the steps.
+"""
+
+from collections.abc import Generator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schmp_estimators.core.engine.dynamic import Steps, Sum
+from schmp_estimators.core.values import freeze
+from schmp_estimators.linear.contracts import declared
+from schmp_estimators.linear.kernels import blocks as kernels
+from schmp_estimators.linear.kernels.smooth import FLAT, MOST_HALVINGS, RISE
+from schmp_estimators.linear.penalties.base import Penalty, compiled_for
+from schmp_estimators.linear.programs import joint_jobs as jobs
+from schmp_estimators.linear.programs.block_model import BlockModel
+from schmp_estimators.linear.programs.certificate import LAST_BITS, LEAST
+from schmp_estimators.linear.programs.design import NO_CHANGE, NO_COLUMNS
+from schmp_estimators.linear.programs.homotopy import Solution
+from schmp_estimators.linear.programs.jobs import stacked
+from schmp_estimators.linear.programs.layout import Chosen, Layout
+from schmp_estimators.linear.programs.matrix import Floats, Indices
+from schmp_estimators.linear.programs.offsets import check_small
+from schmp_estimators.linear.programs.resolve import Resolve
+from schmp_estimators.linear.programs.row_model import RowModel
+from schmp_estimators.linear.programs.screening import Candidates, Screening
+from schmp_estimators.linear.programs.smooth_point import LEVEL_ROUNDING, damped
+
+#: Maximum number of steps to the best F, and the first bound of their length.
+_MOST_SETTLING, _REACH = 100, 5.0
+#: Slope in F, relative to the sum of weights, above which no gap is computed.
+_SETTLED = 1e-9
+#: A second-order model is solved to this part of its gap, but not below this part of the goal.
+_INNER, _OF_GOAL = 0.01, 0.1
+#: Number of coefficients in violating blocks that join at a time, in addition to the number of nonzero ones; largest
+#: number of coefficients of a model with a matrix, and part of the coefficients that join where there is none.
+_JOINING, MOST, _SHARE = 400, 3000, 0.25
+#: When the gap has fallen to this part, a scope is checked on all columns.
+_CHECKED = 0.02
+#: Damping of a model whose rows with curvature are fewer than its coefficients.
+_OF_SINGULAR = 1.0
+
+
+class ResolveJoint(Resolve):
+    """Program of the schedule "resolve" for blocks of coefficients; see `Resolve`."""
+
+    def __init__(self, *given: Any, loss: Any, n_columns: int, **start: Any) -> None:
+        super().__init__(*given, **start)
+        self.loss, self.n_outputs = loss, int(declared(loss, "n_outputs"))
+        self.layout = Layout.of(self.penalty, n_columns, self.n_outputs)
+        self.certificate.certified = loss.certified and self.penalty.certified
+        self._constant = bool(declared(loss, "constant_curvature"))
+        self._given = self.point.coef, self.point.level
+        self._response = 0.0
+        self._across = np.empty((0, 0))
+        self._looked: jobs.Looked
+
+    # -- what a surface asks -----------------------------------------------------------------------------------------
+
+    @property
+    def shifted_intercept(self) -> Any:
+        """Intercepts b, for columns less their shifts."""
+        coef, levels = self._coefficients(), np.zeros(self.n_outputs)
+        if self.design.fit_intercept:
+            levels = self.point.level[:, 0] + self._response
+        if self.free is not None:
+            levels = levels - coef[:, self.free.columns] @ self.free.means
+        return levels if self.n_outputs > 1 else float(levels[0])
+
+    def solution(self) -> Solution:
+        """Return the present point; the intercepts of several outputs add up to zero."""
+        coef, whole = self._coefficients(), super().solution()
+        intercept, shifts = np.atleast_1d(self.shifted_intercept), self.design.shifts
+        if len(shifts):
+            intercept = intercept - coef @ shifts
+        if self.n_outputs == 1:
+            whole.coef, whole.intercept = coef[0], float(intercept[0])
+        else:
+            centre = intercept.mean() if self.design.fit_intercept else 0.0
+            whole.coef, whole.intercept = coef, intercept - centre
+        return whole
+
+    def largest(self, unit: Penalty) -> float:
+        """Return the smallest multiple of a penalty for which zero, the present point, is the solution."""
+        unit = self.layout.own(unit)
+        return float(self.layout.levels(unit, self.point.gradient, None).max(initial=0.0))
+
+    def cost(self) -> float:
+        """Return the penalty of the present coefficients."""
+        coef, layout = np.ravel(self.point.coef), self.layout
+        support = np.flatnonzero(self._support(self.point.coef, None))
+        chosen = layout.chosen(support)
+        value = compiled_for(self.penalty, kernels.blocks_value)
+        given = freeze(coef[chosen.places]), freeze(chosen.starts), freeze(chosen.numbers)
+        return float(value(self._own, *given))
+
+    def follow(self, other: Any) -> None:
+        """Take over the columns and their products of an earlier fit to the same partitions."""
+        super().follow(other)
+        self._across = other._across
+
+    def unpenalised(self) -> Indices:
+        """Return the columns without a penalty."""
+        return self.layout.free
+
+    def _coefficients(self) -> Floats:
+        """Return the coefficients of all columns, (K, p)."""
+        coef = np.zeros((self.n_outputs, self.design.n_columns))
+        coef[:, self.layout.order] = self.point.coef
+        if self.free is not None:
+            of_free = self.point.level[:, int(self.design.fit_intercept) :]
+            coef[:, self.free.columns] = self._length * (of_free @ self.free.basis.T)
+        return coef
+
+    @property
+    def _length(self) -> float:
+        """Length of directions in F, which is that of ones."""
+        return float(np.sqrt(self.design.total_weight))
+
+    @property
+    def _own(self) -> Any:
+        return self.layout.own(self.penalty)
+
+    # -- the start ---------------------------------------------------------------------------------------------------
+
+    def begin(self) -> Steps:
+        """Compute the moments of the columns, and evaluate the start."""
+        point, certificate, design = self.point, self.certificate, self.design
+        coef, level = self._given
+        point.coef, point.level = NO_CHANGE, 0.0
+        _, sums = yield from self._open()
+        shifted = design.fit_intercept and declared(self.loss, "of_difference")
+        self._response = sums.response / sums.total if shifted else 0.0
+        yield from self._prepare()
+        first: jobs.Looked = yield Sum(jobs.Look(self.loss, NO_COLUMNS, NO_CHANGE, point.level))
+        objective = yield from self._settle(NO_COLUMNS, NO_CHANGE)
+        certificate.null_objective = max(objective, LEAST * first.loss)
+        self._check_small()
+        certificate.tolerance *= (2.0 if self._constant else 1.0) * certificate.null_objective
+        if coef.any():
+            null, levels = objective, point.level
+            self._set_start(coef, level)
+            objective = yield from self._settle_anew()
+            if not objective <= null:  # a start that is worse than zero
+                point.coef, point.level = np.zeros_like(point.coef), levels
+                objective = yield from self._settle_anew()
+        yield from self._look(objective)
+
+    def _prepare(self) -> Steps:
+        """Let partitions compute the columns of F."""
+        point, fit_intercept = self.point, self.design.fit_intercept
+        n_free = int(fit_intercept) + (0 if self.free is None else self.free.basis.shape[1])
+        point.coef = np.zeros((self.n_outputs, len(self.layout.order)))
+        point.level = np.zeros((self.n_outputs, n_free))
+        begin = self.n_outputs, self._response, fit_intercept, self.free, self._length
+        yield jobs.Begin(*begin)
+
+    def _set_start(self, coef: Floats, level: Any) -> None:
+        """Set given coefficients and intercepts, of columns that are not shifted."""
+        point, design = self.point, self.design
+        coef = coef.reshape(self.n_outputs, -1).astype(np.float64)
+        point.coef = coef[:, self.layout.order].copy()
+        levels = np.zeros_like(point.level)
+        if design.fit_intercept:
+            levels[:, 0] = level - self._response
+            if len(design.shifts):
+                levels[:, 0] += coef @ design.shifts
+        if self.free is not None:
+            here = coef[:, self.free.columns]
+            found = [self.free.coordinates(one) / self._length for one in here]
+            levels[:, int(design.fit_intercept) :] = found
+            if design.fit_intercept:
+                levels[:, 0] += here @ self.free.means
+        point.level = levels
+
+    def begin_again(self, previous: Penalty, known: bool) -> Steps:
+        """Evaluate the present solution with another penalty."""
+        objective = self._looked.loss + self.cost()
+        yield from (self._certify(objective) if known else self._look(objective))
+
+    def recover(self, state: Mapping[str, Any]) -> Steps:
+        """Restore a state; the partitions have been restored."""
+        yield from super().recover(state)
+        self._response = state["response"]
+        self._looked = yield Sum(jobs.Look(self.loss, NO_COLUMNS, NO_CHANGE, self.point.level))
+        for new in state["candidates"]:
+            yield from self._join(new)
+
+    def state(self) -> dict[str, Any]:
+        """Return also the mean of the response, and which columns have known products."""
+        kept = {"response": self._response, "candidates": list(self.candidates.groups)}
+        return {**super().state(), **kept}
+
+    def _check_small(self) -> None:
+        strengths = np.zeros(self.design.n_columns)
+        unit = np.ones((self.n_outputs, len(self.layout.order)))
+        of_cell = 1.0 / self.layout.by_cell(self.layout.levels(self._own, unit, None))
+        strengths[self.layout.order] = np.repeat(of_cell, self.layout.widths)
+        smoothness = self.loss.smoothness if self.loss.smoothness < np.inf else 1.0
+        check_small(self.design, strengths, 2.0 * smoothness * self.certificate.null_objective)
+
+    # -- points ------------------------------------------------------------------------------------------------------
+
+    def advance(self, columns: Indices, change: Floats, anew: bool = False) -> Steps:
+        """Change the image, and evaluate the point."""
+        yield from self._look((yield from self._settle(columns, change, anew)))
+
+    def refresh(self) -> Steps:
+        """Compute the state of the partitions from scratch, and evaluate the point."""
+        yield from self._look((yield from self._settle_anew()))
+
+    def verify(self) -> Steps:
+        """Evaluate the present point on all columns."""
+        yield from self._look(self.certificate.objective)
+
+    def _settle_anew(self) -> Generator[Any, Any, float]:
+        moved = np.flatnonzero(self.point.coef.any(axis=0))
+        coef = self.point.coef[:, moved]
+        return (yield from self._settle(self.layout.order[moved], coef, anew=True))
+
+    def _settle(
+        self, columns: Indices, change: Floats, anew: bool = False
+    ) -> Generator[Any, Any, float]:
+        """Change the image, and make Newton steps on F until it is optimal; returns the objective.
+
+        A step that raises the loss is halved.
+        """
+        point, damping, reach = self.point, 0.0, _REACH
+        ask = partial(jobs.Look, self.loss)
+        found: jobs.Looked = yield Sum(ask(columns, change, point.level, 0.0, anew))
+        for _ in range(_MOST_SETTLING):
+            size = float(np.abs(found.slope).max(initial=0.0))
+            if not size > self._wanted():
+                break
+            step = np.linalg.pinv(found.curvature, 1e-13, hermitian=True) @ np.ravel(found.slope)
+            step = step.reshape(found.slope.shape)
+            step *= min(1.0, reach / max(float(np.abs(step).max()), LEAST))
+            reach, halvings = 2.0 * reach, 0
+            while True:
+                asked = ask(NO_COLUMNS, NO_CHANGE, point.level + step, damping)
+                new: jobs.Looked = yield Sum(asked)
+                if new.loss <= found.loss * (1.0 + RISE) or halvings == MOST_HALVINGS:
+                    break
+                step, halvings = 0.5 * step, halvings + 1
+            after = float(np.abs(new.slope).max())
+            gains = new.loss < found.loss or (
+                new.loss <= found.loss * (1.0 + RISE) and after < 0.5 * size
+            )
+            stands, damping = damping == 1.0, damped(damping, halvings)
+            if gains:
+                point.level, found = point.level + step, new
+            elif stands or not step.any() or halvings < MOST_HALVINGS:
+                break
+        self._looked = found
+        return found.loss + self.cost()
+
+    def _wanted(self) -> float:
+        """Return the slope in F at which it is optimal: the gap contains such slopes times the size of F."""
+        distance = max(1.0, float(np.abs(self.point.level).max(initial=0.0)))
+        wanted = 0.01 * self.certificate.tolerance / (distance * max(1, self.point.level.size))
+        total = self.design.total_weight
+        known = np.isfinite(self.certificate.objective)
+        return max(min(wanted if known else 0.0, 1e-10 * total), LEVEL_ROUNDING * total)
+
+    def _look(self, objective: float) -> Steps:
+        """Compute the gradient at the present point, and the gap."""
+        scope = self.screening.scope
+        columns = None if scope is None else self.layout.order[self.layout.positions(scope)]
+        everywhere = scope is None and len(self.layout.order) == self.design.n_columns
+        whole = None if scope is None else columns
+        gradient = yield Sum(jobs.Gradients(self.loss, self.point.level, whole))
+        if columns is None:
+            columns = self.layout.order
+            gradient = gradient[:, columns] if not (everywhere and _ascends(columns)) else gradient
+        if self.design.fit_intercept:
+            gradient = gradient - np.outer(self._looked.slope[:, 0], self.design.means[columns])
+        gradient[:, self.design.norms[columns] == 0.0] = 0.0
+        self.point.gradient = gradient
+        self.work.touched += gradient.size * float(self.design.n_rows)
+        yield from self._certify(objective)
+
+    def _tilted(self) -> Floats:
+        """Return the slopes in the scope: the gradient minus that of the squares of the penalty."""
+        gradient = self.point.gradient
+        if self.layout.in_blocks:
+            return gradient
+        own, here = self._own, self.layout.positions(self.screening.scope)
+        ridges = np.broadcast_to(own.ridges, len(self.layout.order))[here]
+        return gradient - ridges * self.point.coef[:, here] if np.any(own.ridges) else gradient
+
+    def _levels(self) -> Floats:
+        return self.layout.levels(self._own, self._tilted(), self.screening.scope)
+
+    def _certify(self, objective: float) -> Steps:
+        """Compute the gap at the present point, from the dual objective at the scaled slopes."""
+        point, looked = self.point, self._looked
+        if not self.certificate.certified:
+            self.certificate.certify(objective, self._merit(), self.screening)
+            return
+        scale = 1.0 / max(1.0, float(self._levels().max(initial=0.0)))
+        dual = yield Sum(jobs.DualValue(self.loss, point.level, scale))
+        if not self.layout.in_blocks:
+            squares = (point.coef * point.coef).sum(axis=0)
+            dual -= 0.5 * scale**2 * float(np.sum(self._own.ridges * squares))
+        left = np.abs(looked.slope)
+        dual -= 2.0 * float((left * np.maximum(1.0, np.abs(point.level))).sum())
+        steepness = max(1.0, looked.total / self.design.total_weight)
+        settled = (left <= _SETTLED * steepness * self.design.total_weight).all()
+        gap = objective - dual if settled else np.inf
+        self.certificate.certify(objective, gap, self.screening)
+
+    def _merit(self) -> float:
+        """Return how much single blocks in the scope violate their condition, in units of the objective."""
+        cells = np.arange(len(self.layout.numbers))[_all_or(self.screening.scope)]
+        blocks = cells if self.layout.in_blocks else self._blocks_of(cells)
+        chosen = self.layout.chosen(blocks)
+        columns = self.layout.order[chosen.places % max(1, len(self.layout.order))]
+        steep = self._looked.total / self.design.total_weight
+        norms = np.maximum(steep, min(self.loss.smoothness, steep)) * self.design.norms[columns]
+        bounds = np.add.reduceat(norms, chosen.starts[:-1]) if len(norms) else norms
+        merit = compiled_for(self.penalty, kernels.blocks_merit)
+        coef = np.ravel(self.point.coef)[chosen.places]
+        given = freeze(self._everywhere()[chosen.places]), freeze(coef), freeze(chosen.starts)
+        return float(merit(self._own, *given, freeze(chosen.numbers), freeze(bounds)))
+
+    def _blocks_of(self, cells: Indices) -> Indices:
+        shift = len(self.layout.order) * np.arange(self.n_outputs)[:, None]
+        return np.ravel(shift + cells)
+
+    def _everywhere(self) -> Floats:
+        """Return the gradient of all coefficients, which is zero outside the scope."""
+        whole = np.zeros_like(self.point.coef)
+        whole[:, self.layout.positions(self.screening.scope)] = self.point.gradient
+        return np.ravel(whole)
+
+    # -- steps -------------------------------------------------------------------------------------------------------
+
+    def _support(self, coef: Floats, cells: Indices | None) -> NDArray[np.bool_]:
+        """Return which blocks of some cells are not zero, of coefficients at the positions of these cells."""
+        if not self.layout.in_blocks:
+            return coef != 0.0
+        widths = self.layout.widths if cells is None else self.layout.widths[cells]
+        nonzero = coef.any(axis=0)
+        starts = np.append(0, np.cumsum(widths))[:-1]
+        return np.logical_or.reduceat(nonzero, starts) if len(starts) else np.empty(0, bool)
+
+    def skip(self, previous: Penalty) -> None:
+        """Apply the strong rule, after a fit with another penalty."""
+        present = self.layout.by_cell(self._levels())
+        before = self.layout.levels(self.layout.own(previous), self._tilted(), None)
+        most = float(self.layout.by_cell(before).max(initial=0.0))
+        if not most > 0.0 or not len(present):
+            return
+        ratio = float(present.max()) / most * min(1.0, most)  # of the penalties
+        stay = self.layout.by_cell(self._support(self.point.coef, None))
+        strong = (present >= 2.0 - ratio) | stay
+        if ratio > 1.0 + LAST_BITS and not strong.all():
+            self._keep(strong)
+            self.screening.goal = self.certificate.tolerance
+
+    def _keep(self, which: NDArray[np.bool_]) -> None:
+        """Use only some cells of the scope."""
+        scope = self.screening.scope
+        widths = self.layout.widths if scope is None else self.layout.widths[scope]
+        self.point.gradient = self.point.gradient[:, np.repeat(which, widths)]
+        if scope is None:
+            self.screening = Screening(np.flatnonzero(which))
+        else:
+            self.screening.scope = scope[which]
+
+    def step(self) -> Steps:
+        """Choose blocks, solve the second-order model on them, and update the point."""
+        self.work.n_iter += 1
+        scope = self.screening.scope
+        here = self.point.coef[:, self.layout.positions(scope)]
+        levels, support = self._levels(), self._support(here, scope)
+        cells = np.arange(len(self.layout.numbers))[_all_or(scope)]
+        chosen = self.layout.chosen(self._wanted_blocks(cells, levels, support))
+        self._narrow(cells, self.layout.by_cell(levels), self.layout.by_cell(support))
+        if not len(chosen.numbers):
+            yield from self.advance(NO_COLUMNS, NO_CHANGE)
+            return
+        by_rows = self.sparse or len(chosen.places) > MOST
+        change, levels = yield from (self._on_rows if by_rows else self._on_matrix)(chosen)
+        yield from self._move(chosen, change, levels)
+
+    def _narrow(
+        self, cells: Indices, levels: Floats, support: NDArray[np.bool_]
+    ) -> None:
+        """Use only likely cells, if they are few, until the gap has fallen enough."""
+        goal = max(self.certificate.tolerance, _CHECKED * self.certificate.gap)
+        scope = self.screening.scope
+        kept = self.screening.narrow(cells, lambda part: (levels > part) | support, goal)
+        if kept is not None:
+            widths = self.layout.widths if scope is None else self.layout.widths[scope]
+            self.point.gradient = self.point.gradient[:, np.repeat(kept, widths)]
+
+    def _wanted_blocks(
+        self, cells: Indices, levels: Floats, support: NDArray[np.bool_]
+    ) -> Indices:
+        """Return the blocks that are not zero, and those that violate their condition most."""
+        widths = self.layout.widths[cells] * (self.n_outputs if self.layout.in_blocks else 1)
+        blocks = cells
+        if not self.layout.in_blocks:
+            blocks, widths = self._blocks_of(cells), np.tile(widths, self.n_outputs)
+        levels, support = np.ravel(levels), np.ravel(support)
+        joining = np.flatnonzero(~support & (levels > 1.0))
+        joining = joining[np.argsort(-levels[joining], kind="stable")]
+        most = max(_JOINING, int(widths[support].sum()))
+        if self.sparse:
+            most = max(most, int(_SHARE * self.point.coef.size))
+        joining = joining[np.cumsum(widths[joining]) <= max(most, widths[joining[:1]].sum())]
+        return np.sort(blocks[np.append(np.flatnonzero(support), joining)])
+
+    def _on_matrix(self, chosen: Chosen) -> Generator[Any, Any, tuple[Floats, Floats]]:
+        """Solve the second-order model on its matrix, with F eliminated; returns the changes."""
+        point, certificate = self.point, self.certificate
+        products = yield from self._products(chosen)
+        count = len(chosen.places)
+        gram, across, inner = (
+            products[:count, :count],
+            products[:count, count:],
+            products[count:, count:],
+        )
+        raw = np.diagonal(gram).copy()
+        away = across @ np.linalg.pinv(inner, 1e-13, hermitian=True)
+        gram = gram - away @ across.T
+        np.fill_diagonal(gram, np.maximum(np.diagonal(gram), FLAT * raw))
+        old = np.ravel(point.coef)[chosen.places]
+        model = BlockModel(
+            self._own, chosen, gram, self._everywhere()[chosen.places], old.copy()
+        )
+        goal = max(_INNER * certificate.gap, _OF_GOAL * certificate.tolerance)
+        self.work.touched += model.solve(max(goal, LAST_BITS * certificate.objective))
+        change = model.coef - old
+        levels = -(change @ away).reshape(point.level.shape)
+        return change, levels
+
+    def _products(self, chosen: Chosen) -> Generator[Any, Any, Floats]:
+        """Return the second derivatives in some coefficients and F; those that do not change are kept."""
+        point, damping = self.point, self._damping(chosen)
+        columns = self.layout.order[chosen.places % len(self.layout.order)]
+        self.work.touched += len(columns) ** 2 * float(self.design.n_rows)
+        if self.n_outputs > 1:
+            outputs = chosen.places // len(self.layout.order)
+            given = columns, outputs, point.level, damping
+            return (yield Sum(jobs.JointProducts(self.loss, *given)))
+        if self._constant:
+            new = np.setdiff1d(columns, self.candidates.columns)
+            if len(self.candidates) + len(new) > MOST:
+                self.candidates, new = Candidates(), columns
+            if len(new):
+                yield from self._join(new)
+            order = np.argsort(self.candidates.columns, kind="stable")
+            at = order[np.searchsorted(self.candidates.columns, columns, sorter=order)]
+            gram, across = self.candidates.gram[np.ix_(at, at)], self._across[:, at]
+            inner = self._looked.curvature
+        else:
+            products = jobs.Products(self.loss, columns, 0, point.level, damping)
+            gram, across, inner = yield Sum(products)
+        return np.block([[gram, across.T], [across, inner]])
+
+    def _join(self, new: Indices) -> Steps:
+        """Compute the products of new columns with all whose products are known."""
+        known = len(self.candidates)
+        columns = np.append(self.candidates.columns, new)
+        products = jobs.Products(self.loss, columns, known, self.point.level, 0.0)
+        gram, across, _ = yield Sum(products)
+        self.candidates.extend(new, gram)
+        self._across = np.concatenate([self._across, across], axis=1) if known else across
+
+    def _damping(self, chosen: Chosen) -> float:
+        """Return the damping of a model; rows without curvature may leave fewer than there are coefficients."""
+        looked, design = self._looked, self.design
+        singular = (
+            declared(self.loss, "of_difference")
+            and looked.curved < len(chosen.places)
+            and design.n_rows < design.n_columns
+        )
+        return _OF_SINGULAR if singular else self.point.damping
+
+    def _on_rows(self, chosen: Chosen) -> Generator[Any, Any, tuple[Floats, Floats]]:
+        """Make second-order steps on the columns of some blocks, with the rows of all partitions."""
+        point = self.point
+        places, q = chosen.places, len(self.layout.order)
+        distinct, members = np.unique(places % q, return_inverse=True)
+        gathered = stacked((yield jobs.GatherRows(self.layout.order[distinct])))
+        old = np.ravel(point.coef)[places]
+        model = RowModel(
+            self.loss, self._own, chosen, members, places // q, old.copy(), point.level, *gathered
+        )
+        model.solve(0.02 * self.certificate.tolerance)
+        self.work.touched += model.visited * self.design.n_rows
+        return model.coef - old, model.levels - point.level
+
+    def _move(self, chosen: Chosen, change: Floats, levels: Floats) -> Steps:
+        """Change the coefficients, by a step that is halved while the objective rises, and evaluate the point.
+
+        If no step lowers it, return to the point before, with decision values computed from scratch.
+        """
+        point, before = self.point, self.certificate.objective
+        kept = point.coef.copy(), point.level
+        whole = np.zeros_like(point.coef)
+        np.ravel(whole)[chosen.places] = change
+        moved = np.flatnonzero(whole.any(axis=0))
+        columns, step = self.layout.order[moved], whole[:, moved]
+        length, image = 1.0, step
+        for halvings in range(MOST_HALVINGS if len(moved) else 0):
+            point.coef = kept[0] + length * whole
+            point.level = kept[1] + length * levels
+            objective = yield from self._settle(columns, image)
+            if objective <= before * (1.0 + RISE):
+                point.damping = damped(point.damping, halvings)
+                yield from self._look(objective)
+                return
+            length *= 0.5
+            image = -length * step
+        point.coef, point.level = kept
+        point.damping = damped(point.damping, MOST_HALVINGS)
+        self.certificate.step_backs += 1
+        yield from self.refresh()
+
+
+def _all_or(cells: Indices | None) -> Any:
+    return slice(None) if cells is None else cells
+
+
+def _ascends(columns: Indices) -> bool:
+    return bool((np.diff(columns) > 0).all())
