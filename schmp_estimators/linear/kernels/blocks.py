@@ -108,13 +108,14 @@ def blocks_value(penalty, coef, starts, numbers):
 
 
 @kernel
-def blocks_merit(penalty, slopes, coef, starts, numbers, bounds):
+def blocks_violation(penalty, slopes, coef, starts, numbers, bounds):
     """Return the violation of the optimality conditions, in units of the objective.
 
-    It is Σ_b L_b(‖Δ_b‖‖w_b‖ + ½‖Δ_b‖²) for the steps Δ_b of the single blocks.
+    It is Σ_b L_b(‖Δ_b‖‖w_b‖ + ½‖Δ_b‖²) for the steps Δ_b of the single blocks, and the penalty times what slopes exceed
+    it by: L_b Δ_b is how far the slopes of a step are from those of the penalty.
     """
     count = coef.shape[0]
-    aims, new, total = np.empty(count), np.empty(count), 0.0
+    aims, new, total, excess, cost = np.empty(count), np.empty(count), 0.0, 0.0, 0.0
     for b in range(numbers.shape[0]):
         start, stop, bound = starts[b], starts[b + 1], bounds[b]
         if not bound > 0.0:
@@ -126,8 +127,11 @@ def blocks_merit(penalty, slopes, coef, starts, numbers, bounds):
         for a in range(start, stop):
             moved += (new[a] - coef[a]) ** 2
             size += coef[a] * coef[a]
+            aims[a] = bound * (new[a] - coef[a])
         total += bound * (np.sqrt(moved * size) + 0.5 * moved)
-    return total
+        excess = max(excess, block_level(penalty, numbers[b], aims[start:stop]))
+        cost += block_value(penalty, numbers[b], coef[start:stop])
+    return total + excess * cost
 
 
 @kernel

@@ -48,7 +48,7 @@ class BlockModel:
         """Solve until descent could gain about `goal` at most; returns the number of multiply–adds."""
         work = 0.0
         descend = compiled_for(self.penalty, kernels.descend_blocks)
-        merit = compiled_for(self.penalty, kernels.blocks_merit)
+        merit = compiled_for(self.penalty, kernels.blocks_violation)
         gram, bounds = freeze(self.gram), freeze(self.bounds)
         for _ in range(_MOST_ROUNDS):
             passes = descend(

@@ -30,7 +30,6 @@ from schmp_estimators.linear.programs import joint_jobs as jobs
 from schmp_estimators.linear.programs.block_model import BlockModel
 from schmp_estimators.linear.programs.certificate import LAST_BITS, LEAST
 from schmp_estimators.linear.programs.design import NO_CHANGE, NO_COLUMNS
-from schmp_estimators.linear.programs.homotopy import Solution
 from schmp_estimators.linear.programs.jobs import stacked
 from schmp_estimators.linear.programs.layout import Chosen, Layout
 from schmp_estimators.linear.programs.matrix import Floats, Indices
@@ -49,6 +48,8 @@ _INNER, _OF_GOAL = 0.01, 0.1
 #: Number of coefficients in violating blocks that join at a time, in addition to the number of nonzero ones; largest
 #: number of coefficients of a model with a matrix, and part of the coefficients that join where there is none.
 _JOINING, MOST, _SHARE = 400, 3000, 0.25
+#: Number of multiply–adds up to which the matrix of a model is computed although X is sparse.
+_MOST_WORK = 1 << 28
 #: When the gap has fallen to this part, a scope is checked on all columns.
 _CHECKED = 0.02
 #: Damping of a model whose rows with curvature are fewer than its coefficients.
@@ -81,18 +82,15 @@ class ResolveJoint(Resolve):
             levels = levels - coef[:, self.free.columns] @ self.free.means
         return levels if self.n_outputs > 1 else float(levels[0])
 
-    def solution(self) -> Solution:
-        """Return the present point; the intercepts of several outputs add up to zero."""
-        coef, whole = self._coefficients(), super().solution()
-        intercept, shifts = np.atleast_1d(self.shifted_intercept), self.design.shifts
+    def described(self) -> tuple[Floats, Any]:
+        """Return the coefficients and the intercepts; those of several outputs add up to zero."""
+        coef, shifts = self._coefficients(), self.design.shifts
+        intercept = np.atleast_1d(self.shifted_intercept)
         if len(shifts):
             intercept = intercept - coef @ shifts
         if self.n_outputs == 1:
-            whole.coef, whole.intercept = coef[0], float(intercept[0])
-        else:
-            centre = intercept.mean() if self.design.fit_intercept else 0.0
-            whole.coef, whole.intercept = coef, intercept - centre
-        return whole
+            return coef[0], float(intercept[0])
+        return coef, intercept - (intercept.mean() if self.design.fit_intercept else 0.0)
 
     def largest(self, unit: Penalty) -> float:
         """Return the smallest multiple of a penalty for which zero, the present point, is the solution."""
@@ -256,15 +254,16 @@ class ResolveJoint(Resolve):
                 if new.loss <= found.loss * (1.0 + RISE) or halvings == MOST_HALVINGS:
                     break
                 step, halvings = 0.5 * step, halvings + 1
-            after = float(np.abs(new.slope).max())
-            gains = new.loss < found.loss or (
-                new.loss <= found.loss * (1.0 + RISE) and after < 0.5 * size
-            )
-            stands, damping = damping == 1.0, damped(damping, halvings)
-            if gains:
+            halvings = halvings if step.any() else MOST_HALVINGS  # there is no curvature
+            stands = damping == 1.0 or halvings < MOST_HALVINGS
+            damping, after = damped(damping, halvings), float(np.abs(new.slope).max())
+            rises = new.loss >= found.loss and not after < 0.5 * size
+            if new.loss <= found.loss * (1.0 + RISE) and not rises:
                 point.level, found = point.level + step, new
-            elif stands or not step.any() or halvings < MOST_HALVINGS:
+            elif stands:
                 break
+            else:
+                found = yield Sum(ask(NO_COLUMNS, NO_CHANGE, point.level, damping))
         self._looked = found
         return found.loss + self.cost()
 
@@ -332,7 +331,7 @@ class ResolveJoint(Resolve):
         steep = self._looked.total / self.design.total_weight
         norms = np.maximum(steep, min(self.loss.smoothness, steep)) * self.design.norms[columns]
         bounds = np.add.reduceat(norms, chosen.starts[:-1]) if len(norms) else norms
-        merit = compiled_for(self.penalty, kernels.blocks_merit)
+        merit = compiled_for(self.penalty, kernels.blocks_violation)
         coef = np.ravel(self.point.coef)[chosen.places]
         given = freeze(self._everywhere()[chosen.places]), freeze(coef), freeze(chosen.starts)
         return float(merit(self._own, *given, freeze(chosen.numbers), freeze(bounds)))
@@ -394,9 +393,14 @@ class ResolveJoint(Resolve):
         if not len(chosen.numbers):
             yield from self.advance(NO_COLUMNS, NO_CHANGE)
             return
-        by_rows = self.sparse or len(chosen.places) > MOST
-        change, levels = yield from (self._on_rows if by_rows else self._on_matrix)(chosen)
+        on = self._on_rows if self._suits_rows(len(chosen.places)) else self._on_matrix
+        change, levels = yield from on(chosen)
         yield from self._move(chosen, change, levels)
+
+    def _suits_rows(self, count: int) -> bool:
+        """Return whether a model of this number of coefficients is solved without its matrix."""
+        work = float(count) ** 2 * self.design.n_rows
+        return count > MOST or (self.sparse and work > _MOST_WORK)
 
     def _narrow(
         self, cells: Indices, levels: Floats, support: NDArray[np.bool_]
@@ -503,7 +507,8 @@ class ResolveJoint(Resolve):
         model = RowModel(
             self.loss, self._own, chosen, members, places // q, old.copy(), point.level, *gathered
         )
-        model.solve(0.02 * self.certificate.tolerance)
+        damping = self._damping(chosen) if self.n_outputs == 1 else 0.0
+        model.solve(0.02 * self.certificate.tolerance, damping)
         self.work.touched += model.visited * self.design.n_rows
         return model.coef - old, model.levels - point.level
 

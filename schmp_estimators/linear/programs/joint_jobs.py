@@ -113,7 +113,7 @@ def second_derivatives(extra: Floats, seen: Seen, weights: Floats) -> Floats:
     found = np.zeros((n_outputs * n_free,) * 2)
     if len(seen.shares):
         shares = weigh(np.sqrt(weights), seen.shares)
-        values = (shares[:, None] * extra).reshape(n_outputs * n_free, -1)
+        values = (shares[:, None] * extra).reshape(n_outputs * n_free, extra.shape[1])
         found -= values @ values.T
     for k, curvature in enumerate(seen.curvature):
         own = slice(k * n_free, (k + 1) * n_free)

@@ -129,10 +129,14 @@ class Resolve(ABC):
         """Take over the columns and candidates of an earlier fit to the same partitions."""
         self.design, self.candidates = other.design, other.candidates
 
+    def described(self) -> tuple[Floats, Any]:
+        """Return the coefficients and the intercept of the present point."""
+        coef, shifts = self.point.coef, self.design.shifts
+        return coef, self.shifted_intercept - (float(shifts @ coef) if len(shifts) else 0.0)
+
     def solution(self) -> Solution:
         """Return the present point."""
-        coef, shifts, certificate = self.point.coef, self.design.shifts, self.certificate
-        intercept = self.shifted_intercept - (float(shifts @ coef) if len(shifts) else 0.0)
+        (coef, intercept), certificate = self.described(), self.certificate
         figures = (
             certificate.objective,
             certificate.gap,

@@ -47,12 +47,13 @@ class RowModel:
         self._members = members, outputs
         self._given = freeze(members), freeze(outputs), freeze(chosen.starts)
         self._numbers = freeze(chosen.numbers)
-        self.visited = 0.0
+        self.visited, self._damping = 0.0, 0.0
 
-    def solve(self, floor: float) -> None:
+    def solve(self, floor: float, damping: float) -> None:
         """Make steps until single blocks could lower the objective by a part of what they could, or by `floor`."""
-        seen, goal = look(self.loss, self._decision, *self._rows), -1.0
-        merit = compiled_for(self.penalty, kernels.blocks_merit)
+        self._damping = damping
+        seen, goal = look(self.loss, self._decision, *self._rows, damping), -1.0
+        merit = compiled_for(self.penalty, kernels.blocks_violation)
         for _ in range(_MOST_STEPS):
             slopes, bounds = self._slopes(seen), self._bounds(seen)
             given = freeze(slopes), freeze(self.coef), self._given[2], self._numbers
@@ -97,7 +98,7 @@ class RowModel:
         before, length = seen.loss + self._value(self.coef), 1.0
         for _ in range(MOST_HALVINGS):
             decision, there = self._decision + length * image, self.coef + length * change
-            found = look(self.loss, decision, *self._rows)
+            found = look(self.loss, decision, *self._rows, self._damping)
             if found.loss + self._value(there) <= before * (1.0 + RISE):
                 self.coef, self.levels = there, self.levels + length * shift
                 self._decision = decision

@@ -31,8 +31,9 @@ def test_labels_are_names_of_columns_whatever_their_type(names):
     expected = coef(X, alpha=0.05, penalty_factors=factors[names].to_numpy())
     for given in (factors, factors.to_dict()):
         assert coef(frame, alpha=0.05, penalty_factors=given) == expected
-    expected = coef(X, groups=groups[names].tolist(), **GROUPED)
-    assert expected != coef(X, groups=groups.tolist(), **GROUPED)
+    values = frame.to_numpy()  # in the order of a frame, which counts in last bits
+    expected = coef(values, groups=groups[names].tolist(), **GROUPED)
+    assert expected != coef(values, groups=groups.tolist(), **GROUPED)
     for given in (groups, groups.to_dict(), pl.Series(groups[names].tolist())):
         assert coef(frame, groups=given, **GROUPED) == expected
     members = [[0, 2], [1], [3]]

@@ -172,7 +172,7 @@ def test_all_classes_at_once_as_scikit_learn(problem, form, class_weight, fit_in
     )
     np.testing.assert_allclose(np.diff(ours.intercept_), np.diff(theirs.intercept_), atol=1e-4)
     assert (
-        ours.solver_ == "blocks"
+        ours.solver_ == "rounds"
         and ours.dual_gap_.shape == (1,)
         and ours.score(form(X), labels) > 0.5
     )

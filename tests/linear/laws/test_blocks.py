@@ -1,28 +1,25 @@
-"""Blocks of coefficients: certificates by an outside function."""
+"""Blocks of coefficients: certificates by an outside function, for every storage of X."""
 
+import dask.array as da
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from oracles.glm import Glm
 
-from schmp_estimators.linear.losses.huber import Huber
-from schmp_estimators.linear.losses.logistic import Logistic
-from schmp_estimators.linear.losses.multinomial import Multinomial
-from schmp_estimators.linear.losses.poisson import Poisson
-from schmp_estimators.linear.losses.squared import Squared
-from schmp_estimators.linear.penalties.base import read_only
-from schmp_estimators.linear.penalties.elastic_net import L1, ElasticNet
+import schmp_estimators as se
+from schmp_estimators import penalised
 from schmp_estimators.linear.penalties.group import group_penalty
-from schmp_estimators.linear.programs.blocks import BlockProblem
-from schmp_estimators.linear.programs.centred import Rows
+from schmp_estimators.linear.programs import choose, joint
 
-EPS = float(np.finfo(np.float64).eps)
-LOSSES = {"squared": Squared(), "logistic": Logistic(), "poisson": Poisson(), "huber": Huber(1.0)}
-
-
-def problem_of(X, y, loss, penalty, weights=None, fit_intercept=True):
-    weights = np.empty(0) if weights is None else weights
-    rows = Rows(np.array(X.T, np.float64, order="C"), np.atleast_2d(y).astype(float), weights)
-    return BlockProblem(rows, fit_intercept, loss, penalty, EPS)
+NAMES = ["squared", "logistic", "poisson", "huber", "multinomial"]
+FORMS = {
+    "C": np.ascontiguousarray,
+    "F": np.asfortranarray,
+    "csc": sp.csc_array,
+    "csr": sp.csr_array,
+    "int8": lambda X: X.astype(np.int8),
+    "chunks": lambda X: da.from_array(X, chunks=(-(-len(X) // 3), X.shape[1])),
+}
 
 
 def responses(rng, name, decision):
@@ -39,68 +36,89 @@ def responses(rng, name, decision):
     return (decision + rng.gumbel(size=decision.shape)).argmax(axis=1).astype(float)
 
 
-def random_problem(seed, name, kind):
-    """Return an oracle and our problem: few rows or many, correlated, equal and constant columns, weights, factors."""
+def random_problem(seed, name, kind, form):
+    """Return an oracle, its L1 factors, and arguments of ours: few rows or many, correlated and constant columns."""
     rng = np.random.default_rng(seed)
-    n, p = [(12, 8), (25, 40), (90, 12)][seed % 3]
-    n_outputs = int(rng.integers(2, 5)) if name == "multinomial" else 1
+    n, p = [(16, 8), (25, 40), (90, 12)][seed % 3]
+    n_outputs = 3 if name == "multinomial" else 1
     X = rng.normal(size=(n, p))
     X[:, 1:] += rng.choice([0.0, 0.95]) * X[:, :-1]
+    X = np.round(2.0 * X) if form == "int8" else X * 10.0 ** (seed % 2 * rng.integers(-2, 3, p))
     X[:, 3], X[:, 5] = X[:, 2], 3.0
-    y = responses(rng, name, X[:, :4] @ rng.normal(size=(4, n_outputs)))
-    X = X * 10.0 ** rng.integers(-3, 4, p) if seed % 2 else X
-    weights = rng.uniform(0.1, 2.0, n) if rng.random() < 0.5 else np.ones(n)
-    weights[0] = 0.0
-    intercept = bool(rng.random() < 0.8)
-    factors, ridge = np.where(np.arange(p) == 1, 0.0, rng.uniform(0.3, 3.0, p)), 0.0
-    groups = [np.array([number]) for number in range(p * n_outputs)]
+    X = X * (rng.random(X.shape) < 0.4) if form in ("csc", "csr") else X
+    decision = X[:, :4] @ rng.normal(size=(4, n_outputs))
+    y = responses(rng, name, decision / max(1.0, np.abs(decision).max() / 3.0))
+    y[:n_outputs] = np.arange(n_outputs) if n_outputs > 1 else y[:1]
+    weights = rng.uniform(0.1, 2.0, n) if seed % 2 else np.ones(n)
+    weights[-1] = 0.0
+    options = {"fit_intercept": bool(rng.random() < 0.8), "penalty": kind}
     if kind == "group":
         labels = rng.permutation(np.arange(p) // 3)
-        factors = np.sqrt(np.bincount(labels)) * np.where(
-            np.arange(labels.max() + 1) == 1, 0.0, 1.0
-        )
-        penalty = group_penalty(labels, p, factors)
+        own = np.sqrt(np.bincount(labels)) * (np.arange(labels.max() + 1) != 1)
         groups = [
             np.ravel(np.flatnonzero(labels == g) + p * np.arange(n_outputs)[:, None])
-            for g in np.unique(labels)
+            for g in range(len(own))
         ]
-        own = factors
+        options |= {"groups": labels, "penalty_factors": own}
+        ratio = 1.0
     else:
-        ridge, own = (0.5 if kind == "net" else 0.0), np.tile(factors, n_outputs)
-        penalty = (
-            ElasticNet(read_only(factors), read_only(ridge * factors))
-            if ridge
-            else L1(read_only(factors))
-        )
-    oracle = Glm(name, X, y, weights, groups, own, n_outputs, ridge, intercept)
-    loss = Multinomial(n_outputs) if name == "multinomial" else LOSSES[name]
-    return oracle, problem_of(X, y, loss, penalty, weights, intercept)
+        groups = [np.array([number]) for number in range(p * n_outputs)]
+        factors = np.where(np.arange(p) == 1, 0.0, rng.uniform(0.3, 3.0, p))
+        if positive := bool(seed % 2):
+            factors[1] = 1.0
+        ratio = 0.4 if kind == "elasticnet" else 1.0
+        options |= {"penalty_factors": factors, "positive": positive}
+        options |= {"l1_ratio": ratio} if kind == "elasticnet" else {}
+        own = np.tile(ratio * factors, n_outputs)
+    positive, ridge = options.get("positive", False), (1.0 - ratio) / ratio
+    of = options["fit_intercept"], positive
+    oracle = Glm(name, X, y, weights, groups, own, n_outputs, ridge, *of)
+    loss = penalised.Huber(1.0) if name == "huber" else name
+    return oracle, {"loss": loss, **options}, FORMS[form](X)
 
 
-@pytest.mark.parametrize(
-    ("seed", "name", "kind"),
-    [
-        pytest.param(seed, name, kind, marks=[] if (seed + n + k) % 3 == 0 else pytest.mark.slow)
-        for seed in (0, 1, 2)
-        for n, name in enumerate([*LOSSES, "multinomial"])
-        for k, kind in enumerate(["l1", "net", "group"])
-    ],
-)
-def test_gaps_are_true(seed, name, kind):
-    oracle, ours = random_problem(seed, name, kind)
-    largest, null = ours.largest(0), ours.null_objective(0)
-    points = ours.path(0, largest * np.array([1.0, 0.3, 0.05]), 1e-8 * null, 200)
-    alone = ours.fit(0, 0.05 * largest, 1e-8 * null, 200, np.zeros(1))
-    for penalty, coef, level, gap, objective in [
-        *zip(*points[:5], strict=True),
-        *zip(*alone[:5], strict=True),
-    ]:
-        intercept = level - coef @ ours.means
-        assert gap <= 1e-8 * null
-        assert objective == pytest.approx(oracle.objective(coef, intercept, penalty), rel=1e-10)
-        outside, apart = oracle.gap(coef, intercept, penalty)
-        assert apart < 1e-6 * null and outside <= 1.01e-8 * null + 1e-10 * null
-    assert alone.objectives[0] == pytest.approx(points.objectives[-1], abs=2e-8 * null)
+def largest_of(oracle, null):
+    """Return the smallest strength for which all penalised coefficients are zero."""
+    _, apart = oracle.gap(null.coef_, null.intercept_, 1.0)
+    assert apart < 1e-6 * (1.0 + oracle.weights.sum())
+    return oracle.excess(null.coef_, null.intercept_)
+
+
+CASES = [
+    (name, kind, form)
+    for name in NAMES
+    for kind in (["l1", "elasticnet", "group"] if name == "multinomial" else ["group"])
+    for form in FORMS
+]
+
+
+@pytest.mark.parametrize(("name", "kind", "form"), CASES)
+@pytest.mark.parametrize("by_rows", [False, True])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.slow) for s in range(1, 6))])
+def test_gaps_are_true(seed, name, kind, form, by_rows, monkeypatch):
+    if by_rows:
+        if form not in ("csc", "csr"):
+            pytest.skip("models on compressed columns are for sparse X, and for very large ones")
+        monkeypatch.setattr(choose, "prefer_residual", lambda size: size.sparse)
+        monkeypatch.setattr(joint, "_MOST_WORK", 0)
+    oracle, options, X = random_problem(seed, name, kind, form)
+    total, fitted = oracle.weights.sum(), {}
+    for alpha in (1e9, "most", "some", "few"):
+        if alpha != 1e9:
+            alpha = {"most": 0.5, "some": 0.1, "few": 0.02}[alpha] * largest / total
+        model = se.SparseGLM(alpha=alpha, tol=1e-7, **options).fit(X, oracle.y, oracle.weights)
+        given = model.coef_, model.intercept_, alpha * total
+        if alpha == 1e9:
+            largest = largest_of(oracle, model)
+            null = oracle.objective(model.coef_, model.intercept_, 0.0)
+            assert not oracle.penalty(model.coef_)
+            continue
+        goal = 1e-7 * null * (2.0 if name == "squared" else 1.0)
+        outside, apart = oracle.gap(*given)
+        assert apart < 1e-6 * max(1.0, null) and outside <= 1.02 * goal + 1e-10 * null
+        assert model.dual_gap_ * total == pytest.approx(outside, abs=goal)
+        fitted[alpha] = oracle.penalty(model.coef_)
+    assert list(fitted.values()) == sorted(fitted.values()) and max(fitted.values()) > 0.0
 
 
 def test_groups_are_checked_and_valued():
