@@ -254,7 +254,8 @@ class ResolveJoint(Resolve):
                 if new.loss <= found.loss * (1.0 + RISE) or halvings == MOST_HALVINGS:
                     break
                 step, halvings = 0.5 * step, halvings + 1
-            halvings = halvings if step.any() else MOST_HALVINGS  # there is no curvature
+            if not float(np.sum(step * found.slope)) > LAST_BITS * found.loss:
+                halvings = MOST_HALVINGS  # the slope has directions without curvature
             stands = damping == 1.0 or halvings < MOST_HALVINGS
             damping, after = damped(damping, halvings), float(np.abs(new.slope).max())
             rises = new.loss >= found.loss and not after < 0.5 * size
