@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.parallel import Parallel, delayed
@@ -133,7 +134,7 @@ def stability_selection(
             coef = model.set_params(**{name: value}).fit(X, y, sample_weight=counts).coef_
             found.append(np.atleast_2d(coef).any(axis=0))
         unit = model._penalty(1.0, model.l1_ratio) if isinstance(model, SparseModel) else None
-        penalised = np.ones(len(found[0]), bool)
+        penalised: NDArray[np.bool_] = np.ones(found[0].shape, np.bool_)
         if unit is not None:
             penalised[Layout.of(unit, len(penalised), 1).free] = False
         return np.array(found), penalised

@@ -6,7 +6,7 @@ Coefficients are (K, p), intercepts (K,), decision values (K, n).
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.special import xlogy
+from scipy.special import expit, xlogy
 
 
 def softmax(decision):
@@ -20,7 +20,7 @@ def of_rows(loss, decision, y, epsilon=1.0):
     if loss == "squared":
         return 0.5 * (y - v) ** 2, (y - v)[None]
     if loss == "logistic":
-        return np.logaddexp(0.0, -y * v), (y / (1.0 + np.exp(y * v)))[None]
+        return np.logaddexp(0.0, -y * v), (y * expit(-y * v))[None]
     if loss == "poisson":
         return xlogy(y, y) - y - y * v + np.exp(v), (y - np.exp(v))[None]
     if loss == "huber":

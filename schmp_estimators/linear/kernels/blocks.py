@@ -50,32 +50,32 @@ def block_curvature(penalty: Any, number: int, coef: Any, out: Any) -> None:
     penalty.block_curvature(number, coef, out)
 
 
-def _prox_alone(penalty, number, aims, norm, out):  # type: ignore[no-untyped-def]
+def _prox_alone(penalty, number, aims, norm, out):
     out[0] = prox(penalty, number, aims[0], norm)
 
 
-def _level_alone(penalty, number, slopes):  # type: ignore[no-untyped-def]
+def _level_alone(penalty, number, slopes):
     size = slopes[0] if penalty.positive else abs(slopes[0])
     return max(size, 0.0) / at(penalty.strengths, number)
 
 
-def _value_alone(penalty, number, coef):  # type: ignore[no-untyped-def]
+def _value_alone(penalty, number, coef):
     size = abs(coef[0])
     return at(penalty.strengths, number) * size + 0.5 * at(penalty.ridges, number) * size * size
 
 
-def _slope_alone(penalty, number, coef, out):  # type: ignore[no-untyped-def]
+def _slope_alone(penalty, number, coef, out):
     out[0] = at(penalty.strengths, number) * np.sign(coef[0]) + at(penalty.ridges, number) * coef[0]
 
 
-def _curvature_alone(penalty, number, coef, out):  # type: ignore[no-untyped-def]
+def _curvature_alone(penalty, number, coef, out):
     out[0, 0] += at(penalty.ridges, number)
 
 
 def _chosen_by_type(function: Any, alone: Callable[..., Any]) -> None:
     """Let kernels call a penalty's own method, or if it has none the one for single coefficients."""
 
-    def choose(penalty, *_):  # type: ignore[no-untyped-def]
+    def choose(penalty, *_):
         return method_of(function.__name__, penalty) or alone
 
     by_types(function, strict=False)(choose)
@@ -196,9 +196,7 @@ def descend_blocks(penalty, gram, slopes, coef, starts, numbers, bounds, passes,
             start, stop = starts[b], starts[b + 1]
             if not bounds[b] > 0.0:
                 continue
-            gain = _settle(
-                penalty, numbers[b], gram, slopes, coef, start, stop, bounds[b], room
-            )
+            gain = _settle(penalty, numbers[b], gram, slopes, coef, start, stop, bounds[b], room)
             if not gain > 0.0:
                 continue
             done += gain
@@ -265,6 +263,30 @@ def column_bounds(columns, members, outputs, starts, weights, shares, bounds):
             bounds[b] = max(bounds[b], own)
 
 
+@part
+def _settle_levels(extra, level_slopes, levels, weights, shares, image, mean):
+    """Make a pass over F; returns the gain."""
+    n_outputs, n_rows = weights.shape
+    done = 0.0
+    for k in range(n_outputs):
+        for f in range(extra.shape[0]):
+            slope, norm = level_slopes[k, f], 0.0
+            for i in range(n_rows):
+                weighed = weights[k, i] * extra[f, i]
+                share = shares[k, i] if n_outputs > 1 else 0.0
+                slope -= weighed * (image[k, i] - mean[i])
+                norm += weighed * extra[f, i] * (1.0 - share)
+            change = slope / norm if norm > 0.0 else 0.0
+            levels[k, f] += change
+            done += 0.5 * slope * change
+            for i in range(n_rows):
+                moved = change * extra[f, i]
+                image[k, i] += moved
+                if n_outputs > 1:
+                    mean[i] += moved * shares[k, i]
+    return done
+
+
 @kernel
 def descend_on_columns(
     penalty, columns, members, outputs, starts, numbers, bounds, slopes, coef,
@@ -278,29 +300,14 @@ def descend_on_columns(
     those at the start.  `image` z (K, n), zero at the start, becomes the change of decision values, `mean` (n,) Σ_k p_k
     z_k.  Only `coef`, `levels`, `image` and `mean` change.
     """
-    n_outputs, n_rows = weights.shape
+    n_outputs = weights.shape[0]
     widest, first, visited = 0, 0.0, 0
     for b in range(numbers.shape[0]):
         widest = max(widest, starts[b + 1] - starts[b])
     aims, new = np.empty(widest), np.empty(widest)
     for number in range(passes):
         whole, done = number % (_BETWEEN + 1) == 0, 0.0
-        for k in range(n_outputs):
-            for f in range(extra.shape[0]):
-                slope, norm = level_slopes[k, f], 0.0
-                for i in range(n_rows):
-                    weighed = weights[k, i] * extra[f, i]
-                    slope -= weighed * (image[k, i] - mean[i])
-                    norm += weighed * extra[f, i] * (1.0 - (shares[k, i] if n_outputs > 1 else 0.0))
-                if not norm > 0.0:
-                    continue
-                change = slope / norm
-                levels[k, f] += change
-                done += 0.5 * slope * change
-                for i in range(n_rows):
-                    image[k, i] += change * extra[f, i]
-                    if n_outputs > 1:
-                        mean[i] += change * extra[f, i] * shares[k, i]
+        done += _settle_levels(extra, level_slopes, levels, weights, shares, image, mean)
         for b in range(numbers.shape[0]):
             start, stop, bound = starts[b], starts[b + 1], bounds[b]
             nonzero = whole

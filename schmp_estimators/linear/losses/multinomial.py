@@ -1,6 +1,7 @@
 """The logistic loss of several classes."""
 
 from dataclasses import dataclass
+
 import numpy as np
 from scipy.special import xlogy
 

@@ -1,5 +1,6 @@
 """The second-order model of a step on some blocks of coefficients, given its matrix."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -48,14 +49,14 @@ class BlockModel:
         """Solve until descent could gain about `goal` at most; returns the number of multiply–adds."""
         work = 0.0
         descend = compiled_for(self.penalty, kernels.descend_blocks)
-        merit = compiled_for(self.penalty, kernels.blocks_violation)
+        violation = compiled_for(self.penalty, kernels.blocks_violation)
         gram, bounds = freeze(self.gram), freeze(self.bounds)
         for _ in range(_MOST_ROUNDS):
             passes = descend(
                 self.penalty, gram, self.slopes, self.coef, *self._numbers, bounds, _PASSES, PASS_LEFT
             )  # fmt: skip
             work += passes * float(self.gram.size)
-            left = merit(
+            left = violation(
                 self.penalty, freeze(self.slopes), freeze(self.coef), *self._numbers, bounds
             )
             if left <= goal or not self._exact_step():
@@ -99,6 +100,6 @@ class BlockModel:
 def _bounds(gram: Floats, starts: Indices) -> Floats:
     """Return for each block an upper bound of the largest eigenvalue: the largest sum of a row."""
     found = np.empty(len(starts) - 1)
-    for b, (start, stop) in enumerate(zip(starts[:-1], starts[1:], strict=True)):
+    for b, (start, stop) in enumerate(pairwise(starts)):
         found[b] = np.abs(gram[start:stop, start:stop]).sum(axis=1).max()
     return found

@@ -237,9 +237,7 @@ class Gather(NamedTuple):
         return rows, (take_sparse(rows.matrix, self.columns), rows.state, rows.target, rows.weights)
 
 
-def stacked(
-    answers: Sequence[tuple[Any, ...]],
-) -> tuple[Any, ...]:
+def stacked(answers: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
     """Return the concatenated results of `Gather`: columns, and arrays whose last axis has rows."""
     parts, *vectors = zip(*answers, strict=True)
     offsets = np.cumsum([0, *(one.shape[-1] for one in vectors[0])]).tolist()

@@ -1,7 +1,7 @@
 """Problems with blocks of coefficients, of any size: groups of columns, and several classes.
 
-Objective Σ s_i ℓ(y_i, v_i) + Σ_b P_b(w_b), where v = Wx + Fz has K values for each row; z is one for the intercepts, and
-columns without a penalty.  One step:
+Objective Σ s_i ℓ(y_i, v_i) + Σ_b P_b(w_b), where v = Wx + Fz has K values for each row; z is one for the intercepts,
+and columns without a penalty.  One step:
 
     update      move the image of W; loss and derivatives in F                (repeated until F is optimal)
     update      partial gradients over the scope; dual objective
@@ -31,12 +31,13 @@ from schmp_estimators.linear.programs.block_model import BlockModel
 from schmp_estimators.linear.programs.certificate import LAST_BITS, LEAST
 from schmp_estimators.linear.programs.design import NO_CHANGE, NO_COLUMNS
 from schmp_estimators.linear.programs.jobs import stacked
+from schmp_estimators.linear.programs.kept_products import KeptProducts
 from schmp_estimators.linear.programs.layout import Chosen, Layout
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.offsets import check_small
 from schmp_estimators.linear.programs.resolve import Resolve
 from schmp_estimators.linear.programs.row_model import RowModel
-from schmp_estimators.linear.programs.screening import Candidates, Screening
+from schmp_estimators.linear.programs.screening import Screening
 from schmp_estimators.linear.programs.smooth_point import LEVEL_ROUNDING, damped
 
 #: Maximum number of steps to the best F, and the first bound of their length.
@@ -67,7 +68,7 @@ class ResolveJoint(Resolve):
         self._constant = bool(declared(loss, "constant_curvature"))
         self._given = self.point.coef, self.point.level
         self._response = 0.0
-        self._across = np.empty((0, 0))
+        self.kept = KeptProducts(loss, MOST)
         self._looked: jobs.Looked
 
     # -- what a surface asks -----------------------------------------------------------------------------------------
@@ -100,7 +101,7 @@ class ResolveJoint(Resolve):
     def cost(self) -> float:
         """Return the penalty of the present coefficients."""
         coef, layout = np.ravel(self.point.coef), self.layout
-        support = np.flatnonzero(self._support(self.point.coef, None))
+        support = np.flatnonzero(self.layout.support(self.point.coef, None))
         chosen = layout.chosen(support)
         value = compiled_for(self.penalty, kernels.blocks_value)
         given = freeze(coef[chosen.places]), freeze(chosen.starts), freeze(chosen.numbers)
@@ -109,7 +110,7 @@ class ResolveJoint(Resolve):
     def follow(self, other: Any) -> None:
         """Take over the columns and their products of an earlier fit to the same partitions."""
         super().follow(other)
-        self._across = other._across
+        self.kept = other.kept
 
     def unpenalised(self) -> Indices:
         """Return the columns without a penalty."""
@@ -195,12 +196,11 @@ class ResolveJoint(Resolve):
         yield from super().recover(state)
         self._response = state["response"]
         self._looked = yield Sum(jobs.Look(self.loss, NO_COLUMNS, NO_CHANGE, self.point.level))
-        for new in state["candidates"]:
-            yield from self._join(new)
+        yield from self.kept.restore(state["products"], self.point.level)
 
     def state(self) -> dict[str, Any]:
         """Return also the mean of the response, and which columns have known products."""
-        kept = {"response": self._response, "candidates": list(self.candidates.groups)}
+        kept = {"response": self._response, "products": list(self.kept.groups)}
         return {**super().state(), **kept}
 
     def _check_small(self) -> None:
@@ -326,8 +326,7 @@ class ResolveJoint(Resolve):
     def _merit(self) -> float:
         """Return how much single blocks in the scope violate their condition, in units of the objective."""
         cells = np.arange(len(self.layout.numbers))[_all_or(self.screening.scope)]
-        blocks = cells if self.layout.in_blocks else self._blocks_of(cells)
-        chosen = self.layout.chosen(blocks)
+        chosen = self.layout.chosen(self.layout.blocks_of(cells)[0])
         columns = self.layout.order[chosen.places % max(1, len(self.layout.order))]
         steep = self._looked.total / self.design.total_weight
         norms = np.maximum(steep, min(self.loss.smoothness, steep)) * self.design.norms[columns]
@@ -337,10 +336,6 @@ class ResolveJoint(Resolve):
         given = freeze(self._everywhere()[chosen.places]), freeze(coef), freeze(chosen.starts)
         return float(merit(self._own, *given, freeze(chosen.numbers), freeze(bounds)))
 
-    def _blocks_of(self, cells: Indices) -> Indices:
-        shift = len(self.layout.order) * np.arange(self.n_outputs)[:, None]
-        return np.ravel(shift + cells)
-
     def _everywhere(self) -> Floats:
         """Return the gradient of all coefficients, which is zero outside the scope."""
         whole = np.zeros_like(self.point.coef)
@@ -348,15 +343,6 @@ class ResolveJoint(Resolve):
         return np.ravel(whole)
 
     # -- steps -------------------------------------------------------------------------------------------------------
-
-    def _support(self, coef: Floats, cells: Indices | None) -> NDArray[np.bool_]:
-        """Return which blocks of some cells are not zero, of coefficients at the positions of these cells."""
-        if not self.layout.in_blocks:
-            return coef != 0.0
-        widths = self.layout.widths if cells is None else self.layout.widths[cells]
-        nonzero = coef.any(axis=0)
-        starts = np.append(0, np.cumsum(widths))[:-1]
-        return np.logical_or.reduceat(nonzero, starts) if len(starts) else np.empty(0, bool)
 
     def skip(self, previous: Penalty) -> None:
         """Apply the strong rule, after a fit with another penalty."""
@@ -366,30 +352,22 @@ class ResolveJoint(Resolve):
         if not most > 0.0 or not len(present):
             return
         ratio = float(present.max()) / most * min(1.0, most)  # of the penalties
-        stay = self.layout.by_cell(self._support(self.point.coef, None))
+        stay = self.layout.by_cell(self.layout.support(self.point.coef, None))
         strong = (present >= 2.0 - ratio) | stay
         if ratio > 1.0 + LAST_BITS and not strong.all():
-            self._keep(strong)
-            self.screening.goal = self.certificate.tolerance
-
-    def _keep(self, which: NDArray[np.bool_]) -> None:
-        """Use only some cells of the scope."""
-        scope = self.screening.scope
-        widths = self.layout.widths if scope is None else self.layout.widths[scope]
-        self.point.gradient = self.point.gradient[:, np.repeat(which, widths)]
-        if scope is None:
-            self.screening = Screening(np.flatnonzero(which))
-        else:
-            self.screening.scope = scope[which]
+            scope = self.screening.scope
+            self.point.gradient = self.point.gradient[:, self.layout.within(strong, scope)]
+            kept = np.flatnonzero(strong) if scope is None else scope[strong]
+            self.screening = Screening(kept, self.certificate.tolerance)
 
     def step(self) -> Steps:
         """Choose blocks, solve the second-order model on them, and update the point."""
         self.work.n_iter += 1
         scope = self.screening.scope
         here = self.point.coef[:, self.layout.positions(scope)]
-        levels, support = self._levels(), self._support(here, scope)
+        levels, support = self._levels(), self.layout.support(here, scope)
         cells = np.arange(len(self.layout.numbers))[_all_or(scope)]
-        chosen = self.layout.chosen(self._wanted_blocks(cells, levels, support))
+        chosen = self._chosen(cells, levels, support)
         self._narrow(cells, self.layout.by_cell(levels), self.layout.by_cell(support))
         if not len(chosen.numbers):
             yield from self.advance(NO_COLUMNS, NO_CHANGE)
@@ -403,33 +381,25 @@ class ResolveJoint(Resolve):
         work = float(count) ** 2 * self.design.n_rows
         return count > MOST or (self.sparse and work > _MOST_WORK)
 
-    def _narrow(
-        self, cells: Indices, levels: Floats, support: NDArray[np.bool_]
-    ) -> None:
+    def _narrow(self, cells: Indices, levels: Floats, support: NDArray[np.bool_]) -> None:
         """Use only likely cells, if they are few, until the gap has fallen enough."""
         goal = max(self.certificate.tolerance, _CHECKED * self.certificate.gap)
         scope = self.screening.scope
         kept = self.screening.narrow(cells, lambda part: (levels > part) | support, goal)
         if kept is not None:
-            widths = self.layout.widths if scope is None else self.layout.widths[scope]
-            self.point.gradient = self.point.gradient[:, np.repeat(kept, widths)]
+            self.point.gradient = self.point.gradient[:, self.layout.within(kept, scope)]
 
-    def _wanted_blocks(
-        self, cells: Indices, levels: Floats, support: NDArray[np.bool_]
-    ) -> Indices:
+    def _chosen(self, cells: Indices, levels: Floats, support: NDArray[np.bool_]) -> Chosen:
         """Return the blocks that are not zero, and those that violate their condition most."""
-        widths = self.layout.widths[cells] * (self.n_outputs if self.layout.in_blocks else 1)
-        blocks = cells
-        if not self.layout.in_blocks:
-            blocks, widths = self._blocks_of(cells), np.tile(widths, self.n_outputs)
+        blocks, widths = self.layout.blocks_of(cells)
         levels, support = np.ravel(levels), np.ravel(support)
         joining = np.flatnonzero(~support & (levels > 1.0))
         joining = joining[np.argsort(-levels[joining], kind="stable")]
-        most = max(_JOINING, int(widths[support].sum()))
+        most = max(_JOINING, int(widths[support].sum()), int(widths[joining[:1]].sum()))
         if self.sparse:
             most = max(most, int(_SHARE * self.point.coef.size))
-        joining = joining[np.cumsum(widths[joining]) <= max(most, widths[joining[:1]].sum())]
-        return np.sort(blocks[np.append(np.flatnonzero(support), joining)])
+        joining = joining[np.cumsum(widths[joining]) <= most]
+        return self.layout.chosen(np.sort(blocks[np.append(np.flatnonzero(support), joining)]))
 
     def _on_matrix(self, chosen: Chosen) -> Generator[Any, Any, tuple[Floats, Floats]]:
         """Solve the second-order model on its matrix, with F eliminated; returns the changes."""
@@ -446,9 +416,7 @@ class ResolveJoint(Resolve):
         gram = gram - away @ across.T
         np.fill_diagonal(gram, np.maximum(np.diagonal(gram), FLAT * raw))
         old = np.ravel(point.coef)[chosen.places]
-        model = BlockModel(
-            self._own, chosen, gram, self._everywhere()[chosen.places], old.copy()
-        )
+        model = BlockModel(self._own, chosen, gram, self._everywhere()[chosen.places], old.copy())
         goal = max(_INNER * certificate.gap, _OF_GOAL * certificate.tolerance)
         self.work.touched += model.solve(max(goal, LAST_BITS * certificate.objective))
         change = model.coef - old
@@ -457,36 +425,19 @@ class ResolveJoint(Resolve):
 
     def _products(self, chosen: Chosen) -> Generator[Any, Any, Floats]:
         """Return the second derivatives in some coefficients and F; those that do not change are kept."""
-        point, damping = self.point, self._damping(chosen)
-        columns = self.layout.order[chosen.places % len(self.layout.order)]
+        point, q = self.point, len(self.layout.order)
+        columns = self.layout.order[chosen.places % q]
         self.work.touched += len(columns) ** 2 * float(self.design.n_rows)
-        if self.n_outputs > 1:
-            outputs = chosen.places // len(self.layout.order)
-            given = columns, outputs, point.level, damping
-            return (yield Sum(jobs.JointProducts(self.loss, *given)))
         if self._constant:
-            new = np.setdiff1d(columns, self.candidates.columns)
-            if len(self.candidates) + len(new) > MOST:
-                self.candidates, new = Candidates(), columns
-            if len(new):
-                yield from self._join(new)
-            order = np.argsort(self.candidates.columns, kind="stable")
-            at = order[np.searchsorted(self.candidates.columns, columns, sorter=order)]
-            gram, across = self.candidates.gram[np.ix_(at, at)], self._across[:, at]
-            inner = self._looked.curvature
-        else:
-            products = jobs.Products(self.loss, columns, 0, point.level, damping)
-            gram, across, inner = yield Sum(products)
+            yield from self.kept.extend(columns, point.level)
+            return self.kept.of(columns, self._looked.curvature)
+        damping = self._damping(chosen)
+        if self.n_outputs > 1:
+            given = columns, chosen.places // q, point.level, damping
+            return (yield Sum(jobs.JointProducts(self.loss, *given)))
+        products = jobs.Products(self.loss, columns, 0, point.level, damping)
+        gram, across, inner = yield Sum(products)
         return np.block([[gram, across.T], [across, inner]])
-
-    def _join(self, new: Indices) -> Steps:
-        """Compute the products of new columns with all whose products are known."""
-        known = len(self.candidates)
-        columns = np.append(self.candidates.columns, new)
-        products = jobs.Products(self.loss, columns, known, self.point.level, 0.0)
-        gram, across, _ = yield Sum(products)
-        self.candidates.extend(new, gram)
-        self._across = np.concatenate([self._across, across], axis=1) if known else across
 
     def _damping(self, chosen: Chosen) -> float:
         """Return the damping of a model; rows without curvature may leave fewer than there are coefficients."""

@@ -34,9 +34,7 @@ def look(
     return Seen(level.loss, slope[None], curvature[None], np.empty((0, len(target))))
 
 
-def _bounds(
-    loss: Any, decision: Floats, target: Floats, weights: Floats, slope: Floats
-) -> Floats:
+def _bounds(loss: Any, decision: Floats, target: Floats, weights: Floats, slope: Floats) -> Floats:
     """Return upper bounds of the curvature, or four times the present one if there are none."""
     if declared(loss, "of_difference"):
         apart = np.abs(target - decision[0])

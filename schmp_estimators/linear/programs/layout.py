@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.contracts import declared
@@ -87,8 +88,32 @@ class Layout(NamedTuple):
         levels(penalty, freeze(np.ravel(each)), freeze(starts), freeze(numbers), out)
         return out
 
-    def by_cell(self, levels: Floats) -> Floats:
-        """Return the largest level of each cell."""
+    def support(self, coef: Floats, cells: Indices | None) -> NDArray[np.bool_]:
+        """Return which blocks of some cells are not zero, of coefficients (K, positions) of these cells."""
+        if not self.in_blocks:
+            return coef != 0.0
+        widths = self.widths if cells is None else self.widths[cells]
+        starts = np.append(0, np.cumsum(widths))[:-1]
+        nonzero: Any = coef.any(axis=0)
+        return np.logical_or.reduceat(nonzero, starts) if len(starts) else nonzero
+
+    def within(self, which: NDArray[np.bool_], cells: Indices | None) -> NDArray[np.bool_]:
+        """Return for each position of some cells whether its cell is chosen."""
+        found: NDArray[np.bool_] = np.repeat(
+            which, self.widths if cells is None else self.widths[cells]
+        )
+        return found
+
+    def blocks_of(self, cells: Indices) -> tuple[Indices, Indices]:
+        """Return the numbers of the blocks in some cells, and the number of coefficients of each."""
+        if self.in_blocks:
+            return cells, self.n_outputs * self.widths[cells]
+        shift = len(self.order) * np.arange(self.n_outputs)[:, None]
+        blocks = np.ravel(shift + cells)
+        return blocks, np.ones(len(blocks), np.int64)
+
+    def by_cell(self, levels: Any) -> Any:
+        """Return the largest value of each cell."""
         return levels if levels.ndim == 1 else levels.max(axis=0)
 
     def chosen(self, blocks: Indices) -> Chosen:

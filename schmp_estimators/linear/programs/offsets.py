@@ -260,9 +260,7 @@ class Cross(NamedTuple):
         return rows, (products, weighed.sum(axis=1))
 
 
-def find_span(
-    design: Design, columns: Indices, multiply: bool
-) -> Generator[Any, Any, Span | None]:
+def find_span(design: Design, columns: Indices, multiply: bool) -> Generator[Any, Any, Span | None]:
     """Find a basis of those of some columns that vary, if there are any; `multiply` it with all columns.
 
     The concatenated triangles of all partitions have the singular values of all rows (J.  Demmel et al.,

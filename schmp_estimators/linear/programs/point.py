@@ -1,6 +1,7 @@
 """The current point of a fit, and the work done so far."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from schmp_estimators.linear.programs.design import NO_CHANGE
 from schmp_estimators.linear.programs.matrix import Floats
@@ -10,10 +11,11 @@ from schmp_estimators.linear.programs.matrix import Floats
 class Point:
     """The current point of a fit."""
 
-    #: (p,) coefficients
+    #: (p,) coefficients, or (K, q) in the order of `Layout`
     coef: Floats
-    #: weighted mean of the response (squared loss), or the intercept (other losses), for columns minus their shifts
-    level: float
+    #: weighted mean of the response (squared loss), or the intercept (other losses), for columns minus their shifts; of
+    #: blocks (K, f) coefficients of F
+    level: Any
     #: gradient over the columns in the scope
     gradient: Floats = field(default_factory=lambda: NO_CHANGE)
     #: Σ s r² (squared loss)

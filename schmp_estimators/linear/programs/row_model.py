@@ -53,11 +53,11 @@ class RowModel:
         """Make steps until single blocks could lower the objective by a part of what they could, or by `floor`."""
         self._damping = damping
         seen, goal = look(self.loss, self._decision, *self._rows, damping), -1.0
-        merit = compiled_for(self.penalty, kernels.blocks_violation)
+        violation = compiled_for(self.penalty, kernels.blocks_violation)
         for _ in range(_MOST_STEPS):
             slopes, bounds = self._slopes(seen), self._bounds(seen)
             given = freeze(slopes), freeze(self.coef), self._given[2], self._numbers
-            left = merit(self.penalty, *given, freeze(bounds))
+            left = violation(self.penalty, *given, freeze(bounds))
             if left <= goal:
                 break
             goal = max(goal, floor, _LEFT * left)

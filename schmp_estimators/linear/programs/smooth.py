@@ -383,9 +383,11 @@ class ResolveSmooth(Resolve):
     ) -> _Solved:
         """Make up to `most` proximal Newton steps on the working set until `left` of the merit is, all rows at hand."""
         point, old = self.point, self.point.coef[chosen]
-        gathered = jobs.stacked((yield jobs.Gather(chosen)))
+        columns, state, target, weights = jobs.stacked((yield jobs.Gather(chosen)))
         intercept, penalty = (point.level, self.design.fit_intercept), take(self.penalty, chosen)
-        problem = SmoothWorkingSet(self.loss, *gathered, old, *intercept, penalty, point.damping)
+        problem = SmoothWorkingSet(
+            self.loss, columns, state, target, weights, old, *intercept, penalty, point.damping
+        )
         complete = n_violators <= 0.05 * max(50, int(np.count_nonzero(point.coef)))
         problem.solve(self.pace, left, 0.02 * self.certificate.tolerance, complete, most)
         self.work.touched += problem.visited * self.design.n_rows
