@@ -7,7 +7,7 @@ import numpy as np
 
 from schmp_estimators.core.engine.dynamic import Report, Save, Steps
 from schmp_estimators.core.schedules.dynamic import SCHEDULES, Schedule
-from schmp_estimators.linear.contracts import declared
+from schmp_estimators.linear.contracts import check_needs, is_in_blocks, is_joint, is_quadratic
 from schmp_estimators.linear.losses.base import Loss, Rowwise
 from schmp_estimators.linear.penalties.base import Penalty, has_free, of_strength
 from schmp_estimators.linear.programs.centred import Rows, centre
@@ -37,7 +37,6 @@ _ROWS, _MULTIPLIED, _MULTIPLIED_THERE, _MOST_MULTIPLIED = 2, 64, 1000, 4096
 #: Largest support, that is number of rows or of columns, for which the solver "columns" is faster than rounds, which
 #: factorise with LAPACK.
 _MOST_SUPPORT = 700
-_OF_PENALTY = ("prox", "value", "tilt")
 
 
 def choose_solver(asked: Any, size: Extent, n_fits: int, penalty: Penalty, loss: Loss) -> str:
@@ -119,21 +118,11 @@ def kind_of(schedule: Any, loss: Loss, penalty: Penalty) -> Any:
     TypeError
         If it needs what the loss or the penalty does not have.
     """
+    resolves = schedule == "resolve"
     if is_in_blocks(loss, penalty):
+        check_needs("blocks", loss, penalty, f"{schedule=!r}")
         return ResolveJoint
-    missing, resolves = [], schedule == "resolve"
-    if not callable(getattr(loss, "derivatives", None)):
-        missing.append("a loss with a method `derivatives`")
-    if not isinstance(penalty, tuple) or not all(
-        callable(getattr(penalty, name, None)) for name in _OF_PENALTY
-    ):
-        missing.append("a penalty that is a named tuple with methods `prox`, `value` and `tilt`")
-    if not resolves and not 0.0 < getattr(loss, "smoothness", np.inf) < np.inf:
-        missing.append("a loss with a finite `smoothness`, the bound of its curvature")
-    if missing:
-        raise TypeError(
-            f"schedule={schedule!r} needs {' and '.join(missing)}; got loss={loss!r}, penalty={penalty!r}"
-        )
+    check_needs("resolve" if resolves else "scheduled", loss, penalty, f"{schedule=!r}")
     if is_quadratic(loss):
         return ResolveQuadratic if resolves else ScheduledLasso
     return ResolveSmooth if resolves else ScheduledLogistic
@@ -172,21 +161,6 @@ def make_program(
     )
     program: Resolve = kind(penalty, design, asked.tol, asked.max_iter, **options)
     return program
-
-
-def is_joint(loss: Any) -> bool:
-    """Return whether a loss fits all classes at once."""
-    return declared(loss, "look") is not None
-
-
-def is_in_blocks(loss: Any, penalty: Any) -> bool:
-    """Return whether coefficients have to be solved for in blocks: of groups, or of several classes."""
-    return is_joint(loss) or bool(declared(penalty, "in_blocks"))
-
-
-def is_quadratic(loss: Loss) -> bool:
-    """Return whether the curvature of a loss is the same everywhere."""
-    return bool(declared(loss, "constant_curvature"))
 
 
 #: Number of steps after which only the tolerance of a path is required, not the additional goal of its gap.
