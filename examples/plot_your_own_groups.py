@@ -2,10 +2,11 @@
 Your own penalty in blocks: sparse groups
 =========================================
 
-A group penalty sets whole groups of columns to zero.  Often only a few columns of a group matter, too.  The *sparse
-group lasso* (N. Simon, J. Friedman, T. Hastie and R. Tibshirani, Journal of Computational and Graphical Statistics
-2013) has both: f(τ‖β_g‖₁ + (1 − τ)‖β_g‖₂) for each group g.  We write it as one class; screening, the duality gap,
-paths, Dask and checkpoints come from the solver.
+A group penalty sets whole groups of columns to zero.  Often only a few columns of a group matter,
+too.  The *sparse group lasso* (N. Simon, J. Friedman, T. Hastie and R. Tibshirani, Journal of
+Computational and Graphical Statistics 2013) has both: f(τ‖β_g‖₁ + (1 − τ)‖β_g‖₂) for each group g.
+We write it as one class; screening, the duality gap, paths, Dask and checkpoints come from the
+solver.
 """
 
 from typing import NamedTuple

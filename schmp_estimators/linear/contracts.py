@@ -1,6 +1,7 @@
 """What losses and penalties declare, and what each solver needs of them.
 
-A loss or a penalty may be of a class outside this package.  This module alone asks whether an attribute is there.
+A loss or a penalty may be of a class outside this package.  This module alone asks whether an
+attribute is there.
 """
 
 from typing import Any, NamedTuple
@@ -44,7 +45,7 @@ def is_quadratic(loss: Any) -> bool:
 
 
 def is_in_blocks(loss: Any, penalty: Any) -> bool:
-    """Return whether coefficients have to be solved for in blocks: of groups, or of several classes."""
+    """Return whether coefficients are in blocks: of groups of columns, or of several classes."""
     return is_joint(loss) or bool(declared(penalty, "in_blocks"))
 
 

@@ -508,8 +508,10 @@ def _identity(estimator: Any, problem: Any, penalty: Penalty) -> dict[str, Any]:
         if name in used
     }
     named |= _identity_of_schedule(estimator)
-    whole = b"".join(np.asarray(value, np.float64).tobytes() for value in fields_of(penalty))
-    named["penalty"] = hashlib.sha256(whole).hexdigest()
+    factors = estimator._penalty(1.0, 1.0).strengths
+    for name, values in {"penalty": fields_of(penalty), "penalty_factors": [factors]}.items():
+        whole = b"".join(np.asarray(value, np.float64).tobytes() for value in values)
+        named[name] = hashlib.sha256(whole).hexdigest()
     return {**named, "dtype": str(problem.extent.dtype)}
 
 

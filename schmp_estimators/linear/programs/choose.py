@@ -41,7 +41,7 @@ _MOST_AT_HAND = 1 << 22
 #: Rows per column from which the solver "gram" is chosen, and its largest numbers of columns: per fit if X is in one
 #: place, per fit if it is not, and for any number of fits.
 _ROWS, _MULTIPLIED, _MULTIPLIED_THERE, _MOST_MULTIPLIED = 2, 64, 1000, 4096
-#: Arrays as large as the coefficients of a problem in blocks, and bytes from which the memory that is left is looked up.
+#: Arrays as large as the coefficients of a problem in blocks, and bytes from which the memory left is looked up.
 _COPIES, _WORTH_ASKING = 6, 1 << 28
 #: Largest support, that is number of rows or of columns, for which the solver "columns" is faster than rounds, which
 #: factorise with LAPACK.

@@ -1,7 +1,8 @@
 """Jobs of problems whose coefficients are in blocks: groups of columns, and several classes.
 
-The state of a partition is the image (K, n_p) of penalised coefficients, Σ_j w_j x_j for each of K outputs.  Decision
-values are this image plus that of F, the columns without a penalty: ones for an intercept, and directions of columns.
+The state of a partition is the image (K, n_p) of penalised coefficients, Σ_j w_j x_j for each of K
+outputs.  Decision values are this image plus that of F, the columns without a penalty: ones for an
+intercept, and directions of columns.
 """
 
 from typing import Any, NamedTuple
@@ -21,8 +22,8 @@ def look(
 ) -> Seen:
     """Return the loss of K decision values and its derivatives.
 
-    With `damping` curvatures are at least this part of their upper bounds.  A loss of y − v is bounded by the parabola
-    through the point that is even in y − v.
+    With `damping` curvatures are at least this part of their upper bounds.  A loss of y − v is
+    bounded by the parabola through the point that is even in y − v.
     """
     if declared(loss, "n_outputs") > 1:
         seen: Seen = loss.look(decision, target, weights)
@@ -60,7 +61,7 @@ class Looked(NamedTuple):
 
 
 class Begin(NamedTuple):
-    """Subtract the mean of the response, and compute the columns of F; all coefficients are zero."""
+    """Subtract the mean of the response, and compute the columns of F."""
 
     n_outputs: int
     mean: float
@@ -173,7 +174,7 @@ class Products(NamedTuple):
     damping: float
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Floats, Floats, Floats]]:
-        """Return products (m, m − known) of all columns with new ones, (f, m − known) of F with new ones, and of F."""
+        """Return the products of all columns with new ones, of F with new ones, and of F."""
         [weights] = seen_of(self.loss, rows, self.levels, self.damping).curvature
         new, extra = self.columns[self.known :], rows.extra
         found = rows.matrix.products(self.columns, self.known, weights)
@@ -219,6 +220,6 @@ class GatherRows(NamedTuple):
     def __call__(
         self, rows: RowPartition
     ) -> tuple[RowPartition, tuple[Columns, Floats, Floats, Floats, Floats]]:
-        """Return the columns of this partition, its image, y, s and columns of F; to be concatenated."""
+        """Return columns, image, y, s and F of this partition; to be concatenated."""
         vectors = rows.state, rows.target, rows.weights, rows.extra
         return rows, (take_sparse(rows.matrix, self.columns), *vectors)

@@ -1,4 +1,4 @@
-"""Groups and several classes on Dask: the bits of the same partitions in memory, also after deaths."""
+"""Groups and several classes on Dask have the bits of the same partitions in memory."""
 
 import dask.array as da
 import numpy as np
