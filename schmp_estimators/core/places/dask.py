@@ -21,7 +21,7 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.sizeof import sizeof
 from distributed import Client, Future, futures_of, span
 
-from schmp_estimators.core.cluster.group import InPlace, Ranks, as_rank
+from schmp_estimators.core.cluster.group import InPlace, Ranks, as_rank, taken
 from schmp_estimators.core.cluster.service import GroupService, as_server, listen
 from schmp_estimators.core.dashboard.fits import Teller
 from schmp_estimators.core.engine.rounds import Piece
@@ -300,7 +300,7 @@ class DaskPlace(Place):
             }
             if take is not None:
                 asked.append((f"told-{run}", rank))
-                tasks[asked[-1]] = DaskTask(asked[-1], take, TaskRef(key))
+                tasks[asked[-1]] = DaskTask(asked[-1], taken, take, TaskRef(key))
             only = {**self._annotations, "workers": [address], "allow_other_workers": False}
             layers[f"{run}-{rank}"] = MaterializedLayer(tasks, annotations=only)
         graph = HighLevelGraph(layers, {name: set() for name in layers})

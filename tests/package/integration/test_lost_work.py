@@ -109,15 +109,22 @@ def test_ranks_need_the_workers_of_all_of_them(client, monkeypatch):
     assert isinstance(lost, WorkLostError)
 
 
-def test_who_has_not_ended_soon_after_an_error_of_another_is_not_waited_for(client, monkeypatch):
+@pytest.mark.parametrize(
+    ("call", "kind"),
+    [((divmod, 1, 0), ZeroDivisionError), ((WorkLostError, "lost"), WorkLostError)],
+    ids=["raised", "returned"],
+)
+def test_who_has_not_ended_soon_after_an_error_of_another_is_not_waited_for(
+    client, monkeypatch, call, kind
+):
     monkeypatch.setattr(watch, "AFTER_ERROR", 0.1)
     with waiting_for_it(client) as waiting:
-        failing = client.submit(divmod, 1, 0, pure=False)
+        failing = client.submit(*call, pure=False)
         error, lost = watch.outcomes(
             client, [failing, waiting], {worker.address for worker in live_workers(client)}
         )
         failing.release()
-    assert isinstance(error, ZeroDivisionError)
+    assert isinstance(error, kind)
     assert isinstance(lost, WorkLostError)
 
 
