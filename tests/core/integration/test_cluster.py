@@ -1,6 +1,7 @@
 """Runs on clusters: workers that die, leave, come or are busy, fits side by side, and what is left behind."""
 
 import asyncio
+import gc
 import logging
 import os
 import re
@@ -17,7 +18,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import keys_left
+from clusters import keys_left, own_cluster
 from definition import run_serial
 from distributed import futures_of
 from hypothesis import given
@@ -29,6 +30,7 @@ from schmp_estimators.core.cluster import group
 from schmp_estimators.core.cluster.group import Group, RankLostError, Ranks, as_rank, prepare
 from schmp_estimators.core.engine.running import static_run
 from schmp_estimators.core.errors import WorkerLostError, WorkLostError
+from schmp_estimators.core.places import watch
 from schmp_estimators.core.places.cluster import Dealt, Worker
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.place import retry
@@ -252,6 +254,35 @@ def test_what_many_partitions_hold_is_one_error_with_the_first_of_them(client, f
         pytest.raises(ValueError, match=rf"in partition 1 of the input \(.*\): .*{message}"),
     ):
         fit(entry)
+
+
+@pytest.mark.filterwarnings("error")
+def test_who_waits_for_long_leaves_no_line_for_each_look_in_the_log_of_the_scheduler(monkeypatch):
+    _BEGUN.clear(), _GO_ON.clear()
+    asked, ask = [], watch.unrunnable
+    monkeypatch.setattr(watch, "WATCH_EVERY", 0.02)
+    monkeypatch.setattr(watch, "unrunnable", lambda *given: asked.append(1) or ask(*given))
+    monkeypatch.setattr(logging.getLogger("distributed.worker"), "level", logging.INFO)
+    timer = threading.Timer(0.5, _GO_ON.set)
+    with own_cluster(set_as_default=False) as client, said("distributed.worker") as found:
+        work = client.submit(_other_work, pure=False)
+        _BEGUN.wait(60)
+        timer.start()
+        assert watch.gather(client, [work]) == [True]
+    timer.join()
+    assert len(asked) > 5
+    assert len([one for one in found if "out-of-band" in one]) == 1
+
+
+@pytest.mark.parametrize("fit", ["static", "dynamic"])
+def test_no_coroutine_is_left_when_a_client_is_closed_after_a_fit(fit, recwarn):
+    fitted = DistributedLDA(2, max_iter=3) if fit == "static" else PrioritizedLasso(alpha=0.1)
+    with own_cluster(set_as_default=False) as client:
+        with client.as_current():
+            fitted.fit(da.ones((20, 4), chunks=(5, 4)), np.arange(20.0))
+        client.close()
+    gc.collect()  # a coroutine that was never awaited says so when it goes
+    assert [str(one.message) for one in recwarn if "never awaited" in str(one.message)] == []
 
 
 # Losses
