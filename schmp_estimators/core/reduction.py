@@ -58,7 +58,7 @@ def add_up(
         Merging stops at the first level of the tree that has at most this many nodes.
 
     >>> add_up({(0, 0): 1, (0, 1): 2, (0, 4): 3}, 5)
-    {(2, 1): 3, (1, 0): 3}
+    {(1, 0): 3, (2, 1): 3}
     >>> add_up({(2, 1): 3, (1, 0): 3, (1, 1): 7}, 5)
     {(3, 0): 13}
     """
@@ -69,6 +69,11 @@ def add_up(
             if right[1] == size and left in nodes:  # without a sibling: it moves up unchanged
                 nodes[level + 1, place] = nodes.pop(left)
             elif left in nodes and right in nodes:
-                nodes[level + 1, place] = merge(nodes.pop(left), nodes.pop(right))
+                try:
+                    nodes[level + 1, place] = merge(nodes.pop(left), nodes.pop(right))
+                except Exception as error:
+                    first, end = place << level + 1, min(place + 1 << level + 1, count)
+                    error.add_note(f"for the parts of shards {first} to {end - 1} together")
+                    raise
         level, size = level + 1, -(-size // 2)
     return nodes

@@ -295,10 +295,8 @@ class Group(Communicator):
 def as_rank(ranks: Ranks, function: Callable[..., Any], *args: Any) -> Any:
     """Call ``function(group, *args)`` as one rank of a group, and return its result.
 
-    Raises
-    ------
-    WorkLostError
-        If a rank was lost, or the worker no longer has what an `InPlace` stands for.
+    If a rank was lost, or the worker no longer has what an `InPlace` stands for, the result is a
+    `WorkLostError`.  Raised, it would leave a traceback in the log of each worker.
     """
     try:
         data = get_worker().data
@@ -308,6 +306,11 @@ def as_rank(ranks: Ranks, function: Callable[..., Any], *args: Any) -> Any:
     except KeyError as error:
         if not any(isinstance(one, InPlace) and one.key == error.args[0] for one in args):
             raise
-        raise WorkLostError("the worker no longer has the result of its rank") from error
+        return WorkLostError("the worker no longer has the result of its rank")
     except RankLostError as error:
-        raise WorkLostError(f"ranks lost each other: {error}") from error
+        return WorkLostError(f"ranks lost each other: {error}")
+
+
+def taken(take: Callable[[Any], Any], result: Any) -> Any:
+    """Return ``take(result)`` of a rank, or the result if it is an error."""
+    return result if isinstance(result, WorkLostError) else take(result)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import numpy as np
@@ -19,6 +19,7 @@ from scipy import sparse
 from schmp_estimators.core.inputs.files import loads_of_workers
 from schmp_estimators.core.inputs.validation import (
     Chunked,
+    EntryError,
     as_chunks,
     check_features,
     is_dask,
@@ -36,6 +37,45 @@ _delayed: Any = Later("dask.delayed")
 _ENTRIES_AT_ONCE, _BYTES_AT_ONCE = 1 << 22, 1 << 25
 #: Number of partial results that one task merges.
 _FAN_IN = 16
+
+
+class Refused(NamedTuple):
+    """What stands for a partition that is refused, and for all that should be made of it.
+
+    A task that raised an error would leave a traceback in the log of its worker, once for each partition.
+    """
+
+    error: ValueError
+
+
+def _prepared(prepare: Callable[..., Any], number: int, *args: Any) -> Any:
+    """Return ``prepare(*args)``, the content of a partition on Dask; or if it is refused, why."""
+    try:
+        return prepare(*args)
+    except (TypeError, ValueError) as error:
+        kind = EntryError if isinstance(error, TypeError) else ValueError
+        return Refused(
+            kind(
+                f"in partition {number} of the input (it and its rows are counted from 0): {error}"
+            )
+        )
+
+
+def _of_accepted(function: Callable[..., Any], *args: Any) -> Any:
+    return next((one for one in args if isinstance(one, Refused)), None) or function(*args)
+
+
+def _of_all(merge: Callable[[list[Any]], Any], *parts: Any) -> Any:
+    return merge([*parts])
+
+
+def _gather(place: Place, held: Sequence[Any]) -> list[Any]:
+    """Return the values of results that a place holds; raise the error of the first that is refused."""
+    found = place.gather(held)
+    for one in found:
+        if isinstance(one, Refused):
+            raise one.error
+    return found
 
 
 class Rows:
@@ -57,13 +97,13 @@ class Rows:
 
     def each(self, function: Callable[..., Any], name: str) -> list[Any]:
         """Return ``function(partition)`` of every partition: values, or futures of them."""
-        return self.place.map(function, list(zip(self.partitions, strict=True)), name)
+        return self.tasks(function, list(zip(self.partitions, strict=True)), name)
 
     def tasks(
         self, function: Callable[..., Any], arguments: list[tuple[Any, ...]], name: str
     ) -> list[Any]:
         """Return ``function(*a)`` for all `arguments`, which may contain partitions: values, or futures of them."""
-        return self.place.map(function, arguments, name)
+        return self.place.map(partial(_of_accepted, function), arguments, name)
 
     def cut(
         self, function: Callable[..., Any], arguments: list[tuple[Any, ...]], name: str
@@ -77,7 +117,7 @@ class Rows:
 
     def here(self, results: list[Any]) -> list[Any]:
         """Return the values of what `each` or `tasks` returned."""
-        return self.place.gather(results)
+        return _gather(self.place, results)
 
     def reduce(
         self, function: Callable[..., Any], merge: Callable[[list[Any]], Any], name: str
@@ -114,9 +154,9 @@ class Rows:
 def merged(place: Place, found: list[Any], merge: Callable[[list[Any]], Any], name: str) -> Any:
     """Return results that a place holds, merged by a tree of tasks."""
     while len(found) > 1:
-        groups = [(found[first : first + _FAN_IN],) for first in range(0, len(found), _FAN_IN)]
-        found = place.map(merge, groups, f"{name}-merge")
-    return place.gather(found)[0]
+        groups = [tuple(found[first : first + _FAN_IN]) for first in range(0, len(found), _FAN_IN)]
+        found = place.map(partial(_of_accepted, partial(_of_all, merge)), groups, f"{name}-merge")
+    return _gather(place, found)[0]
 
 
 class Again:
@@ -360,21 +400,26 @@ def open_tasks(
     prepare: Callable[..., Any], arguments: list[tuple[Any, ...]], *, place: Place | None = None
 ) -> Rows:
     """Return rows whose partitions are ``prepare(*a)`` for all `arguments`, which may contain Delayed objects."""
-    task, name = dask.delayed(prepare, pure=False), f"read-rows-{uuid4().hex}"
-    lazy = [task(*given, dask_key_name=(name, i)) for i, given in enumerate(arguments)]
+    task, name = dask.delayed(_prepared, pure=False), f"read-rows-{uuid4().hex}"
+    lazy = [task(prepare, i, *given, dask_key_name=(name, i)) for i, given in enumerate(arguments)]
     place = place or Place()
     return Rows(place.hold(lazy), place)
 
 
-def _prepare_chunk(chunk: Any, *, prepare: Callable[[Any], Any], missing: bool) -> Any:
-    return prepare(read_chunk(chunk, missing=missing))
+def _prepare_chunk(
+    chunk: Any, *, prepare: Callable[[Any], Any], missing: bool, block_id: tuple[int, ...]
+) -> Any:
+    return _prepared(lambda: prepare(read_chunk(chunk, missing=missing)), block_id[0])
 
 
 def _lazily(chunks: Chunked, prepare: Callable[[Any], Any], estimator: Any) -> Any:
     name, options = f"read-rows-{uuid4().hex}", {"prepare": prepare, "missing": may_miss(estimator)}
     if isinstance(chunks, list):
         task: Any = dask.delayed(_prepare_chunk, pure=False)
-        return [task(chunk, **options, dask_key_name=(name, i)) for i, chunk in enumerate(chunks)]
+        return [
+            task(chunk, **options, block_id=(i,), dask_key_name=(name, i))
+            for i, chunk in enumerate(chunks)
+        ]
     shape, meta = ((1,) * chunks.numblocks[0], (1,)), np.empty((0, 0), object)
     lazy: Any = chunks
     return lazy.map_blocks(

@@ -244,7 +244,7 @@ def read_chunk(chunk: Any, *, missing: bool = False) -> Any:
     """
     if _is_text(chunk):
         raise ValueError(_TEXT)
-    chunk = _check_chunk(chunk, missing)
+    chunk = check_sparse(unmask(chunk, "X", missing=missing))
     # The order of a frame's values in memory depends on whether it was sent, and the bits of a fit on that order.
     order = "F" if hasattr(chunk, "columns") else None
     with name_input(chunk):
@@ -344,12 +344,12 @@ def _apply(
     chunk: Any,
     model: Any,
 ) -> Any:
-    rows = read_chunk(chunk, missing=missing)
-    if rows.shape[1] != n_features:
-        raise ValueError(
-            f"X has {rows.shape[1]} features, but {owner} is expecting {n_features} features as input."
-        )
     try:
+        rows = read_chunk(chunk, missing=missing)
+        if rows.shape[1] != n_features:
+            raise ValueError(
+                f"X has {rows.shape[1]} features, but {owner} is expecting {n_features} features as input."
+            )
         return function(rows, model)
     except ValueError as error:
         error.add_note(_IN_CHUNK)
@@ -388,14 +388,6 @@ def _holds_lists(X: Any) -> bool:
     )
 
 
-def _check_chunk(chunk: Any, missing: bool) -> Any:
-    try:
-        return check_sparse(unmask(chunk, "X", missing=missing))
-    except ValueError as error:
-        error.add_note(_IN_CHUNK)
-        raise
-
-
 def _meta(X: Any) -> Any:
     """Return an empty array or frame with the columns of X, or None while their number is unknown."""
     if isinstance(X, da.Array):
@@ -431,7 +423,7 @@ def _one_column_chunk(X: Any) -> Any:
 
 def _to_csr(block: Any) -> Any:
     """Convert sparse blocks to CSR, which Dask is sure to join side by side; return others as they are."""
-    return sparse.csr_array(_check_chunk(block, missing=False)) if sparse.issparse(block) else block
+    return sparse.csr_array(check_sparse(block)) if sparse.issparse(block) else block
 
 
 def keep(estimator: Any, given: Mapping[str, Any]) -> None:

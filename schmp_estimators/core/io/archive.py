@@ -47,6 +47,8 @@ def pack(head: Mapping[str, Any], values: Any) -> Callable[[IO[bytes]], None]:
 
 def read_head(archive: ZipFile) -> dict[str, Any]:
     """Return the head of an archive, of at most 16 MiB, without reading the rest."""
+    if len({*archive.namelist()}) < len(archive.namelist()):
+        raise ValueError("it has several members of one name")
     with _opened(archive, _HEADER) as member:
         head, tree, _ = member.read(_LONGEST).decode(errors="ignore").partition(_TREE)
     if not tree:

@@ -86,9 +86,7 @@ def live_workers(client: Client) -> list[Worker]:
     WorkLostError
         If the scheduler cannot be reached.
     """
-    if client.scheduler is None:
-        raise WorkLostError(f"the client is {client.status}")
-    infos = reach(client, client.sync, client.scheduler.identity, n_workers=-1)["workers"].items()
+    infos = _identity(client, -1)["workers"].items()
     now = _now(client, [info["last_seen"] for _, info in infos])
     return [
         Worker(
@@ -108,6 +106,17 @@ def live_workers(client: Client) -> list[Worker]:
         )
         if info["status"] not in ("closing", "closed")
     ]
+
+
+def scheduler_id(client: Client) -> str:
+    """Return what identifies the scheduler; one that is restarted gets another."""
+    return str(_identity(client, 0)["id"])
+
+
+def _identity(client: Client, n_workers: int) -> dict[str, Any]:
+    if client.scheduler is None:
+        raise WorkLostError(f"the client is {client.status}")
+    return dict(reach(client, client.sync, client.scheduler.identity, n_workers=n_workers))
 
 
 def _now(client: Client, seen: list[float]) -> float:
@@ -133,7 +142,7 @@ def worker_timeout() -> float:
 def scheduler_lost(client: Client) -> SchedulerLostError:
     """Return the error for a scheduler that cannot be reached."""
     why = (
-        "the client was closed, or its cluster"
+        "the client is closed: by its user, with its cluster, or because the scheduler has ended"
         if client.status in ("closing", "closed")
         else f"the scheduler at {_address(client)} cannot be reached: it has ended, or the network has failed"
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from operator import getitem
 from typing import Any
 from uuid import uuid4
@@ -21,11 +22,16 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.sizeof import sizeof
 from distributed import Client, Future, futures_of, span
 
-from schmp_estimators.core.cluster.group import InPlace, Ranks, as_rank
+from schmp_estimators.core.cluster.group import InPlace, Ranks, as_rank, taken
 from schmp_estimators.core.cluster.service import GroupService, as_server, listen
 from schmp_estimators.core.dashboard.fits import Teller
 from schmp_estimators.core.engine.rounds import Piece
-from schmp_estimators.core.errors import WorkerLostError, WorkLostError
+from schmp_estimators.core.errors import (
+    NoWorkersError,
+    SchedulerLostError,
+    WorkerLostError,
+    WorkLostError,
+)
 from schmp_estimators.core.places.answers import (
     ask,
     check_alike,
@@ -39,6 +45,7 @@ from schmp_estimators.core.places.cluster import (
     answer_timeout,
     live_workers,
     reach,
+    scheduler_id,
 )
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.watch import await_all, gather, outcomes, scatter
@@ -122,6 +129,8 @@ class DaskPlace(Place):
             self._annotations = {**dask.get_annotations(), "allow_other_workers": True}
         self._dealt = Dealt([])
         self._use(*responsive_workers(self.client, self._annotations, _enrolment()))
+        #: What the user calls the fit, and the scheduler that it began with.
+        self._fit, self._scheduler = label, scheduler_id(client)
 
     def _use(self, workers: list[Worker], silent: list[Worker], told: str = "") -> None:
         """Use workers, and leave out silent ones; a warning names each of these, if what was told has not."""
@@ -300,7 +309,7 @@ class DaskPlace(Place):
             }
             if take is not None:
                 asked.append((f"told-{run}", rank))
-                tasks[asked[-1]] = DaskTask(asked[-1], take, TaskRef(key))
+                tasks[asked[-1]] = DaskTask(asked[-1], taken, take, TaskRef(key))
             only = {**self._annotations, "workers": [address], "allow_other_workers": False}
             layers[f"{run}-{rank}"] = MaterializedLayer(tasks, annotations=only)
         graph = HighLevelGraph(layers, {name: set() for name in layers})
@@ -431,8 +440,11 @@ class DaskPlace(Place):
 
     def tell(self, event: str, details: Mapping[str, Any] | None = None) -> None:
         """Send an event to the page of fits on the scheduler's dashboard, if there is one."""
-        shards = {"shards": self._dealt.n_places} if event == "begin" else {}
-        self._teller.tell(event, {**shards, **(details or {})})
+        details = details or {}
+        if event == "begin":
+            self._fit = details["estimator"]
+            details = {"shards": self._dealt.n_places, **details}
+        self._teller.tell(event, details)
 
     def close(self) -> None:
         """Release everything."""
@@ -442,7 +454,13 @@ class DaskPlace(Place):
     def reset(self, told: str = "") -> None:
         """Wait for workers, and distribute the shards anew."""
         self._dealt.forget()
-        self._use(*responsive_workers(self.client, self._annotations, _enrolment()), told)
+        try:
+            self._use(*responsive_workers(self.client, self._annotations, _enrolment()), told)
+        except (NoWorkersError, SchedulerLostError) as error:
+            with suppress(WorkLostError):
+                if scheduler_id(self.client) != self._scheduler:
+                    told = "the scheduler was restarted, and workers end with their scheduler"
+            raise type(error)(f"{self._fit} has ended, because {told}: {error}") from error
 
     def deal(self) -> bool:
         """Look for new workers; if a worker has more than its share now, forget where the shards are."""

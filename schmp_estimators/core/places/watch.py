@@ -89,7 +89,7 @@ def outcomes(client: Client, futures: Sequence[Future[Any]], holders: Collection
     async def ended() -> dict[Any, Any]:
         ending = as_completed(futures, loop=client.loop)
         async for future in ending:
-            if future.status != "finished":
+            if future.status != "finished" or future.type is WorkLostError:
                 break
         with suppress(TimeoutError):
             async with asyncio.timeout(AFTER_ERROR):

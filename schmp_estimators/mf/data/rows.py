@@ -229,11 +229,12 @@ def _number_users(rows: Rows, estimator: Any, anew: bool) -> tuple[int, int]:
 def _weigh_chunks(rows: Rows, weights: Any, clicks: bool) -> None:
     """Add weights to the ratings of a matrix on Dask; both are in the order of the rows."""
     ends = np.cumsum([0, *rows.here(rows.each(_size_of, "mf-sizes"))]).tolist()
-    column, task = _as_column(weights), dask.delayed(inputs.read_weights, pure=False)
+    column = _as_column(weights)
     if np.isnan(column.shape[0]):
         column.compute_chunk_sizes()
     inputs.check_one_for_each(column.shape[0], ends[-1])
-    held = rows.place.hold([task(column[first:stop]) for first, stop in pairwise(ends)])
+    pieces = [(column[first:stop],) for first, stop in pairwise(ends)]
+    held = open_tasks(inputs.read_weights, pieces, place=rows.place).partitions
     weigh = partial(inputs.weighed, clicks=clicks)
     rows.partitions = rows.tasks(weigh, list(zip(rows.partitions, held, strict=True)), "mf-weigh")
 
@@ -288,7 +289,7 @@ def _check_size(n_users: int, n_items: int, n_ratings: int, n_components: int) -
 
 
 def _side_by_side(pairs: Any, columns: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """Return chunks of pairs, each with its number and the same rows of `columns`, as Delayed objects."""
+    """Return chunks of pairs, each with the same rows of `columns`, as Delayed objects."""
     frames = [pairs, *columns.values()]
     if (
         all(hasattr(one, "map_partitions") for one in frames)
@@ -298,13 +299,13 @@ def _side_by_side(pairs: Any, columns: dict[str, Any]) -> list[tuple[Any, ...]]:
         joined = pairs.map_partitions(
             _together, *frames[1:], meta=pairs._meta, enforce_metadata=False, align_dataframes=False
         )
-        return list(enumerate(joined.to_delayed()))
+        return [(one,) for one in joined.to_delayed()]
     if hasattr(pairs, "columns"):
         lengths, chunks = (np.nan,) * pairs.npartitions, pairs.to_delayed()
     else:
         pairs = pairs.rechunk({1: -1})
         lengths, chunks = pairs.chunks[0], pairs.to_delayed().ravel()
-    aligned = [range(len(lengths)), chunks]
+    aligned = [chunks]
     for name, column in columns.items():
         values, n_pairs = _as_column(column), sum(lengths)
         if not np.isnan(n_pairs + values.shape[0]):
@@ -337,7 +338,7 @@ def _together(*columns: Any) -> tuple[Any, ...]:
 
 
 def _ratings_of_chunk(
-    clicks: bool, number: int, pairs: Any, values: Any = None, weights: Any = None
+    clicks: bool, pairs: Any, values: Any = None, weights: Any = None
 ) -> RatingBlock:
     if isinstance(pairs, tuple):
         pairs, values, weights = (*pairs, None)[:3]
@@ -346,13 +347,7 @@ def _ratings_of_chunk(
             f"a chunk of X has {len(pairs)} pairs, but that of y {len(values)} ratings; X and y must have the same "
             "length, and the same partitions if their lengths are not known"
         )
-    try:
-        return inputs.read_ratings(pairs, values, weights, clicks=clicks)
-    except ValueError as error:
-        error.add_note(
-            f"X is on Dask: rows are numbered from the start of their chunk, number {number}."
-        )
-        raise
+    return inputs.read_ratings(pairs, values, weights, clicks=clicks)
 
 
 def _shift(part: _Part, first_user: int) -> RatingBlock:

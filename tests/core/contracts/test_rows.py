@@ -1,5 +1,7 @@
 """Rows that are made again each time they are read: the same rows, also where workers read files of their own."""
 
+import errno
+import os
 import shutil
 import weakref
 from collections import Counter
@@ -16,7 +18,7 @@ from schmp_estimators import DistributedLDA
 from schmp_estimators.core.inputs import rows as rows_module
 from schmp_estimators.core.inputs.rows import open_again, open_rows
 from schmp_estimators.core.places.dask import DaskPlace
-from schmp_estimators.exceptions import NotSharedError
+from schmp_estimators.exceptions import NotSharedError, SpillError
 
 X = np.random.default_rng(0).poisson(0.4, (40, 7))
 COUNTED = []
@@ -139,3 +141,17 @@ def test_what_a_worker_does_not_reach_is_copied_where_all_reach_it(
     ):
         gathered(rows, processes, f"{apart[0]}/copies")
     assert not [*tmp_path.glob("copies"), *tmp_path.glob("*/copies")]
+
+
+def test_a_disk_without_room_for_a_copy_is_named_and_nothing_stays(client, monkeypatch, tmp_path):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    rows = open_again(as_array, X, DistributedLDA())
+    monkeypatch.setattr(Path, "write_bytes", fail)
+    with (
+        pytest.raises(SpillError, match=r"no room for what spill puts into .*copies.* free some"),
+        rows.elsewhere(DaskPlace(client), str(tmp_path / "copies")),
+    ):
+        pass
+    assert os.listdir(tmp_path) == []
