@@ -118,11 +118,9 @@ class Registers:
     """A C-contiguous array as a sequence of registers."""
 
     def __init__(self, context: Any, builder: Any, kind: Any, array: Any) -> None:
-        struct, self._dtype, self._builder = (
-            context.make_array(kind)(context, builder, array),
-            kind.dtype,
-            builder,
-        )
+        struct = context.make_array(kind)(context, builder, array)
+        self._dtype = kind.dtype
+        self._builder = builder
         self._data, self._element = struct.data, context.get_data_type(kind.dtype)
         self._align = context.get_abi_alignment(self._element)
         self.shape = [
@@ -179,10 +177,8 @@ class Total:
     """A register that loops add to."""
 
     def __init__(self, builder: Any, kind: Any) -> None:
-        self._builder, self._place = (
-            builder,
-            cgutils.alloca_once_value(builder, kind([0.0] * LANES)),
-        )
+        self._builder = builder
+        self._place = cgutils.alloca_once_value(builder, kind([0.0] * LANES))
 
     @property
     def value(self) -> Value:

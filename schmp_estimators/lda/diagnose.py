@@ -146,10 +146,8 @@ class TopicsOfDocuments(DescribedTopics):
         seed = make_seed(random_state)
 
         def sample(corpus: Corpus, place: Place) -> dict[str, NDArray[np.integer]]:
-            needed, remedy = (
-                _TOKEN * int(corpus.lengths.sum()),
-                "take some documents at a time, or ",
-            )
+            needed = _TOKEN * int(corpus.lengths.sum())
+            remedy = "take some documents at a time, or "
             check_room(needed, "the tokens of X need", " in this process", remedy)
             drawn = corpus.tasks(
                 partial(_draw, seed=seed, each=place.each), "lda-draw-topics", self._model()
@@ -297,11 +295,9 @@ class TopicsOfDocuments(DescribedTopics):
         given = {"n_words": n_words, "feature_names": feature_names}
         self._check("topic_diagnostics", {"n_words": SOME, "feature_names": NAMES}, **given)
         self._check_pairs(int(n_words))
-        names, sizes, beta = (
-            self._plain_names(feature_names),
-            self.topic_sizes_,
-            float(self.topic_word_prior_),
-        )
+        names = self._plain_names(feature_names)
+        sizes = self.topic_sizes_
+        beta = float(self.topic_word_prior_)
         best, weights = self._best_words(int(n_words))
         found = {"topic": np.arange(len(sizes)), "alpha": self._alphas(), "tokens": sizes}
         if X is not None:

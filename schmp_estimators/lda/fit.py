@@ -220,10 +220,8 @@ class LDAFit:
                     "a word has 2**31 tokens or more in one topic; fit so many batches with more topics, or start anew"
                 )
         last, program = self._estimator.n_iter_ - 1, self._program
-        (alpha, beta), alphas = (
-            program.priors(last, harvest.model),
-            program.alphas(last, harvest.model),
-        )
+        (alpha, beta) = program.priors(last, harvest.model)
+        alphas = program.alphas(last, harvest.model)
         return {
             "topic_word_counts_": counts,
             "doc_topic_prior_": alpha if program.own_alphas is None else alphas,
@@ -303,10 +301,8 @@ class LDAFit:
 
     def _check_memory(self) -> None:
         """Raise before any work if a shard cannot hold its rows, or if the cluster cannot hold the run."""
-        n_used, sizes = (
-            int(np.count_nonzero(self._corpus.word_totals)),
-            Sizes.of(self._corpus, self._program),
-        )
+        n_used = int(np.count_nonzero(self._corpus.word_totals))
+        sizes = Sizes.of(self._corpus, self._program)
         if (table := sizes.table) > LARGEST_TABLE:
             raise MemoryError(
                 f"sampler={self._sampler!r} keeps the weights of {n_used} words in {self._n_topics} topics, "
@@ -353,10 +349,8 @@ class LDAFit:
 
     def _resume(self) -> tuple[int, Saved | None, list[dict[str, Any]]]:
         """Return the first sweep to do, what it starts from, and the history so far."""
-        url, self._checkpoint_every = (
-            self._estimator.checkpoint,
-            int(self._estimator.checkpoint_every),
-        )
+        url = self._estimator.checkpoint
+        self._checkpoint_every = int(self._estimator.checkpoint_every)
         if self._slices is not None and self._slices.is_named:
             url, self._checkpoint_every = os.path.join(self._slices.folder, CHECKPOINT), 1
         if not url:
@@ -388,10 +382,8 @@ class LDAFit:
             )
         self._program = replace(self._program, topic_word_prior=found["topic_word_prior"])
         # The checkpoint may have been written by other shards.
-        topics, ends = (
-            np.concatenate(found["topics"]),
-            np.concatenate([[0], np.cumsum(self._corpus.lengths)]),
-        )
+        topics = np.concatenate(found["topics"])
+        ends = np.concatenate([[0], np.cumsum(self._corpus.lengths)])
         if len(topics) != ends[-1] or not (
             0 <= topics.min(initial=0) <= topics.max(initial=0) < self._program.n_components
         ):

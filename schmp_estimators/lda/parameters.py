@@ -67,11 +67,9 @@ def priors_asked_for(estimator: Any) -> Priors:
     ValueError
         If an array of priors has the wrong shape, or a value that cannot be a prior.
     """
-    n_topics, alpha, beta = (
-        estimator.n_components,
-        estimator.doc_topic_prior,
-        estimator.topic_word_prior,
-    )
+    n_topics = estimator.n_components
+    alpha = estimator.doc_topic_prior
+    beta = estimator.topic_word_prior
     uniform = 1.0 / n_topics
     of_words = LEARN_EVERY if isinstance(beta, str) else 0  # "learn"
     beta = LEARN_BETA_FROM if of_words else uniform if beta is None else float(beta)
@@ -135,10 +133,8 @@ def check_learning(n_tokens: int, n_topics: int) -> None:
     needed = (
         3 * 16 * min(n_tokens, math.sqrt(2.0 * n_tokens * n_topics))
     )  # while counts are merged: see `TopicCounts`
-    use, remedy = (
-        f" for the counts of {n_topics} topics in {n_tokens} tokens",
-        "give an array or a number, or ",
-    )
+    use = f" for the counts of {n_topics} topics in {n_tokens} tokens"
+    remedy = "give an array or a number, or "
     check_room(needed, "doc_topic_prior='learn' may need", use, remedy)
 
 

@@ -358,10 +358,8 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
             check_earlier(self)
         self._check_checkpoint(None if anew else self, "partial_fit")
         check_together(self, weights, anew=anew)
-        seed, known = (
-            make_seed(self.random_state),
-            None if anew else Known(self.user_ids_, self.item_ids_),
-        )
+        seed = make_seed(self.random_state)
+        known = None if anew else Known(self.user_ids_, self.item_ids_)
         with (
             undone_on_error(self),
             self._progress_bar(),

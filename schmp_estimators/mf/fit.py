@@ -69,12 +69,10 @@ class MFFit:
     def __init__(
         self, estimator: Any, ratings: RatingRows, place: Place, *, seed: int, anew: bool
     ) -> None:
-        self._estimator, self._ratings, self._pieces, self._place = (
-            estimator,
-            ratings,
-            ratings.pieces,
-            place,
-        )
+        self._estimator = estimator
+        self._ratings = ratings
+        self._pieces = ratings.pieces
+        self._place = place
         self._seed, self._known, self._hold_out = seed, ratings.known, data.NOTHING
         self._shape = len(ratings.known.users), len(ratings.known.items)
         #: Users and items of the earlier fit, in its units; its scale, and what it has counted.
@@ -89,10 +87,8 @@ class MFFit:
         self._solver = parameters.choose_solver(estimator, ratings.are_weighted)
         self._gradients = self._solver == "sgd" and anew
         self._rotating = self._gradients and estimator.schedule == "rotation"
-        self._unobserved, self._ranks = (
-            float(estimator.unobserved_weight),
-            estimator.loss in RANKING,
-        )
+        self._unobserved = float(estimator.unobserved_weight)
+        self._ranks = estimator.loss in RANKING
         #: None until it is computed from the ratings.
         self._alpha: float | None = parameters.given_alpha(estimator, anew)
         ranges = [ratings.range] if anew else [ratings.range, estimator.rating_range_]
@@ -180,10 +176,8 @@ class MFFit:
             )
         if not self._gradients:
             raise ValueError(f"{what}; raise alpha")
-        copies, rate = (
-            "" if self._rotating else f" for {self._n_shards} copies of the items",
-            estimator.learning_rate,
-        )
+        copies = "" if self._rotating else f" for {self._n_shards} copies of the items"
+        rate = estimator.learning_rate
         raise ValueError(
             f"{what}: learning_rate={rate:g} is too large{copies}; lower it, or raise alpha"
         )
@@ -227,12 +221,10 @@ class MFFit:
 
     def _choose(self) -> None:
         """Count and measure the ratings; choose the number of shards, what they contain, and the program."""
-        estimator, pieces, grid, (n_users, n_items) = (
-            self._estimator,
-            self._pieces,
-            self._ratings.grid,
-            self._shape,
-        )
+        estimator = self._estimator
+        pieces = self._pieces
+        grid = self._ratings.grid
+        (n_users, n_items) = self._shape
         how: dict[str, Any] = {
             "hold_out": self._hold_out,
             "grid": grid,
@@ -241,10 +233,8 @@ class MFFit:
         count = partial(data.count_and_measure, n_users=n_users, n_items=n_items, **how)
         counted = pieces.reduce(count, data.add_counted, "mf-count-ratings")
         counts, weights = self._sides(counted.counts), self._sides(counted.confidences)
-        self._occur, self._told = (
-            _grown(self._sides(counted.occur), self._earlier_occur),
-            counted.told,
-        )
+        self._occur = _grown(self._sides(counted.occur), self._earlier_occur)
+        self._told = counted.told
         # For users and items clicks so far, and sums of weights; for ratings the sums twice.
         both = zip(counts if self._unobserved else weights, weights, strict=True)
         self._counts = _grown(
@@ -359,10 +349,8 @@ class MFFit:
     def _choose_program(self, mean: float) -> Any:
         """Return the program, given the mean of the ratings."""
         estimator, (centre, unit) = self._estimator, self._scale
-        fit_bias, positive = (
-            bool(estimator.fit_bias and not self._unobserved),
-            bool(estimator.positive),
-        )
+        fit_bias = bool(estimator.fit_bias and not self._unobserved)
+        positive = bool(estimator.positive)
         common: dict[str, Any] = {
             "n_components": int(estimator.n_components),
             "mean": 0.0

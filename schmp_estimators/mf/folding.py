@@ -79,11 +79,9 @@ def solve(ratings: UserRatings, items: Items) -> NDArray[np.float64]:
     """Return (n_users, n_features) the solution for each user, for standardised ratings."""
     if items.drawing is not None:
         return _by_steps(ratings, items)
-    values, weights, counts = (
-        ratings.values.real,
-        np.ones(ratings.values.size),
-        np.diff(ratings.indptr),
-    )
+    values = ratings.values.real
+    weights = np.ones(ratings.values.size)
+    counts = np.diff(ratings.indptr)
     if items.confidence is not None:
         values, weights = clicks_of(values, items.confidence)
     sizes: Any = counts
@@ -105,9 +103,7 @@ def _by_steps(ratings: UserRatings, items: Any) -> NDArray[np.float64]:
     """Return the vectors to which the steps of the fit take users from zero, for a loss that ranks."""
     check_taken(float(ratings.values.min(initial=1.0)))
     (loss, candidates, rate, n_epochs), n_users = items.drawing, ratings.indptr.size - 1
-    out, given = (
-        np.zeros((n_users, items.features.shape[1])),
-        freeze((ratings, candidates, items.features, items.bias)),
-    )
+    out = np.zeros((n_users, items.features.shape[1]))
+    given = freeze((ratings, candidates, items.features, items.bias))
     fold_in_drawn(loss, *given, (rate, items.alpha), n_epochs, _KEY, items.positive, out)
     return out

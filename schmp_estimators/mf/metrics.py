@@ -139,11 +139,9 @@ def _ndcg(hits: Hits) -> NDArray[np.float64]:
 
 def _auc(hits: Hits) -> NDArray[np.float64]:
     wrong = ~hits.right & ~hits.empty
-    before, found, n_wrong = (
-        np.cumsum(hits.right, axis=1),
-        hits.right.sum(axis=1),
-        wrong.sum(axis=1),
-    )
+    before = np.cumsum(hits.right, axis=1)
+    found = hits.right.sum(axis=1)
+    n_wrong = wrong.sum(axis=1)
     ahead = np.sum(before * wrong, axis=1) + (found + hits.relevant) / 2 * (hits.others - n_wrong)
     with np.errstate(invalid="ignore"):
         return np.where(hits.others > 0, ahead / (hits.relevant * hits.others), 1.0)

@@ -123,10 +123,8 @@ class Recommender:
         else:
             ids, of_fit = self._rows_of(users, "user"), None
             known = ids < len(self.user_bias_)
-            vectors, level = (
-                vectors_of(ids, self.user_factors_),
-                np.full(ids.size, self.global_mean_),
-            )
+            vectors = vectors_of(ids, self.user_factors_)
+            level = np.full(ids.size, self.global_mean_)
             level[known] += self.user_bias_[ids[known]]
         lists = of_fit if of_fit and _is_fitted(exclude) else self._lists(ids, exclude)
         found, scores = self._best_items(self._or_mean(vectors), lists, n, items)
@@ -260,10 +258,8 @@ class Recommender:
         self._check_columns(X)
         users, items, values = read_ratings(X, y, weights, clicks=True)
         who, rows = np.unique(users, return_inverse=True)
-        columns, n_items = (
-            number(items, self.item_ids_, "item", rows=self._looked_up("item")),
-            len(self.item_bias_),
-        )
+        columns = number(items, self.item_ids_, "item", rows=self._looked_up("item"))
+        n_items = len(self.item_bias_)
         known = RatingBlock(*(array[columns < n_items] for array in (rows, columns, values)))
         indptr, told = sort_ratings(known, who.size, n_items)
         if (again := repeated(told.users, told.items)).size:

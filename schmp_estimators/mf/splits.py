@@ -90,10 +90,8 @@ class LeaveLastOut(_Splitter):
     """
 
     def __init__(self, n_last: int = 1, n_splits: int = 1) -> None:
-        self.n_last, self.n_splits = (
-            at_least_one(n_last, "n_last"),
-            at_least_one(n_splits, "n_splits"),
-        )
+        self.n_last = at_least_one(n_last, "n_last")
+        self.n_splits = at_least_one(n_splits, "n_splits")
 
     def split(
         self, X: Any, y: Any = None, groups: Any = None

@@ -166,10 +166,8 @@ class ScheduleDisplay:
             within = [
                 one for one in spans if one.sweep is not None and sweeps[0] <= one.sweep < sweeps[1]
             ]
-            begin, end = (
-                min((one.start for one in within), default=0),
-                max((one.stop for one in within), default=0),
-            )
+            begin = min((one.start for one in within), default=0)
+            end = max((one.stop for one in within), default=0)
             spans = [
                 *within,
                 *(one for one in spans if one.name == _WAITED and begin <= one.start < end),

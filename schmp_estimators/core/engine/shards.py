@@ -93,12 +93,10 @@ class Shards:
         shards: Sequence[Any],
         slices: Slices | None = None,
     ) -> None:
-        self._program, self._communicator, self._groups, self.slices = (
-            program,
-            communicator,
-            groups,
-            slices,
-        )
+        self._program = program
+        self._communicator = communicator
+        self._groups = groups
+        self.slices = slices
         self._n_shards = sum(map(len, groups))
         rank_of = {p: rank for rank, group in enumerate(groups) for p in group}
         self._rank_of = [rank_of[p] for p in range(self._n_shards)]

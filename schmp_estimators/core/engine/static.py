@@ -102,12 +102,10 @@ class GroupRun:
         ends: Callable[[], batch.Ends] = lambda: None,
     ) -> None:
         self._program, self._sources, self._place, self._slices = program, sources, place, slices
-        self._sweeps, self._may_ask, self._will_save, self._ends = (
-            range(first, n_sweeps),
-            may_ask,
-            saves,
-            ends,
-        )
+        self._sweeps = range(first, n_sweeps)
+        self._may_ask = may_ask
+        self._will_save = saves
+        self._ends = ends
         self._restores = Restores(place, "a further sweep was recorded")
         self.took: float | None = None
         #: Records and seconds of sweeps that are done: of all that the caller has not reached, and perhaps of others.

@@ -39,10 +39,8 @@ class Rank(Shards):
     def begin(self, sweep: int, saved: Saved | None = None) -> None:
         """Set states, blocks and model: the first ones, or those that were saved at the end of sweep `sweep`."""
         self._ats = [at._replace(sweep=sweep) for at in self._ats]
-        given, reports = (
-            list[Mapping[int, Any]]([{}] * len(self._ats)),
-            Reports(self._n_shards, None),
-        )
+        given = list[Mapping[int, Any]]([{}] * len(self._ats))
+        reports = Reports(self._n_shards, None)
 
         def start(i: int, at: At) -> None:
             if saved:

@@ -168,10 +168,8 @@ def topics_of_words(
         Tokens of each word in these passages.
     """
     sizes = np.diff(passages.ptr)[chosen]
-    words, topic = (
-        passages.words[spans(passages.ptr[chosen], sizes)],
-        np.repeat(np.arange(len(chosen)), sizes),
-    )
+    words = passages.words[spans(passages.ptr[chosen], sizes)]
+    topic = np.repeat(np.arange(len(chosen)), sizes)
     n_seen = np.bincount(words, minlength=n_words)
     before = np.empty(len(words), np.int64)  # number of earlier tokens of the same word
     before[np.argsort(words, kind="stable")] = spans(np.zeros(n_words, np.int64), n_seen)

@@ -108,11 +108,9 @@ def make_shard(
     is_present[layout.block_ptr[number] : layout.block_ptr[number + 1]] = True
     present = np.flatnonzero(is_present)
     column = layout.column[present]
-    lengths, rank, totals = (
-        counts[column].astype(np.int64),
-        np.zeros(len(present), np.int64),
-        plan.word_totals[column],
-    )
+    lengths = counts[column].astype(np.int64)
+    rank = np.zeros(len(present), np.int64)
+    totals = plan.word_totals[column]
     rank[is_local[present]] = before
     first = topics_of_shard(plan.first, column, counts) if len(plan.first.ptr) > 1 else no_topics()
     del counts, is_local, is_present  # one array over all words at a time, beside the plan

@@ -66,10 +66,8 @@ def list_topics(
         K.
     """
     lengths = np.diff(doc_ptr)
-    rows, ptr = (
-        rows_of_lists(doc_ptr, topic[place], n_topics),
-        np.append(0, np.cumsum(np.minimum(lengths, n_topics))),
-    )
+    rows = rows_of_lists(doc_ptr, topic[place], n_topics)
+    ptr = np.append(0, np.cumsum(np.minimum(lengths, n_topics)))
     n = np.diff(rows.ptr)
     lists = TopicLists(
         ptr, n.astype(np.int32), np.zeros(ptr[-1], topic.dtype), np.zeros(ptr[-1], np.int32)
@@ -135,10 +133,8 @@ def counts_of_rows(
     The rows of a single block whose words are in the order of the columns are not copied; else `empty` makes arrays.
     """
     n_words = len(layout.column)
-    ptr, begins = (
-        np.zeros(n_words + 1, np.int64),
-        np.cumsum([0, *(len(piece.ptr) - 1 for piece in pieces)]),
-    )
+    ptr = np.zeros(n_words + 1, np.int64)
+    begins = np.cumsum([0, *(len(piece.ptr) - 1 for piece in pieces)])
     ptr[1:][layout.column] = np.concatenate([np.diff(piece.ptr) for piece in pieces])
     np.cumsum(ptr, out=ptr)
     if len(pieces) == 1 and (layout.column == np.arange(n_words)).all():

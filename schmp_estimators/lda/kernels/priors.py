@@ -46,11 +46,9 @@ class TopicPriors(NamedTuple):
 def topic_priors(alphas: NDArray[np.float64]) -> TopicPriors:
     """Return the prior of the given values, (K,), rounded as kernels take them."""
     alpha = alphas.astype(np.float32)
-    share, other, work = (
-        np.empty(len(alpha)),
-        np.empty(len(alpha), np.int32),
-        np.empty(len(alpha), np.int32),
-    )
+    share = np.empty(len(alpha))
+    other = np.empty(len(alpha), np.int32)
+    work = np.empty(len(alpha), np.int32)
     total = _build_table(alpha.astype(np.float64), share, other, work)
     return TopicPriors(alpha, total, (np.minimum(share, 1.0) * _WHOLE).astype(np.uint64), other)
 

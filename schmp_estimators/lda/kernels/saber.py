@@ -162,10 +162,8 @@ def make_scratch(smooth: Smoothing, *, seeded: bool) -> tuple[Row, Together]:
         np.zeros(n, np.float64 if seeded else np.int32), smooth.beta * smooth.inverse,
         np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n),
     )  # fmt: skip
-    sums, (starts, listed, others) = (
-        TOGETHER * LANES * (-(-n // LANES) + 1),
-        np.empty((3, TOGETHER + 1), np.int64),
-    )
+    sums = TOGETHER * LANES * (-(-n // LANES) + 1)
+    (starts, listed, others) = np.empty((3, TOGETHER + 1), np.int64)
     totals, points = np.empty((2, TOGETHER), np.float32)
     return row, Together(np.empty(sums, np.float32), starts, totals, points, listed, others)
 
@@ -319,10 +317,8 @@ def sample_words(
                 if (
                     j > 0 and doc == last_doc and old == last_old
                 ):  # the same sums, of a word that comes again
-                    starts[np.uint64(j)], totals[np.uint64(j)] = (
-                        starts[np.uint64(j - 1)],
-                        totals[np.uint64(j - 1)],
-                    )
+                    starts[np.uint64(j)] = starts[np.uint64(j - 1)]
+                    totals[np.uint64(j)] = totals[np.uint64(j - 1)]
                     continue
                 last_doc, last_old = doc, old
                 less = np.float32(row.tokens[np.uint64(old)] - 1) + smooth.beta

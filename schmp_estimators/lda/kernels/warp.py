@@ -104,11 +104,9 @@ def find_pieces(word, n_tokens, shard_ptr, begins, size, ptr):
     ptr : (n_words + 1,) int64
         As in `Pieces`.
     """
-    begin, length, cursor = (
-        np.empty(len(word), np.int64),
-        np.empty(len(word), np.uint32),
-        ptr.copy(),
-    )
+    begin = np.empty(len(word), np.int64)
+    length = np.empty(len(word), np.uint32)
+    cursor = ptr.copy()
     for shard in range(len(begins)):
         address = begins[shard]
         for i in range(shard_ptr[shard], shard_ptr[shard + 1]):

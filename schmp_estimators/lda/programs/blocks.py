@@ -45,11 +45,9 @@ def make_parts(
     n_words : (n_blocks,) int64, optional
         How many words of each block the parts have, the first ones; by default all.
     """
-    sizes, topic, parts = (
-        np.diff(shard.block_ptr) if n_words is None else n_words,
-        freeze(topic),
-        dict[int, WordPart](),
-    )
+    sizes = np.diff(shard.block_ptr) if n_words is None else n_words
+    topic = freeze(topic)
+    parts = dict[int, WordPart]()
     for block, (begin, n) in enumerate(zip(shard.block_ptr.tolist(), sizes.tolist(), strict=False)):
         word_ptr = freeze(shard.word_ptr[begin : begin + n + 1])
         lists, dense = pack_rows(word_ptr, topic, n_components)
@@ -66,10 +64,8 @@ def combine_parts(index: int, parts: Sequence[WordPart], n_components: int) -> W
     n_heads = int(np.count_nonzero(total >= HEAD * n_components))
     tail_ptr = np.zeros(len(total) - n_heads + 1, np.int64)
     np.cumsum(total[n_heads:], out=tail_ptr[1:])
-    heads, tails = (
-        np.zeros((n_heads, n_components), np.int32),
-        np.empty(tail_ptr[-1], parts[0].lists.dtype),
-    )
+    heads = np.zeros((n_heads, n_components), np.int32)
+    tails = np.empty(tail_ptr[-1], parts[0].lists.dtype)
     cursor = tail_ptr[:-1].copy()
     for part in parts:
         unpack_rows(part.lengths, part.lists, part.dense, heads, tails, cursor)

@@ -251,10 +251,8 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         """Return the state with the first topics of tokens: uniform ones, if words do not restrict them."""
         topics, shard = np.empty(len(at.shard.place), topic_dtype(self.n_components)), at.shard
         if len(shard.first.ptr) > 1:
-            of_words, key = (
-                (words_of_places(shard), *shard.first),
-                stream_key(self.seed, 0, _OF_TOKENS),
-            )
+            of_words = (words_of_places(shard), *shard.first)
+            key = stream_key(self.seed, 0, _OF_TOKENS)
             draw_known_topics(
                 shard.place,
                 shard.doc_ptr,
@@ -346,11 +344,9 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
     def with_measured(self, model: SweepModel, measured: Sequence[Measured]) -> SweepModel:
         """Return the model with priors learned, and with the joint log-likelihood, where it is time."""
         documents, singles, lengths, words, seeded, sweep = _together(measured)
-        (of_documents, of_words), before, learned = (
-            self.learns(sweep),
-            model.learned_before,
-            model.learned,
-        )
+        (of_documents, of_words) = self.learns(sweep)
+        before = model.learned_before
+        learned = model.learned
         if of_documents:
             alphas = self.alphas(sweep, model)
             before = before._replace(alphas=alphas)

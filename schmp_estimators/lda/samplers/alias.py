@@ -97,11 +97,10 @@ def _sum_document(own, cell, document, word, old):
     start, mask, total = own.rows[np.uint64(2 * word)], own.rows[np.uint64(2 * word + 1)], 0.0
     for j in range(document.now[0].n_listed):
         k = np.uint64(document.listed[np.uint64(j)])
-        n, part = (
-            count_of(own.cells, start, mask, k)
-            + beta_of(cell.seeds, cell.first + word, k, cell.beta),
-            document.part[k],
+        n = count_of(own.cells, start, mask, k) + beta_of(
+            cell.seeds, cell.first + word, k, cell.beta
         )
+        part = document.part[k]
         if k == old:
             n, part = n - 1.0, (document.tokens[k] - 1) * document.inverse_less[k]
         total += part * n
@@ -112,11 +111,9 @@ def _sum_document(own, cell, document, word, old):
 @inlined
 def _propose(own, cell, document, word, fresh, point):
     """Return the topic at a point: from the document's topics, then the word's table, then that of all topics."""
-    start, of_word, last = (
-        own.lists.ptr[np.uint64(word)],
-        own.sums[np.uint64(word)],
-        len(own.sums) - 1,
-    )
+    start = own.lists.ptr[np.uint64(word)]
+    of_word = own.sums[np.uint64(word)]
+    last = len(own.sums) - 1
     if point < fresh:
         return np.uint64(
             document.listed[np.uint64(first_above(own.ends, 0, document.now[0].n_listed, point))]

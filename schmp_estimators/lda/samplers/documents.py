@@ -127,12 +127,10 @@ def _list(document, k):
 def _enter(cell, document, d):
     """Count the topics of a document."""
     now, topic = document.now[0], cell.state.topic
-    now.start, now.end, now.n_listed, now.sum = (
-        cell.shard.doc_ptr[d],
-        cell.shard.doc_ptr[d + 1],
-        0,
-        0.0,
-    )
+    now.start = cell.shard.doc_ptr[d]
+    now.end = cell.shard.doc_ptr[d + 1]
+    now.n_listed = 0
+    now.sum = 0.0
     now.version += 1
     for i in range(now.start, now.end):
         k = np.uint64(topic[np.uint64(i)])
@@ -186,11 +184,9 @@ def _move(cell, document, token, old, new):
 def _no_document(cell):
     """Return an empty `Document`."""
     n_topics, (inverse, inverse_less) = len(cell.total), inverse_totals(cell)
-    tokens, listed, place = (
-        np.zeros(n_topics, np.int32),
-        np.empty(n_topics, np.int32),
-        np.empty(n_topics, np.int32),
-    )
+    tokens = np.zeros(n_topics, np.int32)
+    listed = np.empty(n_topics, np.int32)
+    place = np.empty(n_topics, np.int32)
     now, part, factor = np.zeros(1, _NOW), np.zeros(n_topics), np.empty(n_topics)
     document = Document(now, tokens, listed, place, inverse, inverse_less, part, factor)
     for k in range(n_topics):
@@ -233,21 +229,17 @@ def document_loop(
     @maker
     def sample_documents(cell):
         own, document, n_moved = begin(cell), _no_document(cell), 0
-        visit_ptr, visits, topic = (
-            cell.state.visits.ptr[cell.number],
-            cell.state.visits,
-            cell.state.topic,
-        )
+        visit_ptr = cell.state.visits.ptr[cell.number]
+        visits = cell.state.visits
+        topic = cell.state.topic
         for d in range(len(visit_ptr) - 1):
             if visit_ptr[d] == visit_ptr[d + 1]:
                 continue
             _enter(cell, document, d)
             for visit in range(visit_ptr[d], visit_ptr[d + 1]):
                 fetch(own, cell, visit)
-                token, word = (
-                    np.uint64(visits.token[np.uint64(visit)]),
-                    np.int64(visits.word[np.uint64(visit)]),
-                )
+                token = np.uint64(visits.token[np.uint64(visit)])
+                word = np.int64(visits.word[np.uint64(visit)])
                 old, address = np.uint64(topic[token]), np.uint64(cell.shard.first_token) + token
                 counter = cell.key + address * np.uint64(cell.n_random) * GAMMA
                 new = draw(own, cell, document, token, word, old, counter)

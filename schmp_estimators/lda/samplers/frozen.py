@@ -162,10 +162,8 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
     def _take_rows(self, at: At, state: FrozenState, block: WordBlock) -> None:
         """Write the weights of the words of a block that the shard has."""
         words, begins, rows = state.table.of(at.shard, self.n_components)
-        mine, (begin, end) = (
-            slice(*begins[at.block : at.block + 2]),
-            at.shard.block_ptr[at.block : at.block + 2],
-        )
+        mine = slice(*begins[at.block : at.block + 2])
+        (begin, end) = at.shard.block_ptr[at.block : at.block + 2]
         words, rows, seeds = (
             freeze(words[mine] - begin),
             rows[mine],

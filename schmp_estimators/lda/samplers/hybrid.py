@@ -67,11 +67,9 @@ def _tokens_in(lists, d, topic):
 @inlined
 def _propose_by_document(cell, token, d, uniform):
     """Return a topic drawn from document d without a token, given a number in [0, 1)."""
-    first, last, ends = (
-        cell.shard.doc_ptr[d],
-        cell.shard.doc_ptr[d + np.uint64(1)],
-        cell.extra.alpha_ends,
-    )
+    first = cell.shard.doc_ptr[d]
+    last = cell.shard.doc_ptr[d + np.uint64(1)]
+    ends = cell.extra.alpha_ends
     n_others = last - first - 1
     y = uniform * (np.float64(n_others) + ends[-1])
     if y < np.float64(n_others):
@@ -115,10 +113,8 @@ def _draw_by_proposals(own, cell, row, token, old, counter):
         fplus.put(own, cell, old, before)
         kept.smooth = smooth_before
     else:
-        kept.old_at, kept.new_at = (
-            old_at,
-            place_of(lists.topic, lists.ptr[d], lists.ptr[d] + lists.length[d], new),
-        )
+        kept.old_at = old_at
+        kept.new_at = place_of(lists.topic, lists.ptr[d], lists.ptr[d] + lists.length[d], new)
     return new
 
 

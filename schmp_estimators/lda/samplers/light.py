@@ -63,13 +63,11 @@ def _fill_slots(cell):
     -----
     1 ns per token of the block, 3 ns for one of a head word.
     """
-    shard, block, visits, topic, first = (
-        cell.shard,
-        cell.block,
-        cell.state.visits,
-        cell.state.topic,
-        cell.first,
-    )
+    shard = cell.shard
+    block = cell.block
+    visits = cell.state.visits
+    topic = cell.state.topic
+    first = cell.first
     n_heads, n_words = len(block.heads), len(block.fixed.ptr) - 1
     ptr, shift = np.zeros(n_words + 1, np.int64), np.empty(n_words, np.int64)
     for word in range(n_words):

@@ -71,11 +71,9 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
         block, begin = freeze(block), int(at.shard.block_ptr[at.block])
         beta, alphas = self.priors(at.sweep, at.model)[1], self.alphas(at.sweep, at.model)
         smooth = freeze(saber.smoothing(at.model.topic_total, self.beta_sums(beta), alphas, beta))
-        key, lists, seeds = (
-            stream_key(self.seed, at.sweep, SWEEP),
-            freeze(state.documents),
-            self.seeds_of(at.shard),
-        )
+        key = stream_key(self.seed, at.sweep, SWEEP)
+        lists = freeze(state.documents)
+        seeds = self.seeds_of(at.shard)
         n_words = len(block.heads) + len(block.tail_ptr) - 1
         of_words = at.shard.word_ptr, at.shard.word_total, at.shard.word_first, at.shard.word_rank
 
@@ -103,10 +101,8 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
         topic, (_, ptr, n_blocks, lists) = freeze(state.topic), state.documents
 
         def work(job: tuple[int, int]) -> NDArray[np.int64]:
-            totals, row = (
-                np.zeros(self.n_components, np.int64),
-                np.zeros(self.n_components, np.int32),
-            )
+            totals = np.zeros(self.n_components, np.int64)
+            row = np.zeros(self.n_components, np.int32)
             given = (
                 *job,
                 at.shard.doc_ptr,

@@ -117,19 +117,15 @@ def _draw(own, cell, document, token, word, old, counter):
 
     0.7 ns per topic of the word for the first of its tokens in a document, 50 ns beside.
     """
-    kept, (ptr, length, topics, tokens), factor, n_dk = (
-        own.kept[0],
-        own.lists,
-        document.factor,
-        document.tokens,
-    )
-    alpha, beta, seeds, layout, inverse = (
-        cell.alpha,
-        cell.beta,
-        cell.seeds,
-        cell.first + word,
-        document.inverse,
-    )
+    kept = own.kept[0]
+    (ptr, length, topics, tokens) = own.lists
+    factor = document.factor
+    n_dk = document.tokens
+    alpha = cell.alpha
+    beta = cell.beta
+    seeds = cell.seeds
+    layout = cell.first + word
+    inverse = document.inverse
     start, n = ptr[np.uint64(word)], np.int64(length[np.uint64(word)])
     end = np.uint64(start + n)
     if word != kept.word or document.now[0].version != kept.version:

@@ -98,20 +98,16 @@ class ReceivedWords(NamedTuple):
             If words do not have as many tokens as when shards were made.
         """
         owner, tokens = _owner(at.shard), [writable(piece.tokens) for piece in given]
-        n, word = (
-            np.concatenate([piece.n_tokens for piece in given]),
-            np.concatenate([piece.word for piece in given]),
-        )
+        n = np.concatenate([piece.n_tokens for piece in given])
+        word = np.concatenate([piece.word for piece in given])
         total = owner.word_total
         if (np.bincount(word, n, len(total)) != total).any():
             raise changed()
         size = (
             int(np.prod(tokens[0].shape[1:])) * tokens[0].itemsize
         )  # strides do not tell it where there is no token
-        shard_ptr, begins = (
-            np.cumsum([0, *(len(one.word) for one in given)]),
-            [one.ctypes.data for one in tokens],
-        )
+        shard_ptr = np.cumsum([0, *(len(one.word) for one in given)])
+        begins = [one.ctypes.data for one in tokens]
         ptr = np.append(0, np.cumsum(np.bincount(word, minlength=len(total))))
         pieces = Pieces(
             ptr, *find_pieces(*freeze((word, n, shard_ptr, np.array(begins))), size, freeze(ptr))
@@ -140,10 +136,8 @@ def writable(tokens: NDArray[Any]) -> NDArray[Any]:
 
 def _owner(shard: TokenShard) -> TokenShard:
     """Return the shard as if its words were only those that it owns and that are not local."""
-    n_local, (begin, end) = (
-        int(shard.n_local[shard.number]),
-        shard.block_ptr[shard.number : shard.number + 2].tolist(),
-    )
+    n_local = int(shard.n_local[shard.number])
+    (begin, end) = shard.block_ptr[shard.number : shard.number + 2].tolist()
     words, fixed = slice(begin + n_local, end), cut_rows(shard.fixed, n_local, end - begin)
     return freeze(
         shard._replace(
@@ -255,10 +249,8 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         Given are the arguments of `kernels.warp.sample_words` from `pieces` to `seeds`, each with the offsets of the
         words, and tokens of the dtype and shape of theirs.
         """
-        prior, key = (
-            np.float32(self.priors(at.sweep, at.model)[1]),
-            stream_key(self.seed, at.sweep, _WORDS),
-        )
+        prior = np.float32(self.priors(at.sweep, at.model)[1])
+        key = stream_key(self.seed, at.sweep, _WORDS)
         types = (
             tokens[:0].reshape(-1),
             np.empty(0, np.int16 if self.n_components < 1 << 15 else np.int32),
@@ -285,10 +277,8 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         inverse: NDArray[Any],
         moved_by_words: int = 0,
     ) -> WarpState:
-        key, prior = (
-            stream_key(self.seed, at.sweep, _DOCUMENTS),
-            np.float32(self.priors(at.sweep, None)[0]),
-        )
+        key = stream_key(self.seed, at.sweep, _DOCUMENTS)
+        prior = np.float32(self.priors(at.sweep, None)[0])
         alpha = prior if self.own_alphas is None else topic_priors(alphas)
 
         def work(job: tuple[int, int]) -> tuple[NDArray[np.int64], int]:
@@ -385,8 +375,6 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
 
 def _sent_tokens(shard: TokenShard) -> list[slice]:
     """Return the ranges of the tokens that go to the owner of each block."""
-    firsts, ends = (
-        shard.word_ptr[shard.block_ptr[:-1] + shard.n_local],
-        shard.word_ptr[shard.block_ptr[1:]],
-    )
+    firsts = shard.word_ptr[shard.block_ptr[:-1] + shard.n_local]
+    ends = shard.word_ptr[shard.block_ptr[1:]]
     return list(map(slice, firsts.tolist(), ends.tolist()))

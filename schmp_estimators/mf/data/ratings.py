@@ -304,11 +304,9 @@ def make_shard(
     if (twice := layout.repeated(train.users, train.items)).size:
         user, item = members[train.users[twice[0]]], plan.item_ids[train.items[twice[0]]]
         raise DuplicateRatingError(int(user), int(item))
-    narrow, held_out, more = (
-        _narrow(train.items, n_items),
-        chosen(train, np.empty(0, np.intp)),
-        dict[str, Any](),
-    )
+    narrow = _narrow(train.items, n_items)
+    held_out = chosen(train, np.empty(0, np.intp))
+    more = dict[str, Any]()
     seen = Seen(indptr, narrow) if plan.keep_seen else None
     if plan.hold_out.threshold:
         users, items = (

@@ -112,13 +112,11 @@ def _take_turns(ratings, offsets, heads, tails, out):
     """
     tile = heads.size
     for strip in range(offsets.size - 1):
-        written, unseen, stop, n_heads, turn = (
-            offsets[strip],
-            offsets[strip],
-            offsets[strip + 1],
-            0,
-            0,
-        )
+        written = offsets[strip]
+        unseen = offsets[strip]
+        stop = offsets[strip + 1]
+        n_heads = 0
+        turn = 0
         while n_heads < tile and unseen < stop:
             heads[n_heads], tails[n_heads] = unseen, _end_of_user(ratings.users, unseen, stop)
             unseen, n_heads = tails[n_heads], n_heads + 1
@@ -187,9 +185,7 @@ def cut_blocks(ratings: RatingBlock, items: Placement, width: int = LANES) -> Cu
     strips = (first[items.group] + items.row // n_rows).astype(np.int32)
     offsets, by_strip = sort_by(strips[ratings.items], int(first[-1]), ratings)
     by_strip = by_strip._replace(items=items.row[by_strip.items])
-    by_turn, room = (
-        RatingBlock(*map(np.empty_like, ratings)),
-        np.empty((2, min(tile, TILE)), np.int64),
-    )
+    by_turn = RatingBlock(*map(np.empty_like, ratings))
+    room = np.empty((2, min(tile, TILE)), np.int64)
     _take_turns(by_strip, offsets, *room, by_turn)
     return CutRatings(by_turn, offsets[first])

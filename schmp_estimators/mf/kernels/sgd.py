@@ -131,10 +131,8 @@ def _one_by_one(ratings, start, stop, users, items, user_numbers, item_numbers, 
     for number in range(start, stop):
         position = np.uint64(number)
         following = min(position + np.uint64(1), last)
-        next_user, next_item = (
-            np.uint64(ratings.users[following]),
-            np.uint64(ratings.items[following]),
-        )
+        next_user = np.uint64(ratings.users[following])
+        next_item = np.uint64(ratings.items[following])
         error = _error(ratings, position, user_numbers, user, item_numbers, item, product)
         total += error * error
         (factors,) = take_steps(

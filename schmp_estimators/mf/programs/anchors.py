@@ -63,10 +63,8 @@ class Earlier(NamedTuple):
     def pick(self, ids: NDArray[np.int64]) -> Earlier:
         """Return the rows `ids`; rows that are not known are zeros, without ratings."""
         known, n_chunks = ids < len(self.counts), len(self.rows)
-        rows, counts = (
-            np.zeros((n_chunks, ids.size, LANES), np.float32),
-            np.zeros((ids.size, 2), np.float32),
-        )
+        rows = np.zeros((n_chunks, ids.size, LANES), np.float32)
+        counts = np.zeros((ids.size, 2), np.float32)
         rows[:, known], counts[known] = self.rows[:, ids[known]], self.counts[ids[known]]
         return Earlier(rows, counts)
 

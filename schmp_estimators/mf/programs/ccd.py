@@ -187,10 +187,8 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         """Return the current chunk of the items, improved with the sums of all shards."""
         number, improved = reports[0].chunk, np.array(model.items[:, LANES:], order="C")
         penalties, free = self._penalties(model.item_counts), self._free(number, is_item=True)
-        positive, shared = (
-            self.positive and not self._is_bias(number),
-            self._of_all_pairs(model, number),
-        )
+        positive = self.positive and not self._is_bias(number)
+        shared = self._of_all_pairs(model, number)
         for start in range(0, len(improved), ITEMS_AT_ONCE):
             rows = slice(start, start + ITEMS_AT_ONCE)
             of_rows = slice(start * SUMS, (start + ITEMS_AT_ONCE) * SUMS)

@@ -125,10 +125,9 @@ class ImplicitFactorization(CcdFactorization):
             number, model.items, gram, diagonal, self._penalties(shard.user_counts),
             *self._of_users(state, number), self._free(number, is_item=False)[1], self.positive,
         )  # fmt: skip
-        own, so_far = (
-            np.zeros((self.n_chunks * LANES, LANES)),
-            number + 1,
-        )  # later chunks add their own products
+        # later chunks add their own products
+        own = np.zeros((self.n_chunks * LANES, LANES))
+        so_far = number + 1
         users = freeze(state.users)
         kernels.gram_rows(users[:so_far], users, number * users.shape[1], 1, own[: so_far * LANES])
         if state.anchored is not None and shard.number == 0:
@@ -219,10 +218,8 @@ class ImplicitFactorization(CcdFactorization):
         if number < 0:
             return self._with_diagonal(model._replace(items=beside(None, following)), 0)
         passed = tree_sum([report.sums for report in reports])
-        turned, stop = (
-            np.array(model.items[:, LANES:], order="C"),
-            self._free(number, is_item=True)[1],
-        )
+        turned = np.array(model.items[:, LANES:], order="C")
+        stop = self._free(number, is_item=True)[1]
         spread = 2 * self.start_range(is_item=True)[1] / np.sqrt(3)
         kernels.centre_chunk(
             *freeze((passed, model.item_counts)), int(not number), stop, spread, turned

@@ -113,10 +113,8 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
         shard, loss = at.shard, RANKING.get(self.loss)
         ratings, moved = shard.train.block(index), (state.users, items, self.steps(), self.positive)
         if loss is not None:
-            key, candidates = (
-                stream_key(self.seed, _DRAWN, at.sweep, index),
-                candidates_of(items.counts),
-            )
+            key = stream_key(self.seed, _DRAWN, at.sweep, index)
+            candidates = candidates_of(items.counts)
             total = kernels.rank_block(
                 loss, ratings, shard.taken[index], candidates, shard.user_ids, key, *moved
             )
