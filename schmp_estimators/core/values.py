@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import numpy as np
-from numpy.typing import NDArray
+
+from schmp_estimators.core.arrays import Array
 
 T = TypeVar("T")
 
@@ -52,7 +53,7 @@ def freeze(value: T, known: set[int] | None = None) -> T:
     return cast(T, like(value, parts)) if is_new else value
 
 
-def own(value: T, copy: Callable[[NDArray[Any]], NDArray[Any]] | None = None) -> T:
+def own(value: T, copy: Callable[[Array], Array] | None = None) -> T:
     """Return `value` with contiguous, writable copies of all its arrays; `copy` makes them, by default NumPy."""
     return cast(T, replace_leaves(value, np.ndarray, copy or _copied))
 
@@ -109,21 +110,21 @@ def like(value: Any, parts: list[Any]) -> Any:
     return dict(zip(value, parts, strict=True)) if isinstance(value, dict) else parts
 
 
-def _aligned(array: NDArray[Any]) -> NDArray[Any]:
+def _aligned(array: Array) -> Array:
     return array if array.flags.aligned else array.copy(order="K")
 
 
-def _copied(array: NDArray[Any]) -> NDArray[Any]:
+def _copied(array: Array) -> Array:
     return np.array(array, order="C")
 
 
-def _copied_view(array: NDArray[Any]) -> NDArray[Any]:
+def _copied_view(array: Array) -> Array:
     """Return a copy, unless the array owns its memory and is contiguous and writable."""
     flags = array.flags
     return array if flags.owndata and flags.writeable and flags.c_contiguous else _copied(array)
 
 
-def _writable(array: NDArray[Any]) -> NDArray[Any]:
+def _writable(array: Array) -> Array:
     """Return the array, or a copy if it is read-only or at an unaligned address."""
     return array if array.flags.behaved else _copied(array)
 

@@ -6,7 +6,6 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils._param_validation import (
     HasMethods,
     Interval,
@@ -15,6 +14,7 @@ from sklearn.utils._param_validation import (
 )
 from sklearn.utils.validation import check_is_fitted
 
+from schmp_estimators.core.arrays import Array, Floats, Integers
 from schmp_estimators.core.inputs.rows import open_tasks
 from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.later import Later
@@ -52,7 +52,7 @@ class DescribedTopics(TopicMethods):
     """The methods of a fitted topic model, with those that describe its topics."""
 
     @property
-    def topic_sizes_(self) -> NDArray[np.int64]:
+    def topic_sizes_(self) -> Integers:
         """Number of tokens of each topic, shape (n_components,): the row sums of `topic_word_counts_`."""
         check_is_fitted(self)
         return topic_totals(self.topic_word_counts_)
@@ -149,7 +149,7 @@ class DescribedTopics(TopicMethods):
         *,
         window_size: int | None = None,
         feature_names: Any = None,
-    ) -> NDArray[np.float64]:
+    ) -> Floats:
         """Measure for each topic how often its most probable words occur together; higher is better.
 
         Parameters
@@ -244,7 +244,7 @@ class DescribedTopics(TopicMethods):
                     "takes counts"
                 )
 
-        def count(corpus: Corpus, _place: Place) -> tuple[NDArray[np.int64], int]:
+        def count(corpus: Corpus, _place: Place) -> tuple[Integers, int]:
             found = corpus.tasks(coherence.count_pairs, "lda-coherence", best)
             return corpus.rows.merged(found, tree_sum, "lda-coherence"), len(corpus.lengths)
 
@@ -289,16 +289,14 @@ class DescribedTopics(TopicMethods):
             constraints, given, caller_name=f"{type(self).__name__}.{method}"
         )
 
-    def _best_words(
-        self, n_words: int, relevance: float | None = None
-    ) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _best_words(self, n_words: int, relevance: float | None = None) -> tuple[Array, Array]:
         n_topics, n_features = self.topic_word_counts_.shape
         n_best = min(n_words, n_features)
         return coherence.top_words(
             self._rows()[0], n_topics, self.topic_word_prior_, n_best, relevance
         )
 
-    def _names(self, feature_names: Any) -> NDArray[Any] | None:
+    def _names(self, feature_names: Any) -> Array | None:
         # models of earlier versions have the names of columns only
         own = getattr(self, "feature_names_", getattr(self, "feature_names_in_", None))
         return own if feature_names is None else read_names(feature_names, self.n_features_in_, own)
@@ -313,9 +311,7 @@ class DescribedTopics(TopicMethods):
         )
 
 
-def _count_windows(
-    texts: Any, given: tuple[Any, ...], place: Place
-) -> tuple[NDArray[np.int64], int]:
+def _count_windows(texts: Any, given: tuple[Any, ...], place: Place) -> tuple[Integers, int]:
     """Return ``count_windows(texts, *given)`` for texts in this process or on Dask."""
     if not is_dask(texts):
         return coherence.count_windows(texts, *given)

@@ -5,9 +5,9 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from schmp_estimators.core.arrays import AnyIntegers, Array, Floats, Integers, Integers32
 from schmp_estimators.core.following import make_seed
 from schmp_estimators.core.inputs.validation import as_chunks, is_dask
 from schmp_estimators.core.io.files import replace_file
@@ -37,7 +37,7 @@ class TopicsOfDocuments(DescribedTopics):
 
     def top_documents(
         self, X: Any = None, n_documents: int = 10, *, proportions: Any = None
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    ) -> tuple[Integers, Floats]:
         """Return the documents that have the highest proportion of each topic.
 
         Parameters
@@ -96,7 +96,7 @@ class TopicsOfDocuments(DescribedTopics):
         order = np.argsort(-shares, axis=0, kind="stable")[: int(n_documents)]
         return tuple(np.take_along_axis(one, order, 0).T.copy() for one in (numbers, shares))  # type: ignore[return-value]
 
-    def sample_topics(self, X: Any, *, random_state: Any = None) -> dict[str, NDArray[np.integer]]:
+    def sample_topics(self, X: Any, *, random_state: Any = None) -> dict[str, AnyIntegers]:
         """Return a topic for each token of documents.
 
         Parameters
@@ -145,7 +145,7 @@ class TopicsOfDocuments(DescribedTopics):
         check_is_fitted(self)
         seed = make_seed(random_state)
 
-        def sample(corpus: Corpus, place: Place) -> dict[str, NDArray[np.integer]]:
+        def sample(corpus: Corpus, place: Place) -> dict[str, AnyIntegers]:
             needed = _TOKEN * int(corpus.lengths.sum())
             remedy = "take some documents at a time, or "
             check_room(needed, "the tokens of X need", " in this process", remedy)
@@ -219,7 +219,7 @@ class TopicsOfDocuments(DescribedTopics):
         *,
         feature_names: Any = None,
         random_state: Any = None,
-    ) -> dict[str, NDArray[Any]]:
+    ) -> dict[str, Array]:
         """Return MALLET's measures of the quality of topics, and the words of each topic.
 
         Parameters
@@ -324,20 +324,18 @@ class TopicsOfDocuments(DescribedTopics):
         found["words"] = np.array([" ".join(row) for row in names[best].tolist()], object)
         return found
 
-    def _plain_names(self, feature_names: Any) -> NDArray[Any]:
+    def _plain_names(self, feature_names: Any) -> Array:
         """Return names without blanks, none of which is empty or that of two words."""
         names = self._names(feature_names)
         return diagnostics.plain_names(
             range(self.n_features_in_) if names is None else names.tolist()
         )
 
-    def _alphas(self) -> NDArray[np.float64]:
+    def _alphas(self) -> Floats:
         return np.array(np.broadcast_to(self.doc_topic_prior_, self._n_features_out), np.float64)
 
 
-def _most(
-    theta: Any, n_best: int, n_topics: int
-) -> tuple[int, NDArray[np.int64], NDArray[np.float64]]:
+def _most(theta: Any, n_best: int, n_topics: int) -> tuple[int, Integers, Floats]:
     """Return how many documents there are, and the numbers and shares, (n_best, K), of the best ones of each topic."""
     shares = as_numbers(theta, "proportions must be numbers, one column for each topic")
     if shares.shape[1:] != (n_topics,):
@@ -352,12 +350,12 @@ def _most(
 
 def _draw(
     counts: Counts, model: TopicModel, *, seed: int, each: Each
-) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+) -> tuple[Integers32, Integers32]:
     """Return the word and the topic of each token."""
     return np.repeat(counts.indices, counts.data), draw_topics(counts, model, seed, each)
 
 
 def _count(
-    counts: Counts, model: TopicModel, best: NDArray[np.int64], *, seed: int, each: Each
+    counts: Counts, model: TopicModel, best: Integers, *, seed: int, each: Each
 ) -> diagnostics.DocumentCounts:
     return diagnostics.count_topics(counts, draw_topics(counts, model, seed, each), best)

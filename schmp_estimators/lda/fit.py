@@ -10,9 +10,9 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
+from schmp_estimators.core.arrays import Array
 from schmp_estimators.core.engine.running import AnyRun, Source, static_run
 from schmp_estimators.core.errors import CheckpointMismatchError
 from schmp_estimators.core.io.checkpoint import Checkpoint, check_records, identity_of
@@ -78,7 +78,7 @@ class LDAFit:
         seed: int,
         earlier: sparse.csc_array | None,
         keep: bool,
-        names: NDArray[Any] | None,
+        names: Array | None,
     ) -> None:
         self._estimator, self._corpus, self._place = estimator, corpus, place
         self._seed, self._earlier, self._keep = seed, earlier, keep

@@ -3,13 +3,13 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from schmp_estimators.core.arrays import Floats, Integers
 from schmp_estimators.lda.describe import SOME, DescribedTopics
 from schmp_estimators.lda.names import check_labels
 from schmp_estimators.lda.parameters import as_numbers
@@ -19,7 +19,7 @@ from schmp_estimators.lda.use import check_room
 class MatchedTopics(DescribedTopics):
     """The methods of a fitted topic model, with those that compare it with others."""
 
-    def match_topics(self, other: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def match_topics(self, other: Any) -> tuple[Integers, Floats]:
         """Pair the topics with those of another model, one to one, so that pairs are as similar as possible.
 
         Parameters
@@ -77,9 +77,7 @@ class MatchedTopics(DescribedTopics):
         matched[rows], similarity[rows] = columns, cosines[rows, columns]
         return matched, similarity
 
-    def topic_stability(
-        self, X: Any, n_fits: int = 4, *, random_state: Any = None
-    ) -> NDArray[np.float64]:
+    def topic_stability(self, X: Any, n_fits: int = 4, *, random_state: Any = None) -> Floats:
         """Return how similar the topics of this fit are to those of fits with other seeds.
 
         Parameters
@@ -170,7 +168,7 @@ def _check_words(model: Any, other: Any, n_ours: int, n_theirs: int) -> None:
 
 def _cosines(
     ours: sparse.csr_array, beta: float, theirs: sparse.csr_array, their_beta: float
-) -> NDArray[np.float64]:
+) -> Floats:
     """Return the cosines of all pairs of rows of two sparse arrays to whose entries a number each is added."""
     n_words = ours.shape[1]
     sums, their_sums = ours.sum(axis=1), theirs.sum(axis=1)

@@ -11,9 +11,9 @@ from numbers import Number, Real
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
+from schmp_estimators.core.arrays import Array, Floats, Integers
 from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.lda.names import check_labels
 from schmp_estimators.lda.programs.learning import mean_alpha
@@ -33,7 +33,7 @@ class Priors(NamedTuple):
     doc_topic_prior: float
     topic_word_prior: float
     #: (K,) the document-topic prior of each topic, or None if they are the same.
-    own_alphas: NDArray[np.float64] | None = None
+    own_alphas: Floats | None = None
     #: Number of sweeps between two times that `own_alphas` are learned, and that the topic-word prior is; 0 for never.
     learn_every: tuple[int, int] = (0, 0)
 
@@ -93,7 +93,7 @@ def going_on(asked: Priors, fitted: Any, *, keep: bool) -> Priors:
     return found
 
 
-def _check_array(name: str, values: Any, n_topics: int) -> NDArray[np.float64]:
+def _check_array(name: str, values: Any, n_topics: int) -> Floats:
     """Return a prior for every topic, as a read-only copy."""
     given = as_numbers(values, f"{name} must be one number, or numbers, one for each topic")
     if given.shape != (n_topics,):
@@ -111,7 +111,7 @@ def _check_array(name: str, values: Any, n_topics: int) -> NDArray[np.float64]:
     return given
 
 
-def as_numbers(values: Any, wanted: str) -> NDArray[np.float64]:
+def as_numbers(values: Any, wanted: str) -> Floats:
     """Return a copy as floats, or raise ValueError for strings, dates and complex numbers, too, with what is `wanted`.
 
     The name of the parameter comes first in `wanted`.
@@ -200,7 +200,7 @@ _NAMELESS = (
 
 
 def seed_counts(
-    estimator: Any, word_totals: NDArray[np.int64], names: NDArray[Any] | None
+    estimator: Any, word_totals: Integers, names: Array | None
 ) -> sparse.csc_array | None:
     """Return the imaginary tokens (K, V) that the parameters ask for, or None if there are none.
 
@@ -258,8 +258,8 @@ def seeds_of_first_batch(estimator: Any, asked: sparse.csc_array | None) -> spar
 def _of_dict(
     estimator: Any,
     given: Mapping[Any, Any],
-    word_totals: NDArray[np.int64],
-    names: NDArray[Any] | None,
+    word_totals: Integers,
+    names: Array | None,
 ) -> sparse.csc_array:
     n_topics, columns = estimator.n_components, dict[Any, int]()
     for at, name in enumerate([] if names is None else names.tolist()):

@@ -8,12 +8,12 @@ from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.utils.validation import check_is_fitted
 
+from schmp_estimators.core.arrays import Array, Floats
 from schmp_estimators.core.inputs.validation import is_dask, map_rows, refuse_container
 from schmp_estimators.core.later import setting
 from schmp_estimators.core.places.place import Place, choose_place, n_threads, retry
@@ -55,7 +55,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     seed_counts_: sparse.csc_array | None = None
 
     @property
-    def components_(self) -> NDArray[np.float64]:
+    def components_(self) -> Floats:
         """Pseudo-counts of the words in each topic, shape (n_components, n_features): counts plus prior and seeds."""
         check_is_fitted(self)
         sparsely = (
@@ -222,7 +222,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         both.sort_indices()
         return both
 
-    def _rows(self) -> tuple[TopicRows, NDArray[Any]]:
+    def _rows(self) -> tuple[TopicRows, Array]:
         """Return the tokens of words in topics, seeds included, as `TopicRows`, and those of topics."""
         totals, seeds = topic_totals(self.topic_word_counts_), self.seed_counts_
         if seeds is not None:

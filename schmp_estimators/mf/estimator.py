@@ -8,10 +8,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
 
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, _fit_context
 from sklearn.callback import with_callbacks
 
+from schmp_estimators.core.arrays import Array
 from schmp_estimators.core.following import Ending, SweepingEstimator, make_seed, undone_on_error
 from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.places.place import choose_place, retry
@@ -224,7 +224,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         *,
         loss: str = "squared",
         unobserved_weight: float = 0.0,
-        confidence: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
+        confidence: Callable[[Array], Array] | None = None,
         fit_bias: bool = True,
         positive: bool = False,
         alpha: float | str = "auto",

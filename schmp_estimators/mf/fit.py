@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from schmp_estimators.core.arrays import Array, Integers
 from schmp_estimators.core.engine.running import AnyRun, Source, static_run
 from schmp_estimators.core.io.checkpoint import Checkpoint, check_records, identity_of
 from schmp_estimators.core.lanes import padded_width
@@ -268,7 +268,7 @@ class MFFit:
         self._plan = data.ShardPlan(users, items, item_counts, self._hold_out, *form)
         self._program = self._choose_program(mean)
 
-    def _sides(self, array: NDArray[Any]) -> list[NDArray[Any]]:
+    def _sides(self, array: Array) -> list[Array]:
         """Return the parts of users and of items, for an array of both."""
         return [part.copy() for part in np.split(array, self._shape[:1])]
 
@@ -290,9 +290,7 @@ class MFFit:
                 "them out of partial_fit, or begin anew with fit"
             )
 
-    def _deal(
-        self, user_counts: NDArray[np.int64], item_counts: NDArray[np.int64]
-    ) -> tuple[Placement, Placement]:
+    def _deal(self, user_counts: Integers, item_counts: Integers) -> tuple[Placement, Placement]:
         """Assign users and items to shards; after an earlier fit, only those with new ratings or missing pairs."""
         every = (
             not self._earlier,
@@ -427,16 +425,14 @@ class MFFit:
         }
 
 
-def _grown(
-    sides: Sequence[NDArray[Any]], earlier: Sequence[NDArray[Any]]
-) -> tuple[NDArray[Any], ...]:
+def _grown(sides: Sequence[Array], earlier: Sequence[Array]) -> tuple[Array, ...]:
     """Return sides with what earlier fits have counted added to them, for fewer rows; mutates `sides`."""
     for now, before in zip(sides, earlier, strict=False):
         now[: len(before)] += before
     return tuple(sides)
 
 
-def _digest(ids: NDArray[Any]) -> str:
+def _digest(ids: Array) -> str:
     """Return a fingerprint of ids."""
     return hashlib.sha256(
         "\0".join(map(str, ids)).encode() if is_text(ids) else ids.tobytes()

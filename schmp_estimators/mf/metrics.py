@@ -8,9 +8,10 @@ from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 
+from schmp_estimators.core.arrays import Array, Floats, Integers, Masks, Positions
 from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.mf.data.ids import (
     as_objects,
@@ -31,11 +32,11 @@ class Hits(NamedTuple):
     """Which items of ranked lists are relevant, and how many could have been, for users with relevant items."""
 
     #: (m, k) whether the item in this place is relevant, and whether the place is empty.
-    right: NDArray[np.bool_]
-    empty: NDArray[np.bool_]
+    right: Masks
+    empty: Masks
     #: (m,) number of relevant items, and of other items that could have been recommended.
-    relevant: NDArray[np.int64]
-    others: NDArray[np.int64]
+    relevant: Integers
+    others: Integers
 
 
 def precision_at_k(items: ArrayLike, relevant: Relevant, k: int = 10) -> float:
@@ -117,27 +118,27 @@ def auc_at_k(
     return _mean("auc", items, relevant, k, n_candidates)
 
 
-def _precision(hits: Hits) -> NDArray[np.float64]:
+def _precision(hits: Hits) -> Floats:
     return hits.right.mean(axis=1)
 
 
-def _recall(hits: Hits) -> NDArray[np.float64]:
+def _recall(hits: Hits) -> Floats:
     return hits.right.sum(axis=1) / hits.relevant
 
 
-def _average_precision(hits: Hits) -> NDArray[np.float64]:
+def _average_precision(hits: Hits) -> Floats:
     k = hits.right.shape[1]
     precisions = np.cumsum(hits.right, axis=1) / np.arange(1, k + 1)
     return np.sum(precisions * hits.right, axis=1) / np.minimum(hits.relevant, k)
 
 
-def _ndcg(hits: Hits) -> NDArray[np.float64]:
+def _ndcg(hits: Hits) -> Floats:
     gains = 1 / np.log2(np.arange(2, hits.right.shape[1] + 2))
     ideal = np.cumsum(gains)[np.minimum(hits.relevant, gains.size) - 1]
     return np.asarray(hits.right @ gains / ideal)
 
 
-def _auc(hits: Hits) -> NDArray[np.float64]:
+def _auc(hits: Hits) -> Floats:
     wrong = ~hits.right & ~hits.empty
     before = np.cumsum(hits.right, axis=1)
     found = hits.right.sum(axis=1)
@@ -148,7 +149,7 @@ def _auc(hits: Hits) -> NDArray[np.float64]:
 
 
 #: By name, functions that return the value of each user.
-METRICS: dict[str, Callable[[Hits], NDArray[np.float64]]] = {
+METRICS: dict[str, Callable[[Hits], Floats]] = {
     "precision": _precision, "recall": _recall, "average_precision": _average_precision, "ndcg": _ndcg, "auc": _auc,
 }  # fmt: skip
 
@@ -211,9 +212,9 @@ class RankingScorer:
 
 
 def find_hits(
-    found: NDArray[np.int64],
-    rows: NDArray[np.int64],
-    wanted: NDArray[np.int64],
+    found: Integers,
+    rows: Integers,
+    wanted: Integers,
     n_candidates: Any,
     n_items: int,
 ) -> Hits:
@@ -291,7 +292,7 @@ def _mean(
     return float(METRICS[metric](hits).mean())
 
 
-def _read_lists(items: ArrayLike) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+def _read_lists(items: ArrayLike) -> tuple[Array, Masks]:
     """Return recommended items in a table, and the places of none: -1, None, NaN, or the largest uint64."""
     ranked = unmask(items, "items")
     try:
@@ -320,7 +321,7 @@ def _are_numbers(arrays: Any, ndim: int) -> bool:
     return found == ndim and isinstance(dtype, np.dtype) and dtype.kind in "iuf"
 
 
-def _read_relevant(relevant: Relevant) -> tuple[NDArray[np.intp], NDArray[Any], int]:
+def _read_relevant(relevant: Relevant) -> tuple[Positions, Array, int]:
     """Return the rows and ids of relevant items, and the number of rows."""
     relevant = unmask(relevant, "relevant")
     if sparse.issparse(relevant):
@@ -353,7 +354,7 @@ def _is_list(one: Any) -> bool:
     return hasattr(one, "__iter__") and not isinstance(one, str | bytes | dict)
 
 
-def _read_sizes(n_candidates: Any, n_users: int) -> NDArray[np.int64]:
+def _read_sizes(n_candidates: Any, n_users: int) -> Integers:
     sizes = np.asarray(n_candidates)
     if sizes.dtype.kind not in "iu" or sizes.shape not in ((), (n_users,)):
         raise ValueError(

@@ -10,9 +10,9 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from schmp_estimators.core.arrays import Integers
 from schmp_estimators.mf.losses import RANKING
 
 #: Largest number that float32 can hold after a multiplication by the ratings of a row.
@@ -188,7 +188,7 @@ def given_alpha(estimator: Any, anew: bool) -> float | None:
     )
 
 
-def choose_alpha(penalty: str, counts: Sequence[NDArray[np.int64]], noise: float) -> float:
+def choose_alpha(penalty: str, counts: Sequence[Integers], noise: float) -> float:
     """Compute the weight of the penalty from ratings; see "How much to regularise" in the user guide.
 
     Parameters

@@ -6,10 +6,19 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
+from schmp_estimators.core.arrays import (
+    Array,
+    Floats,
+    Floats32,
+    Integers,
+    Integers32,
+    Masks,
+    Positions,
+)
 from schmp_estimators.core.inputs.validation import validate_in_memory
 from schmp_estimators.core.lanes import pad_rows
 from schmp_estimators.core.values import freeze
@@ -36,20 +45,20 @@ _ROWS = (
     "matrix, users = to_matrix(pairs, ratings) makes one from ids"
 )
 #: Lists of items, one for each of some users: offsets and items.
-_Lists = tuple[NDArray[np.int64], NDArray[np.int32]]
+_Lists = tuple[Integers, Integers32]
 
 
 class Recommender:
     """The methods of a fitted factorisation that rank items or users."""
 
-    components_: NDArray[np.float32]
-    user_factors_: NDArray[np.float32]
-    user_bias_: NDArray[np.float32]
-    item_bias_: NDArray[np.float32]
+    components_: Floats32
+    user_factors_: Floats32
+    user_bias_: Floats32
+    item_bias_: Floats32
     global_mean_: float
     alpha_: float
-    user_ids_: NDArray[Any]
-    item_ids_: NDArray[Any]
+    user_ids_: Array
+    item_ids_: Array
     n_features_in_: int
     _fitted_on_pairs: bool
     #: For each fit, the items that each user has rated; None if that is not known.
@@ -59,17 +68,17 @@ class Recommender:
     #: `loss` of the fit.
     _loss: str
     #: Numbers of ratings, or sums of their weights, of users and of items so far.
-    _counts: tuple[NDArray[np.float32], ...]
+    _counts: tuple[Floats32, ...]
     #: Which users and which items have had ratings.
-    _occur: tuple[NDArray[np.bool_], NDArray[np.bool_]]
+    _occur: tuple[Masks, Masks]
     #: Returns an estimator of the same items, as if fitted on a matrix like the given one.
     _for_matrices: Any
     #: Returns the ratings of new users, their vectors, and the levels to which products of vectors are added.
-    _folded: Callable[[Any], tuple[UserRatings, NDArray[np.float32], NDArray[np.float64]]]
+    _folded: Callable[[Any], tuple[UserRatings, Floats32, Floats]]
 
     def recommend(
         self, users: Any, n: int = 10, *, exclude: Any = "fitted", items: ArrayLike | None = None
-    ) -> tuple[NDArray[Any], NDArray[Any]]:
+    ) -> tuple[Array, Array]:
         """Return the items with the highest predictions for each user, among items with ratings.
 
         Parameters
@@ -130,7 +139,7 @@ class Recommender:
         found, scores = self._best_items(self._or_mean(vectors), lists, n, items)
         return _named(found, self.item_ids_), scores + level[:, None]
 
-    def to_matrix(self, X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
+    def to_matrix(self, X: Any, y: Any) -> tuple[Any, Array]:
         """Convert the ratings of pairs to a matrix with the columns of `components_`, for `recommend`.
 
         Parameters
@@ -166,7 +175,7 @@ class Recommender:
             (values.astype(np.float64), items, indptr), shape=(who.size, len(self.item_bias_))
         ), who
 
-    def similar_items(self, items: ArrayLike, n: int = 10) -> tuple[NDArray[Any], NDArray[Any]]:
+    def similar_items(self, items: ArrayLike, n: int = 10) -> tuple[Array, Array]:
         """Return the items with the largest cosine similarity to each item.
 
         Parameters
@@ -203,7 +212,7 @@ class Recommender:
         check_is_fitted(self)
         return self._most_similar("item", items, n, self.components_, lambda items: items.T)
 
-    def similar_users(self, users: ArrayLike, n: int = 10) -> tuple[NDArray[Any], NDArray[Any]]:
+    def similar_users(self, users: ArrayLike, n: int = 10) -> tuple[Array, Array]:
         """Return the users with the largest cosine similarity to each user.
 
         Parameters
@@ -224,8 +233,8 @@ class Recommender:
         return self._most_similar("user", users, n, self.user_factors_, np.asarray)
 
     def _most_similar(
-        self, kind: str, asked: Any, n: int, factors: NDArray[np.float32], rows: Callable[..., Any]
-    ) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        self, kind: str, asked: Any, n: int, factors: Floats32, rows: Callable[..., Any]
+    ) -> tuple[Array, Floats]:
         """Return the ids with the largest cosines, and these; none for unknown ids.
 
         `rows` returns the vectors of `factors`.
@@ -251,9 +260,7 @@ class Recommender:
         found[known], scores[known] = _best(directions[ids[known]], directions, bias, lists, n)
         return _named(found, self._ids_of(kind)), scores
 
-    def _told_by(
-        self, X: Any, y: Any, weights: Any
-    ) -> tuple[NDArray[Any], NDArray[np.intp], UserRatings]:
+    def _told_by(self, X: Any, y: Any, weights: Any) -> tuple[Array, Positions, UserRatings]:
         """Return the users of pairs, the position of each pair among them, and their ratings of known items, sorted."""
         self._check_columns(X)
         users, items, values = read_ratings(X, y, weights, clicks=True)
@@ -273,7 +280,7 @@ class Recommender:
         if self._fitted_on_pairs:
             check_pair_columns(X, self, reset=False)
 
-    def _lists(self, ids: NDArray[Any], exclude: Any) -> _Lists:
+    def _lists(self, ids: Array, exclude: Any) -> _Lists:
         """Return lists of the items that are not to be recommended to each of `ids`."""
         if exclude is None:
             return np.zeros(ids.size + 1, np.int64), np.empty(0, np.int32)
@@ -323,7 +330,7 @@ class Recommender:
         """Whether the model ranks items instead of predicting ratings."""
         return bool(self._unobserved or self._loss in RANKING)
 
-    def _or_mean(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _or_mean(self, vectors: Floats32) -> Floats32:
         """Return vectors of users; if the model ranks, zero vectors become the mean over all users.  Mutates them."""
         if self._ranks:  # users have no biases
             mean = self._once(
@@ -333,8 +340,8 @@ class Recommender:
         return vectors
 
     def _best_items(
-        self, rows: NDArray[np.float32], lists: _Lists, n: int, candidates: ArrayLike | None = None
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        self, rows: Floats32, lists: _Lists, n: int, candidates: ArrayLike | None = None
+    ) -> tuple[Integers, Floats]:
         """Return the items with the highest predictions that occur and are not in the lists, and the predictions."""
         may_be = self._occur[1]
         if candidates is not None:
@@ -343,8 +350,8 @@ class Recommender:
         bias = np.where(may_be, self.item_bias_, -np.float32(np.inf))
         return _best(rows, self._padded_items(), bias, lists, n)
 
-    def _padded_items(self) -> NDArray[np.float32]:
-        padded: NDArray[np.float32] = self._once(
+    def _padded_items(self) -> Floats32:
+        padded: Floats32 = self._once(
             "items", lambda items: freeze(pad_rows(items.T)), self.components_
         )
         return padded
@@ -369,7 +376,7 @@ class Recommender:
         state: Any = super().__getstate__()
         return {name: value for name, value in state.items() if name != "_tables"}
 
-    def _rows_of(self, ids: Any, kind: str) -> NDArray[np.int64]:
+    def _rows_of(self, ids: Any, kind: str) -> Integers:
         """Return the rows of users or items, given their ids."""
         if dimensions(ids) != 1:
             remedy = f"Pass [{ids!r}] for one {kind}" if np.isscalar(ids) else "Pass a flat list"
@@ -382,7 +389,7 @@ class Recommender:
             self._looked_up(kind),
         )
 
-    def _ids_of(self, kind: str) -> NDArray[Any]:
+    def _ids_of(self, kind: str) -> Array:
         return self.user_ids_ if kind == "user" else self.item_ids_
 
     def _looked_up(self, kind: str) -> Any:
@@ -397,7 +404,7 @@ def dimensions(given: Any) -> int:
         return -1
 
 
-def vectors_of(rows: NDArray[np.int64], factors: NDArray[np.float32]) -> NDArray[np.float32]:
+def vectors_of(rows: Integers, factors: Floats32) -> Floats32:
     """Return the vectors of users, given their rows; zeros for unknown users."""
     known, vectors = rows < len(factors), np.zeros((rows.size, factors.shape[1]), np.float32)
     vectors[known] = factors[rows[known]]
@@ -410,12 +417,12 @@ def _is_fitted(exclude: Any) -> bool:
 
 
 def _best(
-    rows: NDArray[np.float32],
-    others: NDArray[np.float32],
-    bias: NDArray[np.float32],
+    rows: Floats32,
+    others: Floats32,
+    bias: Floats32,
     lists: _Lists,
     n: int,
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+) -> tuple[Integers, Floats]:
     """Return the rows of `others`, except those in the lists, with the largest products with each row; and these."""
     shape = len(rows), min(int(n), len(others))
     found, scores = np.full((len(rows), n), -1), np.full((len(rows), n), -np.inf)
@@ -426,9 +433,7 @@ def _best(
     return found, scores
 
 
-def _directions(
-    factors: NDArray[np.float32], occur: NDArray[np.bool_]
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def _directions(factors: Floats32, occur: Masks) -> tuple[Floats32, Floats32]:
     """Return padded directions of vectors, and 0, or −inf for vectors that do not occur or are as good as zero."""
     lengths = np.sqrt(np.einsum("nk,nk->n", factors, factors, dtype=np.float64)) * occur
     lengths[lengths <= np.finfo(np.float32).eps * lengths.max(initial=0.0)] = 0.0
@@ -439,7 +444,7 @@ def _directions(
     return freeze((pad_rows(directions), np.where(lengths > 0, 0.0, -np.inf).astype(np.float32)))
 
 
-def _named(rows: NDArray[np.int64], table: NDArray[Any]) -> NDArray[Any]:
+def _named(rows: Integers, table: Array) -> Array:
     """Return the ids of rows; for negative rows -1, in the dtype of the ids, or None."""
     nothing = None if is_text(table) else np.array(-1).astype(table.dtype)
     named = table[rows]

@@ -7,11 +7,11 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length
 
+from schmp_estimators.core.arrays import Array, Integers, Masks, Positions
 from schmp_estimators.core.inputs.validation import read_chunk
 from schmp_estimators.mf.data.ids import at_least_one, is_missing
 from schmp_estimators.mf.data.inputs import (
@@ -22,7 +22,7 @@ from schmp_estimators.mf.data.inputs import (
 )
 
 
-def as_pairs(X: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
+def as_pairs(X: Any) -> tuple[Integers, Array]:
     """Convert a matrix of ratings to pairs, so that they can be split.
 
     Parameters
@@ -58,9 +58,7 @@ class _Splitter(BaseCrossValidator):
         """Return the number of splits."""
         return self.n_splits
 
-    def _rows(
-        self, fitted: NDArray[np.bool_], judged: NDArray[np.bool_]
-    ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    def _rows(self, fitted: Masks, judged: Masks) -> tuple[Positions, Positions]:
         if not (fitted.any() and judged.any()):
             raise ValueError(
                 f"{self}: of {fitted.size} pairs {fitted.sum()} are left to fit on, and {judged.sum()} to judge by"
@@ -95,7 +93,7 @@ class LeaveLastOut(_Splitter):
 
     def split(
         self, X: Any, y: Any = None, groups: Any = None
-    ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    ) -> Iterator[tuple[Positions, Positions]]:
         """Return an iterator over pairs of arrays: rows to fit, and rows that are held out.
 
         Parameters
@@ -153,7 +151,7 @@ class TimeSplit(_Splitter):
 
     def split(
         self, X: Any, y: Any = None, groups: Any = None
-    ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    ) -> Iterator[tuple[Positions, Positions]]:
         """Return an iterator over rows to fit and rows that are held out, as `LeaveLastOut.split`."""
         times = _times_of(X, groups)
         size, earlier = times.size, np.searchsorted(np.sort(times), times)
@@ -195,7 +193,7 @@ class UserShareSplit(_Splitter):
 
     def split(
         self, X: Any, y: Any = None, groups: Any = None
-    ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    ) -> Iterator[tuple[Positions, Positions]]:
         """Return an iterator over rows to fit and rows that are held out, as `LeaveLastOut.split`, without times."""
         users, random = _users_of(X), check_random_state(self.random_state)
         for _ in range(self.n_splits):
@@ -211,12 +209,12 @@ def _share(share: Any) -> float:
     return float(share)
 
 
-def _users_of(X: Any) -> NDArray[np.intp]:
+def _users_of(X: Any) -> Positions:
     """Return numbers for the users of pairs."""
     return np.unique(read_pairs(X, "X")[0], return_inverse=True)[1]
 
 
-def _times_of(X: Any, times: Any) -> NDArray[Any]:
+def _times_of(X: Any, times: Any) -> Array:
     """Return times, or numbers in the same order."""
     if times is None:
         return np.arange(len(read_pairs(X, "X")[0]))
@@ -241,9 +239,7 @@ def _times_of(X: Any, times: Any) -> NDArray[Any]:
     )
 
 
-def _places(
-    users: NDArray[np.intp], order: NDArray[Any]
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _places(users: Positions, order: Array) -> tuple[Positions, Positions]:
     """Return the place of each entry among those of its user, sorted by `order` (stable), and the users' sizes."""
     by_order = np.argsort(order, kind="stable")
     by_user = by_order[np.argsort(users[by_order], kind="stable")]

@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
+from schmp_estimators.core.arrays import Array, Floats, Floats32
 from schmp_estimators.core.inputs.validation import (
     is_dask,
     map_rows,
@@ -289,7 +289,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             ambiguous and (among_two == "never" or inputs.hold_floats(columns))
         )
 
-    def _fold_in_pairs(self, X: Any, y: Any, weights: Any) -> NDArray[np.float64]:
+    def _fold_in_pairs(self, X: Any, y: Any, weights: Any) -> Floats:
         """Return the vector of the user of each pair, folded in from the ratings of these pairs."""
         (_, rows, ratings), model = self._told_by(X, y, weights), self._items()
         return without_bias(solve(ratings, model), model)[rows]
@@ -339,7 +339,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         rest = limits, parameters.confidence, drawing
         return Items(features, bias, *numbers, *flags, weight, weight * gram, *rest)
 
-    def _folded(self, rows: Any) -> tuple[UserRatings, NDArray[np.float32], NDArray[np.float64]]:
+    def _folded(self, rows: Any) -> tuple[UserRatings, Floats32, Floats]:
         told, items = inputs.user_ratings(rows), self._items()
         solved, rank = solve(told, items), self.components_.shape[0]
         level = np.full(len(solved), items.mean)
@@ -353,11 +353,11 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         return self.rating_range_ if parameters.clip else (-np.inf, np.inf)
 
 
-def _predict_pairs(pairs: Any, model: tuple[Any, ...]) -> NDArray[np.float64]:
+def _predict_pairs(pairs: Any, model: tuple[Any, ...]) -> Floats:
     return _predict_ids(inputs.read_pairs(pairs), model)
 
 
-def _predict_ids(pairs: tuple[NDArray[Any], ...], model: tuple[Any, ...]) -> NDArray[np.float64]:
+def _predict_ids(pairs: tuple[Array, ...], model: tuple[Any, ...]) -> Floats:
     tables, sides, mean, limits = model
     users, items = (number(column, *table) for column, table in zip(pairs, tables, strict=True))
     out = np.empty(users.size)
@@ -365,9 +365,7 @@ def _predict_ids(pairs: tuple[NDArray[Any], ...], model: tuple[Any, ...]) -> NDA
     return np.clip(out, *limits, out=out)
 
 
-def _known_vectors(
-    pairs: Any, model: tuple[NDArray[Any], NDArray[np.float32]]
-) -> NDArray[np.float64]:
+def _known_vectors(pairs: Any, model: tuple[Array, Floats32]) -> Floats:
     """Return the vectors of the users of pairs; zeros for unknown users."""
     ids, factors = model
     return vectors_of(number(inputs.read_pairs(pairs)[0], ids, "user"), factors).astype(np.float64)

@@ -6,9 +6,10 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils._optional_dependencies import check_matplotlib_support
 from sklearn.utils.validation import check_is_fitted
+
+from schmp_estimators.core.arrays import Array, Floats, Integers
 
 #: Words of a topic in bars and in the name of a row, topics beside each other, inches of a row.
 _BARS, _NAME, _COLUMNS, _ROW = 8, 4, 4, 0.29
@@ -273,9 +274,7 @@ def _topics_of(estimator: Any, feature_names: Any) -> tuple[Any, Any]:
     return model, feature_names
 
 
-def _by_group(
-    proportions: Any, groups: Any, labels: Any
-) -> tuple[NDArray[np.float64], NDArray[Any]]:
+def _by_group(proportions: Any, groups: Any, labels: Any) -> tuple[Floats, Array]:
     """Return the mean proportion of each topic in each group, shape (n_topics, n_groups), and the groups' names."""
     if isinstance(proportions, list):  # of chunks
         import dask  # noqa: PLC0415  (it takes long, and is there already)
@@ -308,9 +307,7 @@ def _by_group(
     return np.column_stack([theta[group == one].mean(axis=0) for one in range(len(names))]), names
 
 
-def _choose(
-    topics: Any, sizes: NDArray[np.int64], shares: NDArray[np.float64] | None
-) -> NDArray[np.int64]:
+def _choose(topics: Any, sizes: Integers, shares: Floats | None) -> Integers:
     """Return the numbers of the topics to draw."""
     if np.ndim(topics) == 0:
         if not isinstance(topics, Integral) or topics < 1:
@@ -332,7 +329,7 @@ def _choose(
     return numbers
 
 
-def _axes(ax: Any, n_topics: int, height: float) -> NDArray[Any]:
+def _axes(ax: Any, n_topics: int, height: float) -> Array:
     """Return Axes for so many topics: those given, parts of the one given, or those of a new figure."""
     import matplotlib.pyplot as plt  # noqa: PLC0415  (an optional extra)
 

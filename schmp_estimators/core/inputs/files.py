@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from uuid import uuid4
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
+from schmp_estimators.core.arrays import Array
 from schmp_estimators.core.errors import NotSharedError
 from schmp_estimators.core.io.files import MARK, temporary_folder
 from schmp_estimators.core.io.slices import explained_errors, memory_left_of_worker
@@ -56,7 +56,7 @@ class Piece(NamedTuple):
     #: CRC-32 of its bytes.
     checksum: int
 
-    def read(self) -> NDArray[Any]:
+    def read(self) -> Array:
         """Return the array; no page of the file stays mapped.
 
         Raises
@@ -78,7 +78,7 @@ class Piece(NamedTuple):
         return found.reshape(self.shape)
 
 
-def checksum_of(array: NDArray[Any]) -> int:
+def checksum_of(array: Array) -> int:
     """Return the CRC-32 of the bytes of an array."""
     return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
@@ -182,7 +182,7 @@ class SparsePieces(NamedTuple):
     kind: type
     data: Piece
     indices: Piece
-    indptr: NDArray[Any]
+    indptr: Array
     n_columns: int
 
     def read(self) -> Any:
@@ -239,7 +239,7 @@ def loads_of_workers(
 
 
 def _pieces(
-    array: NDArray[Any], origin: tuple[str, int], bounds: Iterable[tuple[int, int]]
+    array: Array, origin: tuple[str, int], bounds: Iterable[tuple[int, int]]
 ) -> list[Piece]:
     """Return pieces of an array in its file, each between two of its elements or rows."""
     (path, offset), of_row = origin, math.prod(array.shape[1:]) * array.itemsize

@@ -11,8 +11,9 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
+
+from schmp_estimators.core.arrays import Array
 
 _LARGEST_OFFSET = np.iinfo(np.int32).max
 
@@ -133,7 +134,7 @@ def _are_integers(*arrays: Any) -> bool:
     )
 
 
-def _are_below(index: NDArray[Any], limit: int) -> bool:
+def _are_below(index: Array, limit: int) -> bool:
     """Return whether all indices are from 0 to `limit` - 1."""
     positive = index.view(
         index.dtype.str.replace("i", "u")

@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import WeakSet
 
 import numpy as np
-from numpy.typing import NDArray
 
+from schmp_estimators.core.arrays import Array
 from schmp_estimators.core.errors import SpillError
 from schmp_estimators.core.later import Later, setting
 
@@ -131,7 +131,7 @@ class Slices:
                 ):
                     memory.madvise(mmap.MADV_WILLNEED, at, min(_AHEAD, len(memory) - at))
 
-    def empty(self, n: int, dtype: Any) -> NDArray[Any]:
+    def empty(self, n: int, dtype: Any) -> Array:
         """Return an array of n numbers in a file; raises as `keep`."""
         if not n:
             return np.empty(0, dtype)
@@ -150,7 +150,7 @@ class Slices:
         for memory in maps if hasattr(mmap, "MADV_DONTNEED") else ():
             memory.madvise(mmap.MADV_DONTNEED)
 
-    def _write(self, arrays: list[NDArray[Any]]) -> list[_Place]:
+    def _write(self, arrays: list[Array]) -> list[_Place]:
         """Write arrays to a new file, and return their places."""
         if not arrays:
             return []
@@ -181,7 +181,7 @@ class _Taking(pickle.Pickler):
 
     def __init__(self, text: io.BytesIO) -> None:
         super().__init__(text, protocol=5)
-        self.arrays: list[NDArray[Any]] = []
+        self.arrays: list[Array] = []
         self._numbers: dict[int, int] = {}
 
     def persistent_id(self, value: Any) -> int | None:
@@ -199,21 +199,21 @@ class _Taking(pickle.Pickler):
 class _Giving(pickle.Unpickler):
     """Puts back the arrays that `_Taking` has taken out."""
 
-    def __init__(self, text: io.BytesIO, arrays: list[NDArray[Any]]) -> None:
+    def __init__(self, text: io.BytesIO, arrays: list[Array]) -> None:
         text.seek(0)
         super().__init__(text)
         self._arrays = arrays
 
-    def persistent_load(self, number: int) -> NDArray[Any]:
+    def persistent_load(self, number: int) -> Array:
         """Return the array with this index."""
         return self._arrays[number]
 
 
-def _address(array: NDArray[Any]) -> int:
+def _address(array: Array) -> int:
     return int(array.__array_interface__["data"][0])
 
 
-def _place_of(array: NDArray[Any]) -> _Place | None:
+def _place_of(array: Array) -> _Place | None:
     """Return the file of an array and its position there, or None if it is not in a file."""
     base: Any = array.base
     while isinstance(base, np.ndarray):
@@ -224,7 +224,7 @@ def _place_of(array: NDArray[Any]) -> _Place | None:
     return memory, _address(array) - _address(np.frombuffer(memory, np.uint8))
 
 
-def _array_at(like: NDArray[Any], place: _Place) -> NDArray[Any]:
+def _array_at(like: Array, place: _Place) -> Array:
     """Return a writable array in a file, of the shape and dtype of another array."""
     memory, begin = place
     strides = like.strides if _place_of(like) else None

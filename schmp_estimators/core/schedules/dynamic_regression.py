@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from schmp_estimators.core.arrays import Floats, Integers
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.samplers import Sampler
 
@@ -22,7 +22,7 @@ class RowSample(NamedTuple):
     key: int
     n_drawn: int
 
-    def within(self, n_rows: int, start: int, stop: int) -> NDArray[np.int64]:
+    def within(self, n_rows: int, start: int, stop: int) -> Integers:
         """Return which of `n_rows` rows were drawn from `start` to before `stop`, less `start`."""
         draws = np.random.Generator(np.random.Philox(key=self.key))
         drawn = draws.integers(n_rows, size=self.n_drawn)
@@ -32,14 +32,14 @@ class RowSample(NamedTuple):
 class Check(NamedTuple):
     """A request for the correlations of candidates with each other and with other parameters."""
 
-    candidates: NDArray[np.int64]
+    candidates: Integers
     #: candidates of earlier rounds, among them the parameters in flight
-    others: NDArray[np.int64]
+    others: Integers
     #: the rows that suffice; None for all
     rows: RowSample | None = None
 
     @property
-    def both(self) -> NDArray[np.int64]:
+    def both(self) -> Integers:
         """The candidates, and behind them the others."""
         return np.concatenate([self.candidates, self.others])
 
@@ -48,9 +48,9 @@ class Moves(NamedTuple):
     """What a schedule has recorded of each parameter."""
 
     #: (J,) number of updates
-    n_updates: NDArray[np.int64]
+    n_updates: Integers
     #: (J,) passes over all parameters after which it last changed by more than `moved_above`
-    last_moved: NDArray[np.float64]
+    last_moved: Floats
 
 
 class DynamicRegressionSchedule:
@@ -113,8 +113,8 @@ class DynamicRegressionSchedule:
         self._correlation_rows, self._key = correlation_rows, key
         self._n_checks = 0
         self._asked: deque[Check] = deque()
-        self._answered: deque[tuple[Check, NDArray[np.float64]]] = deque()
-        self._in_flight: deque[NDArray[np.int64]] = deque()
+        self._answered: deque[tuple[Check, Floats]] = deque()
+        self._in_flight: deque[Integers] = deque()
 
     def save(self) -> dict[str, Any]:
         """Return the state as arrays and plain numbers; no round may be under way."""
@@ -157,11 +157,11 @@ class DynamicRegressionSchedule:
             self.pipeline_depth //= 2
         return True
 
-    def refresh(self, changes: NDArray[np.float64]) -> None:
+    def refresh(self, changes: Floats) -> None:
         """Use the changes, shape (J,), that an update of each parameter alone would make now."""
         self.sampler.refresh(_numbers(changes, (self._n_parameters,)))
 
-    def record(self, parameters: NDArray[np.int64], changes: NDArray[np.float64]) -> None:
+    def record(self, parameters: Integers, changes: Floats) -> None:
         """Use the changes of parameters that have just been updated, one for each."""
         changes = _numbers(changes, parameters.shape)
         self.sampler.record(parameters, changes)
@@ -171,7 +171,7 @@ class DynamicRegressionSchedule:
             moved = parameters[np.abs(changes) > self._moved_above]
             last[moved] = counts.sum() / len(counts)
 
-    def next_round(self) -> tuple[NDArray[np.int64], Check | None]:
+    def next_round(self) -> tuple[Integers, Check | None]:
         """Return the parameters to update now, and the check to make in the same round."""
         flying = np.concatenate([_NONE, *self._in_flight])
         if self.max_correlation is None:
@@ -195,7 +195,7 @@ class DynamicRegressionSchedule:
         self._n_checks += 1
         return RowSample(int(stream_key(self._key, self._n_checks)), self._correlation_rows)
 
-    def _pick(self, flying: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _pick(self, flying: Integers) -> Integers:
         check, correlations = self._answered.popleft()
         count = len(check.candidates)
         guarded = correlations[:, count + np.flatnonzero(np.isin(check.others, flying))]
@@ -206,7 +206,7 @@ class DynamicRegressionSchedule:
         self.sampler.put_back(np.delete(check.candidates, kept))
         return check.candidates[kept]
 
-    def answer(self, check: Check | None, correlations: NDArray[np.float64] | None) -> None:
+    def answer(self, check: Check | None, correlations: Floats | None) -> None:
         """Use the correlations of the oldest round under way, of shape (candidates, both)."""
         wanted = None if check is None else (len(check.candidates), len(check.both))
         found = None if correlations is None else np.shape(correlations)
@@ -221,7 +221,7 @@ class DynamicRegressionSchedule:
             self._answered.append((check, correlations))
 
 
-def _numbers(changes: Any, shape: tuple[int, ...]) -> NDArray[np.float64]:
+def _numbers(changes: Any, shape: tuple[int, ...]) -> Floats:
     """Return changes as floats; raise ValueError if they are not one number for each parameter."""
     found = np.asarray(changes, np.float64)
     if found.shape != shape or np.isnan(found).any():
@@ -233,11 +233,11 @@ def _numbers(changes: Any, shape: tuple[int, ...]) -> NDArray[np.float64]:
 
 
 def independent_set(
-    correlations: NDArray[np.float64],
+    correlations: Floats,
     max_correlation: float,
     most: int,
-    guarded: NDArray[np.float64] | None = None,
-) -> NDArray[np.int64]:
+    guarded: Floats | None = None,
+) -> Integers:
     """Return candidates no two of which are correlated above a threshold, greedily in their order.
 
     This is the dependency check of Lee et al., NIPS 2014, section 3.3, with the highest priority first.

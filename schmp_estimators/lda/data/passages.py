@@ -12,8 +12,8 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from schmp_estimators.core.arrays import AnySigned, Array, Floats, Integers, Integers32
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import GAMMA, below, mix, stream_key
 from schmp_estimators.core.values import freeze
@@ -44,12 +44,12 @@ class Passages(NamedTuple):
     """Passages one after the other."""
 
     #: (n_passages + 1,) offsets of the passages.
-    ptr: NDArray[np.int64]
+    ptr: Integers
     #: Column of each token.
-    words: NDArray[np.int32]
+    words: Integers32
 
 
-def draw_sparse_topics(word_totals: NDArray[np.int64], n_topics: int, seed: int) -> WordTopics:
+def draw_sparse_topics(word_totals: Integers, n_topics: int, seed: int) -> WordTopics:
     """Return two random topics for each column, in which its tokens may begin.  They may be the same."""
     address, n = (np.cumsum(word_totals) - word_totals).astype(np.uint64), np.uint64(_SPARSE_TOPICS)
     numbers = (address[:, None] * n + np.arange(n, dtype=np.uint64)).reshape(-1)
@@ -60,7 +60,7 @@ def draw_sparse_topics(word_totals: NDArray[np.int64], n_topics: int, seed: int)
 def topics_from_passages(
     corpus: Corpus,
     documents: list[Any],
-    bounds: NDArray[np.int64],
+    bounds: Integers,
     n_topics: int,
     seed: int,
     choices: int,
@@ -118,7 +118,7 @@ def topics_from_passages(
     )
 
 
-def choose_passages(passages: Passages, n_topics: int, n_words: int, few: int) -> NDArray[np.int64]:
+def choose_passages(passages: Passages, n_topics: int, n_words: int, few: int) -> Integers:
     """Return the passage of each topic: the candidate whose words are rarest in the passages of earlier topics.
 
     Parameters
@@ -145,8 +145,8 @@ def choose_passages(passages: Passages, n_topics: int, n_words: int, few: int) -
 
 
 def topics_of_words(
-    passages: Passages, chosen: NDArray[np.int64], n_words: int, n_choices: int, key: np.uint64
-) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    passages: Passages, chosen: Integers, n_words: int, n_choices: int, key: np.uint64
+) -> tuple[Integers32, Integers]:
     """Return the choices of each word: topics of a uniform random sample of its tokens in the topics' passages.
 
     Parameters
@@ -183,9 +183,7 @@ def topics_of_words(
     return topics, n_seen
 
 
-def topics_of_shard(
-    of_columns: WordTopics, column: NDArray[np.int32], counts: NDArray[np.signedinteger]
-) -> WordTopics:
+def topics_of_shard(of_columns: WordTopics, column: Integers32, counts: AnySigned) -> WordTopics:
     """Return the choices of the words that occur in a shard, in layout order.
 
     Parameters
@@ -202,7 +200,7 @@ def topics_of_shard(
     return WordTopics(ptr, of_columns.topic[spans(of_columns.ptr[column], size)])
 
 
-def _choose_documents(lengths: NDArray[np.int64], n: int, seed: int) -> NDArray[np.int64]:
+def _choose_documents(lengths: Integers, n: int, seed: int) -> Integers:
     """Return `n` random documents; a document occurs again only after all others have occurred."""
     numbers = np.flatnonzero(lengths >= FEW)
     if len(numbers) < n:
@@ -215,7 +213,7 @@ def _choose_documents(lengths: NDArray[np.int64], n: int, seed: int) -> NDArray[
     return first[np.arange(n) % len(first)]
 
 
-def draw_without_replacement(n_all: int, n: int, key: np.uint64) -> NDArray[np.int64]:
+def draw_without_replacement(n_all: int, n: int, key: np.uint64) -> Integers:
     """Return `n` different random numbers below `n_all`: the beginning of a list shuffled by Fisher and Yates.
 
     Only the numbers that have changed places are stored.
@@ -232,11 +230,11 @@ def draw_without_replacement(n_all: int, n: int, key: np.uint64) -> NDArray[np.i
 
 def _draw(
     pieces: Sequence[Counts],
-    rows: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-    numbers: NDArray[np.int64],
+    rows: Integers,
+    sizes: Integers,
+    numbers: Integers,
     seed: int,
-) -> NDArray[np.int32]:
+) -> Integers32:
     """Return the columns of the tokens of passages.
 
     `rows` are the numbers of their documents in the shard, ascending; `sizes` and `numbers` are those of the passages.
@@ -267,19 +265,19 @@ SHARES = 64
 class Weighed(NamedTuple):
     """Choices of words, each topic once for a word; those of word w are at ``ptr[w]`` to ``ptr[w + 1]``."""
 
-    ptr: NDArray[np.int64]
-    topic: NDArray[np.int32]
+    ptr: Integers
+    topic: Integers32
     #: Word of each choice, and the topic's share of the word's tokens.
-    word: NDArray[np.int64]
-    share: NDArray[np.float64]
+    word: Integers
+    share: Floats
 
 
 def weigh_topics(
     corpus: Corpus,
     documents: list[Any],
-    bounds: NDArray[Any],
+    bounds: Array,
     choices: WordTopics,
-    alphas: NDArray[Any],
+    alphas: Array,
     beta: float,
 ) -> WordTopics:
     """Return the choices of each column, repeated in proportion to shares that EM finds.
@@ -327,9 +325,7 @@ def _count(choices: WordTopics, n_topics: int) -> Weighed:
     return Weighed(ptr, topic, of_word, n / np.diff(choices.ptr)[of_word])
 
 
-def _expect(
-    pieces: Sequence[Counts], first: int, given: tuple[NDArray[Any], ...]
-) -> NDArray[np.int64]:
+def _expect(pieces: Sequence[Counts], first: int, given: tuple[Array, ...]) -> Integers:
     """Return the expected tokens of each choice (E step), over documents `first`, ``first + PARTS``, … of a shard."""
     given = freeze(given)
     expected, alpha = np.zeros(len(given[1]), np.int64), given[3]
@@ -343,7 +339,7 @@ def _expect(
     return expected
 
 
-def _divide_anew(words: Weighed, expected: NDArray[np.int64]) -> Weighed:
+def _divide_anew(words: Weighed, expected: Integers) -> Weighed:
     """Return choices with their new shares (M step), without small ones; words without tokens keep their shares."""
     n_words = len(words.ptr) - 1
     tokens = np.bincount(words.word, expected, n_words)[words.word]

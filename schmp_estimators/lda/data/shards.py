@@ -18,8 +18,16 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from schmp_estimators.core.arrays import (
+    AnyIntegers,
+    AnySigned,
+    Floats,
+    Integers,
+    Integers32,
+    Masks,
+    Unsigned32,
+)
 from schmp_estimators.lda.blocks import HEAD, TokenShard, TopicRows, WordTopics, no_topics
 from schmp_estimators.lda.data.counts import Counts, changed, count_words
 from schmp_estimators.lda.data.partition import Layout
@@ -31,8 +39,8 @@ MAX_TOKENS = 2**32
 
 
 def lay_out(
-    pieces: Sequence[Counts], layout_of: NDArray[np.int32], lengths: NDArray[np.signedinteger]
-) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.int64]]:
+    pieces: Sequence[Counts], layout_of: Integers32, lengths: AnySigned
+) -> tuple[Integers, Unsigned32, Integers]:
     """Return `doc_ptr`, `place` and `word_ptr` of a shard.
 
     Parameters
@@ -69,9 +77,9 @@ class Plan(NamedTuple):
     number: int
     layout: Layout
     #: (n_words,) by column: tokens in all shards, in as few bits as possible, since every shard gets this array.
-    word_totals: NDArray[np.integer]
+    word_totals: AnyIntegers
     #: (n_blocks,) words of each block that are sampled locally, the first ones: from `count_local_words`, or all.
-    n_local: NDArray[np.int64]
+    n_local: Integers
     #: Tokens in earlier shards.
     first_token: int
     #: Counts of earlier batches for the words of the block with this number, in layout order.
@@ -80,14 +88,12 @@ class Plan(NamedTuple):
     first: WordTopics = no_topics()
 
 
-def local_columns(layout: Layout, n_local: NDArray[np.int64]) -> NDArray[np.int32]:
+def local_columns(layout: Layout, n_local: Integers) -> Integers32:
     """Return the columns of the words that all shards sample locally, in layout order."""
     return layout.column[_is_local(layout, n_local)]
 
 
-def make_shard(
-    pieces: Sequence[Counts], before: NDArray[np.int64], own: NDArray[np.int64], plan: Plan
-) -> TokenShard:
+def make_shard(pieces: Sequence[Counts], before: Integers, own: Integers, plan: Plan) -> TokenShard:
     """Lay out the tokens of consecutive documents: 8 bytes a document, 4 a token, 8 to 32 for each word in them.
 
     Parameters
@@ -129,7 +135,7 @@ def make_shard(
     )  # fmt: skip
 
 
-def _is_local(layout: Layout, n_local: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _is_local(layout: Layout, n_local: Integers) -> Masks:
     """Return which words of the layout are sampled locally."""
     found = np.zeros(len(layout.column), np.bool_)
     for first, end in zip(layout.block_ptr[:-1], layout.block_ptr[:-1] + n_local, strict=True):
@@ -153,9 +159,9 @@ MOST_IN_LISTS = 1 << 15
 
 
 def count_local_words(
-    word_totals: NDArray[np.int64], layout: Layout, n_topics: int, topic_bytes: int, token_bytes: int,
+    word_totals: Integers, layout: Layout, n_topics: int, topic_bytes: int, token_bytes: int,
     *, far: bool,
-) -> NDArray[np.int64]:  # fmt: skip
+) -> Integers:  # fmt: skip
     """Return how many words of each block are sampled locally: the heaviest, and as many as make the cost least.
 
     Parameters
@@ -186,8 +192,8 @@ def count_local_words(
 
 
 def bytes_saved(
-    n: NDArray[np.int64], n_shards: int, n_topics: int, topic_bytes: int, token_bytes: int
-) -> NDArray[np.float64]:
+    n: Integers, n_shards: int, n_topics: int, topic_bytes: int, token_bytes: int
+) -> Floats:
     """Return how many bytes words of `n` tokens save if they are local, less those for the work on their rows."""
     by_rows, by_tokens = bytes_of_words(n, n_shards, n_topics, topic_bytes, token_bytes)
     return (
@@ -198,8 +204,8 @@ def bytes_saved(
 
 
 def bytes_of_words(
-    n: NDArray[np.int64], n_shards: int, n_topics: int, topic_bytes: int, token_bytes: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    n: Integers, n_shards: int, n_topics: int, topic_bytes: int, token_bytes: int
+) -> tuple[Floats, Floats]:
     """Return how many bytes words of `n` tokens cost in a sweep, in all shards together: as rows, and as tokens.
 
     It is assumed that every shard has equally many tokens of a word.

@@ -5,9 +5,9 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
+from schmp_estimators.core.arrays import AnySigned, Array, Integers, Integers32, Unsigned32
 from schmp_estimators.lda.blocks import TopicRows, documents_of_places
 from schmp_estimators.lda.data.counts import add_at
 from schmp_estimators.lda.data.partition import Layout
@@ -17,7 +17,7 @@ from schmp_estimators.lda.kernels.lists import TopicLists
 _ENTRIES = 1 << 20
 
 
-def rows_of_lists(word_ptr: NDArray[np.int64], topic: NDArray[Any], n_topics: int) -> TopicRows:
+def rows_of_lists(word_ptr: Integers, topic: Array, n_topics: int) -> TopicRows:
     """Return the rows of words, given the topics of their tokens, perhaps a strided view."""
     lengths, at = np.diff(word_ptr), 0
     room = int(np.minimum(lengths, n_topics).sum())
@@ -37,7 +37,7 @@ def rows_of_lists(word_ptr: NDArray[np.int64], topic: NDArray[Any], n_topics: in
     return rows
 
 
-def _tally(cells: NDArray[np.int64], n_cells: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+def _tally(cells: Integers, n_cells: int) -> tuple[Array, Integers]:
     """Return which numbers below `n_cells` occur, ascending, and how often each."""
     if n_cells > 4 * len(
         cells
@@ -49,11 +49,11 @@ def _tally(cells: NDArray[np.int64], n_cells: int) -> tuple[NDArray[Any], NDArra
 
 
 def list_topics(
-    doc_ptr: NDArray[np.int64],
-    place: NDArray[np.uint32],
-    topic: NDArray[np.signedinteger],
+    doc_ptr: Integers,
+    place: Unsigned32,
+    topic: AnySigned,
     n_topics: int,
-) -> tuple[NDArray[np.uint32], TopicLists]:
+) -> tuple[Unsigned32, TopicLists]:
     """Return the document of each token, word-major, and the topic lists of documents, in the order of the topics.
 
     Parameters
@@ -77,19 +77,19 @@ def list_topics(
     return documents_of_places(doc_ptr, place), lists
 
 
-def some_words(ptr: NDArray[np.int64]) -> list[tuple[int, int]]:
+def some_words(ptr: Integers) -> list[tuple[int, int]]:
     """Return ranges of words, each with at most `_ENTRIES` entries, those of its last word not counted."""
     cuts = np.searchsorted(ptr, np.arange(0, ptr[-1], _ENTRIES))
     return list(pairwise(np.unique(np.concatenate([[0], cuts, [len(ptr) - 1]])).tolist()))
 
 
-def spans(begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+def spans(begins: Integers, sizes: Integers) -> Integers:
     """Return ranges of numbers, one after the other: range i has the ``sizes[i]`` numbers from ``begins[i]`` on."""
     ends = np.cumsum(sizes)
     return np.arange(ends[-1] if len(ends) else 0) + np.repeat(begins - ends + sizes, sizes)
 
 
-def rows_of_counts(counts: NDArray[np.int32]) -> TopicRows:
+def rows_of_counts(counts: Integers32) -> TopicRows:
     """Return the rows of words, given dense ones of shape (n_words, n_topics)."""
     word, topic = np.nonzero(counts)
     ptr = np.searchsorted(word, np.arange(len(counts) + 1))
@@ -112,7 +112,7 @@ def cut_rows(rows: TopicRows, first: int, last: int) -> TopicRows:
     return TopicRows(ptr - ptr[0], rows.topic[entries], rows.tokens[entries])
 
 
-def add_sparse(rows: TopicRows, others: TopicRows, n_topics: int) -> NDArray[np.int32]:
+def add_sparse(rows: TopicRows, others: TopicRows, n_topics: int) -> Integers32:
     """Return the counts of the sums of two rows of each word: those of topics that either row has."""
     shape = len(rows.ptr) - 1, n_topics
     one, other = (
@@ -126,7 +126,7 @@ def counts_of_rows(
     pieces: Sequence[TopicRows],
     layout: Layout,
     n_topics: int,
-    empty: Callable[[int, Any], NDArray[Any]] = np.empty,
+    empty: Callable[[int, Any], Array] = np.empty,
 ) -> sparse.csc_array:
     """Return the counts as an int32 array of shape (n_topics, n_words), from the rows of all blocks in layout order.
 
@@ -164,8 +164,8 @@ def rows_of_counts_array(counts: sparse.csc_array) -> TopicRows:
     )
 
 
-def topic_totals(counts: sparse.csc_array) -> NDArray[np.int64]:
+def topic_totals(counts: sparse.csc_array) -> Integers:
     """Return the number of tokens of each topic."""
-    totals: NDArray[np.int64] = np.zeros(counts.shape[0], np.int64)
+    totals: Integers = np.zeros(counts.shape[0], np.int64)
     add_at(totals, counts.indices, counts.data)
     return totals

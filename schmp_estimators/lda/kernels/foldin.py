@@ -20,11 +20,12 @@ largest ratio that was seen.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from schmp_estimators.core.arrays import Array, Floats, Integers, Integers32
 from schmp_estimators.core.jit import kernel, part
 from schmp_estimators.core.rng import GAMMA, mix, unit
 from schmp_estimators.core.values import freeze
@@ -52,19 +53,19 @@ class TopicModel(NamedTuple):
     #: Counts by column number.
     rows: TopicRows
     #: (K,) ``1 / (n_k + V beta)``.
-    inverse: NDArray[np.float64]
+    inverse: Floats
     #: (K,) document-topic prior of every topic, and their sum.
-    alpha: NDArray[np.float64]
+    alpha: Floats
     alpha_sum: float
     beta: float
     #: Tolerance: the estimated sum of absolute differences from the proportions at the maximum.
     tol: float
     #: (K,) proportions of a document without tokens.
-    expected: NDArray[np.float64]
+    expected: Floats
 
 
 def topic_model(
-    rows: TopicRows, topic_totals: NDArray[Any], alpha: Prior, beta: float, tol: float
+    rows: TopicRows, topic_totals: Array, alpha: Prior, beta: float, tol: float
 ) -> TopicModel:
     """Return the model of word rows in the order of the columns and of the topic totals."""
     n_words = len(rows.ptr) - 1
@@ -83,9 +84,9 @@ class Rows(NamedTuple):
     """The rows of words in the order in which documents have them."""
 
     #: (2 * n_entries,) where the row of the word of each entry of the documents begins, and where it ends.
-    bounds: NDArray[np.int64]
+    bounds: Integers
     #: Topics, or places in a list of topics, and their tokens.
-    topic: NDArray[np.int32]
+    topic: Integers32
     tokens: NDArray[np.number]
 
 
@@ -96,23 +97,23 @@ class Scratch(NamedTuple):
     compact: Rows
     read: Rows
     #: (n_entries,) what topics that are held still contribute to each word: nothing in full steps.
-    held: NDArray[np.float64]
+    held: Floats
     #: (K,) the topics that are iterated, and the number of each among them.
-    active: NDArray[np.int32]
-    slot: NDArray[np.int32]
+    active: Integers32
+    slot: Integers32
     #: (K,) what a step needs, and what it changes; the step before it.
-    share: NDArray[np.float64]
-    gain: NDArray[np.float64]
-    first: NDArray[np.float64]
+    share: Floats
+    gain: Floats
+    first: Floats
 
 
-def rows_of_words(rows: TopicRows, words: NDArray[np.int32]) -> Rows:
+def rows_of_words(rows: TopicRows, words: Integers32) -> Rows:
     """Return the rows of the words of some documents."""
     bounds = np.stack([rows.ptr[words], rows.ptr[1:][words]], axis=1).reshape(-1)
     return freeze(Rows(bounds, rows.topic, rows.tokens))
 
 
-def make_scratch(ptr: NDArray[np.int64], rows: Rows, n_topics: int) -> Scratch:
+def make_scratch(ptr: Integers, rows: Rows, n_topics: int) -> Scratch:
     """Return what `fold_in` needs for documents with these offsets and rows."""
     n, ends = len(rows.bounds) // 2, np.append(0, np.cumsum(rows.bounds[1::2] - rows.bounds[::2]))
     most = int(np.diff(ends[ptr]).max(initial=0))

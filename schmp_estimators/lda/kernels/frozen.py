@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from schmp_estimators.core.arrays import AnySigned, Array, Floats32, Integers, Integers32
 from schmp_estimators.core.jit import inlined, kernel, maker, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, mix
@@ -48,8 +49,8 @@ _TINY = np.float32(1e-30)
 
 
 def frozen_of(
-    rows: NDArray[Any], alpha: NDArray[Any], total: NDArray[Any], beta: float, beta_sum: Prior
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any], float]:
+    rows: Array, alpha: Array, total: Array, beta: float, beta_sum: Prior
+) -> tuple[Array, Array, Array, Array, float]:
     """Return what tokens read and nobody changes in a sweep.
 
     Parameters
@@ -95,15 +96,15 @@ class Slots(NamedTuple):
     #: (SLOTS,) of `SLOT`.
     slot: NDArray[np.void]
     #: (SLOTS * longest,) topics of its tokens, at the end of the slot's part.
-    topics: NDArray[np.signedinteger]
+    topics: AnySigned
     #: (SLOTS * padded K,) tokens of each topic, and with alpha added.
-    counts: NDArray[np.int32]
-    weights: NDArray[np.float32]
+    counts: Integers32
+    weights: Floats32
     #: (SLOTS * (padded K + LANES),) what `add_products` keeps.
-    sums: NDArray[np.float32]
+    sums: Floats32
 
 
-def make_slots(lengths: NDArray[np.int64], n_topics: int, dtype: Any) -> tuple[NDArray[Any], ...]:
+def make_slots(lengths: Integers, n_topics: int, dtype: Any) -> tuple[Array, ...]:
     """Return `slot`, `topics` and `counts` of `Slots` without documents, for documents of such lengths.
 
     They are made in Python, since a kernel that makes arrays takes longer to compile.  The kernel makes weights and

@@ -15,8 +15,8 @@ import numpy as np
 from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
-from numpy.typing import NDArray
 
+from schmp_estimators.core.arrays import AnySigned, Integers, Integers32
 from schmp_estimators.core.jit import inlined, kernel, maker, part
 from schmp_estimators.core.lanes import LANES, VECTOR
 from schmp_estimators.lda.blocks import HEAD
@@ -35,13 +35,13 @@ class TopicLists(NamedTuple):
     """For each document, or word, a list of its topics and of how many of its tokens each has."""
 
     #: (n_lists + 1,) offsets of the lists, which have room for the lesser of K and the number of tokens.
-    ptr: NDArray[np.int64]
+    ptr: Integers
     #: (n_lists,) entries in use.
-    length: NDArray[np.int32]
+    length: Integers32
     #: Topics, of `topic_dtype`.
-    topic: NDArray[np.signedinteger]
+    topic: AnySigned
     #: Counts.
-    tokens: NDArray[np.int32]
+    tokens: Integers32
 
 
 @inlined

@@ -21,6 +21,7 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
+from schmp_estimators.core.arrays import Floats, Floats32, Integers, Integers32
 from schmp_estimators.core.jit import by_types, inlined, kernel, part
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
 from schmp_estimators.lda.kernels.draw import at_most, select, uniform24
@@ -34,16 +35,16 @@ class TopicPriors(NamedTuple):
     """An asymmetric document-topic prior, with a table to draw from it."""
 
     #: (K,) float32.
-    alpha: NDArray[np.float32]
+    alpha: Floats32
     #: Sum of `alpha`.
     total: float
     #: (K,) chance, in units of 2**-32, that a slot of the table stands for its own topic.
     own: NDArray[np.uint64]
     #: (K,) the topic for which the slot stands otherwise.
-    other: NDArray[np.int32]
+    other: Integers32
 
 
-def topic_priors(alphas: NDArray[np.float64]) -> TopicPriors:
+def topic_priors(alphas: Floats) -> TopicPriors:
     """Return the prior of the given values, (K,), rounded as kernels take them."""
     alpha = alphas.astype(np.float32)
     share = np.empty(len(alpha))
@@ -218,11 +219,11 @@ class SeedRows(NamedTuple):
     """The seeds of consecutive words of the layout."""
 
     #: (n_words,) number of the word among those that are seeded, or -1.
-    number: NDArray[np.int32]
+    number: Integers32
     #: (n_seeded + 1,) offsets in what follows.
-    ptr: NDArray[np.int64]
-    topic: NDArray[np.int32]
-    weight: NDArray[np.float64]
+    ptr: Integers
+    topic: Integers32
+    weight: Floats
 
 
 @where_given(lambda seeds, n_topics: np.zeros(n_topics, np.int32), copied=False)

@@ -21,8 +21,15 @@ word.  Topics do not depend on how documents and words are divided.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from schmp_estimators.core.arrays import (
+    AnySigned,
+    Floats,
+    Floats32,
+    Integers,
+    Integers32,
+    Unsigned32,
+)
 from schmp_estimators.core.jit import inlined, kernel, part
 from schmp_estimators.core.lanes import LANES
 from schmp_estimators.core.prefetch import prefetch
@@ -45,18 +52,16 @@ class DocumentLists(NamedTuple):
     """The topics of a shard's documents, in the order in which they come first in the document."""
 
     #: (n_tokens,) document of each token, word-major.
-    document: NDArray[np.uint32]
+    document: Unsigned32
     #: (n_docs + 1,) number of the first block of each document: there are blocks for all topics that it can have.
-    ptr: NDArray[np.int64]
+    ptr: Integers
     #: (n_docs,) blocks of its list.
-    n_blocks: NDArray[np.int32]
+    n_blocks: Integers32
     #: (n_blocks * 2 * LANES,) topics and counts; int16 or int32.
-    lists: NDArray[np.signedinteger]
+    lists: AnySigned
 
 
-def make_lists(
-    doc_ptr: NDArray[np.int64], place: NDArray[np.uint32], n_topics: int
-) -> DocumentLists:
+def make_lists(doc_ptr: Integers, place: Unsigned32, n_topics: int) -> DocumentLists:
     """Return empty lists for the documents of a `TokenShard`."""
     lengths = np.diff(doc_ptr)
     ptr = np.zeros(len(doc_ptr), np.int64)
@@ -120,11 +125,11 @@ class Smoothing(NamedTuple):
     """Weights of topics that follow from the priors, the same for all words."""
 
     #: (K,) ``1 / (n_k + V beta)``, rounded once so that all shards use the same bits.
-    inverse: NDArray[np.float32]
+    inverse: Floats32
     #: (K,) ``alpha_k`` times that.
-    weight: NDArray[np.float64]
+    weight: Floats
     #: (K,) cumulative sums of ``beta * weight``.
-    ends: NDArray[np.float64]
+    ends: Floats
     beta: np.float32
 
 
@@ -132,27 +137,27 @@ class Row(NamedTuple):
     """The word that is being sampled."""
 
     #: (K,) its tokens of each topic, with seeds: int32, or float64 where words may be seeded.
-    tokens: NDArray[np.int32]
+    tokens: Integers32
     #: (K,) ``(tokens + beta) * inverse``.
-    weight: NDArray[np.float32]
+    weight: Floats32
     #: (K,) the topics that it has, where among them each topic is, and cumulative sums of their `Smoothing.weight`.
-    topic: NDArray[np.int32]
-    where: NDArray[np.int32]
-    ends: NDArray[np.float64]
+    topic: Integers32
+    where: Integers32
+    ends: Floats
 
 
 class Together(NamedTuple):
     """The tokens of a word that are sampled together."""
 
     #: What `add_listed` keeps of each list, one after the other.
-    sums: NDArray[np.float32]
+    sums: Floats32
     #: (TOGETHER,) where those of each token begin, the weight of its list, and the point that is drawn.
-    starts: NDArray[np.int64]
-    totals: NDArray[np.float32]
-    points: NDArray[np.float32]
+    starts: Integers
+    totals: Floats32
+    points: Floats32
     #: (TOGETHER + 1,) tokens that are drawn from their lists, and the others.
-    listed: NDArray[np.int64]
-    others: NDArray[np.int64]
+    listed: Integers
+    others: Integers
 
 
 def make_scratch(smooth: Smoothing, *, seeded: bool) -> tuple[Row, Together]:
@@ -168,9 +173,7 @@ def make_scratch(smooth: Smoothing, *, seeded: bool) -> tuple[Row, Together]:
     return row, Together(np.empty(sums, np.float32), starts, totals, points, listed, others)
 
 
-def smoothing(
-    total: NDArray[np.int64], beta_sum: Prior, alpha: NDArray[np.float64], beta: float
-) -> Smoothing:
+def smoothing(total: Integers, beta_sum: Prior, alpha: Floats, beta: float) -> Smoothing:
     """Return the `Smoothing` of topics with these totals; `beta_sum` is V beta, with seeds if there are any."""
     inverse = (1.0 / (total + beta_sum)).astype(np.float32)
     weight = alpha * inverse

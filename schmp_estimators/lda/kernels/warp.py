@@ -27,9 +27,9 @@ ahead.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from schmp_estimators.core.addresses import array_at
+from schmp_estimators.core.arrays import AnyIntegers, Integers, Unsigned32
 from schmp_estimators.core.jit import copy_to, inlined, kernel, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
@@ -67,11 +67,11 @@ class Pieces(NamedTuple):
     """Where the tokens of words are: those that one shard has of a word lie together, one after the other."""
 
     #: (n_words + 1,) offsets of the words among the pieces; those of a word are in the order of the shards.
-    ptr: NDArray[np.int64]
+    ptr: Integers
     #: (n_pieces,) addresses of their first tokens.
-    begin: NDArray[np.int64]
+    begin: Integers
     #: (n_pieces,) how many tokens they have.
-    n_tokens: NDArray[np.uint32]
+    n_tokens: Unsigned32
 
 
 @kernel
@@ -117,7 +117,7 @@ def find_pieces(word, n_tokens, shard_ptr, begins, size, ptr):
     return begin, length
 
 
-def pieces_of(tokens: NDArray[np.integer], word_ptr: NDArray[np.int64]) -> Pieces:
+def pieces_of(tokens: AnyIntegers, word_ptr: Integers) -> Pieces:
     """Return where the tokens of words are: one piece for each, of word-major tokens (n_tokens, 1 + mh_steps)."""
     begin = tokens.ctypes.data + word_ptr[:-1] * (tokens.shape[1] * tokens.itemsize)
     return Pieces(np.arange(len(word_ptr)), begin, np.diff(word_ptr).astype(np.uint32))

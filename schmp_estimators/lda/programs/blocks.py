@@ -1,11 +1,11 @@
 """Word blocks of topic programs: how they are made from the parts of all shards, and converted to sparse rows."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from schmp_estimators.core.arrays import AnySigned, Array, Integers, Integers32
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import HEAD, TokenShard, TopicRows, WordBlock, no_rows
 from schmp_estimators.lda.data.topic_rows import cut_rows, rows_of_counts, rows_of_lists, stack_rows
@@ -18,20 +18,20 @@ class WordPart(NamedTuple):
     """The tokens of one shard for the words of a block."""
 
     #: (n_words,) tokens of each word.
-    lengths: NDArray[np.int32]
+    lengths: Integers32
     #: Topics of the tokens of words with fewer than ``HEAD * K`` of them.
-    lists: NDArray[np.signedinteger]
+    lists: AnySigned
     #: (n_dense, K) counts of the other words.
-    dense: NDArray[np.int32]
+    dense: Integers32
     #: The block's rows of earlier batches, if this shard keeps them; else no rows.
     fixed: TopicRows
 
 
 def make_parts(
     shard: TokenShard,
-    topic: NDArray[Any],
+    topic: Array,
     n_components: int,
-    n_words: NDArray[np.int64] | None = None,
+    n_words: Integers | None = None,
 ) -> dict[int, WordPart]:
     """Return the parts of a shard, by the numbers of the blocks.
 
@@ -73,7 +73,7 @@ def combine_parts(index: int, parts: Sequence[WordPart], n_components: int) -> W
 
 
 def rows_of_tokens(
-    word_ptr: NDArray[np.int64], topic: NDArray[Any], fixed: TopicRows, n_components: int
+    word_ptr: Integers, topic: Array, fixed: TopicRows, n_components: int
 ) -> WordBlock:
     """Return the block of words whose tokens are all given, in word-major order: all rows are lists of topics."""
     return WordBlock(np.zeros((0, n_components), np.int32), word_ptr, topic, fixed)

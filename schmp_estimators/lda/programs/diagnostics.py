@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from schmp_estimators.core.arrays import Array, Floats, Integers, Integers32
 from schmp_estimators.lda.blocks import TopicRows
 from schmp_estimators.lda.data.counts import LARGEST, Counts, add_at, canonical_counts, sum_rows
 from schmp_estimators.lda.programs.coherence import BestWords, count_pairs
@@ -21,14 +22,12 @@ class DocumentCounts(NamedTuple):
     #: (K, LARGEST + 1): in how many documents a topic has so many tokens.
     times: sparse.csr_array
     #: (K,) documents in which the topic has most tokens; of equal topics, the one with the lowest number.
-    first: NDArray[np.int64]
+    first: Integers
     #: (K, n_pairs) documents in which both of two best words have tokens of the topic, as `count_pairs` numbers pairs.
-    together: NDArray[np.int64]
+    together: Integers
 
 
-def count_topics(
-    counts: Counts, topics: NDArray[np.int32], best: NDArray[np.int64]
-) -> DocumentCounts:
+def count_topics(counts: Counts, topics: Integers32, best: Integers) -> DocumentCounts:
     """Count what `document_measures` needs of some documents.
 
     Parameters
@@ -66,8 +65,8 @@ def count_topics(
 
 
 def _slots(
-    words: NDArray[np.int32], topics: NDArray[np.int32], best: NDArray[np.int64], n_words: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    words: Integers32, topics: Integers32, best: Integers, n_words: int
+) -> tuple[Integers, Integers]:
     """Return for tokens whose word is among the best of their topic ``topic * n_best + rank``, and their numbers."""
     keys = (np.arange(len(best))[:, None] * n_words + best).reshape(-1)
     order = np.argsort(keys)
@@ -77,9 +76,7 @@ def _slots(
     return at[found], found
 
 
-def document_measures(
-    counted: DocumentCounts, prior: float, n_best: int
-) -> dict[str, NDArray[np.float64]]:
+def document_measures(counted: DocumentCounts, prior: float, n_best: int) -> dict[str, Floats]:
     """Return the measures that need documents; NaN for topics that no token has."""
     n_topics, rows = len(counted.first), sparse.coo_array(counted.times)
     size, times = rows.col.astype(np.float64), rows.data
@@ -98,7 +95,7 @@ def document_measures(
         }
 
 
-def word_measures(rows: TopicRows, n_topics: int) -> dict[str, NDArray[np.float64]]:
+def word_measures(rows: TopicRows, n_topics: int) -> dict[str, Floats]:
     """Return the measures of topics as distributions of the tokens of words; NaN for topics without tokens."""
     n_words, tokens = len(rows.ptr) - 1, rows.tokens.astype(np.float64)
     totals = np.zeros(n_topics)
@@ -106,7 +103,7 @@ def word_measures(rows: TopicRows, n_topics: int) -> dict[str, NDArray[np.float6
     share = tokens / totals[rows.topic]
     of_word = np.repeat(sum_rows(rows.ptr, tokens) / max(1.0, tokens.sum()), np.diff(rows.ptr))
 
-    def sums(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def sums(values: Floats) -> Floats:
         found = np.bincount(rows.topic, values, n_topics)
         return np.where(totals > 0, found, np.nan)
 
@@ -121,9 +118,9 @@ def exclusivity(
     rows: TopicRows,
     totals: NDArray[np.number],
     prior: float,
-    words: NDArray[np.int64],
-    weights: NDArray[np.float64],
-) -> NDArray[np.float64]:
+    words: Integers,
+    weights: Floats,
+) -> Floats:
     """Return how much of the probability of its best words, over all topics, is that of a topic.
 
     Parameters
@@ -140,7 +137,7 @@ def exclusivity(
     return np.asarray((weights * inverse[:, None] / everywhere[words]).mean(axis=1))
 
 
-def plain_names(names: Iterable[Any]) -> NDArray[Any]:
+def plain_names(names: Iterable[Any]) -> Array:
     """Return names as strings without blanks, not empty, and unique: by the numbers of the words, if need be."""
     plain = [re.sub(r"\s", "_", str(name)) or "_" for name in names]
     while len(times := Counter(plain)) < len(plain):
@@ -154,9 +151,9 @@ _LINES = 1 << 16
 
 def write_state(
     file: IO[bytes],
-    tokens: Mapping[str, NDArray[Any]],
-    names: NDArray[Any],
-    alpha: NDArray[np.float64],
+    tokens: Mapping[str, Array],
+    names: Array,
+    alpha: Floats,
     beta: float,
 ) -> None:
     """Write tokens to a file in the format of MALLET's ``printState``, packed by gzip.

@@ -4,8 +4,8 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from schmp_estimators.core.arrays import Array, Floats, Integers32
 from schmp_estimators.core.places.place import Each, in_turn
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.values import freeze
@@ -31,7 +31,7 @@ _JOB = 1 << 14
 _PROPORTIONS = 1 << 20
 
 
-def proportions(matrix: Any, model: TopicModel, each: Each = in_turn) -> NDArray[np.float64]:
+def proportions(matrix: Any, model: TopicModel, each: Each = in_turn) -> Floats:
     """Return the topic proportions, shape (n_docs, K), of the documents in a CSR or dense matrix of counts."""
     documents, model = canonical_counts(matrix), freeze(model)
     theta = np.empty((len(documents.indptr) - 1, len(model.inverse)))
@@ -44,9 +44,7 @@ def proportions(matrix: Any, model: TopicModel, each: Each = in_turn) -> NDArray
     return theta
 
 
-def completion_scores(
-    counts: Counts, model: TopicModel, each: Each = in_turn
-) -> NDArray[np.float64]:
+def completion_scores(counts: Counts, model: TopicModel, each: Each = in_turn) -> Floats:
     """Return for each document the log-likelihood of one half of its tokens given the other.
 
     A document's tokens are numbered in canonical order: by column.  Those with even numbers are folded in, the others
@@ -78,9 +76,7 @@ def completion_scores(
     return scores
 
 
-def draw_topics(
-    counts: Counts, model: TopicModel, seed: int, each: Each = in_turn
-) -> NDArray[np.int32]:
+def draw_topics(counts: Counts, model: TopicModel, seed: int, each: Each = in_turn) -> Integers32:
     """Return a topic for each token, drawn given the proportions of its document; tokens are in canonical order.
 
     The topics of a document follow from `seed` and its words, whatever the other documents are.
@@ -99,9 +95,7 @@ def draw_topics(
     return topics
 
 
-def _fold(
-    ptr: NDArray[Any], words: NDArray[Any], counts: NDArray[Any], model: TopicModel
-) -> NDArray[np.float64]:
+def _fold(ptr: Array, words: Array, counts: Array, model: TopicModel) -> Floats:
     """Return the proportions of documents with these offsets, words and tokens of each word."""
     rows, lengths = rows_of_words(model.rows, words), sum_rows(ptr, counts).astype(np.float64)
     n_topics = len(model.inverse)

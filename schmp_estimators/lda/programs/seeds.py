@@ -7,12 +7,13 @@ NumPy, some tokens at a time: a kernel would take longer to compile than most co
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from schmp_estimators.core.arrays import Array, Floats, Integers, Integers32
 from schmp_estimators.core.rng import GAMMA, below, mix, unit
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TokenShard, WordBlock, words_of_places
@@ -26,16 +27,16 @@ class WordSeeds(NamedTuple):
     """Imaginary tokens of words in topics, for words that are known by their addresses."""
 
     #: (n_seeded,) canonical addresses of the seeded words that have tokens, ascending.
-    address: NDArray[np.int64]
+    address: Integers
     #: (n_seeded + 1,) offsets of these words in what follows.
-    ptr: NDArray[np.int64]
-    topic: NDArray[np.int32]
-    weight: NDArray[np.float64]
+    ptr: Integers
+    topic: Integers32
+    weight: Floats
     #: (K,) seeds of each topic, those of words without tokens included.
-    total: NDArray[np.float64]
+    total: Floats
     #: (n_rest,) seeds of words that only earlier batches have, and the tokens that they have in these topics.
-    rest_weight: NDArray[np.float64]
-    rest_tokens: NDArray[np.int64]
+    rest_weight: Floats
+    rest_tokens: Integers
 
     def digest(self) -> str:
         """Return what identifies the seeds."""
@@ -48,12 +49,12 @@ class SeedCounts(NamedTuple):
     """How many tokens seeded words have in the topics that they are seeded in."""
 
     #: Numbers of the seeds.
-    seed: NDArray[np.int64]
-    tokens: NDArray[np.int64]
+    seed: Integers
+    tokens: Integers
 
 
 def word_seeds(
-    seeds: sparse.csc_array, word_totals: NDArray[np.int64], earlier: sparse.csc_array | None = None
+    seeds: sparse.csc_array, word_totals: Integers, earlier: sparse.csc_array | None = None
 ) -> WordSeeds:
     """Return seeds (K, V) as programs hold them, given the tokens of each word, and the counts of earlier batches."""
     seeds = sparse.csc_array(seeds)
@@ -125,7 +126,7 @@ def seeded_word_log_likelihood(
     plain: float,
     seeds: WordSeeds,
     counts: SeedCounts,
-    topic_total: NDArray[np.int64],
+    topic_total: Integers,
     beta: float,
     n_words: int,
 ) -> float:
@@ -150,13 +151,13 @@ def _some_tokens(
         yield slice(begin, end), mix.py_func(key + address * GAMMA)
 
 
-def draw_uniform_topics(first_token: int, key: np.uint64, n_topics: int, out: NDArray[Any]) -> None:
+def draw_uniform_topics(first_token: int, key: np.uint64, n_topics: int, out: Array) -> None:
     """Write a uniform topic for every token of a shard, in document order; token i is number `first_token` + i."""
     for span, bits in _some_tokens(len(out), first_token, key):
         out[span] = below.py_func(bits, n_topics)
 
 
-def draw_of_seeds(shard: TokenShard, seeds: SeedRows, key: np.uint64, out: NDArray[Any]) -> None:
+def draw_of_seeds(shard: TokenShard, seeds: SeedRows, key: np.uint64, out: Array) -> None:
     """Draw the first topics of tokens of seed words; other tokens keep theirs.
 
     Parameters

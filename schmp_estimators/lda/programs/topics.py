@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
+from schmp_estimators.core.arrays import AnyIntegers, AnySigned, Array, Floats, Integers
 from schmp_estimators.core.program import Program
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
@@ -55,7 +55,7 @@ class SweepModel(NamedTuple):
     """The model of a sweep, which every shard reads."""
 
     #: (K,) counts of each topic, earlier batches included.
-    topic_total: NDArray[np.int64]
+    topic_total: Integers
     #: Tokens that moved to another topic in the last sweep, or in each pass, or with other numbers.
     moved: Any = 0
     #: The joint log-likelihood and its parts, if it has just been measured.
@@ -133,9 +133,9 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
     #: Not shown: it is still the same fit if it goes on from a checkpoint with another number.
     hot_sweeps: int = field(default=0, repr=False)
     #: Not shown: see `prior_identity`.
-    own_alphas: NDArray[np.float64] | None = field(default=None, repr=False, compare=False)
+    own_alphas: Floats | None = field(default=None, repr=False, compare=False)
     learn_every: tuple[int, int] = field(default=(0, 0), repr=False)
-    drawn_alphas: NDArray[np.float64] | None = field(default=None, repr=False, compare=False)
+    drawn_alphas: Floats | None = field(default=None, repr=False, compare=False)
     seeds: seeding.WordSeeds | None = field(default=None, repr=False, compare=False)
     far: bool = field(default=False, repr=False, compare=False)
 
@@ -151,7 +151,7 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
     #: Whether EM steps follow a start from passages: see `data.passages`.
     weighs_passages: ClassVar[bool] = False
 
-    def by_word(self, at: At, state: State) -> NDArray[Any]:
+    def by_word(self, at: At, state: State) -> Array:
         """Return the topics of a shard's tokens in word-major order."""
         return np.asarray(state.topic)
 
@@ -169,7 +169,7 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
             return self.with_measured(cast("SweepModel", model), reports)
         return self.summed(model, reports)
 
-    def with_fixed(self, at: At, total: NDArray[np.int64]) -> NDArray[np.int64]:
+    def with_fixed(self, at: At, total: Integers) -> Integers:
         """Return the tokens of each topic, plus those in the fixed rows that the shard keeps."""
         total = total.copy()
         np.add.at(total, at.shard.fixed.topic, at.shard.fixed.tokens)
@@ -190,7 +190,7 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         beta = max(self.topic_word_prior, hot[1]) if learned is None else learned
         return max(self.doc_topic_prior, hot[0]), beta
 
-    def alphas(self, sweep: int, model: SweepModel | None) -> NDArray[np.float64]:
+    def alphas(self, sweep: int, model: SweepModel | None) -> Floats:
         """Return the document-topic prior of every topic in a sweep; `model`, ``at.model``, has learned ones."""
         if model is not None and model.learned.alphas is not None:
             return model.learned.alphas
@@ -199,7 +199,7 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
             return np.full(self.n_components, mean)
         return self.own_alphas * (mean / self.doc_topic_prior)
 
-    def alphas_before(self, at: At) -> NDArray[np.float64]:
+    def alphas_before(self, at: At) -> Floats:
         """Return the document-topic prior that pending proposals were drawn with, for `restore` to draw them again."""
         found = None if at.model is None else at.model.learned_before.alphas
         if found is None:
@@ -212,7 +212,7 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         return beta_sum if self.seeds is None else freeze(beta_sum + self.seeds.total)
 
     def seeds_of(
-        self, shard: TokenShard, words: NDArray[np.integer] | slice = slice(None)
+        self, shard: TokenShard, words: AnyIntegers | slice = slice(None)
     ) -> SeedRows | None:
         """Return the seeds of words in the layout of a shard, by default of all, if there are any."""
         if self.seeds is None:
@@ -241,9 +241,7 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         """Return how many bytes a shard needs for each of its words, beside `state_bytes` for each token."""
         return 0
 
-    def count_local_words(
-        self, word_totals: NDArray[np.int64], layout: Layout
-    ) -> NDArray[np.int64]:
+    def count_local_words(self, word_totals: Integers, layout: Layout) -> Integers:
         """Return how many words of each block are sampled locally: all, if no tokens are exchanged."""
         return np.diff(layout.block_ptr)
 
@@ -279,9 +277,7 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         """Return the program of a run that goes on after these records, at least one."""
         return self
 
-    def begun(
-        self, at: At, saved: NDArray[Any]
-    ) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]:
+    def begun(self, at: At, saved: Array) -> tuple[Array, Array, Integers]:
         """Return saved topics in document order and in word-major order, and the tokens of each topic."""
         topic, by_word = saved.copy(), np.empty_like(saved)
         by_word[at.shard.place] = topic
@@ -397,7 +393,7 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         """Return the parts of the shard for all blocks."""
         return blocks.make_parts(at.shard, self.by_word(at, state), self.n_components)
 
-    def save(self, at: At, state: State) -> NDArray[np.signedinteger]:
+    def save(self, at: At, state: State) -> AnySigned:
         """Return the topics in document order, from which all else follows."""
         return np.asarray(self.by_word(at, state)[at.shard.place])
 
@@ -417,11 +413,11 @@ class FrozenCountsLDA(TopicProgram[State]):
     partition_invariant: ClassVar[bool] = True
     begins_tempered: ClassVar[bool] = True
 
-    def jobs(self, ptr: NDArray[np.int64]) -> list[tuple[int, int]]:
+    def jobs(self, ptr: Integers) -> list[tuple[int, int]]:
         """Cut documents or words with these offsets into jobs for several threads, worth the O(K) that each costs."""
         return cut_jobs(ptr, max(MIN_JOB, 4 * self.n_components), MAX_JOBS)
 
-    def report(self, at: At, state: State) -> tuple[NDArray[np.int64], Any]:
+    def report(self, at: At, state: State) -> tuple[Integers, Any]:
         """Return the tokens of each topic, earlier batches included, and how many moved, perhaps in each pass."""
         return self.with_fixed(at, state.totals), state.moved
 

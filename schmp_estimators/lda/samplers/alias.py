@@ -17,8 +17,8 @@ have moved since because of that.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from schmp_estimators.core.arrays import Floats, Integers, Integers32
 from schmp_estimators.core.jit import inlined, kernel, maker
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, mix, unit
@@ -38,20 +38,20 @@ class Alias(NamedTuple):
     """What the sampler keeps."""
 
     #: From `kernels.rows.make_rows`: the present counts of words, and those at the beginning of the cell.
-    rows: NDArray[np.int64]
-    cells: NDArray[np.int32]
-    stale: NDArray[np.int32]
+    rows: Integers
+    cells: Integers32
+    stale: Integers32
     #: (K,) ``1 / (n_k + V beta)`` in the beginning.
-    inverse: NDArray[np.float64]
+    inverse: Floats
     #: The topics of words in the beginning.
     lists: TopicLists
     #: (n_entries + K,) as in `build_alias`: tables with a slot for each entry of a word, at last one of all topics.
-    share: NDArray[np.float64]
-    other: NDArray[np.int32]
+    share: Floats
+    other: Integers32
     #: (n_words + 1,) sums of the weights in tables.
-    sums: NDArray[np.float64]
+    sums: Floats
     #: (K,) cumulative sums of the weights of the document's topics for a token.
-    ends: NDArray[np.float64]
+    ends: Floats
 
 
 @maker

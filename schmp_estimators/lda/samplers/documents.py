@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from schmp_estimators.core.arrays import AnySigned, Array, Floats, Integers, Integers32, Unsigned32
 from schmp_estimators.core.jit import inlined, maker, part
 from schmp_estimators.core.rng import GAMMA
 from schmp_estimators.core.stages import At
@@ -31,11 +32,11 @@ class Visits(NamedTuple):
     """The tokens of each block of words in document order."""
 
     #: (n_blocks, n_docs + 1) offsets of the documents in each block, in the arrays below.
-    ptr: NDArray[np.int64]
+    ptr: Integers
     #: (n_tokens,) number of the token in document order.
-    token: NDArray[np.uint32]
+    token: Unsigned32
     #: (n_tokens,) number of its word in the block.
-    word: NDArray[np.int32]
+    word: Integers32
 
 
 def order_visits(shard: TokenShard) -> Visits:
@@ -69,16 +70,16 @@ class Document(NamedTuple):
     #: (1,) see `_NOW`.
     now: NDArray[np.void]
     #: (K,) tokens of each topic: n_dk.
-    tokens: NDArray[np.int32]
+    tokens: Integers32
     #: (K,) its topics, and where among them each topic is.
-    listed: NDArray[np.int32]
-    place: NDArray[np.int32]
+    listed: Integers32
+    place: Integers32
     #: (K,) ``1 / (n_k + V beta)``, and the same with one token less.
-    inverse: NDArray[np.float64]
-    inverse_less: NDArray[np.float64]
+    inverse: Floats
+    inverse_less: Floats
     #: (K,) ``n_dk * inverse`` and ``(n_dk + alpha_k) * inverse``.
-    part: NDArray[np.float64]
-    factor: NDArray[np.float64]
+    part: Floats
+    factor: Floats
 
 
 @inlined
@@ -259,10 +260,10 @@ class DocumentState(NamedTuple):
     """What changes of a shard, and `visits`, which are kept because they take long to make."""
 
     #: (n_tokens,) topics in document order; see `topic_dtype`.
-    topic: NDArray[np.signedinteger]
+    topic: AnySigned
     visits: Visits
     #: (K,) the shard's tokens of each topic.
-    total: NDArray[np.int64]
+    total: Integers
 
 
 class DocumentLDA(SequentialProgram[DocumentState]):
@@ -275,21 +276,19 @@ class DocumentLDA(SequentialProgram[DocumentState]):
         As in `TopicProgram`.
     """
 
-    def restore(
-        self, at: At, saved: NDArray[np.signedinteger]
-    ) -> tuple[DocumentState, dict[int, WordPart]]:
+    def restore(self, at: At, saved: AnySigned) -> tuple[DocumentState, dict[int, WordPart]]:
         """Return topics that were saved in document order, and the order of the visits."""
         shard, (topic, _, total) = at.shard, self.begun(at, saved)
         state = DocumentState(topic, order_visits(shard), total)
         return state, self.parts(at, state)
 
-    def by_word(self, at: At, state: DocumentState) -> NDArray[Any]:
+    def by_word(self, at: At, state: DocumentState) -> Array:
         """Return the topics of a shard's tokens in word-major order."""
         topic = np.empty_like(state.topic)
         topic[at.shard.place] = state.topic
         return topic
 
-    def save(self, at: At, state: DocumentState) -> NDArray[np.signedinteger]:
+    def save(self, at: At, state: DocumentState) -> AnySigned:
         """Return the topics in document order."""
         return state.topic
 

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from schmp_estimators.core.arrays import Floats
 from schmp_estimators.core.jit import inlined, kernel, maker, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import mix, unit
@@ -61,9 +62,9 @@ class FPlus(NamedTuple):
 
     kept: NDArray[np.void]
     #: (K,) q; the leaves of the tree, ``alpha_k q_k``; and its sums.
-    q: NDArray[np.float64]
-    leaves: NDArray[np.float64]
-    sums: NDArray[np.float64]
+    q: Floats
+    leaves: Floats
+    sums: Floats
 
 
 @maker

@@ -17,8 +17,8 @@ from abc import abstractmethod
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from schmp_estimators.core.arrays import AnySigned, Floats32, Integers, Unsigned32
 from schmp_estimators.core.lanes import empty_rows
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.rotation import schedule_rotation
@@ -86,15 +86,13 @@ class Table:
     """The words of a shard, and an array for their weights, kept from sweep to sweep.  Neither is pickled."""
 
     def __init__(self) -> None:
-        self._made: tuple[NDArray[np.int64], list[int], NDArray[np.float32]] | None = None
+        self._made: tuple[Integers, list[int], Floats32] | None = None
 
     def __reduce__(self) -> Any:
         """Pickle an empty table: words and weights are made again."""
         return Table, ()
 
-    def of(
-        self, shard: TokenShard, n_topics: int
-    ) -> tuple[NDArray[np.int64], list[int], NDArray[np.float32]]:
+    def of(self, shard: TokenShard, n_topics: int) -> tuple[Integers, list[int], Floats32]:
         """Return the words with tokens, where blocks begin among them, and the array for weights as it was left.
 
         Parameters
@@ -122,13 +120,13 @@ class FrozenState(NamedTuple):
     """What changes of a shard, and `word`, which is kept because it takes long to make."""
 
     #: (n_tokens,) topics, word-major; see `topic_dtype`.
-    topic: NDArray[np.signedinteger]
+    topic: AnySigned
     #: (n_tokens,) number of each token's word among those of the shard, in document order.
-    word: NDArray[np.uint32]
+    word: Unsigned32
     #: The words of the shard, and their weights.
     table: Table
     #: (K,) tokens of each topic; nothing in the pieces of a divided state.
-    totals: NDArray[np.int64]
+    totals: Integers
     #: Tokens that moved to another topic in the last sweep.
     moved: int = 0
 
@@ -143,9 +141,7 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
         As in `TopicProgram`.
     """
 
-    def restore(
-        self, at: At, saved: NDArray[np.signedinteger]
-    ) -> tuple[FrozenState, dict[int, WordPart]]:
+    def restore(self, at: At, saved: AnySigned) -> tuple[FrozenState, dict[int, WordPart]]:
         """Return topics that were saved in document order."""
         shard, (_, topic, totals) = at.shard, self.begun(at, saved)
         lengths = np.diff(shard.word_ptr)
@@ -186,7 +182,7 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
         of_shard = at.shard.doc_ptr, at.shard.place, at.shard.first_token
         seeds = self.seeds_of(at.shard, words)
 
-        def work(job: tuple[int, int]) -> tuple[NDArray[np.int64], int]:
+        def work(job: tuple[int, int]) -> tuple[Integers, int]:
             slots = make_slots(
                 np.diff(at.shard.doc_ptr[job[0] : job[1] + 1]), self.n_components, state.topic.dtype
             )

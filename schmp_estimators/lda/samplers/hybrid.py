@@ -24,8 +24,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from schmp_estimators.core.arrays import Floats, Integers
 from schmp_estimators.core.jit import inlined, kernel, part
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix, stream_key
 from schmp_estimators.core.stages import At
@@ -45,15 +45,15 @@ _PROPOSALS = 1
 class Proposing(NamedTuple):
     """What the sampler needs beside the counts."""
 
-    level_ptr: NDArray[np.int64]
+    level_ptr: Integers
     #: Documents with more tokens make proposals: so many for each token, with this stream of random numbers.
     long_document: int
     n_steps: int
     key: np.uint64
     #: (K,) cumulative sums of the document-topic priors.
-    alpha_ends: NDArray[np.float64]
+    alpha_ends: Floats
     #: (2,) tokens that have made proposals, and proposals accepted; mutated.
-    counted: NDArray[np.int64]
+    counted: Integers
 
 
 @inlined
@@ -161,7 +161,7 @@ class HybridLDA(fplus.FPlusLDA):
     before: tuple[int, int] = field(default=(2, 1), repr=False)
 
     @staticmethod
-    def kernel(cell: Cell) -> NDArray[np.int64]:
+    def kernel(cell: Cell) -> Integers:
         """Sample; return how many tokens moved and proposed, and proposals, all and accepted."""
         moved, (n_tokens, accepted) = sample_hybrid(cell), cell.extra.counted
         return np.array([moved, n_tokens, n_tokens * cell.extra.n_steps, accepted])

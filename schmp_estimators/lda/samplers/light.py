@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from schmp_estimators.core.arrays import AnySigned, Floats, Integers, Integers32
 from schmp_estimators.core.jit import copy_to, inlined, kernel, maker, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
@@ -43,13 +43,13 @@ class TokenSlots(NamedTuple):
     """Lists of topics; slot ``r`` of a word is its token of rank ``r`` in document order, but see `_fill_slots`."""
 
     #: (n_words + 1,) offsets of the lists.
-    ptr: NDArray[np.int64]
+    ptr: Integers
     #: (n_words,) what has to be added to a token's place in word-major order to get its slot.
-    shift: NDArray[np.int64]
+    shift: Integers
     #: Topics, of `topic_dtype`.
-    topic: NDArray[np.signedinteger]
+    topic: AnySigned
     #: Cumulative counts of the block's fixed rows.
-    fixed_ends: NDArray[np.int64]
+    fixed_ends: Integers
 
 
 @maker
@@ -107,13 +107,13 @@ class Light(NamedTuple):
     """What the sampler keeps."""
 
     #: From `kernels.rows.make_rows`.
-    rows: NDArray[np.int64]
-    cells: NDArray[np.int32]
+    rows: Integers
+    cells: Integers32
     slots: TokenSlots
     #: (K,) the alias table of the document-topic prior, and (1,) the prior's sum.
-    share: NDArray[np.float64]
-    other: NDArray[np.int32]
-    alpha_sum: NDArray[np.float64]
+    share: Floats
+    other: Integers32
+    alpha_sum: Floats
 
 
 @maker

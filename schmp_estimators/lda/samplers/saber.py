@@ -11,8 +11,8 @@ its documents anew.
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from schmp_estimators.core.arrays import AnySigned, Integers
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At
 from schmp_estimators.core.values import freeze
@@ -27,11 +27,11 @@ class SaberState(NamedTuple):
     """What changes of a shard, and parts of `documents`, which are kept because they take long to make."""
 
     #: (n_tokens,) topics, word-major; see `topic_dtype`.
-    topic: NDArray[np.signedinteger]
+    topic: AnySigned
     #: The topics of its documents, after the last sweep.
     documents: saber.DocumentLists
     #: (K,) tokens of each topic.
-    totals: NDArray[np.int64]
+    totals: Integers
     #: Tokens that moved to another topic so far in this sweep, and in the last one.
     moving: int = 0
     moved: int = 0
@@ -49,9 +49,7 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
 
     weighs_passages: ClassVar[bool] = True
 
-    def restore(
-        self, at: At, saved: NDArray[np.signedinteger]
-    ) -> tuple[SaberState, dict[int, WordPart]]:
+    def restore(self, at: At, saved: AnySigned) -> tuple[SaberState, dict[int, WordPart]]:
         """Return topics that were saved in document order."""
         shard, (_, topic, total) = at.shard, self.begun(at, saved)
         documents = saber.make_lists(shard.doc_ptr, shard.place, self.n_components)
@@ -100,7 +98,7 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
     def _listed(self, at: At, state: SaberState) -> SaberState:
         topic, (_, ptr, n_blocks, lists) = freeze(state.topic), state.documents
 
-        def work(job: tuple[int, int]) -> NDArray[np.int64]:
+        def work(job: tuple[int, int]) -> Integers:
             totals = np.zeros(self.n_components, np.int64)
             row = np.zeros(self.n_components, np.int32)
             given = (

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from schmp_estimators.core.arrays import Floats, Integers
 from schmp_estimators.core.jit import inlined, maker
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
@@ -36,9 +36,9 @@ class Cell(NamedTuple):
     #: What changes of the shard, mutated: `documents.DocumentState` or `words.WordState`.
     state: Any
     #: (K,) the shard's copy of the topic totals; mutated.
-    total: NDArray[np.int64]
+    total: Integers
     #: (K,) document-topic priors.
-    alpha: NDArray[np.float64]
+    alpha: Floats
     #: Topic-word prior, and its sum over the words: where words are seeded, one for each topic, with its seeds.
     beta: float
     beta_sum: Prior
@@ -94,7 +94,7 @@ class Step(NamedTuple):
     """What a shard reports after a step of the rotation."""
 
     #: (K,) how its counts of each topic have changed in the step.
-    change: NDArray[np.int64]
+    change: Integers
     #: Tokens that moved to another topic, perhaps with other numbers.
     moved: Any
 
@@ -103,7 +103,7 @@ class SweepReport(NamedTuple):
     """What a shard reports at the end of a sweep."""
 
     #: (K,) its counts of each topic, plus those in the fixed rows that it keeps.
-    topic_total: NDArray[np.int64]
+    topic_total: Integers
     n_tokens: int
 
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from schmp_estimators.core.arrays import Floats
 from schmp_estimators.core.jit import inlined, kernel, maker
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import mix, unit
@@ -68,8 +69,8 @@ class Sparse(NamedTuple):
     #: The topics of words.
     lists: TopicLists
     #: (K,) leaves of the tree, ``alpha_k / (n_k + V beta)``, and its sums.
-    spread: NDArray[np.float64]
-    sums: NDArray[np.float64]
+    spread: Floats
+    sums: Floats
 
 
 @maker

@@ -17,8 +17,8 @@ from itertools import chain, repeat
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from schmp_estimators.core.arrays import AnyIntegers, Array, Floats, Floats32, Integers, Integers32
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At, Stage, each, exchanges, observes
 from schmp_estimators.core.values import freeze
@@ -47,9 +47,9 @@ class WarpState(NamedTuple):
     """What changes of a shard."""
 
     #: (n_tokens, 1 + mh_steps) topic and pending proposals of each token, word-major; see `topic_dtype`.
-    tokens: NDArray[np.integer]
+    tokens: AnyIntegers
     #: (K,) tokens of each topic.
-    totals: NDArray[np.int64]
+    totals: Integers
     #: Tokens that moved to another topic in the word pass and in the document pass of the last sweep.
     moved: tuple[int, int] = (0, 0)
 
@@ -60,10 +60,10 @@ class WarpPiece(NamedTuple):
     #: Topics of the local words; None if there are none.
     part: WordPart | None
     #: Tokens of the other words, word-major; only their topics, if they are not to be sampled.
-    tokens: NDArray[Any]
+    tokens: Array
     #: (n,) numbers of the words of these tokens among those that the owner samples, and how many there are of each.
-    word: NDArray[np.int32]
-    n_tokens: NDArray[np.int64]
+    word: Integers32
+    n_tokens: Integers
 
 
 class WarpAnswer(NamedTuple):
@@ -72,7 +72,7 @@ class WarpAnswer(NamedTuple):
     #: Rows of the local words; None if there are none.
     block: WordBlock | None
     #: Tokens of the other words, sampled, in the order in which they were sent.
-    tokens: NDArray[Any]
+    tokens: Array
     #: Tokens that moved to another topic: those of all shards in the answer to the first shard, else 0.
     moved: int
 
@@ -81,10 +81,10 @@ class ReceivedWords(NamedTuple):
     """Words with their tokens from all shards."""
 
     #: Tokens of each shard, word-major: (n_tokens, 1 + mh_steps), or their topics.
-    tokens: list[NDArray[Any]]
+    tokens: list[Array]
     pieces: Pieces
     #: (n_words + 1,) offsets of the words if the tokens of all shards are put together.
-    ptr: NDArray[np.int64]
+    ptr: Integers
     #: The shard that owns the words, as if it had no others.
     owner: TokenShard
 
@@ -114,14 +114,14 @@ class ReceivedWords(NamedTuple):
         )
         return cls(tokens, freeze(pieces), np.append(0, np.cumsum(total)), owner)
 
-    def together(self) -> NDArray[Any]:
+    def together(self) -> Array:
         """Return the topics of all tokens, word after word; `tokens` are topics."""
         found = np.empty(self.ptr[-1], self.tokens[0].dtype)
         join_pieces(self.pieces, found)
         return found
 
 
-def writable(tokens: NDArray[Any]) -> NDArray[Any]:
+def writable(tokens: Array) -> Array:
     """Return received tokens as a writable array: that of the sending shard, if it is in this process.
 
     That shard does not read them until it has the answer.
@@ -176,9 +176,7 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         words = exchanges(self.sample_words, split=self.split)
         return [words, documents, *looking]
 
-    def count_local_words(
-        self, word_totals: NDArray[np.int64], layout: Layout
-    ) -> NDArray[np.int64]:
+    def count_local_words(self, word_totals: Integers, layout: Layout) -> Integers:
         """Return how many words of each block are sampled locally."""
         if len(layout.block_ptr) == 2:
             return super().count_local_words(word_totals, layout)
@@ -186,7 +184,7 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         sizes = self.n_components, n_bytes, (1 + self.mh_steps) * n_bytes
         return count_local_words(word_totals, layout, *sizes, far=self.far)
 
-    def restore(self, at: At, saved: NDArray[np.integer]) -> tuple[WarpState, dict[int, Any]]:
+    def restore(self, at: At, saved: AnyIntegers) -> tuple[WarpState, dict[int, Any]]:
         """Return topics that were saved in document order, with the proposals of a document pass that moves nothing."""
         width, even = 1 + int(self.mh_steps), freeze(np.ones(self.n_components, np.float32))
         topic = self.begun(at, saved)[1]
@@ -241,8 +239,8 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
     def _pass_words(
         self,
         at: At,
-        some: Sequence[tuple[tuple[Any, ...], NDArray[np.int64]]],
-        tokens: NDArray[np.integer],
+        some: Sequence[tuple[tuple[Any, ...], Integers]],
+        tokens: AnyIntegers,
     ) -> int:
         """Do the word pass of words, and return how many tokens moved.
 
@@ -272,16 +270,16 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
     def _pass_documents(
         self,
         at: At,
-        tokens: NDArray[Any],
-        alphas: NDArray[np.float64],
-        inverse: NDArray[Any],
+        tokens: Array,
+        alphas: Floats,
+        inverse: Array,
         moved_by_words: int = 0,
     ) -> WarpState:
         key = stream_key(self.seed, at.sweep, _DOCUMENTS)
         prior = np.float32(self.priors(at.sweep, None)[0])
         alpha = prior if self.own_alphas is None else topic_priors(alphas)
 
-        def work(job: tuple[int, int]) -> tuple[NDArray[np.int64], int]:
+        def work(job: tuple[int, int]) -> tuple[Integers, int]:
             totals = np.zeros(self.n_components, np.int64)
             given = *job, at.shard, tokens.reshape(-1), inverse, alpha, key, totals, self._steps
             return totals, sample_documents(*given)
@@ -289,7 +287,7 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         totals, moved = zip(*at.each(work, self.jobs(at.shard.doc_ptr)), strict=True)
         return WarpState(tokens, sum(totals), (moved_by_words, sum(moved)))
 
-    def _inverse(self, at: At) -> NDArray[np.float32]:
+    def _inverse(self, at: At) -> Floats32:
         """Return ``1 / (n_k + V beta)``, rounded as kernels take it."""
         smooth = self.n_words * np.float64(np.float32(self.priors(at.sweep, at.model)[1]))
         with_seeds = smooth if self.seeds is None else smooth + self.seeds.total
@@ -330,7 +328,7 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         return [*local, (received.owner, others, 0)]
 
     def _pieces(
-        self, shard: TokenShard, topic: NDArray[np.integer], tokens: NDArray[np.integer]
+        self, shard: TokenShard, topic: AnyIntegers, tokens: AnyIntegers
     ) -> list[WarpPiece]:
         """Return the pieces for the owners of all blocks, given topics and tokens; `tokens` may be the topics."""
         parts = (
@@ -355,7 +353,7 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         block = freeze(combine_parts(at.number, parts, self.n_components)) if parts else None
         return block, ReceivedWords.of(at, pieces)
 
-    def by_word(self, at: At, state: WarpState) -> NDArray[np.integer]:
+    def by_word(self, at: At, state: WarpState) -> AnyIntegers:
         """Return the topics of a shard's tokens in word-major order."""
         return state.tokens[:, 0]
 

@@ -7,8 +7,8 @@ topics of documents are short lists.
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from schmp_estimators.core.arrays import AnySigned, Floats, Integers, Integers32, Unsigned32
 from schmp_estimators.core.jit import inlined, maker, part
 from schmp_estimators.core.rng import GAMMA
 from schmp_estimators.core.stages import At
@@ -30,10 +30,10 @@ class Row(NamedTuple):
     """The counts of the present word, all its tokens included, and of all topics."""
 
     #: (K,) tokens of each topic: n_wk, int32; float64, with its seeds, where words are seeded.
-    tokens: NDArray[np.int32]
+    tokens: Integers32
     #: (K,) ``1 / (n_k + V beta)``, and the same with one token less.
-    inverse: NDArray[np.float64]
-    inverse_less: NDArray[np.float64]
+    inverse: Floats
+    inverse_less: Floats
 
 
 @maker
@@ -128,15 +128,15 @@ class WordState(NamedTuple):
     """What changes of a shard, and `document`, which is kept because it takes long to make."""
 
     #: (n_tokens,) topics, word-major; see `topic_dtype`.
-    topic: NDArray[np.signedinteger]
+    topic: AnySigned
     #: (n_tokens,) document of each token, word-major.
-    document: NDArray[np.uint32]
+    document: Unsigned32
     #: Topics of the documents.
     lists: TopicLists
     #: (K,) the shard's tokens of each topic.
-    total: NDArray[np.int64]
+    total: Integers
     #: For "data-parallel": the same at the beginning of the sweep, and the tokens that have moved since.
-    began: NDArray[np.int64]
+    began: Integers
     moved: int = 0
 
 
@@ -150,9 +150,7 @@ class WordLDA(SequentialProgram[WordState]):
         As in `TopicProgram`.
     """
 
-    def restore(
-        self, at: At, saved: NDArray[np.signedinteger]
-    ) -> tuple[WordState, dict[int, WordPart]]:
+    def restore(self, at: At, saved: AnySigned) -> tuple[WordState, dict[int, WordPart]]:
         """Return topics that were saved in document order, with their lists."""
         shard, (_, topic, total) = at.shard, self.begun(at, saved)
         document, lists = list_topics(shard.doc_ptr, shard.place, topic, self.n_components)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from schmp_estimators.core.arrays import Array, Floats32, Integers, Integers32, Masks
 from schmp_estimators.core.lanes import LANES
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data import scale as scales
@@ -46,23 +47,23 @@ class ByItem(NamedTuple):
 
     #: Offsets of the items, numbers of the users in the shard, and values.
     clicks: UserRatings
-    confidences: NDArray[np.float32] | None
+    confidences: Floats32 | None
     #: (n_ratings,) the position of each of them among the ratings that are sorted by user.
-    order: NDArray[np.int32]
+    order: Integers32
 
 
 class RatingShard(NamedTuple):
     """The ratings of one shard of users: cut into blocks of items, or sorted by user and item."""
 
     #: (n_users,) numbers of the users in the whole data.
-    user_ids: NDArray[np.int64]
+    user_ids: Integers
     #: (n_users,) number of ratings, without held-out ones; if ratings, but not clicks, have weights, the sum of these.
-    user_counts: NDArray[Any]
+    user_counts: Array
     #: Numbers in the whole data of the items of the block with the number of the shard; or of all items, those with the
     #: most ratings first.
-    item_ids: NDArray[np.int64]
+    item_ids: Integers
     #: For each of these items the same as `user_counts`, over all shards.
-    item_counts: NDArray[Any]
+    item_counts: Array
     #: `CutRatings`, or `UserRatings`.
     train: Any
     #: Ratings that are only predicted: `CutRatings`, or a `RatingBlock`, complex if there are weights.
@@ -71,11 +72,11 @@ class RatingShard(NamedTuple):
     number: int
     n_shards: int
     #: (n_ratings,) weights of sorted ratings; None if all are 1.
-    confidences: NDArray[np.float32] | None = None
+    confidences: Floats32 | None = None
     #: Only for clicks.
     by_item: ByItem | None = None
     #: For each block the offsets of the users, and the items that each has taken, ascending; empty if not needed.
-    taken: tuple[tuple[NDArray[np.int64], NDArray[np.int32]], ...] = ()
+    taken: tuple[tuple[Integers, Integers32], ...] = ()
 
 
 class HoldOut(NamedTuple):
@@ -94,7 +95,7 @@ class ShardPlan(NamedTuple):
 
     users: layout.Placement
     items: layout.Placement
-    item_counts: NDArray[Any]
+    item_counts: Array
     hold_out: HoldOut
     #: Whether the shard is cut into blocks, one for each group of items; otherwise the items are one group.
     blocks: bool
@@ -108,7 +109,7 @@ class ShardPlan(NamedTuple):
     draws: bool = False
 
     @property
-    def item_ids(self) -> NDArray[np.int64]:
+    def item_ids(self) -> Integers:
         """Numbers of the items in the whole data, in the order of their rows in shards and in `Seen`."""
         return np.arange(self.items.group.size) if self.blocks else self.items.members[0]
 
@@ -117,16 +118,16 @@ class Counted(NamedTuple):
     """What is known of ratings before they are assigned to shards; only `occur` and `told` include held-out ratings."""
 
     #: (n_users + n_items,) whether a user or item has a rating at all.
-    occur: NDArray[np.bool_]
+    occur: Masks
     #: (n_users + n_items,) number of ratings of every user and every item.
-    counts: NDArray[np.int64]
+    counts: Integers
     moments: Moments
     #: The moments with the weights of the ratings.
     weighted: Moments
     #: (n_users + n_items,) sums of their ratings, in steps of the moments; empty if not needed.
-    sums: NDArray[np.int64]
+    sums: Integers
     #: (n_users + n_items,) sums of their weights; their numbers of ratings, if all weights are 1.
-    confidences: NDArray[Any]
+    confidences: Array
     #: Hashes of all pairs, and of all pairs with their values and confidences, modulo 2**64; they do not depend on the
     #: order of the ratings.
     told: tuple[int, int]
@@ -157,7 +158,7 @@ def hash_pairs(ratings: RatingBlock, key: np.uint64) -> NDArray[np.uint64]:
     return hashes
 
 
-def held_out_mask(ratings: RatingBlock, hold_out: HoldOut) -> NDArray[np.bool_]:
+def held_out_mask(ratings: RatingBlock, hold_out: HoldOut) -> Masks:
     """Return which ratings are only predicted; this depends only on the user and the item of a rating."""
     if not hold_out.threshold:
         return np.zeros(ratings.values.size, np.bool_)
@@ -193,12 +194,12 @@ def count_and_measure(
     return Counted(occur, counts, *scales.measure(ratings.values, grid), sums, confidences, told)
 
 
-def chosen(ratings: RatingBlock, mask: NDArray[np.bool_]) -> RatingBlock:
+def chosen(ratings: RatingBlock, mask: Masks) -> RatingBlock:
     """Return the ratings for which the mask is true."""
     return RatingBlock(*(array[mask] for array in ratings))
 
 
-def _totals(ratings: RatingBlock, shape: tuple[int, int], weights: Any = None) -> NDArray[Any]:
+def _totals(ratings: RatingBlock, shape: tuple[int, int], weights: Any = None) -> Array:
     """Return (n_users + n_items,) the number of ratings of each user and item, or the sums of their weights."""
     return np.concatenate(
         [np.bincount(ids, weights, size) for ids, size in zip(ratings, shape, strict=False)]
@@ -276,7 +277,7 @@ def split_ratings(
     return [layout.slice_ratings(dealt, *some) for some in pairwise(offsets.tolist())]
 
 
-def _narrow(ids: NDArray[Any], size: int) -> NDArray[Any]:
+def _narrow(ids: Array, size: int) -> Array:
     """Return numbers below `size` as uint16 if that is enough, else as int32."""
     return ids.astype(np.uint16 if size <= 1 << 16 else np.int32, copy=False)
 
@@ -350,8 +351,8 @@ def _taken(ratings: layout.CutRatings, n_users: int, items: layout.Placement) ->
 
 def sort_by_item(
     ratings: UserRatings,
-    users: NDArray[np.int32],
-    confidences: NDArray[np.float32] | None,
+    users: Integers32,
+    confidences: Floats32 | None,
     n_items: int,
 ) -> ByItem:
     """Sort ratings, which are sorted by user, by item; ratings of one item keep the order of the users."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import frexp, ldexp, sqrt
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from schmp_estimators.core.arrays import Array, Floats, Integers, Integers32
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 
@@ -66,7 +66,7 @@ def choose_grid(low: float, high: float, heaviest: float) -> Grid:
     return Grid(middle, *(ldexp(1.0, _STEP_BITS - exponent) for exponent in exponents))
 
 
-def measure(values: NDArray[Any], grid: Grid) -> tuple[Moments, Moments]:
+def measure(values: Array, grid: Grid) -> tuple[Moments, Moments]:
     """Return the moments of ratings, without and with weights; both are the same if all weights are 1."""
     plain, weighted = [], []
     for start in range(0, values.size or 1, _AT_ONCE):
@@ -81,9 +81,7 @@ def measure(values: NDArray[Any], grid: Grid) -> tuple[Moments, Moments]:
     return moments, add_moments(weighted) if weighted else moments
 
 
-def sum_steps(
-    ids: NDArray[np.int32], values: NDArray[Any], grid: Grid, size: int
-) -> NDArray[np.int64]:
+def sum_steps(ids: Integers32, values: Array, grid: Grid, size: int) -> Integers:
     """Return (size,) exact sums over the steps of the values of each id, which float64 holds up to 2**53."""
     sums = np.zeros(size, np.int64)
     for start in range(0, ids.size, _SUMMED):
@@ -92,13 +90,13 @@ def sum_steps(
     return sums
 
 
-def _steps(values: NDArray[Any], grid: Grid) -> NDArray[np.float64]:
+def _steps(values: Array, grid: Grid) -> Floats:
     steps = np.subtract(values.real, grid.middle, dtype=np.float64)
     steps *= grid.inverse_step
     return np.rint(steps, out=steps)
 
 
-def _moments(steps: NDArray[np.int64], weights: NDArray[np.int64] | None) -> Moments:
+def _moments(steps: Integers, weights: Integers | None) -> Moments:
     """Return exact sums over `_AT_ONCE` steps, with weights up to 2**`_LOW_BITS`; no sum overflows."""
     high, low = steps >> _LOW_BITS, steps & _LOW_MASK
     size, total = (steps.size, steps.sum()) if weights is None else (weights.sum(), weights @ steps)
@@ -123,9 +121,7 @@ def mean_and_spread(moments: Moments, grid: Grid) -> tuple[float, float]:
     return mean, sqrt((size * squares - total * total) / (size * size)) / grid.inverse_step
 
 
-def left_by_biases(
-    moments: Moments, counts: Sequence[NDArray[np.int64]], sums: Sequence[NDArray[np.int64]]
-) -> float:
+def left_by_biases(moments: Moments, counts: Sequence[Integers], sums: Sequence[Integers]) -> float:
     """Estimate the standard deviation that biases leave of standardised ratings, from moments alone.
 
     Let a rating be the sum of a user's part, an item's part and noise, all independent, with variances a, b and e.  Let

@@ -11,8 +11,8 @@ of these users stay in the first cache.
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from schmp_estimators.core.arrays import Array, Integers, Integers32, Positions
 from schmp_estimators.core.jit import inlined, kernel
 from schmp_estimators.core.lanes import LANES
 from schmp_estimators.core.rng import GAMMA, mix
@@ -137,7 +137,7 @@ def _take_turns(ratings, offsets, heads, tails, out):
             turn = turn if turn < n_heads else 0
 
 
-def repeated(users: NDArray[Any], items: NDArray[Any]) -> NDArray[np.intp]:
+def repeated(users: Array, items: Array) -> Positions:
     """Return the positions at which sorted pairs are the same as at the position before."""
     return 1 + np.flatnonzero((users[1:] == users[:-1]) & (items[1:] == items[:-1]))
 
@@ -149,9 +149,7 @@ def slice_ratings(ratings: RatingBlock, start: int, stop: int) -> RatingBlock:
     )
 
 
-def sort_by(
-    keys: NDArray[np.int32], n_keys: int, ratings: RatingBlock
-) -> tuple[NDArray[np.int64], RatingBlock]:
+def sort_by(keys: Integers32, n_keys: int, ratings: RatingBlock) -> tuple[Integers, RatingBlock]:
     """Return (n_keys + 1,) offsets of keys, and ratings sorted by keys; those with equal keys keep their order."""
     if n_keys == 1:
         return np.array([0, keys.size]), ratings
@@ -160,9 +158,7 @@ def sort_by(
     return ends[:-1], out
 
 
-def sort_ratings(
-    ratings: RatingBlock, n_users: int, n_items: int
-) -> tuple[NDArray[np.int64], RatingBlock]:
+def sort_ratings(ratings: RatingBlock, n_users: int, n_items: int) -> tuple[Integers, RatingBlock]:
     """Return offsets of the users, and the ratings sorted by user, then by item."""
     _, by_item = sort_by(ratings.items, n_items, ratings)
     return sort_by(by_item.users, n_users, by_item)

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from schmp_estimators.core.arrays import Floats, Floats32, Integers
 from schmp_estimators.core.lanes import LANES, PRODUCTS, pad_rows, zero_rows
 from schmp_estimators.core.program import Harvest, Saved
 from schmp_estimators.core.reduction import tree_sum
@@ -60,14 +60,14 @@ class CcdModel(NamedTuple):
     """The chunks of the items that are under way, and the last reports of the shards."""
 
     #: (n_items, 2 * LANES) the chunk of the last round, negated, beside that of the next.
-    items: NDArray[np.float32]
+    items: Floats32
     #: (n_items,) number of ratings of each item.
-    item_counts: NDArray[np.int64]
+    item_counts: Integers
     #: (3,) the sum of squared errors after the sweep, the same again, and that on the held-out ratings; for clicks the
     #: sum of squared errors, the objective without the penalty, and 0.
-    errors: NDArray[np.float64]
+    errors: Floats
     #: (2,) number of ratings, and of held-out ratings.
-    sizes: NDArray[np.int64]
+    sizes: Integers
     #: Penalty of users and items, after the sweep.
     penalty: float
     #: For clicks, (n_chunks * LANES, n_chunks * LANES) products of the components of the users, and of the items.
@@ -183,7 +183,7 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         improved: CcdModel = model._replace(items=beside(self._improve(model, reports), following))
         return improved
 
-    def _improve(self, model: CcdModel, reports: Sequence[CcdReport]) -> NDArray[np.float32]:
+    def _improve(self, model: CcdModel, reports: Sequence[CcdReport]) -> Floats32:
         """Return the current chunk of the items, improved with the sums of all shards."""
         number, improved = reports[0].chunk, np.array(model.items[:, LANES:], order="C")
         penalties, free = self._penalties(model.item_counts), self._free(number, is_item=True)
@@ -215,10 +215,10 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
     def begin_from(
         self,
         sides: tuple[Side, Side],
-        counts: Sequence[NDArray[np.float32]],
-        members: Sequence[NDArray[np.int64]],
-        item_ids: NDArray[np.int64],
-        item_counts: NDArray[np.int64],
+        counts: Sequence[Floats32],
+        members: Sequence[Integers],
+        item_ids: Integers,
+        item_counts: Integers,
     ) -> Saved:
         """Return the start of a run that adds ratings to an earlier fit's users and items.
 
@@ -261,8 +261,8 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
     def _first_items(
         self,
         known: Earlier,
-        item_ids: NDArray[np.int64],
-        item_counts: NDArray[np.int64],
+        item_ids: Integers,
+        item_counts: Integers,
         number: int,
         n_shards: int,
     ) -> Chunks:
@@ -305,11 +305,11 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
             return (1, 2) if is_item else (0, 1)
         return 0, min(LANES, self.n_components - LANES * (chunk - self.fit_bias))
 
-    def _penalties(self, counts: Any) -> NDArray[np.float32]:
+    def _penalties(self, counts: Any) -> Floats32:
         weights = counts if self.per_rating else np.ones(counts.size)
         return freeze((self.penalty * weights).astype(np.float32))
 
-    def _of_users(self, state: CcdState, chunk: int) -> tuple[NDArray[np.float32], ...]:
+    def _of_users(self, state: CcdState, chunk: int) -> tuple[Floats32, ...]:
         """Return the influence of earlier ratings on a chunk of the users, as kernels take it."""
         if state.anchored is None:
             return freeze(2 * (np.empty((0, LANES), np.float32),))
@@ -322,7 +322,7 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         return state.items[chunk // shard.n_shards] if here else None
 
     def _anchor_items(
-        self, shard: RatingShard, state: CcdState, chunk: int, sums: NDArray[np.float32]
+        self, shard: RatingShard, state: CcdState, chunk: int, sums: Floats32
     ) -> None:
         """Add the influence of earlier ratings to the sums of a chunk of the items, if this shard stores the chunk."""
         if state.anchored is not None and chunk % shard.n_shards == shard.number:
@@ -331,13 +331,13 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
             of_items[:, PRODUCTS] += target[chunk // shard.n_shards]
 
     def _store_chunk(
-        self, shard: RatingShard, state: CcdState, chunk: int, items: NDArray[np.float32]
+        self, shard: RatingShard, state: CcdState, chunk: int, items: Floats32
     ) -> None:
         """Store the chunk of the items that was improved last, if it belongs to this shard; mutates the state."""
         if chunk % shard.n_shards == shard.number:
             np.negative(items[:, :LANES], out=state.items[chunk // shard.n_shards])
 
-    def _draw_items(self, item_ids: NDArray[np.int64], number: int, n_shards: int) -> Chunks:
+    def _draw_items(self, item_ids: Integers, number: int, n_shards: int) -> Chunks:
         """Return the first values of the chunks that shard `number` stores."""
         chunks = range(number, self.n_chunks, n_shards)
         items = np.zeros((len(chunks), item_ids.size, LANES), np.float32)
@@ -411,7 +411,7 @@ def _weights_of(ratings: RatingBlock) -> Any:
     return values.imag if np.iscomplexobj(values) else np.ones(values.size)
 
 
-def beside(improved: Any, following: Any) -> NDArray[np.float32]:
+def beside(improved: Any, following: Any) -> Floats32:
     """Return an improved chunk, negated, beside the next one; None stands for a chunk of zeros."""
     [n_items] = {len(chunk) for chunk in (improved, following) if chunk is not None}
     items = zero_rows(n_items, 2 * LANES)

@@ -8,8 +8,8 @@ from math import sqrt
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from schmp_estimators.core.arrays import Floats32
 from schmp_estimators.core.program import Program
 from schmp_estimators.mf.kernels.layout import Placement
 
@@ -22,8 +22,8 @@ Report = TypeVar("Report")
 class Side(NamedTuple):
     """Users or items of a finished run, or of an earlier one."""
 
-    factors: NDArray[np.float32]  #: (n, K)
-    bias: NDArray[np.float32]  #: (n,)
+    factors: Floats32  #: (n, K)
+    bias: Floats32  #: (n,)
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from schmp_estimators.core.arrays import Floats, Floats32
 from schmp_estimators.core.lanes import LANES, PRODUCTS, zero_rows
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.stages import At, Stage, each
@@ -36,7 +36,7 @@ from schmp_estimators.mf.programs.ccd import (
     following_of,
 )
 
-Gram = NDArray[np.float64]
+Gram = Floats
 
 #: The two coordinates whose product each lane of the registers of products holds, as `add_products` lays them out.
 _LEFT = np.broadcast_to(np.arange(LANES), (PRODUCTS, LANES))
@@ -242,7 +242,7 @@ class ImplicitFactorization(CcdFactorization):
         self,
         shard: RatingShard,
         state: CcdState,
-        items: NDArray[np.float32],
+        items: Floats32,
         stop: int,
         *,
         last: bool = True,
@@ -255,7 +255,7 @@ class ImplicitFactorization(CcdFactorization):
         share[list(resting)] = mine.reshape(-1, LANES, LANES) * (-1 if last else 1)
         return share.reshape(-1, LANES)
 
-    def _cross(self, gram: Gram, chunk: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def _cross(self, gram: Gram, chunk: int) -> tuple[Floats32, Floats32]:
         """Return u times the products with a chunk, with zeros for its own, and its own as sums hold them."""
         of_chunk = slice(chunk * LANES, (chunk + 1) * LANES)
         with np.errstate(over="ignore"):

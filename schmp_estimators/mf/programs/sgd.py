@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from schmp_estimators.core.arrays import Floats, Integers
 from schmp_estimators.core.lanes import empty_rows
 from schmp_estimators.core.program import Harvest
 from schmp_estimators.core.reduction import tree_sum
@@ -41,16 +41,16 @@ class SgdState(NamedTuple):
     users: FactorBlock
     #: (4, n_blocks) sums of squared errors, or of another loss: during the sweep, after it, and on held-out ratings;
     #: and the penalty of the block with the number of the shard, if it is measured.
-    errors: NDArray[np.float64]
+    errors: Floats
 
 
 class SgdReport(NamedTuple):
     """The report of a shard at the end of a sweep; the model has those of all shards, added up."""
 
     #: (3,) sums of squared errors, as in `SgdState`.
-    errors: NDArray[np.float64]
+    errors: Floats
     #: (2,) number of ratings, and of held-out ratings.
-    sizes: NDArray[np.int64]
+    sizes: Integers
     #: If shards work on copies: the changes of this copy of the items, or the copy itself if it is the only one; in the
     #: model all items.
     items: Any = None
@@ -188,7 +188,7 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
         rate, bias_rate = self.learning_rate, self.learning_rate * self.fit_bias
         return StepSizes(*map(np.float32, (rate, bias_rate, 1 / self.n_components)))
 
-    def _fresh(self, ids: NDArray[np.int64], counts: NDArray[np.int64], stream: int) -> FactorBlock:
+    def _fresh(self, ids: Integers, counts: Integers, stream: int) -> FactorBlock:
         """Return rows that no rating has moved yet; rows without ratings are zeros."""
         centre, spread = self.start_range(stream == _ITEMS)
         factors = empty_rows(ids.size, self.n_components)

@@ -1,0 +1,19 @@
+"""Types of arrays, by the type of what they hold."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Floats = NDArray[np.float64]
+Floats32 = NDArray[np.float32]
+Integers = NDArray[np.int64]
+Integers32 = NDArray[np.int32]
+Unsigned32 = NDArray[np.uint32]
+Masks = NDArray[np.bool_]
+#: Indices as NumPy returns them.
+Positions = NDArray[np.intp]
+#: Integers of any width, with and without sign; topics have the narrowest type.
+AnySigned = NDArray[np.signedinteger]
+AnyIntegers = NDArray[np.integer]
