@@ -27,6 +27,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from schmp_estimators.core.jit import inlined
+from schmp_estimators.core.typing import Function
 
 #: Numbers in a register; float32 rows are padded with zeros to a multiple of it (one AVX register).
 LANES = 8
@@ -218,15 +219,15 @@ class Code:
 
 
 def emitted(
-    returns: Callable[..., Any] = lambda *kinds: types.void,
-) -> Callable[[Callable[..., Any]], Any]:
+    returns: Function = lambda *kinds: types.void,
+) -> Callable[[Function], Any]:
     """Make an instruction of ``emit(code, *arguments)``; `returns` gives the type of its result for those of arguments.
 
     Arrays become `Registers`, tuples lists of values, and other arguments values; integers are indices, and other
     numbers are float32.
     """
 
-    def decorate(emit: Callable[..., Any]) -> Any:
+    def decorate(emit: Function) -> Any:
         def typed(typing_context: Any, *given: Any) -> Any:
             def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
                 wrapped = [

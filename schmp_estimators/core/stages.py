@@ -17,6 +17,7 @@ from inspect import signature
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
+from schmp_estimators.core.typing import Function
 from schmp_estimators.core.values import freeze
 
 #: ``order[step][shard]`` is the block that the shard meets in this step, or -1 for none.
@@ -59,7 +60,7 @@ class Stage(NamedTuple):
     """One stage; made by `reads`, `changes`, `exchanges`, `each` or `observes`."""
 
     kind: Literal["reads", "changes", "exchanges", "each", "observes"]
-    function: Callable[..., Any]
+    function: Function
     args: tuple[Any, ...] = ()
     order: Order | None = None
     #: Whether every step ends with `Program.aggregate`.
@@ -80,7 +81,7 @@ class Stage(NamedTuple):
 
 
 def reads(
-    function: Callable[..., Any],
+    function: Function,
     *args: Any,
     order: Iterable[Sequence[int]],
     synced: bool = False,
@@ -109,7 +110,7 @@ def reads(
 
 
 def changes(
-    function: Callable[..., Any], *args: Any, order: Iterable[Sequence[int]], synced: bool = False
+    function: Function, *args: Any, order: Iterable[Sequence[int]], synced: bool = False
 ) -> Stage:
     """Return a stage that calls a function on each shard with one block after the other; it changes both.
 
@@ -130,7 +131,7 @@ def changes(
 
 
 def exchanges(
-    function: Callable[..., Any],
+    function: Function,
     *args: Any,
     split: Callable[[At, Any], Sequence[Any]],
 ) -> Stage:
@@ -159,7 +160,7 @@ def exchanges(
 
 
 def each(
-    function: Callable[..., Any],
+    function: Function,
     *args: Any,
     parts: bool = False,
     reports: bool = False,
@@ -194,7 +195,7 @@ def each(
 
 
 def observes(
-    function: Callable[..., Any],
+    function: Function,
     *args: Any,
     order: Iterable[Sequence[int]] | None = None,
     merge: Callable[[Any, Any], Any] | None = None,
@@ -308,7 +309,7 @@ def described(made: Any) -> str:
     return f"one {type(made).__name__}"
 
 
-def checked(made: Any, function: Callable[..., Any], job: Any) -> tuple[Any, Any]:
+def checked(made: Any, function: Function, job: Any) -> tuple[Any, Any]:
     """Return what a function has returned for a partition and a job; the job may be a function itself.
 
     Raises

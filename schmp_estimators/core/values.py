@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from schmp_estimators.core.arrays import Array
+from schmp_estimators.core.typing import Array
 
 T = TypeVar("T")
 

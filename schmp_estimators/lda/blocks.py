@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.arrays import AnyIntegers, Floats, Integers, Integers32, Unsigned32
+from schmp_estimators.core.typing import AnyIntegers, Floats, Integers, Integers32, Unsigned32
 
 #: A prior: one number for all topics, or (K,) one for each.
 Prior = float | Floats

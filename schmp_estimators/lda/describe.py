@@ -14,12 +14,12 @@ from sklearn.utils._param_validation import (
 )
 from sklearn.utils.validation import check_is_fitted
 
-from schmp_estimators.core.arrays import Array, Floats, Integers
 from schmp_estimators.core.inputs.rows import open_tasks
 from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.reduction import tree_sum
+from schmp_estimators.core.typing import Array, Floats, Integers
 from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.topic_rows import topic_totals
 from schmp_estimators.lda.names import read_names

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from schmp_estimators.core.arrays import AnyIntegers, Array, Floats, Integers, Integers32
 from schmp_estimators.core.following import make_seed
 from schmp_estimators.core.inputs.validation import as_chunks, is_dask
 from schmp_estimators.core.io.files import replace_file
@@ -15,6 +14,7 @@ from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.stages import Each
+from schmp_estimators.core.typing import AnyIntegers, Array, Floats, Integers, Integers32
 from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.counts import Counts
 from schmp_estimators.lda.data.topic_rows import rows_of_counts_array

@@ -17,6 +17,7 @@ from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.places.place import choose_place, retry
 from schmp_estimators.core.rng import stream_key
+from schmp_estimators.core.typing import Named
 from schmp_estimators.lda.data.corpus import open_corpus
 from schmp_estimators.lda.diagnose import TopicsOfDocuments
 from schmp_estimators.lda.fit import LDAFit
@@ -397,13 +398,13 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
             choose_place(self.n_jobs, is_dask=is_dask(X), label="schmp-lda") as place,
         ):
 
-            def sample() -> dict[str, Any]:
+            def sample() -> Named:
                 again = self.spill is not None
                 with closing(
                     open_corpus(X, self, place=place, reset=earlier is None, again=again)
                 ) as corpus:
                     names = names_of_words(self, X, corpus.n_features, is_first=earlier is None)
-                    given: dict[str, Any] = {"seed": seed, "earlier": earlier, "keep": keep}
+                    given: Named = {"seed": seed, "earlier": earlier, "keep": keep}
                     return LDAFit(self, corpus, place, names=names, **given).run(X, y)
 
             attributes = retry(place, sample)
@@ -412,7 +413,7 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
             setattr(self, name, value)
         return self
 
-    def _is_comparable(self, record: dict[str, Any]) -> bool:
+    def _is_comparable(self, record: Named) -> bool:
         """Return whether a sweep was sampled under the priors asked for, and not in a tempered start."""
         asked = priors_asked_for(self)
         if any(asked.learn_every):

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from schmp_estimators.core.arrays import Array
 from schmp_estimators.core.engine.running import AnyRun, Source, static_run
 from schmp_estimators.core.errors import CheckpointMismatchError
 from schmp_estimators.core.io.checkpoint import Checkpoint, check_records, identity_of
@@ -20,6 +19,7 @@ from schmp_estimators.core.io.files import CHECKPOINT
 from schmp_estimators.core.io.slices import Slices, memory_left
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Saved, identity
+from schmp_estimators.core.typing import Array, Named
 from schmp_estimators.lda import parameters
 from schmp_estimators.lda.blocks import WordTopics, no_rows, no_topics
 from schmp_estimators.lda.data import passages
@@ -103,25 +103,25 @@ class LDAFit:
         self._checkpoint: Checkpoint | None = None
         self._first = no_topics()
 
-    def run(self, X: Any, y: Any) -> dict[str, Any]:
+    def run(self, X: Any, y: Any) -> Named:
         """Sample, and return the fitted attributes."""
         if self._spilling is None:
             return self._run(X, y)
         with self._spilling.opened(self._corpus, self._place) as (self._slices, self._corpus):
             return self._run(X, y)
 
-    def _run(self, X: Any, y: Any) -> dict[str, Any]:
+    def _run(self, X: Any, y: Any) -> Named:
         estimator, corpus = self._estimator, self._corpus
         self._bounds = cut_documents(corpus.lengths, self._n_parts)
         self._divide()
         first, saved, estimator.history_ = self._resume()
         corpus.rows.partitions = []  # from now on only the documents of the shards are needed
         estimator.n_iter_, estimator._tempered_sweeps = first, self._program.hot_sweeps
-        begun, seconds = list[dict[str, Any]](), 0.0
+        begun, seconds = list[Named](), 0.0
         if self._earlier is not None and not self._keep:
             saved, begun, seconds = self._warm_up()
         self._first = self._choose_topics_of_words() if saved is None else no_topics()
-        given: dict[str, Any] = {
+        given: Named = {
             "n_sweeps": estimator.max_iter,
             "saved": saved,
             "first": first + len(begun),
@@ -130,7 +130,7 @@ class LDAFit:
         with self._started(self._program, earlier, **given, release=release) as run:
             if begun and self._program.measures(0):  # now without the earlier counts
                 begun = [{**run.observe(self._program.measuring(self._n_parts)), **begun[0]}]
-            told: dict[str, Any] = {
+            told: Named = {
                 "place": self._place,
                 "first": first,
                 "n_samples": self._n_tokens,
@@ -183,7 +183,7 @@ class LDAFit:
         self, program: TopicProgram[Any], earlier: sparse.csc_array | None, **options: Any
     ) -> AbstractContextManager[AnyRun]:
         """Return a run of a program, with counts of earlier documents."""
-        told: dict[str, Any] = {"may_ask": self._may_ask, "slices": self._slices}
+        told: Named = {"may_ask": self._may_ask, "slices": self._slices}
         return static_run(program, self._sources(earlier), self._place, **told, **options)
 
     def _may_ask(self, sweep: int) -> bool:
@@ -191,7 +191,7 @@ class LDAFit:
         may_converge = bool(self._estimator.tol) and self._program.measures(sweep)
         return bool(may_converge or self._estimator._may_ask(sweep, kept))
 
-    def _warm_up(self) -> tuple[Saved, list[dict[str, Any]], float]:
+    def _warm_up(self) -> tuple[Saved, list[Named], float]:
         """Do one sweep in which the first topics are drawn from earlier counts.
 
         Return the state after it, without the model, which includes the earlier counts; its record; and its seconds.
@@ -203,7 +203,7 @@ class LDAFit:
             self._program = self._program.following(records)
             return run.save()._replace(model=None), records, perf_counter() - began
 
-    def _attributes(self, run: AnyRun) -> dict[str, Any]:
+    def _attributes(self, run: AnyRun) -> Named:
         harvest = run.harvest()
         rows, empty = harvest.blocks or harvest.shards, None
         if (
@@ -347,7 +347,7 @@ class LDAFit:
         totals = narrow(self._corpus.word_totals)
         return Plan(p, layout, totals, self._n_local, first_token, fixed, self._first)
 
-    def _resume(self) -> tuple[int, Saved | None, list[dict[str, Any]]]:
+    def _resume(self) -> tuple[int, Saved | None, list[Named]]:
         """Return the first sweep to do, what it starts from, and the history so far."""
         url = self._estimator.checkpoint
         self._checkpoint_every = int(self._estimator.checkpoint_every)
@@ -365,7 +365,7 @@ class LDAFit:
                 f"what is in spill={self._slices.folder!r} cannot be gone on with: {error}; or give another folder"
             ) from error
 
-    def _go_on(self, found: dict[str, Any]) -> tuple[int, Saved | None, list[dict[str, Any]]]:
+    def _go_on(self, found: Named) -> tuple[int, Saved | None, list[Named]]:
         """Return the same, from what is in the checkpoint."""
         assert self._checkpoint is not None
         done = check_records(
@@ -391,7 +391,7 @@ class LDAFit:
         saved = Saved(None, [topics[a:b] for a, b in pairwise(ends[self._bounds].tolist())], [])
         return done, saved if self._slices is None else self._slices.keep(saved), history
 
-    def _fingerprint(self) -> dict[str, Any]:
+    def _fingerprint(self) -> Named:
         """Return what must be equal if a checkpoint belongs to this fit."""
         found = {
             **identity(self._program, NAMES),
@@ -408,7 +408,7 @@ class LDAFit:
         values = {"history": list(self._estimator.history_), "hot_sweeps": self._program.hot_sweeps}
         run.keep(self._checkpoint, done, lambda saved: {**values, **self._checkpointed(saved)})
 
-    def _checkpointed(self, saved: Saved) -> dict[str, Any]:
+    def _checkpointed(self, saved: Saved) -> Named:
         """Return the contents of a checkpoint: topics, from which all counts follow, and learned priors."""
         alphas, program, learned = list[Any](), self._program, saved.model.learned
         if learned.alphas is not None:

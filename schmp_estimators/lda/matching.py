@@ -9,7 +9,7 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from schmp_estimators.core.arrays import Floats, Integers
+from schmp_estimators.core.typing import Floats, Integers
 from schmp_estimators.lda.describe import SOME, DescribedTopics
 from schmp_estimators.lda.names import check_labels
 from schmp_estimators.lda.parameters import as_numbers

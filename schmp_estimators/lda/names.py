@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from schmp_estimators.core.arrays import Array
 from schmp_estimators.core.inputs.masks import unmask
+from schmp_estimators.core.typing import Array
 
 #: How scikit-learn's error about columns in another order begins.
 MISMATCH = "The feature names should match those that were passed during fit. "

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from schmp_estimators.core.arrays import Array, Floats, Integers
 from schmp_estimators.core.inputs.masks import unmask
+from schmp_estimators.core.typing import Array, Floats, Integers
 from schmp_estimators.lda.names import check_labels
 from schmp_estimators.lda.programs.learning import mean_alpha
 from schmp_estimators.lda.samplers import check_steps

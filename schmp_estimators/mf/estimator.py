@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 from sklearn.base import BaseEstimator, _fit_context
 from sklearn.callback import with_callbacks
 
-from schmp_estimators.core.arrays import Array
 from schmp_estimators.core.following import Ending, SweepingEstimator, make_seed, undone_on_error
 from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.places.place import choose_place, retry
+from schmp_estimators.core.typing import Array, Named
 from schmp_estimators.mf.data.ids import Known
 from schmp_estimators.mf.data.rows import open_ratings
 from schmp_estimators.mf.data.seen import RepeatedCallError
@@ -349,9 +349,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
             logger.info("partial_fit: all ratings are those of an earlier call, and change nothing")
             return self
 
-    def _factorise(
-        self, X: Any, y: Any, fit_params: dict[str, Any], *, anew: bool
-    ) -> ModelParallelMF:
+    def _factorise(self, X: Any, y: Any, fit_params: Named, *, anew: bool) -> ModelParallelMF:
         weights = read_fit_params(fit_params)
         self._validate_params()  # scikit-learn skips this in `partial_fit` after a fit
         if not anew:
@@ -366,7 +364,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
             choose_place(self.n_jobs, is_dask=is_dask(X), label="schmp-mf") as place,
         ):
 
-            def factorise() -> dict[str, Any]:
+            def factorise() -> Named:
                 with open_ratings(
                     X, y, self, weights=weights, place=place, earlier=known
                 ) as ratings:

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from schmp_estimators.core.arrays import Array, Integers
 from schmp_estimators.core.engine.running import AnyRun, Source, static_run
 from schmp_estimators.core.io.checkpoint import Checkpoint, check_records, identity_of
 from schmp_estimators.core.lanes import padded_width
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Harvest, Saved, check_saved, identity
 from schmp_estimators.core.rng import stream_key
+from schmp_estimators.core.typing import Array, Integers, Named
 from schmp_estimators.mf import parameters
 from schmp_estimators.mf.data import ratings as data
 from schmp_estimators.mf.data.ids import is_text
@@ -101,7 +101,7 @@ class MFFit:
         #: The best factors so far, if early stopping keeps them.
         self._best: tuple[Side, ...] = ()
 
-    def run(self, X: Any, y: Any) -> dict[str, Any]:
+    def run(self, X: Any, y: Any) -> Named:
         """Factorise; return the fitted attributes, with the last factors, or with early stopping the best."""
         estimator = self._estimator
         if estimator.early_stopping:
@@ -119,7 +119,7 @@ class MFFit:
                 users[twice.user], items[twice.item], twice.earlier
             ) from None
 
-    def _run(self, X: Any, y: Any) -> dict[str, Any]:
+    def _run(self, X: Any, y: Any) -> Named:
         estimator = self._estimator
         self._choose()
         first, saved, estimator.history_ = (
@@ -128,7 +128,7 @@ class MFFit:
         if self._earlier:
             saved = self._begin_from_earlier()
         estimator.n_iter_ = first
-        options: dict[str, Any] = {"n_sweeps": estimator.max_iter, "saved": saved, "first": first}
+        options: Named = {"n_sweeps": estimator.max_iter, "saved": saved, "first": first}
         options |= {"may_ask": self._may_ask, "ends": estimator._ends}
         with static_run(self._program, self._sources(), self._place, **options) as run:
             plan, found = self._plan, run.told_by_sources()  # all shards have been made by then
@@ -136,7 +136,7 @@ class MFFit:
                 self._seen = SeenItems(tuple(found), plan.users, plan.item_ids)
                 if self._earlier:
                     check_not_seen(self._seen, estimator._seen or ())
-            told: dict[str, Any] = {
+            told: Named = {
                 "place": self._place,
                 "first": first,
                 "n_samples": self._n_ratings,
@@ -192,7 +192,7 @@ class MFFit:
         if errors and errors[-1] < min(errors[:-1], default=np.inf):
             self._best = self._factors(run.harvest())
 
-    def _resume(self) -> tuple[int, Saved | None, list[dict[str, Any]]]:
+    def _resume(self) -> tuple[int, Saved | None, list[Named]]:
         """Return the first sweep to do, the state to start from, and the history so far."""
         estimator = self._estimator
         told = self._told, self._hold_out, self._scale, *map(_digest, self._known)
@@ -205,7 +205,7 @@ class MFFit:
         self._checkpoint = Checkpoint(estimator.checkpoint, found)
         return self._checkpoint.read(self._go_on) or (0, None, [])
 
-    def _go_on(self, found: dict[str, Any]) -> tuple[int, Saved | None, list[dict[str, Any]]]:
+    def _go_on(self, found: Named) -> tuple[int, Saved | None, list[Named]]:
         """Return the same, from what is in the checkpoint."""
         assert self._checkpoint is not None
         self._best, history = found["best"], found["history"]
@@ -225,7 +225,7 @@ class MFFit:
         pieces = self._pieces
         grid = self._ratings.grid
         (n_users, n_items) = self._shape
-        how: dict[str, Any] = {
+        how: Named = {
             "hold_out": self._hold_out,
             "grid": grid,
             "sums_rows": self._alpha is None,
@@ -314,7 +314,7 @@ class MFFit:
     def _sources(self) -> list[Source]:
         """Divide the ratings among shards, which are made from their parts where they are needed."""
         pieces, plan, users = self._pieces, self._place.lasting(self._plan), self._plan.users
-        how: dict[str, Any] = {"scale": self._scale, "sent": not self._place.is_local}
+        how: Named = {"scale": self._scale, "sent": not self._place.is_local}
         split = partial(data.split_ratings, users=users, n_items=self._shape[1], **how)
         found = pieces.each(split, "mf-split-ratings")
         pieces.partitions = []  # from now on only the parts for shards are needed
@@ -349,7 +349,7 @@ class MFFit:
         estimator, (centre, unit) = self._estimator, self._scale
         fit_bias = bool(estimator.fit_bias and not self._unobserved)
         positive = bool(estimator.positive)
-        common: dict[str, Any] = {
+        common: Named = {
             "n_components": int(estimator.n_components),
             "mean": 0.0
             if estimator.fit_bias or self._ranks or self._unobserved
@@ -396,7 +396,7 @@ class MFFit:
             side.factors[kept], side.bias[kept] = before.factors[kept], before.bias[kept]
         return found
 
-    def _attributes(self, factors: tuple[Side, ...]) -> dict[str, Any]:
+    def _attributes(self, factors: tuple[Side, ...]) -> Named:
         """Return the fitted attributes."""
         (users, items), estimator, earlier = factors, self._estimator, bool(self._earlier)
         seen = estimator._seen if earlier else ()

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from schmp_estimators.core.arrays import Floats, Floats32, Integers
 from schmp_estimators.core.places.threads import one_blas_thread
+from schmp_estimators.core.typing import Floats, Floats32, Integers
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data.inputs import check_taken, clicks_of, user_ratings
 from schmp_estimators.mf.kernels.ccd import UserRatings

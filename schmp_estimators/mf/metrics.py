@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from schmp_estimators.core.arrays import Array, Floats, Integers, Masks, Positions
 from schmp_estimators.core.inputs.masks import unmask
+from schmp_estimators.core.typing import Array, Floats, Integers, Masks, Positions
 from schmp_estimators.mf.data.ids import (
     as_objects,
     at_least_one,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from schmp_estimators.core.arrays import Integers
+from schmp_estimators.core.typing import Integers, Named
 from schmp_estimators.mf.losses import RANKING
 
 #: Largest number that float32 can hold after a multiplication by the ratings of a row.
@@ -59,7 +59,7 @@ _ALPHA_OF_CLICKS = 0.07
 #: The value of "auto" with losses that rank; see "Losses that rank" in docs/measurements/mf.
 _ALPHA_OF_RANKING = 0.05
 #: Values of parameters that ask for nothing.
-_NEUTRAL: dict[str, Any] = {
+_NEUTRAL: Named = {
     "unobserved_weight": 0, "confidence": None, "fit_bias": True, "penalty": "per_rating", "clip": False,
     "solver": "auto", "schedule": "rotation", "learning_rate": 0.1, "n_iter_no_change": None,
     "early_stopping": False, "validation_fraction": 0.1, "evaluate_every": 0,
@@ -206,7 +206,7 @@ def choose_alpha(penalty: str, counts: Sequence[Integers], noise: float) -> floa
     return _SHARE_OF_EDGE * (edge / (users * items) if penalty == "per_rating" else edge)
 
 
-def read_fit_params(fit_params: dict[str, Any]) -> Any:
+def read_fit_params(fit_params: Named) -> Any:
     """Return `sample_weight`, or None; nothing else is allowed.
 
     It is no named parameter, because scikit-learn's checks would take it for weights of the rows of a matrix.

@@ -10,17 +10,19 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
-from schmp_estimators.core.arrays import (
+from schmp_estimators.core.inputs.validation import validate_in_memory
+from schmp_estimators.core.lanes import pad_rows
+from schmp_estimators.core.typing import (
     Array,
     Floats,
     Floats32,
+    Function,
     Integers,
     Integers32,
     Masks,
+    Named,
     Positions,
 )
-from schmp_estimators.core.inputs.validation import validate_in_memory
-from schmp_estimators.core.lanes import pad_rows
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data.ids import (
     KINDS,
@@ -233,7 +235,7 @@ class Recommender:
         return self._most_similar("user", users, n, self.user_factors_, np.asarray)
 
     def _most_similar(
-        self, kind: str, asked: Any, n: int, factors: Floats32, rows: Callable[..., Any]
+        self, kind: str, asked: Any, n: int, factors: Floats32, rows: Function
     ) -> tuple[Array, Floats]:
         """Return the ids with the largest cosines, and these; none for unknown ids.
 
@@ -356,12 +358,12 @@ class Recommender:
         )
         return padded
 
-    def _once(self, name: str, make: Callable[..., Any], *arrays: Any) -> Any:
+    def _once(self, name: str, make: Function, *arrays: Any) -> Any:
         """Return what `make` returns for fitted arrays; it is called once, as long as the model has these arrays.
 
         The arrays become read-only, so that the result stays valid.
         """
-        tables: dict[str, Any] = self.__dict__.setdefault("_tables", {})
+        tables: Named = self.__dict__.setdefault("_tables", {})
         found = tables.get(name)
         if found is None or any(
             array is not now for array, now in zip(found[0], arrays, strict=True)

@@ -11,7 +11,6 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
-from schmp_estimators.core.arrays import Array, Floats, Floats32
 from schmp_estimators.core.inputs.validation import (
     is_dask,
     map_rows,
@@ -20,6 +19,7 @@ from schmp_estimators.core.inputs.validation import (
 )
 from schmp_estimators.core.lanes import pad_rows
 from schmp_estimators.core.later import Later
+from schmp_estimators.core.typing import Array, Floats, Floats32
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data import inputs
 from schmp_estimators.mf.data.ids import KINDS, is_text, number

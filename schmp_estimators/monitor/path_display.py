@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.utils._optional_dependencies import check_matplotlib_support
 from sklearn.utils.validation import check_is_fitted
-
-from schmp_estimators.core.arrays import Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -294,7 +293,9 @@ class PathDisplay:
         self.ax_, self.figure_ = ax, ax.figure
         return self
 
-    def _draw_choices(self, ax: Axes, penalties: Floats, curves: Floats) -> None:
+    def _draw_choices(
+        self, ax: Axes, penalties: NDArray[np.float64], curves: NDArray[np.float64]
+    ) -> None:
         mean, count = curves.mean(axis=1), curves.shape[1]
         error = curves.std(axis=1, ddof=1) / np.sqrt(count) if count > 1 else np.zeros_like(mean)
         [self.mean_] = ax.plot(penalties, mean, color="C0", label="mean")
@@ -312,7 +313,7 @@ class PathDisplay:
             )
         ax.legend()
 
-    def _write_labels(self, ax: Axes, curves: Floats) -> None:
+    def _write_labels(self, ax: Axes, curves: NDArray[np.float64]) -> None:
         """Write names beside the ends of curves, apart from each other."""
         low, high = ax.get_ylim()
         places = sorted(self.labels or {}, key=lambda place: curves[-1, place])
@@ -336,7 +337,7 @@ class PathDisplay:
             }
             self.labels_.append(ax.text(1.01, height, text, **options))
 
-    def _write_counts(self, ax: Axes, penalties: Floats) -> None:
+    def _write_counts(self, ax: Axes, penalties: NDArray[np.float64]) -> None:
         """Write the numbers of coefficients above some penalties."""
         step = -(-len(penalties) // _MOST_COUNTS)
         self.counts_ = ax.secondary_xaxis("top")

@@ -6,10 +6,9 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.utils._optional_dependencies import check_matplotlib_support
 from sklearn.utils.validation import check_is_fitted
-
-from schmp_estimators.core.arrays import Array, Floats, Integers
 
 #: Words of a topic in bars and in the name of a row, topics beside each other, inches of a row.
 _BARS, _NAME, _COLUMNS, _ROW = 8, 4, 4, 0.29
@@ -274,7 +273,9 @@ def _topics_of(estimator: Any, feature_names: Any) -> tuple[Any, Any]:
     return model, feature_names
 
 
-def _by_group(proportions: Any, groups: Any, labels: Any) -> tuple[Floats, Array]:
+def _by_group(
+    proportions: Any, groups: Any, labels: Any
+) -> tuple[NDArray[np.float64], NDArray[Any]]:
     """Return the mean proportion of each topic in each group, shape (n_topics, n_groups), and the groups' names."""
     if isinstance(proportions, list):  # of chunks
         import dask  # noqa: PLC0415  (it takes long, and is there already)
@@ -307,7 +308,9 @@ def _by_group(proportions: Any, groups: Any, labels: Any) -> tuple[Floats, Array
     return np.column_stack([theta[group == one].mean(axis=0) for one in range(len(names))]), names
 
 
-def _choose(topics: Any, sizes: Integers, shares: Floats | None) -> Integers:
+def _choose(
+    topics: Any, sizes: NDArray[np.int64], shares: NDArray[np.float64] | None
+) -> NDArray[np.int64]:
     """Return the numbers of the topics to draw."""
     if np.ndim(topics) == 0:
         if not isinstance(topics, Integral) or topics < 1:
@@ -329,7 +332,7 @@ def _choose(topics: Any, sizes: Integers, shares: Floats | None) -> Integers:
     return numbers
 
 
-def _axes(ax: Any, n_topics: int, height: float) -> Array:
+def _axes(ax: Any, n_topics: int, height: float) -> NDArray[Any]:
     """Return Axes for so many topics: those given, parts of the one given, or those of a new figure."""
     import matplotlib.pyplot as plt  # noqa: PLC0415  (an optional extra)
 

@@ -26,6 +26,7 @@ from schmp_estimators.core.dashboard.fits import SPANS
 from schmp_estimators.core.engine.communicator import Communicator
 from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.places.threads import share
+from schmp_estimators.core.typing import Function
 
 #: Seconds between two checks whether the client still waits for the result.
 LOOK = 1.0
@@ -292,7 +293,7 @@ class Group(Communicator):
             _forget(self._here, self._ranks.token, other)
 
 
-def as_rank(ranks: Ranks, function: Callable[..., Any], *args: Any) -> Any:
+def as_rank(ranks: Ranks, function: Function, *args: Any) -> Any:
     """Call ``function(group, *args)`` as one rank of a group, and return its result.
 
     Raises

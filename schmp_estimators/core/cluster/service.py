@@ -19,6 +19,7 @@ from schmp_estimators.core.cluster.group import LOOK, Group, prepare
 from schmp_estimators.core.engine.rounds import Answers, serve
 from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.places.watch import AFTER_ERROR, begin, look_until, outcomes
+from schmp_estimators.core.typing import Named
 
 #: Seconds in which the client itself has to reach a worker; otherwise the scheduler relays messages.
 REACH = 3.0
@@ -154,7 +155,7 @@ class GroupService:
             if self._direct:
                 call = getattr(self._client.rpc(self._addresses[0]), _COMMAND)
                 return await call(token=self._token, number=number, command=to_serialize(command))
-            options: dict[str, Any] = {"workers": [self._addresses[0]], "asynchronous": True}
+            options: Named = {"workers": [self._addresses[0]], "asynchronous": True}
             found = await self._client.run(relay, self._token, number, command, **options)
             return found[self._addresses[0]]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from schmp_estimators.core.arrays import Array
+from schmp_estimators.core.typing import Array
 from schmp_estimators.core.values import replace_leaves
 
 #: Largest array, in bytes, that is sent as it is.

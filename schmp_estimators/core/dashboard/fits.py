@@ -14,7 +14,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -24,6 +24,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from distributed import Client, Scheduler, SchedulerPlugin
 from tornado.ioloop import IOLoop
+
+from schmp_estimators.core.typing import Function, Named
 
 logger = logging.getLogger(__name__)
 
@@ -70,8 +72,8 @@ class Fit:
     state: str = "runs"
     restarts: int = 0
     #: last values of records, and of measurements by callbacks
-    last: dict[str, Any] = field(default_factory=dict)
-    measured: dict[str, Any] = field(default_factory=dict)
+    last: Named = field(default_factory=dict)
+    measured: Named = field(default_factory=dict)
     n_records: int = 0
     #: rows of sweeps, seconds, samples, objective; NaN for a value that is missing
     points: list[tuple[float, float, float, float]] = field(default_factory=list)
@@ -81,7 +83,7 @@ class Fit:
         """Whether the fit has not ended."""
         return not self.ended
 
-    def add(self, record: dict[str, Any]) -> None:
+    def add(self, record: Named) -> None:
         """Add a record."""
         numbers = {
             key: float(value) for key, value in record.items() if isinstance(value, (int, float))
@@ -148,7 +150,7 @@ class Fits(SchedulerPlugin):
             self._take(fit, event)
         self.tidy()
 
-    def _take(self, fit: Fit, event: dict[str, Any]) -> None:
+    def _take(self, fit: Fit, event: Named) -> None:
         match event["event"]:
             case "begin":  # the fit begins, or a part of it, or the fit begins again
                 if not fit.began:
@@ -244,7 +246,7 @@ class Teller:
         self._loop: Any = client.loop
         self._fit = uuid4().hex
         self._begun = self._ended = False
-        self._unsent: list[dict[str, Any]] = []
+        self._unsent: list[Named] = []
         self._lock = threading.Lock()
         #: sends messages in their order
         self._turn = asyncio.Lock()
@@ -328,7 +330,7 @@ async def has_page(client: Client) -> bool:
     return _pages[client]
 
 
-def _asking() -> Callable[..., Any]:
+def _asking() -> Function:
     """Return a function that is pickled by its code: a scheduler with another version, or without Bokeh, can run it."""
 
     async def ask(dask_scheduler: Any) -> str:

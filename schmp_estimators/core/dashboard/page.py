@@ -19,6 +19,7 @@ from distributed.dashboard.components.scheduler import BOKEH_THEME, env
 
 from schmp_estimators.core.dashboard.fits import WAIT, WINDOW, Fit, Fits, Span
 from schmp_estimators.core.dashboard.tables import COLOURS, WAITING, legend, of_fits, words
+from schmp_estimators.core.typing import Named
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ _CURVES = ("sweeps", "seconds", "objective", "later", "rate", "colour", "alpha",
 _STRIPS = ("left", "right", "bottom", "top", "colour", "name", "took")
 
 
-def show(scheduler: Scheduler, extra: dict[str, Any], doc: Any) -> None:
+def show(scheduler: Scheduler, extra: Named, doc: Any) -> None:
     """Fill the document of a new viewer."""
     view = View(scheduler)
     view.fits.watch(view)
@@ -70,7 +71,7 @@ class View:
         #: the last point of each curve
         self.heads = ColumnDataSource({name: [] for name in _CURVES}, name="heads")
         self.strips = ColumnDataSource({name: [] for name in _STRIPS}, name="strips")
-        wide: dict[str, Any] = {"sizing_mode": "stretch_width"}
+        wide: Named = {"sizing_mode": "stretch_width"}
         self._table, self._legend = (
             Div(name=name, stylesheets=[".bk-clearfix { width: 100% }"], **wide)
             for name in ("fits", "legend")

@@ -14,10 +14,11 @@ from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.io.slices import Filed, Slices, read_back
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.program import AnyProgram, Saved
+from schmp_estimators.core.typing import Function, Named
 from schmp_estimators.core.values import claim, freeze, nbytes
 
 #: Gets the records of a batch so far, and says whether the run ends there; all ranks get the same records.
-Ends = Callable[[Sequence[dict[str, Any]]], bool] | None
+Ends = Callable[[Sequence[Named]], bool] | None
 
 
 class Batch(NamedTuple):
@@ -33,7 +34,7 @@ class Batch(NamedTuple):
 class Told(NamedTuple):
     """What the client learns from a batch."""
 
-    records: list[dict[str, Any]]
+    records: list[Named]
     #: Seconds of each sweep.
     seconds: list[float]
     #: Seconds that it took to begin.
@@ -73,7 +74,7 @@ class Held:
         self.sweep = sweep
         self.told = told or Told([], [], 0.0)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: Named) -> None:
         self.__dict__.update(state)
         if self.rank is not None:
             self.rank.states = [self.rank.kept(claim(state)) for state in self.rank.states]
@@ -105,7 +106,7 @@ class Held:
 
 
 @one_blas_thread()
-def load(function: Callable[..., Any], slices: Slices | None, *pieces: Any) -> Any:
+def load(function: Function, slices: Slices | None, *pieces: Any) -> Any:
     """Call the function of a source with its pieces, and return the result; see `filed`."""
     return filed(slices, freeze(function(*freeze(list(pieces)))))
 
@@ -139,7 +140,7 @@ def advance(
         rank = held.take(batch.first - 1)
         rank.join(communicator, shards)
     began = perf_counter()
-    to_begin, records, seconds = began - started, list[dict[str, Any]](), list[float]()
+    to_begin, records, seconds = began - started, list[Named](), list[float]()
     sweep = last = batch.first + batch.n_sweeps - 1
     for sweep in range(batch.first, last + 1):
         records.append(rank.sweep(sweep, saves=batch.saves and sweep == last))
@@ -151,9 +152,7 @@ def advance(
 
 
 @one_blas_thread()
-def observe(
-    communicator: Communicator, held: Held, stages: Sequence[Any], *shards: Any
-) -> dict[str, Any]:
+def observe(communicator: Communicator, held: Held, stages: Sequence[Any], *shards: Any) -> Named:
     """Return the record that the last sweep would have if it ended with these stages."""
     with held.at_work(communicator, shards) as rank:
         return rank.observe(stages)

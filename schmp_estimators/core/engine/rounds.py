@@ -22,6 +22,7 @@ from schmp_estimators.core.places.place import Restores
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.reduction import add_up
 from schmp_estimators.core.stages import checked, name_of
+from schmp_estimators.core.typing import Function
 from schmp_estimators.core.values import align, itself, own
 
 T = TypeVar("T")
@@ -42,7 +43,7 @@ class Answers(NamedTuple):
 class Do(NamedTuple):
     """Command: apply ``function(partition, job)``, which returns the partition with its new state, and an answer."""
 
-    function: Callable[..., Any]
+    function: Function
     job: Any
     is_sum: bool = False
 
@@ -156,7 +157,7 @@ def serve(
 class Piece(NamedTuple):
     """A partition that is made where it will be used: ``function(*parts)``, where parts are values or futures."""
 
-    function: Callable[..., Any]
+    function: Function
     parts: tuple[Any, ...] = ()
 
 
@@ -216,7 +217,7 @@ class Rounds:
         partitions: Sequence[Any],
         name: str = "regression",
         keeper: Keeper | None = None,
-        around: Callable[..., Any] | None = None,
+        around: Function | None = None,
     ) -> None:
         self.n_rounds = 0
         self.n_partitions = len(partitions)
@@ -230,7 +231,7 @@ class Rounds:
         self._have_changed = False
         self._restores = Restores(place, "a further round was done")
 
-    def submit(self, function: Callable[..., Any], job: Any, *, is_sum: bool = False) -> Any:
+    def submit(self, function: Function, job: Any, *, is_sum: bool = False) -> Any:
         """Apply function(partition, job) to every partition, keep the new partitions, and return a ticket.
 
         With `is_sum` partial results are added up on their way.
@@ -336,7 +337,7 @@ class Rounds:
                 parts = [one.parts if isinstance(one, Piece) else (one,) for one in self._pieces]
                 self._restores.prepare(error, f"rounds to repeat: {len(self._log)}", chain(*parts))
 
-    def _asked(self, function: Callable[..., Any], job: Any) -> list[Any]:
+    def _asked(self, function: Function, job: Any) -> list[Any]:
         """Apply a function to all partitions after all rounds so far, and return the answers."""
         for ticket in self._log:
             if not ticket.collected:

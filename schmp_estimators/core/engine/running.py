@@ -31,10 +31,11 @@ from schmp_estimators.core.program import (
     check_saved,
 )
 from schmp_estimators.core.stages import Each, checked, described, in_turn, name_of
+from schmp_estimators.core.typing import Function, Named
 from schmp_estimators.core.values import freeze, itself
 
-Callback = Callable[[dict[str, Any]], bool | None] | None
-Records = list[dict[str, Any]]
+Callback = Callable[[Named], bool | None] | None
+Records = list[Named]
 
 
 class LocalRun:
@@ -86,7 +87,7 @@ class LocalRun:
         self._rank = Rank(program, Alone(each), [range(len(shards))], shards, slices)
         self._rank.begin(first - 1, saved)
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
+    def __iter__(self) -> Iterator[Named]:
         for sweep in self._sweeps:
             yield self._rank.sweep(sweep, saves=self._saves(sweep))
 
@@ -108,7 +109,7 @@ class LocalRun:
         self._kept = checkpoint
         checkpoint.write_behind(done, values(self.save()))
 
-    def observe(self, stages: Any) -> dict[str, Any]:
+    def observe(self, stages: Any) -> Named:
         """Return the record that the current sweep would have if it ended with these stages, made by `observes`."""
         return self._rank.observe(self._rank.checked(stages))
 
@@ -172,7 +173,7 @@ def run_static(
     if checkpoint is not None:
         kept = Checkpoint(checkpoint, identity_of_run(program.name, vars(program), pieces))
 
-        def go_on(found: dict[str, Any]) -> tuple[Records, Saved]:
+        def go_on(found: Named) -> tuple[Records, Saved]:
             check_sweeps(kept.url, len(found["records"]), sweeps, "sweeps")
             return found["records"], check_saved(found["saved"], program, len(pieces))
 
@@ -236,7 +237,7 @@ def run_dynamic(
     """Run a coroutine with the dynamic engine; continue from its checkpoint if there is one."""
     call, name = getattr(program, "func", program), name_of(program)
     records: Records = []
-    kept, found = None, dict[str, Any]()
+    kept, found = None, Named()
     if checkpoint is not None:
         check_saves(program)
         own = {} if isinstance(call, FunctionType) else getattr(call, "__dict__", {})
@@ -265,7 +266,7 @@ def run_dynamic(
         # Reports after the last job before the state was saved: the coroutine may yield them again.
         n_again, n_fresh, n_rounds = found.get("fresh", 0), 0, 0
 
-        def report(record: dict[str, Any]) -> bool | None:
+        def report(record: Named) -> bool | None:
             nonlocal n_again, n_fresh, n_rounds
             _checked_record(record, program)
             if n_again and not rounds.n_rounds and repr(record) == repr(records[-n_again]):
@@ -294,15 +295,13 @@ def run_dynamic(
         return records, run_coroutine(program, rounds, found.get("state"), report=report, save=save)
 
 
-def _found(found: dict[str, Any]) -> dict[str, Any]:
+def _found(found: Named) -> Named:
     """Return what is in the checkpoint of a coroutine; raise an error if something is missing."""
     _ = found["saves"] + len(found["records"]) + found["fresh"], found["partitions"], found["state"]
     return found
 
 
-def _guarded(
-    unchanged: bool, function: Callable[..., Any], partition: Any, job: Any
-) -> tuple[Any, Any]:
+def _guarded(unchanged: bool, function: Function, partition: Any, job: Any) -> tuple[Any, Any]:
     """Apply a function to a partition and a job, both read-only, and return its results."""
     given = freeze(partition)
     after, partial_result = checked(function(given, freeze(job)), function, job)
@@ -314,7 +313,7 @@ def _guarded(
     return partition if after is given else after, partial_result
 
 
-def _checked_record(record: Any, program: Any) -> dict[str, Any]:
+def _checked_record(record: Any, program: Any) -> Named:
     """Return a record; raise TypeError if it is no dict, or holds what a checkpoint cannot."""
     if not isinstance(record, dict):
         raise TypeError(
@@ -324,5 +323,5 @@ def _checked_record(record: Any, program: Any) -> dict[str, Any]:
     return record
 
 
-def _values(records: Records, saved: Saved) -> dict[str, Any]:
+def _values(records: Records, saved: Saved) -> Named:
     return {"records": records, "saved": saved}

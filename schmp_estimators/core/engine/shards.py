@@ -18,6 +18,7 @@ from schmp_estimators.core.io.slices import Slices, read_back
 from schmp_estimators.core.program import AnyProgram
 from schmp_estimators.core.reduction import Nodes, add_up
 from schmp_estimators.core.stages import At, Stage, in_turn, name_of, naming
+from schmp_estimators.core.typing import Named
 from schmp_estimators.core.values import freeze, own_views
 
 T = TypeVar("T")
@@ -102,7 +103,7 @@ class Shards:
         self._rank_of = [rank_of[p] for p in range(self._n_shards)]
         self._n_blocks = program.n_blocks(self._n_shards)
         numbered = zip(shards, groups[communicator.rank], strict=True)
-        shared: dict[str, Any] = {"n_blocks": self._n_blocks, "each": communicator.each}
+        shared: Named = {"n_blocks": self._n_blocks, "each": communicator.each}
         self._ats = [At(shard, None, -1, p, self._n_shards, **shared) for shard, p in numbered]
         self._position = {at.number: i for i, at in enumerate(self._ats)}
         self.states: list[Any] = [None] * len(self._ats)

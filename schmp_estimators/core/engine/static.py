@@ -23,6 +23,7 @@ from schmp_estimators.core.io.slices import Slices, read_back
 from schmp_estimators.core.places.place import Restores
 from schmp_estimators.core.program import AnyProgram, Harvest, Saved, Source
 from schmp_estimators.core.stages import check_stages
+from schmp_estimators.core.typing import Function, Named
 
 T = TypeVar("T")
 
@@ -109,7 +110,7 @@ class GroupRun:
         self._restores = Restores(place, "a further sweep was recorded")
         self.took: float | None = None
         #: Records and seconds of sweeps that are done: of all that the caller has not reached, and perhaps of others.
-        self._told: dict[int, tuple[dict[str, Any], float]] = {}
+        self._told: dict[int, tuple[Named, float]] = {}
         #: Number of the sweep that the caller has reached.
         self._current = first - 1
         #: The last snapshot, the sweep after which it was taken, and the time at which the next one is due.
@@ -132,7 +133,7 @@ class GroupRun:
         self._done = first - 1
         self._pace: float | None = None
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
+    def __iter__(self) -> Iterator[Named]:
         for sweep in self._sweeps:
             self._surviving(partial(self._advance, sweep))
             record, self.took = self._told.pop(sweep)
@@ -188,7 +189,7 @@ class GroupRun:
 
         self._at_current(action)
 
-    def observe(self, stages: Any) -> dict[str, Any]:
+    def observe(self, stages: Any) -> Named:
         """Return the record that the current sweep would have if it ended with these stages, made by `observes`."""
         n = len(self._sources)
         checked = check_stages(self._program, stages, n, self._program.n_blocks(n))
@@ -308,7 +309,7 @@ class GroupRun:
     def _call(
         self,
         what: str,
-        function: Callable[..., Any],
+        function: Function,
         args: Sequence[tuple[Any, ...]],
         *,
         keep: bool = False,

@@ -28,6 +28,7 @@ from schmp_estimators.core.stages import (
     naming,
     unpack,
 )
+from schmp_estimators.core.typing import Named
 from schmp_estimators.core.values import claim, freeze, own, own_views
 
 T = TypeVar("T")
@@ -92,7 +93,7 @@ class Rank(Shards):
         """Say in an error of a method that is not called on a shard where it was raised."""
         return naming(self._program, method, self._ats[0].sweep, *where)
 
-    def sweep(self, number: int, *, saves: bool = False) -> dict[str, Any]:
+    def sweep(self, number: int, *, saves: bool = False) -> Named:
         """Do all stages of a sweep, and return the record of the sweep."""
         self._ats = [at._replace(sweep=number, saves=saves) for at in self._ats]
         with self._naming("schedule"):
@@ -103,7 +104,7 @@ class Rank(Shards):
         """Check stages with `check_stages`, and return them as a tuple."""
         return check_stages(self._program, stages, self._n_shards, self._n_blocks)
 
-    def observe(self, stages: Sequence[Stage]) -> dict[str, Any]:
+    def observe(self, stages: Sequence[Stage]) -> Named:
         """Return the record that the last sweep would have if it ended with these stages, made by `observes`.
 
         They have been checked.  They may belong to the client's copy of the program, which is equal to this one.
@@ -133,7 +134,7 @@ class Rank(Shards):
         """Return what a restart needs of this rank: of its shards, and its blocks if the program saves blocks."""
         return self.ask("save"), own(self.blocks) if self._program.saves_blocks else {}
 
-    def _work(self, stages: Sequence[Stage]) -> dict[str, Any]:
+    def _work(self, stages: Sequence[Stage]) -> Named:
         answers: list[list[Any]] = []
         for stage in stages:
             if stage.kind == "exchanges":

@@ -26,11 +26,11 @@ from uuid import uuid4
 import numpy as np
 from scipy import sparse
 
-from schmp_estimators.core.arrays import Array
 from schmp_estimators.core.errors import NotSharedError
 from schmp_estimators.core.io.files import MARK, temporary_folder
 from schmp_estimators.core.io.slices import explained_errors, memory_left_of_worker
 from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.typing import Array, Function, Named
 
 if TYPE_CHECKING:
     from schmp_estimators.core.places.dask import DaskPlace
@@ -119,7 +119,7 @@ def listed(found: Sequence[str]) -> str:
     return ", ".join(found[:_NAMED]) + more
 
 
-def _ask(place: Place, question: Callable[..., Any], *args: Any) -> dict[str, Any]:
+def _ask(place: Place, question: Function, *args: Any) -> Named:
     """Call a function on all workers; return its results that are not empty, one for each host and named by it."""
     found = cast("DaskPlace", place).ask(_answer, question, args)
     by_host = {
@@ -133,7 +133,7 @@ def _ask(place: Place, question: Callable[..., Any], *args: Any) -> dict[str, An
     }
 
 
-async def _answer(question: Callable[..., Any], args: tuple[Any, ...]) -> tuple[str, Any]:
+async def _answer(question: Function, args: tuple[Any, ...]) -> tuple[str, Any]:
     return socket.gethostname(), await asyncio.to_thread(
         question, *args
     )  # meanwhile the worker answers others

@@ -28,6 +28,7 @@ from schmp_estimators.core.inputs.validation import (
 )
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.typing import Function
 
 dask: Any = Later("dask")
 distributed: Any = Later("distributed")
@@ -55,19 +56,15 @@ class Rows:
         self.partitions = partitions
         self.place = place or Place()
 
-    def each(self, function: Callable[..., Any], name: str) -> list[Any]:
+    def each(self, function: Function, name: str) -> list[Any]:
         """Return ``function(partition)`` of every partition: values, or futures of them."""
         return self.place.map(function, list(zip(self.partitions, strict=True)), name)
 
-    def tasks(
-        self, function: Callable[..., Any], arguments: list[tuple[Any, ...]], name: str
-    ) -> list[Any]:
+    def tasks(self, function: Function, arguments: list[tuple[Any, ...]], name: str) -> list[Any]:
         """Return ``function(*a)`` for all `arguments`, which may contain partitions: values, or futures of them."""
         return self.place.map(function, arguments, name)
 
-    def cut(
-        self, function: Callable[..., Any], arguments: list[tuple[Any, ...]], name: str
-    ) -> list[Any]:
+    def cut(self, function: Function, arguments: list[tuple[Any, ...]], name: str) -> list[Any]:
         """Do as `tasks` for the `arguments` of each shard, in the place where the shard will stay.
 
         That is where the middle one of its partitions is, unless one place would get too many shards.
@@ -79,9 +76,7 @@ class Rows:
         """Return the values of what `each` or `tasks` returned."""
         return self.place.gather(results)
 
-    def reduce(
-        self, function: Callable[..., Any], merge: Callable[[list[Any]], Any], name: str
-    ) -> Any:
+    def reduce(self, function: Function, merge: Callable[[list[Any]], Any], name: str) -> Any:
         """Return all ``function(partition)``, merged by a tree of tasks; only the result comes to this process."""
         return self.merged(self.each(function, name), merge, name)
 
@@ -129,7 +124,7 @@ class Again:
         Of the function: values, objects of this class, or lists of these.
     """
 
-    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    def __init__(self, function: Function, arguments: tuple[Any, ...]) -> None:
         self._function, self._arguments = function, arguments
 
     def __call__(self) -> Any:
@@ -166,7 +161,7 @@ class Rereading(Place):
 
     def map(
         self,
-        function: Callable[..., Any],
+        function: Function,
         arguments: Sequence[tuple[Any, ...]],
         name: str,
         *,
@@ -357,7 +352,7 @@ def _prepare_some(prepare: Callable[[Any], Any], matrix: Any, first: int, last: 
 
 
 def open_tasks(
-    prepare: Callable[..., Any], arguments: list[tuple[Any, ...]], *, place: Place | None = None
+    prepare: Function, arguments: list[tuple[Any, ...]], *, place: Place | None = None
 ) -> Rows:
     """Return rows whose partitions are ``prepare(*a)`` for all `arguments`, which may contain Delayed objects."""
     task, name = dask.delayed(prepare, pure=False), f"read-rows-{uuid4().hex}"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from schmp_estimators.core.arrays import Array
+from schmp_estimators.core.typing import Array
 
 _LARGEST_OFFSET = np.iinfo(np.int32).max
 

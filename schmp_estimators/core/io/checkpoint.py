@@ -33,6 +33,7 @@ from schmp_estimators.core.errors import (
 )
 from schmp_estimators.core.io.archive import pack, read_head, unpack
 from schmp_estimators.core.io.files import PathLike, located, replace_file
+from schmp_estimators.core.typing import Named
 from schmp_estimators.core.values import itself
 
 T = TypeVar("T")
@@ -141,13 +142,13 @@ class Checkpoint:
             self._failed = False
 
 
-def identity_of(estimator: Any, data: Iterable[str], **more: Any) -> dict[str, Any]:
+def identity_of(estimator: Any, data: Iterable[str], **more: Any) -> Named:
     """Return the identity of a fit: its estimator, a hash of the hashes of its data, and more."""
     digest = hashlib.sha256("".join(data).encode()).hexdigest()
     return {"estimator": type(estimator).__name__, "data": digest, **more}
 
 
-def identity_of_run(name: str, parameters: dict[str, Any], pieces: Sequence[Any]) -> dict[str, Any]:
+def identity_of_run(name: str, parameters: Named, pieces: Sequence[Any]) -> Named:
     """Return the identity of a run, which must be equal for a checkpoint to be its own.
 
     Pieces that are made elsewhere are compared by the functions that make them.
@@ -187,7 +188,7 @@ def settle(checkpoint: Checkpoint | None, error: BaseException | None) -> None:
             checkpoint.settle()
 
 
-def check_records(url: str, records: Sequence[dict[str, Any]], limit: int) -> int:
+def check_records(url: str, records: Sequence[Named], limit: int) -> int:
     """Return the number of iterations that the records of an estimator have; raises as `check_sweeps`."""
     sum(one["seconds"] for one in records)  # raises if these are no records
     check_sweeps(url, len(records), limit)

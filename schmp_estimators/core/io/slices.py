@@ -29,9 +29,9 @@ from weakref import WeakSet
 
 import numpy as np
 
-from schmp_estimators.core.arrays import Array
 from schmp_estimators.core.errors import SpillError
 from schmp_estimators.core.later import Later, setting
+from schmp_estimators.core.typing import Array
 
 if sys.platform != "win32":
     import resource

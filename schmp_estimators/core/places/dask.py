@@ -42,6 +42,7 @@ from schmp_estimators.core.places.cluster import (
 )
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.watch import await_all, gather, outcomes, scatter
+from schmp_estimators.core.typing import Function, Named
 from schmp_estimators.core.values import itself
 
 logger = logging.getLogger(__name__)
@@ -60,7 +61,7 @@ def enrol(dask_worker: Any) -> dict[str, str]:
     return fingerprint()
 
 
-def _enrolment() -> Callable[..., Any]:
+def _enrolment() -> Function:
     """Return a function that is pickled by its code: it imports what this process has of the package, and enrols.
 
     Its worker answers others meanwhile.  It would not while it imports what a task needs: on a busy machine that takes
@@ -142,11 +143,11 @@ class DaskPlace(Place):
         """Addresses of the workers that the fit uses."""
         return [worker.address for worker in self._dealt.workers]
 
-    def ask(self, function: Callable[..., Any], *args: Any) -> dict[str, Any]:
+    def ask(self, function: Function, *args: Any) -> Named:
         """Return what a function returns on each worker, by their addresses; workers on which it fails are left out."""
         return ask(self.client, function, *args, workers=self.addresses)
 
-    def _where(self, address: str | None = None, *, pinned: bool = False) -> dict[str, Any]:
+    def _where(self, address: str | None = None, *, pinned: bool = False) -> Named:
         """Return the options of tasks that run near a worker, or anywhere, but on no worker that is left out."""
         if address is None:
             chosen = {"workers": self.addresses, "allow_other_workers": False}
@@ -180,7 +181,7 @@ class DaskPlace(Place):
         return scatter(self.client, f"sent-{uuid4().hex}", value, self._dealt.address(p))
 
     def load(
-        self, word: str, function: Callable[..., Any], pieces: Sequence[Any], p: int, *first: Any
+        self, word: str, function: Function, pieces: Sequence[Any], p: int, *first: Any
     ) -> Future[Any]:
         """Submit ``function(*first, *pieces)`` near shard `p`, and return its future; pieces as in `Source`."""
         brought = [self.bring(piece() if callable(piece) else piece, p) for piece in pieces]
@@ -192,7 +193,7 @@ class DaskPlace(Place):
     def call(
         self,
         word: str,
-        function: Callable[..., Any],
+        function: Function,
         args: Sequence[Any],
         p: int,
         *,
@@ -206,7 +207,7 @@ class DaskPlace(Place):
     def _submit(
         self,
         key: Any,
-        function: Callable[..., Any],
+        function: Function,
         args: Sequence[Any],
         address: str | None,
         pinned: bool = False,
@@ -222,7 +223,7 @@ class DaskPlace(Place):
     def call_ranks(
         self,
         word: str,
-        function: Callable[..., Any],
+        function: Function,
         args: Sequence[Sequence[Any]],
         groups: Sequence[Sequence[int]],
         take: Callable[[Any], Any] | None = None,
@@ -283,7 +284,7 @@ class DaskPlace(Place):
     def _send_ranks(
         self,
         word: str,
-        function: Callable[..., Any],
+        function: Function,
         args: Sequence[Sequence[Any]],
         addresses: tuple[str, ...],
         take: Callable[[Any], Any] | None,
@@ -373,7 +374,7 @@ class DaskPlace(Place):
 
     def map(
         self,
-        function: Callable[..., Any],
+        function: Function,
         arguments: Sequence[tuple[Any, ...]],
         name: str,
         *,

@@ -25,6 +25,7 @@ from schmp_estimators.core.errors import AsynchronousClientError, WorkerLostErro
 from schmp_estimators.core.later import Later, setting
 from schmp_estimators.core.places.threads import share
 from schmp_estimators.core.stages import Each, in_turn
+from schmp_estimators.core.typing import Function
 from schmp_estimators.core.values import box
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class Place:
 
     def map(
         self,
-        function: Callable[..., Any],
+        function: Function,
         arguments: Sequence[tuple[Any, ...]],
         name: str,
         *,

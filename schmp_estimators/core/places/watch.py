@@ -26,6 +26,7 @@ from schmp_estimators.core.places.cluster import (
     unrunnable,
     worker_timeout,
 )
+from schmp_estimators.core.typing import Named
 
 #: Seconds between two checks of the cluster while results are outstanding.
 WATCH_EVERY = 1.0
@@ -153,7 +154,7 @@ def scatter(client: Client, key: Any, value: Any, *addresses: str) -> Future[Any
     NoWorkersError
         As `gather`.
     """
-    options: dict[str, Any] = {"workers": [*addresses], "hash": False, "asynchronous": True}
+    options: Named = {"workers": [*addresses], "hash": False, "asynchronous": True}
     options["broadcast"] = len(addresses) > 1
 
     def send() -> Any:

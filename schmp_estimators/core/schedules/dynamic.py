@@ -7,7 +7,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -23,6 +23,7 @@ from schmp_estimators.core.schedules.samplers import (
     SlicedSampler,
     Weight,
 )
+from schmp_estimators.core.typing import Named
 
 _COUNT = Interval(Integral, 1, None, closed="left")
 #: Most parameters in a round by default.
@@ -94,7 +95,7 @@ class Schedule(BaseEstimator, ABC):  # type: ignore[misc]
     #: Whether the sampler draws at random.
     is_random = True
 
-    _parameter_constraints: ClassVar[dict[str, Any]] = {
+    _parameter_constraints: ClassVar[Named] = {
         "n_parallel": [_COUNT, None],
         "max_correlation": [Interval(Real, 0, 1, closed="left"), None],
         "oversample": [Interval(Real, 1, None, closed="left")],

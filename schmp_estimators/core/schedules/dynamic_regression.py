@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.arrays import Floats, Integers
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.samplers import Sampler
+from schmp_estimators.core.typing import Floats, Integers, Named
 
 _NONE = np.empty(0, np.int64)
 
@@ -116,7 +116,7 @@ class DynamicRegressionSchedule:
         self._answered: deque[tuple[Check, Floats]] = deque()
         self._in_flight: deque[Integers] = deque()
 
-    def save(self) -> dict[str, Any]:
+    def save(self) -> Named:
         """Return the state as arrays and plain numbers; no round may be under way."""
         if self._in_flight:
             raise RuntimeError("a schedule is saved between rounds, not with rounds under way")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from schmp_estimators.core.arrays import Floats, Integers
+from schmp_estimators.core.typing import Floats, Integers, Named
 
 #: Returns priorities from changes, of the same shape.
 Weight = Callable[[Floats], Any]
@@ -19,7 +19,7 @@ class Sampler(ABC):
     """
 
     @abstractmethod
-    def save(self) -> dict[str, Any]:
+    def save(self) -> Named:
         """Return the state of the sampler, as arrays and plain numbers."""
 
     @abstractmethod
@@ -79,7 +79,7 @@ class PrioritySampler(Sampler):
         self._random, self._weight = random, weight
         self._weights = np.ones(n_parameters)
 
-    def save(self) -> dict[str, Any]:
+    def save(self) -> Named:
         """Return the weights of the last changes, and the state of the generator."""
         return {"weights": self._weights, "random": self._random.bit_generator.state}
 
@@ -132,7 +132,7 @@ class RandomSampler(Sampler):
         self._random = random
         self._count = n_parameters
 
-    def save(self) -> dict[str, Any]:
+    def save(self) -> Named:
         """Return the state of the generator."""
         return {"random": self._random.bit_generator.state}
 
@@ -155,7 +155,7 @@ class RoundRobinSampler(Sampler):
         self._next = 0
         self._waiting = np.empty(0, np.int64)
 
-    def save(self) -> dict[str, Any]:
+    def save(self) -> Named:
         """Return the position of the turn, and the parameters that were put back."""
         return {"next": self._next, "waiting": self._waiting}
 
@@ -201,7 +201,7 @@ class SlicedSampler(Sampler):
         self.slices = tuple(slices)
         self._turn = 0
 
-    def save(self) -> dict[str, Any]:
+    def save(self) -> Named:
         """Return the states of all samplers, and the number of the one that draws next."""
         return {"slices": [sampler.save() for sampler in self.slices], "turn": self._turn}
 

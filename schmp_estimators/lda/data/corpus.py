@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import _check_n_features
 
-from schmp_estimators.core.arrays import AnyIntegers, Integers, Integers32
 from schmp_estimators.core.inputs.rows import Again, Rows, forget_last, open_again, open_rows
 from schmp_estimators.core.inputs.validation import check_width
 from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.typing import AnyIntegers, Function, Integers, Integers32
 from schmp_estimators.lda.data import counts
 from schmp_estimators.lda.data.partition import locate_shards
 
@@ -46,7 +46,7 @@ class Corpus:
             return self.rows.cut(counts.copy_rows, arguments, "cut-shards")
         return self.rows.tasks(counts.take_rows, arguments, "cut-shards")
 
-    def tasks(self, function: Callable[..., Any], name: str, *shared: Any) -> list[Any]:
+    def tasks(self, function: Function, name: str, *shared: Any) -> list[Any]:
         """Return ``function(documents, *shared)`` of every partition: values, or futures of them."""
         given = [self.rows.place.share(one) for one in shared]
         return self.rows.tasks(
@@ -206,7 +206,7 @@ def _as_counted(pieces: Sequence[counts.Counts], lengths: Integers) -> Sequence[
     return pieces
 
 
-def made_again(make: Callable[..., Any], documents: Sequence[Again], *args: Any) -> Any:
+def made_again(make: Function, documents: Sequence[Again], *args: Any) -> Any:
     """Read the documents of a shard again, and return ``make(documents, *args)``."""
     try:
         return make(documents[0](), *args)

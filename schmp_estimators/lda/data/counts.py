@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from schmp_estimators.core.arrays import AnySigned, Array, Integers, Integers32
+from schmp_estimators.core.typing import AnySigned, Array, Integers, Integers32
 from schmp_estimators.core.values import freeze, own
 
 #: The largest count: it must fit in 32 bits.

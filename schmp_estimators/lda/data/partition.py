@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.arrays import Array, Integers, Integers32
+from schmp_estimators.core.typing import Array, Integers, Integers32
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.kernels.tokens import assign_blocks
 

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.arrays import AnySigned, Array, Floats, Integers, Integers32
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import GAMMA, below, mix, stream_key
+from schmp_estimators.core.typing import AnySigned, Array, Floats, Integers, Integers32
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import WordTopics
 from schmp_estimators.lda.data.corpus import Corpus

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.arrays import (
+from schmp_estimators.core.typing import (
     AnyIntegers,
     AnySigned,
     Floats,

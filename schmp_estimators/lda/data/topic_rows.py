@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from schmp_estimators.core.arrays import AnySigned, Array, Integers, Integers32, Unsigned32
+from schmp_estimators.core.typing import AnySigned, Array, Integers, Integers32, Unsigned32
 from schmp_estimators.lda.blocks import TopicRows, documents_of_places
 from schmp_estimators.lda.data.counts import add_at
 from schmp_estimators.lda.data.partition import Layout

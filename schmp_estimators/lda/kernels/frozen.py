@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.arrays import AnySigned, Array, Floats32, Integers, Integers32
 from schmp_estimators.core.jit import inlined, kernel, maker, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, mix
+from schmp_estimators.core.typing import AnySigned, Array, Floats32, Integers, Integers32
 from schmp_estimators.lda.blocks import Prior
 from schmp_estimators.lda.kernels.draw import (
     LANES,

@@ -21,8 +21,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import gammaln
 
-from schmp_estimators.core.arrays import Array, Integers, Unsigned32
 from schmp_estimators.core.jit import kernel
+from schmp_estimators.core.typing import Array, Integers, Unsigned32
 from schmp_estimators.lda.blocks import Prior
 
 #: In sums over counts, equal counts below this are one term, multiplied by how often they occur.

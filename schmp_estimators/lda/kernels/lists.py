@@ -16,9 +16,9 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from schmp_estimators.core.arrays import AnySigned, Integers, Integers32
 from schmp_estimators.core.jit import inlined, kernel, maker, part
 from schmp_estimators.core.lanes import LANES, VECTOR
+from schmp_estimators.core.typing import AnySigned, Integers, Integers32
 from schmp_estimators.lda.blocks import HEAD
 from schmp_estimators.lda.kernels.draw import add_up, address, in_all_lanes, vector_at
 from schmp_estimators.lda.kernels.rows import count_row

@@ -21,9 +21,9 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from schmp_estimators.core.arrays import Floats, Floats32, Integers, Integers32
 from schmp_estimators.core.jit import by_types, inlined, kernel, part
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
+from schmp_estimators.core.typing import Floats, Floats32, Function, Integers, Integers32
 from schmp_estimators.lda.kernels.draw import at_most, select, uniform24
 
 _HALF = np.uint64(32)
@@ -55,7 +55,7 @@ def topic_priors(alphas: Floats) -> TopicPriors:
 
 
 #: A function that kernels call.
-_Function = Callable[..., Any]
+_Function = Function
 
 
 def where_given(without: _Function, *, copied: bool = True) -> Callable[[_Function], _Function]:

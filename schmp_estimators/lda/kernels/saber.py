@@ -22,7 +22,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.arrays import (
+from schmp_estimators.core.jit import inlined, kernel, part
+from schmp_estimators.core.lanes import LANES
+from schmp_estimators.core.prefetch import prefetch
+from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
+from schmp_estimators.core.typing import (
     AnySigned,
     Floats,
     Floats32,
@@ -30,10 +34,6 @@ from schmp_estimators.core.arrays import (
     Integers32,
     Unsigned32,
 )
-from schmp_estimators.core.jit import inlined, kernel, part
-from schmp_estimators.core.lanes import LANES
-from schmp_estimators.core.prefetch import prefetch
-from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
 from schmp_estimators.lda.blocks import HEAD, Prior, documents_of_places
 from schmp_estimators.lda.kernels.draw import find_lane, first_above, select, uniform24
 from schmp_estimators.lda.kernels.lists import add_listed

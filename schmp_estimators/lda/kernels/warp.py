@@ -29,10 +29,10 @@ from typing import NamedTuple
 import numpy as np
 
 from schmp_estimators.core.addresses import array_at
-from schmp_estimators.core.arrays import AnyIntegers, Integers, Unsigned32
 from schmp_estimators.core.jit import copy_to, inlined, kernel, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
+from schmp_estimators.core.typing import AnyIntegers, Integers, Unsigned32
 from schmp_estimators.lda.blocks import HEAD
 from schmp_estimators.lda.kernels.draw import uniform24
 from schmp_estimators.lda.kernels.priors import (

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.arrays import AnySigned, Array, Integers, Integers32
+from schmp_estimators.core.typing import AnySigned, Array, Integers, Integers32
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import HEAD, TokenShard, TopicRows, WordBlock, no_rows
 from schmp_estimators.lda.data.topic_rows import cut_rows, rows_of_counts, rows_of_lists, stack_rows

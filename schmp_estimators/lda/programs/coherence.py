@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from schmp_estimators.core.arrays import Array, Floats, Integers, Integers32
+from schmp_estimators.core.typing import Array, Floats, Function, Integers, Integers32
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TopicRows
 from schmp_estimators.lda.data.counts import Counts, sum_rows
@@ -97,7 +97,7 @@ def u_mass(pair: Floats, lower: Floats, upper: Floats) -> Floats:
 
 
 #: What `mean_over_pairs` takes the mean of.
-MEASURES: dict[str, Callable[..., Any]] = {
+MEASURES: dict[str, Function] = {
     "npmi": npmi,
     "u_mass": u_mass,
     "c_npmi": npmi,

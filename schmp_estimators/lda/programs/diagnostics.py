@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from schmp_estimators.core.arrays import Array, Floats, Integers, Integers32
+from schmp_estimators.core.typing import Array, Floats, Integers, Integers32
 from schmp_estimators.lda.blocks import TopicRows
 from schmp_estimators.lda.data.counts import LARGEST, Counts, add_at, canonical_counts, sum_rows
 from schmp_estimators.lda.programs.coherence import BestWords, count_pairs

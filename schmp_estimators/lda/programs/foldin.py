@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from schmp_estimators.core.arrays import Array, Floats, Integers32
 from schmp_estimators.core.places.place import Each, in_turn
 from schmp_estimators.core.rng import stream_key
+from schmp_estimators.core.typing import Array, Floats, Integers32
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.data.counts import (
     Counts,

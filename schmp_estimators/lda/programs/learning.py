@@ -34,7 +34,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import psi
 
-from schmp_estimators.core.arrays import Floats, Integers
+from schmp_estimators.core.typing import Floats, Integers
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import WordBlock
 from schmp_estimators.lda.data.topic_rows import add_sparse

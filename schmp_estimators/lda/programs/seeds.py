@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from schmp_estimators.core.arrays import Array, Floats, Integers, Integers32
 from schmp_estimators.core.rng import GAMMA, below, mix, unit
+from schmp_estimators.core.typing import Array, Floats, Integers, Integers32
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TokenShard, WordBlock, words_of_places
 from schmp_estimators.lda.data.topic_rows import spans

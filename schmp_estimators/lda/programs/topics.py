@@ -8,11 +8,11 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 
-from schmp_estimators.core.arrays import AnyIntegers, AnySigned, Array, Floats, Integers
 from schmp_estimators.core.program import Program
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At, Stage, observes
+from schmp_estimators.core.typing import AnyIntegers, AnySigned, Array, Floats, Integers, Named
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import Prior, TokenShard, TopicRows, WordBlock, words_of_places
 from schmp_estimators.lda.data.counts import count_values
@@ -176,7 +176,7 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         return total
 
     @abstractmethod
-    def moves(self, model: SweepModel) -> dict[str, Any]:
+    def moves(self, model: SweepModel) -> Named:
         """Return the entries of a record about the tokens that moved."""
 
     def priors(self, sweep: int, model: SweepModel | None) -> tuple[float, float]:
@@ -220,7 +220,7 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         rows = seeding.seed_rows(self.seeds, shard)
         return freeze(rows._replace(number=rows.number[words]))
 
-    def prior_identity(self) -> dict[str, Any]:
+    def prior_identity(self) -> Named:
         """Return what identifies the priors beside the parameters that are shown."""
         found = {} if self.seeds is None else {"seed_words": self.seeds.digest()}
         if self.learn_every[1]:
@@ -273,7 +273,7 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
             )
         return self.restore(at, topics)
 
-    def following(self, history: Sequence[dict[str, Any]]) -> Self:
+    def following(self, history: Sequence[Named]) -> Self:
         """Return the program of a run that goes on after these records, at least one."""
         return self
 
@@ -372,7 +372,7 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
             )
         return model._replace(likelihood=(document + word, document, word))
 
-    def record(self, sweep: int, model: SweepModel) -> dict[str, Any]:
+    def record(self, sweep: int, model: SweepModel) -> Named:
         """Return how many tokens moved, under which priors, and the joint log-likelihood if it was measured."""
         (alpha, beta), before = self.priors(sweep, None), model.learned_before
         if before.alphas is not None:

@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.arrays import Floats, Integers, Integers32
 from schmp_estimators.core.jit import inlined, kernel, maker
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, mix, unit
+from schmp_estimators.core.typing import Floats, Integers, Integers32
 from schmp_estimators.lda.kernels.draw import first_above
 from schmp_estimators.lda.kernels.lists import TopicLists, list_words
 from schmp_estimators.lda.kernels.priors import beta_of, build_alias, draw_alias

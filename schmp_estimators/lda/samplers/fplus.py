@@ -21,12 +21,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.arrays import Floats
 from schmp_estimators.core.jit import inlined, kernel, maker, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import mix, unit
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, each, reads
+from schmp_estimators.core.typing import Floats
 from schmp_estimators.core.values import freeze, own
 from schmp_estimators.lda.blocks import WordBlock
 from schmp_estimators.lda.kernels import ftree

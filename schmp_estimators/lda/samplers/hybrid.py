@@ -21,14 +21,14 @@ many proposals there are.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
-from schmp_estimators.core.arrays import Floats, Integers
 from schmp_estimators.core.jit import inlined, kernel, part
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix, stream_key
 from schmp_estimators.core.stages import At
+from schmp_estimators.core.typing import Floats, Integers, Named
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.kernels import ftree
 from schmp_estimators.lda.kernels.draw import first_above, uniform24
@@ -166,7 +166,7 @@ class HybridLDA(fplus.FPlusLDA):
         moved, (n_tokens, accepted) = sample_hybrid(cell), cell.extra.counted
         return np.array([moved, n_tokens, n_tokens * cell.extra.n_steps, accepted])
 
-    def following(self, history: Sequence[dict[str, Any]]) -> Self:
+    def following(self, history: Sequence[Named]) -> Self:
         """Return the program of a run that goes on after these records."""
         last = history[-1]
         return (
@@ -175,7 +175,7 @@ class HybridLDA(fplus.FPlusLDA):
             else self
         )
 
-    def moves(self, model: SweepModel) -> dict[str, Any]:
+    def moves(self, model: SweepModel) -> Named:
         """Return how many tokens moved, the s-error, and if there were proposals, their numbers."""
         moved, n_tokens, proposals, accepted = np.resize(model.moved, 4).tolist()
         found = super().moves(model._replace(moved=moved))

@@ -18,11 +18,11 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.arrays import AnySigned, Floats, Integers, Integers32
 from schmp_estimators.core.jit import copy_to, inlined, kernel, maker, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
 from schmp_estimators.core.stages import At
+from schmp_estimators.core.typing import AnySigned, Floats, Integers, Integers32
 from schmp_estimators.lda.kernels.draw import first_above, uniform24
 from schmp_estimators.lda.kernels.priors import (
     beta_of,

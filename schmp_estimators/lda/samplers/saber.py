@@ -12,9 +12,9 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.arrays import AnySigned, Integers
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At
+from schmp_estimators.core.typing import AnySigned, Integers
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import WordBlock
 from schmp_estimators.lda.kernels import saber

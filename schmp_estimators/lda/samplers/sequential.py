@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.arrays import Floats, Integers
 from schmp_estimators.core.jit import inlined, maker
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, changes, each
+from schmp_estimators.core.typing import Floats, Integers, Named
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import Prior, TokenShard, WordBlock
 from schmp_estimators.lda.kernels.priors import SeedRows, alpha_at
@@ -185,6 +185,6 @@ class SequentialProgram(TopicProgram[State]):
             moved_now=model.moved_now + moved,
         )
 
-    def moves(self, model: SweepModel) -> dict[str, Any]:
+    def moves(self, model: SweepModel) -> Named:
         """Return how many tokens moved, and the s-error."""
         return {"moved": model.moved, "s_error": model.s_error}

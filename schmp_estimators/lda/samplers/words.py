@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.arrays import AnySigned, Floats, Integers, Integers32, Unsigned32
 from schmp_estimators.core.jit import inlined, maker, part
 from schmp_estimators.core.rng import GAMMA
 from schmp_estimators.core.stages import At
+from schmp_estimators.core.typing import AnySigned, Floats, Integers, Integers32, Unsigned32
 from schmp_estimators.lda.data.topic_rows import list_topics
 from schmp_estimators.lda.kernels.lists import TopicLists, order_lists
 from schmp_estimators.lda.kernels.priors import add_seeds, make_row

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.arrays import Array, Integers
 from schmp_estimators.core.inputs.masks import unmask
+from schmp_estimators.core.typing import Array, Integers
 
 #: The number of an unknown id: beyond all rows.
 UNKNOWN = np.iinfo(np.int64).max

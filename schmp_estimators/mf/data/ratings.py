@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.arrays import Array, Floats32, Integers, Integers32, Masks
 from schmp_estimators.core.lanes import LANES
+from schmp_estimators.core.typing import Array, Floats32, Integers, Integers32, Masks, Named
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data import scale as scales
 from schmp_estimators.mf.data.scale import Grid, Moments, Scale
@@ -307,7 +307,7 @@ def make_shard(
         raise DuplicateRatingError(int(user), int(item))
     narrow = _narrow(train.items, n_items)
     held_out = chosen(train, np.empty(0, np.intp))
-    more = dict[str, Any]()
+    more = Named()
     seen = Seen(indptr, narrow) if plan.keep_seen else None
     if plan.hold_out.threshold:
         users, items = (

@@ -18,6 +18,7 @@ from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.lanes import padded_width
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.typing import Named
 from schmp_estimators.mf.data import ids as rating_ids
 from schmp_estimators.mf.data import inputs
 from schmp_estimators.mf.data.ids import KINDS, NOBODY, Known, Table
@@ -110,7 +111,7 @@ def open_ratings(
         inputs.check_no_text(X)
         seen_as = estimator if anew else estimator._for_matrices(X)
         whole = {} if is_dask(X) else {"X": X, "weights": weights, "clicks": clicks}
-        how: dict[str, Any] = {"place": place, "reset": anew, "ensure_all_finite": False}
+        how: Named = {"place": place, "reset": anew, "ensure_all_finite": False}
         rows = open_rows(partial(_part_of_rows, **whole), X, seen_as, **how)
     with rows:
         limits = (
@@ -287,7 +288,7 @@ def _check_size(n_users: int, n_items: int, n_ratings: int, n_components: int) -
             )
 
 
-def _side_by_side(pairs: Any, columns: dict[str, Any]) -> list[tuple[Any, ...]]:
+def _side_by_side(pairs: Any, columns: Named) -> list[tuple[Any, ...]]:
     """Return chunks of pairs, each with its number and the same rows of `columns`, as Delayed objects."""
     frames = [pairs, *columns.values()]
     if (

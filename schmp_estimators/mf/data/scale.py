@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.arrays import Array, Floats, Integers, Integers32
+from schmp_estimators.core.typing import Array, Floats, Integers, Integers32
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 

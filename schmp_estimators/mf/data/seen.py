@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.arrays import Array, Integers, Masks
+from schmp_estimators.core.typing import Array, Integers, Masks
 from schmp_estimators.mf.kernels.layout import NOWHERE, Placement
 
 #: Number of bits of a user's or an item's number.

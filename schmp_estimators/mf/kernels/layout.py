@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.arrays import Array, Integers, Integers32, Positions
 from schmp_estimators.core.jit import inlined, kernel
 from schmp_estimators.core.lanes import LANES
 from schmp_estimators.core.rng import GAMMA, mix
+from schmp_estimators.core.typing import Array, Integers, Integers32, Positions
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 

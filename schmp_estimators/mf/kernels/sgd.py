@@ -21,7 +21,6 @@ not find this by itself, because hundreds of instructions in between wait for an
 """
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +28,7 @@ import numpy as np
 from schmp_estimators.core.jit import by_types, inlined, kernel, part
 from schmp_estimators.core.lanes import row_dot
 from schmp_estimators.core.rng import GAMMA, below, mix
+from schmp_estimators.core.typing import Function
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.kernels.steps import BIAS, NORM, move_rows, take_steps
 
@@ -273,7 +273,7 @@ def pull(loss: Any, taken: float, drawn: float) -> tuple[float, float, float]:
 
 
 @by_types(pull, copied=True, strict=False)
-def _pull(loss: Any, taken: Any, drawn: Any) -> Callable[..., Any] | None:
+def _pull(loss: Any, taken: Any, drawn: Any) -> Function | None:
     return getattr(getattr(loss, "instance_class", None), "pull", None)
 
 

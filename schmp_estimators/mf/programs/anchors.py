@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.arrays import Floats, Floats32, Integers
 from schmp_estimators.core.lanes import LANES, PRODUCTS
+from schmp_estimators.core.typing import Floats, Floats32, Integers
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.implicit import gather_clicks, gram_rows

@@ -17,12 +17,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.arrays import Floats, Floats32, Integers
 from schmp_estimators.core.lanes import LANES, PRODUCTS, pad_rows, zero_rows
 from schmp_estimators.core.program import Harvest, Saved
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At, Stage, each
+from schmp_estimators.core.typing import Floats, Floats32, Integers
 from schmp_estimators.core.values import freeze, own
 from schmp_estimators.mf.data.ratings import RatingShard
 from schmp_estimators.mf.kernels import ccd as kernels

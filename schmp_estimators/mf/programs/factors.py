@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from schmp_estimators.core.arrays import Floats32
 from schmp_estimators.core.program import Program
+from schmp_estimators.core.typing import Floats32, Named
 from schmp_estimators.mf.kernels.layout import Placement
 
 State = TypeVar("State")
@@ -71,12 +71,10 @@ class Factorization(Program[State, Block, Model, Report]):
             return max(centre, spread), spread
         return (-centre if is_item and self.mean < 0 else centre), spread
 
-    def record(self, sweep: int, model: Model) -> dict[str, Any]:
+    def record(self, sweep: int, model: Model) -> Named:
         """Return root mean squared errors of the sweep and of held-out ratings, and the objective if measured."""
         errors, sizes, unit = model.errors, model.sizes, self.unit
-        record: dict[str, Any] = {
-            "running_rmse": unit * float(np.sqrt(errors[0] / (sizes[0] or 1)))
-        }
+        record: Named = {"running_rmse": unit * float(np.sqrt(errors[0] / (sizes[0] or 1)))}
         if sizes[1]:
             record["validation_rmse"] = unit * float(np.sqrt(errors[2] / sizes[1]))
         if model.penalty is not None:
@@ -103,7 +101,7 @@ def rescaled(side: Side, unit: float, out: Sequence[Any] = (None, None)) -> Side
 
 
 def has_not_improved(
-    names: Sequence[str], tol: float, patience: int, records: Sequence[dict[str, Any]]
+    names: Sequence[str], tol: float, patience: int, records: Sequence[Named]
 ) -> bool:
     """Return whether what a fit monitors has not fallen by `tol` below its best for `patience` evaluations.
 

@@ -19,10 +19,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from schmp_estimators.core.arrays import Floats, Floats32
 from schmp_estimators.core.lanes import LANES, PRODUCTS, zero_rows
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.stages import At, Stage, each
+from schmp_estimators.core.typing import Floats, Floats32, Named
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data.ratings import RatingShard
 from schmp_estimators.mf.kernels import implicit as kernels
@@ -231,7 +231,7 @@ class ImplicitFactorization(CcdFactorization):
         shared[:PRODUCTS] = self._cross(model.user_gram, chunk)[1]
         return shared
 
-    def record(self, sweep: int, model: Any) -> dict[str, Any]:
+    def record(self, sweep: int, model: Any) -> Named:
         """Return the root mean squared error of the clicks, and the objective, which counts all pairs."""
         squares, loss, _ = map(float, model.errors)
         rmse = float(np.sqrt(squares / max(model.sizes[0], 1)))

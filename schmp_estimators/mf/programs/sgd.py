@@ -17,13 +17,13 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.arrays import Floats, Integers
 from schmp_estimators.core.lanes import empty_rows
 from schmp_estimators.core.program import Harvest
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, changes, each, observes, reads
+from schmp_estimators.core.typing import Floats, Integers, Named
 from schmp_estimators.core.values import freeze, own
 from schmp_estimators.mf.kernels import sgd as kernels
 from schmp_estimators.mf.kernels.sgd import FactorBlock, StepSizes, candidates_of
@@ -157,7 +157,7 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
         found = [one.penalty for one in reports if one.penalty is not None]
         return SgdReport(errors, sizes, penalty=sum(np.array(found).T.ravel()) if found else None)
 
-    def record(self, sweep: int, model: Any) -> dict[str, Any]:
+    def record(self, sweep: int, model: Any) -> Named:
         """Return the record of all programs, or the mean of a loss that is no squared error."""
         if self.loss not in RANKING:
             return super().record(sweep, model)

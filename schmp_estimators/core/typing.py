@@ -1,10 +1,14 @@
-"""Types of arrays, by the type of what they hold."""
+"""Names of types that occur everywhere."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+Function = Callable[..., Any]
+#: Values by their names: records, options, attributes.
+Named = dict[str, Any]
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
