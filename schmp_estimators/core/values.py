@@ -139,3 +139,8 @@ def box(value: Any) -> Any:
     boxed = np.empty((1, 1), object)
     boxed[0, 0] = value
     return boxed
+
+
+def offsets_of(sizes: Any) -> Array:
+    """Return where parts of these sizes begin, one behind the other, and where the last one ends."""
+    return np.append(0, np.cumsum(sizes))

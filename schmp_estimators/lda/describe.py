@@ -15,7 +15,7 @@ from sklearn.utils._param_validation import (
 from sklearn.utils.validation import check_is_fitted
 
 from schmp_estimators.core.inputs.rows import open_tasks
-from schmp_estimators.core.inputs.validation import is_dask
+from schmp_estimators.core.inputs.validation import COUNT, is_dask
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.reduction import tree_sum
@@ -30,7 +30,7 @@ from schmp_estimators.lda.use import TopicMethods, check_room, where_it_is
 dask: Any = Later("dask")
 
 #: What numbers of words and documents, and names of words, may be.
-SOME = [Interval(Integral, 1, None, closed="left")]
+SOME = [COUNT]
 NAMES = [None, "array-like", HasMethods("get_feature_names_out")]
 #: What the parameters of `top_words` and of `coherence` may be.
 _WORDS: dict[str, list[Any]] = {

@@ -14,7 +14,7 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from schmp_estimators.core.following import SweepingEstimator, make_seed, undone_on_error
 from schmp_estimators.core.inputs.masks import unmask
-from schmp_estimators.core.inputs.validation import is_dask
+from schmp_estimators.core.inputs.validation import COUNT, NOT_NEGATIVE, SHARE, is_dask, keep
 from schmp_estimators.core.places.place import choose_place, retry
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.typing import Named
@@ -249,18 +249,18 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
             StrOptions({"acceptance"}),
         ],
         "init": [StrOptions({"auto", "documents", "sparse", "tempered", "uniform"})],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "max_iter": [COUNT],
         "evaluate_every": [Interval(Integral, 0, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
-        "transform_tol": [Interval(Real, 0, 1, closed="neither")],
-        "n_shards": [None, Interval(Integral, 1, None, closed="left")],
+        "tol": [NOT_NEGATIVE],
+        "transform_tol": [SHARE],
+        "n_shards": [None, COUNT],
         "n_jobs": [
             None,
-            Interval(Integral, 1, None, closed="left"),
+            COUNT,
             Interval(Integral, None, -1, closed="right"),
         ],
         "checkpoint": [None, str, os.PathLike],
-        "checkpoint_every": [Interval(Integral, 1, None, closed="left")],
+        "checkpoint_every": [COUNT],
         "spill": [None, str, os.PathLike],
         "warm_start": ["boolean"],
         "verbose": ["verbose"],
@@ -292,27 +292,7 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
         verbose: int = 0,
         random_state: Any = None,
     ) -> None:
-        self.n_components = n_components
-        self.doc_topic_prior = doc_topic_prior
-        self.topic_word_prior = topic_word_prior
-        self.seed_words = seed_words
-        self.seed_weight = seed_weight
-        self.feature_names = feature_names
-        self.sampler = sampler
-        self.mh_steps = mh_steps
-        self.init = init
-        self.max_iter = max_iter
-        self.evaluate_every = evaluate_every
-        self.tol = tol
-        self.transform_tol = transform_tol
-        self.n_shards = n_shards
-        self.n_jobs = n_jobs
-        self.checkpoint = checkpoint
-        self.checkpoint_every = checkpoint_every
-        self.spill = spill
-        self.warm_start = warm_start
-        self.verbose = verbose
-        self.random_state = random_state
+        keep(self, locals())
 
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)

@@ -20,6 +20,7 @@ from schmp_estimators.core.io.slices import Slices, memory_left
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Saved, identity
 from schmp_estimators.core.typing import Array, Named
+from schmp_estimators.core.values import offsets_of
 from schmp_estimators.lda import parameters
 from schmp_estimators.lda.blocks import WordTopics, no_rows, no_topics
 from schmp_estimators.lda.data import passages
@@ -383,7 +384,7 @@ class LDAFit:
         self._program = replace(self._program, topic_word_prior=found["topic_word_prior"])
         # The checkpoint may have been written by other shards.
         topics = np.concatenate(found["topics"])
-        ends = np.concatenate([[0], np.cumsum(self._corpus.lengths)])
+        ends = offsets_of(self._corpus.lengths)
         if len(topics) != ends[-1] or not (
             0 <= topics.min(initial=0) <= topics.max(initial=0) < self._program.n_components
         ):

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, _fit_context
 from sklearn.callback import with_callbacks
 
 from schmp_estimators.core.following import Ending, SweepingEstimator, make_seed, undone_on_error
-from schmp_estimators.core.inputs.validation import is_dask
+from schmp_estimators.core.inputs.validation import is_dask, keep
 from schmp_estimators.core.places.place import choose_place, retry
 from schmp_estimators.core.typing import Array, Named
 from schmp_estimators.mf.data.ids import Known
@@ -248,32 +248,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         checkpoint_every: int = 5,
         verbose: int = 0,
     ) -> None:
-        self.n_components = n_components
-        self.loss = loss
-        self.unobserved_weight = unobserved_weight
-        self.confidence = confidence
-        self.fit_bias = fit_bias
-        self.positive = positive
-        self.alpha = alpha
-        self.penalty = penalty
-        self.clip = clip
-        self.n_users = n_users
-        self.n_items = n_items
-        self.solver = solver
-        self.schedule = schedule
-        self.learning_rate = learning_rate
-        self.n_shards = n_shards
-        self.random_state = random_state
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_iter_no_change = n_iter_no_change
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.evaluate_every = evaluate_every
-        self.n_jobs = n_jobs
-        self.checkpoint = checkpoint
-        self.checkpoint_every = checkpoint_every
-        self.verbose = verbose
+        keep(self, locals())
 
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from schmp_estimators.core.inputs.validation import COUNT, NOT_NEGATIVE, SHARE
 from schmp_estimators.core.typing import Integers, Named
 from schmp_estimators.mf.losses import RANKING
 
@@ -21,29 +22,29 @@ _MOST = 1e30
 CONSTRAINTS: dict[str, list[Any]] = {
     "n_components": [Interval(Integral, 1, 2**31 - 1, closed="both")],
     "loss": [StrOptions({"squared", *RANKING})],
-    "unobserved_weight": [Interval(Real, 0, None, closed="left")],
+    "unobserved_weight": [NOT_NEGATIVE],
     "confidence": [None, callable],
     "fit_bias": ["boolean"],
     "positive": ["boolean"],
     "alpha": [StrOptions({"auto"}), Interval(Real, 0, _MOST, closed="both")],
     "penalty": [StrOptions({"per_rating", "per_row"})],
     "clip": ["boolean"],
-    "n_users": [None, Interval(Integral, 1, None, closed="left")],
-    "n_items": [None, Interval(Integral, 1, None, closed="left")],
+    "n_users": [None, COUNT],
+    "n_items": [None, COUNT],
     "solver": [StrOptions({"auto", "sgd", "ccd"})],
     "schedule": [StrOptions({"rotation", "bsp"})],
     "learning_rate": [Interval(Real, 0, _MOST, closed="right")],
-    "n_shards": [None, Interval(Integral, 1, None, closed="left")],
+    "n_shards": [None, COUNT],
     "random_state": ["random_state"],
-    "max_iter": [Interval(Integral, 1, None, closed="left")],
-    "tol": [Interval(Real, 0, None, closed="left")],
-    "n_iter_no_change": [None, Interval(Integral, 1, None, closed="left")],
+    "max_iter": [COUNT],
+    "tol": [NOT_NEGATIVE],
+    "n_iter_no_change": [None, COUNT],
     "early_stopping": ["boolean"],
-    "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+    "validation_fraction": [SHARE],
     "evaluate_every": [Interval(Integral, 0, None, closed="left")],
     "n_jobs": [None, Integral],
     "checkpoint": [None, str, os.PathLike],
-    "checkpoint_every": [Interval(Integral, 1, None, closed="left")],
+    "checkpoint_every": [COUNT],
     "verbose": ["verbose"],
 }
 

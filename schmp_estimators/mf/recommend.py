@@ -23,7 +23,7 @@ from schmp_estimators.core.typing import (
     Named,
     Positions,
 )
-from schmp_estimators.core.values import freeze
+from schmp_estimators.core.values import freeze, offsets_of
 from schmp_estimators.mf.data.ids import (
     KINDS,
     as_objects,
@@ -292,7 +292,7 @@ class Recommender:
                     f"the ratings of a Dask input are not kept with the model; pass exclude=None, or {_ROWS}"
                 )
             lists = [np.unique(np.concatenate([seen.of(i) for seen in self._seen])) for i in ids]
-            offsets = np.concatenate([[0], np.cumsum([len(one) for one in lists])])
+            offsets = offsets_of([len(one) for one in lists])
             return offsets.astype(np.int64), np.concatenate([*lists, []]).astype(np.int32)
         if not sparse.issparse(exclude):
             raise ValueError(

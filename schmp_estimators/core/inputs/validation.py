@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date, timedelta
 from functools import partial
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Union
 from uuid import uuid4
 
@@ -20,6 +21,7 @@ import numpy as np
 from scipy import sparse
 from sklearn import get_config
 from sklearn.utils import get_tags
+from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_array, validate_data
 
 from schmp_estimators.core.inputs.masks import unmask
@@ -50,6 +52,10 @@ _LISTS = (
 _NO_NUMBER = re.compile(
     r"^(float\(\) argument|setting an array element|could not convert|must be real|dtype='numeric'|The DType)"
 )
+#: What numbers parameters may be.
+COUNT = Interval(Integral, 1, None, closed="left")
+NOT_NEGATIVE = Interval(Real, 0, None, closed="left")
+SHARE = Interval(Real, 0, 1, closed="neither")
 _COMPLEX = "Complex data not supported: {0} holds complex numbers. Pass {0}.real."
 _IN_CHUNK = "X is on Dask: rows are numbered from the start of their chunk."
 

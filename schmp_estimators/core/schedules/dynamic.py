@@ -6,14 +6,14 @@ import inspect
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from numbers import Integral, Real
+from numbers import Real
 from typing import ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from schmp_estimators.core.inputs.validation import keep
+from schmp_estimators.core.inputs.validation import COUNT, NOT_NEGATIVE, keep
 from schmp_estimators.core.schedules.dynamic_regression import DynamicRegressionSchedule, Moves
 from schmp_estimators.core.schedules.samplers import (
     PrioritySampler,
@@ -25,7 +25,6 @@ from schmp_estimators.core.schedules.samplers import (
 )
 from schmp_estimators.core.typing import Named
 
-_COUNT = Interval(Integral, 1, None, closed="left")
 #: Most parameters in a round by default.
 _PARALLEL = 64
 
@@ -96,15 +95,15 @@ class Schedule(BaseEstimator, ABC):  # type: ignore[misc]
     is_random = True
 
     _parameter_constraints: ClassVar[Named] = {
-        "n_parallel": [_COUNT, None],
+        "n_parallel": [COUNT, None],
         "max_correlation": [Interval(Real, 0, 1, closed="left"), None],
         "oversample": [Interval(Real, 1, None, closed="left")],
-        "correlation_rows": [_COUNT, None],
+        "correlation_rows": [COUNT, None],
         "weight": [callable, None],
-        "refresh": [_COUNT, StrOptions({"auto"}), None],
-        "pipeline_depth": [_COUNT],
-        "n_schedulers": [_COUNT],
-        "moved_above": [Interval(Real, 0, None, closed="left"), None],
+        "refresh": [COUNT, StrOptions({"auto"}), None],
+        "pipeline_depth": [COUNT],
+        "n_schedulers": [COUNT],
+        "moved_above": [NOT_NEGATIVE, None],
     }
 
     def __init__(
@@ -167,7 +166,7 @@ class Schedule(BaseEstimator, ABC):  # type: ignore[misc]
             If a parameter is invalid, or cannot act.
         """
         self.check()
-        if n_parameters not in _COUNT:
+        if n_parameters not in COUNT:
             raise ValueError(f"n_parameters={n_parameters!r} must be an integer of at least 1")
         random = np.random.default_rng(random_state)
         key = 0 if self.correlation_rows is None else int(random.integers(2**63))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from schmp_estimators.core.typing import AnySigned, Array, Integers, Integers32
-from schmp_estimators.core.values import freeze, own
+from schmp_estimators.core.values import freeze, offsets_of, own
 
 #: The largest count: it must fit in 32 bits.
 LARGEST = 2**31 - 1
@@ -216,7 +216,7 @@ def _read_dense(matrix: Array) -> Counts | Fault:
         if isinstance(found, Fault):
             return found._replace(row=found.row + first)
         parts.append(found)
-    ptr = np.append(0, np.cumsum(np.concatenate([np.diff(part.indptr) for part in parts])))
+    ptr = offsets_of(np.concatenate([np.diff(part.indptr) for part in parts]))
     column, value = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
     return _counts(ptr, column, value, n_columns)
 

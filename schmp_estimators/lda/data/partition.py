@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from schmp_estimators.core.typing import Array, Integers, Integers32
-from schmp_estimators.core.values import freeze
+from schmp_estimators.core.values import freeze, offsets_of
 from schmp_estimators.lda.kernels.tokens import assign_blocks
 
 #: A cell should last about 0.1 s, so that what travels before it costs little beside it; a core resamples 15 million
@@ -42,7 +42,7 @@ def cut_documents(lengths: Integers, n_shards: int) -> Integers:
         no more than the longest document.
     """
     weights = lengths if lengths.any() else np.ones_like(lengths)
-    before = np.concatenate([[0], np.cumsum(weights, dtype=np.int64)])
+    before = offsets_of(weights)
     total = int(before[-1])
     goals = np.array([total * shard // n_shards for shard in range(n_shards + 1)], np.int64)
     above = np.searchsorted(before, goals)
@@ -66,7 +66,7 @@ def locate_shards(
     partition_rows : sequence of int
         Rows of each partition.
     """
-    starts = np.concatenate([[0], np.cumsum(partition_rows)]).astype(np.int64)
+    starts = offsets_of(partition_rows).astype(np.int64)
     shards = []
     for first, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         reached = range(
@@ -100,7 +100,7 @@ def make_layout(word_counts: Integers, n_blocks: int) -> Layout:
         assign_blocks(freeze(word_counts), freeze(order), n_blocks, block_of)
     sizes = np.bincount(block_of, minlength=n_blocks)
     column = order[np.argsort(block_of, kind="stable")].astype(np.int32)
-    return Layout(column, np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
+    return Layout(column, offsets_of(sizes))
 
 
 def layout_by_column(n_words: int) -> Layout:

@@ -16,7 +16,7 @@ import numpy as np
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import GAMMA, below, mix, stream_key
 from schmp_estimators.core.typing import AnySigned, Array, Floats, Integers, Integers32
-from schmp_estimators.core.values import freeze
+from schmp_estimators.core.values import freeze, offsets_of
 from schmp_estimators.lda.blocks import WordTopics
 from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.counts import Counts
@@ -107,15 +107,13 @@ def topics_from_passages(
         sizes
     )  # where each passage begins in `words`, which has the order of the documents
     begins[order] = np.cumsum(sizes[order]) - sizes[order]
-    passages = Passages(np.append(0, np.cumsum(sizes)), words[spans(begins, sizes)])
+    passages = Passages(offsets_of(sizes), words[spans(begins, sizes)])
     chosen = choose_passages(passages, n_topics, corpus.n_features, FEW)
     topics, n_seen = topics_of_words(
         passages, chosen, corpus.n_features, n_choices, stream_key(seed, 0, _TOPICS)
     )
     kept = np.minimum(n_seen, n_choices)
-    return WordTopics(
-        np.concatenate([[0], np.cumsum(kept)]), topics[np.arange(n_choices) < kept[:, None]]
-    )
+    return WordTopics(offsets_of(kept), topics[np.arange(n_choices) < kept[:, None]])
 
 
 def choose_passages(passages: Passages, n_topics: int, n_words: int, few: int) -> Integers:
@@ -196,7 +194,7 @@ def topics_of_shard(of_columns: WordTopics, column: Integers32, counts: AnySigne
         The shard's tokens of each column.
     """
     size = np.where(counts > 0, np.diff(of_columns.ptr), 0)[column]
-    ptr = np.concatenate([[0], np.cumsum(size)])
+    ptr = offsets_of(size)
     return WordTopics(ptr, of_columns.topic[spans(of_columns.ptr[column], size)])
 
 
@@ -239,7 +237,7 @@ def _draw(
 
     `rows` are the numbers of their documents in the shard, ascending; `sizes` and `numbers` are those of the passages.
     """
-    first, key, ptr = 0, stream_key(seed, 0, _TOKENS), freeze(np.append(0, np.cumsum(sizes)))
+    first, key, ptr = 0, stream_key(seed, 0, _TOKENS), freeze(offsets_of(sizes))
     words = np.empty(ptr[-1], np.int32)
     for piece in pieces:
         n = len(piece.indptr) - 1
@@ -355,4 +353,4 @@ def _repeated(words: Weighed) -> WordTopics:
     """Return the choices, each ``SHARES * share`` times, and at least once."""
     n = np.maximum(1, np.rint(words.share * SHARES)).astype(np.int64)
     sizes = np.bincount(words.word, n, len(words.ptr) - 1).astype(np.int64)
-    return WordTopics(np.concatenate([[0], np.cumsum(sizes)]), np.repeat(words.topic, n))
+    return WordTopics(offsets_of(sizes), np.repeat(words.topic, n))

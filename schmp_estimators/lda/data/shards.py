@@ -28,6 +28,7 @@ from schmp_estimators.core.typing import (
     Masks,
     Unsigned32,
 )
+from schmp_estimators.core.values import offsets_of
 from schmp_estimators.lda.blocks import HEAD, TokenShard, TopicRows, WordTopics, no_topics
 from schmp_estimators.lda.data.counts import Counts, changed, count_words
 from schmp_estimators.lda.data.partition import Layout
@@ -186,7 +187,7 @@ def count_local_words(
     saved[n > LARGEST_SHARE * n.sum() / n_shards] = (
         2.0 * np.abs(saved).sum() + 1.0
     )  # more than all others cost
-    before = np.concatenate([[0.0], np.cumsum(saved)])
+    before = offsets_of(saved)
     blocks = zip(layout.block_ptr[:-1].tolist(), layout.block_ptr[1:].tolist(), strict=True)
     return np.array([np.argmax(before[first : last + 1]) for first, last in blocks], np.int64)
 

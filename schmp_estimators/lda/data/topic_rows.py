@@ -8,6 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from schmp_estimators.core.typing import AnySigned, Array, Integers, Integers32, Unsigned32
+from schmp_estimators.core.values import offsets_of
 from schmp_estimators.lda.blocks import TopicRows, documents_of_places
 from schmp_estimators.lda.data.counts import add_at
 from schmp_estimators.lda.data.partition import Layout
@@ -67,7 +68,7 @@ def list_topics(
     """
     lengths = np.diff(doc_ptr)
     rows = rows_of_lists(doc_ptr, topic[place], n_topics)
-    ptr = np.append(0, np.cumsum(np.minimum(lengths, n_topics)))
+    ptr = offsets_of(np.minimum(lengths, n_topics))
     n = np.diff(rows.ptr)
     lists = TopicLists(
         ptr, n.astype(np.int32), np.zeros(ptr[-1], topic.dtype), np.zeros(ptr[-1], np.int32)
@@ -101,7 +102,7 @@ def stack_rows(pieces: Sequence[TopicRows]) -> TopicRows:
     pieces = [piece for piece in pieces if len(piece.ptr) > 1] or pieces[:1]
     if len(pieces) == 1:
         return pieces[0]
-    ptr = np.append(0, np.cumsum(np.concatenate([np.diff(piece.ptr) for piece in pieces])))
+    ptr = offsets_of(np.concatenate([np.diff(piece.ptr) for piece in pieces]))
     return TopicRows(ptr, *(np.concatenate([piece[i] for piece in pieces]) for i in (1, 2)))
 
 

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from schmp_estimators.core.jit import kernel, part
 from schmp_estimators.core.rng import GAMMA, mix, unit
 from schmp_estimators.core.typing import Array, Floats, Integers, Integers32
-from schmp_estimators.core.values import freeze
+from schmp_estimators.core.values import freeze, offsets_of
 from schmp_estimators.lda.blocks import Prior, TopicRows
 from schmp_estimators.lda.kernels.draw import first_above
 from schmp_estimators.lda.kernels.lists import find_in_list, sum_list
@@ -115,7 +115,7 @@ def rows_of_words(rows: TopicRows, words: Integers32) -> Rows:
 
 def make_scratch(ptr: Integers, rows: Rows, n_topics: int) -> Scratch:
     """Return what `fold_in` needs for documents with these offsets and rows."""
-    n, ends = len(rows.bounds) // 2, np.append(0, np.cumsum(rows.bounds[1::2] - rows.bounds[::2]))
+    n, ends = len(rows.bounds) // 2, offsets_of(rows.bounds[1::2] - rows.bounds[::2])
     most = int(np.diff(ends[ptr]).max(initial=0))
     compact = Rows(
         np.empty(2 * n, np.int64), np.empty(most, np.int32), np.empty(most, rows.tokens.dtype)

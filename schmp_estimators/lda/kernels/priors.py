@@ -54,20 +54,16 @@ def topic_priors(alphas: Floats) -> TopicPriors:
     return TopicPriors(alpha, total, (np.minimum(share, 1.0) * _WHOLE).astype(np.uint64), other)
 
 
-#: A function that kernels call.
-_Function = Function
-
-
-def where_given(without: _Function, *, copied: bool = True) -> Callable[[_Function], _Function]:
+def where_given(without: Function, *, copied: bool = True) -> Callable[[Function], Function]:
     """Let kernels call `without` instead of the decorated function, unless its first argument is a tuple or array."""
 
-    def declare(function: _Function) -> _Function:
+    def declare(function: Function) -> Function:
         @wraps(function)
         def ask(*arguments: Any) -> Any:
             raise NotImplementedError("for kernels")
 
         @by_types(ask, copied=copied, strict=False)
-        def choose(given: Any, *others: Any) -> _Function:
+        def choose(given: Any, *others: Any) -> Function:
             return function if isinstance(given, types.BaseTuple | types.Array) else without
 
         return ask

@@ -34,6 +34,7 @@ from schmp_estimators.core.typing import (
     Integers32,
     Unsigned32,
 )
+from schmp_estimators.core.values import offsets_of
 from schmp_estimators.lda.blocks import HEAD, Prior, documents_of_places
 from schmp_estimators.lda.kernels.draw import find_lane, first_above, select, uniform24
 from schmp_estimators.lda.kernels.lists import add_listed
@@ -64,8 +65,7 @@ class DocumentLists(NamedTuple):
 def make_lists(doc_ptr: Integers, place: Unsigned32, n_topics: int) -> DocumentLists:
     """Return empty lists for the documents of a `TokenShard`."""
     lengths = np.diff(doc_ptr)
-    ptr = np.zeros(len(doc_ptr), np.int64)
-    np.cumsum(-(-np.minimum(lengths, n_topics) // LANES), out=ptr[1:])
+    ptr = offsets_of(-(-np.minimum(lengths, n_topics) // LANES))
     narrow = max(n_topics, int(lengths.max(initial=0))) <= np.iinfo(np.int16).max
     number: type[np.signedinteger] = np.int16 if narrow else np.int32
     lists = np.empty(int(ptr[-1]) * 2 * LANES, number)

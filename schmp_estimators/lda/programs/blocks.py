@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from schmp_estimators.core.typing import AnySigned, Array, Integers, Integers32
-from schmp_estimators.core.values import freeze
+from schmp_estimators.core.values import freeze, offsets_of
 from schmp_estimators.lda.blocks import HEAD, TokenShard, TopicRows, WordBlock, no_rows
 from schmp_estimators.lda.data.topic_rows import cut_rows, rows_of_counts, rows_of_lists, stack_rows
 from schmp_estimators.lda.kernels.rows import pack_rows, unpack_rows
@@ -62,8 +62,7 @@ def combine_parts(index: int, parts: Sequence[WordPart], n_components: int) -> W
     for part in parts:
         total += part.lengths
     n_heads = int(np.count_nonzero(total >= HEAD * n_components))
-    tail_ptr = np.zeros(len(total) - n_heads + 1, np.int64)
-    np.cumsum(total[n_heads:], out=tail_ptr[1:])
+    tail_ptr = offsets_of(total[n_heads:])
     heads = np.zeros((n_heads, n_components), np.int32)
     tails = np.empty(tail_ptr[-1], parts[0].lists.dtype)
     cursor = tail_ptr[:-1].copy()

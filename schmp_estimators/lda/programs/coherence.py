@@ -8,7 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from schmp_estimators.core.typing import Array, Floats, Function, Integers, Integers32
-from schmp_estimators.core.values import freeze
+from schmp_estimators.core.values import freeze, offsets_of
 from schmp_estimators.lda.blocks import TopicRows
 from schmp_estimators.lda.data.counts import Counts, sum_rows
 from schmp_estimators.lda.kernels.described import count_in_windows
@@ -34,8 +34,7 @@ class BestWords(NamedTuple):
 
 def find_slots(words: Integers, n_words: int) -> BestWords:
     """Return where each of `n_words` words is in `words`, of shape (n_topics, n_best)."""
-    ptr = np.zeros(n_words + 1, np.int64)
-    np.cumsum(np.bincount(words.reshape(-1), minlength=n_words), out=ptr[1:])
+    ptr = offsets_of(np.bincount(words.reshape(-1), minlength=n_words))
     return BestWords(ptr, np.argsort(words.reshape(-1), kind="stable"), *words.shape)
 
 
@@ -63,7 +62,7 @@ def count_windows(
     parts = [_columns_of(text, columns, number) for number, text in enumerate(texts)]
     lengths = np.array([*map(len, parts)], np.int64)
     words = np.concatenate(parts) if parts else np.zeros(0, np.int32)
-    documents = _count(np.append(0, np.cumsum(lengths)), words, best, width)
+    documents = _count(offsets_of(lengths), words, best, width)
     return documents, int(np.maximum(1, lengths - width + 1).sum())
 
 

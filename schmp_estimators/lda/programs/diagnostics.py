@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from schmp_estimators.core.typing import Array, Floats, Integers, Integers32
+from schmp_estimators.core.values import offsets_of
 from schmp_estimators.lda.blocks import TopicRows
 from schmp_estimators.lda.data.counts import LARGEST, Counts, add_at, canonical_counts, sum_rows
 from schmp_estimators.lda.programs.coherence import BestWords, count_pairs
@@ -40,7 +41,7 @@ def count_topics(counts: Counts, topics: Integers32, best: Integers) -> Document
         Best words of each topic.
     """
     n_docs, n_topics = len(counts.indptr) - 1, len(best)
-    ptr = np.append(0, np.cumsum(sum_rows(counts.indptr, counts.data)))
+    ptr = offsets_of(sum_rows(counts.indptr, counts.data))
     docs = np.repeat(np.arange(n_docs), np.diff(ptr))
     table = sparse.csr_array(
         (np.ones(len(topics), np.int32), topics, ptr), shape=(n_docs, n_topics)

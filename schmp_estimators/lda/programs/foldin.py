@@ -8,7 +8,7 @@ import numpy as np
 from schmp_estimators.core.places.place import Each, in_turn
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.typing import Array, Floats, Integers32
-from schmp_estimators.core.values import freeze
+from schmp_estimators.core.values import freeze, offsets_of
 from schmp_estimators.lda.data.counts import (
     Counts,
     canonical_counts,
@@ -59,9 +59,7 @@ def completion_scores(counts: Counts, model: TopicModel, each: Each = in_turn) -
         before -= np.repeat(np.append(before, 0)[ptr[:-1]], np.diff(ptr))
         seen = ((before + tokens + 1) >> 1) - ((before + 1) >> 1)
         kept = seen > 0
-        theta = _fold(
-            np.append(0, np.cumsum(kept))[ptr], words[kept], seen[kept].astype(np.int32), model
-        )
+        theta = _fold(offsets_of(kept)[ptr], words[kept], seen[kept].astype(np.int32), model)
         score(
             ptr,
             tokens,
@@ -81,7 +79,7 @@ def draw_topics(counts: Counts, model: TopicModel, seed: int, each: Each = in_tu
 
     The topics of a document follow from `seed` and its words, whatever the other documents are.
     """
-    begins = np.append(0, np.cumsum(sum_rows(counts.indptr, counts.data)))
+    begins = offsets_of(sum_rows(counts.indptr, counts.data))
     topics, keys = np.empty(begins[-1], np.int32), hash_documents(counts) ^ stream_key(seed)
     model = freeze(model)
 

@@ -15,7 +15,7 @@ from scipy import sparse
 
 from schmp_estimators.core.rng import GAMMA, below, mix, unit
 from schmp_estimators.core.typing import Array, Floats, Integers, Integers32
-from schmp_estimators.core.values import freeze
+from schmp_estimators.core.values import freeze, offsets_of
 from schmp_estimators.lda.blocks import TokenShard, WordBlock, words_of_places
 from schmp_estimators.lda.data.topic_rows import spans
 from schmp_estimators.lda.kernels.likelihood import rising
@@ -110,9 +110,7 @@ def count_seeds(
     sizes = np.diff(rows.ptr)[numbers]
     found = spans(rows.ptr[numbers], sizes)
     tokens = np.empty(len(found), np.int64)
-    look_up(
-        *freeze((block, words, np.append(0, np.cumsum(sizes)), rows.topic[found])), n_topics, tokens
-    )
+    look_up(*freeze((block, words, offsets_of(sizes), rows.topic[found])), n_topics, tokens)
     return SeedCounts(found, tokens)
 
 
@@ -172,7 +170,7 @@ def draw_of_seeds(shard: TokenShard, seeds: SeedRows, key: np.uint64, out: Array
         Mutated: topics in document order.
     """
     number_of = seeds.number[words_of_places(shard)]
-    ends = np.append(0.0, np.cumsum(seeds.weight))
+    ends = offsets_of(seeds.weight)
     for span, bits in _some_tokens(len(out), shard.first_token, key):
         number = number_of[shard.place[span]]
         seeded = np.flatnonzero(number >= 0)

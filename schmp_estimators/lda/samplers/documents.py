@@ -17,6 +17,7 @@ from schmp_estimators.core.jit import inlined, maker, part
 from schmp_estimators.core.rng import GAMMA
 from schmp_estimators.core.stages import At
 from schmp_estimators.core.typing import AnySigned, Array, Floats, Integers, Integers32, Unsigned32
+from schmp_estimators.core.values import offsets_of
 from schmp_estimators.lda.blocks import TokenShard, words_of_places
 from schmp_estimators.lda.programs.blocks import WordPart
 from schmp_estimators.lda.samplers.sequential import (
@@ -47,7 +48,7 @@ def order_visits(shard: TokenShard) -> Visits:
     documents = np.repeat(np.arange(n_docs), np.diff(shard.doc_ptr))
     sizes = np.bincount(block * np.int64(n_docs) + documents, minlength=n_blocks * n_docs)
     first = n_docs * np.arange(n_blocks)[:, None]
-    ptr = np.append(0, np.cumsum(sizes))[first + np.arange(n_docs + 1)]
+    ptr = offsets_of(sizes)[first + np.arange(n_docs + 1)]
     token = np.argsort(block, kind="stable").astype(np.uint32)
     word -= shard.block_ptr[block].astype(np.int32)
     return Visits(ptr, token, word[token])

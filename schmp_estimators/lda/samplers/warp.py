@@ -21,7 +21,7 @@ import numpy as np
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At, Stage, each, exchanges, observes
 from schmp_estimators.core.typing import AnyIntegers, Array, Floats, Floats32, Integers, Integers32
-from schmp_estimators.core.values import freeze
+from schmp_estimators.core.values import freeze, offsets_of
 from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordBlock
 from schmp_estimators.lda.data.counts import changed
 from schmp_estimators.lda.data.partition import Layout
@@ -108,11 +108,11 @@ class ReceivedWords(NamedTuple):
         )  # strides do not tell it where there is no token
         shard_ptr = np.cumsum([0, *(len(one.word) for one in given)])
         begins = [one.ctypes.data for one in tokens]
-        ptr = np.append(0, np.cumsum(np.bincount(word, minlength=len(total))))
+        ptr = offsets_of(np.bincount(word, minlength=len(total)))
         pieces = Pieces(
             ptr, *find_pieces(*freeze((word, n, shard_ptr, np.array(begins))), size, freeze(ptr))
         )
-        return cls(tokens, freeze(pieces), np.append(0, np.cumsum(total)), owner)
+        return cls(tokens, freeze(pieces), offsets_of(total), owner)
 
     def together(self) -> Array:
         """Return the topics of all tokens, word after word; `tokens` are topics."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from schmp_estimators.core.lanes import LANES
 from schmp_estimators.core.typing import Array, Floats32, Integers, Integers32, Masks, Named
-from schmp_estimators.core.values import freeze
+from schmp_estimators.core.values import freeze, offsets_of
 from schmp_estimators.mf.data import scale as scales
 from schmp_estimators.mf.data.scale import Grid, Moments, Scale
 from schmp_estimators.mf.data.seen import DuplicateRatingError, Seen
@@ -357,6 +357,6 @@ def sort_by_item(
 ) -> ByItem:
     """Sort ratings, which are sorted by user, by item; ratings of one item keep the order of the users."""
     order = np.argsort(ratings.items, kind="stable").astype(np.int32)
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(ratings.items, minlength=n_items))])
+    indptr = offsets_of(np.bincount(ratings.items, minlength=n_items))
     weights = None if confidences is None else confidences[order]
     return ByItem(UserRatings(indptr, users[order], ratings.values[order]), weights, order)

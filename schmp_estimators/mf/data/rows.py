@@ -19,6 +19,7 @@ from schmp_estimators.core.lanes import padded_width
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.typing import Named
+from schmp_estimators.core.values import offsets_of
 from schmp_estimators.mf.data import ids as rating_ids
 from schmp_estimators.mf.data import inputs
 from schmp_estimators.mf.data.ids import KINDS, NOBODY, Known, Table
@@ -213,7 +214,7 @@ def _number_users(rows: Rows, estimator: Any, anew: bool) -> tuple[int, int]:
     estimator.n_features_in_ = widths.pop()
     if all(table for length, _, table in shapes if length):
         inputs.refuse_table(estimator.n_features_in_)
-    offsets = np.concatenate([[0], np.cumsum([length for length, _, _ in shapes])])
+    offsets = offsets_of([length for length, _, _ in shapes])
     arguments = [
         (part, int(offset)) for part, offset in zip(rows.partitions, offsets, strict=False)
     ]

@@ -16,7 +16,7 @@ from schmp_estimators.core.jit import inlined, kernel
 from schmp_estimators.core.lanes import LANES
 from schmp_estimators.core.rng import GAMMA, mix
 from schmp_estimators.core.typing import Array, Integers, Integers32, Positions
-from schmp_estimators.core.values import freeze
+from schmp_estimators.core.values import freeze, offsets_of
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 #: Number of users whose ratings take turns, unless rows are long; more than eight gain nothing.
@@ -175,7 +175,7 @@ def cut_blocks(ratings: RatingBlock, items: Placement, width: int = LANES) -> Cu
         for least, size in ((1, _STRIP_BYTES), (2, _TILE_BYTES))
     )
     n_strips = [max(1, -(-members.size // n_rows)) for members in items.members]
-    first = np.concatenate([[0], np.cumsum(n_strips)])
+    first = offsets_of(n_strips)
     if not ratings.values.size:
         return CutRatings(ratings, np.zeros(first.size, np.int64))
     strips = (first[items.group] + items.row // n_rows).astype(np.int32)
