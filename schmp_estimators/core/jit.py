@@ -19,6 +19,7 @@ from contextlib import suppress
 from functools import cache
 from typing import Any
 
+import numpy as np
 from numba import njit
 from numba.core import typed_passes, untyped_passes
 from numba.core.caching import FunctionCache, IndexDataCacheFile
@@ -32,6 +33,8 @@ from numba.extending import overload
 from schmp_estimators.core.typing import Function, Named
 
 logger = logging.getLogger(__name__)
+#: The type of an index that is not negative: kernels need not look whether it counts from the end.
+index = np.uint64
 
 #: A file ends with this mark and the checksum of all bytes before the mark; size of the checksum in bytes.
 _MARK, _SIZE = b"crc:", 4

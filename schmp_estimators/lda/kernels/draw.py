@@ -17,7 +17,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from schmp_estimators.core.jit import inlined
+from schmp_estimators.core.jit import index, inlined
 from schmp_estimators.core.rng import SCALE_ACCEPT, SHIFT_ACCEPT
 
 #: Topics of a vector; rows are padded with zeros to a multiple of it.
@@ -147,8 +147,8 @@ def find_lane(sums, end, n, point):
     """
     lane = 0
     for j in range(n - 1):
-        lane += sums[np.uint64(end + j)] <= point
-    before = sums[np.uint64(end + max(lane - 1, 0))]
+        lane += sums[index(end + j)] <= point
+    before = sums[index(end + max(lane - 1, 0))]
     return lane, point - select(lane > 0, before, np.float32(0.0))
 
 
@@ -172,7 +172,7 @@ def find_topic(sums, start, width, lane, rest):
     while n_left > 1:
         half = n_left >> 1
         coming = topic + half * LANES
-        topic = select(sums[np.uint64(start + coming - LANES)] <= rest, coming, topic)
+        topic = select(sums[index(start + coming - LANES)] <= rest, coming, topic)
         n_left -= half
     return topic
 
@@ -183,7 +183,7 @@ def first_above(ends, begin, end, x):
     at, n_left = np.int64(begin), np.int64(end - begin)
     while n_left > 1:
         half = n_left >> 1
-        at = select(ends[np.uint64(at + half - 1)] <= x, at + half, at)
+        at = select(ends[index(at + half - 1)] <= x, at + half, at)
         n_left -= half
     return at
 

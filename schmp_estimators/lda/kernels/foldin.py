@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import kernel, part
+from schmp_estimators.core.jit import index, kernel, part
 from schmp_estimators.core.rng import GAMMA, mix, unit
 from schmp_estimators.core.typing import Array, Floats, Integers, Integers32
 from schmp_estimators.core.values import freeze, offsets_of
@@ -202,7 +202,7 @@ def _step(start, stop, counts, rows, active, held, priors, share, gain, weight):
         )
         ratios += ratio
         for j in range(first, last):
-            gain[np.uint32(rows.topic[np.uint64(j)])] += ratio * rows.tokens[np.uint64(j)]
+            gain[np.uint32(rows.topic[index(j)])] += ratio * rows.tokens[index(j)]
     ratios *= beta
     for a in range(len(active)):
         k = np.uint32(active[a])

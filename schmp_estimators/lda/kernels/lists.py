@@ -16,7 +16,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from schmp_estimators.core.jit import inlined, kernel, maker, part
+from schmp_estimators.core.jit import index, inlined, kernel, maker, part
 from schmp_estimators.core.lanes import LANES, VECTOR
 from schmp_estimators.core.typing import AnySigned, Integers, Integers32
 from schmp_estimators.lda.blocks import HEAD
@@ -120,34 +120,34 @@ def sum_list(topics, tokens, start, n, q):
     end = start + n
     whole = end - n % 4
     for i in range(start, whole, 4):
-        at = np.uint64(i)
+        at = index(i)
         a += tokens[at] * q[np.uint32(topics[at])]
-        b += tokens[at + np.uint64(1)] * q[np.uint32(topics[at + np.uint64(1)])]
-        c += tokens[at + np.uint64(2)] * q[np.uint32(topics[at + np.uint64(2)])]
-        d += tokens[at + np.uint64(3)] * q[np.uint32(topics[at + np.uint64(3)])]
+        b += tokens[at + index(1)] * q[np.uint32(topics[at + index(1)])]
+        c += tokens[at + index(2)] * q[np.uint32(topics[at + index(2)])]
+        d += tokens[at + index(3)] * q[np.uint32(topics[at + index(3)])]
     for i in range(whole, end):
-        a += tokens[np.uint64(i)] * q[np.uint32(topics[np.uint64(i)])]
+        a += tokens[index(i)] * q[np.uint32(topics[index(i)])]
     return (a + b) + (c + d)
 
 
 @inlined
 def find_in_list(topics, tokens, start, n, q, point):
     """Return the place of the entry in which `point` lies of that sum; the last one, where rounding leads beyond."""
-    at, last = np.uint64(start), np.uint64(start + n - 1)
+    at, last = index(start), index(start + n - 1)
     while at < last:
         point -= tokens[at] * q[np.uint32(topics[at])]
         if point < 0.0:
             break
-        at += np.uint64(1)
+        at += index(1)
     return at
 
 
 @inlined
 def place_of(topics, first, last, topic):
     """Return the place of a topic between two places, or the last of these."""
-    at = np.uint64(first)
-    while at < np.uint64(last) and np.uint32(topics[at]) != topic:
-        at += np.uint64(1)
+    at = index(first)
+    while at < index(last) and np.uint32(topics[at]) != topic:
+        at += index(1)
     return at
 
 
@@ -167,8 +167,8 @@ def move_in_list(topics, tokens, end, old_at, new_at, new):
     tokens[new_at] += 1
     if tokens[old_at] > 0:
         return np.int32(0)
-    topics[old_at] = topics[end - np.uint64(1)]
-    tokens[old_at] = tokens[end - np.uint64(1)]
+    topics[old_at] = topics[end - index(1)]
+    tokens[old_at] = tokens[end - index(1)]
     return np.int32(-1)
 
 
@@ -189,14 +189,14 @@ def add_listed(typingctx, lists, first, n_blocks, weights, own, own_weight, sums
     sums : (at least start + LANES * (n_blocks + 1),) float32
         Mutated from `start` on: what `draw.add_up` stores.
     """
-    bits, index, number = lists.dtype.bitwidth, ir.IntType(64), ir.IntType(lists.dtype.bitwidth)
+    bits, whole, number = lists.dtype.bitwidth, ir.IntType(64), ir.IntType(lists.dtype.bitwidth)
 
     def generate(context, builder, signature, arguments):
         kinds, (first, n_blocks), (own, own_weight) = signature.args, arguments[1:3], arguments[4:6]
         data = address(
-            context, builder, kinds[0], arguments[0], builder.mul(first, index(2 * LANES))
+            context, builder, kinds[0], arguments[0], builder.mul(first, whole(2 * LANES))
         )
-        weight = address(context, builder, kinds[3], arguments[3], index(0))
+        weight = address(context, builder, kinds[3], arguments[3], whole(0))
         out = address(context, builder, kinds[6], arguments[6], arguments[7])
         numbers = ir.VectorType(number, LANES)
         ones, none = ir.Constant(numbers, [1] * LANES), ir.Constant(numbers, [0] * LANES)
@@ -205,7 +205,7 @@ def add_listed(typingctx, lists, first, n_blocks, weights, own, own_weight, sums
 
         def weigh(at):
             places = [
-                builder.add(builder.mul(at, index(2)), index(lane)) for lane in range(LANES + 1)
+                builder.add(builder.mul(at, whole(2)), whole(lane)) for lane in range(LANES + 1)
             ]
             topics, counts = (
                 builder.load(vector_at(builder, data, place, numbers), align=bits // 8)
@@ -224,11 +224,11 @@ def add_listed(typingctx, lists, first, n_blocks, weights, own, own_weight, sums
                 topic = builder.load_atomic(
                     builder.gep(data, [places[lane]]), "monotonic", bits // 8
                 )
-                value = builder.load(builder.gep(weight, [builder.zext(topic, index)]))
+                value = builder.load(builder.gep(weight, [builder.zext(topic, whole)]))
                 found = builder.insert_element(found, value, ir.IntType(32)(lane))
             return builder.fmul(counts, builder.select(is_own, own_weights, found))
 
-        return add_up(builder, out, builder.mul(n_blocks, index(LANES)), LANES, weigh)
+        return add_up(builder, out, builder.mul(n_blocks, whole(LANES)), LANES, weigh)
 
     size, weight = types.intp, types.float32
     return weight(lists, size, size, weights, size, weight, sums, size), generate

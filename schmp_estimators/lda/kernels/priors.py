@@ -21,7 +21,7 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import by_types, inlined, kernel, part
+from schmp_estimators.core.jit import by_types, index, inlined, kernel, part
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
 from schmp_estimators.core.typing import Floats, Floats32, Function, Integers, Integers32
 from schmp_estimators.lda.kernels.draw import at_most, select, uniform24
@@ -80,7 +80,7 @@ def values_of(alpha):
 @where_given(lambda alpha, topic: alpha)
 def alpha_at(alpha, topic):
     """Return the prior of a topic, from a number or an array."""
-    return alpha[np.uint64(topic)]
+    return alpha[index(topic)]
 
 
 @where_given(lambda alpha, n_topics: n_topics * np.float64(alpha))
@@ -134,10 +134,10 @@ def draw_slots(alpha, n, counter, n_slots, n_topics, uniforms, out):
     scale = (last_slot + _alpha_sum(alpha, n_topics)) * SCALE_PROPOSE
     for i in range(n):
         bits = mix(counter + np.uint64(i) * GAMMA)
-        uniforms[np.uint64(i)] = uniform24(bits)
+        uniforms[index(i)] = uniform24(bits)
         y = np.float64(np.int64(bits & MASK_PROPOSE)) * scale
         slot = np.int32(~np.int32(min(y, last_slot)))  # not used where y is beyond all slots
-        out[np.uint64(i)] = select(
+        out[index(i)] = select(
             y < last_slot, slot, _topic_of_prior(alpha, y - last_slot, bits, n_topics)
         )
 
@@ -198,11 +198,7 @@ def draw_alias(share, other, start, n, uniform):
     """Return a slot of the table of n weights that begins at `start`, counted from there, given a number in [0, 1)."""
     y = uniform * n
     slot = min(np.int64(y), n - 1)
-    return (
-        slot
-        if y - slot < share[np.uint64(start + slot)]
-        else np.int64(other[np.uint64(start + slot)])
-    )
+    return slot if y - slot < share[index(start + slot)] else np.int64(other[index(start + slot)])
 
 
 @kernel
@@ -262,7 +258,7 @@ def find_seed(seeds, word, skipped, n_dk, alpha, inverse, point):
     found, before, at = skipped, 0.0, seeds.number[word]
     if at >= 0:
         for i in range(seeds.ptr[at], seeds.ptr[at + 1]):
-            k = np.uint64(seeds.topic[i])
+            k = index(seeds.topic[i])
             if k != skipped:
                 found = k
                 before += seeds.weight[i] * (n_dk[k] + alpha[k]) * inverse[k]

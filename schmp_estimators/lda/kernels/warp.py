@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 from schmp_estimators.core.addresses import array_at
-from schmp_estimators.core.jit import copy_to, inlined, kernel, part
+from schmp_estimators.core.jit import copy_to, index, inlined, kernel, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
 from schmp_estimators.core.typing import AnyIntegers, Integers, Unsigned32
@@ -58,7 +58,7 @@ def fetch(tokens, base, last, width, row, inverse):
     """Start to fetch what the token at `base` of `tokens` needs of its topics; at `last`, there are none."""
     if base < last:
         for at in range(width):
-            topic = np.int64(tokens[base + np.uint64(at)])
+            topic = np.int64(tokens[base + index(at)])
             prefetch(row, topic)
             prefetch(inverse, topic)
 
@@ -129,7 +129,7 @@ def _fill(slots, start, end, value):
     first = start
     while True:
         for i in range(SLACK):
-            slots[np.uint64(first + i)] = value
+            slots[index(first + i)] = value
         first += SLACK
         if first >= end:
             break
@@ -210,19 +210,19 @@ def clear_row(row, topics, n, fixed, word, is_seeded):
 
 
 def _row_of_pieces(block, word, n, begin, end, pieces, like, width, row, slots, ends):
-    is_listed, slot = n < HEAD * len(row), np.uint64(0)
+    is_listed, slot = n < HEAD * len(row), index(0)
     for piece in range(begin, end):
-        n_tokens = np.int64(pieces.n_tokens[np.uint64(piece)])
-        tokens = array_at(pieces.begin[np.uint64(piece)], n_tokens * width, like)
+        n_tokens = np.int64(pieces.n_tokens[index(piece)])
+        tokens = array_at(pieces.begin[index(piece)], n_tokens * width, like)
         if is_listed:
             for i in range(n_tokens):
-                topic = tokens[np.uint64(i * width)]
+                topic = tokens[index(i * width)]
                 slots[slot] = topic
-                slot += np.uint64(1)
+                slot += index(1)
                 row[np.uint32(topic)] += 1
         else:
             for i in range(n_tokens):
-                row[np.uint32(tokens[np.uint64(i * width)])] += 1
+                row[np.uint32(tokens[index(i * width)])] += 1
     return n, 0 if is_listed else fill_slots(row, MAX_SLOTS, slots, ends)
 
 
@@ -256,8 +256,8 @@ def take_row(block, word, n, begin, end, pieces, like, width, row, slots, ends):
     if tail >= 0:
         first, total = block.tail_ptr[tail], block.tail_ptr[tail + 1] - block.tail_ptr[tail]
         for i in range(total):
-            topic = block.tails[np.uint64(first + i)]
-            slots[np.uint64(i)] = topic
+            topic = block.tails[index(first + i)]
+            slots[index(i)] = topic
             row[np.uint32(topic)] += 1
         return total, 0
     copy_to(block.heads[word], row)
@@ -294,10 +294,10 @@ def _draw(
     """Return the topic at y, where the word's n tokens, its fixed row and its prior are lined up."""
     if y < np.float64(n):
         x = np.int64(y)
-        k = np.int64(slots[np.uint64(x >> shift)])
+        k = np.int64(slots[index(x >> shift)])
         if k < 0:
             k = ~k
-            while ends[np.uint64(k)] <= x:
+            while ends[index(k)] <= x:
                 k += 1
         return k
     if y < np.float64(n + n_fixed):
@@ -360,7 +360,7 @@ def sample_words(
     for word in range(first, last):
         begin, end, n_own = pieces.ptr[word], pieces.ptr[word + 1], np.int64(0)
         for piece in range(begin, end):
-            n_own += np.int64(pieces.n_tokens[np.uint64(piece)])
+            n_own += np.int64(pieces.n_tokens[index(piece)])
         if n_own == 0:
             continue
         fixed_topic = fixed.topic[fixed.ptr[word] : fixed.ptr[word + 1]]
@@ -377,9 +377,9 @@ def sample_words(
         ) * SCALE_PROPOSE
         counter = key + np.uint64(address[word]) * np.uint64(width if is_new else n_steps) * GAMMA
         for piece in range(begin, end):
-            stop = np.uint64(pieces.n_tokens[np.uint64(piece)]) * np.uint64(width)
-            tokens = array_at(pieces.begin[np.uint64(piece)], np.int64(stop), like)
-            base = np.uint64(0)
+            stop = index(pieces.n_tokens[index(piece)]) * index(width)
+            tokens = array_at(pieces.begin[index(piece)], np.int64(stop), like)
+            base = index(0)
             while is_new and base < stop:
                 y = np.float64(np.int64(mix(counter) & MASK_PROPOSE)) * scale
                 counter += GAMMA
@@ -398,10 +398,10 @@ def sample_words(
                     seeds,
                     word,
                 )
-                base += np.uint64(1)
+                base += index(1)
             while base < stop:
                 if n_topics > NEAR:
-                    fetch(tokens, base + np.uint64(AHEAD * width), stop, width, row, inverse)
+                    fetch(tokens, base + index(AHEAD * width), stop, width, row, inverse)
                 original = np.uint32(tokens[base])
                 topic = original
                 own = _weigh(row[topic], 1, beta, is_seeded) * inverse[topic]
@@ -409,7 +409,7 @@ def sample_words(
                 for step in range(n_steps):
                     bits = mix(counter)
                     counter += GAMMA
-                    at = base + np.uint64(1 + step)
+                    at = base + index(1 + step)
                     proposed = np.uint32(tokens[at])
                     proposed_weight = _weigh(row[proposed], 0, beta, is_seeded) * inverse[proposed]
                     if proposed == original:
@@ -424,6 +424,6 @@ def sample_words(
                     )  # fmt: skip
                 tokens[base] = topic
                 moved += topic != original
-                base += np.uint64(width)
+                base += index(width)
         clear_row(row, slots, n, fixed, word, is_seeded)
     return moved

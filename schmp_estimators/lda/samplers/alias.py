@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.jit import inlined, kernel, maker
+from schmp_estimators.core.jit import index, inlined, kernel, maker
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, mix, unit
 from schmp_estimators.core.typing import Floats, Integers, Integers32
@@ -82,7 +82,7 @@ def _begin(cell):
 def _weigh(own, cell, document, word, topic, less):
     """Return p and q of a topic of which `less` tokens are left out: the token itself, or none."""
     of_word, n = weigh(own, cell, document, word, topic, less), document.tokens[topic] - less
-    start, mask = own.rows[np.uint64(2 * word)], own.rows[np.uint64(2 * word + 1)]
+    start, mask = own.rows[index(2 * word)], own.rows[index(2 * word + 1)]
     stale = (
         (count_of(own.stale, start, mask, topic) + cell.beta)
         * cell.alpha[topic]
@@ -94,9 +94,9 @@ def _weigh(own, cell, document, word, topic, less):
 @inlined
 def _sum_document(own, cell, document, word, old):
     """Add up the weights of the document's topics for a token, and return the sum."""
-    start, mask, total = own.rows[np.uint64(2 * word)], own.rows[np.uint64(2 * word + 1)], 0.0
+    start, mask, total = own.rows[index(2 * word)], own.rows[index(2 * word + 1)], 0.0
     for j in range(document.now[0].n_listed):
-        k = np.uint64(document.listed[np.uint64(j)])
+        k = index(document.listed[index(j)])
         n = count_of(own.cells, start, mask, k) + beta_of(
             cell.seeds, cell.first + word, k, cell.beta
         )
@@ -104,35 +104,33 @@ def _sum_document(own, cell, document, word, old):
         if k == old:
             n, part = n - 1.0, (document.tokens[k] - 1) * document.inverse_less[k]
         total += part * n
-        own.ends[np.uint64(j)] = total
+        own.ends[index(j)] = total
     return total
 
 
 @inlined
 def _propose(own, cell, document, word, fresh, point):
     """Return the topic at a point: from the document's topics, then the word's table, then that of all topics."""
-    start = own.lists.ptr[np.uint64(word)]
-    of_word = own.sums[np.uint64(word)]
+    start = own.lists.ptr[index(word)]
+    of_word = own.sums[index(word)]
     last = len(own.sums) - 1
     if point < fresh:
-        return np.uint64(
-            document.listed[np.uint64(first_above(own.ends, 0, document.now[0].n_listed, point))]
+        return index(
+            document.listed[index(first_above(own.ends, 0, document.now[0].n_listed, point))]
         )
     if point - fresh < of_word:
-        n = np.int64(own.lists.length[np.uint64(word)])
+        n = np.int64(own.lists.length[index(word)])
         slot = draw_alias(own.share, own.other, start, n, (point - fresh) / of_word)
-        return np.uint64(own.lists.topic[np.uint64(start + slot)])
+        return index(own.lists.topic[index(start + slot)])
     uniform = (point - fresh - of_word) / (cell.beta * own.sums[last])
-    return np.uint64(
-        draw_alias(own.share, own.other, own.lists.ptr[last], len(cell.total), uniform)
-    )
+    return index(draw_alias(own.share, own.other, own.lists.ptr[last], len(cell.total), uniform))
 
 
 @inlined
 def _draw(own, cell, document, token, word, old, counter):
     """Return the new topic of a token, after ``n_random / 2`` proposals; 3 ns per topic of the document."""
     fresh = _sum_document(own, cell, document, word, old)
-    mass = fresh + own.sums[np.uint64(word)] + cell.beta * own.sums[len(own.sums) - 1]
+    mass = fresh + own.sums[index(word)] + cell.beta * own.sums[len(own.sums) - 1]
     s, (s_p, s_q) = old, _weigh(own, cell, document, word, old, 1)
     for _ in range(cell.n_random >> 1):
         t = _propose(own, cell, document, word, fresh, unit(mix(counter)) * mass)
@@ -150,12 +148,12 @@ def _fetch(own, cell, visit):
     """Fetch the rows and tables of words that come later."""
     word = cell.state.visits.word
     if visit + _FAR_AHEAD < cell.state.visits.ptr[cell.number, -1]:
-        coming = np.int64(word[np.uint64(visit + _FAR_AHEAD)])
+        coming = np.int64(word[index(visit + _FAR_AHEAD)])
         prefetch(own.rows, 2 * coming)
         prefetch(own.lists.ptr, coming)
         prefetch(own.sums, coming)
-        coming = np.int64(word[np.uint64(visit + _AHEAD)])
-        start, table = own.rows[np.uint64(2 * coming)], own.lists.ptr[np.uint64(coming)]
+        coming = np.int64(word[index(visit + _AHEAD)])
+        start, table = own.rows[index(2 * coming)], own.lists.ptr[index(coming)]
         prefetch(own.stale, start)
         prefetch(own.share, table)
         prefetch(own.other, table)

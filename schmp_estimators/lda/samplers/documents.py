@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import inlined, maker, part
+from schmp_estimators.core.jit import index, inlined, maker, part
 from schmp_estimators.core.rng import GAMMA
 from schmp_estimators.core.stages import At
 from schmp_estimators.core.typing import AnySigned, Array, Floats, Integers, Integers32, Unsigned32
@@ -91,7 +91,7 @@ def find_in_document(document, skipped, point):
     """
     found, before = skipped, 0.0
     for j in range(document.now[0].n_listed):
-        k = np.uint64(document.listed[np.uint64(j)])
+        k = index(document.listed[index(j)])
         if k != skipped:
             before += document.part[k]
             if before > point:
@@ -121,7 +121,7 @@ def _list(document, k):
     """Put a topic at the end of the document's list."""
     now = document.now[0]
     document.place[k] = now.n_listed
-    document.listed[np.uint64(now.n_listed)] = k
+    document.listed[index(now.n_listed)] = k
     now.n_listed += 1
 
 
@@ -135,12 +135,12 @@ def _enter(cell, document, d):
     now.sum = 0.0
     now.version += 1
     for i in range(now.start, now.end):
-        k = np.uint64(topic[np.uint64(i)])
+        k = index(topic[index(i)])
         if document.tokens[k] == 0:
             _list(document, k)
         document.tokens[k] += 1
     for j in range(now.n_listed):
-        k = np.uint64(document.listed[j])
+        k = index(document.listed[j])
         _weigh(cell, document, k)
         now.sum += document.part[k]
 
@@ -149,7 +149,7 @@ def _enter(cell, document, d):
 def _leave(cell, document):
     """Set all counts to those of an empty document."""
     for j in range(document.now[0].n_listed):
-        k = np.uint64(document.listed[j])
+        k = index(document.listed[j])
         document.tokens[k] = 0
         _weigh(cell, document, k)
 
@@ -173,9 +173,9 @@ def _move(cell, document, token, old, new):
         _list(document, new)
     if tokens[old] == 0:
         now.n_listed -= 1
-        last = document.listed[np.uint64(now.n_listed)]
-        document.listed[np.uint64(document.place[old])] = last
-        document.place[np.uint64(last)] = document.place[old]
+        last = document.listed[index(now.n_listed)]
+        document.listed[index(document.place[old])] = last
+        document.place[index(last)] = document.place[old]
     move_total(cell, document.inverse, document.inverse_less, old, new)
     _weigh(cell, document, old)
     _weigh(cell, document, new)
@@ -240,9 +240,9 @@ def document_loop(
             _enter(cell, document, d)
             for visit in range(visit_ptr[d], visit_ptr[d + 1]):
                 fetch(own, cell, visit)
-                token = np.uint64(visits.token[np.uint64(visit)])
-                word = np.int64(visits.word[np.uint64(visit)])
-                old, address = np.uint64(topic[token]), np.uint64(cell.shard.first_token) + token
+                token = index(visits.token[index(visit)])
+                word = np.int64(visits.word[index(visit)])
+                old, address = index(topic[token]), index(cell.shard.first_token) + token
                 counter = cell.key + address * np.uint64(cell.n_random) * GAMMA
                 new = draw(own, cell, document, token, word, old, counter)
                 if new != old:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import inlined, kernel, maker, part
+from schmp_estimators.core.jit import index, inlined, kernel, maker, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import mix, unit
 from schmp_estimators.core.schedules.rotation import schedule_rotation
@@ -88,7 +88,7 @@ def put(own, cell, topic, weight):
 def _put_topics(own, cell, row, topics):
     """Set the weights of some topics to those of the row; 5 ns each."""
     for topic in topics:
-        k = np.uint64(topic)
+        k = index(topic)
         weight = (row.tokens[k] + cell.beta) * row.inverse[k]
         if own.q[k] != weight:
             put(own, cell, k, weight)
@@ -140,8 +140,8 @@ def leave(own, cell, row, word):
 def fetch(own, cell, token):
     """Fetch the list of a document that comes later."""
     document, lists = cell.state.document, cell.state.lists
-    if token + np.uint64(_AHEAD) < np.uint64(len(document)):
-        start = lists.ptr[np.uint64(document[token + np.uint64(_AHEAD)])]
+    if token + index(_AHEAD) < index(len(document)):
+        start = lists.ptr[index(document[token + index(_AHEAD)])]
         for line in range(2):
             prefetch(lists.topic, start + 32 * line)
         for line in range(3):
@@ -155,7 +155,7 @@ def draw(own, cell, row, token, word, old, counter):
     If it is another topic, the token is then left out of `own` and of the document's list.
     """
     ptr, length, topics, tokens = cell.state.lists
-    kept, q, d = own.kept[0], own.q, np.uint64(cell.state.document[token])
+    kept, q, d = own.kept[0], own.q, index(cell.state.document[token])
     start, n = ptr[d], np.int64(length[d])
     if (
         np.int64(d) != kept.document
@@ -169,9 +169,9 @@ def draw(own, cell, row, token, word, old, counter):
     point = unit(mix(counter)) * (mass + kept.smooth)
     if point < mass:
         new_at = find_in_list(topics, tokens, start, n, q, point)
-        new = np.uint64(topics[new_at])
+        new = index(topics[new_at])
     else:
-        new = np.uint64(ftree.find(own.leaves, cell.extra[0], own.sums, point - mass))
+        new = index(ftree.find(own.leaves, cell.extra[0], own.sums, point - mass))
         new_at = place_of(topics, start, start + n, new)
     if new == old:
         tokens[old_at] += 1
@@ -186,9 +186,9 @@ def draw(own, cell, row, token, word, old, counter):
 def moved(own, cell, row, token, word, old, new):
     """Add the token to the tree and to the document's list; 50 ns."""
     _, length, topics, tokens = cell.state.lists
-    kept, q, d = own.kept[0], own.q, np.uint64(cell.state.document[token])
+    kept, q, d = own.kept[0], own.q, index(cell.state.document[token])
     start, before = cell.state.lists.ptr[d], q[new]
-    end = np.uint64(start + length[d])
+    end = index(start + length[d])
     n_new = np.int64(tokens[kept.new_at]) if kept.new_at < end else np.int64(0)
     put(own, cell, new, (row.tokens[new] + cell.beta) * row.inverse[new])
     kept.mass += (n_new + 1) * q[new] - n_new * before

@@ -25,7 +25,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from schmp_estimators.core.jit import inlined, kernel, part
+from schmp_estimators.core.jit import index, inlined, kernel, part
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix, stream_key
 from schmp_estimators.core.stages import At
 from schmp_estimators.core.typing import Floats, Integers, Named
@@ -61,30 +61,30 @@ def _tokens_in(lists, d, topic):
     """Return how many tokens a document has in a topic."""
     end = lists.ptr[d] + lists.length[d]
     at = place_of(lists.topic, lists.ptr[d], end, topic)
-    return np.int64(lists.tokens[at]) if at < np.uint64(end) else np.int64(0)
+    return np.int64(lists.tokens[at]) if at < index(end) else np.int64(0)
 
 
 @inlined
 def _propose_by_document(cell, token, d, uniform):
     """Return a topic drawn from document d without a token, given a number in [0, 1)."""
     first = cell.shard.doc_ptr[d]
-    last = cell.shard.doc_ptr[d + np.uint64(1)]
+    last = cell.shard.doc_ptr[d + index(1)]
     ends = cell.extra.alpha_ends
     n_others = last - first - 1
     y = uniform * (np.float64(n_others) + ends[-1])
     if y < np.float64(n_others):
-        at = np.uint64(cell.shard.place[np.uint64(first + np.int64(y))])
+        at = index(cell.shard.place[index(first + np.int64(y))])
         if at == token:
-            at = np.uint64(cell.shard.place[np.uint64(last - 1)])
-        return np.uint64(cell.state.topic[at])
-    return np.uint64(first_above(ends, 0, len(ends), y - np.float64(n_others)))
+            at = index(cell.shard.place[index(last - 1)])
+        return index(cell.state.topic[at])
+    return index(first_above(ends, 0, len(ends), y - np.float64(n_others)))
 
 
 @part
 def _draw_by_proposals(own, cell, row, token, old, counter):
     """Return the new topic of a token; if it is another one, the token is then left out, as in `fplus.draw`."""
     lists, doing, q, alpha, kept = cell.state.lists, cell.extra, own.q, cell.alpha, own.kept[0]
-    d, before, smooth_before = np.uint64(cell.state.document[token]), q[old], kept.smooth
+    d, before, smooth_before = index(cell.state.document[token]), q[old], kept.smooth
     old_at = place_of(lists.topic, lists.ptr[d], lists.ptr[d] + lists.length[d] - 1, old)
     fplus.put(own, cell, old, (row.tokens[old] - 1 + cell.beta) * row.inverse_less[old])
     lists.tokens[old_at] -= 1
@@ -99,7 +99,7 @@ def _draw_by_proposals(own, cell, row, token, old, counter):
             accept = np.float64(uniform24(bits)) * q[new] < q[proposed]
             proposed_count = _tokens_in(lists, d, proposed) if accept else count
         else:
-            proposed = np.uint64(
+            proposed = index(
                 ftree.find(own.leaves, doing.level_ptr, own.sums, uniform * kept.smooth)
             )
             proposed_count = _tokens_in(lists, d, proposed)
@@ -121,8 +121,8 @@ def _draw_by_proposals(own, cell, row, token, old, counter):
 @inlined
 def _draw(own, cell, row, token, word, old, counter):
     """Return the new topic of a token."""
-    d = np.uint64(cell.state.document[token])
-    if cell.shard.doc_ptr[d + np.uint64(1)] - cell.shard.doc_ptr[d] > cell.extra.long_document:
+    d = index(cell.state.document[token])
+    if cell.shard.doc_ptr[d + index(1)] - cell.shard.doc_ptr[d] > cell.extra.long_document:
         new = _draw_by_proposals(own, cell, row, token, old, counter)
     else:
         new = fplus.draw(own, cell, row, token, word, old, counter)

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.jit import copy_to, inlined, kernel, maker, part
+from schmp_estimators.core.jit import copy_to, index, inlined, kernel, maker, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
 from schmp_estimators.core.stages import At
@@ -137,16 +137,16 @@ def _fetch(own, cell, visit):
     """Fetch the rows of words that come later."""
     word, slots = cell.state.visits.word, own.slots
     if visit + _FAR_AHEAD < cell.state.visits.ptr[cell.number, -1]:
-        coming = np.int64(word[np.uint64(visit + _FAR_AHEAD)])
+        coming = np.int64(word[index(visit + _FAR_AHEAD)])
         prefetch(own.rows, 2 * coming)
         prefetch(slots.ptr, coming)
         prefetch(slots.shift, coming)
-        coming = np.int64(word[np.uint64(visit + _AHEAD)])
-        token = np.uint64(cell.state.visits.token[np.uint64(visit + _AHEAD)])
-        start, mask = own.rows[np.uint64(2 * coming)], own.rows[np.uint64(2 * coming + 1)]
+        coming = np.int64(word[index(visit + _AHEAD)])
+        token = index(cell.state.visits.token[index(visit + _AHEAD)])
+        start, mask = own.rows[index(2 * coming)], own.rows[index(2 * coming + 1)]
         prefetch(own.cells, cell_of(start, mask, cell.state.topic[token]))
-        at = slots.ptr[np.uint64(coming)]
-        n = slots.ptr[np.uint64(coming + 1)] - at
+        at = slots.ptr[index(coming)]
+        n = slots.ptr[index(coming + 1)] - at
         bits = mix(
             cell.key
             + (np.uint64(cell.shard.first_token) + token) * np.uint64(cell.n_random) * GAMMA
@@ -162,16 +162,14 @@ def _propose_by_word(own, cell, word, own_slot, n_slots, n_word, x):
     """
     slots, fixed = own.slots, cell.block.fixed
     if x < n_slots:
-        at = slots.ptr[np.uint64(word)] + np.int64(x)
-        return np.uint64(slots.topic[np.uint64(at + 1 if at >= own_slot else at)])
+        at = slots.ptr[index(word)] + np.int64(x)
+        return index(slots.topic[index(at + 1 if at >= own_slot else at)])
     if x < n_word:
-        start, end = fixed.ptr[np.uint64(word)], fixed.ptr[np.uint64(word + 1)]
-        return np.uint64(
-            fixed.topic[first_above(slots.fixed_ends, start, end, np.int64(x) - n_slots)]
-        )
+        start, end = fixed.ptr[index(word)], fixed.ptr[index(word + 1)]
+        return index(fixed.topic[first_above(slots.fixed_ends, start, end, np.int64(x) - n_slots)])
     n_topics, point = len(cell.total), x - n_word
     smooth = n_topics * cell.beta
-    return np.uint64(
+    return index(
         draw_of_prior(cell.seeds, cell.first + word, point, smooth, point / cell.beta, n_topics)
     )
 
@@ -181,15 +179,15 @@ def _propose_by_document(own, cell, document, token, n_others, x):
     """Return the topic at x in the document's other tokens, and then its prior."""
     if x < n_others:
         at = document.now[0].start + np.int64(x)
-        return np.uint64(cell.state.topic[np.uint64(at + 1 if at >= np.int64(token) else at)])
+        return index(cell.state.topic[index(at + 1 if at >= np.int64(token) else at)])
     y = (x - n_others) / own.alpha_sum[0]
-    return np.uint64(draw_alias(own.share, own.other, 0, len(own.share), y))
+    return index(draw_alias(own.share, own.other, 0, len(own.share), y))
 
 
 @inlined
 def weigh(own, cell, document, word, topic, less):
     """Return what the word weighs in a topic without `less` tokens: the token itself, or none."""
-    start, mask = own.rows[np.uint64(2 * word)], own.rows[np.uint64(2 * word + 1)]
+    start, mask = own.rows[index(2 * word)], own.rows[index(2 * word + 1)]
     count = (
         count_of(own.cells, start, mask, topic)
         - less
@@ -202,11 +200,11 @@ def weigh(own, cell, document, word, topic, less):
 def _draw(own, cell, document, token, word, old, counter):
     """Return the new topic of a token, after `cell.n_random` proposals; 35 ns for each, whatever K."""
     slots, s = own.slots, old
-    n_slots = slots.ptr[np.uint64(word + 1)] - slots.ptr[np.uint64(word)] - 1
-    end, n_word = cell.block.fixed.ptr[np.uint64(word + 1)], n_slots
-    if end > cell.block.fixed.ptr[np.uint64(word)]:
-        n_word += slots.fixed_ends[np.uint64(end - 1)]
-    own_slot = slots.shift[np.uint64(word)] + np.int64(cell.shard.place[token])
+    n_slots = slots.ptr[index(word + 1)] - slots.ptr[index(word)] - 1
+    end, n_word = cell.block.fixed.ptr[index(word + 1)], n_slots
+    if end > cell.block.fixed.ptr[index(word)]:
+        n_word += slots.fixed_ends[index(end - 1)]
+    own_slot = slots.shift[index(word)] + np.int64(cell.shard.place[token])
     word_mass = n_word + prior_mass(cell.seeds, cell.first + word, cell.beta, len(cell.total))
     n_others = document.now[0].end - document.now[0].start - 1
     # What document and word weigh in the topic of the token without it.
@@ -230,14 +228,14 @@ def _draw(own, cell, document, token, word, old, counter):
         if t != s and np.float64(uniform24(bits)) * s_answer < t_answer:
             s = t
     if s != old:
-        slots.topic[np.uint64(own_slot)] = s
+        slots.topic[index(own_slot)] = s
     return s
 
 
 @inlined
 def moved(own, cell, document, token, word, old, new):
     """Move the token in the row of its word."""
-    start, mask = own.rows[np.uint64(2 * word)], own.rows[np.uint64(2 * word + 1)]
+    start, mask = own.rows[index(2 * word)], own.rows[index(2 * word + 1)]
     take_one(own.cells, start, mask, old)
     add_to(own.cells, start, mask, new, np.int32(1))
 
@@ -250,7 +248,7 @@ def _write_back(own, cell):
     block.heads[:] = 0
     for word in range(len(block.heads)):
         for i in range(slots.ptr[word], slots.ptr[word + 1]):
-            block.heads[word, np.uint32(slots.topic[np.uint64(i)])] += 1
+            block.heads[word, np.uint32(slots.topic[index(i)])] += 1
 
 
 _loop = document_loop(_begin, _draw, moved, _fetch, nothing, _write_back)

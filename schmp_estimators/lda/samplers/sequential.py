@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.jit import inlined, maker
+from schmp_estimators.core.jit import index, inlined, maker
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.rotation import schedule_rotation
@@ -80,9 +80,9 @@ def write_row(cell, place, word, old, new):
         block.heads[word, old] -= 1
         block.heads[word, new] += 1
     else:
-        at = np.uint64(cell.first + word)
+        at = index(cell.first + word)
         rank = shard.word_rank[at] + place - shard.word_ptr[at]
-        block.tails[np.uint64(block.tail_ptr[np.uint64(tail)] + rank)] = new
+        block.tails[index(block.tail_ptr[index(tail)] + rank)] = new
 
 
 @inlined

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import inlined, kernel, maker
+from schmp_estimators.core.jit import index, inlined, kernel, maker
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import mix, unit
 from schmp_estimators.core.stages import At
@@ -91,14 +91,14 @@ def _find_entry(topics, tokens, start, end, skipped, weights, point):
 
     The topic `skipped` is left out.  Beyond all entries the place is `end`.
     """
-    at, before = np.uint64(start), 0.0
+    at, before = index(start), 0.0
     while at < end:
-        k = np.uint64(topics[at])
+        k = index(topics[at])
         if k != skipped:
             before += weights[k] * tokens[at]
             if before > point:
                 break
-        at += np.uint64(1)
+        at += index(1)
     return at, before
 
 
@@ -107,7 +107,7 @@ def _find_by_prior(own, cell, old, point):
     """Return the topic at a point of the smoothing, from which the old topic is left out."""
     (level_ptr,), smooth, weight = cell.extra, own.kept[0].smooth, own.spread[old]
     ftree.put(own.spread, level_ptr, own.sums, smooth, old, 0.0)
-    new = np.uint64(ftree.find(own.spread, level_ptr, own.sums, point))
+    new = index(ftree.find(own.spread, level_ptr, own.sums, point))
     ftree.put(own.spread, level_ptr, own.sums, smooth, old, weight)
     return new
 
@@ -127,8 +127,8 @@ def _draw(own, cell, document, token, word, old, counter):
     seeds = cell.seeds
     layout = cell.first + word
     inverse = document.inverse
-    start, n = ptr[np.uint64(word)], np.int64(length[np.uint64(word)])
-    end = np.uint64(start + n)
+    start, n = ptr[index(word)], np.int64(length[index(word)])
+    end = index(start + n)
     if word != kept.word or document.now[0].version != kept.version:
         kept.word, kept.version = word, document.now[0].version
         kept.of_word = sum_list(topics, tokens, start, n, factor)
@@ -156,7 +156,7 @@ def _draw(own, cell, document, token, word, old, counter):
     elif point - of_seeds < of_word:
         new_at, _ = _find_entry(topics, tokens, start, end, old, factor, point - of_seeds)
         if new_at < end:
-            new = np.uint64(topics[new_at])
+            new = index(topics[new_at])
     else:
         point = (point - of_seeds - of_word) / beta
         if point < of_document:
@@ -175,7 +175,7 @@ def _move_entry(topics, tokens, start, end, old_at, new_at, new):
 
     An entry that becomes larger than the one before changes places with it.
     """
-    before = new_at - np.uint64(1)
+    before = new_at - index(1)
     tokens[old_at] -= 1
     if start < new_at < end and tokens[new_at] >= tokens[before]:
         topics[new_at], topics[before] = topics[before], new
@@ -191,11 +191,9 @@ def _moved(own, cell, document, token, word, old, new):
     """Move the token in the list of its word, and update the tree; 100 ns."""
     kept, alpha, (level_ptr,) = own.kept[0], cell.alpha, cell.extra
     ptr, length, topics, tokens = own.lists
-    start = np.uint64(ptr[np.uint64(word)])
-    end = start + np.uint64(length[np.uint64(word)])
-    length[np.uint64(word)] += _move_entry(
-        topics, tokens, start, end, kept.old_at, kept.new_at, new
-    )
+    start = index(ptr[index(word)])
+    end = start + index(length[index(word)])
+    length[index(word)] += _move_entry(topics, tokens, start, end, kept.old_at, kept.new_at, new)
     for k in (old, new):
         weight = alpha[k] * document.inverse[k]
         kept.smooth = ftree.put(own.spread, level_ptr, own.sums, kept.smooth, k, weight)
@@ -206,8 +204,8 @@ def _fetch(own, cell, visit):
     """Fetch the lists of words that come later."""
     word, lists = cell.state.visits.word, own.lists
     if visit + _FAR_AHEAD < cell.state.visits.ptr[cell.number, -1]:
-        prefetch(lists.ptr, np.int64(word[np.uint64(visit + _FAR_AHEAD)]))
-        coming = lists.ptr[np.uint64(word[np.uint64(visit + _AHEAD)])]
+        prefetch(lists.ptr, np.int64(word[index(visit + _FAR_AHEAD)]))
+        coming = lists.ptr[index(word[index(visit + _AHEAD)])]
         for line in range(3):
             prefetch(lists.topic, coming + 16 * line)
             prefetch(lists.tokens, coming + 16 * line)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.jit import inlined, maker, part
+from schmp_estimators.core.jit import index, inlined, maker, part
 from schmp_estimators.core.rng import GAMMA
 from schmp_estimators.core.stages import At
 from schmp_estimators.core.typing import AnySigned, Floats, Integers, Integers32, Unsigned32
@@ -51,7 +51,7 @@ def _clear(cell, word, is_seeded, tokens):
         tokens[:] = 0
         return
     for i in range(block.tail_ptr[tail], block.tail_ptr[tail + 1]):
-        tokens[np.uint32(block.tails[np.uint64(i)])] = 0
+        tokens[np.uint32(block.tails[index(i)])] = 0
     for i in range(block.fixed.ptr[word], block.fixed.ptr[word + 1]):
         tokens[np.uint32(block.fixed.topic[i])] = 0
 
@@ -108,9 +108,9 @@ def word_loop(
             enter(own, cell, row, word, is_seeded)
             counter = cell.key + np.uint64(shard.word_first[at] + shard.word_rank[at]) * step
             for i in range(start, end):
-                token = np.uint64(i)
+                token = index(i)
                 fetch(own, cell, token)
-                old = np.uint64(topic[token])
+                old = index(topic[token])
                 new = draw(own, cell, row, token, word, old, counter)
                 counter += step
                 if new != old:

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.jit import by_types, inlined, kernel, part
+from schmp_estimators.core.jit import by_types, index, inlined, kernel, part
 from schmp_estimators.core.lanes import row_dot
 from schmp_estimators.core.rng import GAMMA, below, mix
 from schmp_estimators.core.typing import Function
@@ -124,15 +124,15 @@ def _differ(first, second, third, fourth):
 @part
 def _one_by_one(ratings, start, stop, users, items, user_numbers, item_numbers, sizes, positive):
     """Visit the ratings from `start` to `stop`, at least one; return the sum of the squared errors."""
-    total, last = 0.0, np.uint64(stop - 1)
+    total, last = 0.0, index(stop - 1)
     # An unsigned index needs no check whether it counts from the end.
-    user, item = np.uint64(ratings.users[start]), np.uint64(ratings.items[start])
+    user, item = index(ratings.users[start]), index(ratings.items[start])
     product = row_dot(users.factors, user, items.factors, item)
     for number in range(start, stop):
-        position = np.uint64(number)
-        following = min(position + np.uint64(1), last)
-        next_user = np.uint64(ratings.users[following])
-        next_item = np.uint64(ratings.items[following])
+        position = index(number)
+        following = min(position + index(1), last)
+        next_user = index(ratings.users[following])
+        next_item = index(ratings.items[following])
         error = _error(ratings, position, user_numbers, user, item_numbers, item, product)
         total += error * error
         (factors,) = take_steps(
@@ -154,9 +154,9 @@ def _two_by_two(ratings, users, items, user_numbers, item_numbers, sizes, positi
     total, number, size = 0.0, 0, ratings.values.size
     w, h = users.factors, items.factors
     while number < size:
-        first, second = np.uint64(number), np.uint64(min(number + 1, size - 1))
-        pair_users = np.uint64(ratings.users[first]), np.uint64(ratings.users[second])
-        pair_items = np.uint64(ratings.items[first]), np.uint64(ratings.items[second])
+        first, second = index(number), index(min(number + 1, size - 1))
+        pair_users = index(ratings.users[first]), index(ratings.users[second])
+        pair_items = index(ratings.items[first]), index(ratings.items[second])
         if pair_users[0] == pair_users[1] or pair_items[0] == pair_items[1]:
             args = users, items, user_numbers, item_numbers, sizes, positive
             total += _one_by_one(ratings, number, number + 1, *args)
@@ -168,7 +168,7 @@ def _two_by_two(ratings, users, items, user_numbers, item_numbers, sizes, positi
         )
         apart = True
         while apart:  # these two ratings share no row with the two before
-            first, second = np.uint64(number), np.uint64(number + 1)
+            first, second = index(number), index(number + 1)
             errors = (
                 _error(
                     ratings,
@@ -195,9 +195,9 @@ def _two_by_two(ratings, users, items, user_numbers, item_numbers, sizes, positi
                 user_numbers, pair_users, item_numbers, pair_items, *sizes, errors, products
             )
             number += 2
-            first, second = np.uint64(min(number, size - 1)), np.uint64(min(number + 1, size - 1))
-            next_users = np.uint64(ratings.users[first]), np.uint64(ratings.users[second])
-            next_items = np.uint64(ratings.items[first]), np.uint64(ratings.items[second])
+            first, second = index(min(number, size - 1)), index(min(number + 1, size - 1))
+            next_users = index(ratings.users[first]), index(ratings.users[second])
+            next_items = index(ratings.items[first]), index(ratings.items[second])
             apart = _differ(*pair_users, *next_users) and _differ(*pair_items, *next_items)
             products = (
                 move_rows(w, pair_users[0], h, pair_items[0], one, next_users[0], next_items[0]),
@@ -353,12 +353,12 @@ def rank_block(loss, pairs, taken, candidates, user_ids, key, users, items, step
     user_numbers, item_numbers, total = users.numbers, items.numbers, 0.0
     (offsets, own), sizes = taken, (steps.rate, steps.bias_rate, steps.inverse_rank)
     for position in range(pairs.users.size):
-        user, item = np.uint64(pairs.users[position]), np.uint64(pairs.items[position])
+        user, item = index(pairs.users[position]), index(pairs.items[position])
         start, stop = offsets[user], offsets[user + _NEXT]
         other = draw_item(candidates, own, start, stop, key, user_ids[user], item)
         if other < 0:
             continue
-        drawn = np.uint64(other)
+        drawn = index(other)
         products = (
             row_dot(users.factors, user, items.factors, item),
             row_dot(users.factors, user, items.factors, drawn),
