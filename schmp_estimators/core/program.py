@@ -38,7 +38,7 @@ from schmp_estimators.core.stages import (
     check_stages,
     naming,
 )
-from schmp_estimators.core.typing import Function, Named
+from schmp_estimators.core.typing import Arguments, Function, Named
 from schmp_estimators.core.values import own
 
 State = TypeVar("State")
@@ -54,7 +54,7 @@ class Source(NamedTuple):
     """
 
     function: Function
-    pieces: tuple[Any, ...] = ()
+    pieces: Arguments = ()
     #: Whether the function returns the shard and a second value, which `told_by_sources` of the run returns.
     tells: bool = False
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+from schmp_estimators.core.typing import Binary
 from schmp_estimators.core.values import like
 
 T = TypeVar("T")
@@ -43,9 +44,7 @@ def tree_merge(parts: Iterable[T], merge: Callable[[T, T], T]) -> T:
 Nodes = dict[tuple[int, int], Any]
 
 
-def add_up(
-    nodes: Nodes, count: int, merge: Callable[[Any, Any], Any] = add, least: int = 1
-) -> Nodes:
+def add_up(nodes: Nodes, count: int, merge: Binary = add, least: int = 1) -> Nodes:
     """Merge nodes of the tree over `count` parts, as far as both children of a node are there.
 
     Parameters

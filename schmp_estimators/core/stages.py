@@ -17,7 +17,7 @@ from inspect import signature
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
-from schmp_estimators.core.typing import Function
+from schmp_estimators.core.typing import Arguments, Binary, Function, Unary
 from schmp_estimators.core.values import freeze
 
 #: ``order[step][shard]`` is the block that the shard meets in this step, or -1 for none.
@@ -25,10 +25,10 @@ Order = tuple[tuple[int, ...], ...]
 
 
 #: Applies a function to jobs, perhaps with several threads; the results are in the order of the jobs.
-Each = Callable[[Callable[[Any], Any], Iterable[Any]], list[Any]]
+Each = Callable[[Unary, Iterable[Any]], list[Any]]
 
 
-def in_turn(function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
+def in_turn(function: Unary, jobs: Iterable[Any]) -> list[Any]:
     """Apply `function` to every job, one after the other: the simplest `Each`."""
     return list(map(function, jobs))
 
@@ -61,7 +61,7 @@ class Stage(NamedTuple):
 
     kind: Literal["reads", "changes", "exchanges", "each", "observes"]
     function: Function
-    args: tuple[Any, ...] = ()
+    args: Arguments = ()
     order: Order | None = None
     #: Whether every step ends with `Program.aggregate`.
     synced: bool = False
@@ -70,7 +70,7 @@ class Stage(NamedTuple):
     #: Whether the function returns the report itself, instead of `Program.report`.
     reports: bool = False
     #: Joins the reports of two neighbouring shards to one.
-    merge: Callable[[Any, Any], Any] | None = None
+    merge: Binary | None = None
     #: Cuts a state into a piece for each shard.
     split: Callable[[At, Any], Sequence[Any]] | None = None
 
@@ -164,7 +164,7 @@ def each(
     *args: Any,
     parts: bool = False,
     reports: bool = False,
-    merge: Callable[[Any, Any], Any] | None = None,
+    merge: Binary | None = None,
 ) -> Stage:
     """Return a stage that calls a function on each shard, and ends with `Program.aggregate`.
 
@@ -198,7 +198,7 @@ def observes(
     function: Function,
     *args: Any,
     order: Iterable[Sequence[int]] | None = None,
-    merge: Callable[[Any, Any], Any] | None = None,
+    merge: Binary | None = None,
     split: Callable[[At, Any], Sequence[Any]] | None = None,
 ) -> Stage:
     """Return a stage in which shards report and change nothing; it ends with `Program.aggregate`.

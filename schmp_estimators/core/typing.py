@@ -7,8 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 Function = Callable[..., Any]
+Unary = Callable[[Any], Any]
+Binary = Callable[[Any, Any], Any]
+Arguments = tuple[Any, ...]
 #: Values by their names: records, options, attributes.
 Named = dict[str, Any]
+#: Values by numbers, those of shards or blocks.
+Numbered = dict[int, Any]
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from schmp_estimators.core.typing import Array
+from schmp_estimators.core.typing import Array, Unary
 
 T = TypeVar("T")
 
@@ -88,7 +88,7 @@ def nbytes(value: Any) -> int:
     return found
 
 
-def replace_leaves(value: Any, kind: type, function: Callable[[Any], Any]) -> Any:
+def replace_leaves(value: Any, kind: type, function: Unary) -> Any:
     """Return `value` with its leaves of one type replaced by the results of `function`."""
     if isinstance(value, kind):
         return function(value)

@@ -19,7 +19,7 @@ from schmp_estimators.core.inputs.validation import COUNT, is_dask
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.reduction import tree_sum
-from schmp_estimators.core.typing import Array, Floats, Integers
+from schmp_estimators.core.typing import Arguments, Array, Floats, Integers
 from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.topic_rows import topic_totals
 from schmp_estimators.lda.names import read_names
@@ -311,7 +311,7 @@ class DescribedTopics(TopicMethods):
         )
 
 
-def _count_windows(texts: Any, given: tuple[Any, ...], place: Place) -> tuple[Integers, int]:
+def _count_windows(texts: Any, given: Arguments, place: Place) -> tuple[Integers, int]:
     """Return ``count_windows(texts, *given)`` for texts in this process or on Dask."""
     if not is_dask(texts):
         return coherence.count_windows(texts, *given)

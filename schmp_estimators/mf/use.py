@@ -19,7 +19,7 @@ from schmp_estimators.core.inputs.validation import (
 )
 from schmp_estimators.core.lanes import pad_rows
 from schmp_estimators.core.later import Later
-from schmp_estimators.core.typing import Array, Floats, Floats32
+from schmp_estimators.core.typing import Arguments, Array, Floats, Floats32
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data import inputs
 from schmp_estimators.mf.data.ids import KINDS, is_text, number
@@ -307,7 +307,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             twin.feature_names_in_ = self.item_ids_
         return twin
 
-    def _pair_model(self, is_here: bool = True) -> tuple[Any, ...]:
+    def _pair_model(self, is_here: bool = True) -> Arguments:
         """Return what is needed to predict; the functions that find ids stay in this process."""
         users = self._once("users", lambda users: freeze(pad_rows(users)), self.user_factors_)
         sides = users, self._padded_items(), *freeze((self.user_bias_, self.item_bias_))
@@ -353,11 +353,11 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         return self.rating_range_ if parameters.clip else (-np.inf, np.inf)
 
 
-def _predict_pairs(pairs: Any, model: tuple[Any, ...]) -> Floats:
+def _predict_pairs(pairs: Any, model: Arguments) -> Floats:
     return _predict_ids(inputs.read_pairs(pairs), model)
 
 
-def _predict_ids(pairs: tuple[Array, ...], model: tuple[Any, ...]) -> Floats:
+def _predict_ids(pairs: tuple[Array, ...], model: Arguments) -> Floats:
     tables, sides, mean, limits = model
     users, items = (number(column, *table) for column, table in zip(pairs, tables, strict=True))
     out = np.empty(users.size)

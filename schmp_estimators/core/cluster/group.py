@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import wait
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -26,7 +26,7 @@ from schmp_estimators.core.dashboard.fits import SPANS
 from schmp_estimators.core.engine.communicator import Communicator
 from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.places.threads import share
-from schmp_estimators.core.typing import Function
+from schmp_estimators.core.typing import Arguments, Function, Numbered, Unary
 
 #: Seconds between two checks whether the client still waits for the result.
 LOOK = 1.0
@@ -61,7 +61,7 @@ class Ranks(NamedTuple):
     #: Addresses of the workers.
     addresses: tuple[str, ...]
     #: Keys of the tasks.
-    keys: tuple[Any, ...]
+    keys: Arguments
     rank: int
     #: Identifies the group; it begins with the name of the run.
     token: str
@@ -129,20 +129,20 @@ class Group(Communicator):
         self.rank, self.size = ranks.rank, len(ranks.addresses)
         self.token, self._ranks, self._worker = ranks.token, ranks, get_worker()
         self._loop = self._worker.loop.asyncio_loop  # type: ignore[attr-defined]
-        self._comms: dict[int, Any] = {}
+        self._comms: Numbered = {}
         #: Messages from other ranks.
         self._boxes: dict[int, SimpleQueue[Any]] = {}
         #: The last message that is on its way to each other rank.
-        self._leaving: dict[int, Any] = {}
+        self._leaving: Numbered = {}
         self._here = ranks.addresses[ranks.rank]
-        self._spans: list[tuple[Any, ...]] = []
+        self._spans: list[Arguments] = []
         self._threads: dict[int, int] = {}
         #: Threads of a rank may record spans at the same time.
         self._noting = Lock()
         #: The second in which messages about spans were sent last, and their number.
         self._told = 0, 0
 
-    def each(self, function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
+    def each(self, function: Unary, jobs: Iterable[Any]) -> list[Any]:
         """Apply a function to every job, with this thread and idle threads of the worker."""
         return share(self._worker.executors["default"], self._worker.state.nthreads, function, jobs)
 

@@ -14,7 +14,6 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -254,7 +253,7 @@ class Teller:
         self._is_due, self._next = False, 0.0
         self._has_page: bool | None = None
 
-    def tell(self, event: str, details: Mapping[str, Any]) -> None:
+    def tell(self, event: str, details: Named) -> None:
         """Send an event with the plain values among the details; nothing is sent before the first "begin"."""
         self._begun = self._begun or event == "begin"
         if not self._begun or self._ended or self._has_page is False:

@@ -19,7 +19,7 @@ from distributed.dashboard.components.scheduler import BOKEH_THEME, env
 
 from schmp_estimators.core.dashboard.fits import WAIT, WINDOW, Fit, Fits, Span
 from schmp_estimators.core.dashboard.tables import COLOURS, WAITING, legend, of_fits, words
-from schmp_estimators.core.typing import Named
+from schmp_estimators.core.typing import Arguments, Named
 
 logger = logging.getLogger(__name__)
 
@@ -133,7 +133,7 @@ class View:
             reached = [point for point in fit.points if not math.isnan(point[3])]
             later, rate = _rates(fit.points)
             values = [*([point[at] for point in reached] for at in (0, 1, 3)), later, rate]
-            look: tuple[Any, ...] = (
+            look: Arguments = (
                 self._colours[fit.name],
                 1.0 if fit.runs else 0.35,
                 fit.estimator,

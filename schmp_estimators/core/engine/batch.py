@@ -14,7 +14,7 @@ from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.io.slices import Filed, Slices, read_back
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.program import AnyProgram, Saved
-from schmp_estimators.core.typing import Function, Named
+from schmp_estimators.core.typing import Function, Named, Numbered
 from schmp_estimators.core.values import claim, freeze, nbytes
 
 #: Gets the records of a batch so far, and says whether the run ends there; all ranks get the same records.
@@ -161,7 +161,7 @@ def observe(communicator: Communicator, held: Held, stages: Sequence[Any], *shar
 @one_blas_thread()
 def harvest(
     communicator: Communicator, held: Held, *shards: Any
-) -> tuple[Any, tuple[list[Any], dict[int, Any]]]:
+) -> tuple[Any, tuple[list[Any], Numbered]]:
     """Return the model, on rank 0, and the results of this rank's shards and blocks."""
     with held.at_work(communicator, shards) as rank:
         return None if communicator.rank else rank.model, rank.harvest()
@@ -182,11 +182,11 @@ def save(is_first: bool, held: Held, *shards: Any) -> tuple[Any, float]:
 def in_order(
     model: Any,
     groups: Sequence[Sequence[int]],
-    of_ranks: Sequence[tuple[list[Any], dict[int, Any]]],
+    of_ranks: Sequence[tuple[list[Any], Numbered]],
 ) -> tuple[Any, list[Any], list[Any]]:
     """Return the model, the values of all shards and those of all blocks, in the order of their numbers."""
-    shards: dict[int, Any] = {}
-    blocks: dict[int, Any] = {}
+    shards: Numbered = {}
+    blocks: Numbered = {}
     for group, (of_shards, of_blocks) in zip(groups, of_ranks, strict=True):
         shards |= zip(group, of_shards, strict=True)
         blocks |= of_blocks

@@ -22,7 +22,7 @@ from schmp_estimators.core.places.place import Restores
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.reduction import add_up
 from schmp_estimators.core.stages import checked, name_of
-from schmp_estimators.core.typing import Function
+from schmp_estimators.core.typing import Arguments, Binary, Function, Unary
 from schmp_estimators.core.values import align, itself, own
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ class Do(NamedTuple):
 class Restore(NamedTuple):
     """Command: restore partitions, as they were loaded, from what was saved of each: ``saved[number]``."""
 
-    restore: Callable[[Any, Any], Any]
+    restore: Binary
     saved: Mapping[int, Any]
 
 
@@ -158,7 +158,7 @@ class Piece(NamedTuple):
     """A partition that is made where it will be used: ``function(*parts)``, where parts are values or futures."""
 
     function: Function
-    parts: tuple[Any, ...] = ()
+    parts: Arguments = ()
 
 
 class Keeper(NamedTuple):
@@ -176,8 +176,8 @@ class Keeper(NamedTuple):
         ``restore(piece, saved)`` returns the changed piece, given the original piece and what was saved.
     """
 
-    save: Callable[[Any], Any]
-    restore: Callable[[Any, Any], Any]
+    save: Unary
+    restore: Binary
 
 
 @dataclass(eq=False)
@@ -384,7 +384,7 @@ class Rounds:
         self.close()
 
 
-def _saving(partition: Any, save: Callable[[Any], Any]) -> tuple[Any, Any]:
+def _saving(partition: Any, save: Unary) -> tuple[Any, Any]:
     return partition, save(partition)
 
 

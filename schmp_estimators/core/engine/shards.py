@@ -18,7 +18,7 @@ from schmp_estimators.core.io.slices import Slices, read_back
 from schmp_estimators.core.program import AnyProgram
 from schmp_estimators.core.reduction import Nodes, add_up
 from schmp_estimators.core.stages import At, Stage, in_turn, name_of, naming
-from schmp_estimators.core.typing import Named
+from schmp_estimators.core.typing import Binary, Named, Numbered
 from schmp_estimators.core.values import freeze, own_views
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ class Reports:
     def __init__(
         self,
         n_shards: int,
-        merge: Callable[[Any, Any], Any] | None,
+        merge: Binary | None,
         sweep: int = -1,
         *,
         are_lists: bool = False,
@@ -107,7 +107,7 @@ class Shards:
         self._ats = [At(shard, None, -1, p, self._n_shards, **shared) for shard, p in numbered]
         self._position = {at.number: i for i, at in enumerate(self._ats)}
         self.states: list[Any] = [None] * len(self._ats)
-        self.blocks: dict[int, Any] = {}
+        self.blocks: Numbered = {}
         self.holders = made_anew(self._rank_of, self._n_blocks)
         self.model: Any = None
 

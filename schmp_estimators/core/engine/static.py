@@ -23,7 +23,7 @@ from schmp_estimators.core.io.slices import Slices, read_back
 from schmp_estimators.core.places.place import Restores
 from schmp_estimators.core.program import AnyProgram, Harvest, Saved, Source
 from schmp_estimators.core.stages import check_stages
-from schmp_estimators.core.typing import Function, Named
+from schmp_estimators.core.typing import Arguments, Function, Named, Numbered
 
 T = TypeVar("T")
 
@@ -124,7 +124,7 @@ class GroupRun:
         self._groups: list[list[int]] = []
         self._shards: list[Any] = []
         #: What sources return beside their shards, until the caller has asked for it.
-        self._telling: dict[int, Any] = {}
+        self._telling: Numbered = {}
         self._was_asked = not any(source.tells for source in sources)
         #: Each rank after sweep `_done`, or what it begins with; empty if the run has lost its ranks.
         self._ranks: list[Any] = []
@@ -275,7 +275,7 @@ class GroupRun:
     def _needed(self, group: Sequence[int]) -> tuple[Any, Any, Any]:
         """Return the part of the last snapshot that the rank with these shards needs."""
         assert self._saved is not None
-        n, blocks = len(self._sources), dict[int, Any]()
+        n, blocks = len(self._sources), Numbered()
         if self._program.saves_blocks:
             owners = made_anew(
                 range(n), self._program.n_blocks(n)
@@ -310,7 +310,7 @@ class GroupRun:
         self,
         what: str,
         function: Function,
-        args: Sequence[tuple[Any, ...]],
+        args: Sequence[Arguments],
         *,
         keep: bool = False,
     ) -> Any:
@@ -318,7 +318,7 @@ class GroupRun:
         told = attrgetter("told") if keep else None
         return self._place.call_ranks(self._word(what), function, args, self._groups, told)
 
-    def _args(self, *more: Any) -> list[tuple[Any, ...]]:
+    def _args(self, *more: Any) -> list[Arguments]:
         """Return the arguments of each rank: the rank itself, further arguments common to all, and its shards."""
         return [
             (self._place.in_place(rank), *more, *[self._shards[p] for p in group])

@@ -30,7 +30,7 @@ from schmp_estimators.core.errors import NotSharedError
 from schmp_estimators.core.io.files import MARK, temporary_folder
 from schmp_estimators.core.io.slices import explained_errors, memory_left_of_worker
 from schmp_estimators.core.places.place import Place
-from schmp_estimators.core.typing import Array, Function, Named
+from schmp_estimators.core.typing import Arguments, Array, Function, Named, Unary
 
 if TYPE_CHECKING:
     from schmp_estimators.core.places.dask import DaskPlace
@@ -133,7 +133,7 @@ def _ask(place: Place, question: Function, *args: Any) -> Named:
     }
 
 
-async def _answer(question: Function, args: tuple[Any, ...]) -> tuple[str, Any]:
+async def _answer(question: Function, args: Arguments) -> tuple[str, Any]:
     return socket.gethostname(), await asyncio.to_thread(
         question, *args
     )  # meanwhile the worker answers others
@@ -193,7 +193,7 @@ class SparsePieces(NamedTuple):
 
 @contextmanager
 def loads_of_workers(
-    prepare: Callable[[Any], Any], matrix: Any, bounds: list[int], place: Place, folder: str | None
+    prepare: Unary, matrix: Any, bounds: list[int], place: Place, folder: str | None
 ) -> Iterator[list[Callable[[], Any]]]:
     """Give functions that make the partitions of a matrix on workers, which read its files.
 
@@ -274,5 +274,5 @@ def _copies(arrays: list[Any], place: Place, folder: str | None) -> Iterator[lis
         yield paths
 
 
-def _load(prepare: Callable[[Any], Any], rows: Piece | SparsePieces) -> Any:
+def _load(prepare: Unary, rows: Piece | SparsePieces) -> Any:
     return prepare(rows.read())

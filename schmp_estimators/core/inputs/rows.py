@@ -28,7 +28,7 @@ from schmp_estimators.core.inputs.validation import (
 )
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.place import Place
-from schmp_estimators.core.typing import Function
+from schmp_estimators.core.typing import Arguments, Function, Unary
 
 dask: Any = Later("dask")
 distributed: Any = Later("distributed")
@@ -60,11 +60,11 @@ class Rows:
         """Return ``function(partition)`` of every partition: values, or futures of them."""
         return self.place.map(function, list(zip(self.partitions, strict=True)), name)
 
-    def tasks(self, function: Function, arguments: list[tuple[Any, ...]], name: str) -> list[Any]:
+    def tasks(self, function: Function, arguments: list[Arguments], name: str) -> list[Any]:
         """Return ``function(*a)`` for all `arguments`, which may contain partitions: values, or futures of them."""
         return self.place.map(function, arguments, name)
 
-    def cut(self, function: Function, arguments: list[tuple[Any, ...]], name: str) -> list[Any]:
+    def cut(self, function: Function, arguments: list[Arguments], name: str) -> list[Any]:
         """Do as `tasks` for the `arguments` of each shard, in the place where the shard will stay.
 
         That is where the middle one of its partitions is, unless one place would get too many shards.
@@ -124,7 +124,7 @@ class Again:
         Of the function: values, objects of this class, or lists of these.
     """
 
-    def __init__(self, function: Function, arguments: tuple[Any, ...]) -> None:
+    def __init__(self, function: Function, arguments: Arguments) -> None:
         self._function, self._arguments = function, arguments
 
     def __call__(self) -> Any:
@@ -162,7 +162,7 @@ class Rereading(Place):
     def map(
         self,
         function: Function,
-        arguments: Sequence[tuple[Any, ...]],
+        arguments: Sequence[Arguments],
         name: str,
         *,
         by_shard: bool = False,
@@ -216,7 +216,7 @@ def forget_last() -> None:
 
 
 def open_rows(
-    prepare: Callable[[Any], Any],
+    prepare: Unary,
     X: Any,
     estimator: Any,
     *,
@@ -251,7 +251,7 @@ def open_rows(
 
 
 def open_again(
-    prepare: Callable[[Any], Any],
+    prepare: Unary,
     X: Any,
     estimator: Any,
     *,
@@ -300,7 +300,7 @@ class RowsAgain(Rows):
         Where each partition begins, and where the last one ends.
     """
 
-    def __init__(self, prepare: Callable[[Any], Any], matrix: Any, bounds: list[int]) -> None:
+    def __init__(self, prepare: Unary, matrix: Any, bounds: list[int]) -> None:
         place = Rereading()
         loads = [partial(_prepare_some, prepare, matrix, *pair) for pair in pairwise(bounds)]
         super().__init__(place.partitions(loads), place)
@@ -340,7 +340,7 @@ def _bounds(matrix: Any) -> list[int]:
     return [0, *(at for at in inner if 0 < at < n_rows), n_rows]
 
 
-def _prepare_some(prepare: Callable[[Any], Any], matrix: Any, first: int, last: int) -> Any:
+def _prepare_some(prepare: Unary, matrix: Any, first: int, last: int) -> Any:
     if not sparse.issparse(matrix):
         return prepare(matrix[first:last])
     ptr = matrix.indptr[first : last + 1]
@@ -352,7 +352,7 @@ def _prepare_some(prepare: Callable[[Any], Any], matrix: Any, first: int, last: 
 
 
 def open_tasks(
-    prepare: Function, arguments: list[tuple[Any, ...]], *, place: Place | None = None
+    prepare: Function, arguments: list[Arguments], *, place: Place | None = None
 ) -> Rows:
     """Return rows whose partitions are ``prepare(*a)`` for all `arguments`, which may contain Delayed objects."""
     task, name = dask.delayed(prepare, pure=False), f"read-rows-{uuid4().hex}"
@@ -361,11 +361,11 @@ def open_tasks(
     return Rows(place.hold(lazy), place)
 
 
-def _prepare_chunk(chunk: Any, *, prepare: Callable[[Any], Any], missing: bool) -> Any:
+def _prepare_chunk(chunk: Any, *, prepare: Unary, missing: bool) -> Any:
     return prepare(read_chunk(chunk, missing=missing))
 
 
-def _lazily(chunks: Chunked, prepare: Callable[[Any], Any], estimator: Any) -> Any:
+def _lazily(chunks: Chunked, prepare: Unary, estimator: Any) -> Any:
     name, options = f"read-rows-{uuid4().hex}", {"prepare": prepare, "missing": may_miss(estimator)}
     if isinstance(chunks, list):
         task: Any = dask.delayed(_prepare_chunk, pure=False)

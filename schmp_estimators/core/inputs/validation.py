@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date, timedelta
 from functools import partial
@@ -27,6 +27,7 @@ from sklearn.utils.validation import check_array, validate_data
 from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.core.inputs.sparse_arrays import check_sparse
 from schmp_estimators.core.later import Later
+from schmp_estimators.core.typing import Binary, Named
 
 if TYPE_CHECKING:
     from dask.array import Array
@@ -282,7 +283,7 @@ def refuse_container(estimator: Any, X: Any) -> None:
 
 
 def map_rows(
-    function: Callable[[Any, Any], Any],
+    function: Binary,
     X: Any,
     estimator: Any,
     model: Any,
@@ -343,7 +344,7 @@ def map_rows(
 
 
 def _apply(
-    function: Callable[[Any, Any], Any],
+    function: Binary,
     n_features: int,
     owner: str,
     missing: bool,
@@ -440,7 +441,7 @@ def _to_csr(block: Any) -> Any:
     return sparse.csr_array(_check_chunk(block, missing=False)) if sparse.issparse(block) else block
 
 
-def keep(estimator: Any, given: Mapping[str, Any]) -> None:
+def keep(estimator: Any, given: Named) -> None:
     """Store the arguments of `__init__`, its local variables, as attributes."""
     vars(estimator).update(
         {name: value for name, value in given.items() if name not in ("self", "__class__")}

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from operator import attrgetter
@@ -34,7 +34,7 @@ _TREE = ', "tree": '
 _LONGEST = 1 << 24
 
 
-def pack(head: Mapping[str, Any], values: Any) -> Callable[[IO[bytes]], None]:
+def pack(head: Named, values: Any) -> Callable[[IO[bytes]], None]:
     """Return a function that writes `values` to a file, with a head in JSON.
 
     Raises
@@ -150,12 +150,10 @@ def _strip_inner(value: Any, name: str, strip: Callable[[Any, str], Any]) -> Nam
     )
 
 
-def _fill(
-    node: Mapping[str, Any], name: str, archive: ZipFile, described: Iterator[tuple[int, Any]]
-) -> Any:
+def _fill(node: Named, name: str, archive: ZipFile, described: Iterator[tuple[int, Any]]) -> Any:
     """Return the value of a node that `_strip` has made."""
 
-    def fill(node: Mapping[str, Any], where: str = "") -> Any:
+    def fill(node: Named, where: str = "") -> Any:
         return _fill(node, f"{name}{where}", archive, described)
 
     [(kind, value)] = node.items()

@@ -13,7 +13,7 @@ import hashlib
 import json
 import logging
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
@@ -57,7 +57,7 @@ class Checkpoint:
         The fit that it belongs to: estimator, data, parameters.
     """
 
-    def __init__(self, url: PathLike, identity: Mapping[str, Any]) -> None:
+    def __init__(self, url: PathLike, identity: Named) -> None:
         self.url, self._identity = located(url), identity
         self._failed = False
         #: The number of iterations done, and the write that a thread does.
@@ -218,7 +218,7 @@ def refusing_damage(name: str, what: str = "is no checkpoint, or a damaged one")
         ) from error
 
 
-def _check_identity(name: str, head: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
+def _check_identity(name: str, head: Named, identity: Named) -> None:
     """Raise CheckpointMismatchError if a checkpoint belongs to another fit, and say what differs."""
     found = {"format": head["format"], "version": head["version"], **head["identity"]}
     expected = {"format": FORMAT, "version": __version__, **json.loads(json.dumps(dict(identity)))}

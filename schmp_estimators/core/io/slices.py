@@ -31,7 +31,7 @@ import numpy as np
 
 from schmp_estimators.core.errors import SpillError
 from schmp_estimators.core.later import Later, setting
-from schmp_estimators.core.typing import Array
+from schmp_estimators.core.typing import Arguments, Array
 
 if sys.platform != "win32":
     import resource
@@ -86,7 +86,7 @@ class Slices:
     def __init__(self, folder: str | None, *, is_named: bool = False) -> None:
         self._folder, self.is_named = folder, is_named
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> Arguments:
         """Pickle as the files of the receiver: in its own folder, or in one that the user has named."""
         return _there, (self._folder if self.is_named else None, self.is_named)
 

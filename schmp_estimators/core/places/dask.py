@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import getitem
 from typing import Any
 from uuid import uuid4
@@ -42,7 +42,7 @@ from schmp_estimators.core.places.cluster import (
 )
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.watch import await_all, gather, outcomes, scatter
-from schmp_estimators.core.typing import Function, Named
+from schmp_estimators.core.typing import Arguments, Function, Named, Unary
 from schmp_estimators.core.values import itself
 
 logger = logging.getLogger(__name__)
@@ -226,7 +226,7 @@ class DaskPlace(Place):
         function: Function,
         args: Sequence[Sequence[Any]],
         groups: Sequence[Sequence[int]],
-        take: Callable[[Any], Any] | None = None,
+        take: Unary | None = None,
     ) -> Any:
         """Let all ranks of a run call a function at the same time, each in a task that runs only on its worker.
 
@@ -287,7 +287,7 @@ class DaskPlace(Place):
         function: Function,
         args: Sequence[Sequence[Any]],
         addresses: tuple[str, ...],
-        take: Callable[[Any], Any] | None,
+        take: Unary | None,
     ) -> tuple[list[Future[Any]], list[Future[Any]], str]:
         """Send the tasks of ranks as one graph, so that those of two runs reach all workers in the same order."""
         run = uuid4().hex
@@ -375,7 +375,7 @@ class DaskPlace(Place):
     def map(
         self,
         function: Function,
-        arguments: Sequence[tuple[Any, ...]],
+        arguments: Sequence[Arguments],
         name: str,
         *,
         by_shard: bool = False,
@@ -430,7 +430,7 @@ class DaskPlace(Place):
         self._let_in.update(futures)
         return futures
 
-    def tell(self, event: str, details: Mapping[str, Any] | None = None) -> None:
+    def tell(self, event: str, details: Named | None = None) -> None:
         """Send an event to the page of fits on the scheduler's dashboard, if there is one."""
         shards = {"shards": self._dealt.n_places} if event == "begin" else {}
         self._teller.tell(event, {**shards, **(details or {})})

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
@@ -25,7 +25,7 @@ from schmp_estimators.core.errors import AsynchronousClientError, WorkerLostErro
 from schmp_estimators.core.later import Later, setting
 from schmp_estimators.core.places.threads import share
 from schmp_estimators.core.stages import Each, in_turn
-from schmp_estimators.core.typing import Function
+from schmp_estimators.core.typing import Arguments, Function, Named
 from schmp_estimators.core.values import box
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Place:
     def map(
         self,
         function: Function,
-        arguments: Sequence[tuple[Any, ...]],
+        arguments: Sequence[Arguments],
         name: str,
         *,
         by_shard: bool = False,
@@ -144,7 +144,7 @@ class Place:
     def let_go(self) -> None:
         """Release what `hold`, `map`, `share` and `take` have returned.  A second call does nothing."""
 
-    def tell(self, event: str, details: Mapping[str, Any] | None = None) -> None:
+    def tell(self, event: str, details: Named | None = None) -> None:
         """Publish an event of a fit, if the place has a dashboard.  Only plain values of the details are sent.
 
         Events are published from the first "begin" until the place is closed; the others are "record", "measured",

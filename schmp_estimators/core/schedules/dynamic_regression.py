@@ -4,7 +4,6 @@ Priorities say which parameters to update next, dependencies which may be update
 """
 
 from collections import deque
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -128,7 +127,7 @@ class DynamicRegressionSchedule:
             "moves": self.moves,
         }
 
-    def restore(self, saved: Mapping[str, Any]) -> None:
+    def restore(self, saved: Named) -> None:
         """Continue from the state of a schedule with the same parameters."""
         self.sampler.restore(saved["sampler"])
         self._answered = deque(saved["answered"])

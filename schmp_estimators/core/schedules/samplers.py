@@ -1,7 +1,7 @@
 """How parameters are drawn: by priority, uniformly, in turn; and by several schedulers."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ class Sampler(ABC):
         """Return the state of the sampler, as arrays and plain numbers."""
 
     @abstractmethod
-    def restore(self, saved: Mapping[str, Any]) -> None:
+    def restore(self, saved: Named) -> None:
         """Continue from the state of a sampler with the same parameters."""
 
     @abstractmethod
@@ -83,7 +83,7 @@ class PrioritySampler(Sampler):
         """Return the weights of the last changes, and the state of the generator."""
         return {"weights": self._weights, "random": self._random.bit_generator.state}
 
-    def restore(self, saved: Mapping[str, Any]) -> None:
+    def restore(self, saved: Named) -> None:
         """Continue from a saved state."""
         self._weights[:] = saved["weights"]
         self._random.bit_generator.state = saved["random"]
@@ -136,7 +136,7 @@ class RandomSampler(Sampler):
         """Return the state of the generator."""
         return {"random": self._random.bit_generator.state}
 
-    def restore(self, saved: Mapping[str, Any]) -> None:
+    def restore(self, saved: Named) -> None:
         """Continue from a saved state."""
         self._random.bit_generator.state = saved["random"]
 
@@ -159,7 +159,7 @@ class RoundRobinSampler(Sampler):
         """Return the position of the turn, and the parameters that were put back."""
         return {"next": self._next, "waiting": self._waiting}
 
-    def restore(self, saved: Mapping[str, Any]) -> None:
+    def restore(self, saved: Named) -> None:
         """Continue from a saved state."""
         self._next, self._waiting = int(saved["next"]), np.asarray(saved["waiting"], np.int64)
 
@@ -205,7 +205,7 @@ class SlicedSampler(Sampler):
         """Return the states of all samplers, and the number of the one that draws next."""
         return {"slices": [sampler.save() for sampler in self.slices], "turn": self._turn}
 
-    def restore(self, saved: Mapping[str, Any]) -> None:
+    def restore(self, saved: Named) -> None:
         """Continue from a saved state."""
         for sampler, one in zip(self.slices, saved["slices"], strict=True):
             sampler.restore(one)

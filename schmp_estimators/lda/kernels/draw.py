@@ -9,7 +9,6 @@ every processor.
 A draw takes three functions, so that several draws can be made side by side: see `frozen`.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from numba.extending import intrinsic
 
 from schmp_estimators.core.jit import index, inlined
 from schmp_estimators.core.rng import SCALE_ACCEPT, SHIFT_ACCEPT
+from schmp_estimators.core.typing import Unary
 
 #: Topics of a vector; rows are padded with zeros to a multiple of it.
 LANES = 16
@@ -59,7 +59,7 @@ def in_all_lanes(builder: Any, value: Any, n: int = LANES) -> Any:
     return builder.shuffle_vector(one, none, ir.Constant(ir.VectorType(_WORD, n), [0] * n))
 
 
-def add_up(builder: Any, out: Any, width: Any, n: int, weigh: Callable[[Any], Any]) -> Any:
+def add_up(builder: Any, out: Any, width: Any, n: int, weigh: Unary) -> Any:
     """Emit the sum, in n lanes, of the vectors that ``weigh(start)`` emits for start = 0, n, 2 n, … below `width`.
 
     From `out` on the sums of the lanes are stored after every vector, and then the sums of all lanes up to each one.

@@ -26,7 +26,7 @@ from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import mix, unit
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, each, reads
-from schmp_estimators.core.typing import Floats
+from schmp_estimators.core.typing import Arguments, Floats
 from schmp_estimators.core.values import freeze, own
 from schmp_estimators.lda.blocks import WordBlock
 from schmp_estimators.lda.kernels import ftree
@@ -218,7 +218,7 @@ class FPlusLDA(WordLDA):
 
     kernel = staticmethod(sample_fplus)
 
-    def extra(self, at: At) -> tuple[Any, ...]:
+    def extra(self, at: At) -> Arguments:
         """Return the levels of the tree."""
         return (freeze(ftree.level_offsets(self.n_components)),)
 

@@ -14,7 +14,7 @@ acceptance, and with one shard the sampler is exact.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from schmp_estimators.core.jit import copy_to, index, inlined, kernel, maker, pa
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
 from schmp_estimators.core.stages import At
-from schmp_estimators.core.typing import AnySigned, Floats, Integers, Integers32
+from schmp_estimators.core.typing import AnySigned, Arguments, Floats, Integers, Integers32
 from schmp_estimators.lda.kernels.draw import first_above, uniform24
 from schmp_estimators.lda.kernels.priors import (
     beta_of,
@@ -290,7 +290,7 @@ class LightLDA(DocumentLDA):
         """How many random numbers a token may use."""
         return 2 * int(self.mh_steps)
 
-    def extra(self, at: At) -> tuple[Any, ...]:
+    def extra(self, at: At) -> Arguments:
         """Return which proposals there are."""
         return self.kinds
 

@@ -16,7 +16,7 @@ from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, changes, each
-from schmp_estimators.core.typing import Floats, Integers, Named
+from schmp_estimators.core.typing import Arguments, Floats, Integers, Named
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import Prior, TokenShard, WordBlock
 from schmp_estimators.lda.kernels.priors import SeedRows, alpha_at
@@ -134,7 +134,7 @@ class SequentialProgram(TopicProgram[State]):
         """How many random numbers a token may use."""
         return 1
 
-    def extra(self, at: At) -> tuple[Any, ...]:
+    def extra(self, at: At) -> Arguments:
         """Return what the kernel of this sampler gets beside the other fields of `Cell`."""
         return ()
 

@@ -14,7 +14,7 @@ kept, and nothing has to be searched.  Then come seeds, word, document, smoothin
 most frequent ones, and those of the smoothing are leaves of an F+ tree.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from schmp_estimators.core.jit import index, inlined, kernel, maker
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import mix, unit
 from schmp_estimators.core.stages import At
-from schmp_estimators.core.typing import Floats
+from schmp_estimators.core.typing import Arguments, Floats
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.kernels import ftree
 from schmp_estimators.lda.kernels.lists import (
@@ -234,6 +234,6 @@ class SparseLDA(DocumentLDA):
 
     kernel = staticmethod(sample_sparse)
 
-    def extra(self, at: At) -> tuple[Any, ...]:
+    def extra(self, at: At) -> Arguments:
         """Return the levels of the tree."""
         return (freeze(ftree.level_offsets(self.n_components)),)

@@ -14,13 +14,22 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, repeat
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At, Stage, each, exchanges, observes
-from schmp_estimators.core.typing import AnyIntegers, Array, Floats, Floats32, Integers, Integers32
+from schmp_estimators.core.typing import (
+    AnyIntegers,
+    Arguments,
+    Array,
+    Floats,
+    Floats32,
+    Integers,
+    Integers32,
+    Numbered,
+)
 from schmp_estimators.core.values import freeze, offsets_of
 from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordBlock
 from schmp_estimators.lda.data.counts import changed
@@ -184,7 +193,7 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         sizes = self.n_components, n_bytes, (1 + self.mh_steps) * n_bytes
         return count_local_words(word_totals, layout, *sizes, far=self.far)
 
-    def restore(self, at: At, saved: AnyIntegers) -> tuple[WarpState, dict[int, Any]]:
+    def restore(self, at: At, saved: AnyIntegers) -> tuple[WarpState, Numbered]:
         """Return topics that were saved in document order, with the proposals of a document pass that moves nothing."""
         width, even = 1 + int(self.mh_steps), freeze(np.ones(self.n_components, np.float32))
         topic = self.begun(at, saved)[1]
@@ -239,7 +248,7 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
     def _pass_words(
         self,
         at: At,
-        some: Sequence[tuple[tuple[Any, ...], Integers]],
+        some: Sequence[tuple[Arguments, Integers]],
         tokens: AnyIntegers,
     ) -> int:
         """Do the word pass of words, and return how many tokens moved.
@@ -255,7 +264,7 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         )
         given = types, self._inverse(at), prior, key, at.sweep == 0, self._steps
 
-        def work(job: tuple[tuple[Any, ...], int, int]) -> int:
+        def work(job: tuple[Arguments, int, int]) -> int:
             words, first, last = job
             return int(sample_words(first, last, *words, *given))
 

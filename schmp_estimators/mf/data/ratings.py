@@ -15,7 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.lanes import LANES
-from schmp_estimators.core.typing import Array, Floats32, Integers, Integers32, Masks, Named
+from schmp_estimators.core.typing import (
+    Arguments,
+    Array,
+    Floats32,
+    Integers,
+    Integers32,
+    Masks,
+    Named,
+)
 from schmp_estimators.core.values import freeze, offsets_of
 from schmp_estimators.mf.data import scale as scales
 from schmp_estimators.mf.data.scale import Grid, Moments, Scale
@@ -342,7 +350,7 @@ def make_shard(
     ), seen
 
 
-def _taken(ratings: layout.CutRatings, n_users: int, items: layout.Placement) -> tuple[Any, ...]:
+def _taken(ratings: layout.CutRatings, n_users: int, items: layout.Placement) -> Arguments:
     """Return for each block the offsets of the users, and the items that each has in it, in ascending order."""
     blocks = zip(map(ratings.block, range(len(items.members))), items.members, strict=True)
     found = (layout.sort_ratings(block, n_users, members.size) for block, members in blocks)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
@@ -18,7 +18,7 @@ from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.lanes import padded_width
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.place import Place
-from schmp_estimators.core.typing import Named
+from schmp_estimators.core.typing import Arguments, Binary, Named
 from schmp_estimators.core.values import offsets_of
 from schmp_estimators.mf.data import ids as rating_ids
 from schmp_estimators.mf.data import inputs
@@ -169,7 +169,7 @@ def check_pair_columns(X: Any, estimator: Any, *, reset: bool) -> None:
 
 
 def map_chunks(
-    function: Callable[[Any, Any], Any],
+    function: Binary,
     pairs: Any,
     model: Any,
     *,
@@ -289,7 +289,7 @@ def _check_size(n_users: int, n_items: int, n_ratings: int, n_components: int) -
             )
 
 
-def _side_by_side(pairs: Any, columns: Named) -> list[tuple[Any, ...]]:
+def _side_by_side(pairs: Any, columns: Named) -> list[Arguments]:
     """Return chunks of pairs, each with its number and the same rows of `columns`, as Delayed objects."""
     frames = [pairs, *columns.values()]
     if (
@@ -334,7 +334,7 @@ def _as_column(values: Any) -> Any:
     return values if values.ndim == 1 else values.rechunk({1: -1})
 
 
-def _together(*columns: Any) -> tuple[Any, ...]:
+def _together(*columns: Any) -> Arguments:
     return columns
 
 

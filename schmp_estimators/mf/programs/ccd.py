@@ -22,7 +22,7 @@ from schmp_estimators.core.program import Harvest, Saved
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At, Stage, each
-from schmp_estimators.core.typing import Floats, Floats32, Integers
+from schmp_estimators.core.typing import Floats, Floats32, Integers, Numbered
 from schmp_estimators.core.values import freeze, own
 from schmp_estimators.mf.data.ratings import RatingShard
 from schmp_estimators.mf.kernels import ccd as kernels
@@ -127,13 +127,13 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         ]
         return [*rounds, each(self.measure, reports=True)]
 
-    def init(self, at: At) -> tuple[CcdState, dict[int, Any]]:
+    def init(self, at: At) -> tuple[CcdState, Numbered]:
         """Return users that are zero, and items that are random, so that the first round can improve the users."""
         return self.restore(
             at, CcdState(self._draw_items(at.shard.item_ids, at.number, at.n_shards))
         )
 
-    def restore(self, at: At, saved: CcdState) -> tuple[CcdState, dict[int, Any]]:
+    def restore(self, at: At, saved: CcdState) -> tuple[CcdState, Numbered]:
         """Return a saved state, or one in which only the items are set: the first rounds make the users."""
         shard, state = at.shard, own(saved)
         if state.users is not None:

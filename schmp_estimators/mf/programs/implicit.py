@@ -22,7 +22,7 @@ import numpy as np
 from schmp_estimators.core.lanes import LANES, PRODUCTS, zero_rows
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.stages import At, Stage, each
-from schmp_estimators.core.typing import Floats, Floats32, Named
+from schmp_estimators.core.typing import Floats, Floats32, Named, Numbered
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data.ratings import RatingShard
 from schmp_estimators.mf.kernels import implicit as kernels
@@ -82,13 +82,13 @@ class ImplicitFactorization(CcdFactorization):
             rounds = [*turns, each(self.begin, reports=True), *rounds]
         return [*rounds, each(self.measure, reports=True)]
 
-    def init(self, at: At) -> tuple[CcdState, dict[int, Any]]:
+    def init(self, at: At) -> tuple[CcdState, Numbered]:
         """Return users that are zero, and items that are random; items without clicks are zero and stay so."""
         items = self._draw_items(at.shard.item_ids, at.number, at.n_shards)
         items[:, at.shard.item_counts == 0] = 0
         return self.restore(at, CcdState(items))
 
-    def restore(self, at: At, saved: Any) -> tuple[CcdState, dict[int, Any]]:
+    def restore(self, at: At, saved: Any) -> tuple[CcdState, Numbered]:
         """Return a saved state, or the shard's chunks of the items with users and predictions that are zero."""
         state, blocks = super().restore(at, saved)
         return (

@@ -23,7 +23,7 @@ from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, changes, each, observes, reads
-from schmp_estimators.core.typing import Floats, Integers, Named
+from schmp_estimators.core.typing import Arguments, Floats, Integers, Named
 from schmp_estimators.core.values import freeze, own
 from schmp_estimators.mf.kernels import sgd as kernels
 from schmp_estimators.mf.kernels.sgd import FactorBlock, StepSizes, candidates_of
@@ -277,13 +277,13 @@ class BspFactorization(SgdFactorization):
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def _change(before: FactorBlock, after: FactorBlock) -> tuple[Any, ...]:
+def _change(before: FactorBlock, after: FactorBlock) -> Arguments:
     """Return the changes that a shard has made to its copy of the items."""
     return tuple(new - old for new, old in zip(after[:2], before[:2], strict=True))
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def _add_up(changes: Sequence[tuple[Any, ...]]) -> Any:
+def _add_up(changes: Sequence[Arguments]) -> Any:
     return tree_sum(changes)
 
 
