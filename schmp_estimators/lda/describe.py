@@ -19,7 +19,7 @@ from schmp_estimators.core.inputs.validation import COUNT, is_dask
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.reduction import tree_sum
-from schmp_estimators.core.typing import Arguments, Array, Floats, Integers
+from schmp_estimators.core.typing import Arguments, Array, Floats, Integers, Named
 from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.topic_rows import topic_totals
 from schmp_estimators.lda.names import read_names
@@ -121,14 +121,7 @@ class DescribedTopics(TopicMethods):
         >>> sorted(sorted(topic) for topic in lda.top_words(2).tolist())
         [['bark', 'dogs'], ['cats', 'purr']]
         """
-        check_is_fitted(self)
-        given = {
-            "n_words": n_words,
-            "by": by,
-            "relevance": relevance,
-            "feature_names": feature_names,
-        }
-        self._check("top_words", _WORDS, **given, return_probability=return_probability)
+        self._check("top_words", _WORDS, locals())
         if by == "probability" and relevance != 0.6:
             raise ValueError(
                 f"relevance={relevance} is for by='relevance', but by='probability'; leave one of them out"
@@ -226,14 +219,8 @@ class DescribedTopics(TopicMethods):
         >>> bool((lda.coherence(texts, "c_v", n_words=5) > 0.5).all())
         True
         """
-        check_is_fitted(self)
-        given = {
-            "measure": measure,
-            "n_words": n_words,
-            "window_size": window_size,
-            "feature_names": feature_names,
-        }
-        self._check("coherence", _COHERENCE, **given)
+        given = locals()
+        self._check("coherence", _COHERENCE, given)
         n_words = int(n_words)  # numbers of pairs do not fit into small integers of NumPy
         self._check_pairs(n_words)
         best = coherence.find_slots(self._best_words(n_words)[0], self.n_features_in_)
@@ -284,7 +271,9 @@ class DescribedTopics(TopicMethods):
                     )
         return dict(zip(words, columns.tolist(), strict=True))
 
-    def _check(self, method: str, constraints: dict[str, list[Any]], **given: Any) -> None:
+    def _check(self, method: str, constraints: dict[str, list[Any]], given: Named) -> None:
+        """Raise an error unless the model is fitted, and the arguments given to a method meet their constraints."""
+        check_is_fitted(self)
         validate_parameter_constraints(
             constraints, given, caller_name=f"{type(self).__name__}.{method}"
         )

@@ -73,8 +73,7 @@ class TopicsOfDocuments(DescribedTopics):
         >>> sorted(documents.tolist())
         [[0, 1, 2], [50, 51, 52]]
         """
-        check_is_fitted(self)
-        self._check("top_documents", {"n_documents": SOME}, n_documents=n_documents)
+        self._check("top_documents", {"n_documents": SOME}, locals())
         if (X is None) == (proportions is None):
             raise ValueError(
                 "top_documents needs X, word counts, or proportions, what transform returns: give one"
@@ -205,8 +204,7 @@ class TopicsOfDocuments(DescribedTopics):
         >>> lda = DistributedLDA(2, max_iter=30, random_state=0).fit(X)
         >>> lda.write_mallet_state("state.gz", X, random_state=0)  # doctest: +SKIP
         """
-        check_is_fitted(self)
-        self._check("write_mallet_state", {"feature_names": NAMES}, feature_names=feature_names)
+        self._check("write_mallet_state", {"feature_names": NAMES}, locals())
         names = self._plain_names(feature_names)
         tokens = self.sample_topics(X, random_state=random_state)
         alpha, beta = self._alphas(), float(self.topic_word_prior_)
@@ -291,9 +289,7 @@ class TopicsOfDocuments(DescribedTopics):
         >>> found["eff_num_words"].round(2).tolist(), found["rank_1_docs"].tolist()
         ([5.0, 5.0], [1.0, 1.0])
         """
-        check_is_fitted(self)
-        given = {"n_words": n_words, "feature_names": feature_names}
-        self._check("topic_diagnostics", {"n_words": SOME, "feature_names": NAMES}, **given)
+        self._check("topic_diagnostics", {"n_words": SOME, "feature_names": NAMES}, locals())
         self._check_pairs(int(n_words))
         names = self._plain_names(feature_names)
         sizes = self.topic_sizes_

@@ -122,26 +122,27 @@ class LDAFit:
         if self._earlier is not None and not self._keep:
             saved, begun, seconds = self._warm_up()
         self._first = self._choose_topics_of_words() if saved is None else no_topics()
-        given: Named = {
-            "n_sweeps": estimator.max_iter,
-            "saved": saved,
-            "first": first + len(begun),
-        }
-        earlier, release = self._earlier if self._keep else None, self._documents.clear
-        with self._started(self._program, earlier, **given, release=release) as run:
+        with self._started(
+            self._program,
+            self._earlier if self._keep else None,
+            n_sweeps=estimator.max_iter,
+            saved=saved,
+            first=first + len(begun),
+            release=self._documents.clear,
+        ) as run:
             if begun and self._program.measures(0):  # now without the earlier counts
                 begun = [{**run.observe(self._program.measuring(self._n_parts)), **begun[0]}]
-            told: Named = {
-                "place": self._place,
-                "first": first,
-                "n_samples": self._n_tokens,
-            }
-            told |= {
-                "snapshot": partial(self._attributes, run),
-                "seconds": seconds,
-                "took": lambda: run.took,
-            }
-            for done in estimator._follow(chain(begun, run), X, y, **told):
+            for done in estimator._follow(
+                chain(begun, run),
+                X,
+                y,
+                place=self._place,
+                first=first,
+                n_samples=self._n_tokens,
+                snapshot=partial(self._attributes, run),
+                seconds=seconds,
+                took=lambda: run.took,
+            ):
                 self._keep_sweep(run, done, due=done % self._checkpoint_every == 0)
             self._keep_sweep(
                 run, estimator.n_iter_, due=estimator.n_iter_ % self._checkpoint_every != 0
@@ -184,8 +185,14 @@ class LDAFit:
         self, program: TopicProgram[Any], earlier: sparse.csc_array | None, **options: Any
     ) -> AbstractContextManager[AnyRun]:
         """Return a run of a program, with counts of earlier documents."""
-        told: Named = {"may_ask": self._may_ask, "slices": self._slices}
-        return static_run(program, self._sources(earlier), self._place, **told, **options)
+        return static_run(
+            program,
+            self._sources(earlier),
+            self._place,
+            may_ask=self._may_ask,
+            slices=self._slices,
+            **options,
+        )
 
     def _may_ask(self, sweep: int) -> bool:
         kept = (sweep + 1) % self._checkpoint_every == 0
@@ -221,7 +228,7 @@ class LDAFit:
                     "a word has 2**31 tokens or more in one topic; fit so many batches with more topics, or start anew"
                 )
         last, program = self._estimator.n_iter_ - 1, self._program
-        (alpha, beta) = program.priors(last, harvest.model)
+        alpha, beta = program.priors(last, harvest.model)
         alphas = program.alphas(last, harvest.model)
         return {
             "topic_word_counts_": counts,

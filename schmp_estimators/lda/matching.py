@@ -114,8 +114,7 @@ class MatchedTopics(DescribedTopics):
         >>> bool((lda.topic_stability(X, 2, random_state=0) > 0.9).all())
         True
         """
-        check_is_fitted(self)
-        self._check("topic_stability", {"n_fits": SOME}, n_fits=n_fits)
+        self._check("topic_stability", {"n_fits": SOME}, locals())
         self._with_documents(X, lambda *_: None)  # raises if it has other columns
         found = []
         for seed in (

@@ -128,24 +128,31 @@ class MFFit:
         if self._earlier:
             saved = self._begin_from_earlier()
         estimator.n_iter_ = first
-        options: Named = {"n_sweeps": estimator.max_iter, "saved": saved, "first": first}
-        options |= {"may_ask": self._may_ask, "ends": estimator._ends}
-        with static_run(self._program, self._sources(), self._place, **options) as run:
+        with static_run(
+            self._program,
+            self._sources(),
+            self._place,
+            n_sweeps=estimator.max_iter,
+            saved=saved,
+            first=first,
+            may_ask=self._may_ask,
+            ends=estimator._ends,
+        ) as run:
             plan, found = self._plan, run.told_by_sources()  # all shards have been made by then
             if plan.keep_seen:
                 self._seen = SeenItems(tuple(found), plan.users, plan.item_ids)
                 if self._earlier:
                     check_not_seen(self._seen, estimator._seen or ())
-            told: Named = {
-                "place": self._place,
-                "first": first,
-                "n_samples": self._n_ratings,
-            }
-            told |= {
-                "snapshot": lambda: self._attributes(self._factors(run.harvest())),
-                "took": lambda: run.took,
-            }
-            for done in estimator._follow(run, X, y, **told):
+            for done in estimator._follow(
+                run,
+                X,
+                y,
+                place=self._place,
+                first=first,
+                n_samples=self._n_ratings,
+                snapshot=lambda: self._attributes(self._factors(run.harvest())),
+                took=lambda: run.took,
+            ):
                 self._check_finite(done)
                 self._keep_best(run)
                 if self._checkpoint and done % estimator.checkpoint_every == 0:
@@ -224,13 +231,15 @@ class MFFit:
         estimator = self._estimator
         pieces = self._pieces
         grid = self._ratings.grid
-        (n_users, n_items) = self._shape
-        how: Named = {
-            "hold_out": self._hold_out,
-            "grid": grid,
-            "sums_rows": self._alpha is None,
-        }
-        count = partial(data.count_and_measure, n_users=n_users, n_items=n_items, **how)
+        n_users, n_items = self._shape
+        count = partial(
+            data.count_and_measure,
+            n_users=n_users,
+            n_items=n_items,
+            hold_out=self._hold_out,
+            grid=grid,
+            sums_rows=self._alpha is None,
+        )
         counted = pieces.reduce(count, data.add_counted, "mf-count-ratings")
         counts, weights = self._sides(counted.counts), self._sides(counted.confidences)
         self._occur = _grown(self._sides(counted.occur), self._earlier_occur)
@@ -314,8 +323,13 @@ class MFFit:
     def _sources(self) -> list[Source]:
         """Divide the ratings among shards, which are made from their parts where they are needed."""
         pieces, plan, users = self._pieces, self._place.lasting(self._plan), self._plan.users
-        how: Named = {"scale": self._scale, "sent": not self._place.is_local}
-        split = partial(data.split_ratings, users=users, n_items=self._shape[1], **how)
+        split = partial(
+            data.split_ratings,
+            users=users,
+            n_items=self._shape[1],
+            scale=self._scale,
+            sent=not self._place.is_local,
+        )
         found = pieces.each(split, "mf-split-ratings")
         pieces.partitions = []  # from now on only the parts for shards are needed
         parts = [pieces.place.take(found, p, "mf-take-part") for p in range(self._n_shards)]
@@ -366,12 +380,14 @@ class MFFit:
             return ImplicitFactorization(**common, unobserved=self._unobserved, anew=anew)
         if not self._gradients:
             return CcdFactorization(**common)
-        common |= {"learning_rate": float(estimator.learning_rate), "loss": estimator.loss}
-        common |= {
-            "evaluate_every": int(estimator.evaluate_every),
-            "validates": bool(self._hold_out.threshold),
-        }
-        return SgdFactorization(**common) if self._rotating else BspFactorization(**common)
+        program = SgdFactorization if self._rotating else BspFactorization
+        return program(
+            **common,
+            learning_rate=float(estimator.learning_rate),
+            loss=estimator.loss,
+            evaluate_every=int(estimator.evaluate_every),
+            validates=bool(self._hold_out.threshold),
+        )
 
     def _begin_from_earlier(self) -> Saved:
         """Return the state from which the run starts after an earlier fit."""

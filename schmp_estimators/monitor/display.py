@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 from sklearn.utils._optional_dependencies import check_matplotlib_support
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 _AXES = {"iterations": "Sweeps", "seconds": "Seconds", "samples": "Data samples operated upon"}
 
 
+@dataclass(eq=False, repr=False)
 class ConvergenceDisplay:
     """Objective of a fit against sweeps, seconds or data samples operated upon.
 
@@ -49,17 +51,12 @@ class ConvergenceDisplay:
     'Data samples operated upon'
     """
 
-    def __init__(
-        self,
-        x: list[float],
-        y: list[float],
-        *,
-        x_name: str,
-        y_name: str,
-        estimator_name: str | None = None,
-    ) -> None:
-        self.x, self.y = x, y
-        self.x_name, self.y_name, self.estimator_name = x_name, y_name, estimator_name
+    x: list[float]
+    y: list[float]
+    _: KW_ONLY
+    x_name: str
+    y_name: str
+    estimator_name: str | None = None
 
     @classmethod
     def from_estimator(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,7 @@ _SCORED = {
 _MOST_COUNTS, _APART = 9, 0.045
 
 
+@dataclass(eq=False, repr=False)
 class PathDisplay:
     """Coefficients, or errors and scores of a cross-validation, along a path of penalties.
 
@@ -80,20 +82,14 @@ class PathDisplay:
     'Mean squared error'
     """
 
-    def __init__(
-        self,
-        penalties: Any,
-        curves: Any,
-        *,
-        name: str,
-        value_name: str,
-        choices: dict[str, float] | None = None,
-        counts: Any = None,
-        labels: dict[int, str] | None = None,
-    ) -> None:
-        self.penalties, self.curves = penalties, curves
-        self.name, self.value_name, self.choices = name, value_name, choices
-        self.counts, self.labels = counts, labels
+    penalties: Any
+    curves: Any
+    _: KW_ONLY
+    name: str
+    value_name: str
+    choices: dict[str, float] | None = None
+    counts: Any = None
+    labels: dict[int, str] | None = None
 
     @classmethod
     def from_path(

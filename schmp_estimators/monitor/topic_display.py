@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
 from typing import Any
 
@@ -14,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 _BARS, _NAME, _COLUMNS, _ROW = 8, 4, 4, 0.29
 
 
+@dataclass(eq=False, repr=False)
 class TopicDisplay:
     """Topics as bars of their words, or as a map of how much each group of documents is about each topic.
 
@@ -68,19 +70,13 @@ class TopicDisplay:
     (2, 2)
     """
 
-    def __init__(
-        self,
-        words: Any,
-        probabilities: Any,
-        *,
-        topics: Any,
-        sizes: Any,
-        shares: Any = None,
-        group_names: Any = None,
-    ) -> None:
-        self.words, self.probabilities = words, probabilities
-        self.topics, self.sizes = topics, sizes
-        self.shares, self.group_names = shares, group_names
+    words: Any
+    probabilities: Any
+    _: KW_ONLY
+    topics: Any
+    sizes: Any
+    shares: Any = None
+    group_names: Any = None
 
     @classmethod
     def from_estimator(

@@ -222,9 +222,13 @@ def open_rows(
     *,
     place: Place | None = None,
     reset: bool = True,
+    again: bool = False,
     **check: Any,
 ) -> Rows:
-    """Read an input of any kind, and hold its rows.
+    """Read an input of any kind, and hold its rows, or make them again each time they are read.
+
+    Of an input in memory, or in memory-mapped files, that is read again some rows are prepared at a time in this
+    process; see `RowsAgain.elsewhere`.  On Dask a chunk is computed each time, in a task of a worker or in this process.
 
     Parameters
     ----------
@@ -239,41 +243,24 @@ def open_rows(
         Where to hold a Dask input; by default in this process.
     reset : bool, default=True
         Whether this is a fit.
+    again : bool, default=False
+        Whether partitions are made again each time they are read, and not held.
     **check
         Further arguments of `sklearn.utils.validation.validate_data`, for input in memory.
     """
     if not is_dask(X):
-        return Rows([prepare(validate_in_memory(X, estimator, reset=reset, **check))])
-    check_features(X, estimator, reset=reset)
-    chunks = as_chunks(X)
-    place = place or Place()
-    return Rows(place.hold(_lazily(chunks, prepare, estimator)), place)
-
-
-def open_again(
-    prepare: Unary,
-    X: Any,
-    estimator: Any,
-    *,
-    place: Place | None = None,
-    reset: bool = True,
-    **check: Any,
-) -> Rows:
-    """Read an input of any kind without holding it: its partitions are made again each time they are read.
-
-    In memory, or in memory-mapped files, some rows are prepared at a time in this process; see `RowsAgain.elsewhere`.
-    On Dask a chunk is computed each time, in a task of a worker or in this process.
-
-    Parameters
-    ----------
-    prepare, X, estimator, place, reset, **check
-        As in `open_rows`.
-    """
-    if not is_dask(X):
         matrix = validate_in_memory(X, estimator, reset=reset, **check)
-        return RowsAgain(prepare, matrix, _bounds(matrix))
+        return RowsAgain(prepare, matrix, _bounds(matrix)) if again else Rows([prepare(matrix)])
     check_features(X, estimator, reset=reset)
     lazy = _lazily(as_chunks(X), prepare, estimator)
+    if again:
+        return _made_again(lazy, place)
+    place = place or Place()
+    return Rows(place.hold(lazy), place)
+
+
+def _made_again(lazy: Any, place: Place | None) -> Rows:
+    """Return rows whose chunks are computed each time they are read."""
     n_chunks = len(lazy) if isinstance(lazy, list) else lazy.numblocks[0]
     if place is None or place.is_local:
         here, holder = Rereading(), Place()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import _check_n_features
 
-from schmp_estimators.core.inputs.rows import Again, Rows, forget_last, open_again, open_rows
+from schmp_estimators.core.inputs.rows import Again, Rows, forget_last, open_rows
 from schmp_estimators.core.inputs.validation import check_width
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.typing import AnyIntegers, Function, Integers, Integers32
@@ -100,9 +100,14 @@ def open_corpus(
     ValueError
         If an entry is not a count, with its place in X and the remedy; if there are no documents or no features.
     """
-    opened = open_again if again else open_rows
-    rows = opened(
-        counts.read_counts, X, estimator, place=place, reset=reset, ensure_all_finite=False
+    rows = open_rows(
+        counts.read_counts,
+        X,
+        estimator,
+        place=place,
+        reset=reset,
+        again=again,
+        ensure_all_finite=False,
     )
     try:
         parts, widths, fault, totals = rows.reduce(_survey, _merge, "survey-rows")

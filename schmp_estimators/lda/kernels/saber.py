@@ -168,7 +168,7 @@ def make_scratch(smooth: Smoothing, *, seeded: bool) -> tuple[Row, Together]:
         np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n),
     )  # fmt: skip
     sums = TOGETHER * LANES * (-(-n // LANES) + 1)
-    (starts, listed, others) = np.empty((3, TOGETHER + 1), np.int64)
+    starts, listed, others = np.empty((3, TOGETHER + 1), np.int64)
     totals, points = np.empty((2, TOGETHER), np.float32)
     return row, Together(np.empty(sums, np.float32), starts, totals, points, listed, others)
 

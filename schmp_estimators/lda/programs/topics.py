@@ -340,7 +340,7 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
     def with_measured(self, model: SweepModel, measured: Sequence[Measured]) -> SweepModel:
         """Return the model with priors learned, and with the joint log-likelihood, where it is time."""
         documents, singles, lengths, words, seeded, sweep = _together(measured)
-        (of_documents, of_words) = self.learns(sweep)
+        of_documents, of_words = self.learns(sweep)
         before = model.learned_before
         learned = model.learned
         if of_documents:

@@ -159,7 +159,7 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
         """Write the weights of the words of a block that the shard has."""
         words, begins, rows = state.table.of(at.shard, self.n_components)
         mine = slice(*begins[at.block : at.block + 2])
-        (begin, end) = at.shard.block_ptr[at.block : at.block + 2]
+        begin, end = at.shard.block_ptr[at.block : at.block + 2]
         words, rows, seeds = (
             freeze(words[mine] - begin),
             rows[mine],

@@ -119,7 +119,7 @@ def _draw(own, cell, document, token, word, old, counter):
     0.7 ns per topic of the word for the first of its tokens in a document, 50 ns beside.
     """
     kept = own.kept[0]
-    (ptr, length, topics, tokens) = own.lists
+    ptr, length, topics, tokens = own.lists
     factor = document.factor
     n_dk = document.tokens
     alpha = cell.alpha

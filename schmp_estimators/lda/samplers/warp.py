@@ -146,7 +146,7 @@ def writable(tokens: Array) -> Array:
 def _owner(shard: TokenShard) -> TokenShard:
     """Return the shard as if its words were only those that it owns and that are not local."""
     n_local = int(shard.n_local[shard.number])
-    (begin, end) = shard.block_ptr[shard.number : shard.number + 2].tolist()
+    begin, end = shard.block_ptr[shard.number : shard.number + 2].tolist()
     words, fixed = slice(begin + n_local, end), cut_rows(shard.fixed, n_local, end - begin)
     return freeze(
         shard._replace(

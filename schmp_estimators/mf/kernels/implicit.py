@@ -75,25 +75,9 @@ def _add_rows(
         )
     for position in range(size):
         at, begin, end = position * SUMS, indptr[first + position], indptr[first + position + 1]
-        if confidences is not None:
-            registers.add_weighted_clicks(
-                sums,
-                at,
-                ends,
-                position,
-                others,
-                ids,
-                values,
-                confidences,
-                unobserved,
-                left,
-                begin,
-                end,
-            )
-        else:
-            registers.add_clicks(
-                sums, at, ends, position, others, ids, values, values, unobserved, left, begin, end
-            )
+        registers.add_clicks(
+            sums, at, ends, position, others, ids, values, confidences, unobserved, left, begin, end
+        )
 
 
 @kernel

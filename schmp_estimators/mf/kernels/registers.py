@@ -6,7 +6,7 @@ Rows of a small system are solved side by side, one row in each lane, so that ad
 from typing import Any
 
 from schmp_estimators.core.jit import kernel, pasted
-from schmp_estimators.core.lanes import LANES, NUMBER, PRODUCTS, VECTOR, Value, emitted
+from schmp_estimators.core.lanes import LANES, NUMBER, PRODUCTS, VECTOR, Registers, Value, emitted
 
 #: Registers per row of sums: the products, then the numerators.
 SUMS = PRODUCTS + 1
@@ -105,64 +105,57 @@ def _fold_eight(vectors: list[Value]) -> Value:
     return sums[0]
 
 
-def _adder(are_weighted: bool) -> Any:
-    """Make an instruction that adds up what the clicks of one user or item contribute to its chunk."""
+@emitted()
+def add_clicks(
+    code, target, at, ends, row, others, ids, values, confidences, missing, left, start, stop
+):
+    """Process the clicks of one row in their order.
 
-    def add_clicks(
-        code, target, at, ends, row, others, ids, values, confidences, missing, left, start, stop
-    ):
-        old, new, sums = ends[row * 2], ends[row * 2 + 1], code.totals(SUMS)
-        plain, last = missing.constant(1.0) - missing, ids.shape[0]
+    First, p = ``left[click]`` is raised by the product of row `row` of `ends` with row ``ids[click]`` of `others`, which
+    have two registers per row.  Let h be the second register of the latter row, r the value, c = ``confidences[click]``,
+    or 1 if they are None, and d = c - `missing`.  Then ``d h hᵀ``, in the layout of `add_products`, is added to `target`
+    from register `at`, and ``(c r + d p) h`` to the next register.
+    """
+    old, new, sums = ends[row * 2], ends[row * 2 + 1], code.totals(SUMS)
+    plain, last = missing.constant(1.0) - missing, ids.shape[0]
 
-        def add(click, count):
-            """Emit the sums for `count` clicks side by side, one or eight: numbers or registers."""
-            kind, many = (VECTOR, Value.spread) if count > 1 else (NUMBER, lambda number: number)
-            one_of = Value.repeated if count > 1 else lambda number, position: number.spread()
-            ahead = click + _AHEAD
-            is_inside = Value(
-                code.builder, code.builder.icmp_signed("<=", (ahead + count).value, last.value)
-            )
-            ahead = click.where(is_inside, ahead)
-            for position in range(count):
-                others.prefetch(ids.index(ahead + position) * (2 * LANES))
-            rows = [ids.index(click + position) * 2 for position in range(count)]
-            products = [old * others[other] + new * others[other + 1] for other in rows]
-            rest = left.load(click, kind) + (
-                _fold_eight(products) if count > 1 else products[0].folded()
-            )
-            left.store(click, rest)
-            extra, pull = many(plain), values.load(click, kind)
-            if are_weighted:
-                confidence = confidences.load(click, kind)
-                extra, pull = confidence - many(missing), pull * confidence
-            pull = pull + extra * rest
-            for position, other in enumerate(rows):
-                now = others[other + 1]
-                scaled = one_of(extra, position) * now
-                turned = [now.rotated(turn) for turn in range(PRODUCTS)]
-                terms = [*(scaled * one for one in turned), one_of(pull, position) * now]
-                for total, term in zip(sums, terms, strict=True):
-                    total.add(term)
+    def add(click, count):
+        """Emit the sums for `count` clicks side by side, one or eight: numbers or registers."""
+        kind, many = (VECTOR, Value.spread) if count > 1 else (NUMBER, lambda number: number)
+        one_of = Value.repeated if count > 1 else lambda number, position: number.spread()
+        ahead = click + _AHEAD
+        is_inside = Value(
+            code.builder, code.builder.icmp_signed("<=", (ahead + count).value, last.value)
+        )
+        ahead = click.where(is_inside, ahead)
+        for position in range(count):
+            others.prefetch(ids.index(ahead + position) * (2 * LANES))
+        rows = [ids.index(click + position) * 2 for position in range(count)]
+        products = [old * others[other] + new * others[other + 1] for other in rows]
+        rest = left.load(click, kind) + (
+            _fold_eight(products) if count > 1 else products[0].folded()
+        )
+        left.store(click, rest)
+        extra, pull = many(plain), values.load(click, kind)
+        if isinstance(confidences, Registers):
+            confidence = confidences.load(click, kind)
+            extra, pull = confidence - many(missing), pull * confidence
+        pull = pull + extra * rest
+        for position, other in enumerate(rows):
+            now = others[other + 1]
+            scaled = one_of(extra, position) * now
+            turned = [now.rotated(turn) for turn in range(PRODUCTS)]
+            terms = [*(scaled * one for one in turned), one_of(pull, position) * now]
+            for total, term in zip(sums, terms, strict=True):
+                total.add(term)
 
-        whole = start + ((stop - start) & -TOGETHER)
-        with code.loop(start, whole, TOGETHER) as click:
-            add(click, TOGETHER)
-        with code.loop(whole, stop) as click:
-            add(click, 1)
-        for register, total in enumerate(sums):
-            target[at + register] += total.value
-
-    return emitted()(add_clicks)
-
-
-#: ``add_clicks(target, at, ends, row, others, ids, values, confidences, missing, left, start, stop)`` processes the
-#: clicks of one row in their order.  First, p = ``left[click]`` is raised by the product of row `row` of `ends` with
-#: row ``ids[click]`` of `others`, which have two registers per row.  Let h be the second register of the latter row, r
-#: the value, c = 1 and d = c - `missing`.  Then ``d h hᵀ``, in the layout of `add_products`, is added to `target` from
-#: register `at`, and ``(c r + d p) h`` to the next register.
-add_clicks = _adder(are_weighted=False)
-#: The same where ``c = confidences[click]``.
-add_weighted_clicks = _adder(are_weighted=True)
+    whole = start + ((stop - start) & -TOGETHER)
+    with code.loop(start, whole, TOGETHER) as click:
+        add(click, TOGETHER)
+    with code.loop(whole, stop) as click:
+        add(click, 1)
+    for register, total in enumerate(sums):
+        target[at + register] += total.value
 
 
 @emitted()
