@@ -144,3 +144,8 @@ def box(value: Any) -> Any:
 def offsets_of(sizes: Any) -> Array:
     """Return where parts of these sizes begin, one behind the other, and where the last one ends."""
     return np.append(0, np.cumsum(sizes))
+
+
+def part_of_each(sizes: Any, dtype: Any = np.int64) -> Array:
+    """Return for each element of parts of these sizes, one behind the other, the number of its part."""
+    return np.repeat(np.arange(len(sizes), dtype=dtype), sizes)

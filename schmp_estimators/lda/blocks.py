@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from schmp_estimators.core.typing import AnyIntegers, Floats, Integers, Integers32, Unsigned32
+from schmp_estimators.core.values import part_of_each
 
 #: A prior: one number for all topics, or (K,) one for each.
 Prior = float | Floats
@@ -109,10 +110,10 @@ def no_rows(n_words: int = 0) -> TopicRows:
 def documents_of_places(doc_ptr: Integers, place: Unsigned32) -> Unsigned32:
     """Return the document of each token of a `TokenShard`, word-major."""
     document = np.empty(len(place), np.uint32)
-    document[place] = np.repeat(np.arange(len(doc_ptr) - 1, dtype=np.uint32), np.diff(doc_ptr))
+    document[place] = part_of_each(np.diff(doc_ptr), np.uint32)
     return document
 
 
 def words_of_places(shard: TokenShard) -> Integers32:
     """Return the word of each token in word-major order; 4 bytes for a token."""
-    return np.repeat(np.arange(len(shard.word_ptr) - 1, dtype=np.int32), np.diff(shard.word_ptr))
+    return part_of_each(np.diff(shard.word_ptr), np.int32)

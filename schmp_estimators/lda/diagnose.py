@@ -15,6 +15,7 @@ from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.stages import Each
 from schmp_estimators.core.typing import AnyIntegers, Array, Floats, Integers, Integers32
+from schmp_estimators.core.values import part_of_each
 from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.counts import Counts
 from schmp_estimators.lda.data.topic_rows import rows_of_counts_array
@@ -154,7 +155,7 @@ class TopicsOfDocuments(DescribedTopics):
             found = corpus.rows.here(drawn)
             words, topics = (np.concatenate(part) for part in zip(*found, strict=True))
             return {
-                "document": np.repeat(np.arange(len(corpus.lengths)), corpus.lengths),
+                "document": part_of_each(corpus.lengths),
                 "word": words,
                 "topic": topics,
             }

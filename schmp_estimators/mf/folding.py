@@ -9,7 +9,7 @@ from scipy import sparse
 
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.typing import Floats, Floats32, Integers
-from schmp_estimators.core.values import freeze
+from schmp_estimators.core.values import freeze, part_of_each
 from schmp_estimators.mf.data.inputs import check_taken, clicks_of, user_ratings
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.foldin import fold_in
@@ -86,7 +86,7 @@ def solve(ratings: UserRatings, items: Items) -> Floats:
     if np.iscomplexobj(ratings.values):
         weights = ratings.values.imag
         if not items.unobserved:
-            sizes = np.bincount(np.repeat(np.arange(counts.size), counts), weights, counts.size)
+            sizes = np.bincount(part_of_each(counts), weights, counts.size)
     left = ((values - items.mean) / items.unit - items.bias[ratings.items]) * weights
     features = items.features
     out = np.zeros((counts.size, features.shape[1]))

@@ -13,6 +13,7 @@ from scipy import sparse
 
 from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.core.typing import Array, Floats, Integers, Masks, Positions
+from schmp_estimators.core.values import part_of_each
 from schmp_estimators.mf.data.ids import (
     as_objects,
     at_least_one,
@@ -341,7 +342,7 @@ def _read_relevant(relevant: Relevant) -> tuple[Positions, Array, int]:
         lists = list(map(list, lists))
         given = as_objects(chain.from_iterable(lists))
     wanted = read_ids(given, "item", "relevant")
-    rows = np.repeat(np.arange(len(lists)), list(map(len, lists)))
+    rows = part_of_each(list(map(len, lists)))
     if wanted.size > 2 * len(lists) and not is_text(wanted) and wanted.max() < 2:
         raise ValueError(
             "relevant holds zeros and ones, as a dense matrix does; pass lists of ids, or "

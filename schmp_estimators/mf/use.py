@@ -20,7 +20,7 @@ from schmp_estimators.core.inputs.validation import (
 from schmp_estimators.core.lanes import pad_rows
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.typing import Arguments, Array, Floats, Floats32
-from schmp_estimators.core.values import freeze
+from schmp_estimators.core.values import freeze, part_of_each
 from schmp_estimators.mf.data import inputs
 from schmp_estimators.mf.data.ids import KINDS, is_text, number
 from schmp_estimators.mf.data.ratings import (
@@ -270,9 +270,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
                 f"X holds {ratings.values.size} ratings, but score judges some of them by what the others say of their "
                 "users; pass more rows"
             )
-        users = np.repeat(
-            np.arange(ratings.indptr.size - 1, dtype=np.int32), np.diff(ratings.indptr)
-        )
+        users = part_of_each(np.diff(ratings.indptr), np.int32)
         every = RatingBlock(users, ratings.items, ratings.values)
         share = max(_HELD_BACK, min(0.5, _FEWEST_JUDGED / users.size))
         part = HoldOut(_KEY, np.uint64(share * 2.0**64))

@@ -227,8 +227,9 @@ def open_rows(
 ) -> Rows:
     """Read an input of any kind, and hold its rows, or make them again each time they are read.
 
-    Of an input in memory, or in memory-mapped files, that is read again some rows are prepared at a time in this
-    process; see `RowsAgain.elsewhere`.  On Dask a chunk is computed each time, in a task of a worker or in this process.
+    If they are made again, some rows of an input in memory, or in memory-mapped files, are prepared at a time in this
+    process; see `RowsAgain.elsewhere`.  Of an input on Dask a chunk is computed each time, in a task of a worker or in
+    this process.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ import numpy as np
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import GAMMA, below, mix, stream_key
 from schmp_estimators.core.typing import AnySigned, Array, Floats, Integers, Integers32
-from schmp_estimators.core.values import freeze, offsets_of
+from schmp_estimators.core.values import freeze, offsets_of, part_of_each
 from schmp_estimators.lda.blocks import WordTopics
 from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.counts import Counts
@@ -167,7 +167,7 @@ def topics_of_words(
     """
     sizes = np.diff(passages.ptr)[chosen]
     words = passages.words[spans(passages.ptr[chosen], sizes)]
-    topic = np.repeat(np.arange(len(chosen)), sizes)
+    topic = part_of_each(sizes)
     n_seen = np.bincount(words, minlength=n_words)
     before = np.empty(len(words), np.int64)  # number of earlier tokens of the same word
     before[np.argsort(words, kind="stable")] = spans(np.zeros(n_words, np.int64), n_seen)
@@ -316,7 +316,7 @@ def weigh_topics(
 def _count(choices: WordTopics, n_topics: int) -> Weighed:
     """Return each choice of a word once, with its share."""
     n_words = len(choices.ptr) - 1
-    word = np.repeat(np.arange(n_words), np.diff(choices.ptr))
+    word = part_of_each(np.diff(choices.ptr))
     pairs, n = np.unique(word * n_topics + choices.topic, return_counts=True)
     of_word, topic = pairs // n_topics, (pairs % n_topics).astype(np.int32)
     ptr = np.searchsorted(of_word, np.arange(n_words + 1))

@@ -28,7 +28,7 @@ from schmp_estimators.core.typing import (
     Masks,
     Unsigned32,
 )
-from schmp_estimators.core.values import offsets_of
+from schmp_estimators.core.values import offsets_of, part_of_each
 from schmp_estimators.lda.blocks import HEAD, TokenShard, TopicRows, WordTopics, no_topics
 from schmp_estimators.lda.data.counts import Counts, changed, count_words
 from schmp_estimators.lda.data.partition import Layout
@@ -128,7 +128,7 @@ def make_shard(pieces: Sequence[Counts], before: Integers, own: Integers, plan: 
     layout_of = np.zeros(n_words, np.int32)
     layout_of[column] = np.arange(len(present), dtype=np.int32)
     block_ptr = np.searchsorted(present, layout.block_ptr)
-    block = np.repeat(np.arange(len(n_local)), np.diff(block_ptr))
+    block = part_of_each(np.diff(block_ptr))
     word_number = (present - (layout.block_ptr[:-1] + n_local)[block]).astype(np.int32)
     return TokenShard(
         *lay_out(pieces, layout_of, lengths), rank, word_first, totals.astype(np.int64), block_ptr,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from schmp_estimators.core.typing import Array, Floats, Integers, Integers32
-from schmp_estimators.core.values import offsets_of
+from schmp_estimators.core.values import offsets_of, part_of_each
 from schmp_estimators.lda.blocks import TopicRows
 from schmp_estimators.lda.data.counts import LARGEST, Counts, add_at, canonical_counts, sum_rows
 from schmp_estimators.lda.programs.coherence import BestWords, count_pairs
@@ -42,7 +42,7 @@ def count_topics(counts: Counts, topics: Integers32, best: Integers) -> Document
     """
     n_docs, n_topics = len(counts.indptr) - 1, len(best)
     ptr = offsets_of(sum_rows(counts.indptr, counts.data))
-    docs = np.repeat(np.arange(n_docs), np.diff(ptr))
+    docs = part_of_each(np.diff(ptr))
     table = sparse.csr_array(
         (np.ones(len(topics), np.int32), topics, ptr), shape=(n_docs, n_topics)
     )
@@ -51,7 +51,7 @@ def count_topics(counts: Counts, topics: Integers32, best: Integers) -> Document
     times = sparse.coo_array(
         (np.ones(table.nnz, np.int64), (table.indices, table.data)), shape=shape
     ).tocsr()
-    rows = np.repeat(np.arange(n_docs), np.diff(table.indptr))
+    rows = part_of_each(np.diff(table.indptr))
     by_size = np.lexsort((table.indices, -table.data, rows))
     largest = table.indices[by_size[table.indptr[:-1][np.diff(table.indptr) > 0]]]
     slots, found = _slots(np.repeat(counts.indices, counts.data), topics, best, counts.n_features)

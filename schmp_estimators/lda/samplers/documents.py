@@ -17,7 +17,7 @@ from schmp_estimators.core.jit import index, inlined, maker, part
 from schmp_estimators.core.rng import GAMMA
 from schmp_estimators.core.stages import At
 from schmp_estimators.core.typing import AnySigned, Array, Floats, Integers, Integers32, Unsigned32
-from schmp_estimators.core.values import offsets_of
+from schmp_estimators.core.values import offsets_of, part_of_each
 from schmp_estimators.lda.blocks import TokenShard, words_of_places
 from schmp_estimators.lda.programs.blocks import WordPart
 from schmp_estimators.lda.samplers.sequential import (
@@ -44,8 +44,8 @@ def order_visits(shard: TokenShard) -> Visits:
     """Return the tokens of a shard, divided by the blocks of their words."""
     n_blocks, n_docs = len(shard.block_ptr) - 1, len(shard.doc_ptr) - 1
     word = words_of_places(shard)[shard.place]
-    block = np.repeat(np.arange(n_blocks, dtype=np.int16), np.diff(shard.block_ptr))[word]
-    documents = np.repeat(np.arange(n_docs), np.diff(shard.doc_ptr))
+    block = part_of_each(np.diff(shard.block_ptr), np.int16)[word]
+    documents = part_of_each(np.diff(shard.doc_ptr))
     sizes = np.bincount(block * np.int64(n_docs) + documents, minlength=n_blocks * n_docs)
     first = n_docs * np.arange(n_blocks)[:, None]
     ptr = offsets_of(sizes)[first + np.arange(n_docs + 1)]

@@ -23,7 +23,7 @@ from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, each, reads
 from schmp_estimators.core.typing import AnySigned, Floats32, Integers, Unsigned32
-from schmp_estimators.core.values import freeze
+from schmp_estimators.core.values import freeze, part_of_each
 from schmp_estimators.lda.blocks import TokenShard, WordBlock
 from schmp_estimators.lda.kernels.draw import padded
 from schmp_estimators.lda.kernels.frozen import frozen_of, make_slots, sample_documents, take_rows
@@ -146,7 +146,7 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
         shard, (_, topic, totals) = at.shard, self.begun(at, saved)
         lengths = np.diff(shard.word_ptr)
         sizes = lengths[lengths > 0]
-        word = np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes)[shard.place]
+        word = part_of_each(sizes, np.uint32)[shard.place]
         state = FrozenState(topic, word, Table(), totals)
         return state, self.parts(at, state) if at.n_blocks else {}
 

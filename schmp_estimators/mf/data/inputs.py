@@ -18,6 +18,7 @@ from schmp_estimators.core.inputs.masks import unmask
 from schmp_estimators.core.inputs.validation import is_dask, refuse_dates
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.typing import Array, Floats
+from schmp_estimators.core.values import part_of_each
 from schmp_estimators.mf.data.ids import is_missing, read_ids
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.layout import repeated, sort_ratings
@@ -239,7 +240,7 @@ def ratings_of_rows(rows: Any) -> RatingBlock:
         If a rating is not finite, or too large.
     """
     if sparse.issparse(rows):
-        users = np.repeat(np.arange(rows.shape[0], dtype=np.int32), np.diff(rows.indptr))
+        users = part_of_each(np.diff(rows.indptr), np.int32)
         items, values = rows.indices.astype(np.int32, copy=False), rows.data
     else:
         users, items = np.nonzero(~np.isnan(rows))

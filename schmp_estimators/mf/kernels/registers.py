@@ -111,10 +111,10 @@ def add_clicks(
 ):
     """Process the clicks of one row in their order.
 
-    First, p = ``left[click]`` is raised by the product of row `row` of `ends` with row ``ids[click]`` of `others`, which
-    have two registers per row.  Let h be the second register of the latter row, r the value, c = ``confidences[click]``,
-    or 1 if they are None, and d = c - `missing`.  Then ``d h hᵀ``, in the layout of `add_products`, is added to `target`
-    from register `at`, and ``(c r + d p) h`` to the next register.
+    First, p = ``left[click]`` is raised by the product of row `row` of `ends` with row ``ids[click]`` of `others`,
+    which have two registers per row.  Let h be the second register of the latter row, r the value, d = c - `missing`
+    and c = ``confidences[click]``, or 1 if they are None.  Then ``d h hᵀ``, in the layout of `add_products`, is added
+    to `target` from register `at`, and ``(c r + d p) h`` to the next register.
     """
     old, new, sums = ends[row * 2], ends[row * 2 + 1], code.totals(SUMS)
     plain, last = missing.constant(1.0) - missing, ids.shape[0]

@@ -29,7 +29,7 @@ from schmp_estimators.core.jit import by_types, index, inlined, kernel, part
 from schmp_estimators.core.lanes import row_dot
 from schmp_estimators.core.rng import GAMMA, below, mix
 from schmp_estimators.core.typing import Function
-from schmp_estimators.core.values import freeze
+from schmp_estimators.core.values import freeze, part_of_each
 from schmp_estimators.mf.kernels.steps import BIAS, NORM, move_rows, take_steps
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
@@ -303,7 +303,7 @@ def candidates_of(counts: np.ndarray) -> np.ndarray:
     If all were drawn equally often, most draws would be items that few users take, which teach little about the first
     places of a ranking.
     """
-    return freeze(np.repeat(np.arange(counts.size), np.ceil(np.sqrt(counts)).astype(np.int64)))
+    return freeze(part_of_each(np.ceil(np.sqrt(counts)).astype(np.int64)))
 
 
 @part
