@@ -83,7 +83,11 @@ class _Stopwatch(event.Listener):
     """Calls a function once, when a fit has compiled kernels for some time."""
 
     def __init__(self, tell: Callable[[], None]) -> None:
-        self._tell, self._depth, self._began, self._taken, self._told = tell, 0, 0.0, 0.0, False
+        self._tell = tell
+        self._depth = 0
+        self._began = 0.0
+        self._taken = 0.0
+        self._told = False
 
     def on_start(self, event: Any) -> None:
         """Start the clock unless it runs, because kernels are compiled inside of others; check the time."""
@@ -250,7 +254,8 @@ class SweepingEstimator(FollowedEstimator):
         context = self._init_callback_context(max_subtasks=max(0, self.max_iter - first))
         data: Named = {"estimator": self, "X": X, "y": y}
         context.call_on_fit_task_begin(**data)
-        records, seconds = iter(run), self.history_[-1]["seconds"] if self.history_ else seconds
+        records = iter(run)
+        seconds = self.history_[-1]["seconds"] if self.history_ else seconds
         self._snapshot = snapshot = without_itself(snapshot)
         progress = Progress(self, place, step="sweep", every=LINE_EVERY, total=self.max_iter)
         # A checkpoint may belong to a fit that `tol` had ended.

@@ -68,7 +68,8 @@ class _CheckedFiles(IndexDataCacheFile):
 
 def _check(data: bytes) -> None:
     """Raise ValueError if the checksum is wrong; a file that numba alone has written has none, and is accepted."""
-    body, end = data[: -len(_MARK) - _SIZE], data[-len(_MARK) - _SIZE :]
+    body = data[: -len(_MARK) - _SIZE]
+    end = data[-len(_MARK) - _SIZE :]
     if end.startswith(_MARK) and zlib.crc32(body) != int.from_bytes(end[len(_MARK) :], "little"):
         raise ValueError("its checksum is wrong")
 
@@ -137,7 +138,8 @@ class _PartLibrary(_KernelLibrary):
 
     def finalize(self) -> None:
         """Leave the functions that it calls to the kernels, too."""
-        self.called, self._linking_libraries = self._linking_libraries, []
+        self.called = self._linking_libraries
+        self._linking_libraries = []
         CPUCodeLibrary.finalize(self)
 
     def _optimize_functions(self, ll_module: Any) -> None:
@@ -172,7 +174,8 @@ class _Compiler(Compiler):
 
     def define_pipelines(self) -> Any:
         """Return numba's pipeline with fewer passes, and use another class of library."""
-        codegen, name = self.state.targetctx.codegen(), self.state.func_id.func_qualname
+        codegen = self.state.targetctx.codegen()
+        name = self.state.func_id.func_qualname
         self.state.library = self.library(codegen, name)
         self.state.library.enable_object_caching()
         (passes,) = super().define_pipelines()  # type: ignore[no-untyped-call]

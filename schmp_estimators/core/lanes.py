@@ -63,8 +63,11 @@ class Value:
     def __init__(self, builder: Any, value: Any) -> None:
         self.builder, self.value = builder, value
 
-    __add__, __sub__, __mul__ = _operator("add"), _operator("sub"), _operator("mul")
-    __truediv__, __and__ = _operator("div"), _operator("and_")
+    __add__ = _operator("add")
+    __sub__ = _operator("sub")
+    __mul__ = _operator("mul")
+    __truediv__ = _operator("div")
+    __and__ = _operator("and_")
 
     def constant(self, number: float) -> Value:
         """Return a value of the same type with one number everywhere."""
@@ -154,14 +157,16 @@ class Registers:
 
     def doubles(self, element: Value) -> Value:
         """Return `LANES` numbers from an element on, as float64."""
-        numbers, build = self.load(element, ir.VectorType(self._element, LANES)), self._builder
+        numbers = self.load(element, ir.VectorType(self._element, LANES))
+        build = self._builder
         of_integers = build.sitofp if getattr(self._dtype, "signed", False) else build.uitofp
         convert = build.fpext if isinstance(self._dtype, types.Float) else of_integers
         return Value(build, convert(numbers.value, _DOUBLES))
 
     def prefetch(self, element: Value) -> None:
         """Let the processor load the cache line of an element, which may be out of bounds."""
-        kinds, module = [cgutils.voidptr_t, _SHORT, _SHORT, _SHORT], self._builder.module
+        kinds = [cgutils.voidptr_t, _SHORT, _SHORT, _SHORT]
+        module = self._builder.module
         hint = module.declare_intrinsic(
             "llvm.prefetch", kinds[:1], ir.FunctionType(ir.VoidType(), kinds)
         )
@@ -241,7 +246,8 @@ def emitted(
             return returns(*given)(*map(_converted, given)), generate
 
         typed.__signature__ = inspect.signature(emit)  # type: ignore[attr-defined]
-        typed.__name__, typed.__doc__ = emit.__name__, emit.__doc__
+        typed.__name__ = emit.__name__
+        typed.__doc__ = emit.__doc__
         return intrinsic(typed)
 
     return decorate
@@ -362,7 +368,8 @@ def row_moments(code, values, j, others, weights, vector):
 
     The rows are C-contiguous and of one padded width.
     """
-    width, sums = values.shape[1], [code.totals(2) for _ in range(3)]
+    width = values.shape[1]
+    sums = [code.totals(2) for _ in range(3)]
     places = (values, j), (others, weights), (others, vector)
 
     def visit(offset, number):

@@ -197,7 +197,8 @@ def reached(estimator: Any) -> str:
     words = [
         f"{name.replace('_', ' ')} {value:.6g}" for name, value in noteworthy(estimator).items()
     ]
-    first, last = estimator.history_[-min(6, len(estimator.history_))], estimator.history_[-1]
+    first = estimator.history_[-min(6, len(estimator.history_))]
+    last = estimator.history_[-1]
     if (seconds := last["seconds"] - first["seconds"]) > 0:
         words.append(f"{in_units((last['samples'] - first['samples']) / seconds)} samples/s")
     return " · ".join(words)

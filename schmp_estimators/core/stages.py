@@ -406,7 +406,8 @@ def check_signatures(program: Any, stages: Sequence[Stage]) -> None:
 
 
 def _check_stage(program: Any, stage: Stage, n_shards: int, n_blocks: int) -> None:
-    name, helpers = stage.name, [helper for helper in (stage.merge, stage.split) if helper]
+    name = stage.name
+    helpers = [helper for helper in (stage.merge, stage.split) if helper]
     for function in (stage.function, *helpers):
         if getattr(function, "__self__", None) is not program:
             raise TypeError(

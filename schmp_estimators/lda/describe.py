@@ -260,7 +260,8 @@ class DescribedTopics(TopicMethods):
                 f"measure={measure!r} slides windows over texts, but X is of type {type(X).__name__}: give lists of "
                 "words, such as [*map(vectorizer.build_analyzer(), texts)], or take measure='npmi' for counts"
             )
-        names, columns = self._names(feature_names), np.flatnonzero(np.diff(best.slot_ptr))
+        names = self._names(feature_names)
+        columns = np.flatnonzero(np.diff(best.slot_ptr))
         words = columns.tolist() if names is None else names[columns].tolist()
         if names is not None:
             for word, n in Counter(names.tolist()).items():

@@ -208,7 +208,8 @@ class TopicsOfDocuments(DescribedTopics):
         self._check("write_mallet_state", {"feature_names": NAMES}, locals())
         names = self._plain_names(feature_names)
         tokens = self.sample_topics(X, random_state=random_state)
-        alpha, beta = self._alphas(), float(self.topic_word_prior_)
+        alpha = self._alphas()
+        beta = float(self.topic_word_prior_)
         replace_file(path, lambda file: diagnostics.write_state(file, tokens, names, alpha, beta))
 
     def topic_diagnostics(

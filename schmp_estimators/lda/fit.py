@@ -81,8 +81,12 @@ class LDAFit:
         keep: bool,
         names: Array | None,
     ) -> None:
-        self._estimator, self._corpus, self._place = estimator, corpus, place
-        self._seed, self._earlier, self._keep = seed, earlier, keep
+        self._estimator = estimator
+        self._corpus = corpus
+        self._place = place
+        self._seed = seed
+        self._earlier = earlier
+        self._keep = keep
         self._n_tokens = int(corpus.lengths.sum())
         self._n_topics = int(estimator.n_components)
         self._priors = parameters.priors_asked_for(estimator)
@@ -117,7 +121,8 @@ class LDAFit:
         self._divide()
         first, saved, estimator.history_ = self._resume()
         corpus.rows.partitions = []  # from now on only the documents of the shards are needed
-        estimator.n_iter_, estimator._tempered_sweeps = first, self._program.hot_sweeps
+        estimator.n_iter_ = first
+        estimator._tempered_sweeps = self._program.hot_sweeps
         begun, seconds = list[Named](), 0.0
         if self._earlier is not None and not self._keep:
             saved, begun, seconds = self._warm_up()
@@ -164,7 +169,8 @@ class LDAFit:
             self._seed,
             passages.MANY_CHOICES if weighs else passages.CHOICES,
         )
-        alphas, beta = self._program.alphas(0, None), self._program.priors(0, None)[1]
+        alphas = self._program.alphas(0, None)
+        beta = self._program.priors(0, None)[1]
         return passages.weigh_topics(*given, found, alphas, beta) if weighs else found
 
     def _divide(self) -> None:
@@ -227,7 +233,8 @@ class LDAFit:
                 raise OverflowError(
                     "a word has 2**31 tokens or more in one topic; fit so many batches with more topics, or start anew"
                 )
-        last, program = self._estimator.n_iter_ - 1, self._program
+        last = self._estimator.n_iter_ - 1
+        program = self._program
         alpha, beta = program.priors(last, harvest.model)
         alphas = program.alphas(last, harvest.model)
         return {
@@ -288,7 +295,8 @@ class LDAFit:
 
     def _choose_shards(self) -> int:
         """Return the number of shards; where the result depends on it, it depends on data and parameters only."""
-        n_docs, n_words = len(self._corpus.lengths), self._corpus.n_features
+        n_docs = len(self._corpus.lengths)
+        n_words = self._corpus.n_features
         if (asked := self._estimator.n_shards) is not None:
             chosen = max(1, min(int(asked), n_docs, n_words))  # the others would be empty
             if chosen < asked:
@@ -319,7 +327,8 @@ class LDAFit:
             )
         if self._priors.learn_every[0]:
             parameters.check_learning(self._n_tokens, self._n_topics)
-        limit, needed = self._place.memory_limit, sizes.on_cluster(self._n_shards)
+        limit = self._place.memory_limit
+        needed = sizes.on_cluster(self._n_shards)
         if limit and needed > limit and self._spilling is None:
             raise MemoryError(
                 f"the fit needs about {needed / 2**30:.3g} GiB on the cluster, whose workers together may use "
@@ -349,7 +358,8 @@ class LDAFit:
 
     def _plan(self, earlier: sparse.csc_array | None, p: int) -> Plan:
         """Return what a shard must know of the others."""
-        layout, first_token = self._layout, int(self._corpus.lengths[: self._bounds[p]].sum())
+        layout = self._layout
+        first_token = int(self._corpus.lengths[: self._bounds[p]].sum())
         words = layout.column[slice(*layout.block_ptr[p : p + 2])]
         fixed = no_rows(len(words)) if earlier is None else rows_of_counts_array(earlier[:, words])
         totals = narrow(self._corpus.word_totals)
@@ -418,7 +428,9 @@ class LDAFit:
 
     def _checkpointed(self, saved: Saved) -> Named:
         """Return the contents of a checkpoint: topics, from which all counts follow, and learned priors."""
-        alphas, program, learned = list[Any](), self._program, saved.model.learned
+        alphas = list[Any]()
+        program = self._program
+        learned = saved.model.learned
         if learned.alphas is not None:
             alphas = [saved.model.learned_before.alphas, learned.alphas]
         elif (

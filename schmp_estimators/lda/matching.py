@@ -67,14 +67,17 @@ class MatchedTopics(DescribedTopics):
         """
         check_is_fitted(self)
         ours, theirs = _weights(self), _weights(other)
-        (n_ours, n_words), (n_theirs, n_their_words) = ours[0].shape, theirs[0].shape
+        n_ours, n_words = ours[0].shape
+        n_theirs, n_their_words = theirs[0].shape
         _check_words(self, other, n_words, n_their_words)
         both = f"{n_ours} and {n_theirs} topics need"
         check_room(8 * n_ours * n_theirs, both, " for the similarities of all pairs")
         cosines = _cosines(*ours, *theirs)
-        matched, similarity = np.full(n_ours, -1, np.int64), np.full(n_ours, np.nan)
+        matched = np.full(n_ours, -1, np.int64)
+        similarity = np.full(n_ours, np.nan)
         rows, columns = linear_sum_assignment(cosines, maximize=True)
-        matched[rows], similarity[rows] = columns, cosines[rows, columns]
+        matched[rows] = columns
+        similarity[rows] = cosines[rows, columns]
         return matched, similarity
 
     def topic_stability(self, X: Any, n_fits: int = 4, *, random_state: Any = None) -> Floats:
@@ -151,7 +154,8 @@ def _check_words(model: Any, other: Any, n_ours: int, n_theirs: int) -> None:
         raise ValueError(
             f"other has topics of {n_theirs} words, but this model of {n_ours}; both must be fitted to the same columns"
         )
-    ours, is_ours = model._names(None), isinstance(other, DescribedTopics)
+    ours = model._names(None)
+    is_ours = isinstance(other, DescribedTopics)
     theirs = other._names(None) if is_ours else getattr(other, "feature_names_in_", None)
     own = range(n_ours) if ours is None else ours.tolist()
     if not is_ours:  # those have a property that makes a dense array

@@ -169,7 +169,8 @@ def hot_priors(
     alpha, beta = priors
     length = n_tokens / max(1, n_docs)
     # K alpha is no more than half an average document.
-    hot_document, hot_word = min(HOT_DOCUMENT * alpha, length / (2 * n_topics)), HOT_WORD * beta
+    hot_document = min(HOT_DOCUMENT * alpha, length / (2 * n_topics))
+    hot_word = HOT_WORD * beta
     suits = length < LONG_DOCUMENT and 4 * n_used_words * hot_word <= n_tokens / n_topics
     return hot_document, hot_word if suits else 0.0
 
@@ -261,7 +262,8 @@ def _of_dict(
     word_totals: Integers,
     names: Array | None,
 ) -> sparse.csc_array:
-    n_topics, columns = estimator.n_components, dict[Any, int]()
+    n_topics = estimator.n_components
+    columns = dict[Any, int]()
     for at, name in enumerate([] if names is None else names.tolist()):
         columns[name] = _TWICE if name in columns else at
     has_numbers = any(isinstance(name, Number) for name in columns)

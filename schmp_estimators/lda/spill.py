@@ -83,7 +83,8 @@ class Sizes(NamedTuple):
     @classmethod
     def of(cls, corpus: Corpus, program: TopicProgram[Any]) -> Sizes:
         """Return those of a corpus and a program."""
-        total, n_topics = corpus.word_totals, program.n_components
+        total = corpus.word_totals
+        n_topics = program.n_components
         is_head = total >= HEAD * n_topics
         rows = 4 * n_topics * int(np.count_nonzero(is_head)) + _topic(n_topics) * int(
             total[~is_head].sum()
@@ -214,13 +215,15 @@ def choose_spilling(
     """Return how a fit uses files, or None if it stays in memory; raises as `count_slices`."""
     if estimator.spill is None:
         return None
-    sizes, n_processes = Sizes.of(corpus, program), place.n_processes
+    sizes = Sizes.of(corpus, program)
+    n_processes = place.n_processes
     if place.is_local:
         room = SHARE * memory_left()
         needed, most = sizes.in_memory, room
     else:
         left = memory_of_workers(place)
-        room, most = SLICES_SHARE * min(left, default=0), WORKER_SHARE * sum(left)
+        room = SLICES_SHARE * min(left, default=0)
+        most = WORKER_SHARE * sum(left)
         needed = sizes.on_cluster(n_processes)
     if estimator.spill == "auto" and needed <= most:
         return None

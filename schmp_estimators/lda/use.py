@@ -204,7 +204,8 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         """Raise ValueError if a data frame has the columns in another order, where scikit-learn does not look."""
         if hasattr(self, "feature_names_in_"):
             return
-        labels, known = labels_of(X, self.n_features_in_), getattr(self, "feature_names_", None)
+        labels = labels_of(X, self.n_features_in_)
+        known = getattr(self, "feature_names_", None)
         if labels is not None:
             own = range(self.n_features_in_) if known is None else known.tolist()
             check_order(labels.tolist(), own, f"{MISMATCH}X")
@@ -224,7 +225,8 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
     def _rows(self) -> tuple[TopicRows, Array]:
         """Return the tokens of words in topics, seeds included, as `TopicRows`, and those of topics."""
-        totals, seeds = topic_totals(self.topic_word_counts_), self.seed_counts_
+        totals = topic_totals(self.topic_word_counts_)
+        seeds = self.seed_counts_
         if seeds is not None:
             totals = totals + np.bincount(seeds.indices, seeds.data, len(totals))
         return rows_of_counts_array(self._tokens()), totals

@@ -73,16 +73,21 @@ class MFFit:
         self._ratings = ratings
         self._pieces = ratings.pieces
         self._place = place
-        self._seed, self._known, self._hold_out = seed, ratings.known, data.NOTHING
+        self._seed = seed
+        self._known = ratings.known
+        self._hold_out = data.NOTHING
         self._shape = len(ratings.known.users), len(ratings.known.items)
         #: Users and items of the earlier fit, in its units; its scale, and what it has counted.
         self._earlier: tuple[Side, ...] = ()
-        self._earlier_scale, self._earlier_counts, self._earlier_occur = AS_THEY_ARE, (), ()
+        self._earlier_scale = AS_THEY_ARE
+        self._earlier_counts = ()
+        self._earlier_occur = ()
         if not anew:
             users = Side(estimator.user_factors_, estimator.user_bias_)
             self._earlier = users, Side(estimator.components_.T, estimator.item_bias_)
             self._earlier_scale = Scale(estimator.global_mean_, estimator.rating_scale_)
-            self._earlier_counts, self._earlier_occur = estimator._counts, estimator._occur
+            self._earlier_counts = estimator._counts
+            self._earlier_occur = estimator._occur
         # After an earlier fit ratings are fitted by sums, to which the influence of earlier ratings is added.
         self._solver = parameters.choose_solver(estimator, ratings.are_weighted)
         self._gradients = self._solver == "sgd" and anew
@@ -241,7 +246,8 @@ class MFFit:
             sums_rows=self._alpha is None,
         )
         counted = pieces.reduce(count, data.add_counted, "mf-count-ratings")
-        counts, weights = self._sides(counted.counts), self._sides(counted.confidences)
+        counts = self._sides(counted.counts)
+        weights = self._sides(counted.confidences)
         self._occur = _grown(self._sides(counted.occur), self._earlier_occur)
         self._told = counted.told
         # For users and items clicks so far, and sums of weights; for ratings the sums twice.
@@ -283,7 +289,8 @@ class MFFit:
 
     def _check_against_earlier(self, mean: float, spread: float, keep_seen: bool) -> None:
         """Raise an error if ratings are on another scale than earlier ones, or are those of an earlier call."""
-        estimator, (earlier, unit) = self._estimator, self._earlier_scale
+        estimator = self._estimator
+        earlier, unit = self._earlier_scale
         if not self._unobserved and max(spread, abs(mean - earlier)) > _OTHER_SCALE * unit:
             raise ValueError(
                 f"ratings of mean {mean:g} and standard deviation {spread:g} are not on the scale of the first fit, "
@@ -322,7 +329,9 @@ class MFFit:
 
     def _sources(self) -> list[Source]:
         """Divide the ratings among shards, which are made from their parts where they are needed."""
-        pieces, plan, users = self._pieces, self._place.lasting(self._plan), self._plan.users
+        pieces = self._pieces
+        plan = self._place.lasting(self._plan)
+        users = self._plan.users
         split = partial(
             data.split_ratings,
             users=users,
@@ -391,7 +400,8 @@ class MFFit:
 
     def _begin_from_earlier(self) -> Saved:
         """Return the state from which the run starts after an earlier fit."""
-        plan, sides = self._plan, [rescaled(side, 1 / self._scale.unit) for side in self._earlier]
+        plan = self._plan
+        sides = [rescaled(side, 1 / self._scale.unit) for side in self._earlier]
         counts = (
             self._earlier_counts,
             plan.users.members,
@@ -409,12 +419,15 @@ class MFFit:
         found = tuple(gather(sides, placement, self._scale.unit) for sides, placement in placed)
         for side, before, moved in zip(found, self._earlier, self._moved, strict=False):
             kept = np.flatnonzero(~moved[: len(before.bias)])
-            side.factors[kept], side.bias[kept] = before.factors[kept], before.bias[kept]
+            side.factors[kept] = before.factors[kept]
+            side.bias[kept] = before.bias[kept]
         return found
 
     def _attributes(self, factors: tuple[Side, ...]) -> Named:
         """Return the fitted attributes."""
-        (users, items), estimator, earlier = factors, self._estimator, bool(self._earlier)
+        users, items = factors
+        estimator = self._estimator
+        earlier = bool(self._earlier)
         seen = estimator._seen if earlier else ()
         return {
             "components_": items.factors.T,

@@ -100,7 +100,8 @@ def solve(ratings: UserRatings, items: Items) -> Floats:
 def _by_steps(ratings: UserRatings, items: Any) -> Floats:
     """Return the vectors to which the steps of the fit take users from zero, for a loss that ranks."""
     check_taken(float(ratings.values.min(initial=1.0)))
-    (loss, candidates, rate, n_epochs), n_users = items.drawing, ratings.indptr.size - 1
+    loss, candidates, rate, n_epochs = items.drawing
+    n_users = ratings.indptr.size - 1
     out = np.zeros((n_users, items.features.shape[1]))
     given = freeze((ratings, candidates, items.features, items.bias))
     fold_in_drawn(loss, *given, (rate, items.alpha), n_epochs, _KEY, items.positive, out)

@@ -113,7 +113,8 @@ def check_together(estimator: Any, weights: Any, *, anew: bool) -> None:
 
     `anew`: whether it is a first fit; a later one does not read what only the first one can use.
     """
-    u, weighted = estimator.unobserved_weight, weights is not None
+    u = estimator.unobserved_weight
+    weighted = weights is not None
     ranks = f"loss={estimator.loss!r}" if estimator.loss in RANKING else ""
     whole = "" if estimator.early_stopping else "early_stopping=False"
     is_ccd = anew and choose_solver(estimator, weighted) == "ccd"

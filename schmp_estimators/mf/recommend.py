@@ -258,7 +258,8 @@ class Recommender:
         known = np.flatnonzero(ids < len(bias))
         known = known[bias[ids[known]] == 0.0]
         lists = np.arange(known.size + 1), ids[known].astype(np.int32)
-        found, scores = np.full((ids.size, n), -1), np.full((ids.size, n), -np.inf)
+        found = np.full((ids.size, n), -1)
+        scores = np.full((ids.size, n), -np.inf)
         found[known], scores[known] = _best(directions[ids[known]], directions, bias, lists, n)
         return _named(found, self._ids_of(kind)), scores
 
@@ -408,7 +409,8 @@ def dimensions(given: Any) -> int:
 
 def vectors_of(rows: Integers, factors: Floats32) -> Floats32:
     """Return the vectors of users, given their rows; zeros for unknown users."""
-    known, vectors = rows < len(factors), np.zeros((rows.size, factors.shape[1]), np.float32)
+    known = rows < len(factors)
+    vectors = np.zeros((rows.size, factors.shape[1]), np.float32)
     vectors[known] = factors[rows[known]]
     return vectors
 
@@ -427,8 +429,10 @@ def _best(
 ) -> tuple[Integers, Floats]:
     """Return the rows of `others`, except those in the lists, with the largest products with each row; and these."""
     shape = len(rows), min(int(n), len(others))
-    found, scores = np.full((len(rows), n), -1), np.full((len(rows), n), -np.inf)
-    best, values = np.empty(shape, np.int64), np.empty(shape, np.float32)
+    found = np.full((len(rows), n), -1)
+    scores = np.full((len(rows), n), -np.inf)
+    best = np.empty(shape, np.int64)
+    values = np.empty(shape, np.float32)
     padded = rows if rows.shape[1:] == others.shape[1:] else pad_rows(rows)
     top_items(*freeze((np.arange(len(rows)), padded, others, bias, *lists)), best, values)
     found[:, : shape[1]], scores[:, : shape[1]] = best, values

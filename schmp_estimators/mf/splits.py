@@ -154,7 +154,8 @@ class TimeSplit(_Splitter):
     ) -> Iterator[tuple[Positions, Positions]]:
         """Return an iterator over rows to fit and rows that are held out, as `LeaveLastOut.split`."""
         times = _times_of(X, groups)
-        size, earlier = times.size, np.searchsorted(np.sort(times), times)
+        size = times.size
+        earlier = np.searchsorted(np.sort(times), times)
         ascending = np.sort(earlier)
         for number in range(self.n_splits):
             starts = [round(size * (1 - self.test_size * n)) for n in (number + 1, number)]
@@ -195,7 +196,8 @@ class UserShareSplit(_Splitter):
         self, X: Any, y: Any = None, groups: Any = None
     ) -> Iterator[tuple[Positions, Positions]]:
         """Return an iterator over rows to fit and rows that are held out, as `LeaveLastOut.split`, without times."""
-        users, random = _users_of(X), check_random_state(self.random_state)
+        users = _users_of(X)
+        random = check_random_state(self.random_state)
         for _ in range(self.n_splits):
             place, sizes = _places(users, random.uniform(size=users.size))
             n_judged = np.floor(self.test_size * sizes + random.uniform(size=sizes.size))

@@ -164,7 +164,8 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             return map_chunks(
                 _predict_pairs, X, self._pair_model(is_here=not is_dask(X)), name="mf-predict"
             )
-        owner, n_items = self._for_matrices(X), len(self.item_bias_)
+        owner = self._for_matrices(X)
+        n_items = len(self.item_bias_)
         if self._fitted_on_pairs and getattr(X, "shape", ())[1:] == (3,) and n_items != 3:
             raise ValueError(
                 "X has 3 columns; predict takes two, the ids of a user and an item, or a matrix with a column for each "
@@ -275,7 +276,8 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         share = max(_HELD_BACK, min(0.5, _FEWEST_JUDGED / users.size))
         part = HoldOut(_KEY, np.uint64(share * 2.0**64))
         judged = held_out_mask(every, settle_hold_out(part, draw_hold_out(every, part)))
-        told, rest = chosen(every, ~judged), chosen(every, judged)
+        told = chosen(every, ~judged)
+        rest = chosen(every, judged)
         indptr = np.searchsorted(told.users, np.arange(ratings.indptr.size))
         return UserRatings(indptr, told.items, told.values), rest
 
@@ -289,7 +291,8 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     def _fold_in_pairs(self, X: Any, y: Any, weights: Any) -> Floats:
         """Return the vector of the user of each pair, folded in from the ratings of these pairs."""
-        (_, rows, ratings), model = self._told_by(X, y, weights), self._items()
+        _, rows, ratings = self._told_by(X, y, weights)
+        model = self._items()
         return without_bias(solve(ratings, model), model)[rows]
 
     def _for_matrices(self, X: Any) -> Any:
@@ -339,7 +342,8 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     def _folded(self, rows: Any) -> tuple[UserRatings, Floats32, Floats]:
         told, items = inputs.user_ratings(rows), self._items()
-        solved, rank = solve(told, items), self.components_.shape[0]
+        solved = solve(told, items)
+        rank = self.components_.shape[0]
         level = np.full(len(solved), items.mean)
         if items.fit_bias:
             level += solved[:, rank] * items.unit

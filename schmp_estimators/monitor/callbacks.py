@@ -60,7 +60,10 @@ class HeldOutPerplexity:
             raise ValueError(f"tol={tol!r}; it is a relative fall, at least 0")
         if tol and patience is None:
             raise ValueError(f"tol={tol!r} is for patience, which is None; give both, or no tol")
-        self.X, self.every, self.patience, self.tol = X, every, patience, tol
+        self.X = X
+        self.every = every
+        self.patience = patience
+        self.tol = tol
         self.history_: list[dict[str, Any]] = []
 
     @property

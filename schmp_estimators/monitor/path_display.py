@@ -137,7 +137,8 @@ class PathDisplay:
             raise ValueError(
                 f"n_named={n_named!r}; it is a number of names, at least 0, or at least 1 with names"
             )
-        penalties, coefs = np.asarray(penalties, float), np.asarray(coefs, float)
+        penalties = np.asarray(penalties, float)
+        coefs = np.asarray(coefs, float)
         if coefs.ndim != 2 or penalties.shape != coefs.shape[1:]:
             raise ValueError(
                 f"coefs has shape {coefs.shape}, and penalties {penalties.shape}; give one column of coefs for each "
@@ -227,10 +228,12 @@ class PathDisplay:
             raise ValueError(
                 "the estimator has several targets, each with a path of its own; give that of one target"
             )
-        penalties, values = getattr(model, f"{name}s_"), getattr(model, found)
+        penalties = getattr(model, f"{name}s_")
+        values = getattr(model, found)
         if values.ndim > 2:  # of several L1 ratios
             row = list(model.l1_ratio).index(model.l1_ratio_)
-            penalties, values = penalties[row] if penalties.ndim > 1 else penalties, values[row]
+            penalties = penalties[row] if penalties.ndim > 1 else penalties
+            values = values[row]
         coefs = model.coefs_path_
         if kind == "path":
             if coefs.ndim > 2:
@@ -267,7 +270,8 @@ class PathDisplay:
 
         if ax is None:
             _, ax = plt.subplots()
-        penalties, curves = np.asarray(self.penalties, float), np.asarray(self.curves, float)
+        penalties = np.asarray(self.penalties, float)
+        curves = np.asarray(self.curves, float)
         self.mean_: Any = None
         self.errors_: Any = None
         self.counts_: Any = None
@@ -324,7 +328,8 @@ class PathDisplay:
                 min(heights[i], 1.0 - (len(heights) - 1 - i) * _APART) if over else heights[i]
             )
         for place, height in zip(places, heights, strict=True):
-            text, color = (self.labels or {})[place], self.lines_[place].get_color()
+            text = (self.labels or {})[place]
+            color = self.lines_[place].get_color()
             options: dict[str, Any] = {
                 "transform": ax.transAxes,
                 "va": "center",

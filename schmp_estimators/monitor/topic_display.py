@@ -201,7 +201,8 @@ class TopicDisplay:
         return self
 
     def _draw_bars(self, ax: Any, kwargs: dict[str, Any]) -> None:
-        words, probabilities = np.asarray(self.words), np.asarray(self.probabilities, float)
+        words = np.asarray(self.words)
+        probabilities = np.asarray(self.probabilities, float)
         self.axes_ = _axes(ax, len(words), (words.shape[1] + 3) * 0.17)
         longest = probabilities.max(initial=0.0) * 1.05
         for axes, topic, size, names, row in zip(
@@ -283,7 +284,8 @@ def _by_group(
         raise ValueError(
             "groups has masked entries; leave these documents out, or give them a group of their own"
         )
-    theta, groups = np.asarray(proportions), np.asarray(groups)
+    theta = np.asarray(proportions)
+    groups = np.asarray(groups)
     if groups.shape != theta.shape[:1]:
         raise ValueError(
             f"groups has shape {groups.shape}, but X has {len(theta)} documents; give one group for each"

@@ -169,7 +169,9 @@ class Group(Communicator):
         """Wait for the next value of another rank."""
         if source not in self._boxes:
             self._boxes[source] = _box(self._here, self._ranks.token, source)
-        box, heard, known = self._boxes[source], time.monotonic(), True
+        box = self._boxes[source]
+        heard = time.monotonic()
+        known = True
         began = time.time()
         while True:
             try:
@@ -239,7 +241,8 @@ class Group(Communicator):
 
     def _check_there(self, other: int, known: bool) -> bool:
         """Ask the worker of another rank for the state of its task; return whether that worker knows the task."""
-        address, key = self._ranks.addresses[other], self._ranks.keys[other]
+        address = self._ranks.addresses[other]
+        key = self._ranks.keys[other]
 
         async def ask() -> Any:
             return await asyncio.wait_for(getattr(self._worker.rpc(address), _ASK)(key=key), ANSWER)

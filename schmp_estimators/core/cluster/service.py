@@ -76,7 +76,8 @@ async def relay(token: str, number: int, command: Any, dask_worker: Any = None) 
 def as_server(group: Group, groups: Any, *held: Any) -> None:
     """Let a rank execute commands of the client until it is told to end."""
     address, token = get_worker().address, group.token
-    waiting, current = dict[int, _Request](), list[_Request]()
+    waiting = dict[int, _Request]()
+    current = list[_Request]()
 
     def receive() -> Any:
         number = current.pop().number + 1 if current else 0
@@ -126,7 +127,9 @@ class GroupService:
         ranks: Sequence[Any],
         held: Sequence[Any],
     ) -> None:
-        self._client, self._addresses, self._token = client, addresses, token
+        self._client = client
+        self._addresses = addresses
+        self._token = token
         self._ranks, self._held = list(ranks), list(held)
         self._number = 0
         #: Whether the client can reach the worker of rank 0 directly; None until it has tried.

@@ -102,7 +102,8 @@ class Fit:
         """Return samples per second over the last few records; NaN if this is not known."""
         if len(self.points) < 2:
             return math.nan
-        before, now = self.points[-min(6, len(self.points))], self.points[-1]
+        before = self.points[-min(6, len(self.points))]
+        now = self.points[-1]
         return (now[2] - before[2]) / max(now[1] - before[1], 1e-9)
 
 
@@ -295,7 +296,9 @@ class Teller:
                 if self._has_page is None:
                     self._has_page = await has_page(self._client)
                 with self._lock:
-                    events, self._unsent, self._is_due = self._unsent, [], False
+                    events = self._unsent
+                    self._unsent = []
+                    self._is_due = False
                     self._next = time.monotonic() + EVERY
                 if events and self._has_page:
                     message = {

@@ -140,7 +140,9 @@ def advance(
         rank = held.take(batch.first - 1)
         rank.join(communicator, shards)
     began = perf_counter()
-    to_begin, records, seconds = began - started, list[Named](), list[float]()
+    to_begin = began - started
+    records = list[Named]()
+    seconds = list[float]()
     sweep = last = batch.first + batch.n_sweeps - 1
     for sweep in range(batch.first, last + 1):
         records.append(rank.sweep(sweep, saves=batch.saves and sweep == last))

@@ -81,7 +81,8 @@ class Communicator(ABC):
             )
         values.clear()
         for distance in range(1, self.size):
-            to, source = (self.rank + distance) % self.size, (self.rank - distance) % self.size
+            to = (self.rank + distance) % self.size
+            source = (self.rank - distance) % self.size
             if to in direct:
                 self.send(to, direct.pop(to))
             if source not in received:

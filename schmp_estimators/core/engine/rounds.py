@@ -310,7 +310,9 @@ class Rounds:
         """Return the answers to a round, which can be asked for only once."""
         with self._naming(ticket.number):
             answers = self._result(ticket)
-        ticket.pending, ticket.answers, ticket.collected = None, None, True
+        ticket.pending = None
+        ticket.answers = None
+        ticket.collected = True
         self._restores.forget()
         return answers.partials
 
@@ -363,7 +365,9 @@ class Rounds:
 
     def _forget(self, saved: list[Any] | None) -> None:
         """Forget all rounds so far; after a loss, the run continues from `saved`."""
-        self._saved, self._log, self._have_changed = saved, [], False
+        self._saved = saved
+        self._log = []
+        self._have_changed = False
         if self._place.deal():  # workers have joined: partitions are distributed anew
             self._end()
 

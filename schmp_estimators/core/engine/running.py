@@ -235,7 +235,8 @@ def run_dynamic(
     n_jobs: int | None,
 ) -> tuple[Records, Any]:
     """Run a coroutine with the dynamic engine; continue from its checkpoint if there is one."""
-    call, name = getattr(program, "func", program), name_of(program)
+    call = getattr(program, "func", program)
+    name = name_of(program)
     records: Records = []
     kept, found = None, Named()
     if checkpoint is not None:

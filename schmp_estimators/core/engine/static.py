@@ -102,7 +102,10 @@ class GroupRun:
         slices: Slices | None = None,
         ends: Callable[[], batch.Ends] = lambda: None,
     ) -> None:
-        self._program, self._sources, self._place, self._slices = program, sources, place, slices
+        self._program = program
+        self._sources = sources
+        self._place = place
+        self._slices = slices
         self._sweeps = range(first, n_sweeps)
         self._may_ask = may_ask
         self._will_save = saves
@@ -252,7 +255,10 @@ class GroupRun:
         self._place.release(
             [*self._ranks, *self._given, *self._shards, *self._telling.values(), *sent]
         )
-        self._ranks, self._given, self._shards, self._telling = [], [], [], {}
+        self._ranks = []
+        self._given = []
+        self._shards = []
+        self._telling = {}
 
     def _begin(self) -> None:
         """Load the shards, and set what ranks begin with in their first batch: the last snapshot, if there is one."""
@@ -294,7 +300,8 @@ class GroupRun:
                 self._word("load"), batch.load, pieces, p, function, self._slices
             )
             if tells:
-                loaded, needed = shards[p], range(1 if self._was_asked else 2)
+                loaded = shards[p]
+                needed = range(1 if self._was_asked else 2)
                 found = [
                     self._place.call(self._word("load"), getitem, (loaded, at), p) for at in needed
                 ]
@@ -398,7 +405,9 @@ class GroupRun:
         self._place.release(pending.saved)
         self._pending = None
         now = monotonic()
-        self._saved, self._cut, self._has_news = saved, pending.sweep, True
+        self._saved = saved
+        self._cut = pending.sweep
+        self._has_news = True
         self._due = now + max(SNAPSHOT_EVERY, SNAPSHOT_SHARE * (seconds + now - began))
         if pending.asked:
             checkpoint, done, values = pending.asked

@@ -163,7 +163,8 @@ class Rank(Shards):
 
     def _exchange(self, stage: Stage) -> list[list[Any]]:
         """Send pieces to all shards; return for each shard of this rank the answers of all shards to its pieces."""
-        made, answers = self._split(stage), [[None] * self._n_shards for _ in self.states]
+        made = self._split(stage)
+        answers = [[None] * self._n_shards for _ in self.states]
         for turn in self._turns():
             found = self._answer(stage, self._swap(made, None, turn), turn)
             for mine, of_turn in zip(answers, self._swap(found, turn, None), strict=True):

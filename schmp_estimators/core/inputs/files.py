@@ -242,7 +242,8 @@ def _pieces(
     array: Array, origin: tuple[str, int], bounds: Iterable[tuple[int, int]]
 ) -> list[Piece]:
     """Return pieces of an array in its file, each between two of its elements or rows."""
-    (path, offset), of_row = origin, math.prod(array.shape[1:]) * array.itemsize
+    path, offset = origin
+    of_row = math.prod(array.shape[1:]) * array.itemsize
     found = [(first, array[first:last]) for first, last in bounds]
     return [
         Piece(path, offset + first * of_row, one.dtype.str, one.shape, checksum_of(one))

@@ -292,7 +292,9 @@ class RowsAgain(Rows):
         place = Rereading()
         loads = [partial(_prepare_some, prepare, matrix, *pair) for pair in pairwise(bounds)]
         super().__init__(place.partitions(loads), place)
-        self._prepare, self._matrix, self._bounds = prepare, matrix, bounds
+        self._prepare = prepare
+        self._matrix = matrix
+        self._bounds = bounds
 
     @contextmanager
     def elsewhere(self, place: Place, folder: str | None) -> Iterator[Rows]:
@@ -343,7 +345,8 @@ def open_tasks(
     prepare: Function, arguments: list[Arguments], *, place: Place | None = None
 ) -> Rows:
     """Return rows whose partitions are ``prepare(*a)`` for all `arguments`, which may contain Delayed objects."""
-    task, name = dask.delayed(prepare, pure=False), f"read-rows-{uuid4().hex}"
+    task = dask.delayed(prepare, pure=False)
+    name = f"read-rows-{uuid4().hex}"
     lazy = [task(*given, dask_key_name=(name, i)) for i, given in enumerate(arguments)]
     place = place or Place()
     return Rows(place.hold(lazy), place)
@@ -354,11 +357,13 @@ def _prepare_chunk(chunk: Any, *, prepare: Unary, missing: bool) -> Any:
 
 
 def _lazily(chunks: Chunked, prepare: Unary, estimator: Any) -> Any:
-    name, options = f"read-rows-{uuid4().hex}", {"prepare": prepare, "missing": may_miss(estimator)}
+    name = f"read-rows-{uuid4().hex}"
+    options = {"prepare": prepare, "missing": may_miss(estimator)}
     if isinstance(chunks, list):
         task: Any = dask.delayed(_prepare_chunk, pure=False)
         return [task(chunk, **options, dask_key_name=(name, i)) for i, chunk in enumerate(chunks)]
-    shape, meta = ((1,) * chunks.numblocks[0], (1,)), np.empty((0, 0), object)
+    shape = ((1,) * chunks.numblocks[0], (1,))
+    meta = np.empty((0, 0), object)
     lazy: Any = chunks
     return lazy.map_blocks(
         _prepare_chunk, dtype=object, chunks=shape, meta=meta, name=name, **options

@@ -326,7 +326,8 @@ def map_rows(
         _apply, function, estimator.n_features_in_, type(estimator).__name__, may_miss(estimator)
     )
     run, meta = uuid4().hex, np.empty((0, n_outputs), dtype)
-    chunks, shared = as_chunks(X), dask.delayed(model, name=f"model-{run}", traverse=False)
+    chunks = as_chunks(X)
+    shared = dask.delayed(model, name=f"model-{run}", traverse=False)
     if isinstance(chunks, list):
         task = dask.delayed(apply, pure=False)
         found = [

@@ -48,7 +48,8 @@ class Worker(NamedTuple):
 
     def may_take(self, annotations: Mapping[str, Any]) -> bool:
         """Return whether the annotations `workers` and `resources` of tasks let them run on this worker."""
-        named, wanted = annotations.get("workers"), annotations.get("resources") or {}
+        named = annotations.get("workers")
+        wanted = annotations.get("resources") or {}
         known = [named] if isinstance(named, str) else named
         here = not known or bool({self.address, self.name, str(self.name)} & set(known))
         return here and all(
@@ -228,7 +229,8 @@ class Dealt:
 
     def update(self, workers: list[Worker]) -> None:
         """Set the workers of the cluster as they are now."""
-        self.workers, self._alive = workers, {worker.address for worker in workers}
+        self.workers = workers
+        self._alive = {worker.address for worker in workers}
         #: Threads of all workers together.
         self.n_threads = sum([worker.n_threads for worker in workers])
 
@@ -248,7 +250,8 @@ class Dealt:
         return self._places[place]
 
     def _choose(self, place: int) -> str:
-        taken, shares = Counter(self._places.values()), self._shares(self.n_places)
+        taken = Counter(self._places.values())
+        shares = self._shares(self.n_places)
         if place < self.n_places:
             threads = [worker.address for worker in self.workers for _ in range(worker.n_threads)]
             own = threads[place * len(threads) // self.n_places]

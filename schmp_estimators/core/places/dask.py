@@ -271,7 +271,8 @@ class DaskPlace(Place):
         """Let workers make partitions from pieces, and return the service of the ranks that work on them."""
         self.settle([piece.parts if isinstance(piece, Piece) else [piece] for piece in pieces])
         members = self._dealt.members(len(pieces))
-        addresses, groups = tuple(members), list(members.values())
+        addresses = tuple(members)
+        groups = list(members.values())
         held = list[Future[Any]]()
         for p, piece in enumerate(pieces):
             function, parts = piece if isinstance(piece, Piece) else (itself, (piece,))

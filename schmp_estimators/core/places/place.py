@@ -96,7 +96,8 @@ class Place:
         scheduler = chosen if chosen in ("sync", "synchronous", "single-threaded") else "threads"
         if isinstance(lazy, list):
             return list(dask.compute(*lazy, scheduler=scheduler))
-        shape, meta = ((1,) * lazy.numblocks[0], (1,)), np.empty((0, 0), object)
+        shape = ((1,) * lazy.numblocks[0], (1,))
+        meta = np.empty((0, 0), object)
         return list(
             lazy.map_blocks(box, dtype=object, chunks=shape, meta=meta)
             .compute(scheduler=scheduler)

@@ -231,7 +231,8 @@ def look_until(
     WorkLostError, NoWorkersError
         If waiting any longer is useless.
     """
-    held, places = set(holders or ()), {*(holders or ()), *others}
+    held = set(holders or ())
+    places = {*(holders or ()), *others}
     seen: dict[str, Worker] = {}
     #: how many checks in a row have found workers dead, or silent, or a task that cannot run
     n_gone = n_silent = n_stuck = 0
@@ -245,7 +246,8 @@ def look_until(
         gone = held - {worker.address for worker in workers}
         if holders is None or not (are_ranks or gone == held):
             gone = set()  # Dask computes results again
-        n_gone, n_silent = (n_gone + 1 if gone else 0), (n_silent + 1 if silent else 0)
+        n_gone = n_gone + 1 if gone else 0
+        n_silent = n_silent + 1 if silent else 0
         if n_gone == LOOKS or n_silent == PATIENCE:
             raise WorkLostError(_obituary(gone or silent, seen))
         working = any(worker.status == "running" for worker in workers)
@@ -268,7 +270,8 @@ def look_until(
 
 def _obituary(lost: Collection[str], seen: Mapping[str, Worker]) -> str:
     """Return what is said of workers that are lost, with what was seen of one of them last."""
-    one, names = seen.get(min(lost)), " and ".join(sorted(lost))
+    one = seen.get(min(lost))
+    names = " and ".join(sorted(lost))
     if one is None:
         return f"worker {names} died"
     if one.status == SILENT:

@@ -104,11 +104,14 @@ class DynamicRegressionSchedule:
         moves: Moves | None = None,
         moved_above: float = 0.0,
     ) -> None:
-        self.sampler, self.n_parallel, self.max_correlation = sampler, n_parallel, max_correlation
+        self.sampler = sampler
+        self.n_parallel = n_parallel
+        self.max_correlation = max_correlation
         self.pipeline_depth, self.moves = pipeline_depth, moves
         self._n_parameters = n_parameters
         self._refresh, self._may_halve = refresh, may_halve
-        self._oversample, self._moved_above = oversample, moved_above
+        self._oversample = oversample
+        self._moved_above = moved_above
         self._correlation_rows, self._key = correlation_rows, key
         self._n_checks = 0
         self._asked: deque[Check] = deque()

@@ -134,7 +134,9 @@ def _costs(cost: Any) -> tuple[dict[tuple[int, int], float], int]:
         stored = sp.csr_array(table, copy=True)
         stored.sum_duplicates()  # this also sorts the entries of each row
         stored = stored.tocoo()
-        rows, columns, values = stored.row, stored.col, stored.data
+        rows = stored.row
+        columns = stored.col
+        values = stored.data
     else:
         rows, columns = np.indices(table.shape).reshape(2, -1)
         values = table.ravel()
@@ -271,7 +273,9 @@ def plan_route(order: Order, rank_of: Sequence[int], holders: Sequence[int], ran
     rank : int
         Number of the rank.
     """
-    legs, at, leaves = plan_legs(order, rank_of), list(holders), dict[int, int]()
+    legs = plan_legs(order, rank_of)
+    at = list(holders)
+    leaves = dict[int, int]()
     last: dict[int, Leg] = {}
     for leg in legs:
         for block in dict.fromkeys(visit.block for visit in leg.visits):

@@ -165,7 +165,8 @@ class RoundRobinSampler(Sampler):
 
     def draw(self, count: int, excluded: Integers) -> Integers:
         """Return the next `count` parameters in turn, less those `excluded`."""
-        waiting, self._waiting = self._waiting[:count], self._waiting[count:]
+        waiting = self._waiting[:count]
+        self._waiting = self._waiting[count:]
         turn = (
             self._next + np.arange(max(0, min(count, self._count) - len(waiting)))
         ) % self._count

@@ -160,7 +160,9 @@ def _survey(piece: counts.Counts | counts.Fault) -> _Survey:
 
 
 def _merge(parts: list[_Survey]) -> _Survey:
-    lengths, widths, fault = list[Integers](), list[int](), None
+    lengths = list[Integers]()
+    widths = list[int]()
+    fault = None
     for some, some_widths, found, _ in parts:
         if fault is None and found is not None:
             fault = found._replace(row=found.row + sum(map(len, lengths)))

@@ -51,7 +51,8 @@ class Passages(NamedTuple):
 
 def draw_sparse_topics(word_totals: Integers, n_topics: int, seed: int) -> WordTopics:
     """Return two random topics for each column, in which its tokens may begin.  They may be the same."""
-    address, n = (np.cumsum(word_totals) - word_totals).astype(np.uint64), np.uint64(_SPARSE_TOPICS)
+    address = (np.cumsum(word_totals) - word_totals).astype(np.uint64)
+    n = np.uint64(_SPARSE_TOPICS)
     numbers = (address[:, None] * n + np.arange(n, dtype=np.uint64)).reshape(-1)
     drawn = below.py_func(mix.py_func(stream_key(seed, 0, _SPARSE) + numbers * GAMMA), n_topics)
     return WordTopics(np.arange(0, len(numbers) + 1, _SPARSE_TOPICS), drawn.astype(np.int32))
@@ -93,7 +94,8 @@ def topics_from_passages(
     size, n_choices = TOKENS, FEW_CHOICES
     if np.count_nonzero(corpus.lengths >= FEW) >= len(chosen):
         mean = int(corpus.lengths.sum()) // int(np.count_nonzero(corpus.lengths))
-        size, n_choices = min(max(TOKENS, mean // PART), MOST_TOKENS), choices
+        size = min(max(TOKENS, mean // PART), MOST_TOKENS)
+        n_choices = choices
     sizes = np.minimum(corpus.lengths[chosen], max(1, min(size, MOST // len(chosen))))
     order = np.argsort(chosen, kind="stable")
     work = []
@@ -129,11 +131,15 @@ def choose_passages(passages: Passages, n_topics: int, n_words: int, few: int) -
         A candidate with at most so many tokens is chosen only if all candidates of the topic are that short.
     """
     (ptr, words), sizes = passages, np.diff(passages.ptr)
-    n_tried, n_seen = len(sizes) // n_topics, np.zeros(n_words, np.int64)
-    chosen, most, is_short = np.arange(0, len(sizes), n_tried), np.maximum(1, sizes), sizes <= few
+    n_tried = len(sizes) // n_topics
+    n_seen = np.zeros(n_words, np.int64)
+    chosen = np.arange(0, len(sizes), n_tried)
+    most = np.maximum(1, sizes)
+    is_short = sizes <= few
     number = np.repeat(np.arange(len(sizes)) % n_tried, sizes)
     for topic, first in enumerate(chosen.tolist() if n_tried > 1 else ()):
-        tried, tokens = slice(first, first + n_tried), slice(ptr[first], ptr[first + n_tried])
+        tried = slice(first, first + n_tried)
+        tokens = slice(ptr[first], ptr[first + n_tried])
         n = n_seen[words[tokens]]
         known = np.bincount(number[tokens], n / (1.0 + n), n_tried)
         best = first + np.argmin(known / most[tried] + is_short[tried])
@@ -174,7 +180,8 @@ def topics_of_words(
     bits = mix.py_func(key + np.arange(len(words), dtype=np.uint64) * GAMMA)
     drawn = below.py_func(bits, before.astype(np.uint64) + np.uint64(1)).astype(np.int64)
     at = np.where(before < n_choices, before, drawn)
-    kept, topics = at < n_choices, np.empty((n_words, n_choices), np.int32)
+    kept = at < n_choices
+    topics = np.empty((n_words, n_choices), np.int32)
     topics[words[kept], at[kept]] = topic[
         kept
     ]  # if several have the same place, the last one counts
@@ -237,7 +244,9 @@ def _draw(
 
     `rows` are the numbers of their documents in the shard, ascending; `sizes` and `numbers` are those of the passages.
     """
-    first, key, ptr = 0, stream_key(seed, 0, _TOKENS), freeze(offsets_of(sizes))
+    first = 0
+    key = stream_key(seed, 0, _TOKENS)
+    ptr = freeze(offsets_of(sizes))
     words = np.empty(ptr[-1], np.int32)
     for piece in pieces:
         n = len(piece.indptr) - 1
@@ -297,7 +306,8 @@ def weigh_topics(
         By column.  It does not depend on how documents are divided.
     """
     words, rows = _count(choices, len(alphas)), corpus.rows
-    prior, totals = alphas.astype(np.float32), corpus.word_totals
+    prior = alphas.astype(np.float32)
+    totals = corpus.word_totals
     for number in range(ROUNDS):
         tokens = words.share * totals[words.word]
         of_topics = np.bincount(words.topic, tokens, len(alphas)) + beta * corpus.n_features
@@ -316,9 +326,10 @@ def weigh_topics(
 def _count(choices: WordTopics, n_topics: int) -> Weighed:
     """Return each choice of a word once, with its share."""
     n_words = len(choices.ptr) - 1
-    word = part_of_each(np.diff(choices.ptr))
+    word: Integers = part_of_each(np.diff(choices.ptr))
     pairs, n = np.unique(word * n_topics + choices.topic, return_counts=True)
-    of_word, topic = pairs // n_topics, (pairs % n_topics).astype(np.int32)
+    of_word = pairs // n_topics
+    topic = (pairs % n_topics).astype(np.int32)
     ptr = np.searchsorted(of_word, np.arange(n_words + 1))
     return Weighed(ptr, topic, of_word, n / np.diff(choices.ptr)[of_word])
 
@@ -326,7 +337,8 @@ def _count(choices: WordTopics, n_topics: int) -> Weighed:
 def _expect(pieces: Sequence[Counts], first: int, given: tuple[Array, ...]) -> Integers:
     """Return the expected tokens of each choice (E step), over documents `first`, ``first + PARTS``, … of a shard."""
     given = freeze(given)
-    expected, alpha = np.zeros(len(given[1]), np.int64), given[3]
+    expected = np.zeros(len(given[1]), np.int64)
+    alpha = given[3]
     products = np.empty(np.diff(given[0]).max(initial=0), np.float32)
     scratch = np.empty_like(alpha), np.empty_like(alpha), products
     for piece in pieces:

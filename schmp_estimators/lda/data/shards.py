@@ -105,8 +105,11 @@ def make_shard(pieces: Sequence[Counts], before: Integers, own: Integers, plan: 
         Tokens of the local words, in layout order, in earlier shards and in this one.
     plan : Plan
     """
-    layout, n_local, number = plan.layout, plan.n_local, plan.number
-    n_words, is_local = len(plan.word_totals), _is_local(layout, n_local)
+    layout = plan.layout
+    n_local = plan.n_local
+    number = plan.number
+    n_words = len(plan.word_totals)
+    is_local = _is_local(layout, n_local)
     counts = np.zeros(n_words, np.int64) if is_local.all() else count_words(pieces, n_words)
     counts[layout.column[is_local]] = (
         own  # counted before; if documents have changed since, `lay_out` raises
@@ -178,7 +181,8 @@ def count_local_words(
     far : bool
         Whether messages go between processes; else only words with too many tokens for one owner are local.
     """
-    n, n_shards = word_totals[layout.column], len(layout.block_ptr) - 1
+    n = word_totals[layout.column]
+    n_shards = len(layout.block_ptr) - 1
     saved = np.full(len(n), -1.0)
     if far:
         may_travel = (n >= HEAD * n_topics) | (n_topics <= MOST_IN_LISTS)

@@ -30,7 +30,8 @@ def rows_of_lists(word_ptr: Integers, topic: Array, n_topics: int) -> TopicRows:
         cells = np.repeat(begins, lengths[first:last]) + topic[word_ptr[first] : word_ptr[last]]
         cell, tokens = _tally(cells, (last - first) * n_topics)
         word, found = np.divmod(cell, n_topics)
-        rows.topic[at : at + len(cell)], rows.tokens[at : at + len(cell)] = found, tokens
+        rows.topic[at : at + len(cell)] = found
+        rows.tokens[at : at + len(cell)] = tokens
         rows.ptr[first + 1 : last + 1] = at + np.cumsum(np.bincount(word, minlength=last - first))
         at += len(cell)
     for array in rows[1:]:
@@ -74,7 +75,8 @@ def list_topics(
         ptr, n.astype(np.int32), np.zeros(ptr[-1], topic.dtype), np.zeros(ptr[-1], np.int32)
     )
     at = spans(ptr[:-1], n)
-    lists.topic[at], lists.tokens[at] = rows.topic, rows.tokens
+    lists.topic[at] = rows.topic
+    lists.tokens[at] = rows.tokens
     return documents_of_places(doc_ptr, place), lists
 
 
@@ -144,13 +146,15 @@ def counts_of_rows(
             np.require(one, requirements=["ALIGNED", "WRITEABLE"]) for one in pieces[0][1:]
         )
     else:
-        topic, tokens = empty(int(ptr[-1]), np.int32), empty(int(ptr[-1]), np.int32)
+        topic = empty(int(ptr[-1]), np.int32)
+        tokens = empty(int(ptr[-1]), np.int32)
         for piece, begin in zip(pieces, begins, strict=False):
             column = layout.column[begin : begin + len(piece.ptr) - 1]
             for first, last in some_words(piece.ptr):
                 entries = slice(piece.ptr[first], piece.ptr[last])
                 to = spans(ptr[column[first:last]], np.diff(piece.ptr[first : last + 1]))
-                topic[to], tokens[to] = piece.topic[entries], piece.tokens[entries]
+                topic[to] = piece.topic[entries]
+                tokens[to] = piece.tokens[entries]
     if (
         ptr[-1] <= np.iinfo(np.int32).max
     ):  # with int64 offsets SciPy would convert the topics to int64, too

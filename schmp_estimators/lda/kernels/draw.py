@@ -66,14 +66,16 @@ def add_up(builder: Any, out: Any, width: Any, n: int, weigh: Unary) -> Any:
     The sum of all lanes is returned.
     """
     kind = ir.VectorType(_FLOAT, n)
-    lanes, distance = cgutils.alloca_once_value(builder, ir.Constant(kind, [0.0] * n)), 1
+    lanes = cgutils.alloca_once_value(builder, ir.Constant(kind, [0.0] * n))
+    distance = 1
     with cgutils.for_range_slice(builder, _INDEX(0), width, _INDEX(n)) as (start, _):
         so_far = builder.fadd(builder.load(lanes), weigh(start))
         builder.store(so_far, lanes)
         builder.store(so_far, vector_at(builder, out, start, kind), align=4)
     up_to = builder.load(lanes)
     while distance < n:
-        up_to, distance = builder.fadd(up_to, shifted(builder, up_to, distance)), 2 * distance
+        up_to = builder.fadd(up_to, shifted(builder, up_to, distance))
+        distance = 2 * distance
     builder.store(up_to, vector_at(builder, out, width, kind), align=4)
     return builder.extract_element(up_to, _WORD(n - 1))
 

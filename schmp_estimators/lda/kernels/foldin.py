@@ -74,7 +74,8 @@ def topic_model(
     if isinstance(alpha, np.ndarray):
         total = math.fsum(alpha)
         return TopicModel(rows, inverse, alpha, total, float(beta), float(tol), alpha / total)
-    same, expected = np.full(n_topics, float(alpha)), np.full(n_topics, 1.0 / n_topics)
+    same = np.full(n_topics, float(alpha))
+    expected = np.full(n_topics, 1.0 / n_topics)
     return TopicModel(
         rows, inverse, same, n_topics * float(alpha), float(beta), float(tol), expected
     )
@@ -115,12 +116,14 @@ def rows_of_words(rows: TopicRows, words: Integers32) -> Rows:
 
 def make_scratch(ptr: Integers, rows: Rows, n_topics: int) -> Scratch:
     """Return what `fold_in` needs for documents with these offsets and rows."""
-    n, ends = len(rows.bounds) // 2, offsets_of(rows.bounds[1::2] - rows.bounds[::2])
+    n = len(rows.bounds) // 2
+    ends = offsets_of(rows.bounds[1::2] - rows.bounds[::2])
     most = int(np.diff(ends[ptr]).max(initial=0))
     compact = Rows(
         np.empty(2 * n, np.int64), np.empty(most, np.int32), np.empty(most, rows.tokens.dtype)
     )
-    (active, slot), of_topics = np.empty((2, n_topics), np.int32), np.empty((3, n_topics))
+    active, slot = np.empty((2, n_topics), np.int32)
+    of_topics = np.empty((3, n_topics))
     return Scratch(compact, freeze(compact), np.empty(n), active, slot, *of_topics)
 
 
@@ -132,7 +135,9 @@ def _gather(start, stop, rows, priors, least, scratch, weight):
     """
     inverse, alpha, _, beta, _ = priors
     common, n_active, n_entries = 0.0, 0, 0
-    slot, share, compact = scratch.slot, scratch.share, scratch.compact
+    slot = scratch.slot
+    share = scratch.share
+    compact = scratch.compact
     for k in range(len(weight)):
         share[k] = weight[k] * inverse[k]
         if weight[k] >= alpha[k] + least:
@@ -169,8 +174,10 @@ def _leap(active, alpha, first, second, weight):
     before, after, lengths, turns = 0.0, 0.0, 0.0, 0.0
     for a in range(len(active)):
         turn = second[a] - first[a]
-        before, after = before + abs(first[a]), after + abs(second[a])
-        lengths, turns = lengths + first[a] * first[a], turns + turn * turn
+        before = before + abs(first[a])
+        after = after + abs(second[a])
+        lengths = lengths + first[a] * first[a]
+        turns = turns + turn * turn
     if turns == 0.0:
         return 0.0
     far = max(1.0, np.sqrt(lengths / turns))
@@ -188,7 +195,12 @@ def _step(start, stop, counts, rows, active, held, priors, share, gain, weight):
 
     0.8 ns per entry of the rows, 1 ns per topic.
     """
-    inverse, alpha, beta, common, ratios, change = priors[0], priors[1], priors[3], 0.0, 0.0, 0.0
+    inverse = priors[0]
+    alpha = priors[1]
+    beta = priors[3]
+    common = 0.0
+    ratios = 0.0
+    change = 0.0
     for a in range(len(active)):
         k = np.uint32(active[a])
         share[a] = weight[k] * inverse[k]
@@ -218,8 +230,13 @@ def _fold(start, stop, counts, length, whole, priors, scratch, weight):
     """Find the pseudo-counts (K,) of a document of `length` tokens, entries `start` to `stop`, from those given."""
     _, alpha, alpha_sum, _, tol = priors
     _, read, held, active, _, share, gain, before = scratch
-    total, n_full, is_full, n = length + alpha_sum, 0, True, len(weight)
-    least, rate, full_change = tol * min(STILL, STILL_SHARE * length), 0.0, 0.0
+    total = length + alpha_sum
+    n_full = 0
+    is_full = True
+    n = len(weight)
+    least = tol * min(STILL, STILL_SHARE * length)
+    rate = 0.0
+    full_change = 0.0
     while True:
         rows, n_steps = read, MAX_STEPS
         if is_full:

@@ -93,7 +93,8 @@ def list_words(block, n_topics):
     """
     n_heads, fixed = len(block.heads), block.fixed
     n_words = n_heads + len(block.tail_ptr) - 1
-    ptr, length = np.zeros(n_words + 1, np.int64), np.empty(n_words, np.int32)
+    ptr = np.zeros(n_words + 1, np.int64)
+    length = np.empty(n_words, np.int32)
     for word in range(n_words):
         n = np.int64(HEAD) * n_topics
         if word >= n_heads:
@@ -102,7 +103,8 @@ def list_words(block, n_topics):
             np.int64(n_topics), n + fixed.ptr[word + 1] - fixed.ptr[word]
         )
     lists = TopicLists(ptr, length, np.empty(ptr[-1], np.int32), np.empty(ptr[-1], np.int32))
-    row, keys = np.zeros(n_topics, np.int32), np.empty(n_topics, np.int64)
+    row = np.zeros(n_topics, np.int32)
+    keys = np.empty(n_topics, np.int64)
     for word in range(n_words):
         start, end = ptr[word], ptr[word + 1]
         length[word] = count_row(block, word, row, lists.topic[start:end])
@@ -189,17 +191,22 @@ def add_listed(typingctx, lists, first, n_blocks, weights, own, own_weight, sums
     sums : (at least start + LANES * (n_blocks + 1),) float32
         Mutated from `start` on: what `draw.add_up` stores.
     """
-    bits, whole, number = lists.dtype.bitwidth, ir.IntType(64), ir.IntType(lists.dtype.bitwidth)
+    bits = lists.dtype.bitwidth
+    whole = ir.IntType(64)
+    number = ir.IntType(lists.dtype.bitwidth)
 
     def generate(context, builder, signature, arguments):
-        kinds, (first, n_blocks), (own, own_weight) = signature.args, arguments[1:3], arguments[4:6]
+        kinds = signature.args
+        first, n_blocks = arguments[1:3]
+        own, own_weight = arguments[4:6]
         data = address(
             context, builder, kinds[0], arguments[0], builder.mul(first, whole(2 * LANES))
         )
         weight = address(context, builder, kinds[3], arguments[3], whole(0))
         out = address(context, builder, kinds[6], arguments[6], arguments[7])
         numbers = ir.VectorType(number, LANES)
-        ones, none = ir.Constant(numbers, [1] * LANES), ir.Constant(numbers, [0] * LANES)
+        ones = ir.Constant(numbers, [1] * LANES)
+        none = ir.Constant(numbers, [0] * LANES)
         own_lanes = in_all_lanes(builder, builder.trunc(own, number), LANES)
         own_weights = in_all_lanes(builder, own_weight, LANES)
 

@@ -67,7 +67,10 @@ def _divide(word, ptr, topic, weight, proportions, products):
         products[index(j)] = (
             proportions[np.uint32(topic[index(first + j)])] * weight[index(first + j)]
         )
-    even, odd, third, fourth = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
+    even = np.float32(0.0)
+    odd = np.float32(0.0)
+    third = np.float32(0.0)
+    fourth = np.float32(0.0)
     whole = n - n % _LANES
     for j in range(0, whole, _LANES):
         even += products[index(j)]
@@ -164,7 +167,8 @@ def draw_known_topics(place, doc_ptr, word_of, ptr, topic, first_token, key, n_t
     for document in range(len(doc_ptr) - 1):
         begin, end = doc_ptr[document], doc_ptr[document + 1]
         for i in range(begin, end):
-            bits, word = mix(key + np.uint64(first_token + i) * GAMMA), word_of[place[i]]
+            bits = mix(key + np.uint64(first_token + i) * GAMMA)
+            word = word_of[place[i]]
             n = ptr[word + 1] - ptr[word]
             for _ in range(_ASKED):
                 if n > 0:

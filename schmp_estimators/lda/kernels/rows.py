@@ -91,7 +91,8 @@ def pack_rows(word_ptr, topic, n_topics):
         n = word_ptr[word + 1] - word_ptr[word]
         n_dense += n >= limit
         n_listed += n if n < limit else 0
-    lists, dense = np.empty(n_listed, topic.dtype), np.zeros((n_dense, n_topics), np.int32)
+    lists = np.empty(n_listed, topic.dtype)
+    dense = np.zeros((n_dense, n_topics), np.int32)
     n_listed = n_dense = 0
     for word in range(len(word_ptr) - 1):
         first, last = word_ptr[word], word_ptr[word + 1]
@@ -206,7 +207,9 @@ def take_one(cells, start, mask, topic):
     if mask < 0:
         cells[index(start + np.int64(topic))] -= 1
     else:
-        base, wrap, place = index(start), index(mask), _find(cells, start, mask, topic)
+        base = index(start)
+        wrap = index(mask)
+        place = _find(cells, start, mask, topic)
         at = base + (place << _ONE)
         cells[at + _ONE] -= 1
         if cells[at + _ONE] == 0:

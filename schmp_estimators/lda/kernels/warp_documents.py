@@ -155,7 +155,10 @@ def sample_documents(first, last, shard, tokens, inverse, alpha, key, totals, st
     there is a branch only for a token that moves: then `row` and `weights` change, and a proposal costs a single
     look-up.
     """
-    n_steps, width, n_topics, prior = len(steps), 1 + len(steps), len(inverse), values_of(alpha)
+    n_steps = len(steps)
+    width = 1 + len(steps)
+    n_topics = len(inverse)
+    prior = values_of(alpha)
     longest = 0
     for doc in range(first, last):
         longest = max(longest, shard.doc_ptr[doc + 1] - shard.doc_ptr[doc])
@@ -169,12 +172,14 @@ def sample_documents(first, last, shard, tokens, inverse, alpha, key, totals, st
     draws = np.empty(longest * n_steps, np.int32)
     place, end, moved = shard.place, shard.doc_ptr[last], 0
     for doc in range(first, last):
-        start, n = shard.doc_ptr[doc], shard.doc_ptr[doc + 1] - shard.doc_ptr[doc]
+        start = shard.doc_ptr[doc]
+        n = shard.doc_ptr[doc + 1] - shard.doc_ptr[doc]
         own = place[start : start + n]
         _gather(own, tokens, width, prior, inverse, pending, row, weights)
         origin = key + np.uint64(shard.first_token + start) * np.uint64(n_steps) * GAMMA
         for begin in range(0, n, CHUNK):
-            size, counter = min(CHUNK, n - begin), origin + np.uint64(begin * n_steps) * GAMMA
+            size = min(CHUNK, n - begin)
+            counter = origin + np.uint64(begin * n_steps) * GAMMA
             draw_slots(
                 alpha, size * n_steps, counter, n, n_topics, uniforms, draws[begin * n_steps :]
             )

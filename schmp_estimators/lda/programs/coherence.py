@@ -141,7 +141,8 @@ def mean_over_pairs(documents: Integers, n_documents: int, n_best: int, measure:
     for first in range(0, len(found), at_once):
         shares = documents[first : first + at_once] / n_documents
         alone = shares[:, ~is_pair]
-        lower, upper = alone[:, rank[cells]], alone[:, other[cells]]
+        lower = alone[:, rank[cells]]
+        upper = alone[:, other[cells]]
         with np.errstate(divide="ignore", invalid="ignore"):
             values = MEASURES[measure](shares[:, cells], lower, upper)
         mean = _similarity_to_all(values, rank, other) if measure == "c_v" else values.mean(axis=1)
@@ -180,8 +181,10 @@ def top_words(
     if relevance is not None:
         discount = (1.0 - relevance) * np.log(sum_rows(rows.ptr, rows.tokens) + n_topics * prior)
     scale: Callable[[Array], Array] = np.asarray if relevance is None else np.log
-    order, is_own = np.argsort(discount, kind="stable"), np.zeros(n_words, bool)
-    words, weights = np.empty((n_topics, n_best), np.int64), np.empty((n_topics, n_best))
+    order = np.argsort(discount, kind="stable")
+    is_own = np.zeros(n_words, bool)
+    words = np.empty((n_topics, n_best), np.int64)
+    weights = np.empty((n_topics, n_best))
     table = sparse.csc_array((rows.tokens, rows.topic, rows.ptr), shape=(n_topics, n_words)).tocsr()
     for k, (begin, end) in enumerate(pairwise(table.indptr.tolist())):
         own = table.indices[begin:end]

@@ -79,7 +79,8 @@ def _slots(
 
 def document_measures(counted: DocumentCounts, prior: float, n_best: int) -> dict[str, Floats]:
     """Return the measures that need documents; NaN for topics that no token has."""
-    n_topics, rows = len(counted.first), sparse.coo_array(counted.times)
+    n_topics = len(counted.first)
+    rows = sparse.coo_array(counted.times)
     size, times = rows.col.astype(np.float64), rows.data
     n_docs, tokens, logs = (
         np.bincount(rows.row, weight, n_topics)
@@ -98,7 +99,8 @@ def document_measures(counted: DocumentCounts, prior: float, n_best: int) -> dic
 
 def word_measures(rows: TopicRows, n_topics: int) -> dict[str, Floats]:
     """Return the measures of topics as distributions of the tokens of words; NaN for topics without tokens."""
-    n_words, tokens = len(rows.ptr) - 1, rows.tokens.astype(np.float64)
+    n_words = len(rows.ptr) - 1
+    tokens = rows.tokens.astype(np.float64)
     totals = np.zeros(n_topics)
     add_at(totals, rows.topic, tokens)
     share = tokens / totals[rows.topic]

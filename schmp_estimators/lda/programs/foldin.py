@@ -33,7 +33,8 @@ _PROPORTIONS = 1 << 20
 
 def proportions(matrix: Any, model: TopicModel, each: Each = in_turn) -> Floats:
     """Return the topic proportions, shape (n_docs, K), of the documents in a CSR or dense matrix of counts."""
-    documents, model = canonical_counts(matrix), freeze(model)
+    documents = canonical_counts(matrix)
+    model = freeze(model)
     theta = np.empty((len(documents.indptr) - 1, len(model.inverse)))
 
     def work(job: tuple[slice, Counts]) -> None:
@@ -51,7 +52,8 @@ def completion_scores(counts: Counts, model: TopicModel, each: Each = in_turn) -
     are scored (document completion: Wallach et al., ICML 2009, section 5.1), so a document with fewer than two tokens
     scores 0.
     """
-    scores, model = np.empty(len(counts.indptr) - 1), freeze(model)
+    scores = np.empty(len(counts.indptr) - 1)
+    model = freeze(model)
 
     def work(job: tuple[slice, Counts]) -> None:
         docs, (ptr, words, tokens, _) = job
@@ -80,13 +82,15 @@ def draw_topics(counts: Counts, model: TopicModel, seed: int, each: Each = in_tu
     The topics of a document follow from `seed` and its words, whatever the other documents are.
     """
     begins = offsets_of(sum_rows(counts.indptr, counts.data))
-    topics, keys = np.empty(begins[-1], np.int32), hash_documents(counts) ^ stream_key(seed)
+    topics = np.empty(begins[-1], np.int32)
+    keys = hash_documents(counts) ^ stream_key(seed)
     model = freeze(model)
 
     def work(job: tuple[slice, Counts]) -> None:
         docs, (ptr, words, tokens, _) = job
         given = ptr, tokens, freeze(keys[docs]), rows_of_words(model.rows, words), model[1:]
-        theta, common = _fold(ptr, words, tokens, model), np.empty(len(model.inverse))
+        theta = _fold(ptr, words, tokens, model)
+        common = np.empty(len(model.inverse))
         draw(*given, theta, common, topics[begins[docs.start] : begins[docs.stop]])
 
     each(work, _jobs(counts, model))
@@ -95,7 +99,8 @@ def draw_topics(counts: Counts, model: TopicModel, seed: int, each: Each = in_tu
 
 def _fold(ptr: Array, words: Array, counts: Array, model: TopicModel) -> Floats:
     """Return the proportions of documents with these offsets, words and tokens of each word."""
-    rows, lengths = rows_of_words(model.rows, words), sum_rows(ptr, counts).astype(np.float64)
+    rows = rows_of_words(model.rows, words)
+    lengths = sum_rows(ptr, counts).astype(np.float64)
     n_topics = len(model.inverse)
     theta = np.repeat((lengths[:, None] + model.alpha_sum) / n_topics, n_topics, axis=1)
     fold_in(
@@ -108,7 +113,8 @@ def _fold(ptr: Array, words: Array, counts: Array, model: TopicModel) -> Floats:
 
 def _jobs(counts: Counts, model: TopicModel) -> list[tuple[slice, Counts]]:
     """Cut documents into jobs of about `_JOB` entries, and of no more than `_PROPORTIONS` proportions."""
-    n_docs, n_entries = len(counts.indptr) - 1, int(counts.indptr[-1])
+    n_docs = len(counts.indptr) - 1
+    n_entries = int(counts.indptr[-1])
     cuts = np.searchsorted(
         counts.indptr, np.linspace(0, n_entries, max(1, n_entries // _JOB) + 1)[1:-1]
     )

@@ -132,7 +132,8 @@ def word_cells(words: TopicCounts, seeds: WordSeeds | None, seeded: SeedCounts) 
     tokens, often = words.terms
     if seeds is None:
         return Cells(tokens, often, np.zeros(len(tokens)))
-    own, one = seeded.tokens, np.ones(len(seeded.tokens), np.int64)
+    own = seeded.tokens
+    one = np.ones(len(seeded.tokens), np.int64)
     more = np.concatenate([np.zeros(len(tokens) + len(own)), seeds.weight[seeded.seed]])
     return Cells(np.concatenate([tokens, own, own]), np.concatenate([often, -one, one]), more)
 

@@ -129,7 +129,8 @@ def seeded_word_log_likelihood(
     n_words: int,
 ) -> float:
     """Return the word part of the joint log-likelihood, given what it would be without seeds."""
-    smooth, weight = n_words * beta, np.concatenate([seeds.weight[counts.seed], seeds.rest_weight])
+    smooth = n_words * beta
+    weight = np.concatenate([seeds.weight[counts.seed], seeds.rest_weight])
     tokens = np.concatenate([counts.tokens, seeds.rest_tokens])
     of_topics = rising(smooth, topic_total) - rising(smooth + seeds.total, topic_total)
     return plain + of_topics + rising(beta + weight, tokens) - rising(beta, tokens)
@@ -174,7 +175,8 @@ def draw_of_seeds(shard: TokenShard, seeds: SeedRows, key: np.uint64, out: Array
     for span, bits in _some_tokens(len(out), shard.first_token, key):
         number = number_of[shard.place[span]]
         seeded = np.flatnonzero(number >= 0)
-        first, last = seeds.ptr[number[seeded]], seeds.ptr[number[seeded] + 1]
+        first = seeds.ptr[number[seeded]]
+        last = seeds.ptr[number[seeded] + 1]
         y = ends[first] + unit.py_func(bits[seeded]) * (ends[last] - ends[first])
         found = np.minimum(np.searchsorted(ends, y, side="right") - 1, last - 1)
         out[seeded + span.start] = seeds.topic[found]

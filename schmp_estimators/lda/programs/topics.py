@@ -247,7 +247,8 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
 
     def init(self, at: At) -> tuple[State, Mapping[int, Any]]:
         """Return the state with the first topics of tokens: uniform ones, if words do not restrict them."""
-        topics, shard = np.empty(len(at.shard.place), topic_dtype(self.n_components)), at.shard
+        topics = np.empty(len(at.shard.place), topic_dtype(self.n_components))
+        shard = at.shard
         if len(shard.first.ptr) > 1:
             of_words = (words_of_places(shard), *shard.first)
             key = stream_key(self.seed, 0, _OF_TOKENS)
@@ -321,7 +322,9 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
 
         Each block comes with a shard that knows its words, and with the number of its first word there.
         """
-        shard, topic, lengths = at.shard, freeze(self.by_word(at, state)), np.diff(at.shard.doc_ptr)
+        shard = at.shard
+        topic = freeze(self.by_word(at, state))
+        lengths = np.diff(at.shard.doc_ptr)
         documents = topic_counts(shard.doc_ptr, shard.place, topic, self.n_components)
         of_singles = topic[shard.place[shard.doc_ptr[:-1][lengths == 1]]]
         words = merge_counts(
@@ -374,7 +377,8 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
 
     def record(self, sweep: int, model: SweepModel) -> Named:
         """Return how many tokens moved, under which priors, and the joint log-likelihood if it was measured."""
-        (alpha, beta), before = self.priors(sweep, None), model.learned_before
+        alpha, beta = self.priors(sweep, None)
+        before = model.learned_before
         if before.alphas is not None:
             alpha = learning.mean_alpha(before.alphas)
         beta = beta if before.beta is None else before.beta
@@ -429,7 +433,8 @@ class FrozenCountsLDA(TopicProgram[State]):
 
     def summed(self, model: SweepModel | None, reports: Sequence[Any]) -> SweepModel:
         """Add up the topic totals, which all tokens of the next sweep read."""
-        (total, moved), learned = tree_sum(reports), model.learned if model else Learned()
+        total, moved = tree_sum(reports)
+        learned = model.learned if model else Learned()
         return SweepModel(total, moved, learned=learned, learned_before=learned)
 
 

@@ -57,13 +57,17 @@ class Alias(NamedTuple):
 @maker
 def _begin(cell):
     """Return what is kept of a block; 15 ns per slot of a table."""
-    n_topics, (inverse, _) = len(cell.total), inverse_totals(cell)
+    n_topics = len(cell.total)
+    inverse, _ = inverse_totals(cell)
     rows, cells = make_rows(cell.block, n_topics)
     lists = list_words(cell.block, n_topics)
     n_words, end = len(lists.length), lists.ptr[-1]
     n_slots = end + n_topics
-    share, other, sums = np.empty(n_slots), np.empty(n_slots, np.int32), np.empty(n_words + 1)
-    weights, order = np.empty(n_topics), np.empty(n_topics, np.int32)
+    share = np.empty(n_slots)
+    other = np.empty(n_slots, np.int32)
+    sums = np.empty(n_words + 1)
+    weights = np.empty(n_topics)
+    order = np.empty(n_topics, np.int32)
     for word in range(n_words):
         start, n = lists.ptr[word], np.int64(lists.length[word])
         for i in range(n):
@@ -81,8 +85,10 @@ def _begin(cell):
 @inlined
 def _weigh(own, cell, document, word, topic, less):
     """Return p and q of a topic of which `less` tokens are left out: the token itself, or none."""
-    of_word, n = weigh(own, cell, document, word, topic, less), document.tokens[topic] - less
-    start, mask = own.rows[index(2 * word)], own.rows[index(2 * word + 1)]
+    of_word = weigh(own, cell, document, word, topic, less)
+    n = document.tokens[topic] - less
+    start = own.rows[index(2 * word)]
+    mask = own.rows[index(2 * word + 1)]
     stale = (
         (count_of(own.stale, start, mask, topic) + cell.beta)
         * cell.alpha[topic]
@@ -94,7 +100,9 @@ def _weigh(own, cell, document, word, topic, less):
 @inlined
 def _sum_document(own, cell, document, word, old):
     """Add up the weights of the document's topics for a token, and return the sum."""
-    start, mask, total = own.rows[index(2 * word)], own.rows[index(2 * word + 1)], 0.0
+    start = own.rows[index(2 * word)]
+    mask = own.rows[index(2 * word + 1)]
+    total = 0.0
     for j in range(document.now[0].n_listed):
         k = index(document.listed[index(j)])
         n = count_of(own.cells, start, mask, k) + beta_of(
@@ -102,7 +110,8 @@ def _sum_document(own, cell, document, word, old):
         )
         part = document.part[k]
         if k == old:
-            n, part = n - 1.0, (document.tokens[k] - 1) * document.inverse_less[k]
+            n = n - 1.0
+            part = (document.tokens[k] - 1) * document.inverse_less[k]
         total += part * n
         own.ends[index(j)] = total
     return total
@@ -131,7 +140,8 @@ def _draw(own, cell, document, token, word, old, counter):
     """Return the new topic of a token, after ``n_random / 2`` proposals; 3 ns per topic of the document."""
     fresh = _sum_document(own, cell, document, word, old)
     mass = fresh + own.sums[index(word)] + cell.beta * own.sums[len(own.sums) - 1]
-    s, (s_p, s_q) = old, _weigh(own, cell, document, word, old, 1)
+    s = old
+    s_p, s_q = _weigh(own, cell, document, word, old, 1)
     for _ in range(cell.n_random >> 1):
         t = _propose(own, cell, document, word, fresh, unit(mix(counter)) * mass)
         accept = unit(mix(counter + GAMMA))
@@ -153,7 +163,8 @@ def _fetch(own, cell, visit):
         prefetch(own.lists.ptr, coming)
         prefetch(own.sums, coming)
         coming = np.int64(word[index(visit + _AHEAD)])
-        start, table = own.rows[index(2 * coming)], own.lists.ptr[index(coming)]
+        start = own.rows[index(2 * coming)]
+        table = own.lists.ptr[index(coming)]
         prefetch(own.stale, start)
         prefetch(own.share, table)
         prefetch(own.other, table)

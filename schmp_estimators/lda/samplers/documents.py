@@ -42,7 +42,8 @@ class Visits(NamedTuple):
 
 def order_visits(shard: TokenShard) -> Visits:
     """Return the tokens of a shard, divided by the blocks of their words."""
-    n_blocks, n_docs = len(shard.block_ptr) - 1, len(shard.doc_ptr) - 1
+    n_blocks = len(shard.block_ptr) - 1
+    n_docs = len(shard.doc_ptr) - 1
     word = words_of_places(shard)[shard.place]
     block = part_of_each(np.diff(shard.block_ptr), np.int16)[word]
     documents = part_of_each(np.diff(shard.doc_ptr))
@@ -185,11 +186,14 @@ def _move(cell, document, token, old, new):
 @maker
 def _no_document(cell):
     """Return an empty `Document`."""
-    n_topics, (inverse, inverse_less) = len(cell.total), inverse_totals(cell)
+    n_topics = len(cell.total)
+    inverse, inverse_less = inverse_totals(cell)
     tokens = np.zeros(n_topics, np.int32)
     listed = np.empty(n_topics, np.int32)
     place = np.empty(n_topics, np.int32)
-    now, part, factor = np.zeros(1, _NOW), np.zeros(n_topics), np.empty(n_topics)
+    now = np.zeros(1, _NOW)
+    part = np.zeros(n_topics)
+    factor = np.empty(n_topics)
     document = Document(now, tokens, listed, place, inverse, inverse_less, part, factor)
     for k in range(n_topics):
         _weigh(cell, document, k)
@@ -230,7 +234,9 @@ def document_loop(
 
     @maker
     def sample_documents(cell):
-        own, document, n_moved = begin(cell), _no_document(cell), 0
+        own = begin(cell)
+        document = _no_document(cell)
+        n_moved = 0
         visit_ptr = cell.state.visits.ptr[cell.number]
         visits = cell.state.visits
         topic = cell.state.topic
@@ -242,7 +248,8 @@ def document_loop(
                 fetch(own, cell, visit)
                 token = index(visits.token[index(visit)])
                 word = np.int64(visits.word[index(visit)])
-                old, address = index(topic[token]), index(cell.shard.first_token) + token
+                old = index(topic[token])
+                address = index(cell.shard.first_token) + token
                 counter = cell.key + address * np.uint64(cell.n_random) * GAMMA
                 new = draw(own, cell, document, token, word, old, counter)
                 if new != old:
@@ -279,7 +286,8 @@ class DocumentLDA(SequentialProgram[DocumentState]):
 
     def restore(self, at: At, saved: AnySigned) -> tuple[DocumentState, dict[int, WordPart]]:
         """Return topics that were saved in document order, and the order of the visits."""
-        shard, (topic, _, total) = at.shard, self.begun(at, saved)
+        shard = at.shard
+        topic, _, total = self.begun(at, saved)
         state = DocumentState(topic, order_visits(shard), total)
         return state, self.parts(at, state)
 

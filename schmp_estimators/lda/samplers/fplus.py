@@ -116,7 +116,9 @@ def _build(own, cell, row, is_base):
 @inlined
 def enter(own, cell, row, word, is_seeded):
     """Prepare the weights for a word."""
-    kept, block, tail = own.kept[0], cell.block, word - len(cell.block.heads)
+    kept = own.kept[0]
+    block = cell.block
+    tail = word - len(cell.block.heads)
     kept.document = -1
     n = block.fixed.ptr[word + 1] - block.fixed.ptr[word]
     if tail >= 0:
@@ -155,7 +157,9 @@ def draw(own, cell, row, token, word, old, counter):
     If it is another topic, the token is then left out of `own` and of the document's list.
     """
     ptr, length, topics, tokens = cell.state.lists
-    kept, q, d = own.kept[0], own.q, index(cell.state.document[token])
+    kept = own.kept[0]
+    q = own.q
+    d = index(cell.state.document[token])
     start, n = ptr[d], np.int64(length[d])
     if (
         np.int64(d) != kept.document
@@ -178,7 +182,9 @@ def draw(own, cell, row, token, word, old, counter):
         put(own, cell, old, before)
         kept.smooth = smooth_before
     else:
-        kept.mass, kept.old_at, kept.new_at = mass, old_at, new_at
+        kept.mass = mass
+        kept.old_at = old_at
+        kept.new_at = new_at
     return new
 
 
@@ -186,7 +192,9 @@ def draw(own, cell, row, token, word, old, counter):
 def moved(own, cell, row, token, word, old, new):
     """Add the token to the tree and to the document's list; 50 ns."""
     _, length, topics, tokens = cell.state.lists
-    kept, q, d = own.kept[0], own.q, index(cell.state.document[token])
+    kept = own.kept[0]
+    q = own.q
+    d = index(cell.state.document[token])
     start, before = cell.state.lists.ptr[d], q[new]
     end = index(start + length[d])
     n_new = np.int64(tokens[kept.new_at]) if kept.new_at < end else np.int64(0)

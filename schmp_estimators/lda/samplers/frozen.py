@@ -143,7 +143,8 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
 
     def restore(self, at: At, saved: AnySigned) -> tuple[FrozenState, dict[int, WordPart]]:
         """Return topics that were saved in document order."""
-        shard, (_, topic, totals) = at.shard, self.begun(at, saved)
+        shard = at.shard
+        _, topic, totals = self.begun(at, saved)
         lengths = np.diff(shard.word_ptr)
         sizes = lengths[lengths > 0]
         word = part_of_each(sizes, np.uint32)[shard.place]
@@ -165,7 +166,8 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
             rows[mine],
             self.seeds_of(at.shard, words[mine]),
         )
-        ptr, beta = at.shard.word_ptr[begin : end + 1], self.priors(at.sweep, at.model)[1]
+        ptr = at.shard.word_ptr[begin : end + 1]
+        beta = self.priors(at.sweep, at.model)[1]
         inverse = 1.0 / (at.model.topic_total + self.beta_sums(beta))
 
         def work(job: tuple[int, int]) -> None:
@@ -175,8 +177,10 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
         at.each(work, self.jobs(np.append(ptr[words], ptr[-1])))
 
     def _sample_documents(self, at: At, state: FrozenState) -> FrozenState:
-        beta, key = self.priors(at.sweep, at.model)[1], stream_key(self.seed, at.sweep, SWEEP)
-        word, alpha = freeze(state.word), self.alphas(at.sweep, at.model)
+        beta = self.priors(at.sweep, at.model)[1]
+        key = stream_key(self.seed, at.sweep, SWEEP)
+        word = freeze(state.word)
+        alpha = self.alphas(at.sweep, at.model)
         words, _, rows = state.table.of(at.shard, self.n_components)
         frozen = freeze(frozen_of(rows, alpha, at.model.topic_total, beta, self.beta_sums(beta)))
         of_shard = at.shard.doc_ptr, at.shard.place, at.shard.first_token

@@ -83,8 +83,14 @@ def _propose_by_document(cell, token, d, uniform):
 @part
 def _draw_by_proposals(own, cell, row, token, old, counter):
     """Return the new topic of a token; if it is another one, the token is then left out, as in `fplus.draw`."""
-    lists, doing, q, alpha, kept = cell.state.lists, cell.extra, own.q, cell.alpha, own.kept[0]
-    d, before, smooth_before = index(cell.state.document[token]), q[old], kept.smooth
+    lists = cell.state.lists
+    doing = cell.extra
+    q = own.q
+    alpha = cell.alpha
+    kept = own.kept[0]
+    d = index(cell.state.document[token])
+    before = q[old]
+    smooth_before = kept.smooth
     old_at = place_of(lists.topic, lists.ptr[d], lists.ptr[d] + lists.length[d] - 1, old)
     fplus.put(own, cell, old, (row.tokens[old] - 1 + cell.beta) * row.inverse_less[old])
     lists.tokens[old_at] -= 1
@@ -93,7 +99,8 @@ def _draw_by_proposals(own, cell, row, token, old, counter):
     doing.counted[0] += 1
     for step in range(doing.n_steps):
         bits = mix(counter + np.uint64(step) * GAMMA)
-        proposed, uniform = old, np.float64(np.int64(bits & MASK_PROPOSE)) * SCALE_PROPOSE
+        proposed = old
+        uniform = np.float64(np.int64(bits & MASK_PROPOSE)) * SCALE_PROPOSE
         if step & 1:
             proposed = _propose_by_document(cell, token, d, uniform)
             accept = np.float64(uniform24(bits)) * q[new] < q[proposed]
@@ -163,7 +170,8 @@ class HybridLDA(fplus.FPlusLDA):
     @staticmethod
     def kernel(cell: Cell) -> Integers:
         """Sample; return how many tokens moved and proposed, and proposals, all and accepted."""
-        moved, (n_tokens, accepted) = sample_hybrid(cell), cell.extra.counted
+        moved = sample_hybrid(cell)
+        n_tokens, accepted = cell.extra.counted
         return np.array([moved, n_tokens, n_tokens * cell.extra.n_steps, accepted])
 
     def following(self, history: Sequence[Named]) -> Self:

@@ -68,8 +68,10 @@ def _fill_slots(cell):
     visits = cell.state.visits
     topic = cell.state.topic
     first = cell.first
-    n_heads, n_words = len(block.heads), len(block.fixed.ptr) - 1
-    ptr, shift = np.zeros(n_words + 1, np.int64), np.empty(n_words, np.int64)
+    n_heads = len(block.heads)
+    n_words = len(block.fixed.ptr) - 1
+    ptr = np.zeros(n_words + 1, np.int64)
+    shift = np.empty(n_words, np.int64)
     for word in range(n_words):
         ptr[word + 1] = ptr[word] + shard.word_total[first + word]
         shift[word] = ptr[word] + shard.word_rank[first + word] - shard.word_ptr[first + word]
@@ -94,7 +96,8 @@ def _fill_slots(cell):
                         at = own_end
                     slots[at] = k
                     at += 1
-    ends, total = np.empty(len(block.fixed.tokens), np.int64), np.int64(0)
+    ends = np.empty(len(block.fixed.tokens), np.int64)
+    total = np.int64(0)
     for word in range(n_words):
         total = np.int64(0)
         for i in range(block.fixed.ptr[word], block.fixed.ptr[word + 1]):
@@ -121,7 +124,9 @@ def _begin(cell):
     """Return what is kept of a block."""
     n_topics = len(cell.total)
     rows, cells = make_rows(cell.block, n_topics)
-    share, other, alpha_sum = np.empty(n_topics), np.empty(n_topics, np.int32), np.empty(1)
+    share = np.empty(n_topics)
+    other = np.empty(n_topics, np.int32)
+    alpha_sum = np.empty(1)
     alpha_sum[0] = build_alias(cell.alpha, share, other, np.empty(n_topics, np.int32))
     return Light(rows, cells, _fill_slots(cell), share, other, alpha_sum)
 
@@ -143,7 +148,8 @@ def _fetch(own, cell, visit):
         prefetch(slots.shift, coming)
         coming = np.int64(word[index(visit + _AHEAD)])
         token = index(cell.state.visits.token[index(visit + _AHEAD)])
-        start, mask = own.rows[index(2 * coming)], own.rows[index(2 * coming + 1)]
+        start = own.rows[index(2 * coming)]
+        mask = own.rows[index(2 * coming + 1)]
         prefetch(own.cells, cell_of(start, mask, cell.state.topic[token]))
         at = slots.ptr[index(coming)]
         n = slots.ptr[index(coming + 1)] - at
@@ -165,7 +171,8 @@ def _propose_by_word(own, cell, word, own_slot, n_slots, n_word, x):
         at = slots.ptr[index(word)] + np.int64(x)
         return index(slots.topic[index(at + 1 if at >= own_slot else at)])
     if x < n_word:
-        start, end = fixed.ptr[index(word)], fixed.ptr[index(word + 1)]
+        start = fixed.ptr[index(word)]
+        end = fixed.ptr[index(word + 1)]
         return index(fixed.topic[first_above(slots.fixed_ends, start, end, np.int64(x) - n_slots)])
     n_topics, point = len(cell.total), x - n_word
     smooth = n_topics * cell.beta
@@ -187,7 +194,8 @@ def _propose_by_document(own, cell, document, token, n_others, x):
 @inlined
 def weigh(own, cell, document, word, topic, less):
     """Return what the word weighs in a topic without `less` tokens: the token itself, or none."""
-    start, mask = own.rows[index(2 * word)], own.rows[index(2 * word + 1)]
+    start = own.rows[index(2 * word)]
+    mask = own.rows[index(2 * word + 1)]
     count = (
         count_of(own.cells, start, mask, topic)
         - less
@@ -201,7 +209,8 @@ def _draw(own, cell, document, token, word, old, counter):
     """Return the new topic of a token, after `cell.n_random` proposals; 35 ns for each, whatever K."""
     slots, s = own.slots, old
     n_slots = slots.ptr[index(word + 1)] - slots.ptr[index(word)] - 1
-    end, n_word = cell.block.fixed.ptr[index(word + 1)], n_slots
+    end = cell.block.fixed.ptr[index(word + 1)]
+    n_word = n_slots
     if end > cell.block.fixed.ptr[index(word)]:
         n_word += slots.fixed_ends[index(end - 1)]
     own_slot = slots.shift[index(word)] + np.int64(cell.shard.place[token])
@@ -235,7 +244,8 @@ def _draw(own, cell, document, token, word, old, counter):
 @inlined
 def moved(own, cell, document, token, word, old, new):
     """Move the token in the row of its word."""
-    start, mask = own.rows[index(2 * word)], own.rows[index(2 * word + 1)]
+    start = own.rows[index(2 * word)]
+    mask = own.rows[index(2 * word + 1)]
     take_one(own.cells, start, mask, old)
     add_to(own.cells, start, mask, new, np.int32(1))
 

@@ -51,7 +51,8 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
 
     def restore(self, at: At, saved: AnySigned) -> tuple[SaberState, dict[int, WordPart]]:
         """Return topics that were saved in document order."""
-        shard, (_, topic, total) = at.shard, self.begun(at, saved)
+        shard = at.shard
+        _, topic, total = self.begun(at, saved)
         documents = saber.make_lists(shard.doc_ptr, shard.place, self.n_components)
         state = self._listed(at, SaberState(topic, documents, total))
         return state, self.parts(at, state) if at.n_blocks else {}
@@ -66,8 +67,10 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
 
     def sample_words(self, at: At, state: SaberState, block: WordBlock) -> SaberState:
         """Sample the tokens whose words are in the block."""
-        block, begin = freeze(block), int(at.shard.block_ptr[at.block])
-        beta, alphas = self.priors(at.sweep, at.model)[1], self.alphas(at.sweep, at.model)
+        block = freeze(block)
+        begin = int(at.shard.block_ptr[at.block])
+        beta = self.priors(at.sweep, at.model)[1]
+        alphas = self.alphas(at.sweep, at.model)
         smooth = freeze(saber.smoothing(at.model.topic_total, self.beta_sums(beta), alphas, beta))
         key = stream_key(self.seed, at.sweep, SWEEP)
         lists = freeze(state.documents)
@@ -96,7 +99,8 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
         return state._replace(moving=state.moving + moved)
 
     def _listed(self, at: At, state: SaberState) -> SaberState:
-        topic, (_, ptr, n_blocks, lists) = freeze(state.topic), state.documents
+        topic = freeze(state.topic)
+        _, ptr, n_blocks, lists = state.documents
 
         def work(job: tuple[int, int]) -> Integers:
             totals = np.zeros(self.n_components, np.int64)

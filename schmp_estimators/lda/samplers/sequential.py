@@ -53,7 +53,8 @@ class Cell(NamedTuple):
 @maker
 def inverse_totals(cell):
     """Return ``1 / (n_k + V beta)`` for all topics, and the same with one token less."""
-    inverse, inverse_less = np.empty(len(cell.total)), np.empty(len(cell.total))
+    inverse = np.empty(len(cell.total))
+    inverse_less = np.empty(len(cell.total))
     for k in range(len(cell.total)):
         inverse[k] = 1.0 / (cell.total[k] + alpha_at(cell.beta_sum, k))
         inverse_less[k] = 1.0 / (cell.total[k] - 1 + alpha_at(cell.beta_sum, k))
@@ -75,7 +76,9 @@ def move_total(cell, inverse, inverse_less, old, new):
 @inlined
 def write_row(cell, place, word, old, new):
     """Store the new topic of a token in the row of its word."""
-    shard, block, tail = cell.shard, cell.block, word - len(cell.block.heads)
+    shard = cell.shard
+    block = cell.block
+    tail = word - len(cell.block.heads)
     if tail < 0:
         block.heads[word, old] -= 1
         block.heads[word, new] += 1
@@ -140,7 +143,8 @@ class SequentialProgram(TopicProgram[State]):
 
     def cell(self, at: At, state: State, block: WordBlock) -> Cell:
         """Return the argument of the kernel."""
-        beta, first = self.priors(at.sweep, at.model)[1], int(at.shard.block_ptr[at.block])
+        beta = self.priors(at.sweep, at.model)[1]
+        first = int(at.shard.block_ptr[at.block])
         rows = block._replace(tail_ptr=freeze(block.tail_ptr), fixed=freeze(block.fixed))
         return Cell(
             at.block, first, at.shard, rows, state, at.model.topic_total.copy(),
@@ -168,7 +172,8 @@ class SequentialProgram(TopicProgram[State]):
         """Bring the topic totals up to date, and measure the errors of the shards' copies of them."""
         if isinstance(reports[0], SweepReport):
             total, n_tokens = tree_sum(reports)
-            before, learned = model or SweepModel(total), model.learned if model else Learned()
+            before = model or SweepModel(total)
+            learned = model.learned if model else Learned()
             given = {
                 "learned": learned,
                 "learned_before": learned,

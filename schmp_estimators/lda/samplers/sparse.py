@@ -105,7 +105,9 @@ def _find_entry(topics, tokens, start, end, skipped, weights, point):
 @inlined
 def _find_by_prior(own, cell, old, point):
     """Return the topic at a point of the smoothing, from which the old topic is left out."""
-    (level_ptr,), smooth, weight = cell.extra, own.kept[0].smooth, own.spread[old]
+    (level_ptr,) = cell.extra
+    smooth = own.kept[0].smooth
+    weight = own.spread[old]
     ftree.put(own.spread, level_ptr, own.sums, smooth, old, 0.0)
     new = index(ftree.find(own.spread, level_ptr, own.sums, point))
     ftree.put(own.spread, level_ptr, own.sums, smooth, old, weight)
@@ -127,7 +129,8 @@ def _draw(own, cell, document, token, word, old, counter):
     seeds = cell.seeds
     layout = cell.first + word
     inverse = document.inverse
-    start, n = ptr[index(word)], np.int64(length[index(word)])
+    start = ptr[index(word)]
+    n = np.int64(length[index(word)])
     end = index(start + n)
     if word != kept.word or document.now[0].version != kept.version:
         kept.word, kept.version = word, document.now[0].version
@@ -189,7 +192,9 @@ def _move_entry(topics, tokens, start, end, old_at, new_at, new):
 @inlined
 def _moved(own, cell, document, token, word, old, new):
     """Move the token in the list of its word, and update the tree; 100 ns."""
-    kept, alpha, (level_ptr,) = own.kept[0], cell.alpha, cell.extra
+    kept = own.kept[0]
+    alpha = cell.alpha
+    (level_ptr,) = cell.extra
     ptr, length, topics, tokens = own.lists
     start = index(ptr[index(word)])
     end = start + index(length[index(word)])

@@ -106,7 +106,8 @@ class ReceivedWords(NamedTuple):
         ValueError
             If words do not have as many tokens as when shards were made.
         """
-        owner, tokens = _owner(at.shard), [writable(piece.tokens) for piece in given]
+        owner = _owner(at.shard)
+        tokens = [writable(piece.tokens) for piece in given]
         n = np.concatenate([piece.n_tokens for piece in given])
         word = np.concatenate([piece.word for piece in given])
         total = owner.word_total
@@ -147,7 +148,8 @@ def _owner(shard: TokenShard) -> TokenShard:
     """Return the shard as if its words were only those that it owns and that are not local."""
     n_local = int(shard.n_local[shard.number])
     begin, end = shard.block_ptr[shard.number : shard.number + 2].tolist()
-    words, fixed = slice(begin + n_local, end), cut_rows(shard.fixed, n_local, end - begin)
+    words = slice(begin + n_local, end)
+    fixed = cut_rows(shard.fixed, n_local, end - begin)
     return freeze(
         shard._replace(
             word_first=shard.word_first[words], word_total=shard.word_total[words], fixed=fixed
@@ -195,7 +197,8 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
 
     def restore(self, at: At, saved: AnyIntegers) -> tuple[WarpState, Numbered]:
         """Return topics that were saved in document order, with the proposals of a document pass that moves nothing."""
-        width, even = 1 + int(self.mh_steps), freeze(np.ones(self.n_components, np.float32))
+        width = 1 + int(self.mh_steps)
+        even = freeze(np.ones(self.n_components, np.float32))
         topic = self.begun(at, saved)[1]
         tokens = np.repeat(topic, width).reshape(-1, width)
         return self._pass_documents(at, tokens, self.alphas_before(at), even), {}
@@ -345,7 +348,9 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
             if shard.n_local.any()
             else {}
         )
-        found, lengths, ends = [], np.diff(shard.word_ptr), shard.block_ptr[1:].tolist()
+        found = []
+        lengths = np.diff(shard.word_ptr)
+        ends = shard.block_ptr[1:].tolist()
         for block, sent in enumerate(_sent_tokens(shard)):
             begin = int(shard.block_ptr[block] + shard.n_local[block])
             has = begin + np.flatnonzero(lengths[begin : ends[block]])

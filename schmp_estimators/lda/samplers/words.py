@@ -96,7 +96,9 @@ def word_loop(
 
     @maker
     def sample_words(cell):
-        shard, topic, step = cell.shard, cell.state.topic, np.uint64(cell.n_random) * GAMMA
+        shard = cell.shard
+        topic = cell.state.topic
+        step = np.uint64(cell.n_random) * GAMMA
         own, row, n_moved = begin(cell), _no_word(cell), 0
         for word in range(len(cell.block.fixed.ptr) - 1):
             at = cell.first + word
@@ -152,7 +154,8 @@ class WordLDA(SequentialProgram[WordState]):
 
     def restore(self, at: At, saved: AnySigned) -> tuple[WordState, dict[int, WordPart]]:
         """Return topics that were saved in document order, with their lists."""
-        shard, (_, topic, total) = at.shard, self.begun(at, saved)
+        shard = at.shard
+        _, topic, total = self.begun(at, saved)
         document, lists = list_topics(shard.doc_ptr, shard.place, topic, self.n_components)
         order_lists(lists)
         state = WordState(topic, document, lists, total, total.copy())

@@ -228,7 +228,8 @@ def look_up(table: Table) -> Rows:
         rows = {one: row for row, one in enumerate(table)}
         return lambda ids: np.fromiter((rows.get(one, UNKNOWN) for one in ids), np.int64, ids.size)
     wide = table.astype(np.uint64)
-    least, span = wide.min(keepdims=True), int(wide.max() - wide.min()) + 1
+    least = wide.min(keepdims=True)
+    span = int(wide.max() - wide.min()) + 1
     if span <= _SPAN * wide.size:
         places = np.full(
             span + 2, UNKNOWN

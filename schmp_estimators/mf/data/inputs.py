@@ -139,7 +139,8 @@ def check_no_text(X: Any) -> None:
         entries = column
         if isinstance(column, nw.Series):
             plain = column.dtype.is_numeric() or column.dtype == nw.Boolean
-            name, entries = column.name, [] if plain else column.to_list()
+            name = column.name
+            entries = [] if plain else column.to_list()
             if not (plain or entries or str(column.to_native().dtype) == "object"):
                 entries = [str(column.dtype)]  # on Dask only the dtype is known
         text = str | bytes | date | timedelta | np.datetime64 | np.timedelta64
@@ -241,10 +242,12 @@ def ratings_of_rows(rows: Any) -> RatingBlock:
     """
     if sparse.issparse(rows):
         users = part_of_each(np.diff(rows.indptr), np.int32)
-        items, values = rows.indices.astype(np.int32, copy=False), rows.data
+        items = rows.indices.astype(np.int32, copy=False)
+        values = rows.data
     else:
         users, items = np.nonzero(~np.isnan(rows))
-        users, items = users.astype(np.int32), items.astype(np.int32)
+        users = users.astype(np.int32)
+        items = items.astype(np.int32)
         values = rows[users, items]
     return RatingBlock(users, items, check_values(values, "X", users, items))
 

@@ -302,7 +302,8 @@ def make_shard(
     DuplicateRatingError
         If a user rated an item twice; the message names both.
     """
-    members, n_items = plan.users.members[number], plan.items.group.size
+    members = plan.users.members[number]
+    n_items = plan.items.group.size
     users, items, values = (
         map(np.concatenate, zip(*pieces, strict=True)) if len(pieces) > 1 else pieces[0]
     )
@@ -311,7 +312,8 @@ def make_shard(
     numbered = RatingBlock(users.astype(np.int32, copy=False), items, values)
     indptr, train = layout.sort_ratings(numbered, members.size, n_items)
     if (twice := layout.repeated(train.users, train.items)).size:
-        user, item = members[train.users[twice[0]]], plan.item_ids[train.items[twice[0]]]
+        user = members[train.users[twice[0]]]
+        item = plan.item_ids[train.items[twice[0]]]
         raise DuplicateRatingError(int(user), int(item))
     narrow = _narrow(train.items, n_items)
     held_out = chosen(train, np.empty(0, np.intp))

@@ -98,7 +98,9 @@ def open_ratings(
     earlier : Known, default=None
         The ids of the fit that this one continues.
     """
-    pairs, clicks, anew = inputs.are_pairs(X, y), bool(estimator.unobserved_weight), earlier is None
+    pairs = inputs.are_pairs(X, y)
+    clicks = bool(estimator.unobserved_weight)
+    anew = earlier is None
     if pairs:
         # Pairs and matrices may follow each other, so only a second table of pairs has columns to compare.
         if anew or estimator._fitted_on_pairs:
@@ -231,7 +233,8 @@ def _number_users(rows: Rows, estimator: Any, anew: bool) -> tuple[int, int]:
 def _weigh_chunks(rows: Rows, weights: Any, clicks: bool) -> None:
     """Add weights to the ratings of a matrix on Dask; both are in the order of the rows."""
     ends = np.cumsum([0, *rows.here(rows.each(_size_of, "mf-sizes"))]).tolist()
-    column, task = _as_column(weights), dask.delayed(inputs.read_weights, pure=False)
+    column = _as_column(weights)
+    task = dask.delayed(inputs.read_weights, pure=False)
     if np.isnan(column.shape[0]):
         column.compute_chunk_sizes()
     inputs.check_one_for_each(column.shape[0], ends[-1])
@@ -302,10 +305,12 @@ def _side_by_side(pairs: Any, columns: Named) -> list[Arguments]:
         )
         return list(enumerate(joined.to_delayed()))
     if hasattr(pairs, "columns"):
-        lengths, chunks = (np.nan,) * pairs.npartitions, pairs.to_delayed()
+        lengths = (np.nan,) * pairs.npartitions
+        chunks = pairs.to_delayed()
     else:
         pairs = pairs.rechunk({1: -1})
-        lengths, chunks = pairs.chunks[0], pairs.to_delayed().ravel()
+        lengths = pairs.chunks[0]
+        chunks = pairs.to_delayed().ravel()
     aligned = [range(len(lengths)), chunks]
     for name, column in columns.items():
         values, n_pairs = _as_column(column), sum(lengths)

@@ -136,7 +136,8 @@ def left_by_biases(moments: Moments, counts: Sequence[Integers], sums: Sequence[
         Numbers of ratings of users, and of items, and the sums of their steps.
     """
     size, total, squares = moments
-    mean, variance = total / size, (size * squares - total * total) / (size * size)
+    mean = total / size
+    variance = (size * squares - total * total) / (size * size)
     rated = [np.flatnonzero(rows) for rows in counts]
     share = size / (rated[0].size * rated[1].size)
     known, factor = variance, 1.0

@@ -48,7 +48,8 @@ def solve_rows(sums, penalties, first, stop, positive, rows):
     rows : (n, LANES) float32
         The chunk before; mutated.
     """
-    turned, chunk = np.zeros((SUMS * LANES, TILE), np.float32), np.zeros((LANES, TILE), np.float32)
+    turned = np.zeros((SUMS * LANES, TILE), np.float32)
+    chunk = np.zeros((LANES, TILE), np.float32)
     weights = np.zeros(TILE, np.float32)
     for start in range(0, rows.shape[0], TILE):
         size = min(TILE, rows.shape[0] - start)
@@ -86,10 +87,14 @@ def improve_users(
     -----
     About 14 instructions of 8 lanes per rating and round.  Lee et al., NIPS 2014, supplement §2.
     """
-    turned, chunk = np.zeros((SUMS * LANES, TILE), np.float32), np.zeros((LANES, TILE), np.float32)
-    own_penalties, scaled = np.zeros(TILE, np.float32), np.empty((1, LANES), np.float32)
-    ends, own = np.empty((TILE, 2 * LANES), np.float32), np.empty((TILE * SUMS, LANES), np.float32)
-    products, weight = np.empty((PRODUCTS, LANES), np.float32), _ONE
+    turned = np.zeros((SUMS * LANES, TILE), np.float32)
+    chunk = np.zeros((LANES, TILE), np.float32)
+    own_penalties = np.zeros(TILE, np.float32)
+    scaled = np.empty((1, LANES), np.float32)
+    ends = np.empty((TILE, 2 * LANES), np.float32)
+    own = np.empty((TILE * SUMS, LANES), np.float32)
+    products = np.empty((PRODUCTS, LANES), np.float32)
+    weight = _ONE
     sums[:] = _ZERO
     for start in range(0, now.shape[0], TILE):
         size = min(TILE, now.shape[0] - start)
@@ -136,7 +141,8 @@ def shift_residuals(ratings, residuals, before, now, items):
     for rating in range(residuals.size):
         user = ratings.users[rating]
         for lane in range(LANES):
-            ends[0, lane], ends[0, LANES + lane] = before[user, lane], now[user, lane]
+            ends[0, lane] = before[user, lane]
+            ends[0, LANES + lane] = now[user, lane]
         residuals[rating] += row_dot(ends, 0, items, np.intp(ratings.items[rating]))
 
 

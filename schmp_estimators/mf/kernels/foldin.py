@@ -159,7 +159,8 @@ def top_items(
     out_items, out_scores : (n, n_top) int64 and float32
         Mutated: best first, of equal scores the lower number first; -1 and -inf if no item is left.
     """
-    n_items, n_top = item_factors.shape[0], out_items.shape[1]
+    n_items = item_factors.shape[0]
+    n_top = out_items.shape[1]
     is_seen = np.zeros(n_items, np.bool_)
     for number in range(users.size):
         for position in range(seen_ptr[number], seen_ptr[number + 1]):
@@ -173,7 +174,8 @@ def top_items(
                 continue
             place = n_top - 1
             while place > 0 and score > scores[place - 1]:
-                scores[place], items[place] = scores[place - 1], items[place - 1]
+                scores[place] = scores[place - 1]
+                items[place] = items[place - 1]
                 place -= 1
             scores[place], items[place] = score, item
         for position in range(seen_ptr[number], seen_ptr[number + 1]):

@@ -64,7 +64,9 @@ def _add_rows(
     sums, rows, first, size, gram, ends, others, indptr, ids, values, confidences, unobserved, left
 ):
     """Add to `sums` what all chunks, and the clicks, contribute to the chunk of ``rows[:, first : first + size]``."""
-    m, n, together = rows.shape[0], rows.shape[1], size - size % SIDE_BY_SIDE
+    m = rows.shape[0]
+    n = rows.shape[1]
+    together = size - size % SIDE_BY_SIDE
     for position in range(0, together, SIDE_BY_SIDE):
         registers.subtract_four_combinations(
             sums, position * SUMS + PRODUCTS, SUMS, rows, first + position, n, gram, m
@@ -74,7 +76,9 @@ def _add_rows(
             sums, position * SUMS + PRODUCTS, SUMS, rows, first + position, n, gram, m
         )
     for position in range(size):
-        at, begin, end = position * SUMS, indptr[first + position], indptr[first + position + 1]
+        at = position * SUMS
+        begin = indptr[first + position]
+        end = indptr[first + position + 1]
         registers.add_clicks(
             sums, at, ends, position, others, ids, values, confidences, unobserved, left, begin, end
         )
@@ -124,9 +128,12 @@ def improve_clicks(
     indptr, ids, values = (
         clicks  # only here, because each access to an array of a tuple counts references
     )
-    turned, chunk = np.zeros((SUMS * LANES, TILE), np.float32), np.zeros((LANES, TILE), np.float32)
-    weights, nothing = np.zeros(TILE, np.float32), np.zeros((1, LANES), np.float32)
-    ends, own = np.empty((TILE, 2 * LANES), np.float32), np.empty((TILE * SUMS, LANES), np.float32)
+    turned = np.zeros((SUMS * LANES, TILE), np.float32)
+    chunk = np.zeros((LANES, TILE), np.float32)
+    weights = np.zeros(TILE, np.float32)
+    nothing = np.zeros((1, LANES), np.float32)
+    ends = np.empty((TILE, 2 * LANES), np.float32)
+    own = np.empty((TILE * SUMS, LANES), np.float32)
     for start in range(0, n_users, TILE):
         size = min(TILE, n_users - start)
         for position in range(size):
@@ -206,7 +213,10 @@ def close_clicks(clicks, confidences, unobserved, left, user_chunk, item_chunk):
     squares, loss : float
         ``Σ (r − ŵ)²`` and ``Σ [c (r − ŵ)² − u ŵ²]`` over the pairs that were seen.
     """
-    squares, loss, weight, confidence = 0.0, 0.0, np.float64(unobserved), 1.0
+    squares = 0.0
+    loss = 0.0
+    weight = np.float64(unobserved)
+    confidence = 1.0
     for user in range(user_chunk.shape[0]):
         for click in range(clicks.indptr[user], clicks.indptr[user + 1]):
             prediction = left[click] - row_dot(
@@ -215,7 +225,8 @@ def close_clicks(clicks, confidences, unobserved, left, user_chunk, item_chunk):
             left[click] = prediction
             if confidences is not None:
                 confidence = np.float64(confidences[click])
-            error, predicted = np.float64(clicks.values[click]) + prediction, np.float64(prediction)
+            error = np.float64(clicks.values[click]) + prediction
+            predicted = np.float64(prediction)
             squares += error * error
             loss += confidence * (error * error) - weight * (predicted * predicted)
     return squares, loss

@@ -61,7 +61,8 @@ def deal(counts: np.ndarray, n_groups: int, taking_part: Any = None) -> Placemen
     turn = np.arange(order.size) % (2 * n_groups)
     dealt_to = np.minimum(turn, 2 * n_groups - 1 - turn)
     members = tuple([order[dealt_to == group] for group in range(n_groups)])
-    group, row = np.full(counts.size, NOWHERE, np.int32), np.zeros(counts.size, np.int32)
+    group = np.full(counts.size, NOWHERE, np.int32)
+    row = np.zeros(counts.size, np.int32)
     for number, rows in enumerate(members):
         group[rows] = number
         row[rows] = np.arange(rows.size, dtype=np.int32)
@@ -133,7 +134,8 @@ def _take_turns(ratings, offsets, heads, tails, out):
             else:
                 n_heads -= 1
                 for later in range(turn, n_heads):
-                    heads[later], tails[later] = heads[later + 1], tails[later + 1]
+                    heads[later] = heads[later + 1]
+                    tails[later] = tails[later + 1]
             turn = turn if turn < n_heads else 0
 
 
@@ -153,7 +155,8 @@ def sort_by(keys: Integers32, n_keys: int, ratings: RatingBlock) -> tuple[Intege
     """Return (n_keys + 1,) offsets of keys, and ratings sorted by keys; those with equal keys keep their order."""
     if n_keys == 1:
         return np.array([0, keys.size]), ratings
-    ends, out = np.zeros(n_keys + 2, np.int64), RatingBlock(*map(np.empty_like, ratings))
+    ends = np.zeros(n_keys + 2, np.int64)
+    out = RatingBlock(*map(np.empty_like, ratings))
     _scatter(*freeze((keys,)), ends, freeze(ratings), out)
     return ends[:-1], out
 

@@ -63,7 +63,8 @@ def add_outer(code, target, at, left, left_at, right, right_at, step, size):
     """
     sums = code.totals(LANES)
     with code.loop(0, size) as number:
-        first, second = left[left_at + number], right[right_at + step * number]
+        first = left[left_at + number]
+        second = right[right_at + step * number]
         for lane, total in enumerate(sums):
             total.add(first.repeated(lane) * second)
     for lane, total in enumerate(sums):
@@ -116,8 +117,11 @@ def add_clicks(
     and c = ``confidences[click]``, or 1 if they are None.  Then ``d h hᵀ``, in the layout of `add_products`, is added
     to `target` from register `at`, and ``(c r + d p) h`` to the next register.
     """
-    old, new, sums = ends[row * 2], ends[row * 2 + 1], code.totals(SUMS)
-    plain, last = missing.constant(1.0) - missing, ids.shape[0]
+    old = ends[row * 2]
+    new = ends[row * 2 + 1]
+    sums = code.totals(SUMS)
+    plain = missing.constant(1.0) - missing
+    last = ids.shape[0]
 
     def add(click, count):
         """Emit the sums for `count` clicks side by side, one or eight: numbers or registers."""
@@ -139,7 +143,8 @@ def add_clicks(
         extra, pull = many(plain), values.load(click, kind)
         if isinstance(confidences, Registers):
             confidence = confidences.load(click, kind)
-            extra, pull = confidence - many(missing), pull * confidence
+            extra = confidence - many(missing)
+            pull = pull * confidence
         pull = pull + extra * rest
         for position, other in enumerate(rows):
             now = others[other + 1]
@@ -168,7 +173,8 @@ def _improve_columns(code, turned, weights, chunk, first, stop, positive):
     with code.loop(first, stop) as k:
         fresh = [turned[(k + PRODUCTS * LANES) * _ACROSS + part] for part in across]
         for distance in range(1, PRODUCTS):
-            after, before = (k + distance) & ring, (k + (LANES - distance)) & ring
+            after = (k + distance) & ring
+            before = (k + (LANES - distance)) & ring
             terms = [(k, after), (before, before)]
             for row, other in (
                 terms if distance < PRODUCTS - 1 else terms[:1]
@@ -179,7 +185,8 @@ def _improve_columns(code, turned, weights, chunk, first, stop, positive):
                     for part, (value, product) in enumerate(zip(fresh, products, strict=True))
                 ]
         for part, value in enumerate(fresh):
-            denominator, zero = turned[k * _ACROSS + part] + weights[part], value.constant(0.0)
+            denominator = turned[k * _ACROSS + part] + weights[part]
+            zero = value.constant(0.0)
             best = zero.where(denominator.exceeds(zero), value / denominator)
             above = zero.where(best.exceeds(zero), best)
             chunk[k * _ACROSS + part] = best.where(positive, above)

@@ -126,7 +126,8 @@ def _one_by_one(ratings, start, stop, users, items, user_numbers, item_numbers, 
     """Visit the ratings from `start` to `stop`, at least one; return the sum of the squared errors."""
     total, last = 0.0, index(stop - 1)
     # An unsigned index needs no check whether it counts from the end.
-    user, item = index(ratings.users[start]), index(ratings.items[start])
+    user = index(ratings.users[start])
+    item = index(ratings.items[start])
     product = row_dot(users.factors, user, items.factors, item)
     for number in range(start, stop):
         position = index(number)
@@ -154,7 +155,8 @@ def _two_by_two(ratings, users, items, user_numbers, item_numbers, sizes, positi
     total, number, size = 0.0, 0, ratings.values.size
     w, h = users.factors, items.factors
     while number < size:
-        first, second = index(number), index(min(number + 1, size - 1))
+        first = index(number)
+        second = index(min(number + 1, size - 1))
         pair_users = index(ratings.users[first]), index(ratings.users[second])
         pair_items = index(ratings.items[first]), index(ratings.items[second])
         if pair_users[0] == pair_users[1] or pair_items[0] == pair_items[1]:
@@ -195,7 +197,8 @@ def _two_by_two(ratings, users, items, user_numbers, item_numbers, sizes, positi
                 user_numbers, pair_users, item_numbers, pair_items, *sizes, errors, products
             )
             number += 2
-            first, second = index(min(number, size - 1)), index(min(number + 1, size - 1))
+            first = index(min(number, size - 1))
+            second = index(min(number + 1, size - 1))
             next_users = index(ratings.users[first]), index(ratings.users[second])
             next_items = index(ratings.items[first]), index(ratings.items[second])
             apart = _differ(*pair_users, *next_users) and _differ(*pair_items, *next_items)
@@ -249,7 +252,8 @@ def squared_error(ratings, users, items):
     """Return the sum of squared errors over `ratings`, in float64, with the rows of two `FactorBlock`."""
     total = 0.0
     for position in range(ratings.values.size):
-        user, item = ratings.users[position], ratings.items[position]
+        user = ratings.users[position]
+        item = ratings.items[position]
         product = row_dot(users.factors, user, items.factors, item)
         error = np.float64(
             ratings.values[position]
@@ -350,10 +354,14 @@ def rank_block(loss, pairs, taken, candidates, user_ids, key, users, items, step
     float
         Sum of the losses, each computed just before its steps; a skipped pair adds nothing.
     """
-    user_numbers, item_numbers, total = users.numbers, items.numbers, 0.0
-    (offsets, own), sizes = taken, (steps.rate, steps.bias_rate, steps.inverse_rank)
+    user_numbers = users.numbers
+    item_numbers = items.numbers
+    total = 0.0
+    offsets, own = taken
+    sizes = (steps.rate, steps.bias_rate, steps.inverse_rank)
     for position in range(pairs.users.size):
-        user, item = index(pairs.users[position]), index(pairs.items[position])
+        user = index(pairs.users[position])
+        item = index(pairs.items[position])
         start, stop = offsets[user], offsets[user + _NEXT]
         other = draw_item(candidates, own, start, stop, key, user_ids[user], item)
         if other < 0:
@@ -407,7 +415,10 @@ def fold_in_drawn(loss, pairs, candidates, features, biases, numbers, n_epochs, 
     (rate, penalty), size = numbers, features.shape[1]
     gradient = np.empty(size)
     for user in range(out.shape[0]):
-        row, start, stop, square = out[user], pairs.indptr[user], pairs.indptr[user + 1], 1.0
+        row = out[user]
+        start = pairs.indptr[user]
+        stop = pairs.indptr[user + 1]
+        square = 1.0
         for epoch in range(n_epochs):
             own_key = mix(key + GAMMA * np.uint64(epoch + 1))
             for position in range(start, stop):

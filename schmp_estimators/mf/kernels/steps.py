@@ -167,7 +167,8 @@ def move_rows(code, left, i, right, j, factors, k, l):  # noqa: E741
             side.load(start + offset) for side, start in zip((left, right) * 2, starts, strict=True)
         )
         totals[number].add(x * y)
-        w_moved, h_moved = shrink_left * w + push_left * h, shrink_right * h + push_right * w
+        w_moved = shrink_left * w + push_left * h
+        h_moved = shrink_right * h + push_right * w
         left.store(starts[0] + offset, w_moved)
         right.store(starts[1] + offset, h_moved)
 

@@ -65,7 +65,8 @@ class Earlier(NamedTuple):
         known, n_chunks = ids < len(self.counts), len(self.rows)
         rows = np.zeros((n_chunks, ids.size, LANES), np.float32)
         counts = np.zeros((ids.size, 2), np.float32)
-        rows[:, known], counts[known] = self.rows[:, ids[known]], self.counts[ids[known]]
+        rows[:, known] = self.rows[:, ids[known]]
+        counts[known] = self.counts[ids[known]]
         return Earlier(rows, counts)
 
     def mean_squares(self) -> Floats32:
@@ -78,7 +79,8 @@ class Earlier(NamedTuple):
 
     def gram(self) -> Floats:
         """Return the products of all components with each other."""
-        rows, (n_chunks, n, _) = freeze(self.rows), self.rows.shape
+        rows = freeze(self.rows)
+        n_chunks, n, _ = self.rows.shape
         gram = np.empty((n_chunks * LANES, n_chunks * LANES))
         for chunk in range(n_chunks):
             products = np.empty((n_chunks * LANES, LANES))
@@ -131,9 +133,11 @@ def distance(anchors: Anchors, rows: Any) -> float:
 
 def _times(rows: Chunks, matrix: Floats32) -> Chunks:
     """Return rows in chunks times a matrix of all components, in chunks, by a round for items without clicks."""
-    nothing, nobody = np.empty(0, np.float32), np.empty((0, 2 * LANES), np.float32)
+    nothing = np.empty(0, np.float32)
+    nobody = np.empty((0, 2 * LANES), np.float32)
     clicks = UserRatings(np.zeros(rows.shape[1] + 1, np.int64), np.empty(0, np.int32), nothing)
-    sums, out = np.empty((rows.shape[1] * SUMS, LANES), np.float32), np.empty_like(rows)
+    sums = np.empty((rows.shape[1] * SUMS, LANES), np.float32)
+    out = np.empty_like(rows)
     for chunk, product in enumerate(out):
         block = np.ascontiguousarray(matrix[:, chunk * LANES : (chunk + 1) * LANES])
         shared = freeze((clicks, nothing, np.float32(0), nothing, nobody, nobody, rows, block))

@@ -141,7 +141,8 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         users = np.zeros((self.n_chunks, shard.user_ids.size, LANES), np.float32)
         if self.fit_bias:
             users[0, :, 1] = 1
-        residuals, tested = np.array(shard.train.values), np.array(shard.held_out.values.real)
+        residuals = np.array(shard.train.values)
+        tested = np.array(shard.held_out.values.real)
         return state._replace(users=users, residuals=residuals, tested=tested), {}
 
     def report(self, at: At, state: CcdState) -> CcdReport:
@@ -185,8 +186,10 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
 
     def _improve(self, model: CcdModel, reports: Sequence[CcdReport]) -> Floats32:
         """Return the current chunk of the items, improved with the sums of all shards."""
-        number, improved = reports[0].chunk, np.array(model.items[:, LANES:], order="C")
-        penalties, free = self._penalties(model.item_counts), self._free(number, is_item=True)
+        number = reports[0].chunk
+        improved = np.array(model.items[:, LANES:], order="C")
+        penalties = self._penalties(model.item_counts)
+        free = self._free(number, is_item=True)
         positive = self.positive and not self._is_bias(number)
         shared = self._of_all_pairs(model, number)
         for start in range(0, len(improved), ITEMS_AT_ONCE):
@@ -243,7 +246,9 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
             "unobserved": self.unobserved,
         }
         known, n_shards = items.pick(item_ids), len(members)
-        of_items, shards, gram = anchor(known, users, **how), [], None
+        of_items = anchor(known, users, **how)
+        shards = []
+        gram = None
         if self.unobserved:
             gram = users.pick(
                 np.setdiff1d(np.arange(len(users.counts)), np.concatenate(members))
@@ -267,10 +272,12 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         n_shards: int,
     ) -> Chunks:
         """Return a shard's chunks of the earlier items; biases, and items rated only now, start as in a first fit."""
-        items, rated = self._draw_items(item_ids, number, n_shards), known.counts[:, 0] > 0
+        items = self._draw_items(item_ids, number, n_shards)
+        rated = known.counts[:, 0] > 0
         for rows, chunk in zip(items, range(number, self.n_chunks, n_shards), strict=True):
             if not self._is_bias(chunk):
-                rows[rated], rows[~rated & (item_counts == 0)] = known.rows[chunk, rated], 0
+                rows[rated] = known.rows[chunk, rated]
+                rows[~rated & (item_counts == 0)] = 0
         return items
 
     def _of_all_pairs(self, model: CcdModel, chunk: int) -> Any:
@@ -283,7 +290,8 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         chunks = np.zeros((self.n_chunks, n, LANES), np.float32)
         chunks[int(self.fit_bias) :] = pad_rows(side.factors).reshape(n, -1, LANES).swapaxes(0, 1)
         if self.fit_bias:
-            chunks[0, :, int(is_item)], chunks[0, :, int(not is_item)] = side.bias, 1
+            chunks[0, :, int(is_item)] = side.bias
+            chunks[0, :, int(not is_item)] = 1
         return chunks
 
     def _side(self, chunks: Any, *, is_item: bool) -> Side:
@@ -326,7 +334,8 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
     ) -> None:
         """Add the influence of earlier ratings to the sums of a chunk of the items, if this shard stores the chunk."""
         if state.anchored is not None and chunk % shard.n_shards == shard.number:
-            (pull, target, _), of_items = state.anchored.items, sums.reshape(-1, SUMS, LANES)
+            pull, target, _ = state.anchored.items
+            of_items = sums.reshape(-1, SUMS, LANES)
             of_items[:, 0] += pull[chunk // shard.n_shards]
             of_items[:, PRODUCTS] += target[chunk // shard.n_shards]
 
@@ -347,7 +356,8 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
             if self._is_bias(chunk):
                 rows[:, 0] = 1
                 continue
-            first, (_, size) = LANES * (chunk - self.fit_bias), self._free(chunk, is_item=True)
+            first = LANES * (chunk - self.fit_bias)
+            _, size = self._free(chunk, is_item=True)
             draw_factors(
                 freeze(item_ids), first, size, key, np.float32(centre), np.float32(2 * spread), rows
             )
@@ -378,7 +388,8 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
 
     def _penalty_of(self, shard: RatingShard, state: CcdState) -> float:
         """Return the penalty of all that a shard stores, including the influence of earlier ratings."""
-        penalty, mine = 0.0, range(shard.number, self.n_chunks, shard.n_shards)
+        penalty = 0.0
+        mine = range(shard.number, self.n_chunks, shard.n_shards)
         user_weights, item_weights = map(self._penalties, (shard.user_counts, shard.item_counts))
         for chunk, rows in enumerate(freeze(state.users)):
             penalty += kernels.weighted_squares(

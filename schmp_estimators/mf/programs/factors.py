@@ -73,7 +73,9 @@ class Factorization(Program[State, Block, Model, Report]):
 
     def record(self, sweep: int, model: Model) -> Named:
         """Return root mean squared errors of the sweep and of held-out ratings, and the objective if measured."""
-        errors, sizes, unit = model.errors, model.sizes, self.unit
+        errors = model.errors
+        sizes = model.sizes
+        unit = self.unit
         record: Named = {"running_rmse": unit * float(np.sqrt(errors[0] / (sizes[0] or 1)))}
         if sizes[1]:
             record["validation_rmse"] = unit * float(np.sqrt(errors[2] / sizes[1]))

@@ -153,7 +153,8 @@ class ImplicitFactorization(CcdFactorization):
         mine = gram.reshape(self.n_chunks, LANES, LANES)[shard.number :: shard.n_shards].reshape(
             -1, LANES
         )
-        users, chunks = zero_rows(state.users.shape[1], 2 * LANES), freeze(state.users)
+        users = zero_rows(state.users.shape[1], 2 * LANES)
+        chunks = freeze(state.users)
         for at_register, chunk in enumerate((number - 1, number)):
             lay_beside(chunks[chunk], at_register, users)
         kernels.gather_clicks(
@@ -194,7 +195,9 @@ class ImplicitFactorization(CcdFactorization):
 
     def measure(self, at: At, state: CcdState) -> tuple[CcdState, Any]:
         """Include the last chunk again, and measure errors and the penalty of what this shard stores."""
-        shard, model, last = at.shard, at.model, self.n_chunks - 1
+        shard = at.shard
+        model = at.model
+        last = self.n_chunks - 1
         self._store_chunk(shard, state, last, model.items)
         share = self._share(shard, state, model.items, self.n_chunks)
         residuals = np.empty_like(state.residuals)
@@ -214,7 +217,8 @@ class ImplicitFactorization(CcdFactorization):
 
     def _turned(self, model: CcdModel, reports: Sequence[CcdReport]) -> CcdModel:
         """Return the model with a chunk of the items turned towards the clicks, and the following one beside it."""
-        number, following = reports[0].chunk, following_of(reports)
+        number = reports[0].chunk
+        following = following_of(reports)
         if number < 0:
             return self._with_diagonal(model._replace(items=beside(None, following)), 0)
         passed = tree_sum([report.sums for report in reports])
@@ -273,7 +277,8 @@ class ImplicitFactorization(CcdFactorization):
 
     def _with_diagonal(self, model: CcdModel, chunk: int) -> CcdModel:
         """Return the model with the products of its next chunk of the items with itself."""
-        item_gram, products = np.array(model.item_gram), np.empty((LANES, LANES))
+        item_gram = np.array(model.item_gram)
+        products = np.empty((LANES, LANES))
         of_chunk = slice(chunk * LANES, (chunk + 1) * LANES)
         now, items = freeze((np.array(model.items[None, :, LANES:], order="C"), model.items))
         kernels.gram_rows(now, items, 1, 2, products)
@@ -283,6 +288,7 @@ class ImplicitFactorization(CcdFactorization):
 
 def _with_rows(gram: Gram, rows: Gram, chunk: int) -> Gram:
     """Return a Gram matrix with the rows and columns of a chunk replaced."""
-    changed, of_chunk = np.array(gram), slice(chunk * LANES, (chunk + 1) * LANES)
+    changed = np.array(gram)
+    of_chunk = slice(chunk * LANES, (chunk + 1) * LANES)
     changed[:, of_chunk], changed[of_chunk] = rows, rows.T
     return changed

@@ -87,7 +87,8 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
         """Return a rotation that changes the item blocks, and another that only reads them if errors are wanted."""
-        measures, order = self.measures(sweep), schedule_rotation(n_shards)
+        measures = self.measures(sweep)
+        order = schedule_rotation(n_shards)
         stages = [changes(self.update, order=order)]
         if self.validates or measures:
             stages.append(reads(self.measure, order=order))
@@ -95,7 +96,8 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
 
     def init(self, at: At) -> tuple[SgdState, dict[int, FactorBlock]]:
         """Return the shard's users, and the block with its number."""
-        shard, users = at.shard, self._fresh(at.shard.user_ids, at.shard.user_counts, _USERS)
+        shard = at.shard
+        users = self._fresh(at.shard.user_ids, at.shard.user_counts, _USERS)
         block = self._fresh(shard.item_ids, shard.item_counts, _ITEMS)
         return SgdState(users, np.zeros((4, len(shard.train.offsets) - 1))), {at.number: block}
 
@@ -111,7 +113,8 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
     def visit(self, at: At, state: SgdState, index: int, items: FactorBlock) -> None:
         """Take the steps of the ratings of block `index`, whose items are `items`."""
         shard, loss = at.shard, RANKING.get(self.loss)
-        ratings, moved = shard.train.block(index), (state.users, items, self.steps(), self.positive)
+        ratings = shard.train.block(index)
+        moved = (state.users, items, self.steps(), self.positive)
         if loss is not None:
             key = stream_key(self.seed, _DRAWN, at.sweep, index)
             candidates = candidates_of(items.counts)
@@ -185,7 +188,8 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
 
     def steps(self) -> StepSizes:
         """Return the step sizes, as kernels take them."""
-        rate, bias_rate = self.learning_rate, self.learning_rate * self.fit_bias
+        rate = self.learning_rate
+        bias_rate = self.learning_rate * self.fit_bias
         return StepSizes(*map(np.float32, (rate, bias_rate, 1 / self.n_components)))
 
     def _fresh(self, ids: Integers, counts: Integers, stream: int) -> FactorBlock:
