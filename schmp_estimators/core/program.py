@@ -210,6 +210,8 @@ class Program(ABC, Generic[State, Block, Model, Report]):
 
 
 AnyProgram = Program[Any, Any, Any, Any]
+#: Numbers of the shards of each rank.
+Groups = Sequence[Sequence[int]]
 
 
 def identity(program: AnyProgram, names: Mapping[str, str]) -> Named:

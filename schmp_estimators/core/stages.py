@@ -21,6 +21,7 @@ from schmp_estimators.core.typing import Arguments, Binary, Function, Unary
 from schmp_estimators.core.values import freeze
 
 #: ``order[step][shard]`` is the block that the shard meets in this step, or -1 for none.
+Lines = Iterable[Sequence[int]]
 Order = tuple[tuple[int, ...], ...]
 
 
@@ -56,6 +57,9 @@ class At(NamedTuple):
     saves: bool = False
 
 
+Split = Callable[[At, Any], Sequence[Any]]
+
+
 class Stage(NamedTuple):
     """One stage; made by `reads`, `changes`, `exchanges`, `each` or `observes`."""
 
@@ -72,7 +76,7 @@ class Stage(NamedTuple):
     #: Joins the reports of two neighbouring shards to one.
     merge: Binary | None = None
     #: Cuts a state into a piece for each shard.
-    split: Callable[[At, Any], Sequence[Any]] | None = None
+    split: Split | None = None
 
     @property
     def name(self) -> str:
@@ -83,7 +87,7 @@ class Stage(NamedTuple):
 def reads(
     function: Function,
     *args: Any,
-    order: Iterable[Sequence[int]],
+    order: Lines,
     synced: bool = False,
 ) -> Stage:
     """Return a stage that calls a function on each shard with one block after the other; it changes the state.
@@ -109,9 +113,7 @@ def reads(
     return Stage("reads", function, args, _as_order(order), synced)
 
 
-def changes(
-    function: Function, *args: Any, order: Iterable[Sequence[int]], synced: bool = False
-) -> Stage:
+def changes(function: Function, *args: Any, order: Lines, synced: bool = False) -> Stage:
     """Return a stage that calls a function on each shard with one block after the other; it changes both.
 
     Parameters
@@ -133,7 +135,7 @@ def changes(
 def exchanges(
     function: Function,
     *args: Any,
-    split: Callable[[At, Any], Sequence[Any]],
+    split: Split,
 ) -> Stage:
     """Return a stage in which every shard gets a piece of all states, works on these pieces together, and answers.
 
@@ -197,9 +199,9 @@ def each(
 def observes(
     function: Function,
     *args: Any,
-    order: Iterable[Sequence[int]] | None = None,
+    order: Lines | None = None,
     merge: Binary | None = None,
-    split: Callable[[At, Any], Sequence[Any]] | None = None,
+    split: Split | None = None,
 ) -> Stage:
     """Return a stage in which shards report and change nothing; it ends with `Program.aggregate`.
 
@@ -242,7 +244,7 @@ def observes(
     )
 
 
-def _as_order(order: Iterable[Sequence[int]]) -> Order:
+def _as_order(order: Lines) -> Order:
     return tuple([tuple(map(int, line)) for line in order])
 
 

@@ -21,7 +21,7 @@ from schmp_estimators.core.places.place import Place
 from schmp_estimators.lda.blocks import HEAD
 from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.shards import LARGEST_SHARE
-from schmp_estimators.lda.programs.topics import TopicProgram, topic_dtype
+from schmp_estimators.lda.programs.topics import TopicProgram, topic_bytes
 from schmp_estimators.lda.samplers import SAMPLERS, program_of
 
 #: Share of the free memory that a fit may use; the rest is for the input and the result.
@@ -86,7 +86,7 @@ class Sizes(NamedTuple):
         total = corpus.word_totals
         n_topics = program.n_components
         is_head = total >= HEAD * n_topics
-        rows = 4 * n_topics * int(np.count_nonzero(is_head)) + _topic(n_topics) * int(
+        rows = 4 * n_topics * int(np.count_nonzero(is_head)) + topic_bytes(n_topics) * int(
             total[~is_head].sum()
         )
         longest = int(corpus.lengths.max(initial=0))
@@ -103,7 +103,7 @@ class Sizes(NamedTuple):
     def in_memory(self) -> int:
         """Bytes of the fit in memory: tokens, at most three copies of their states, and two sets of rows."""
         return (
-            self.n_tokens * (4 + 3 * self.state + 3 * _topic(self.n_topics))
+            self.n_tokens * (4 + 3 * self.state + 3 * topic_bytes(self.n_topics))
             + 2 * self.rows
             + self.arrays
         )
@@ -121,23 +121,19 @@ class Sizes(NamedTuple):
             if exchanged
             else self.n_words * n_shards
         )
-        of_a_token = 4 + (5 if exchanged else 3) * self.state + 3 * _topic(self.n_topics)
+        of_a_token = 4 + (5 if exchanged else 3) * self.state + 3 * topic_bytes(self.n_topics)
         return self.n_tokens * of_a_token + 64 * n_words + 3 * self.table * n_shards
 
     @property
     def of_a_token(self) -> int:
         """Bytes of a token in a slice: two slices, while one is read and one is written, and topics for the others."""
-        return 2 * (4 + self.state) + 3 * _topic(self.n_topics)
+        return 2 * (4 + self.state) + 3 * topic_bytes(self.n_topics)
 
     def with_slices(self, n: int, n_processes: int = 1) -> int:
         """Return the bytes that each of some processes needs, all of which have `n` slices."""
         largest = (1 + LARGEST_SHARE) * self.n_tokens / (n * n_processes) + self.longest
         of_slices = 16 * self.n_topics + OF_A_PIECE * n * n_processes
         return int(self.arrays + n * of_slices + largest * self.of_a_token)
-
-
-def _topic(n_topics: int) -> int:
-    return np.dtype(topic_dtype(n_topics)).itemsize
 
 
 def count_slices(sizes: Sizes, room: float, n_processes: int = 1) -> int:

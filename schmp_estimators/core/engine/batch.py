@@ -13,7 +13,7 @@ from schmp_estimators.core.engine.sweep import Rank
 from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.io.slices import Filed, Slices, read_back
 from schmp_estimators.core.places.threads import one_blas_thread
-from schmp_estimators.core.program import AnyProgram, Saved
+from schmp_estimators.core.program import AnyProgram, Groups, Saved
 from schmp_estimators.core.typing import Function, Named, Numbered
 from schmp_estimators.core.values import claim, freeze, nbytes
 
@@ -47,7 +47,7 @@ class Beginning:
 
     program: AnyProgram
     #: The shards of each rank.
-    groups: Sequence[Sequence[int]]
+    groups: Groups
     sweep: int
     slices: Slices | None
 
@@ -183,7 +183,7 @@ def save(is_first: bool, held: Held, *shards: Any) -> tuple[Any, float]:
 
 def in_order(
     model: Any,
-    groups: Sequence[Sequence[int]],
+    groups: Groups,
     of_ranks: Sequence[tuple[list[Any], Numbered]],
 ) -> tuple[Any, list[Any], list[Any]]:
     """Return the model, the values of all shards and those of all blocks, in the order of their numbers."""

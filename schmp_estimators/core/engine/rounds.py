@@ -20,6 +20,7 @@ from schmp_estimators.core.engine.communicator import Alone, Communicator
 from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.places.place import Restores
 from schmp_estimators.core.places.threads import one_blas_thread
+from schmp_estimators.core.program import Groups
 from schmp_estimators.core.reduction import add_up
 from schmp_estimators.core.stages import checked, name_of
 from schmp_estimators.core.typing import Arguments, Binary, Function, Unary
@@ -68,7 +69,7 @@ class Partitions:
     """
 
     def __init__(
-        self, communicator: Communicator, groups: Sequence[Sequence[int]], partitions: Sequence[Any]
+        self, communicator: Communicator, groups: Groups, partitions: Sequence[Any]
     ) -> None:
         self._communicator, self._groups, self._partitions = communicator, groups, list(partitions)
         self._numbers, self._count = groups[communicator.rank], sum(map(len, groups))

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from schmp_estimators.core.engine.communicator import Alone, Communicator
 from schmp_estimators.core.io.slices import Slices, read_back
-from schmp_estimators.core.program import AnyProgram
+from schmp_estimators.core.program import AnyProgram, Groups
 from schmp_estimators.core.reduction import Nodes, add_up
 from schmp_estimators.core.stages import At, Stage, in_turn, name_of, naming
 from schmp_estimators.core.typing import Binary, Named, Numbered
@@ -90,7 +90,7 @@ class Shards:
         self,
         program: AnyProgram,
         communicator: Communicator,
-        groups: Sequence[Sequence[int]],
+        groups: Groups,
         shards: Sequence[Any],
         slices: Slices | None = None,
     ) -> None:

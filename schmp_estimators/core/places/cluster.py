@@ -24,6 +24,7 @@ from schmp_estimators.core.errors import (
 )
 
 T = TypeVar("T")
+Futures = Sequence[Future[Any]]
 
 #: The state of a worker that may run, but that the scheduler has not heard of for `answer_timeout`.
 SILENT = "silent"
@@ -177,7 +178,7 @@ def _address(client: Client) -> str:
     return str(client.scheduler.address) if client.scheduler else "an unknown address"
 
 
-def unrunnable(client: Client, futures: Sequence[Future[Any]]) -> list[str]:
+def unrunnable(client: Client, futures: Futures) -> list[str]:
     """Return keys of tasks that no worker can run, among the futures and all tasks that they wait for."""
     if client not in _asking:
         reach(client, client.run_on_scheduler, _let_ask)

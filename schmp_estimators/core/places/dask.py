@@ -35,6 +35,7 @@ from schmp_estimators.core.places.answers import (
 from schmp_estimators.core.places.cluster import (
     SILENT,
     Dealt,
+    Futures,
     Worker,
     answer_timeout,
     live_workers,
@@ -42,6 +43,7 @@ from schmp_estimators.core.places.cluster import (
 )
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.watch import await_all, gather, outcomes, scatter
+from schmp_estimators.core.program import Groups
 from schmp_estimators.core.typing import Arguments, Function, Named, Unary
 from schmp_estimators.core.values import itself
 
@@ -225,7 +227,7 @@ class DaskPlace(Place):
         word: str,
         function: Function,
         args: Sequence[Sequence[Any]],
-        groups: Sequence[Sequence[int]],
+        groups: Groups,
         take: Unary | None = None,
     ) -> Any:
         """Let all ranks of a run call a function at the same time, each in a task that runs only on its worker.
@@ -310,11 +312,11 @@ class DaskPlace(Place):
         self._let_in.update(futures)
         return futures[: len(keys)], futures[-len(keys) :], token
 
-    def results(self, futures: Sequence[Future[Any]]) -> list[Any]:
+    def results(self, futures: Futures) -> list[Any]:
         """Return the results of futures, and watch the cluster meanwhile."""
         return gather(self.client, futures, self._dealt.addresses, self.addresses)
 
-    def wait(self, futures: Sequence[Future[Any]]) -> None:
+    def wait(self, futures: Futures) -> None:
         """Wait until all futures are done."""
         await_all(self.client, futures, self._dealt.addresses, self.addresses)
 
@@ -346,7 +348,7 @@ class DaskPlace(Place):
             check_alike(self.client, [*stayed[:1], *come], _enrolment())
         self._use(workers or self._dealt.workers, silent)
 
-    def settle(self, pieces: Sequence[Sequence[Future[Any]]]) -> None:
+    def settle(self, pieces: Sequence[Futures]) -> None:
         """Place each shard on a worker that has its first piece, as long as no worker gets more than its share."""
         held = [[part for part in parts if isinstance(part, Future)][:1] for parts in pieces]
         if futures := [one for some in held for one in some]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, cast
 
@@ -19,6 +19,7 @@ from distributed import Client, Future, KilledWorker, as_completed
 from schmp_estimators.core.errors import NoWorkersError, WorkLostError
 from schmp_estimators.core.places.cluster import (
     SILENT,
+    Futures,
     Worker,
     live_workers,
     no_workers,
@@ -40,7 +41,7 @@ PATIENCE = 5
 
 def gather(
     client: Client,
-    futures: Sequence[Future[Any]],
+    futures: Futures,
     holders: Collection[str] | None = None,
     others: Iterable[str] = (),
 ) -> list[Any]:
@@ -76,7 +77,7 @@ def gather(
     return values
 
 
-def outcomes(client: Client, futures: Sequence[Future[Any]], holders: Collection[str]) -> list[Any]:
+def outcomes(client: Client, futures: Futures, holders: Collection[str]) -> list[Any]:
     """Return the outcome of each rank, a value or an exception, once all have ended, or soon after an error.
 
     Ranks depend on each other, so if the worker of one has died, the function does not wait for the others.
@@ -129,7 +130,7 @@ def _lost(error: BaseException | None) -> WorkLostError:
 
 def await_all(
     client: Client,
-    futures: Sequence[Future[Any]],
+    futures: Futures,
     holders: Collection[str],
     others: Iterable[str] = (),
 ) -> None:
@@ -172,7 +173,7 @@ def scatter(client: Client, key: Any, value: Any, *addresses: str) -> Future[Any
 def watched(
     client: Client,
     start: Callable[[], Any],
-    futures: Sequence[Future[Any]],
+    futures: Futures,
     holders: Collection[str] | None,
     others: Iterable[str] = (),
     **options: bool,
@@ -206,7 +207,7 @@ def begin(client: Client, start: Callable[[], Any]) -> concurrent.futures.Future
 def look_until(
     client: Client,
     pending: concurrent.futures.Future[Any],
-    futures: Sequence[Future[Any]],
+    futures: Futures,
     holders: Collection[str] | None,
     others: Iterable[str] = (),
     *,

@@ -27,12 +27,16 @@ class WordPart(NamedTuple):
     fixed: TopicRows
 
 
+#: Parts of one shard, by the numbers of their blocks.
+WordParts = dict[int, WordPart]
+
+
 def make_parts(
     shard: TokenShard,
     topic: Array,
     n_components: int,
     n_words: Integers | None = None,
-) -> dict[int, WordPart]:
+) -> WordParts:
     """Return the parts of a shard, by the numbers of the blocks.
 
     Parameters
@@ -47,7 +51,7 @@ def make_parts(
     """
     sizes = np.diff(shard.block_ptr) if n_words is None else n_words
     topic = freeze(topic)
-    parts = dict[int, WordPart]()
+    parts = WordParts()
     for block, (begin, n) in enumerate(zip(shard.block_ptr.tolist(), sizes.tolist(), strict=False)):
         word_ptr = freeze(shard.word_ptr[begin : begin + n + 1])
         lists, dense = pack_rows(word_ptr, topic, n_components)

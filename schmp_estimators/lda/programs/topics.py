@@ -51,6 +51,11 @@ def topic_dtype(n_components: int) -> type[np.integer]:
     return np.int16 if n_components < 1 << 15 else np.int32
 
 
+def topic_bytes(n_components: int) -> int:
+    """Return the size of a topic number."""
+    return np.dtype(topic_dtype(n_components)).itemsize
+
+
 class SweepModel(NamedTuple):
     """The model of a sweep, which every shard reads."""
 
@@ -190,6 +195,10 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         beta = max(self.topic_word_prior, hot[1]) if learned is None else learned
         return max(self.doc_topic_prior, hot[0]), beta
 
+    def beta(self, at: At) -> float:
+        """Return the prior of words in a sweep."""
+        return self.priors(at.sweep, at.model)[1]
+
     def alphas(self, sweep: int, model: SweepModel | None) -> Floats:
         """Return the document-topic prior of every topic in a sweep; `model`, ``at.model``, has learned ones."""
         if model is not None and model.learned.alphas is not None:
@@ -235,7 +244,7 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
 
     def state_bytes(self) -> int:
         """Return how many bytes of a shard's state there are for each token."""
-        return 6 * np.dtype(topic_dtype(self.n_components)).itemsize
+        return 6 * topic_bytes(self.n_components)
 
     def row_bytes(self) -> int:
         """Return how many bytes a shard needs for each of its words, beside `state_bytes` for each token."""
@@ -393,7 +402,7 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
         """Return block `index`, made from the parts of all shards."""
         return blocks.combine_parts(index, parts, self.n_components)
 
-    def parts(self, at: At, state: State) -> dict[int, blocks.WordPart]:
+    def parts(self, at: At, state: State) -> blocks.WordParts:
         """Return the parts of the shard for all blocks."""
         return blocks.make_parts(at.shard, self.by_word(at, state), self.n_components)
 

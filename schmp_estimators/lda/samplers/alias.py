@@ -27,7 +27,7 @@ from schmp_estimators.lda.kernels.lists import TopicLists, list_words
 from schmp_estimators.lda.kernels.priors import beta_of, build_alias, draw_alias
 from schmp_estimators.lda.kernels.rows import count_of, make_rows
 from schmp_estimators.lda.samplers.documents import document_loop
-from schmp_estimators.lda.samplers.light import LightLDA, moved, weigh
+from schmp_estimators.lda.samplers.light import LightLDA, moved, row_of, weigh
 from schmp_estimators.lda.samplers.sequential import inverse_totals
 
 #: How many tokens ahead the rows and tables of a word, and before that their bounds, are fetched into the cache.
@@ -87,8 +87,7 @@ def _weigh(own, cell, document, word, topic, less):
     """Return p and q of a topic of which `less` tokens are left out: the token itself, or none."""
     of_word = weigh(own, cell, document, word, topic, less)
     n = document.tokens[topic] - less
-    start = own.rows[index(2 * word)]
-    mask = own.rows[index(2 * word + 1)]
+    start, mask = row_of(own, word)
     stale = (
         (count_of(own.stale, start, mask, topic) + cell.beta)
         * cell.alpha[topic]
@@ -100,8 +99,7 @@ def _weigh(own, cell, document, word, topic, less):
 @inlined
 def _sum_document(own, cell, document, word, old):
     """Add up the weights of the document's topics for a token, and return the sum."""
-    start = own.rows[index(2 * word)]
-    mask = own.rows[index(2 * word + 1)]
+    start, mask = row_of(own, word)
     total = 0.0
     for j in range(document.now[0].n_listed):
         k = index(document.listed[index(j)])

@@ -19,7 +19,7 @@ from schmp_estimators.core.stages import At
 from schmp_estimators.core.typing import AnySigned, Array, Floats, Integers, Integers32, Unsigned32
 from schmp_estimators.core.values import offsets_of, part_of_each
 from schmp_estimators.lda.blocks import TokenShard, words_of_places
-from schmp_estimators.lda.programs.blocks import WordPart
+from schmp_estimators.lda.programs.blocks import WordParts
 from schmp_estimators.lda.samplers.sequential import (
     SequentialProgram,
     inverse_totals,
@@ -284,7 +284,7 @@ class DocumentLDA(SequentialProgram[DocumentState]):
         As in `TopicProgram`.
     """
 
-    def restore(self, at: At, saved: AnySigned) -> tuple[DocumentState, dict[int, WordPart]]:
+    def restore(self, at: At, saved: AnySigned) -> tuple[DocumentState, WordParts]:
         """Return topics that were saved in document order, and the order of the visits."""
         shard = at.shard
         topic, _, total = self.begun(at, saved)

@@ -31,7 +31,7 @@ from schmp_estimators.core.values import freeze, own
 from schmp_estimators.lda.blocks import WordBlock
 from schmp_estimators.lda.kernels import ftree
 from schmp_estimators.lda.kernels.lists import find_in_list, move_in_list, place_of, sum_list
-from schmp_estimators.lda.programs.blocks import WordPart
+from schmp_estimators.lda.programs.blocks import WordParts
 from schmp_estimators.lda.programs.topics import SweepModel
 from schmp_estimators.lda.samplers.sequential import Step
 from schmp_estimators.lda.samplers.words import WordLDA, WordState, word_loop
@@ -257,9 +257,7 @@ class DataParallelLDA(FPlusLDA):
         state, _, step = self.sample_words(at._replace(model=model), state, copied)
         return state._replace(moved=state.moved + step.moved)
 
-    def bring_together(
-        self, at: At, state: WordState
-    ) -> tuple[WordState, dict[int, WordPart], Step]:
+    def bring_together(self, at: At, state: WordState) -> tuple[WordState, WordParts, Step]:
         """End the sweep of a shard: report what it has changed."""
         state, step = self.end_sweep(at, state), Step(state.total - state.began, state.moved)
         return state._replace(began=state.total.copy(), moved=0), self.parts(at, state), step

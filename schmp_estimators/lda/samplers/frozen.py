@@ -28,13 +28,13 @@ from schmp_estimators.lda.blocks import TokenShard, WordBlock
 from schmp_estimators.lda.kernels.draw import padded
 from schmp_estimators.lda.kernels.frozen import frozen_of, make_slots, sample_documents, take_rows
 from schmp_estimators.lda.programs import blocks
-from schmp_estimators.lda.programs.blocks import WordPart
+from schmp_estimators.lda.programs.blocks import WordParts
 from schmp_estimators.lda.programs.topics import (
     SWEEP,
     FrozenCountsLDA,
     State,
     SweepModel,
-    topic_dtype,
+    topic_bytes,
 )
 
 
@@ -69,7 +69,7 @@ class FrozenWordsLDA(FrozenCountsLDA[State]):
     def sample_words(self, at: At, state: State, block: WordBlock) -> State:
         """Read the rows of the words in a block."""
 
-    def end_sweep(self, at: At, state: State) -> tuple[State, dict[int, WordPart]]:
+    def end_sweep(self, at: At, state: State) -> tuple[State, WordParts]:
         """Return the parts of the shard for all blocks."""
         return state, self.parts(at, state)
 
@@ -141,7 +141,7 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
         As in `TopicProgram`.
     """
 
-    def restore(self, at: At, saved: AnySigned) -> tuple[FrozenState, dict[int, WordPart]]:
+    def restore(self, at: At, saved: AnySigned) -> tuple[FrozenState, WordParts]:
         """Return topics that were saved in document order."""
         shard = at.shard
         _, topic, totals = self.begun(at, saved)
@@ -167,7 +167,7 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
             self.seeds_of(at.shard, words[mine]),
         )
         ptr = at.shard.word_ptr[begin : end + 1]
-        beta = self.priors(at.sweep, at.model)[1]
+        beta = self.beta(at)
         inverse = 1.0 / (at.model.topic_total + self.beta_sums(beta))
 
         def work(job: tuple[int, int]) -> None:
@@ -177,7 +177,7 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
         at.each(work, self.jobs(np.append(ptr[words], ptr[-1])))
 
     def _sample_documents(self, at: At, state: FrozenState) -> FrozenState:
-        beta = self.priors(at.sweep, at.model)[1]
+        beta = self.beta(at)
         key = stream_key(self.seed, at.sweep, SWEEP)
         word = freeze(state.word)
         alpha = self.alphas(at.sweep, at.model)
@@ -203,7 +203,7 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
 
     def state_bytes(self) -> int:
         """Return how many bytes of a shard's state there are for each token: its topic and its word."""
-        return np.dtype(topic_dtype(self.n_components)).itemsize + 4
+        return topic_bytes(self.n_components) + 4
 
     def row_bytes(self) -> int:
         """Return how many bytes a shard needs for each word that it has."""

@@ -132,6 +132,12 @@ def _begin(cell):
 
 
 @inlined
+def row_of(own, word):
+    """Return where the row of a word begins in `cells`, and its mask."""
+    return own.rows[index(2 * word)], own.rows[index(2 * word + 1)]
+
+
+@inlined
 def _point(bits, total):
     """Return a point between 0 and `total`, from the bits for proposals."""
     return np.float64(np.int64(bits & MASK_PROPOSE)) * SCALE_PROPOSE * total
@@ -148,8 +154,7 @@ def _fetch(own, cell, visit):
         prefetch(slots.shift, coming)
         coming = np.int64(word[index(visit + _AHEAD)])
         token = index(cell.state.visits.token[index(visit + _AHEAD)])
-        start = own.rows[index(2 * coming)]
-        mask = own.rows[index(2 * coming + 1)]
+        start, mask = row_of(own, coming)
         prefetch(own.cells, cell_of(start, mask, cell.state.topic[token]))
         at = slots.ptr[index(coming)]
         n = slots.ptr[index(coming + 1)] - at
@@ -194,8 +199,7 @@ def _propose_by_document(own, cell, document, token, n_others, x):
 @inlined
 def weigh(own, cell, document, word, topic, less):
     """Return what the word weighs in a topic without `less` tokens: the token itself, or none."""
-    start = own.rows[index(2 * word)]
-    mask = own.rows[index(2 * word + 1)]
+    start, mask = row_of(own, word)
     count = (
         count_of(own.cells, start, mask, topic)
         - less
@@ -244,8 +248,7 @@ def _draw(own, cell, document, token, word, old, counter):
 @inlined
 def moved(own, cell, document, token, word, old, new):
     """Move the token in the row of its word."""
-    start = own.rows[index(2 * word)]
-    mask = own.rows[index(2 * word + 1)]
+    start, mask = row_of(own, word)
     take_one(own.cells, start, mask, old)
     add_to(own.cells, start, mask, new, np.int32(1))
 

@@ -18,8 +18,8 @@ from schmp_estimators.core.typing import AnySigned, Integers
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import WordBlock
 from schmp_estimators.lda.kernels import saber
-from schmp_estimators.lda.programs.blocks import WordPart
-from schmp_estimators.lda.programs.topics import SWEEP, topic_dtype
+from schmp_estimators.lda.programs.blocks import WordParts
+from schmp_estimators.lda.programs.topics import SWEEP, topic_bytes
 from schmp_estimators.lda.samplers.frozen import FrozenWordsLDA
 
 
@@ -49,7 +49,7 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
 
     weighs_passages: ClassVar[bool] = True
 
-    def restore(self, at: At, saved: AnySigned) -> tuple[SaberState, dict[int, WordPart]]:
+    def restore(self, at: At, saved: AnySigned) -> tuple[SaberState, WordParts]:
         """Return topics that were saved in document order."""
         shard = at.shard
         _, topic, total = self.begun(at, saved)
@@ -61,7 +61,7 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
         """Sample the words of a single shard, whose tokens are their lists, and list the topics of its documents."""
         return self._listed(at, super().sample(at, state))
 
-    def end_sweep(self, at: At, state: SaberState) -> tuple[SaberState, dict[int, WordPart]]:
+    def end_sweep(self, at: At, state: SaberState) -> tuple[SaberState, WordParts]:
         """List the topics of the documents of a shard, and return its parts for all blocks."""
         return super().end_sweep(at, self._listed(at, state))
 
@@ -69,7 +69,7 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
         """Sample the tokens whose words are in the block."""
         block = freeze(block)
         begin = int(at.shard.block_ptr[at.block])
-        beta = self.priors(at.sweep, at.model)[1]
+        beta = self.beta(at)
         alphas = self.alphas(at.sweep, at.model)
         smooth = freeze(saber.smoothing(at.model.topic_total, self.beta_sums(beta), alphas, beta))
         key = stream_key(self.seed, at.sweep, SWEEP)
@@ -124,4 +124,4 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
 
     def state_bytes(self) -> int:
         """Return how many bytes of a shard's state there are for each token at most: topic, document, and in a list."""
-        return 4 * np.dtype(topic_dtype(self.n_components)).itemsize + 4
+        return 4 * topic_bytes(self.n_components) + 4

@@ -143,7 +143,7 @@ class SequentialProgram(TopicProgram[State]):
 
     def cell(self, at: At, state: State, block: WordBlock) -> Cell:
         """Return the argument of the kernel."""
-        beta = self.priors(at.sweep, at.model)[1]
+        beta = self.beta(at)
         first = int(at.shard.block_ptr[at.block])
         rows = block._replace(tail_ptr=freeze(block.tail_ptr), fixed=freeze(block.fixed))
         return Cell(

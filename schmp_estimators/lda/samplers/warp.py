@@ -46,7 +46,7 @@ from schmp_estimators.lda.kernels.warp import (
 )
 from schmp_estimators.lda.kernels.warp_documents import sample_documents
 from schmp_estimators.lda.programs.blocks import WordPart, combine_parts, make_parts, rows_of_tokens
-from schmp_estimators.lda.programs.topics import FrozenCountsLDA, Measured, SweepModel, topic_dtype
+from schmp_estimators.lda.programs.topics import FrozenCountsLDA, Measured, SweepModel, topic_bytes
 
 #: Streams of random numbers of the two passes; first topics have the next ones.
 _WORDS, _DOCUMENTS = range(2)
@@ -259,7 +259,7 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         Given are the arguments of `kernels.warp.sample_words` from `pieces` to `seeds`, each with the offsets of the
         words, and tokens of the dtype and shape of theirs.
         """
-        prior = np.float32(self.priors(at.sweep, at.model)[1])
+        prior = np.float32(self.beta(at))
         key = stream_key(self.seed, at.sweep, _WORDS)
         types = (
             tokens[:0].reshape(-1),
@@ -301,7 +301,7 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
 
     def _inverse(self, at: At) -> Floats32:
         """Return ``1 / (n_k + V beta)``, rounded as kernels take it."""
-        smooth = self.n_words * np.float64(np.float32(self.priors(at.sweep, at.model)[1]))
+        smooth = self.n_words * np.float64(np.float32(self.beta(at)))
         with_seeds = smooth if self.seeds is None else smooth + self.seeds.total
         return freeze((1.0 / (at.model.topic_total + with_seeds)).astype(np.float32))
 
@@ -377,7 +377,7 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
 
     def state_bytes(self) -> int:
         """Return how many bytes of a shard's state there are for each token: its topic and its proposals."""
-        return (1 + self.mh_steps) * np.dtype(topic_dtype(self.n_components)).itemsize
+        return (1 + self.mh_steps) * topic_bytes(self.n_components)
 
     @property
     def _steps(self) -> tuple[int, ...]:

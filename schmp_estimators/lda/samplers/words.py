@@ -16,7 +16,7 @@ from schmp_estimators.lda.data.topic_rows import list_topics
 from schmp_estimators.lda.kernels.lists import TopicLists, order_lists
 from schmp_estimators.lda.kernels.priors import add_seeds, make_row
 from schmp_estimators.lda.kernels.rows import add_row
-from schmp_estimators.lda.programs.blocks import WordPart
+from schmp_estimators.lda.programs.blocks import WordParts
 from schmp_estimators.lda.samplers.sequential import (
     SequentialProgram,
     inverse_totals,
@@ -152,7 +152,7 @@ class WordLDA(SequentialProgram[WordState]):
         As in `TopicProgram`.
     """
 
-    def restore(self, at: At, saved: AnySigned) -> tuple[WordState, dict[int, WordPart]]:
+    def restore(self, at: At, saved: AnySigned) -> tuple[WordState, WordParts]:
         """Return topics that were saved in document order, with their lists."""
         shard = at.shard
         _, topic, total = self.begun(at, saved)
