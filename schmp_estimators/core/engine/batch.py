@@ -31,6 +31,36 @@ class Batch(NamedTuple):
     saves: bool = False
 
 
+class Course(NamedTuple):
+    """What a run does, apart from its program and data."""
+
+    #: The run stops before the sweep with this number.
+    n_sweeps: int
+    #: What `save` returned after sweep ``first - 1``.  If its model is None, it is made from the shards' reports.
+    saved: Saved | None = None
+    #: Number of the first sweep.
+    first: int = 0
+    #: ``may_ask(sweep)`` says whether after this sweep the caller may end the run, or ask for more than the record.  If
+    #: it may not, the sweep may be in the middle of a batch; a run in this process does not ask.
+    may_ask: Callable[[int], bool] = lambda sweep: True
+    #: ``saves(sweep)`` says whether the caller will ask for a snapshot after this sweep, so that the program can
+    #: prepare it; by default this is not known.
+    saves: Callable[[int], bool] = lambda sweep: False
+    #: Files of the client for what does not fit into memory, shards, and all that `Rank` keeps in files; workers have
+    #: their own.
+    slices: Slices | None = None
+    #: Called before each batch, on a cluster.  Returns a function that can be pickled, or None.  The function gets the
+    #: records of the batch so far, and says whether the run ends there.
+    ends: Callable[[], Ends] = lambda: None
+    #: Called when all shards have been loaded in this process.
+    release: Callable[[], None] = lambda: None
+
+    @property
+    def sweeps(self) -> range:
+        """Numbers of the sweeps."""
+        return range(self.first, self.n_sweeps)
+
+
 class Told(NamedTuple):
     """What the client learns from a batch."""
 

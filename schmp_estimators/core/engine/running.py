@@ -11,7 +11,7 @@ from functools import partial
 from types import FunctionType
 from typing import Any, ClassVar
 
-from schmp_estimators.core.engine.batch import Ends, in_order
+from schmp_estimators.core.engine.batch import Course, in_order
 from schmp_estimators.core.engine.communicator import Alone
 from schmp_estimators.core.engine.dynamic import Save, check_saves, run_coroutine
 from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds
@@ -19,7 +19,6 @@ from schmp_estimators.core.engine.static import GroupRun
 from schmp_estimators.core.engine.sweep import Rank
 from schmp_estimators.core.io.archive import pack
 from schmp_estimators.core.io.checkpoint import Checkpoint, check_sweeps, identity_of_run, settle
-from schmp_estimators.core.io.slices import Slices
 from schmp_estimators.core.places.place import Place, choose_place
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.program import (
@@ -45,14 +44,10 @@ class LocalRun:
 
     Parameters
     ----------
-    program, sources, n_sweeps, saved, first, saves
+    program, sources, course
         As in `GroupRun`.
-    release : callable
-        Called when all shards have been loaded.
     each : callable
         Applies a function to every job, perhaps with several threads.
-    slices : Slices, optional
-        Files for what does not fit into memory: shards, and all that `Rank` keeps in files.
     """
 
     #: Seconds of a sweep are not measured here, because each sweep is reported as soon as it ends.
@@ -62,18 +57,14 @@ class LocalRun:
         self,
         program: AnyProgram,
         sources: Sequence[Source],
-        *,
-        n_sweeps: int,
-        saved: Saved | None = None,
-        first: int = 0,
-        release: Callable[[], None] = lambda: None,
+        course: Course,
         each: Each = in_turn,
-        saves: Callable[[int], bool] = lambda sweep: False,
-        slices: Slices | None = None,
     ) -> None:
-        self._program, self._sweeps, self._saves = program, range(first, n_sweeps), saves
+        self._program = program
+        self._course = course._replace(saved=None)  # which is needed only to begin
         self._kept: Checkpoint | None = None
         self._told: list[Any] = []
+        slices = course.slices
         shards = []
         for load, pieces, tells in sources:
             brought = [piece() if callable(piece) else piece for piece in pieces]
@@ -82,14 +73,14 @@ class LocalRun:
             )
             shards.append(found[0] if tells else found)
             self._told.append(found[1] if tells else None)
-        release()
+        course.release()
         self._n_shards = len(shards)
         self._rank = Rank(program, Alone(each), [range(len(shards))], shards, slices)
-        self._rank.begin(first - 1, saved)
+        self._rank.begin(course.first - 1, course.saved)
 
     def __iter__(self) -> Iterator[Named]:
-        for sweep in self._sweeps:
-            yield self._rank.sweep(sweep, saves=self._saves(sweep))
+        for sweep in self._course.sweeps:
+            yield self._rank.sweep(sweep, saves=self._course.saves(sweep))
 
     def told_by_sources(self) -> list[Any]:
         """Return, once, what each source has returned beside its shard, or None for a source that returns a shard."""
@@ -128,31 +119,26 @@ def static_run(
     program: AnyProgram,
     sources: Sequence[Source],
     place: Place,
-    *,
-    may_ask: Callable[[int], bool] = lambda sweep: True,
-    ends: Callable[[], Ends] = lambda: None,
-    release: Callable[[], None] = lambda: None,
     **options: Any,
 ) -> AnyRun:
     """Return a run of a static program, in this process or on a cluster.
 
     Parameters
     ----------
-    program, sources, place, may_ask, ends
-        As in `GroupRun`; a run in this process does not need the last two.
-    release : callable
-        As in `LocalRun`; not called by a run on a cluster.
+    program, sources, place
+        As in `GroupRun`.
     **options
-        Other parameters of both.
+        Those of `Course`.
 
     Returns
     -------
     LocalRun or GroupRun
         A context manager.  Both have the same results, and leave nothing in the place.
     """
+    course = Course(**options)
     if place.is_local:
-        return LocalRun(program, sources, each=place.each, release=release, **options)
-    return GroupRun(program, sources, place, may_ask=may_ask, ends=ends, **options)
+        return LocalRun(program, sources, course, place.each)
+    return GroupRun(program, sources, place, course)
 
 
 def run_static(

@@ -19,7 +19,7 @@ from schmp_estimators.core.engine import batch
 from schmp_estimators.core.engine.shards import made_anew
 from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.io.checkpoint import Checkpoint, settle
-from schmp_estimators.core.io.slices import Slices, read_back
+from schmp_estimators.core.io.slices import read_back
 from schmp_estimators.core.places.place import Restores
 from schmp_estimators.core.program import AnyProgram, Harvest, Saved, Source
 from schmp_estimators.core.stages import check_stages
@@ -59,23 +59,7 @@ class GroupRun:
     sources : sequence of Source
         One for each shard.
     place : DaskPlace
-    n_sweeps : int
-        The run stops before the sweep with this number.
-    saved : Saved, optional
-        What `save` returned after sweep ``first - 1``.  If its model is None, it is made from the shards' reports.
-    first : int, default=0
-        Number of the first sweep.
-    may_ask : callable, optional
-        ``may_ask(sweep)`` says whether after this sweep the caller may end the run, or ask for more than the record; by
-        default it may after each sweep.  If it may not, the sweep may be in the middle of a batch.
-    saves : callable, optional
-        ``saves(sweep)`` says whether the caller will ask for a snapshot after this sweep, so that the program can
-        prepare it; by default this is not known.
-    slices : Slices, optional
-        Files of the client for what does not fit into memory; workers have their own.
-    ends : callable, optional
-        Called before each batch.  Returns a function that can be pickled, or None.  The function gets the records of
-        the batch so far, and says whether the run ends there.
+    course : Course
 
     Attributes
     ----------
@@ -93,31 +77,23 @@ class GroupRun:
         program: AnyProgram,
         sources: Sequence[Source],
         place: Any,
-        *,
-        n_sweeps: int,
-        saved: Saved | None = None,
-        first: int = 0,
-        may_ask: Callable[[int], bool] = lambda sweep: True,
-        saves: Callable[[int], bool] = lambda sweep: False,
-        slices: Slices | None = None,
-        ends: Callable[[], batch.Ends] = lambda: None,
+        course: batch.Course,
     ) -> None:
         self._program = program
         self._sources = sources
         self._place = place
-        self._slices = slices
-        self._sweeps = range(first, n_sweeps)
-        self._may_ask = may_ask
-        self._will_save = saves
-        self._ends = ends
+        self._course = course._replace(saved=None)  # which a later snapshot replaces
+        self._slices = course.slices
         self._restores = Restores(place, "a further sweep was recorded")
         self.took: float | None = None
         #: Records and seconds of sweeps that are done: of all that the caller has not reached, and perhaps of others.
         self._told: dict[int, tuple[Named, float]] = {}
         #: Number of the sweep that the caller has reached.
-        self._current = first - 1
+        self._current = course.first - 1
         #: The last snapshot, the sweep after which it was taken, and the time at which the next one is due.
-        self._saved, self._cut, self._due = saved, first - 1, monotonic() + SNAPSHOT_EVERY
+        self._saved = course.saved
+        self._cut = course.first - 1
+        self._due = monotonic() + SNAPSHOT_EVERY
         self._pending: _Pending | None = None
         self._kept: Checkpoint | None = None
         #: Whether a snapshot has come since the run last looked for new workers.
@@ -133,11 +109,11 @@ class GroupRun:
         self._ranks: list[Any] = []
         #: What each rank needs of the snapshot, until it has begun.
         self._given: list[Any] = []
-        self._done = first - 1
+        self._done = course.first - 1
         self._pace: float | None = None
 
     def __iter__(self) -> Iterator[Named]:
-        for sweep in self._sweeps:
+        for sweep in self._course.sweeps:
             self._surviving(partial(self._advance, sweep))
             record, self.took = self._told.pop(sweep)
             self._current = sweep
@@ -355,16 +331,16 @@ class GroupRun:
     def _length(self, first: int) -> int:
         """Return the number of sweeps in a batch that begins with sweep `first`."""
         most = 1 if self._pace is None else max(1, int(LONGEST_BATCH / self._pace))
-        for sweep in range(first, min(first + most, self._sweeps.stop)):
-            if self._may_ask(sweep) or self._will_save(sweep):
+        for sweep in range(first, min(first + most, self._course.n_sweeps)):
+            if self._course.may_ask(sweep) or self._course.saves(sweep):
                 return sweep + 1 - first
-        return min(most, self._sweeps.stop - first)
+        return min(most, self._course.n_sweeps - first)
 
     def _work(self, n_sweeps: int) -> None:
         """Let ranks do a batch of `n_sweeps` sweeps; if there are none, ranks only begin."""
         first, began = self._done + 1, perf_counter()
-        saves = self._will_save(first + n_sweeps - 1) or monotonic() + LONGEST_BATCH > self._due
-        job = batch.Batch(first, n_sweeps, self._ends() if n_sweeps else None, saves)
+        saves = self._course.saves(first + n_sweeps - 1) or monotonic() + LONGEST_BATCH > self._due
+        job = batch.Batch(first, n_sweeps, self._course.ends() if n_sweeps else None, saves)
         saving = (
             self._pending.saved
             if self._pending and self._pending.sweep == self._done

@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from schmp_estimators.core.inputs.validation import COUNT, NOT_NEGATIVE, keep
-from schmp_estimators.core.schedules.dynamic_regression import DynamicRegressionSchedule, Moves
+from schmp_estimators.core.schedules.dynamic_regression import DynamicRegressionSchedule
 from schmp_estimators.core.schedules.samplers import (
     PrioritySampler,
     RandomSampler,
@@ -24,9 +24,6 @@ from schmp_estimators.core.schedules.samplers import (
     Weight,
 )
 from schmp_estimators.core.typing import Named
-
-#: Most parameters in a round by default.
-_PARALLEL = 64
 
 
 def _described(kind: type[Schedule]) -> type[Schedule]:
@@ -170,23 +167,8 @@ class Schedule(BaseEstimator, ABC):  # type: ignore[misc]
             raise ValueError(f"n_parameters={n_parameters!r} must be an integer of at least 1")
         random = np.random.default_rng(random_state)
         key = 0 if self.correlation_rows is None else int(random.integers(2**63))
-        moves = None
-        if self.moved_above is not None:
-            moves = Moves(np.zeros(n_parameters, np.int64), np.zeros(n_parameters))
-        return DynamicRegressionSchedule(
-            self._sampler(int(n_parameters), random),
-            int(n_parameters),
-            min(self.n_parallel or _PARALLEL, n_parameters),
-            self.max_correlation,
-            self.oversample,
-            correlation_rows=self.correlation_rows,
-            key=key,
-            pipeline_depth=self.pipeline_depth,
-            refresh=self.refresh,
-            may_halve=self.n_parallel is None,
-            moves=moves,
-            moved_above=self.moved_above or 0.0,
-        )
+        sampler = self._sampler(int(n_parameters), random)
+        return DynamicRegressionSchedule(self, sampler, int(n_parameters), key)
 
     def _sampler(self, n_parameters: int, random: np.random.Generator) -> Sampler:
         n_schedulers = min(self.n_schedulers, n_parameters)

@@ -13,6 +13,8 @@ from schmp_estimators.core.schedules.samplers import Sampler
 from schmp_estimators.core.typing import Floats, Integers, Named
 
 _NONE = np.empty(0, np.int64)
+#: Parameters in a round, unless `n_parallel` says another number.
+_PARALLEL = 64
 
 
 class RowSample(NamedTuple):
@@ -64,55 +66,37 @@ class DynamicRegressionSchedule:
 
     Parameters
     ----------
+    how : Schedule
+        Says how many parameters a round has, and what is checked and recorded.
     sampler : Sampler
         Draws the candidates.
     n_parameters : int
+    key : int, default=0
+        That of the draws of rows.
+
+    Attributes
+    ----------
     n_parallel : int
         Maximum number of parameters in one round.
     max_correlation : float or None
         Largest absolute correlation of parameters updated together; None: no check.
-    oversample : float, default=2.0
-        Number of candidates for each parameter that is wanted.
-    correlation_rows : int, default=None
-        Number of rows that are drawn for each check; None: all.
-    key : int, default=0
-        That of the draws of rows.
-    pipeline_depth : int, default=1
+    pipeline_depth : int
         Number of rounds under way at a time.
-    refresh : int or None, default="auto"
-        Rounds between two gradients of all parameters, as in `Schedule`.
-    may_halve : bool, default=False
-        Whether `halve` makes rounds smaller.
-    moves : Moves, default=None
-        Where changes above `moved_above` are recorded; mutated.
-    moved_above : float, default=0.0
+    moves : Moves or None
+        Where changes above `moved_above` are recorded.
     """
 
-    def __init__(
-        self,
-        sampler: Sampler,
-        n_parameters: int,
-        n_parallel: int,
-        max_correlation: float | None,
-        oversample: float = 2.0,
-        *,
-        correlation_rows: int | None = None,
-        key: int = 0,
-        pipeline_depth: int = 1,
-        refresh: str | int | None = "auto",
-        may_halve: bool = False,
-        moves: Moves | None = None,
-        moved_above: float = 0.0,
-    ) -> None:
+    def __init__(self, how: Any, sampler: Sampler, n_parameters: int, key: int = 0) -> None:
         self.sampler = sampler
-        self.n_parallel = n_parallel
-        self.max_correlation = max_correlation
-        self.pipeline_depth, self.moves = pipeline_depth, moves
+        self.n_parallel = min(how.n_parallel or _PARALLEL, n_parameters)
+        self.max_correlation: float | None = how.max_correlation
+        self.pipeline_depth = how.pipeline_depth
+        self.moves: Moves | None = None
+        if how.moved_above is not None:
+            self.moves = Moves(np.zeros(n_parameters, np.int64), np.zeros(n_parameters))
+        self._how = how
         self._n_parameters = n_parameters
-        self._refresh, self._may_halve = refresh, may_halve
-        self._oversample = oversample
-        self._moved_above = moved_above
-        self._correlation_rows, self._key = correlation_rows, key
+        self._key = key
         self._n_checks = 0
         self._asked: deque[Check] = deque()
         self._answered: deque[tuple[Check, Floats]] = deque()
@@ -142,16 +126,16 @@ class DynamicRegressionSchedule:
     @property
     def rounds_between(self) -> int | None:
         """Number of rounds between two gradients of all parameters; None: no limit."""
-        if self._refresh == "auto":
+        if self._how.refresh == "auto":
             return max(10, self._n_parameters // (2 * self.n_parallel))
-        return None if self._refresh is None else int(self._refresh)
+        return None if self._how.refresh is None else int(self._how.refresh)
 
     def halve(self) -> bool:
         """Choose half as many parameters in a round, or run half as many rounds of one at a time.
 
         Returns whether this is possible.
         """
-        if not self._may_halve or self.n_parallel == self.pipeline_depth == 1:
+        if self._how.n_parallel is not None or self.n_parallel == self.pipeline_depth == 1:
             return False
         if self.n_parallel > 1:
             self.n_parallel //= 2
@@ -170,7 +154,7 @@ class DynamicRegressionSchedule:
         if self.moves is not None:
             counts, last = self.moves
             counts[parameters] += 1
-            moved = parameters[np.abs(changes) > self._moved_above]
+            moved = parameters[np.abs(changes) > self._how.moved_above]
             last[moved] = counts.sum() / len(counts)
 
     def next_round(self) -> tuple[Integers, Check | None]:
@@ -186,16 +170,16 @@ class DynamicRegressionSchedule:
             check.candidates for check, _ in self._answered
         ]
         others = np.unique(np.concatenate([_NONE, *pending, *self._in_flight]))
-        n_candidates = int(np.ceil(self._oversample * self.n_parallel))
+        n_candidates = int(np.ceil(self._how.oversample * self.n_parallel))
         check = Check(self.sampler.draw(n_candidates, others), others, self._draw_rows())
         self._asked.append(check)
         return chosen, check
 
     def _draw_rows(self) -> RowSample | None:
-        if self._correlation_rows is None:
+        if self._how.correlation_rows is None:
             return None
         self._n_checks += 1
-        return RowSample(int(stream_key(self._key, self._n_checks)), self._correlation_rows)
+        return RowSample(int(stream_key(self._key, self._n_checks)), self._how.correlation_rows)
 
     def _pick(self, flying: Integers) -> Integers:
         check, correlations = self._answered.popleft()
