@@ -1,7 +1,5 @@
 """The base of all estimators: callbacks, progress, messages about compiling, and the restoring of failed fits."""
 
-from __future__ import annotations
-
 import copy
 import logging
 import numbers

@@ -8,8 +8,6 @@ may be compiled with reassociation or contraction: the bits would depend on the 
 A compiled kernel that is damaged on disk is named in the log and compiled again; a fit never fails because of it.
 """
 
-from __future__ import annotations
-
 import gc
 import logging
 import os

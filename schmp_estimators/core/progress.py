@@ -1,7 +1,5 @@
 """Reports of a running fit: lines in the log, a progress bar, and events for the dashboard."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from numbers import Real

@@ -9,8 +9,6 @@ observes   every shard reports, and nothing is changed; the stage ends with `Pro
 =========  ==================================================================================================
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from inspect import signature

@@ -1,7 +1,5 @@
 """Write access to arrays: values that are passed on are frozen, values that will be changed are copied."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 

@@ -1,7 +1,5 @@
 """One fit of `ModelParallelMF`: the shards of its ratings, the program that runs, and the result."""
 
-from __future__ import annotations
-
 import hashlib
 import logging
 from collections.abc import Sequence

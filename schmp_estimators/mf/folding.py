@@ -1,7 +1,5 @@
 """Folding in: vectors of users from their ratings, while the items stay as they are."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

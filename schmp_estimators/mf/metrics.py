@@ -1,7 +1,5 @@
 """Measures of recommended lists against held-out items, and scorers that use them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Set
 from itertools import chain
 from numbers import Real

@@ -1,7 +1,5 @@
 """What values the parameters of `ModelParallelMF` may have, alone and in combination."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Sequence

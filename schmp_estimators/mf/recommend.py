@@ -1,7 +1,5 @@
 """Recommendations of a fitted factorisation: the best items for users, similar items and similar users."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

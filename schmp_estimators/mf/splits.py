@@ -1,7 +1,5 @@
 """Parts of pairs to fit on and to judge by, for scikit-learn's cross-validation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from numbers import Real
 from typing import Any

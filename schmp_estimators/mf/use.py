@@ -1,7 +1,5 @@
 """Uses of a fitted factorisation besides recommending: folding in new users, predicting, scoring."""
 
-from __future__ import annotations
-
 from copy import copy
 from functools import partial
 from typing import Any

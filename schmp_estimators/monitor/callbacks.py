@@ -1,7 +1,5 @@
 """Callbacks for scikit-learn's callback API that watch a fit and may end it."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

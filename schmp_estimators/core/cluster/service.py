@@ -1,7 +1,5 @@
 """Ranks that wait for commands of the client, which talks to rank 0 directly if it can, else through the scheduler."""
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
 import time

@@ -1,7 +1,5 @@
 """Arrays between ranks: integers are sent in as few bytes as the largest number of an array needs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

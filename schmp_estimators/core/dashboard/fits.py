@@ -6,8 +6,6 @@ there stops the sending, never the fit.  The scheduler serves the page.  It keep
 ranks while somebody views the page.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math

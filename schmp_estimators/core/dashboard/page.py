@@ -3,8 +3,6 @@
 It is a document of Bokeh on the scheduler's own server; every viewer gets a new one.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import time

@@ -1,7 +1,5 @@
 """The tasks of a run on a cluster: a rank begins, does a batch of sweeps, and returns its results."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

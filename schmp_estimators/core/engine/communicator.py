@@ -3,8 +3,6 @@
 A subclass defines `send` and `receive`; all other operations are made of these two.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from math import isqrt

@@ -6,8 +6,6 @@ the way back.  If a worker is lost, partitions are loaded again and restored to 
 since that moment are repeated, which is possible because jobs are pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

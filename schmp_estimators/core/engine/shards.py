@@ -3,8 +3,6 @@
 Threads of the rank work on all shards together.  If data are in files, the rank works on one shard after the other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial

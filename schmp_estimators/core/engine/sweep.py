@@ -5,8 +5,6 @@ It gets what it needs from other ranks through its communicator.  A run in one p
 shards and exchanges nothing.  A shard *meets* a block when the function of a stage is called with both.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager

@@ -4,8 +4,6 @@ SciPy's conversions and products, and our kernels, do not check index arrays: an
 process, or changes other memory.  So all sparse input is checked here, once.
 """
 
-from __future__ import annotations
-
 from itertools import chain
 from numbers import Integral
 from typing import Any

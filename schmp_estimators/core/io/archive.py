@@ -8,8 +8,6 @@ Nothing in an archive is compressed, and each array occurs once in the tree, so 
 the file is large.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence

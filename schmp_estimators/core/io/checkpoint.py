@@ -7,8 +7,6 @@ Any damage raises an error that names the file and the array.  A forged file who
 recognised or not: only trusted users should be able to write the file.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

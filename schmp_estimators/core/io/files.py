@@ -9,8 +9,6 @@ uses it.  A temporary folder is removed in the end, even after an error.  If its
 that makes a temporary folder removes it.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import secrets

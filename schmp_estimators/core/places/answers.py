@@ -1,7 +1,5 @@
 """Asks the workers of a Dask cluster, and goes on with those that answer."""
 
-from __future__ import annotations
-
 import hashlib
 import platform
 import time

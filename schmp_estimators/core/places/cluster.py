@@ -1,7 +1,5 @@
 """What the client knows of a Dask cluster: its workers, the shards of each, and tasks that no worker can run."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import time

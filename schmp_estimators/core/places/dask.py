@@ -4,8 +4,6 @@ A task prefers the worker of its shard, but Dask may run it elsewhere if that wo
 worker.  Nothing large passes through the scheduler.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections.abc import Callable, Iterable, Sequence

@@ -3,8 +3,6 @@
 A caller who has several jobs uses idle threads of an executor, or of a Dask worker.
 """
 
-from __future__ import annotations
-
 import functools
 import threading
 from collections import deque

@@ -4,8 +4,6 @@ Dask computes a future again if its worker has died.  But a future may also be c
 dying, or wait for workers that never come; `Client.gather` alone would then wait for ever.
 """
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
 import time

@@ -4,8 +4,6 @@ The ids that occur are *numbered*: row n of the factors belongs to the n-th entr
 is in ascending order; later fits append new ids.  The ids of a matrix are its row and column numbers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import isnan
 from numbers import Integral, Real

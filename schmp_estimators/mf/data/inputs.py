@@ -1,7 +1,5 @@
 """Inputs of ratings: a matrix of users and items with missing entries, or pairs of ids with one rating each."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from datetime import date, timedelta

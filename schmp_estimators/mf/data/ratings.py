@@ -5,8 +5,6 @@ takes the ratings of its users from all pieces and sorts them, so it does not de
 with a weight is one complex number, ``value + 1j * weight``, so that both are moved together.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 from math import log2, sqrt
 from typing import Any, NamedTuple

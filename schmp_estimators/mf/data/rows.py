@@ -1,7 +1,5 @@
 """The ratings of an input, held in this process or in the memory of workers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial

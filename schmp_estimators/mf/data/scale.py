@@ -5,8 +5,6 @@ ratings.  So the moments depend neither on the order of the ratings nor on how t
 most 2**-30 of a standard deviation times the root of the number of ratings.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import frexp, ldexp, sqrt
 from typing import NamedTuple

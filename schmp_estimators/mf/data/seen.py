@@ -1,7 +1,5 @@
 """The items that each user has rated: they are left out of recommendations, and no pair may be rated twice."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

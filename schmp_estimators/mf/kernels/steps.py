@@ -5,8 +5,6 @@ So the roots, quotients and products of a rating, or of two ratings without a co
 The bits are those of one number after the other.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -9,8 +9,6 @@ This shard sends the chunk with its report of the round before.  Every shard rea
 shard that stores it takes the improved chunk from the model of the next round.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple

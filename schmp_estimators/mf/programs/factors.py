@@ -1,7 +1,5 @@
 """The base of all programs for matrix factorisation: their parameters, the first factors, and the records."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt

@@ -11,8 +11,6 @@ products of a chunk with the others in the round after it was improved.  At the 
 not be: users are zero then, so it is enough to compute the products of a chunk in the round of its users.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar

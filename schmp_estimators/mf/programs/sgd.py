@@ -9,8 +9,6 @@ There is one barrier per epoch, and another one if errors are measured.  An item
 point as there are shards, so the steps must be smaller if there are more shards; and each worker holds all items.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
