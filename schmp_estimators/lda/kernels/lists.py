@@ -14,13 +14,12 @@ from typing import NamedTuple
 import numpy as np
 from llvmlite import ir
 from numba.core import types
-from numba.extending import intrinsic
 
 from schmp_estimators.core.jit import index, inlined, kernel, maker, part
-from schmp_estimators.core.lanes import LANES, VECTOR
+from schmp_estimators.core.lanes import LANES, NUMBER, SHORT, VECTOR, Value, emitted
 from schmp_estimators.core.typing import AnySigned, Integers, Integers32
 from schmp_estimators.lda.blocks import HEAD
-from schmp_estimators.lda.kernels.draw import add_up, address, in_all_lanes, vector_at
+from schmp_estimators.lda.kernels.draw import add_up
 from schmp_estimators.lda.kernels.rows import count_row
 
 #: More than any topic.
@@ -174,8 +173,8 @@ def move_in_list(topics, tokens, end, old_at, new_at, new):
     return np.int32(-1)
 
 
-@intrinsic
-def add_listed(typingctx, lists, first, n_blocks, weights, own, own_weight, sums, start):
+@emitted(lambda *kinds: types.float32)
+def add_listed(code, lists, first, n_blocks, weights, own, own_weight, sums, start):
     """Add up a list's counts times weights in `LANES` lanes, and return the sum of all.
 
     Parameters
@@ -191,51 +190,27 @@ def add_listed(typingctx, lists, first, n_blocks, weights, own, own_weight, sums
     sums : (at least start + LANES * (n_blocks + 1),) float32
         Mutated from `start` on: what `draw.add_up` stores.
     """
-    bits = lists.dtype.bitwidth
-    whole = ir.IntType(64)
-    number = ir.IntType(lists.dtype.bitwidth)
+    build, number = code.builder, lists.element
+    own_lanes = own.narrowed(number).spread()
+    own_weights = own_weight.spread()
+    begin = first * (2 * LANES)
 
-    def generate(context, builder, signature, arguments):
-        kinds = signature.args
-        first, n_blocks = arguments[1:3]
-        own, own_weight = arguments[4:6]
-        data = address(
-            context, builder, kinds[0], arguments[0], builder.mul(first, whole(2 * LANES))
+    def weigh(at):
+        place = begin + at * 2
+        topics, counts = (
+            lists.load(place + lane, ir.VectorType(number, LANES)) for lane in (0, LANES)
         )
-        weight = address(context, builder, kinds[3], arguments[3], whole(0))
-        out = address(context, builder, kinds[6], arguments[6], arguments[7])
-        numbers = ir.VectorType(number, LANES)
-        ones = ir.Constant(numbers, [1] * LANES)
-        none = ir.Constant(numbers, [0] * LANES)
-        own_lanes = in_all_lanes(builder, builder.trunc(own, number), LANES)
-        own_weights = in_all_lanes(builder, own_weight, LANES)
+        none = counts.constant(0)
+        # What fills up a list may have the number of the topic, and has no tokens.
+        fewer = (counts - counts.constant(1)).where(counts.equals(none), none)
+        is_own = topics.equals(own_lanes)
+        counts = Value(build, build.sitofp(counts.where(is_own, fewer).value, VECTOR))
+        found = VECTOR(ir.Undefined)
+        for lane in range(LANES):
+            # Atomic, so that it stays a load: LLVM would take the topics out of the vector, one after the other,
+            # which takes 10 ns more for a list of nine blocks.
+            topic = Value(build, build.zext(lists.alone(place + lane), ir.IntType(64)))
+            found = build.insert_element(found, weights.load(topic, NUMBER).value, SHORT(lane))
+        return counts * Value(build, found).where(is_own, own_weights)
 
-        def weigh(at):
-            places = [
-                builder.add(builder.mul(at, whole(2)), whole(lane)) for lane in range(LANES + 1)
-            ]
-            topics, counts = (
-                builder.load(vector_at(builder, data, place, numbers), align=bits // 8)
-                for place in places[::LANES]
-            )
-            is_own = builder.icmp_unsigned("==", topics, own_lanes)
-            # What fills up a list may have the number of the topic, and has no tokens.
-            fewer = builder.select(
-                builder.icmp_unsigned("==", counts, none), none, builder.sub(counts, ones)
-            )
-            counts = builder.sitofp(builder.select(is_own, fewer, counts), VECTOR)
-            found = ir.Constant(VECTOR, ir.Undefined)
-            for lane in range(LANES):
-                # Atomic, so that it stays a load: LLVM would take the topics out of the vector, one after the other,
-                # which takes 10 ns more for a list of nine blocks.
-                topic = builder.load_atomic(
-                    builder.gep(data, [places[lane]]), "monotonic", bits // 8
-                )
-                value = builder.load(builder.gep(weight, [builder.zext(topic, whole)]))
-                found = builder.insert_element(found, value, ir.IntType(32)(lane))
-            return builder.fmul(counts, builder.select(is_own, own_weights, found))
-
-        return add_up(builder, out, builder.mul(n_blocks, whole(LANES)), LANES, weigh)
-
-    size, weight = types.intp, types.float32
-    return weight(lists, size, size, weights, size, weight, sums, size), generate
+    return add_up(code, sums, start, n_blocks * LANES, LANES, weigh)
