@@ -1,5 +1,6 @@
 """Parts of pairs to fit on and to judge by, for scikit-learn's cross-validation."""
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from numbers import Real
 from typing import Any
@@ -56,12 +57,36 @@ class _Splitter(BaseCrossValidator):
         """Return the number of splits."""
         return self.n_splits
 
-    def _rows(self, fitted: Masks, judged: Masks) -> tuple[Positions, Positions]:
-        if not (fitted.any() and judged.any()):
-            raise ValueError(
-                f"{self}: of {fitted.size} pairs {fitted.sum()} are left to fit on, and {judged.sum()} to judge by"
-            )
-        return np.flatnonzero(fitted), np.flatnonzero(judged)
+    def split(
+        self, X: Any, y: Any = None, groups: Any = None
+    ) -> Iterator[tuple[Positions, Positions]]:
+        """Return an iterator over pairs of arrays: rows to fit, and rows that are held out.
+
+        Parameters
+        ----------
+        X : pairs of shape (n_ratings, 2)
+            Ids of a user and an item in each row.
+        y : object
+            Not used.
+        groups : array-like of shape (n_ratings,), default=None
+            Times: numbers, or dates and times of one kind.
+
+        Raises
+        ------
+        ValueError
+            If X holds no pairs, a time is missing, times are strings or cannot be compared, or a split leaves no
+            entries to fit or to hold out.
+        """
+        for fitted, judged in self._masks(X, groups):
+            if not (fitted.any() and judged.any()):
+                raise ValueError(
+                    f"{self}: of {fitted.size} pairs {fitted.sum()} are left to fit on, and {judged.sum()} to judge by"
+                )
+            yield np.flatnonzero(fitted), np.flatnonzero(judged)
+
+    @abstractmethod
+    def _masks(self, X: Any, groups: Any) -> Iterator[tuple[Masks, Masks]]:
+        """Yield which rows each split fits, and which it holds out."""
 
 
 class LeaveLastOut(_Splitter):
@@ -89,26 +114,8 @@ class LeaveLastOut(_Splitter):
         self.n_last = at_least_one(n_last, "n_last")
         self.n_splits = at_least_one(n_splits, "n_splits")
 
-    def split(
-        self, X: Any, y: Any = None, groups: Any = None
-    ) -> Iterator[tuple[Positions, Positions]]:
-        """Return an iterator over pairs of arrays: rows to fit, and rows that are held out.
-
-        Parameters
-        ----------
-        X : pairs of shape (n_ratings, 2)
-            Ids of a user and an item in each row.
-        y : object
-            Not used.
-        groups : array-like of shape (n_ratings,), default=None
-            Times: numbers, or dates and times of one kind.
-
-        Raises
-        ------
-        ValueError
-            If X holds no pairs, a time is missing, times are strings or cannot be compared, or no user has enough
-            entries.
-        """
+    def _masks(self, X: Any, groups: Any) -> Iterator[tuple[Masks, Masks]]:
+        """Yield which rows each split fits, and which it holds out."""
         users, times = _users_of(X), _times_of(X, groups)
         place, sizes = _places(users, times)
         from_end = sizes[users] - 1 - place
@@ -118,9 +125,7 @@ class LeaveLastOut(_Splitter):
                 & (from_end < first + self.n_last)
                 & (sizes[users] > first + self.n_last)
             )
-            yield self._rows(
-                from_end >= first + self.n_last * (sizes[users] > first + self.n_last), judged
-            )
+            yield from_end >= first + self.n_last * (sizes[users] > first + self.n_last), judged
 
 
 class TimeSplit(_Splitter):
@@ -147,10 +152,8 @@ class TimeSplit(_Splitter):
     def __init__(self, n_splits: int = 1, test_size: float = 0.2) -> None:
         self.n_splits, self.test_size = at_least_one(n_splits, "n_splits"), _share(test_size)
 
-    def split(
-        self, X: Any, y: Any = None, groups: Any = None
-    ) -> Iterator[tuple[Positions, Positions]]:
-        """Return an iterator over rows to fit and rows that are held out, as `LeaveLastOut.split`."""
+    def _masks(self, X: Any, groups: Any) -> Iterator[tuple[Masks, Masks]]:
+        """Yield which rows each split fits, and which it holds out."""
         times = _times_of(X, groups)
         size = times.size
         earlier = np.searchsorted(np.sort(times), times)
@@ -163,7 +166,7 @@ class TimeSplit(_Splitter):
                 )
             # entries are counted as earlier, also behind the last one
             before, to_last = (earlier < np.append(ascending, size)[start] for start in starts)
-            yield self._rows(before, ~before & to_last)
+            yield before, ~before & to_last
 
 
 class UserShareSplit(_Splitter):
@@ -190,9 +193,7 @@ class UserShareSplit(_Splitter):
         self.n_splits, self.test_size = at_least_one(n_splits, "n_splits"), _share(test_size)
         self.random_state = random_state
 
-    def split(
-        self, X: Any, y: Any = None, groups: Any = None
-    ) -> Iterator[tuple[Positions, Positions]]:
+    def _masks(self, X: Any, groups: Any) -> Iterator[tuple[Masks, Masks]]:
         """Return an iterator over rows to fit and rows that are held out, as `LeaveLastOut.split`, without times."""
         users = _users_of(X)
         random = check_random_state(self.random_state)
@@ -200,7 +201,7 @@ class UserShareSplit(_Splitter):
             place, sizes = _places(users, random.uniform(size=users.size))
             n_judged = np.floor(self.test_size * sizes + random.uniform(size=sizes.size))
             judged = place < np.minimum(n_judged, sizes - 1)[users]
-            yield self._rows(~judged, judged)
+            yield ~judged, judged
 
 
 def _share(share: Any) -> float:

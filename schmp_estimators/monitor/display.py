@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,17 @@ from sklearn.utils.validation import check_is_fitted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+def last_step(estimator: Any, names: Any) -> tuple[Any, Any]:
+    """Return the last step of a pipeline, and names of the columns that it is fitted to, if the steps in front know."""
+    if not hasattr(estimator, "steps"):
+        return estimator, names
+    if names is None and len(estimator.steps) > 1:
+        with suppress(AttributeError, ValueError):  # a step that gives no names
+            names = estimator[:-1].get_feature_names_out()
+    return estimator[-1], names
+
 
 _AXES = {"iterations": "Sweeps", "seconds": "Seconds", "samples": "Data samples operated upon"}
 

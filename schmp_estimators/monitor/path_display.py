@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from sklearn.utils._optional_dependencies import check_matplotlib_support
 from sklearn.utils.validation import check_is_fitted
 
+from schmp_estimators.monitor.display import last_step
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -216,7 +218,8 @@ class PathDisplay:
         if kind == "cv" and (names is not None or n_named != 8):
             raise ValueError("names and n_named are for kind='path', but kind='cv'; leave them out")
         check_is_fitted(estimator)
-        model, names = _last_step(estimator, names)
+        model, names = last_step(estimator, names)
+        names = getattr(model, "feature_names_in_", None) if names is None else names
         found = next((one for one in _SCORED if hasattr(model, one)), None)
         if found is None:
             raise TypeError(
@@ -348,16 +351,3 @@ class PathDisplay:
         )
         self.counts_.minorticks_off()
         self.counts_.set_xlabel("Coefficients that are not zero")
-
-
-def _last_step(estimator: Any, names: Any) -> tuple[Any, Any]:
-    """Return the last step of a pipeline, and the names of the columns that it is fitted to."""
-    if not hasattr(estimator, "steps"):
-        return estimator, getattr(estimator, "feature_names_in_", None) if names is None else names
-    model = estimator[-1]
-    if names is None and len(estimator.steps) > 1:
-        try:
-            names = estimator[:-1].get_feature_names_out()
-        except (AttributeError, ValueError):  # a step that gives no names
-            names = getattr(model, "feature_names_in_", None)
-    return model, names

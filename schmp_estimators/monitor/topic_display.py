@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from sklearn.utils._optional_dependencies import check_matplotlib_support
 from sklearn.utils.validation import check_is_fitted
 
+from schmp_estimators.monitor.display import last_step
+
 #: Words of a topic in bars and in the name of a row, topics beside each other, inches of a row.
 _BARS, _NAME, _COLUMNS, _ROW = 8, 4, 4, 0.29
 
@@ -257,17 +259,12 @@ class TopicDisplay:
 
 def _topics_of(estimator: Any, feature_names: Any) -> tuple[Any, Any]:
     """Return the model that has topics, and the names of its words, as far as anybody knows them."""
-    model = estimator[-1] if hasattr(estimator, "steps") else estimator
+    model, names = last_step(estimator, feature_names)
     if not hasattr(model, "top_words"):
         raise TypeError(
             f"{type(model).__name__} has no topics; give a DistributedLDA, or a Pipeline that ends with one"
         )
-    if feature_names is None and model is not estimator:
-        try:
-            return model, estimator[:-1].get_feature_names_out()
-        except (AttributeError, ValueError):  # a step knows no names
-            return model, None
-    return model, feature_names
+    return model, names
 
 
 def _by_group(

@@ -19,7 +19,13 @@ import numpy as np
 
 from schmp_estimators.core.jit import kernel
 from schmp_estimators.core.lanes import LANES, PRODUCTS, add_products, add_scaled, row_dot
-from schmp_estimators.mf.kernels.registers import SUMS, TILE, copy_register, solve_tile
+from schmp_estimators.mf.kernels.registers import (
+    SUMS,
+    TILE,
+    copy_register,
+    room_of_tile,
+    solve_tile,
+)
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
 
@@ -48,9 +54,7 @@ def solve_rows(sums, penalties, first, stop, positive, rows):
     rows : (n, LANES) float32
         The chunk before; mutated.
     """
-    turned = np.zeros((SUMS * LANES, TILE), np.float32)
-    chunk = np.zeros((LANES, TILE), np.float32)
-    weights = np.zeros(TILE, np.float32)
+    turned, chunk, weights = room_of_tile()
     for start in range(0, rows.shape[0], TILE):
         size = min(TILE, rows.shape[0] - start)
         own = sums[start * SUMS : (start + size) * SUMS]
@@ -87,9 +91,7 @@ def improve_users(
     -----
     About 14 instructions of 8 lanes per rating and round.  Lee et al., NIPS 2014, supplement §2.
     """
-    turned = np.zeros((SUMS * LANES, TILE), np.float32)
-    chunk = np.zeros((LANES, TILE), np.float32)
-    own_penalties = np.zeros(TILE, np.float32)
+    turned, chunk, own_penalties = room_of_tile()
     scaled = np.empty((1, LANES), np.float32)
     ends = np.empty((TILE, 2 * LANES), np.float32)
     own = np.empty((TILE * SUMS, LANES), np.float32)

@@ -23,6 +23,7 @@ from schmp_estimators.mf.kernels.registers import (
     SUMS,
     TILE,
     copy_register,
+    room_of_tile,
     solve_tile,
 )
 
@@ -128,9 +129,7 @@ def improve_clicks(
     indptr, ids, values = (
         clicks  # only here, because each access to an array of a tuple counts references
     )
-    turned = np.zeros((SUMS * LANES, TILE), np.float32)
-    chunk = np.zeros((LANES, TILE), np.float32)
-    weights = np.zeros(TILE, np.float32)
+    turned, chunk, weights = room_of_tile()
     nothing = np.zeros((1, LANES), np.float32)
     ends = np.empty((TILE, 2 * LANES), np.float32)
     own = np.empty((TILE * SUMS, LANES), np.float32)

@@ -5,7 +5,9 @@ Rows of a small system are solved side by side, one row in each lane, so that ad
 
 from typing import Any
 
-from schmp_estimators.core.jit import kernel, pasted
+import numpy as np
+
+from schmp_estimators.core.jit import kernel, maker, pasted
 from schmp_estimators.core.lanes import LANES, NUMBER, PRODUCTS, VECTOR, Registers, Value, emitted
 
 #: Registers per row of sums: the products, then the numerators.
@@ -190,6 +192,14 @@ def _improve_columns(code, turned, weights, chunk, first, stop, positive):
             best = zero.where(denominator.exceeds(zero), value / denominator)
             above = zero.where(best.exceeds(zero), best)
             chunk[k * _ACROSS + part] = best.where(positive, above)
+
+
+@maker
+def room_of_tile():
+    """Return arrays that `solve_tile` works in."""
+    turned = np.zeros((SUMS * LANES, TILE), np.float32)
+    chunk = np.zeros((LANES, TILE), np.float32)
+    return turned, chunk, np.zeros(TILE, np.float32)
 
 
 @pasted
