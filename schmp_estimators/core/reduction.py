@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from schmp_estimators.core.typing import Binary
+from schmp_estimators.core.typing import Binary, IntPair
 from schmp_estimators.core.values import like
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ def tree_merge(parts: Iterable[T], merge: Callable[[T, T], T]) -> T:
 
 
 #: Intermediate results of `tree_merge`, by level in its tree and place in the level.
-Nodes = dict[tuple[int, int], Any]
+Nodes = dict[IntPair, Any]
 
 
 def add_up(nodes: Nodes, count: int, merge: Binary = add, least: int = 1) -> Nodes:

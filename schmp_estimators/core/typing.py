@@ -10,6 +10,8 @@ Function = Callable[..., Any]
 Unary = Callable[[Any], Any]
 Binary = Callable[[Any, Any], Any]
 Arguments = tuple[Any, ...]
+IntPair = tuple[int, int]
+FloatPair = tuple[float, float]
 #: Values by their names: records, options, attributes.
 Named = dict[str, Any]
 #: Values by numbers, those of shards or blocks.

@@ -33,14 +33,14 @@ dask: Any = Later("dask")
 SOME = [COUNT]
 NAMES = [None, "array-like", HasMethods("get_feature_names_out")]
 #: What the parameters of `top_words` and of `coherence` may be.
-_WORDS: dict[str, list[Any]] = {
+_WORDS: Named = {
     "n_words": SOME,
     "by": [StrOptions({"relevance", "probability"})],
     "relevance": [Interval(Real, 0, 1, closed="both")],
     "feature_names": NAMES,
     "return_probability": ["boolean"],
 }
-_COHERENCE: dict[str, list[Any]] = {
+_COHERENCE: Named = {
     "measure": [StrOptions({*MEASURES})],
     "n_words": [Interval(Integral, 2, None, closed="left")],
     "window_size": [None, *SOME],
@@ -272,7 +272,7 @@ class DescribedTopics(TopicMethods):
                     )
         return dict(zip(words, columns.tolist(), strict=True))
 
-    def _check(self, method: str, constraints: dict[str, list[Any]], given: Named) -> None:
+    def _check(self, method: str, constraints: Named, given: Named) -> None:
         """Raise an error unless the model is fitted, and the arguments given to a method meet their constraints."""
         check_is_fitted(self)
         validate_parameter_constraints(

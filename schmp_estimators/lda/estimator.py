@@ -227,7 +227,7 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
 
     _objective = "log_likelihood"
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _parameter_constraints: ClassVar[Named] = {
         "n_components": [Interval(Integral, 1, 2**31 - 1, closed="both")],
         "doc_topic_prior": [
             None,

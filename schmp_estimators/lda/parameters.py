@@ -14,7 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from schmp_estimators.core.inputs.masks import unmask
-from schmp_estimators.core.typing import Array, Floats, Integers
+from schmp_estimators.core.typing import Array, FloatPair, Floats, Integers, IntPair
 from schmp_estimators.lda.names import check_labels
 from schmp_estimators.lda.programs.learning import mean_alpha
 from schmp_estimators.lda.samplers import check_steps
@@ -35,7 +35,7 @@ class Priors(NamedTuple):
     #: (K,) the document-topic prior of each topic, or None if they are the same.
     own_alphas: Floats | None = None
     #: Number of sweeps between two times that `own_alphas` are learned, and that the topic-word prior is; 0 for never.
-    learn_every: tuple[int, int] = (0, 0)
+    learn_every: IntPair = (0, 0)
 
 
 def check_parameters(estimator: Any, earlier: sparse.csc_array | None) -> None:
@@ -155,8 +155,8 @@ def suits_passages(n_tokens: int, n_topics: int) -> bool:
 
 
 def hot_priors(
-    priors: tuple[float, float], n_tokens: int, n_docs: int, n_used_words: int, n_topics: int
-) -> tuple[float, float]:
+    priors: FloatPair, n_tokens: int, n_docs: int, n_used_words: int, n_topics: int
+) -> FloatPair:
     """Return the priors of documents and words for a tempered start; 0 if a larger one would outweigh the text.
 
     Parameters
@@ -267,7 +267,7 @@ def _of_dict(
     for at, name in enumerate([] if names is None else names.tolist()):
         columns[name] = _TWICE if name in columns else at
     has_numbers = any(isinstance(name, Number) for name in columns)
-    cells: dict[tuple[int, int], float] = {}
+    cells: dict[IntPair, float] = {}
     for topic, words in given.items():
         if not _is_whole(topic) or not 0 <= topic < n_topics:
             raise ValueError(
@@ -319,7 +319,7 @@ def _column(
     )
 
 
-def _of_array(given: Any, shape: tuple[int, int]) -> sparse.csc_array:
+def _of_array(given: Any, shape: IntPair) -> sparse.csc_array:
     wanted = "seed_words must be a dictionary or an array of numbers"
     found = sparse.csc_array(
         given if sparse.issparse(given) else as_numbers(given, wanted), dtype=np.float64

@@ -14,7 +14,7 @@ from sklearn.callback import with_callbacks
 from schmp_estimators.core.following import Ending, SweepingEstimator, make_seed, undone_on_error
 from schmp_estimators.core.inputs.validation import is_dask, keep
 from schmp_estimators.core.places.place import choose_place, retry
-from schmp_estimators.core.typing import Array, Named
+from schmp_estimators.core.typing import Array, IntPair, Named
 from schmp_estimators.mf.data.ids import Known
 from schmp_estimators.mf.data.rows import open_ratings
 from schmp_estimators.mf.data.seen import RepeatedCallError
@@ -213,7 +213,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
 
     _objective = "objective"
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = CONSTRAINTS
+    _parameter_constraints: ClassVar[Named] = CONSTRAINTS
     #: scikit-learn needs this to route weights to `fit`, which takes them by name.
     __metadata_request__fit: ClassVar[dict[str, None]] = {"sample_weight": None}
     __metadata_request__partial_fit: ClassVar[dict[str, None]] = {"sample_weight": None}
@@ -378,4 +378,4 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         return tags
 
     n_shards_: int
-    _told: tuple[tuple[int, int], ...]
+    _told: tuple[IntPair, ...]

@@ -6,7 +6,7 @@ import numpy as np
 from scipy import sparse
 
 from schmp_estimators.core.places.threads import one_blas_thread
-from schmp_estimators.core.typing import Floats, Floats32, Integers
+from schmp_estimators.core.typing import FloatPair, Floats, Floats32, Integers
 from schmp_estimators.core.values import freeze, part_of_each
 from schmp_estimators.mf.data.inputs import check_taken, clicks_of, user_ratings
 from schmp_estimators.mf.kernels.ccd import UserRatings
@@ -32,7 +32,7 @@ class Items(NamedTuple):
     unobserved: float
     #: (n_features, n_features) products of the features times that weight.
     gram: Floats
-    limits: tuple[float, float]
+    limits: FloatPair
     confidence: Any
     #: For a loss that ranks: the loss, the items that may be drawn, the first step and the number of epochs; else None.
     drawing: tuple[Any, Integers, float, int] | None

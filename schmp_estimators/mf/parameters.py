@@ -17,7 +17,7 @@ from schmp_estimators.mf.losses import RANKING
 #: Largest number that float32 can hold after a multiplication by the ratings of a row.
 _MOST = 1e30
 
-CONSTRAINTS: dict[str, list[Any]] = {
+CONSTRAINTS: Named = {
     "n_components": [Interval(Integral, 1, 2**31 - 1, closed="both")],
     "loss": [StrOptions({"squared", *RANKING})],
     "unobserved_weight": [NOT_NEGATIVE],

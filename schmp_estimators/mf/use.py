@@ -17,7 +17,7 @@ from schmp_estimators.core.inputs.validation import (
 )
 from schmp_estimators.core.lanes import pad_rows
 from schmp_estimators.core.later import Later
-from schmp_estimators.core.typing import Arguments, Array, Floats, Floats32
+from schmp_estimators.core.typing import Arguments, Array, FloatPair, Floats, Floats32
 from schmp_estimators.core.values import freeze, part_of_each
 from schmp_estimators.mf.data import inputs
 from schmp_estimators.mf.data.ids import KINDS, is_text, number
@@ -59,7 +59,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     global_mean_: float
     rating_scale_: float
-    rating_range_: tuple[float, float]
+    rating_range_: FloatPair
     n_iter_: int
 
     def transform(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Any:
@@ -347,7 +347,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             level += solved[:, rank] * items.unit
         return told, (solved[:, :rank] * np.sqrt(items.unit)).astype(np.float32), level
 
-    def _limits(self) -> tuple[float, float]:
+    def _limits(self) -> FloatPair:
         """Return the range of predictions."""
         parameters: Any = self
         return self.rating_range_ if parameters.clip else (-np.inf, np.inf)

@@ -125,8 +125,8 @@ class View:
         if drawn == self._drawn:
             return
         self._drawn = drawn
-        found: dict[str, list[Any]] = {name: [] for name in _CURVES}
-        heads: dict[str, list[Any]] = {name: [] for name in _CURVES}
+        found: Named = {name: [] for name in _CURVES}
+        heads: Named = {name: [] for name in _CURVES}
         for fit in alike:
             reached = [point for point in fit.points if not math.isnan(point[3])]
             later, rate = _rates(fit.points)
@@ -183,9 +183,9 @@ def _rates(points: list[tuple[float, float, float, float]]) -> tuple[list[float]
 
 def _strips(
     spans: list[Span], threads: dict[str, int], colours: dict[str, str], now: float
-) -> dict[str, list[Any]]:
+) -> Named:
     """Return bars of work, by thread in the row of their worker, and thinner bars of waiting below them."""
-    found: dict[str, list[Any]] = {name: [] for name in _STRIPS}
+    found: Named = {name: [] for name in _STRIPS}
     rows = {address: len(threads) - 1 - place for place, address in enumerate(threads)}
     lanes: dict[str, dict[int, int]] = {address: {} for address in threads}
     for one in spans:

@@ -30,7 +30,7 @@ from schmp_estimators.core.errors import NotSharedError
 from schmp_estimators.core.io.files import MARK, temporary_folder
 from schmp_estimators.core.io.slices import explained_errors, memory_left_of_worker
 from schmp_estimators.core.places.place import Place
-from schmp_estimators.core.typing import Arguments, Array, Function, Named, Unary
+from schmp_estimators.core.typing import Arguments, Array, Function, IntPair, Named, Unary
 
 if TYPE_CHECKING:
     from schmp_estimators.core.places.dask import DaskPlace
@@ -238,9 +238,7 @@ def loads_of_workers(
         yield [partial(_load, prepare, one) for one in rows]
 
 
-def _pieces(
-    array: Array, origin: tuple[str, int], bounds: Iterable[tuple[int, int]]
-) -> list[Piece]:
+def _pieces(array: Array, origin: tuple[str, int], bounds: Iterable[IntPair]) -> list[Piece]:
     """Return pieces of an array in its file, each between two of its elements or rows."""
     path, offset = origin
     of_row = math.prod(array.shape[1:]) * array.itemsize

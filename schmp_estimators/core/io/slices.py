@@ -31,7 +31,7 @@ import numpy as np
 
 from schmp_estimators.core.errors import SpillError
 from schmp_estimators.core.later import Later, setting
-from schmp_estimators.core.typing import Arguments, Array
+from schmp_estimators.core.typing import Arguments, Array, FloatPair, IntPair
 
 if sys.platform != "win32":
     import resource
@@ -283,7 +283,7 @@ def memory_left() -> int:
     return max(0, found - held)
 
 
-def memory_left_of_worker(dask_worker: Worker) -> tuple[int, int]:
+def memory_left_of_worker(dask_worker: Worker) -> IntPair:
     """Return `memory_left` for a worker of a cluster: first by its own memory limit, then without it.
 
     Dask counts all resident memory, including files.  A worker writes results to disk, and then pauses, long before it
@@ -314,7 +314,7 @@ def _taken() -> tuple[int, int, int]:
     return size * page, data * page, (resident - shared) * page
 
 
-def _process_limits() -> tuple[float, float]:
+def _process_limits() -> FloatPair:
     """Return the limits on the bytes of addresses and of writable memory."""
     if sys.platform == "win32":
         return math.inf, math.inf

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from schmp_estimators.core.stages import Order
+from schmp_estimators.core.typing import IntPair
 
 
 def schedule_rotation(n_shards: int, n_blocks: int | None = None) -> tuple[tuple[int, ...], ...]:
@@ -121,7 +122,7 @@ def schedule_from_costs(cost: Any) -> tuple[tuple[int, ...], ...]:
     return tuple(map(tuple, steps))
 
 
-def _costs(cost: Any) -> tuple[dict[tuple[int, int], float], int]:
+def _costs(cost: Any) -> tuple[dict[IntPair, float], int]:
     """Return the cost of each pair that has to meet, row by row, and the number of shards."""
     table = cost if sp.issparse(cost) else np.asarray(cost)
     if table.ndim != 2 or 0 in table.shape:
@@ -152,7 +153,7 @@ def _costs(cost: Any) -> tuple[dict[tuple[int, int], float], int]:
     return dict(zip(pairs, values[kept].tolist(), strict=True)), table.shape[0]
 
 
-def _colour(pairs: Iterable[tuple[int, int]], n_shards: int, n_steps: int) -> list[list[int]]:
+def _colour(pairs: Iterable[IntPair], n_shards: int, n_steps: int) -> list[list[int]]:
     """Return the block of each shard in each step; `n_steps` is the largest number of pairs of a shard or block."""
     everything = (1 << n_steps) - 1
     order = [[-1] * n_shards for _ in range(n_steps)]
@@ -246,8 +247,8 @@ def plan_legs(order: Order, group_of: Sequence[int]) -> list[Leg]:
     A leg depends only on legs with lower numbers, of its own group and of others, so no two wait for each other.
     """
     reached = [0] * len(group_of)
-    blocks: dict[int, tuple[int, int]] = {}
-    found: dict[tuple[int, int], list[Visit]] = {}
+    blocks: dict[int, IntPair] = {}
+    found: dict[IntPair, list[Visit]] = {}
     for step, line in enumerate(order):
         for shard, block in enumerate(line):
             if block < 0:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from schmp_estimators.core.typing import AnySigned, Array, Integers, Integers32
+from schmp_estimators.core.typing import AnySigned, Array, Integers, Integers32, IntPair
 from schmp_estimators.core.values import freeze, offsets_of, own
 
 #: The largest count: it must fit in 32 bits.
@@ -184,7 +184,7 @@ def _ascend(ptr: Integers, column: Array) -> bool:
     return bool(n_falls == 0)
 
 
-def _inspect(values: Array) -> tuple[int, int]:
+def _inspect(values: Array) -> IntPair:
     """Return how many values are not zero, and the place of the first that is not a count, or -1."""
     kept = 0
     for first in range(0, len(values), _ENTRIES):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.typing import Array, Integers, Integers32
+from schmp_estimators.core.typing import Array, Integers, Integers32, IntPair
 from schmp_estimators.core.values import freeze, offsets_of
 from schmp_estimators.lda.kernels.tokens import assign_blocks
 
@@ -108,7 +108,7 @@ def layout_by_column(n_words: int) -> Layout:
     return Layout(np.arange(n_words, dtype=np.int32), np.array([0, n_words], np.int64))
 
 
-def cut_jobs(ptr: Array, least: int, most: int) -> list[tuple[int, int]]:
+def cut_jobs(ptr: Array, least: int, most: int) -> list[IntPair]:
     """Cut words or documents with these offsets into consecutive jobs of equal weight.
 
     Parameters

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from schmp_estimators.core.typing import AnySigned, Array, Integers, Integers32, Unsigned32
+from schmp_estimators.core.typing import AnySigned, Array, Integers, Integers32, IntPair, Unsigned32
 from schmp_estimators.core.values import offsets_of
 from schmp_estimators.lda.blocks import TopicRows, documents_of_places
 from schmp_estimators.lda.data.counts import add_at
@@ -80,7 +80,7 @@ def list_topics(
     return documents_of_places(doc_ptr, place), lists
 
 
-def some_words(ptr: Integers) -> list[tuple[int, int]]:
+def some_words(ptr: Integers) -> list[IntPair]:
     """Return ranges of words, each with at most `_ENTRIES` entries, those of its last word not counted."""
     cuts = np.searchsorted(ptr, np.arange(0, ptr[-1], _ENTRIES))
     return list(pairwise(np.unique(np.concatenate([[0], cuts, [len(ptr) - 1]])).tolist()))

@@ -12,7 +12,16 @@ from schmp_estimators.core.program import Program
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At, Stage, observes
-from schmp_estimators.core.typing import AnyIntegers, AnySigned, Array, Floats, Integers, Named
+from schmp_estimators.core.typing import (
+    AnyIntegers,
+    AnySigned,
+    Array,
+    FloatPair,
+    Floats,
+    Integers,
+    IntPair,
+    Named,
+)
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import Prior, TokenShard, TopicRows, WordBlock, words_of_places
 from schmp_estimators.lda.data.counts import count_values
@@ -134,12 +143,12 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
     topic_word_prior: float
     seed: int = 0
     evaluate_every: int = 0
-    hot_priors: tuple[float, float] = (0.0, 0.0)
+    hot_priors: FloatPair = (0.0, 0.0)
     #: Not shown: it is still the same fit if it goes on from a checkpoint with another number.
     hot_sweeps: int = field(default=0, repr=False)
     #: Not shown: see `prior_identity`.
     own_alphas: Floats | None = field(default=None, repr=False, compare=False)
-    learn_every: tuple[int, int] = field(default=(0, 0), repr=False)
+    learn_every: IntPair = field(default=(0, 0), repr=False)
     drawn_alphas: Floats | None = field(default=None, repr=False, compare=False)
     seeds: seeding.WordSeeds | None = field(default=None, repr=False, compare=False)
     far: bool = field(default=False, repr=False, compare=False)
@@ -184,7 +193,7 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
     def moves(self, model: SweepModel) -> Named:
         """Return the entries of a record about the tokens that moved."""
 
-    def priors(self, sweep: int, model: SweepModel | None) -> tuple[float, float]:
+    def priors(self, sweep: int, model: SweepModel | None) -> FloatPair:
         """Return the document-topic prior (the mean, if each topic has its own) and the topic-word prior of a sweep.
 
         `model` is ``at.model``, which has a learned topic-word prior; learned document-topic priors are in `alphas`.
@@ -426,7 +435,7 @@ class FrozenCountsLDA(TopicProgram[State]):
     partition_invariant: ClassVar[bool] = True
     begins_tempered: ClassVar[bool] = True
 
-    def jobs(self, ptr: Integers) -> list[tuple[int, int]]:
+    def jobs(self, ptr: Integers) -> list[IntPair]:
         """Cut documents or words with these offsets into jobs for several threads, worth the O(K) that each costs."""
         return cut_jobs(ptr, max(MIN_JOB, 4 * self.n_components), MAX_JOBS)
 

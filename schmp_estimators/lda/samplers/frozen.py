@@ -22,7 +22,7 @@ from schmp_estimators.core.lanes import empty_rows
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, each, reads
-from schmp_estimators.core.typing import AnySigned, Floats32, Integers, Unsigned32
+from schmp_estimators.core.typing import AnySigned, Floats32, Integers, IntPair, Unsigned32
 from schmp_estimators.core.values import freeze, part_of_each
 from schmp_estimators.lda.blocks import TokenShard, WordBlock
 from schmp_estimators.lda.kernels.draw import padded
@@ -170,7 +170,7 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
         beta = self.beta(at)
         inverse = 1.0 / (at.model.topic_total + self.beta_sums(beta))
 
-        def work(job: tuple[int, int]) -> None:
+        def work(job: IntPair) -> None:
             row = np.zeros(self.n_components, np.int32 if seeds is None else np.float64)
             take_rows(*job, words, block, inverse, beta, row, rows, seeds)
 
@@ -186,7 +186,7 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
         of_shard = at.shard.doc_ptr, at.shard.place, at.shard.first_token
         seeds = self.seeds_of(at.shard, words)
 
-        def work(job: tuple[int, int]) -> tuple[Integers, int]:
+        def work(job: IntPair) -> tuple[Integers, int]:
             slots = make_slots(
                 np.diff(at.shard.doc_ptr[job[0] : job[1] + 1]), self.n_components, state.topic.dtype
             )

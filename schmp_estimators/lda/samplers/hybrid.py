@@ -28,7 +28,7 @@ import numpy as np
 from schmp_estimators.core.jit import index, inlined, kernel, part
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix, stream_key
 from schmp_estimators.core.stages import At
-from schmp_estimators.core.typing import Floats, Integers, Named
+from schmp_estimators.core.typing import Floats, Integers, IntPair, Named
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.kernels import ftree
 from schmp_estimators.lda.kernels.draw import first_above, uniform24
@@ -165,7 +165,7 @@ class HybridLDA(fplus.FPlusLDA):
 
     mh_steps: int | str = 2
     long_document: int = 600
-    before: tuple[int, int] = field(default=(2, 1), repr=False)
+    before: IntPair = field(default=(2, 1), repr=False)
 
     @staticmethod
     def kernel(cell: Cell) -> Integers:

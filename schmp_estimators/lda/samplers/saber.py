@@ -14,7 +14,7 @@ import numpy as np
 
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At
-from schmp_estimators.core.typing import AnySigned, Integers
+from schmp_estimators.core.typing import AnySigned, Integers, IntPair
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import WordBlock
 from schmp_estimators.lda.kernels import saber
@@ -78,7 +78,7 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
         n_words = len(block.heads) + len(block.tail_ptr) - 1
         of_words = at.shard.word_ptr, at.shard.word_total, at.shard.word_first, at.shard.word_rank
 
-        def work(job: tuple[int, int]) -> int:
+        def work(job: IntPair) -> int:
             row, together = saber.make_scratch(smooth, seeded=seeds is not None)
             given = (
                 *job,
@@ -102,7 +102,7 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
         topic = freeze(state.topic)
         _, ptr, n_blocks, lists = state.documents
 
-        def work(job: tuple[int, int]) -> Integers:
+        def work(job: IntPair) -> Integers:
             totals = np.zeros(self.n_components, np.int64)
             row = np.zeros(self.n_components, np.int32)
             given = (

@@ -28,6 +28,7 @@ from schmp_estimators.core.typing import (
     Floats32,
     Integers,
     Integers32,
+    IntPair,
     Numbered,
 )
 from schmp_estimators.core.values import freeze, offsets_of
@@ -60,7 +61,7 @@ class WarpState(NamedTuple):
     #: (K,) tokens of each topic.
     totals: Integers
     #: Tokens that moved to another topic in the word pass and in the document pass of the last sweep.
-    moved: tuple[int, int] = (0, 0)
+    moved: IntPair = (0, 0)
 
 
 class WarpPiece(NamedTuple):
@@ -291,7 +292,7 @@ class WarpLDA(FrozenCountsLDA[WarpState]):
         prior = np.float32(self.priors(at.sweep, None)[0])
         alpha = prior if self.own_alphas is None else topic_priors(alphas)
 
-        def work(job: tuple[int, int]) -> tuple[Integers, int]:
+        def work(job: IntPair) -> tuple[Integers, int]:
             totals = np.zeros(self.n_components, np.int64)
             given = *job, at.shard, tokens.reshape(-1), inverse, alpha, key, totals, self._steps
             return totals, sample_documents(*given)

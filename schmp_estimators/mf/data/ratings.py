@@ -19,6 +19,7 @@ from schmp_estimators.core.typing import (
     Floats32,
     Integers,
     Integers32,
+    IntPair,
     Masks,
     Named,
 )
@@ -136,7 +137,7 @@ class Counted(NamedTuple):
     confidences: Array
     #: Hashes of all pairs, and of all pairs with their values and confidences, modulo 2**64; they do not depend on the
     #: order of the ratings.
-    told: tuple[int, int]
+    told: IntPair
 
 
 def rotating_shards(n_ratings: int) -> int:
@@ -205,14 +206,14 @@ def chosen(ratings: RatingBlock, mask: Masks) -> RatingBlock:
     return RatingBlock(*(array[mask] for array in ratings))
 
 
-def _totals(ratings: RatingBlock, shape: tuple[int, int], weights: Any = None) -> Array:
+def _totals(ratings: RatingBlock, shape: IntPair, weights: Any = None) -> Array:
     """Return (n_users + n_items,) the number of ratings of each user and item, or the sums of their weights."""
     return np.concatenate(
         [np.bincount(ids, weights, size) for ids, size in zip(ratings, shape, strict=False)]
     )
 
 
-def _hash_of(ratings: RatingBlock) -> tuple[int, int]:
+def _hash_of(ratings: RatingBlock) -> IntPair:
     """Return hashes of ratings, which are sums: over the pairs, and over the pairs times values and confidences."""
     values = ratings.values
     real, whole = (np.complex64, np.uint64) if np.iscomplexobj(values) else (np.float32, np.uint32)
@@ -229,19 +230,19 @@ def add_counted(parts: list[Counted]) -> Counted:
     return Counted(np.any(occur, axis=0), counts, *both, sums, confidences, (first, second))
 
 
-def draw_hold_out(ratings: RatingBlock, hold_out: HoldOut) -> tuple[int, int]:
+def draw_hold_out(ratings: RatingBlock, hold_out: HoldOut) -> IntPair:
     """Return the smallest and the largest hash of some of the ratings."""
     found = hash_pairs(ratings, hold_out.key)
     return int(found.min(initial=np.uint64(2**64 - 1))), int(found.max(initial=np.uint64(0)))
 
 
-def add_draws(parts: list[tuple[int, int]]) -> tuple[int, int]:
+def add_draws(parts: list[IntPair]) -> IntPair:
     """Return the smallest and the largest hash of all ratings."""
     least, greatest = zip(*parts, strict=True)
     return min(least), max(greatest)
 
 
-def settle_hold_out(hold_out: HoldOut, drawn: tuple[int, int]) -> HoldOut:
+def settle_hold_out(hold_out: HoldOut, drawn: IntPair) -> HoldOut:
     """Return a hold-out of at least one rating that leaves at least one to fit.
 
     If chance holds out none, it is the one with the smallest hash; if chance holds out all, the one with the largest

@@ -16,7 +16,7 @@ from schmp_estimators.core.inputs.validation import is_dask
 from schmp_estimators.core.lanes import padded_width
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.place import Place
-from schmp_estimators.core.typing import Arguments, Binary, Named
+from schmp_estimators.core.typing import Arguments, Binary, FloatPair, IntPair, Named
 from schmp_estimators.core.values import offsets_of
 from schmp_estimators.mf.data import ids as rating_ids
 from schmp_estimators.mf.data import inputs
@@ -45,7 +45,7 @@ class RatingRows(NamedTuple):
     #: Whether the input was pairs of ids.
     are_pairs: bool
     #: The smallest and the largest rating.
-    range: tuple[float, float]
+    range: FloatPair
     #: Whether weights are given.
     are_weighted: bool
 
@@ -205,7 +205,7 @@ def _part_of_rows(rows: Any, X: Any = None, weights: Any = None, clicks: bool = 
     return _Part(rows.shape[0], rows.shape[1], inputs.is_table(rows), ratings)
 
 
-def _number_users(rows: Rows, estimator: Any, anew: bool) -> tuple[int, int]:
+def _number_users(rows: Rows, estimator: Any, anew: bool) -> IntPair:
     """Replace the parts of a matrix by ratings, with users numbered on from part to part; return the shape."""
     shapes = rows.here(rows.each(itemgetter(slice(3)), "mf-shape"))
     widths = {width for _, width, _ in shapes}

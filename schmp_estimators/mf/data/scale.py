@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.typing import Array, Floats, Integers, Integers32
+from schmp_estimators.core.typing import Array, FloatPair, Floats, Integers, Integers32
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 
@@ -112,7 +112,7 @@ def add_moments(parts: list[Moments]) -> Moments:
     return Moments(*map(sum, zip(*parts, strict=True)))
 
 
-def mean_and_spread(moments: Moments, grid: Grid) -> tuple[float, float]:
+def mean_and_spread(moments: Moments, grid: Grid) -> FloatPair:
     """Return the mean and the standard deviation of at least one rating."""
     size, total, squares = moments
     mean = grid.middle + total / size / grid.inverse_step

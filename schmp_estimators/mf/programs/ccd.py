@@ -20,7 +20,7 @@ from schmp_estimators.core.program import Harvest, Saved
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At, Stage, each
-from schmp_estimators.core.typing import Floats, Floats32, Integers, Numbered
+from schmp_estimators.core.typing import Floats, Floats32, Integers, IntPair, Numbered
 from schmp_estimators.core.values import freeze, own
 from schmp_estimators.mf.data.ratings import RatingShard
 from schmp_estimators.mf.kernels import ccd as kernels
@@ -305,7 +305,7 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
     def _is_bias(self, chunk: int) -> bool:
         return self.fit_bias and chunk == 0
 
-    def _free(self, chunk: int, *, is_item: bool) -> tuple[int, int]:
+    def _free(self, chunk: int, *, is_item: bool) -> IntPair:
         """Return the range of coordinates of a chunk that are fitted."""
         if self._is_bias(chunk):
             return (1, 2) if is_item else (0, 1)

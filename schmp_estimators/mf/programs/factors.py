@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from schmp_estimators.core.program import Program
-from schmp_estimators.core.typing import Floats32, Named
+from schmp_estimators.core.typing import FloatPair, Floats32, Named
 from schmp_estimators.mf.kernels.layout import Placement
 
 State = TypeVar("State")
@@ -56,7 +56,7 @@ class Factorization(Program[State, Block, Model, Report]):
     seed: int = 0
     unit: float = 1.0
 
-    def start_range(self, is_item: bool) -> tuple[float, float]:
+    def start_range(self, is_item: bool) -> FloatPair:
         """Return centre and half-width of the first factors, so that their products have the size of what they fit.
 
         With biases that is about zero; without biases it is the mean of the ratings, and the items take its sign.
