@@ -39,6 +39,7 @@ PRODUCTS = LANES // 2 + 1
 _STRIDE = LANES * UNROLLED
 #: float32 numbers in a cache line.
 _LINE = 16
+ZERO, ONE = np.float32(0), np.float32(1)
 NUMBER, SHORT, _INDEX = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 VECTOR, _DOUBLES = (ir.VectorType(kind, LANES) for kind in (NUMBER, ir.DoubleType()))
 
@@ -62,7 +63,8 @@ class Value:
     """A number or a register, with operators that emit code."""
 
     def __init__(self, builder: Any, value: Any) -> None:
-        self.builder, self.value = builder, value
+        self.builder = builder
+        self.value = value
 
     __add__ = _operator("add")
     __sub__ = _operator("sub")
@@ -367,7 +369,8 @@ def row_dot(code, left, i, right, j):
 
     0.15 ns per product from L1 on a 256-bit machine.
     """
-    width, totals = left.shape[1], code.totals(UNROLLED)
+    width = left.shape[1]
+    totals = code.totals(UNROLLED)
     first, second = i * width, j * width
     code.over_row(
         width,

@@ -29,8 +29,11 @@ class Progress:
     def __init__(
         self, estimator: Any, place: Place, *, step: str, every: int, total: int = 0
     ) -> None:
-        self._estimator, self._place = estimator, place
-        self._step, self._every, self._total = step, every, total
+        self._estimator = estimator
+        self._place = place
+        self._step = step
+        self._every = every
+        self._total = total
         self._name = type(estimator).__name__
         #: number of records when the last line was written
         self._written = len(estimator.history_)

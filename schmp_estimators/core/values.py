@@ -41,7 +41,8 @@ def freeze(value: T, known: set[int] | None = None) -> T:
         if isinstance(part, np.ndarray):
             if part.flags.num & _ALIGNED_OR_WRITEABLE != _ALIGNED:
                 parts[at] = (part if part.flags.aligned else part.copy(order="K")).view()
-                parts[at].flags.writeable, is_new = False, True
+                parts[at].flags.writeable = False
+                is_new = True
         elif isinstance(part, _CONTAINERS) and id(part) not in known:
             parts[at] = freeze(part, known)
             if parts[at] is part:

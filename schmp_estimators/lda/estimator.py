@@ -32,6 +32,8 @@ from schmp_estimators.lda.parameters import (
 from schmp_estimators.lda.samplers import MOST_STEPS, SAMPLERS
 from schmp_estimators.lda.spill import check_spill
 
+_PRIOR = [None, Interval(Real, LEAST, MOST, closed="both"), StrOptions({"learn"})]
+
 
 class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEstimator):
     """Latent Dirichlet allocation by parallel sampling, in this process or on a Dask cluster.
@@ -229,17 +231,8 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
 
     _parameter_constraints: ClassVar[Named] = {
         "n_components": [Interval(Integral, 1, 2**31 - 1, closed="both")],
-        "doc_topic_prior": [
-            None,
-            Interval(Real, LEAST, MOST, closed="both"),
-            StrOptions({"learn"}),
-            "array-like",
-        ],
-        "topic_word_prior": [
-            None,
-            Interval(Real, LEAST, MOST, closed="both"),
-            StrOptions({"learn"}),
-        ],
+        "doc_topic_prior": [*_PRIOR, "array-like"],
+        "topic_word_prior": _PRIOR,
         "seed_words": [None, dict, "array-like", "sparse matrix"],
         "seed_weight": [Interval(Real, 0, MOST, closed="both")],
         "feature_names": [None, "array-like", HasMethods("get_feature_names_out")],

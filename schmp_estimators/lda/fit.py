@@ -116,7 +116,8 @@ class LDAFit:
             return self._run(X, y)
 
     def _run(self, X: Any, y: Any) -> Named:
-        estimator, corpus = self._estimator, self._corpus
+        estimator = self._estimator
+        corpus = self._corpus
         self._bounds = cut_documents(corpus.lengths, self._n_parts)
         self._divide()
         first, saved, estimator.history_ = self._resume()
@@ -219,7 +220,8 @@ class LDAFit:
 
     def _attributes(self, run: AnyRun) -> Named:
         harvest = run.harvest()
-        rows, empty = harvest.blocks or harvest.shards, None
+        rows = harvest.blocks or harvest.shards
+        empty = None
         if (
             self._slices is not None
             and 8 * sum(len(one.topic) for one in rows) > SHARE * memory_left()

@@ -66,7 +66,8 @@ class MatchedTopics(DescribedTopics):
         True
         """
         check_is_fitted(self)
-        ours, theirs = _weights(self), _weights(other)
+        ours = _weights(self)
+        theirs = _weights(other)
         n_ours, n_words = ours[0].shape
         n_theirs, n_their_words = theirs[0].shape
         _check_words(self, other, n_words, n_their_words)
@@ -174,7 +175,8 @@ def _cosines(
 ) -> Floats:
     """Return the cosines of all pairs of rows of two sparse arrays to whose entries a number each is added."""
     n_words = ours.shape[1]
-    sums, their_sums = ours.sum(axis=1), theirs.sum(axis=1)
+    sums = ours.sum(axis=1)
+    their_sums = theirs.sum(axis=1)
     products = (
         (ours @ theirs.T).toarray()
         + their_beta * sums[:, None]

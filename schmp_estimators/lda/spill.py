@@ -144,7 +144,8 @@ def count_slices(sizes: Sizes, room: float, n_processes: int = 1) -> int:
     MemoryError
         If they never do.
     """
-    n, needed = 1, sizes.with_slices(1, n_processes)
+    n = 1
+    needed = sizes.with_slices(1, n_processes)
     while needed > room:
         following = sizes.with_slices(n + 1, n_processes)
         if following >= needed:

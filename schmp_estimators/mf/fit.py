@@ -166,7 +166,8 @@ class MFFit:
 
     def _may_ask(self, sweep: int) -> bool:
         """Return whether the fit may need more than the record of a sweep, or may end there for reasons but `tol`."""
-        estimator, after = self._estimator, sweep + 1
+        estimator = self._estimator
+        after = sweep + 1
         return bool(
             estimator.early_stopping
             or estimator._may_ask(sweep, after % estimator.checkpoint_every == 0)
@@ -218,7 +219,8 @@ class MFFit:
     def _go_on(self, found: Named) -> tuple[int, Saved | None, list[Named]]:
         """Return the same, from what is in the checkpoint."""
         assert self._checkpoint is not None
-        self._best, history = found["best"], found["history"]
+        self._best = found["best"]
+        history = found["history"]
         done = check_records(self._checkpoint.url, history, self._estimator.max_iter)
         saved = check_saved(found["saved"], self._program, self._n_shards)
         logger.info("continuing after epoch %d from %s", done, self._checkpoint.url)
@@ -367,7 +369,8 @@ class MFFit:
 
     def _choose_program(self, mean: float) -> Any:
         """Return the program, given the mean of the ratings."""
-        estimator, (centre, unit) = self._estimator, self._scale
+        estimator = self._estimator
+        centre, unit = self._scale
         fit_bias = bool(estimator.fit_bias and not self._unobserved)
         positive = bool(estimator.positive)
         common: Named = {

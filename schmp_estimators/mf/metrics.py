@@ -193,7 +193,8 @@ class RankingScorer:
             raise ValueError(
                 f"threshold={threshold!r}; it is a number: ratings above it are relevant"
             )
-        self.metric, self.threshold = metric, threshold
+        self.metric = metric
+        self.threshold = threshold
         self.k = at_least_one(k, "k", "a number of recommendations, ")
 
     def __call__(self, estimator: Any, X: Any, y: Any = None) -> float:
@@ -229,7 +230,8 @@ def find_hits(
         Number of items that could be recommended to each user.
     n_items : int
     """
-    width, known = n_items + 1, wanted < n_items
+    width = n_items + 1
+    known = wanted < n_items
     keys = np.unique(rows[known] * width + wanted[known])
     could_be = np.bincount(keys // width, minlength=len(found))
     relevant = could_be + np.bincount(rows[~known], minlength=len(found))
@@ -268,7 +270,8 @@ def _mean(
             "items and relevant must both hold whole numbers, or both strings; convert one of them"
         )
     table = merge([distinct(wanted), distinct(listed)], "item")
-    row_of, found = look_up(table), np.full(ranked.shape, -1)
+    row_of = look_up(table)
+    found = np.full(ranked.shape, -1)
     found[there] = row_of(listed)
     found = found[:, :k]
     ascending = np.sort(found, axis=1)

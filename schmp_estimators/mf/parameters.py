@@ -127,7 +127,8 @@ def check_together(estimator: Any, weights: Any, *, anew: bool) -> None:
     }
     for kind, (needed, reasons) in _ACTING.items():
         for name, reason in reasons.items() if kinds[kind] else ():
-            value, neutral = getattr(estimator, name), _NEUTRAL[name]
+            value = getattr(estimator, name)
+            neutral = _NEUTRAL[name]
             if value not in (neutral, "ccd" if u else "sgd"):
                 raise ValueError(
                     f"{name}={value!r} needs {needed}; with {kinds[kind]} leave it {neutral!r}: {reason}"

@@ -128,9 +128,11 @@ class Recommender:
                 users, "users", "give ids as a list, or a row of ratings for each new user"
             )
             told, vectors, level = self._folded(rows)
-            ids, of_fit = np.arange(len(level)), told[:2]
+            ids = np.arange(len(level))
+            of_fit = told[:2]
         else:
-            ids, of_fit = self._rows_of(users, "user"), None
+            ids = self._rows_of(users, "user")
+            of_fit = None
             known = ids < len(self.user_bias_)
             vectors = vectors_of(ids, self.user_factors_)
             level = np.full(ids.size, self.global_mean_)
@@ -240,7 +242,8 @@ class Recommender:
         `rows` returns the vectors of `factors`.
         """
         at_least_one(n, "n", f"a number of {kind}s, ")
-        side, rank = KINDS.index(kind), self.components_.shape[0]
+        side = KINDS.index(kind)
+        rank = self.components_.shape[0]
         # without a penalty only as many ratings as a vector has entries say what it is
         least = 0 if self.alpha_ or self._unobserved else rank
         directions, bias = self._once(
@@ -433,7 +436,8 @@ def _best(
     values = np.empty(shape, np.float32)
     padded = rows if rows.shape[1:] == others.shape[1:] else pad_rows(rows)
     top_items(*freeze((np.arange(len(rows)), padded, others, bias, *lists)), best, values)
-    found[:, : shape[1]], scores[:, : shape[1]] = best, values
+    found[:, : shape[1]] = best
+    scores[:, : shape[1]] = values
     return found, scores
 
 

@@ -116,7 +116,8 @@ class LeaveLastOut(_Splitter):
 
     def _masks(self, X: Any, groups: Any) -> Iterator[tuple[Masks, Masks]]:
         """Yield which rows each split fits, and which it holds out."""
-        users, times = _users_of(X), _times_of(X, groups)
+        users = _users_of(X)
+        times = _times_of(X, groups)
         place, sizes = _places(users, times)
         from_end = sizes[users] - 1 - place
         for first in range(0, self.n_splits * self.n_last, self.n_last):
@@ -221,7 +222,8 @@ def _times_of(X: Any, times: Any) -> Array:
         return np.arange(len(read_pairs(X, "X")[0]))
     check_consistent_length(X, times)
     found = read_column(times, "groups", "time")
-    kind, objects = found.dtype.kind, found.dtype.kind == "O"
+    kind = found.dtype.kind
+    objects = found.dtype.kind == "O"
     lacks = {"f": np.isnan, "M": np.isnat, "m": np.isnat, "O": np.frompyfunc(is_missing, 1, 1)}
     if kind in lacks and (missing := np.flatnonzero(lacks[kind](found))).size:
         raise ValueError(

@@ -106,7 +106,8 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             self._check_columns(X)
             model = self.user_ids_, self.user_factors_
             return map_chunks(_known_vectors, X, model, name="mf-fold-in", shape=(rank,))
-        items, owner = self._items(), self._for_matrices(X)
+        items = self._items()
+        owner = self._for_matrices(X)
         if y is not None:
             inputs.warn_unused(y, len(X) if isinstance(X, list) else X.shape[0])
         if sample_weight is None:
@@ -234,7 +235,8 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             lists = self._lists(ids, None if self._seen is None else "fitted")
         else:
             told, judged = self._divided(X, y)
-            (rows, wanted, values), lists = judged, told[:2]
+            rows, wanted, values = judged
+            lists = told[:2]
             vectors = solve(told, self._items())[:, : self.components_.shape[0]].astype(np.float32)
         right = values > threshold
         if not right.any():
@@ -326,7 +328,8 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         per_rating = parameters.penalty == "per_rating"
         flags = per_rating, bool(parameters.positive), fit_bias
         bias = self.item_bias_.astype(np.float64) / unit
-        weight, limits = self._unobserved, self._limits()
+        weight = self._unobserved
+        limits = self._limits()
         alpha = self.alpha_ if parameters.alpha == "auto" else float(parameters.alpha)
         numbers = self.global_mean_, unit, alpha
         drawing: Any = None
@@ -339,7 +342,8 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         return Items(features, bias, *numbers, *flags, weight, weight * gram, *rest)
 
     def _folded(self, rows: Any) -> tuple[UserRatings, Floats32, Floats]:
-        told, items = inputs.user_ratings(rows), self._items()
+        told = inputs.user_ratings(rows)
+        items = self._items()
         solved = solve(told, items)
         rank = self.components_.shape[0]
         level = np.full(len(solved), items.mean)

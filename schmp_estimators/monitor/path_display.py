@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 #: By the attribute that has a value for each fold: what penalties are called, and what the values are.
+Floats = NDArray[np.float64]
 _SCORED = {
     "mse_path_": ("alpha", "Mean squared error"),
     "deviance_path_": ("alpha", "Deviance"),
@@ -296,10 +297,9 @@ class PathDisplay:
         self.ax_, self.figure_ = ax, ax.figure
         return self
 
-    def _draw_choices(
-        self, ax: Axes, penalties: NDArray[np.float64], curves: NDArray[np.float64]
-    ) -> None:
-        mean, count = curves.mean(axis=1), curves.shape[1]
+    def _draw_choices(self, ax: Axes, penalties: Floats, curves: Floats) -> None:
+        mean = curves.mean(axis=1)
+        count = curves.shape[1]
         error = curves.std(axis=1, ddof=1) / np.sqrt(count) if count > 1 else np.zeros_like(mean)
         [self.mean_] = ax.plot(penalties, mean, color="C0", label="mean")
         self.errors_ = ax.fill_between(
@@ -316,7 +316,7 @@ class PathDisplay:
             )
         ax.legend()
 
-    def _write_labels(self, ax: Axes, curves: NDArray[np.float64]) -> None:
+    def _write_labels(self, ax: Axes, curves: Floats) -> None:
         """Write names beside the ends of curves, apart from each other."""
         low, high = ax.get_ylim()
         places = sorted(self.labels or {}, key=lambda place: curves[-1, place])
@@ -341,7 +341,7 @@ class PathDisplay:
             }
             self.labels_.append(ax.text(1.01, height, text, **options))
 
-    def _write_counts(self, ax: Axes, penalties: NDArray[np.float64]) -> None:
+    def _write_counts(self, ax: Axes, penalties: Floats) -> None:
         """Write the numbers of coefficients above some penalties."""
         step = -(-len(penalties) // _MOST_COUNTS)
         self.counts_ = ax.secondary_xaxis("top")

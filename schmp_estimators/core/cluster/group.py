@@ -89,7 +89,7 @@ def _forget(address: str, token: str, rank: int) -> None:
 
 def prepare(dask_worker: Any) -> None:
     """Let a worker accept messages for its ranks; `Client.run` passes the worker."""
-    worker, address = dask_worker, dask_worker.address
+    address = dask_worker.address
 
     async def take(comm: Any, token: str, rank: int) -> str:
         """Receive what rank `rank` of a group sends to the rank on this worker, until the last message."""
@@ -105,11 +105,11 @@ def prepare(dask_worker: Any) -> None:
 
     async def ask(key: Any) -> str:
         """Return the state of a task of this worker."""
-        task = worker.state.tasks.get(key)
+        task = dask_worker.state.tasks.get(key)
         return "unknown" if task is None else task.state
 
-    worker.handlers.setdefault(_SEND, take)
-    worker.handlers.setdefault(_ASK, ask)
+    dask_worker.handlers.setdefault(_SEND, take)
+    dask_worker.handlers.setdefault(_ASK, ask)
 
 
 class Group(Communicator):
@@ -149,7 +149,8 @@ class Group(Communicator):
     def send(self, to: int, value: Any) -> None:
         """Send a value to another rank; messages to one rank arrive in their order."""
         self.check_wanted()
-        value, before = narrow(value), self._leaving.get(to)
+        value = narrow(value)
+        before = self._leaving.get(to)
 
         async def write() -> None:
             if before is not None:
@@ -202,7 +203,8 @@ class Group(Communicator):
     def _tell_spans(self) -> None:
         """Send the recorded spans to the scheduler, which keeps them only for a while; drop them if they are many."""
         spans, self._spans = self._spans, []
-        second, count = int(time.monotonic()), self._told[1] + 1
+        second = int(time.monotonic())
+        count = self._told[1] + 1
         self._told = second, count if second == self._told[0] else 1
         if spans and self._told[1] <= MESSAGES_A_SECOND:
             run = self._ranks.token.partition("-")[0]
@@ -264,7 +266,8 @@ class Group(Communicator):
         """Close the connections; after an error do so at once, so that other ranks notice."""
 
         async def end(other: int) -> None:
-            comms, is_well = self._comms, error is None
+            comms = self._comms
+            is_well = error is None
             if not is_well and other in comms:
                 comms[other].abort()
             try:

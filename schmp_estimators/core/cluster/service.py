@@ -73,7 +73,8 @@ async def relay(token: str, number: int, command: Any, dask_worker: Any = None) 
 
 def as_server(group: Group, groups: Any, *held: Any) -> None:
     """Let a rank execute commands of the client until it is told to end."""
-    address, token = get_worker().address, group.token
+    address = get_worker().address
+    token = group.token
     waiting = dict[int, _Request]()
     current = list[_Request]()
 
@@ -135,7 +136,8 @@ class GroupService:
 
     async def _reaches(self) -> bool:
         """Return whether the client can reach the worker of rank 0 directly."""
-        pool, address = self._client.rpc, self._addresses[0]
+        pool = self._client.rpc
+        address = self._addresses[0]
         try:
             comm = await asyncio.wait_for(pool.connect(address), REACH)
         except Exception:  # of any kind: the scheduler relays messages then, or fails visibly
@@ -148,7 +150,8 @@ class GroupService:
         return partial(self._wait_for, self._send(command))
 
     def _send(self, command: Any) -> concurrent.futures.Future[Any]:
-        number, self._number = self._number, self._number + 1
+        number = self._number
+        self._number += 1
 
         async def send() -> Any:
             if self._direct is None:

@@ -38,7 +38,8 @@ def widen(value: Any) -> Any:
 def _narrowed(array: Array) -> Array | Narrow:
     if array.dtype.kind not in "iu" or array.dtype.itemsize == 1 or array.nbytes <= SMALL:
         return array
-    low, high = int(array.min()), int(array.max())
+    low = int(array.min())
+    high = int(array.max())
     dtype = np.min_scalar_type(min(low, ~high) if low < 0 else high)
     if dtype.itemsize >= array.dtype.itemsize:
         return array

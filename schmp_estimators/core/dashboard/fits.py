@@ -240,7 +240,8 @@ class Teller:
     """
 
     def __init__(self, client: Client, label: str) -> None:
-        self._client, self._label = client, label
+        self._client = client
+        self._label = label
         self._loop: Any = client.loop
         self._fit = uuid4().hex
         self._begun = self._ended = False
@@ -267,7 +268,8 @@ class Teller:
             plain = {}
         with self._lock:
             self._unsent.append({**plain, "event": event, "time": time.time()})
-            is_due, self._is_due = self._is_due, True
+            is_due = self._is_due
+            self._is_due = True
         if not is_due:
             with suppress(Exception):  # the client may be closing
                 wait = max(0.0, self._next - time.monotonic())

@@ -140,7 +140,8 @@ class View:
             for name, value, end in zip(_CURVES, (*values, *look), (*ends, *look), strict=True):
                 found[name].append(value)
                 heads[name].append(end)
-        self.curves.data, self.heads.data = found, heads
+        self.curves.data = found
+        self.heads.data = heads
         for one, what in zip(self._figures, ("sweeps", "seconds"), strict=True):
             one.title.text = f"{words(shown).capitalize() or 'Objective'} by {what}"
 
@@ -193,7 +194,8 @@ def _strips(
             continue
         middle = rows[one.worker]
         if one.name == WAIT:
-            bottom, top = middle - 0.42, middle - 0.28
+            bottom = middle - 0.42
+            top = middle - 0.28
         else:
             lane = lanes[one.worker]
             place = lane.setdefault(one.thread, len(lane)) % threads[one.worker]

@@ -243,7 +243,8 @@ def run_coroutine(
     TypeError
         If the program yields something else, or saves a state of a type that it has not declared.
     """
-    steps, kind = program(state), saved_type(program)
+    steps = program(state)
+    kind = saved_type(program)
     if not isinstance(steps, Generator):
         raise TypeError(
             f"{name_of(program)} returns {steps!r}, which is no generator; let it yield its jobs"

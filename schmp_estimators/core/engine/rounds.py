@@ -94,7 +94,8 @@ class Partitions:
         name = name_of(command.job).strip("_").replace("_", "-").lower()  # on the dashboard
 
         def apply(i: int) -> tuple[Any, int]:
-            before, began = self._partitions[i], time()
+            before = self._partitions[i]
+            began = time()
             try:
                 self._partitions[i], answer = checked(
                     command.function(before, command.job), command.function, command.job
@@ -371,14 +372,17 @@ class Rounds:
             self._end()
 
     def _end(self) -> None:
-        served, self._served = self._served, None
+        served = self._served
+        self._served = None
         if served is not None and not self._place.is_local:
             served.close()
 
     def close(self) -> None:
         """Release everything."""
         self._end()
-        self._log, self._saved, self._pieces = [], None, []
+        self._log = []
+        self._saved = None
+        self._pieces = []
 
     def __enter__(self) -> Self:
         return self

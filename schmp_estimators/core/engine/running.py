@@ -251,13 +251,16 @@ def run_dynamic(
         place.tell("begin", {"estimator": name})
 
         # Reports after the last job before the state was saved: the coroutine may yield them again.
-        n_again, n_fresh, n_rounds = found.get("fresh", 0), 0, 0
+        n_again = found.get("fresh", 0)
+        n_fresh = 0
+        n_rounds = 0
 
         def report(record: Named) -> bool | None:
             nonlocal n_again, n_fresh, n_rounds
             _checked_record(record, program)
             if n_again and not rounds.n_rounds and repr(record) == repr(records[-n_again]):
-                n_again, n_fresh = n_again - 1, n_fresh + 1
+                n_again = n_again - 1
+                n_fresh = n_fresh + 1
                 return None
             n_fresh = n_fresh + 1 if n_rounds == rounds.n_rounds else 1
             n_again, n_rounds = 0, rounds.n_rounds

@@ -126,7 +126,8 @@ class GroupRun:
             lambda: {p: self._place.results([one])[0] for p, one in sorted(self._telling.items())}
         )  # one by one: the client gets the first while others are computed
         self._place.release(list(self._telling.values()))
-        self._telling, self._was_asked = {}, True
+        self._telling = {}
+        self._was_asked = True
         return [told.get(p) for p in range(len(self._sources))]
 
     def harvest(self) -> Harvest:
@@ -224,7 +225,8 @@ class GroupRun:
 
     def _forget(self) -> None:
         """Release everything on the cluster; a requested checkpoint will have to be made again."""
-        pending, self._pending = self._pending, None
+        pending = self._pending
+        self._pending = None
         if pending and pending.asked:
             self._unmade = pending.sweep, pending.asked
         sent = pending.saved if pending else []
@@ -257,7 +259,8 @@ class GroupRun:
     def _needed(self, group: Sequence[int]) -> tuple[Any, Any, Any]:
         """Return the part of the last snapshot that the rank with these shards needs."""
         assert self._saved is not None
-        n, blocks = len(self._sources), Numbered()
+        n = len(self._sources)
+        blocks = Numbered()
         if self._program.saves_blocks:
             owners = made_anew(
                 range(n), self._program.n_blocks(n)
@@ -338,7 +341,8 @@ class GroupRun:
 
     def _work(self, n_sweeps: int) -> None:
         """Let ranks do a batch of `n_sweeps` sweeps; if there are none, ranks only begin."""
-        first, began = self._done + 1, perf_counter()
+        first = self._done + 1
+        began = perf_counter()
         saves = self._course.saves(first + n_sweeps - 1) or monotonic() + LONGEST_BATCH > self._due
         job = batch.Batch(first, n_sweeps, self._course.ends() if n_sweeps else None, saves)
         saving = (

@@ -125,7 +125,8 @@ class Again:
     """
 
     def __init__(self, function: Function, arguments: Arguments) -> None:
-        self._function, self._arguments = function, arguments
+        self._function = function
+        self._arguments = arguments
 
     def __call__(self) -> Any:
         """Make the call, and return its result."""

@@ -72,7 +72,8 @@ def _fits_compressed(X: Any) -> bool:
     if 0 in block or any(np.mod(X.shape, block)):
         return False
     n_major, n_minor = np.floor_divide(X.shape, block)[:: -1 if X.format == "csc" else 1]
-    offsets, n_entries = X.indptr, X.indices.size
+    offsets = X.indptr
+    n_entries = X.indices.size
     rises = offsets.size == n_major + 1 and offsets[0] == 0 and (offsets[1:] >= offsets[:-1]).all()
     fits = rises and offsets[-1] <= n_entries == len(X.data)
     return bool(fits) and _are_below(X.indices[: offsets[-1]], n_minor)

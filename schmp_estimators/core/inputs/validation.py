@@ -325,7 +325,8 @@ def map_rows(
     apply = partial(
         _apply, function, estimator.n_features_in_, type(estimator).__name__, may_miss(estimator)
     )
-    run, meta = uuid4().hex, np.empty((0, n_outputs), dtype)
+    run = uuid4().hex
+    meta = np.empty((0, n_outputs), dtype)
     chunks = as_chunks(X)
     shared = dask.delayed(model, name=f"model-{run}", traverse=False)
     if isinstance(chunks, list):

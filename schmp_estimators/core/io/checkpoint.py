@@ -118,7 +118,8 @@ class Checkpoint:
     def settle(self) -> None:
         """Wait until the thread has written; warns as `write`."""
         if self._behind is not None:
-            (done, writing), self._behind = self._behind, None
+            done, writing = self._behind
+            self._behind = None
             self._finish(done, writing.result)
 
     def _finish(self, done: int, end: Callable[[], None]) -> None:

@@ -84,7 +84,8 @@ class Slices:
     """
 
     def __init__(self, folder: str | None, *, is_named: bool = False) -> None:
-        self._folder, self.is_named = folder, is_named
+        self._folder = folder
+        self.is_named = is_named
 
     def __reduce__(self) -> Arguments:
         """Pickle as the files of the receiver: in its own folder, or in one that the user has named."""
@@ -135,7 +136,8 @@ class Slices:
         """Return an array of n numbers in a file; raises as `keep`."""
         if not n:
             return np.empty(0, dtype)
-        size, folder = n * np.dtype(dtype).itemsize, self.folder
+        size = n * np.dtype(dtype).itemsize
+        folder = self.folder
         with explained_errors(folder), tempfile.TemporaryFile(dir=folder, buffering=0) as file:
             os.truncate(file.fileno(), size)
             if hasattr(os, "posix_fallocate"):  # so that a full disk raises an error now
@@ -289,7 +291,8 @@ def memory_left_of_worker(dask_worker: Worker) -> IntPair:
     Dask counts all resident memory, including files.  A worker writes results to disk, and then pauses, long before it
     reaches its limit; the first number is what is left until then.
     """
-    manager, here = dask_worker.memory_manager, memory_left()
+    manager = dask_worker.memory_manager
+    here = memory_left()
     if not manager.memory_limit or setting("schmp-estimators.memory-limit") is not None:
         return here, here
     most = (

@@ -123,7 +123,8 @@ def check_alike(
     prints: dict[str, dict[str, str]] = ask(client, enrol or fingerprint, workers=workers)
     addresses = [address for address in workers if address in prints]
     for address in addresses[1:]:
-        first, other = prints[addresses[0]], prints[address]
+        first = prints[addresses[0]]
+        other = prints[address]
         differing = [name for name in first if first[name] != other.get(name)]
         if differing:
             details = "; ".join(

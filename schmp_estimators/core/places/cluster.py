@@ -115,7 +115,8 @@ def _now(client: Client, seen: list[float]) -> float:
 
     It may be less.  If no worker is heard, all may be busy, or the scheduler was asleep: then less time counts.
     """
-    newest, here = max(seen, default=0.0), time.monotonic()
+    newest = max(seen, default=0.0)
+    here = time.monotonic()
     ahead = _ahead[client] = max(newest - here, _ahead.get(client, -math.inf))
     return max(newest, here + ahead - answer_timeout())
 

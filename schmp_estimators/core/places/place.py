@@ -277,7 +277,8 @@ class Restores:
     """
 
     def __init__(self, place: Place, progress: str) -> None:
-        self._place, self._progress = place, progress
+        self._place = place
+        self._progress = progress
         self._n = 0
 
     def forget(self) -> None:

@@ -173,7 +173,8 @@ def _colour(pairs: Iterable[IntPair], n_shards: int, n_steps: int) -> list[list[
             # Late steps hold the cheapest pairs, so an exchange among these costs least.
             step, other = (free[end].bit_length() - 1 for end in ends)
             _exchange(met, free, ~block, step, other)
-        met[shard][step], met[~block][step] = ~block, shard
+        met[shard][step] = ~block
+        met[~block][step] = shard
         for end in ends:
             free[end] &= ~(1 << step)
     for shard in range(n_shards):
@@ -282,6 +283,7 @@ def plan_route(order: Order, rank_of: Sequence[int], holders: Sequence[int], ran
         for block in dict.fromkeys(visit.block for visit in leg.visits):
             if at[block] != leg.group:
                 goes = last[block].goes if block in last else leaves if at[block] == rank else {}
-                leg.comes[block], goes[block] = at[block], leg.group
+                leg.comes[block] = at[block]
+                goes[block] = leg.group
             at[block], last[block] = leg.group, leg
     return Route(leaves, tuple([leg for leg in legs if leg.group == rank]), tuple(at))

@@ -76,7 +76,8 @@ class PrioritySampler(Sampler):
         weight: Weight = np.square,
     ) -> None:
         self.uniform_part = uniform_part
-        self._random, self._weight = random, weight
+        self._random = random
+        self._weight = weight
         self._weights = np.ones(n_parameters)
 
     def save(self) -> Named:
@@ -214,7 +215,8 @@ class SlicedSampler(Sampler):
 
     def draw(self, count: int, excluded: Integers) -> Integers:
         """Return at most `count` distinct parameters of the next slice, none of them `excluded`."""
-        turn, n_slices = self._turn, len(self.slices)
+        turn = self._turn
+        n_slices = len(self.slices)
         self._turn = (turn + 1) % n_slices
         own = excluded[excluded % n_slices == turn] // n_slices
         return turn + n_slices * self.slices[turn].draw(count, own)

@@ -113,7 +113,8 @@ def open_corpus(
         parts, widths, fault, totals = rows.reduce(_survey, _merge, "survey-rows")
         if fault is not None:
             counts.raise_fault(fault)
-        n_features, lengths = widths[0], np.concatenate(parts)
+        n_features = widths[0]
+        lengths = np.concatenate(parts)
         if {*widths} != {
             getattr(estimator, "n_features_in_", None)
         }:  # else the number is known already

@@ -153,7 +153,8 @@ def _plain(values: Array) -> Array:
 
 
 def _read_sparse(matrix: Any) -> Counts | Fault:
-    n_columns, n = matrix.shape[1], int(matrix.indptr[-1])
+    n_columns = matrix.shape[1]
+    n = int(matrix.indptr[-1])
     ptr, column = freeze(
         (np.ascontiguousarray(matrix.indptr, np.int64), np.ascontiguousarray(matrix.indices[:n]))
     )

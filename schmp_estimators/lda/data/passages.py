@@ -130,7 +130,8 @@ def choose_passages(passages: Passages, n_topics: int, n_words: int, few: int) -
     few : int
         A candidate with at most so many tokens is chosen only if all candidates of the topic are that short.
     """
-    (ptr, words), sizes = passages, np.diff(passages.ptr)
+    ptr, words = passages
+    sizes = np.diff(passages.ptr)
     n_tried = len(sizes) // n_topics
     n_seen = np.zeros(n_words, np.int64)
     chosen = np.arange(0, len(sizes), n_tried)
@@ -305,7 +306,8 @@ def weigh_topics(
     WordTopics
         By column.  It does not depend on how documents are divided.
     """
-    words, rows = _count(choices, len(alphas)), corpus.rows
+    words = _count(choices, len(alphas))
+    rows = corpus.rows
     prior = alphas.astype(np.float32)
     totals = corpus.word_totals
     for number in range(ROUNDS):
@@ -356,7 +358,8 @@ def _divide_anew(words: Weighed, expected: Integers) -> Weighed:
     share = np.where(tokens > 0, expected / np.maximum(tokens, 1), words.share)
     # at least one choice stays: the largest has an equal share or more
     kept = share >= np.minimum(LEAST, 0.5 / np.diff(words.ptr)[words.word])
-    word, share = words.word[kept], share[kept]
+    word = words.word[kept]
+    share = share[kept]
     share /= np.bincount(word, share, n_words)[word]
     return Weighed(np.searchsorted(word, np.arange(n_words + 1)), words.topic[kept], word, share)
 

@@ -63,7 +63,9 @@ def lay_out(
         )
     doc_ptr = np.zeros(n_docs + 1, np.int64)
     place = np.empty(n_tokens, np.uint32)
-    cursor, doc, token = word_ptr[:-1].copy(), 0, 0
+    cursor = word_ptr[:-1].copy()
+    doc = 0
+    token = 0
     for piece in pieces:
         token = place_tokens(*piece[:3], layout_of, cursor, doc, token, doc_ptr, place)
         doc += len(piece.indptr) - 1
@@ -215,7 +217,8 @@ def bytes_of_words(
 
     It is assumed that every shard has equally many tokens of a word.
     """
-    others, is_head = n_shards - 1, n >= HEAD * n_topics
+    others = n_shards - 1
+    is_head = n >= HEAD * n_topics
     there, back = (
         np.where(is_head, COUNT_BYTES * n_topics, topic_bytes * some) for some in (n / n_shards, n)
     )

@@ -137,7 +137,7 @@ def counts_of_rows(
     """
     n_words = len(layout.column)
     ptr = np.zeros(n_words + 1, np.int64)
-    begins = np.cumsum([0, *(len(piece.ptr) - 1 for piece in pieces)])
+    begins = offsets_of([len(piece.ptr) - 1 for piece in pieces])
     ptr[1:][layout.column] = np.concatenate([np.diff(piece.ptr) for piece in pieces])
     np.cumsum(ptr, out=ptr)
     if len(pieces) == 1 and (layout.column == np.arange(n_words)).all():

@@ -198,5 +198,6 @@ def top_words(
         last = np.partition(score, len(score) - n_best)[len(score) - n_best]
         kept = np.flatnonzero(score >= last)
         best = kept[np.lexsort((word[kept], -weight[kept], -score[kept]))[:n_best]]
-        words[k], weights[k] = word[best], weight[best]
+        words[k] = word[best]
+        weights[k] = weight[best]
     return words, weights

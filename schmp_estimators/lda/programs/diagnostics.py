@@ -40,7 +40,8 @@ def count_topics(counts: Counts, topics: Integers32, best: Integers) -> Document
     best : (K, n_best) int64
         Best words of each topic.
     """
-    n_docs, n_topics = len(counts.indptr) - 1, len(best)
+    n_docs = len(counts.indptr) - 1
+    n_topics = len(best)
     ptr = offsets_of(sum_rows(counts.indptr, counts.data))
     docs = part_of_each(np.diff(ptr))
     table = sparse.csr_array(
@@ -81,7 +82,8 @@ def document_measures(counted: DocumentCounts, prior: float, n_best: int) -> dic
     """Return the measures that need documents; NaN for topics that no token has."""
     n_topics = len(counted.first)
     rows = sparse.coo_array(counted.times)
-    size, times = rows.col.astype(np.float64), rows.data
+    size = rows.col.astype(np.float64)
+    times = rows.data
     n_docs, tokens, logs = (
         np.bincount(rows.row, weight, n_topics)
         for weight in (times, times * size, times * size * np.log(size))
@@ -173,7 +175,8 @@ def write_state(
     beta : float
         Topic-word prior.
     """
-    document, word = tokens["document"], tokens["word"]
+    document = tokens["document"]
+    word = tokens["word"]
     position = np.arange(len(document)) - np.searchsorted(document, document)
     with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
         numbers = " ".join(map(repr, alpha.tolist()))

@@ -109,10 +109,12 @@ def learn_alphas(
     n_documents = int(lengths.often.sum())
     if n_documents == 0:
         return alphas
-    topic, tokens = counts.topic, counts.tokens
+    topic = counts.topic
+    tokens = counts.tokens
     length = int(lengths.often @ lengths.tokens) / n_documents
     for _ in range(STEPS):
-        total, alpha = math.fsum(alphas), alphas[topic]
+        total = math.fsum(alphas)
+        alpha = alphas[topic]
         exposure = math.fsum(lengths.often * (psi(lengths.tokens + total) - psi(total)))
         # NumPy adds up weights one by one, in the order of the cells.
         turns = alphas * np.bincount(
@@ -152,7 +154,8 @@ def learn_beta(beta: float, n_words: int, words: Cells, topics: Cells) -> float:
         return beta
     most = int(topics.often @ topics.tokens) / n_topics
     for _ in range(BETA_STEPS):
-        before, exposure = beta, topics.rise(n_words * beta)
+        before = beta
+        exposure = topics.rise(n_words * beta)
         beta = min(max(beta * words.rise(beta) / exposure, LEAST_BETA_SUM), most) / n_words
         if abs(beta - before) <= BETA_CHANGE * before:
             break

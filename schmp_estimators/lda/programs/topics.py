@@ -298,7 +298,8 @@ class TopicProgram(Program[State, WordBlock, SweepModel, Any]):
 
     def begun(self, at: At, saved: Array) -> tuple[Array, Array, Integers]:
         """Return saved topics in document order and in word-major order, and the tokens of each topic."""
-        topic, by_word = saved.copy(), np.empty_like(saved)
+        topic = saved.copy()
+        by_word = np.empty_like(saved)
         by_word[at.shard.place] = topic
         return topic, by_word, count_values(topic, self.n_components)
 

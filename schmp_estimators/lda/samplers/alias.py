@@ -61,7 +61,8 @@ def _begin(cell):
     inverse, _ = inverse_totals(cell)
     rows, cells = make_rows(cell.block, n_topics)
     lists = list_words(cell.block, n_topics)
-    n_words, end = len(lists.length), lists.ptr[-1]
+    n_words = len(lists.length)
+    end = lists.ptr[-1]
     n_slots = end + n_topics
     share = np.empty(n_slots)
     other = np.empty(n_slots, np.int32)
@@ -69,7 +70,8 @@ def _begin(cell):
     weights = np.empty(n_topics)
     order = np.empty(n_topics, np.int32)
     for word in range(n_words):
-        start, n = lists.ptr[word], np.int64(lists.length[word])
+        start = lists.ptr[word]
+        n = np.int64(lists.length[word])
         for i in range(n):
             k = np.uint32(lists.topic[start + i])
             weights[i] = lists.tokens[start + i] * cell.alpha[k] * inverse[k]

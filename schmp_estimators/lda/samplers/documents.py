@@ -129,7 +129,8 @@ def _list(document, k):
 @part
 def _enter(cell, document, d):
     """Count the topics of a document."""
-    now, topic = document.now[0], cell.state.topic
+    now = document.now[0]
+    topic = cell.state.topic
     now.start = cell.shard.doc_ptr[d]
     now.end = cell.shard.doc_ptr[d + 1]
     now.n_listed = 0
@@ -164,7 +165,8 @@ def write_at_once(own, cell, token, word, old, new):
 @inlined
 def _move(cell, document, token, old, new):
     """Give a token its new topic, in all counts but those of its word."""
-    now, tokens = document.now[0], document.tokens
+    now = document.now[0]
+    tokens = document.tokens
     cell.state.topic[token] = new
     now.version += 1
     now.sum -= document.part[old] + document.part[new]

@@ -70,7 +70,8 @@ class FPlus(NamedTuple):
 @maker
 def begin(cell):
     """Return what is kept of a block."""
-    n_topics, n_nodes = len(cell.total), cell.extra[0][-1]
+    n_topics = len(cell.total)
+    n_nodes = cell.extra[0][-1]
     return FPlus(np.zeros(1, _KEPT), np.empty(n_topics), np.empty(n_topics), np.empty(n_nodes))
 
 
@@ -97,7 +98,8 @@ def _put_topics(own, cell, row, topics):
 @part
 def _put_row(own, cell, row, word):
     """Set the weights of the topics of a tail word to those of the row."""
-    block, tail = cell.block, word - len(cell.block.heads)
+    block = cell.block
+    tail = word - len(cell.block.heads)
     _put_topics(own, cell, row, block.tails[block.tail_ptr[tail] : block.tail_ptr[tail + 1]])
     _put_topics(
         own, cell, row, block.fixed.topic[block.fixed.ptr[word] : block.fixed.ptr[word + 1]]
@@ -141,7 +143,8 @@ def leave(own, cell, row, word):
 @inlined
 def fetch(own, cell, token):
     """Fetch the list of a document that comes later."""
-    document, lists = cell.state.document, cell.state.lists
+    document = cell.state.document
+    lists = cell.state.lists
     if token + index(_AHEAD) < index(len(document)):
         start = lists.ptr[index(document[token + index(_AHEAD)])]
         for line in range(2):
@@ -166,7 +169,8 @@ def draw(own, cell, row, token, word, old, counter):
     ):  # else the sum is up to date: a word often occurs several times in a document
         kept.document, kept.mass = np.int64(d), sum_list(topics, tokens, start, n, q)
     old_at = place_of(topics, start, start + n - 1, old)
-    before, smooth_before = q[old], kept.smooth
+    before = q[old]
+    smooth_before = kept.smooth
     put(own, cell, old, (row.tokens[old] - 1 + cell.beta) * row.inverse_less[old])
     mass = kept.mass + (tokens[old_at] - 1) * q[old] - tokens[old_at] * before
     tokens[old_at] -= 1
@@ -195,7 +199,8 @@ def moved(own, cell, row, token, word, old, new):
     kept = own.kept[0]
     q = own.q
     d = index(cell.state.document[token])
-    start, before = cell.state.lists.ptr[d], q[new]
+    start = cell.state.lists.ptr[d]
+    before = q[new]
     end = index(start + length[d])
     n_new = np.int64(tokens[kept.new_at]) if kept.new_at < end else np.int64(0)
     put(own, cell, new, (row.tokens[new] + cell.beta) * row.inverse[new])
@@ -267,7 +272,8 @@ class DataParallelLDA(FPlusLDA):
         if model is None:
             return super().summed(model, reports)
         model = super().summed(model._replace(s_error_now=0.0, moved_now=0), reports)
-        moved, s_error = model.moved_now, model.s_error_now
+        moved = model.moved_now
+        s_error = model.s_error_now
         return model._replace(
             moved=moved, s_error=s_error, likelihood=(), learned_before=model.learned
         )

@@ -94,7 +94,8 @@ def _draw_by_proposals(own, cell, row, token, old, counter):
     old_at = place_of(lists.topic, lists.ptr[d], lists.ptr[d] + lists.length[d] - 1, old)
     fplus.put(own, cell, old, (row.tokens[old] - 1 + cell.beta) * row.inverse_less[old])
     lists.tokens[old_at] -= 1
-    new, count = old, np.int64(lists.tokens[old_at])
+    new = old
+    count = np.int64(lists.tokens[old_at])
     counter = doing.key + (counter - cell.key) * np.uint64(doing.n_steps)
     doing.counted[0] += 1
     for step in range(doing.n_steps):

@@ -146,7 +146,8 @@ def _point(bits, total):
 @inlined
 def _fetch(own, cell, visit):
     """Fetch the rows of words that come later."""
-    word, slots = cell.state.visits.word, own.slots
+    word = cell.state.visits.word
+    slots = own.slots
     if visit + _FAR_AHEAD < cell.state.visits.ptr[cell.number, -1]:
         coming = np.int64(word[index(visit + _FAR_AHEAD)])
         prefetch(own.rows, 2 * coming)
@@ -171,7 +172,8 @@ def _propose_by_word(own, cell, word, own_slot, n_slots, n_word, x):
 
     Of the `n_word` tokens before the prior, those in its `n_slots` slots come first; `own_slot` is left out.
     """
-    slots, fixed = own.slots, cell.block.fixed
+    slots = own.slots
+    fixed = cell.block.fixed
     if x < n_slots:
         at = slots.ptr[index(word)] + np.int64(x)
         return index(slots.topic[index(at + 1 if at >= own_slot else at)])
@@ -179,7 +181,8 @@ def _propose_by_word(own, cell, word, own_slot, n_slots, n_word, x):
         start = fixed.ptr[index(word)]
         end = fixed.ptr[index(word + 1)]
         return index(fixed.topic[first_above(slots.fixed_ends, start, end, np.int64(x) - n_slots)])
-    n_topics, point = len(cell.total), x - n_word
+    n_topics = len(cell.total)
+    point = x - n_word
     smooth = n_topics * cell.beta
     return index(
         draw_of_prior(cell.seeds, cell.first + word, point, smooth, point / cell.beta, n_topics)

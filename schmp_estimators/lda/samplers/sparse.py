@@ -77,7 +77,8 @@ class Sparse(NamedTuple):
 def _begin(cell):
     """Return what is kept of a block."""
     (level_ptr,) = cell.extra
-    kept, sums = np.zeros(1, _KEPT), np.empty(level_ptr[-1])
+    kept = np.zeros(1, _KEPT)
+    sums = np.empty(level_ptr[-1])
     spread, _ = inverse_totals(cell)
     for k in range(len(spread)):
         spread[k] *= cell.alpha[k]
@@ -133,7 +134,8 @@ def _draw(own, cell, document, token, word, old, counter):
     n = np.int64(length[index(word)])
     end = index(start + n)
     if word != kept.word or document.now[0].version != kept.version:
-        kept.word, kept.version = word, document.now[0].version
+        kept.word = word
+        kept.version = document.now[0].version
         kept.of_word = sum_list(topics, tokens, start, n, factor)
     old_at = place_of(topics, start, end, old)
     n_old = tokens[old_at]
@@ -168,7 +170,8 @@ def _draw(own, cell, document, token, word, old, counter):
             new = _find_by_prior(own, cell, old, point - of_document)
     if new_at == end:
         new_at = place_of(topics, start, end, new)
-    kept.old_at, kept.new_at = old_at, new_at
+    kept.old_at = old_at
+    kept.new_at = new_at
     return new
 
 
@@ -181,7 +184,8 @@ def _move_entry(topics, tokens, start, end, old_at, new_at, new):
     before = new_at - index(1)
     tokens[old_at] -= 1
     if start < new_at < end and tokens[new_at] >= tokens[before]:
-        topics[new_at], topics[before] = topics[before], new
+        topics[new_at] = topics[before]
+        topics[before] = new
         tokens[new_at], tokens[before] = tokens[before], tokens[new_at]
         if old_at == before:
             old_at = new_at
@@ -207,7 +211,8 @@ def _moved(own, cell, document, token, word, old, new):
 @inlined
 def _fetch(own, cell, visit):
     """Fetch the lists of words that come later."""
-    word, lists = cell.state.visits.word, own.lists
+    word = cell.state.visits.word
+    lists = own.lists
     if visit + _FAR_AHEAD < cell.state.visits.ptr[cell.number, -1]:
         prefetch(lists.ptr, np.int64(word[index(visit + _FAR_AHEAD)]))
         coming = lists.ptr[index(word[index(visit + _AHEAD)])]

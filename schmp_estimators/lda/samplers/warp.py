@@ -117,7 +117,7 @@ class ReceivedWords(NamedTuple):
         size = (
             int(np.prod(tokens[0].shape[1:])) * tokens[0].itemsize
         )  # strides do not tell it where there is no token
-        shard_ptr = np.cumsum([0, *(len(one.word) for one in given)])
+        shard_ptr = offsets_of([len(one.word) for one in given])
         begins = [one.ctypes.data for one in tokens]
         ptr = offsets_of(np.bincount(word, minlength=len(total)))
         pieces = Pieces(

@@ -46,7 +46,8 @@ def _no_word(cell):
 @part
 def _clear(cell, word, is_seeded, tokens):
     """Set the row of a word to zero."""
-    block, tail = cell.block, word - len(cell.block.heads)
+    block = cell.block
+    tail = word - len(cell.block.heads)
     if tail < 0 or is_seeded:
         tokens[:] = 0
         return
@@ -99,10 +100,13 @@ def word_loop(
         shard = cell.shard
         topic = cell.state.topic
         step = np.uint64(cell.n_random) * GAMMA
-        own, row, n_moved = begin(cell), _no_word(cell), 0
+        own = begin(cell)
+        row = _no_word(cell)
+        n_moved = 0
         for word in range(len(cell.block.fixed.ptr) - 1):
             at = cell.first + word
-            start, end = shard.word_ptr[at], shard.word_ptr[at + 1]
+            start = shard.word_ptr[at]
+            end = shard.word_ptr[at + 1]
             if start == end:
                 continue
             add_row(cell.block, word, row.tokens)

@@ -182,13 +182,15 @@ def count_and_measure(
     sums_rows: bool = False,
 ) -> Counted:
     """Count and measure some of the ratings; `sums_rows` says whether sums of users and items are needed."""
-    shape, told = (n_users, n_items), _hash_of(ratings)
+    shape = (n_users, n_items)
+    told = _hash_of(ratings)
     counts = _totals(ratings, shape)
     occur = counts > 0
     if hold_out.threshold:
         ratings = chosen(ratings, ~held_out_mask(ratings, hold_out))
         counts = _totals(ratings, shape)
-    sums, confidences = np.empty(0, np.int64), counts
+    sums = np.empty(0, np.int64)
+    confidences = counts
     if sums_rows:
         rows = zip(ratings, shape, strict=False)
         sums = np.concatenate(
@@ -326,7 +328,8 @@ def make_shard(
         narrow, train, held_out = narrow[~mask], chosen(train, ~mask), chosen(train, mask)
         indptr = np.searchsorted(train.users, np.arange(members.size + 1))
     parts: Any = train, held_out
-    sizes, item_ids = np.diff(indptr), plan.item_ids
+    sizes = np.diff(indptr)
+    item_ids = plan.item_ids
     if plan.blocks:
         item_ids = (
             plan.items.members[number]
@@ -345,7 +348,8 @@ def make_shard(
             more["by_item"] = sort_by_item(parts[0], train.users, confidences, n_items)
         elif confidences is not None:
             sizes = np.bincount(train.users, confidences, members.size)
-    counts, (own, rest) = plan.item_counts[item_ids], parts
+    counts = plan.item_counts[item_ids]
+    own, rest = parts
     return RatingShard(
         members, sizes, item_ids, counts, own, rest, number, len(plan.users.members), **more
     ), seen

@@ -179,7 +179,8 @@ def map_chunks(
     """Return ``function(pairs, model)``, float64 of a shape for each pair: at once in memory, lazily on Dask."""
     if not is_dask(pairs):
         return function(pairs, model)
-    run, meta = uuid4().hex, np.empty((0, *shape))
+    run = uuid4().hex
+    meta = np.empty((0, *shape))
     shared = dask.delayed(model, name=f"model-{run}", traverse=False)
     if not isinstance(pairs, da.Array):
         return pairs.map_partitions(function, shared, meta=meta, enforce_metadata=False)
@@ -311,7 +312,8 @@ def _side_by_side(pairs: Any, columns: Named) -> list[Arguments]:
         chunks = pairs.to_delayed().ravel()
     aligned = [range(len(lengths)), chunks]
     for name, column in columns.items():
-        values, n_pairs = _as_column(column), sum(lengths)
+        values = _as_column(column)
+        n_pairs = sum(lengths)
         if not np.isnan(n_pairs + values.shape[0]):
             if n_pairs != values.shape[0]:
                 raise ValueError(

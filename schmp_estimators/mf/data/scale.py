@@ -96,7 +96,8 @@ def _steps(values: Array, grid: Grid) -> Floats:
 
 def _moments(steps: Integers, weights: Integers | None) -> Moments:
     """Return exact sums over `_AT_ONCE` steps, with weights up to 2**`_LOW_BITS`; no sum overflows."""
-    high, low = steps >> _LOW_BITS, steps & _LOW_MASK
+    high = steps >> _LOW_BITS
+    low = steps & _LOW_MASK
     size, total = (steps.size, steps.sum()) if weights is None else (weights.sum(), weights @ steps)
     of_high, of_low = (part if weights is None else weights * part for part in (high, low))
     squares = (

@@ -63,7 +63,9 @@ class DuplicateRatingError(ValueError):
         super().__init__(
             user, item, earlier
         )  # the arguments with which it is unpickled in another process
-        self.user, self.item, self.earlier = user, item, earlier
+        self.user = user
+        self.item = item
+        self.earlier = earlier
 
     def __str__(self) -> str:
         """Return a message with the pair and the remedy."""

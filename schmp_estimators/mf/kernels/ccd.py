@@ -18,7 +18,15 @@ from typing import NamedTuple
 import numpy as np
 
 from schmp_estimators.core.jit import kernel
-from schmp_estimators.core.lanes import LANES, PRODUCTS, add_products, add_scaled, row_dot
+from schmp_estimators.core.lanes import (
+    LANES,
+    ONE,
+    PRODUCTS,
+    ZERO,
+    add_products,
+    add_scaled,
+    row_dot,
+)
 from schmp_estimators.mf.kernels.registers import (
     SUMS,
     TILE,
@@ -26,8 +34,6 @@ from schmp_estimators.mf.kernels.registers import (
     room_of_tile,
     solve_tile,
 )
-
-_ZERO, _ONE = np.float32(0), np.float32(1)
 
 
 class UserRatings(NamedTuple):
@@ -96,11 +102,11 @@ def improve_users(
     ends = np.empty((TILE, 2 * LANES), np.float32)
     own = np.empty((TILE * SUMS, LANES), np.float32)
     products = np.empty((PRODUCTS, LANES), np.float32)
-    weight = _ONE
-    sums[:] = _ZERO
+    weight = ONE
+    sums[:] = ZERO
     for start in range(0, now.shape[0], TILE):
         size = min(TILE, now.shape[0] - start)
-        own[:] = _ZERO
+        own[:] = ZERO
         for position in range(size):
             user = start + position
             copy_register(ends, 2 * position, before, user)
@@ -117,7 +123,7 @@ def improve_users(
                     add_products(own, at, items, 2 * item + 1)
                 else:  # products of a row that is scaled by the root of the weight
                     weight = weights[rating]
-                    scaled[:] = _ZERO
+                    scaled[:] = ZERO
                     add_scaled(scaled, 0, items, 2 * item + 1, np.sqrt(weight))
                     add_products(own, at, scaled, 0)
                 add_scaled(own, at + PRODUCTS, items, 2 * item + 1, weight * residual)
@@ -125,7 +131,7 @@ def improve_users(
             own, start, size, penalties, first, stop, positive, now, turned, chunk, own_penalties
         )
         for user in range(start, start + size):
-            products[:] = _ZERO
+            products[:] = ZERO
             add_products(products, 0, now, user)
             for rating in range(ratings.indptr[user], ratings.indptr[user + 1]):
                 at = np.intp(ratings.items[rating]) * SUMS
@@ -151,7 +157,7 @@ def shift_residuals(ratings, residuals, before, now, items):
 @kernel
 def close_round(ratings, weights, residuals, user_chunk, item_chunk):
     """Include the last chunk in `residuals` again (mutated); return the weighted sum of their squares, in float64."""
-    total, weight = 0.0, _ONE
+    total, weight = 0.0, ONE
     for user in range(user_chunk.shape[0]):
         for rating in range(ratings.indptr[user], ratings.indptr[user + 1]):
             residual = residuals[rating] - row_dot(

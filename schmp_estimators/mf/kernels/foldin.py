@@ -6,9 +6,8 @@ The result for a user depends only on the ratings of this user and on the item f
 import numpy as np
 
 from schmp_estimators.core.jit import copy_to, inlined, kernel
-from schmp_estimators.core.lanes import row_dot
+from schmp_estimators.core.lanes import ZERO, row_dot
 
-_ZERO = np.float32(0)
 #: A pivot that is smaller than its diagonal entry by this factor belongs to a direction that ratings do not determine.
 _SINGULAR = 1e-12
 #: Limits of the coordinate descent that solves for non-negative factors.
@@ -131,7 +130,7 @@ def predict_pairs(users, items, user_factors, item_factors, user_bias, item_bias
     """
     for position in range(out.size):
         user, item = users[position], items[position]
-        value = _ZERO
+        value = ZERO
         if user < user_bias.size:
             value += user_bias[user]
         if item < item_bias.size:

@@ -16,7 +16,7 @@ where the sums are over the chunks h of the items that the user has seen.
 import numpy as np
 
 from schmp_estimators.core.jit import kernel, part
-from schmp_estimators.core.lanes import LANES, PRODUCTS, add_scaled, row_dot
+from schmp_estimators.core.lanes import LANES, ONE, PRODUCTS, ZERO, add_scaled, row_dot
 from schmp_estimators.mf.kernels import registers
 from schmp_estimators.mf.kernels.registers import (
     SIDE_BY_SIDE,
@@ -27,7 +27,6 @@ from schmp_estimators.mf.kernels.registers import (
     solve_tile,
 )
 
-_ZERO, _ONE = np.float32(0), np.float32(1)
 #: Number of rows whose products are added up in float32, before the sum is added to a total in float64.
 _RUN = 64
 
@@ -51,7 +50,7 @@ def gram_rows(chunks, rows, first, step, out):
     for start in range(0, n, _RUN):
         size = min(_RUN, n - start)
         for chunk in range(chunks.shape[0]):
-            block[:] = _ZERO
+            block[:] = ZERO
             registers.add_outer(
                 block, 0, chunks, chunk * n + start, rows, first + step * start, step, size
             )
@@ -140,7 +139,7 @@ def improve_clicks(
                 copy_register(own, position * SUMS + register, diagonal, register)
             copy_register(own, position * SUMS + PRODUCTS, nothing, 0)
             if pull.shape[0]:
-                add_scaled(own, position * SUMS, pull, start + position, _ONE)
+                add_scaled(own, position * SUMS, pull, start + position, ONE)
                 copy_register(own, position * SUMS + PRODUCTS, target, start + position)
             copy_register(ends, 2 * position, before, start + position)
             copy_register(ends, 2 * position + 1, now, start + position)
@@ -181,7 +180,7 @@ def gather_clicks(clicks, confidences, unobserved, left, ends, users, items, gra
     sums : (n_items * SUMS, LANES) float32
         Overwritten with the sums over this shard.
     """
-    sums[:] = _ZERO
+    sums[:] = ZERO
     indptr, ids, values = (
         clicks  # only here, because each access to an array of a tuple counts references
     )
@@ -246,12 +245,12 @@ def pass_on(clicks, chunk, passed):
     mean = np.empty((1, LANES), np.float32)
     for user in range(indptr.size - 1):
         start, stop = indptr[user], indptr[user + 1]
-        mean[:] = _ZERO
+        mean[:] = ZERO
         share = np.float32(1 / max(stop - start, 1))
         for click in range(start, stop):
             add_scaled(mean, 0, chunk, np.intp(items[click]), share)
         for click in range(start, stop):
-            add_scaled(passed, np.intp(items[click]), mean, 0, _ONE)
+            add_scaled(passed, np.intp(items[click]), mean, 0, ONE)
 
 
 @kernel

@@ -26,13 +26,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from schmp_estimators.core.jit import by_types, index, inlined, kernel, part
-from schmp_estimators.core.lanes import row_dot
+from schmp_estimators.core.lanes import ONE, ZERO, row_dot
 from schmp_estimators.core.rng import GAMMA, below, mix
 from schmp_estimators.core.typing import Function
 from schmp_estimators.core.values import freeze, part_of_each
 from schmp_estimators.mf.kernels.steps import BIAS, NORM, move_rows, take_steps
 
-_ZERO, _ONE = np.float32(0), np.float32(1)
 #: If rows are longer, the eight rows of two pairs of ratings do not stay in the first cache.
 _LONG_ROW = 512
 #: Number of random bits that are left out, and the factor of the others.
@@ -90,7 +89,7 @@ def draw_factors(ids, first, n_components, key, centre, spread, out):
         row_key = mix(key + GAMMA * np.uint64(ids[row] + 1))
         for k in range(n_components):
             bits = mix(row_key + GAMMA * np.uint64(first + k + 1)) >> _DRAWN_BITS
-            out[row, k] = centre + spread * (np.float32(bits) * _UNIT - _ONE)
+            out[row, k] = centre + spread * (np.float32(bits) * _UNIT - ONE)
 
 
 @part
@@ -98,7 +97,7 @@ def clip_row(side, row, numbers):
     """Set negative factors of `row` to zero; mutates `side.factors`, and the squared length in `numbers`."""
     factors = side.factors[row]
     for k in range(factors.size):
-        factors[k] = max(_ZERO, factors[k])
+        factors[k] = max(ZERO, factors[k])
     numbers[row, NORM] = row_dot(side.factors, row, side.factors, row)
 
 

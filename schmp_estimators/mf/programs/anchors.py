@@ -62,7 +62,8 @@ class Earlier(NamedTuple):
 
     def pick(self, ids: Integers) -> Earlier:
         """Return the rows `ids`; rows that are not known are zeros, without ratings."""
-        known, n_chunks = ids < len(self.counts), len(self.rows)
+        known = ids < len(self.counts)
+        n_chunks = len(self.rows)
         rows = np.zeros((n_chunks, ids.size, LANES), np.float32)
         counts = np.zeros((ids.size, 2), np.float32)
         rows[:, known] = self.rows[:, ids[known]]

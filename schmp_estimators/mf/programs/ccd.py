@@ -168,13 +168,15 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
 
     def merge(self, report: CcdReport, other: CcdReport) -> CcdReport:
         """Add up the reports of two shards on a chunk; there are no errors yet."""
-        both, names = (report, other), ("sums", "share", "own")
+        both = (report, other)
+        names = ("sums", "share", "own")
         added = {name: tree_sum([getattr(one, name) for one in both]) for name in names}
         return report._replace(following=following_of(both), **added)
 
     def aggregate(self, model: Any, reports: Sequence[CcdReport]) -> CcdModel:
         """Set the first chunk of the items, improve the current one, or set the errors, as the reports say."""
-        first, following = reports[0], following_of(reports)
+        first = reports[0]
+        following = following_of(reports)
         if model is None:
             return CcdModel(beside(None, following), first.sums, *measured(reports))
         if first.chunk < 0:
@@ -243,7 +245,8 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
             "per_rating": self.per_rating,
             "unobserved": self.unobserved,
         }
-        known, n_shards = items.pick(item_ids), len(members)
+        known = items.pick(item_ids)
+        n_shards = len(members)
         of_items = anchor(known, users, **how)
         shards = []
         gram = None

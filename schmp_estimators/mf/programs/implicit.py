@@ -140,7 +140,9 @@ class ImplicitFactorization(CcdFactorization):
 
     def gather(self, at: At, state: CcdState, number: int) -> tuple[CcdState, Any]:
         """Compute the sums that a chunk of the items needs."""
-        shard, model, share = at.shard, at.model, None
+        shard = at.shard
+        model = at.model
+        share = None
         sums = np.empty((shard.item_ids.size * SUMS, LANES), np.float32)
         if number:
             self._store_chunk(shard, state, number - 1, model.items)
@@ -288,5 +290,6 @@ def _with_rows(gram: Gram, rows: Gram, chunk: int) -> Gram:
     """Return a Gram matrix with the rows and columns of a chunk replaced."""
     changed = np.array(gram)
     of_chunk = slice(chunk * LANES, (chunk + 1) * LANES)
-    changed[:, of_chunk], changed[of_chunk] = rows, rows.T
+    changed[:, of_chunk] = rows
+    changed[of_chunk] = rows.T
     return changed

@@ -110,7 +110,8 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
 
     def visit(self, at: At, state: SgdState, index: int, items: FactorBlock) -> None:
         """Take the steps of the ratings of block `index`, whose items are `items`."""
-        shard, loss = at.shard, RANKING.get(self.loss)
+        shard = at.shard
+        loss = RANKING.get(self.loss)
         ratings = shard.train.block(index)
         moved = (state.users, items, self.steps(), self.positive)
         if loss is not None:
@@ -132,7 +133,8 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
 
     def note_errors(self, at: At, state: SgdState, index: int, items: FactorBlock) -> None:
         """Measure the errors on the ratings of block `index`, whose items are `items`."""
-        shard, users = at.shard, freeze(state.users)
+        shard = at.shard
+        users = freeze(state.users)
         measured = (
             [(2, shard.held_out), (1, shard.train)]
             if self.measures(at.sweep)
