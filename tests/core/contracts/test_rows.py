@@ -16,7 +16,7 @@ from scipy import sparse
 
 from schmp_estimators import DistributedLDA
 from schmp_estimators.core.inputs import rows as rows_module
-from schmp_estimators.core.inputs.rows import open_again, open_rows
+from schmp_estimators.core.inputs.rows import open_rows
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.exceptions import NotSharedError, SpillError
 
@@ -43,7 +43,7 @@ def test_any_input_has_the_same_rows_again_and_again(form, tmp_path, monkeypatch
     monkeypatch.setattr(rows_module, "_ENTRIES_AT_ONCE", 20)
     monkeypatch.setattr(rows_module, "_BYTES_AT_ONCE", 7 * X.itemsize * 6)
     given, estimator = FORMS[form](tmp_path), DistributedLDA()
-    with open_again(as_array, given, estimator) as rows:
+    with open_rows(as_array, given, estimator, again=True) as rows:
         assert (
             form == "dask, delayed" or estimator.n_features_in_ == 7
         )  # what makes it does not tell
@@ -68,7 +68,7 @@ def test_a_partition_goes_before_the_next_one_is_made(monkeypatch):
 
     monkeypatch.setattr(rows_module, "_ENTRIES_AT_ONCE", 20)
     monkeypatch.setattr(rows_module, "_BYTES_AT_ONCE", 7 * X.itemsize * 6)
-    with open_again(as_object, X, DistributedLDA()) as rows:
+    with open_rows(as_object, X, DistributedLDA(), again=True) as rows:
         del made[:], there[:]
         rows.here(rows.each(len, "count"))
     assert len(there) > 2 and set(there) == {0}
@@ -97,7 +97,9 @@ def read_by_workers(form, apart, monkeypatch):
     given = make(X, path)
     for other in others:
         shutil.copytree(own, other, dirs_exist_ok=True)
-    return open_again(as_array, given, DistributedLDA()), [other / name for other in others]
+    return open_rows(as_array, given, DistributedLDA(), again=True), [
+        other / name for other in others
+    ]
 
 
 def gathered(rows, client, folder=None):
@@ -147,9 +149,9 @@ def test_a_disk_without_room_for_a_copy_is_named_and_nothing_stays(client, monke
     def fail(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    rows = open_again(as_array, X, DistributedLDA())
     monkeypatch.setattr(Path, "write_bytes", fail)
     with (
+        open_rows(as_array, X, DistributedLDA(), again=True) as rows,
         pytest.raises(SpillError, match=r"no room for what spill puts into .*copies.* free some"),
         rows.elsewhere(DaskPlace(client), str(tmp_path / "copies")),
     ):
