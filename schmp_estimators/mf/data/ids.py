@@ -7,6 +7,7 @@ is in ascending order; later fits append new ids.  The ids of a matrix are its r
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import repeat
 from math import isnan
 from numbers import Integral, Real
 from typing import Any, NamedTuple
@@ -96,6 +97,8 @@ def read_ids(column: Any, kind: str, source: str = "pairs") -> NDArray[Any]:
 
 def _read_objects(array: NDArray[Any], kind: str, source: str) -> NDArray[Any]:
     types = set(map(type, array))
+    if types in ({str}, {bytes}):
+        return array
     if types and all(issubclass(one, str | bytes) for one in types):
         if len({issubclass(one, str) for one in types}) == 1:
             return as_objects(str(one) if isinstance(one, str) else bytes(one) for one in array)
@@ -228,7 +231,7 @@ def look_up(table: Table) -> Rows:
     """Return a function that finds the rows of ids, which must be of the same kind as those of `table`."""
     if is_text(table):
         rows = {one: row for row, one in enumerate(table)}
-        return lambda ids: np.fromiter((rows.get(one, UNKNOWN) for one in ids), np.int64, ids.size)
+        return lambda ids: np.fromiter(map(rows.get, ids, repeat(UNKNOWN)), np.int64, ids.size)
     wide = table.astype(np.uint64)
     least, span = wide.min(keepdims=True), int(wide.max() - wide.min()) + 1
     if span <= _SPAN * wide.size:
