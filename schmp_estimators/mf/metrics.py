@@ -313,7 +313,7 @@ def _read_lists(items: ArrayLike) -> tuple[Array, Masks]:
 
 def _is_nothing(ids: Any) -> Any:
     """Return whether ids stand for no item; this is also true of the largest uint64, and of missing objects."""
-    return is_missing(ids) or (ids == -1) | (ids == 2**64 - 1)
+    return not isinstance(ids, str) and (is_missing(ids) or (ids == -1) | (ids == 2**64 - 1))
 
 
 def _are_numbers(arrays: Any, ndim: int) -> bool:

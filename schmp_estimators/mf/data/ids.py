@@ -5,6 +5,7 @@ is in ascending order; later fits append new ids.  The ids of a matrix are its r
 """
 
 from collections.abc import Callable
+from itertools import repeat
 from math import isnan
 from numbers import Integral, Real
 from typing import Any, NamedTuple
@@ -94,6 +95,8 @@ def read_ids(column: Any, kind: str, source: str = "pairs") -> Array:
 
 def _read_objects(array: Array, kind: str, source: str) -> Array:
     types = set(map(type, array))
+    if types in ({str}, {bytes}):
+        return array
     if types and all(issubclass(one, str | bytes) for one in types):
         if len({issubclass(one, str) for one in types}) == 1:
             return as_objects(str(one) if isinstance(one, str) else bytes(one) for one in array)
@@ -224,7 +227,7 @@ def look_up(table: Table) -> Rows:
     """Return a function that finds the rows of ids, which must be of the same kind as those of `table`."""
     if is_text(table):
         rows = {one: row for row, one in enumerate(table)}
-        return lambda ids: np.fromiter((rows.get(one, UNKNOWN) for one in ids), np.int64, ids.size)
+        return lambda ids: np.fromiter(map(rows.get, ids, repeat(UNKNOWN)), np.int64, ids.size)
     wide = table.astype(np.uint64)
     least = wide.min(keepdims=True)
     span = int(wide.max() - wide.min()) + 1
