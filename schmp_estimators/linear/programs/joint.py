@@ -210,8 +210,11 @@ class ResolveJoint(Resolve):
         unit = np.ones((self.n_outputs, len(self.layout.order)))
         of_cell = 1.0 / self.layout.by_cell(self.layout.levels(self._own, unit, None))
         strengths[self.layout.order] = np.repeat(of_cell, self.layout.widths)
-        smoothness = self.loss.smoothness if self.loss.smoothness < np.inf else 1.0
-        check_small(self.design, strengths, 2.0 * smoothness * self.certificate.null_objective)
+        smoothness = declared(self.loss, "smoothness")
+        energy = (
+            2.0 * self.certificate.null_objective * (smoothness if smoothness < np.inf else 1.0)
+        )
+        check_small(self.design, strengths, energy)
 
     # -- points ------------------------------------------------------------------------------------
 
@@ -330,8 +333,10 @@ class ResolveJoint(Resolve):
         cells = np.arange(len(self.layout.numbers))[_all_or(self.screening.scope)]
         chosen = self.layout.chosen(self.layout.blocks_of(cells)[0])
         columns = self.layout.order[chosen.places % max(1, len(self.layout.order))]
-        steep = self._looked.total / self.design.total_weight
-        norms = np.maximum(steep, min(self.loss.smoothness, steep)) * self.design.norms[columns]
+        steep = declared(self.loss, "smoothness")
+        if not steep < np.inf:
+            steep = self._looked.total / self.design.total_weight
+        norms = steep * self.design.norms[columns]
         bounds = np.add.reduceat(norms, chosen.starts[:-1]) if len(norms) else norms
         merit = compiled_for(self.penalty, kernels.blocks_violation)
         coef = np.ravel(self.point.coef)[chosen.places]

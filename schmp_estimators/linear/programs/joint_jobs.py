@@ -27,8 +27,10 @@ def look(
     """
     if declared(loss, "n_outputs") > 1:
         seen: Seen = loss.look(decision, target, weights)
-        raised = weigh(weights, np.full(len(target), damping * loss.smoothness))
-        return seen._replace(curvature=seen.curvature + raised) if damping else seen
+        if damping:
+            raised = weigh(weights, np.full(len(target), damping * loss.smoothness))
+            seen = seen._replace(curvature=seen.curvature + raised)
+        return seen
     level, slope, curvature = loss.derivatives(decision[0], target, weights, 0.0)
     if damping:
         curvature = np.maximum(curvature, damping * _bounds(loss, decision, target, weights, slope))
@@ -37,15 +39,15 @@ def look(
 
 def _bounds(loss: Any, decision: Floats, target: Floats, weights: Floats, slope: Floats) -> Floats:
     """Return upper bounds of the curvature, or four times the present one if there are none."""
+    smoothness = declared(loss, "smoothness")
+    if not smoothness < np.inf:
+        found: Floats = 4.0 * loss.derivatives(decision[0], target, weights, 0.0).curvature
+        return found
+    bounds = weigh(weights, np.full(len(target), smoothness))
     if declared(loss, "of_difference"):
         apart = np.abs(target - decision[0])
-        bounds = weigh(weights, np.full(len(target), loss.smoothness))
         np.divide(np.abs(slope), apart, out=bounds, where=apart > 0.0)
-        return bounds
-    if loss.smoothness < np.inf:
-        return weigh(weights, np.full(len(target), loss.smoothness))
-    found: Floats = 4.0 * loss.derivatives(decision[0], target, weights, 0.0).curvature
-    return found
+    return bounds
 
 
 class Looked(NamedTuple):
