@@ -236,6 +236,10 @@ def classes():
         seconds = time.perf_counter() - began
         reached = gap(model.coef_, model.intercept_, part * largest)
         print(f"max x {part}: ours {seconds:6.2f} s, gap {reached:.1e}", flush=True)
+        if part == 0.1:
+            size = sum(one.nbytes for one in (X.data, X.indices, X.indptr))
+            limit = 2 * size + model.coef_.nbytes + 4 * hot.nbytes
+            print(f"memory grew by {(memory() - before) / 1e6:.0f} MB of {limit / 1e6:.0f}")
         for steps in (50, 200, 800):
             saga = LogisticRegression(
                 C=1.0 / (part * largest * len(y)),
@@ -257,10 +261,6 @@ def classes():
             )
             if found <= reached:
                 break
-        if part == 0.1:
-            size = sum(one.nbytes for one in (X.data, X.indices, X.indptr))
-            limit = 2 * size + model.coef_.nbytes + 4 * hot.nbytes
-            print(f"memory grew by {(memory() - before) / 1e6:.0f} MB of {limit / 1e6:.0f}")
     began, start = time.perf_counter(), None
     for alpha in largest * np.geomspace(1.0, 0.1, 10):
         model = se.SparseGLM("multinomial", alpha=alpha, tol=1e-4, warm_start=True)
