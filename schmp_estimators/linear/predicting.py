@@ -24,7 +24,7 @@ from schmp_estimators.core.inputs.validation import (
     validate_in_memory,
 )
 from schmp_estimators.linear.programs.choose import is_joint
-from schmp_estimators.linear.programs.input import is_sparse
+from schmp_estimators.linear.programs.stored import is_sparse
 from schmp_estimators.linear.samples import check_finite, check_responses, classifies, here
 from schmp_estimators.linear.texts import check_values
 
