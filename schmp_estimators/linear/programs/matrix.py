@@ -1,6 +1,6 @@
 """How the rows of X in a partition are stored: the contract, and rows with shifted columns.
 
-`stored` has the forms that arrays get.  Operations use the columns of X; no method changes X.
+`stored` has the forms that arrays get.
 """
 
 from abc import abstractmethod
@@ -27,17 +27,18 @@ REQUIRED = ("shape", "dtype", "rows", "gradient", "combine", "moments", "take_de
 class Storage:
     """How X is stored: the operations that linear models need of it.
 
-    Inherit from this class to fit a model to an X in a form of your own.  The class needs the attributes below, and the
-    methods `rows`, `gradient`, `combine`, `moments` and `take_dense`; all other methods follow from these, and may be
-    replaced by faster ones.  Nothing may change X.  A storage is sent to workers, so it must be possible to pickle it;
-    its arrays are read-only there.  Numbers of columns are ascending.
+    Inherit from this class to fit a model to an X in a form of your own.  The class has to define
+    the attributes below, and the methods `rows`, `gradient`, `combine`, `moments` and `take_dense`.
+    All other methods follow from these, and may be replaced by faster ones.  Nothing may change X.
+    It must be possible to pickle a storage, because it is sent to workers; its arrays are read-only
+    there.
 
     Attributes
     ----------
     shape : tuple of (int, int)
         Number of rows and of columns.
     dtype : dtype
-        Dtype of the values.  Columns that vary by less than its rounding are left out.
+        Dtype of the values, whose rounding is the least by which columns vary.
     """
 
     __slots__ = ()
@@ -149,7 +150,7 @@ class Storage:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether few values are stored, so that solvers prefer compressed columns; by default False."""
+        """Whether few values are stored, so that solvers prefer compressed columns."""
         return False
 
     def __setstate__(self, state: Any) -> None:
@@ -158,12 +159,12 @@ class Storage:
                 object.__setattr__(self, name, freeze(value))
 
     def pieces(self, columns: Indices) -> Iterator[tuple[slice, np.ndarray]]:
-        """Yield the numbers of some rows at a time, and some columns of these, (h, k), of any dtype."""
+        """Yield the numbers of some rows at a time, and some columns of these rows, (h, k)."""
         for here in _slices(self.n_rows):
             yield here, self.take_dense(columns, np.arange(here.start, here.stop)).T
 
     def products(self, columns: Indices, known: int, weights: Floats) -> Floats:
-        """Return Σ_i w_i x_ij x_ik for all `columns` j, and those k after the first `known` of them."""
+        """Return Σ_i w_i x_ij x_ik for all `columns` j, and those k after the first `known`."""
         out = np.zeros((len(columns), len(columns) - known))
         for here in _slices(self.n_rows):
             taken = self.take_dense(columns, np.arange(here.start, here.stop))
@@ -178,7 +179,7 @@ class Storage:
         return freeze(Columns(values[places, rows], rows.astype(np.int32), starts.astype(np.int64)))
 
     def round_into(self, out: np.ndarray, columns: Indices, means: Floats, factors: Floats) -> None:
-        """Write the columns (x_j − mean_j)·factor_j as rows of `out` (k, n_rows or more), float32."""
+        """Write (x_j − mean_j)·factor_j as rows of `out` (k, n_rows or more), float32."""
         for start in range(0, len(columns), _TOGETHER):
             part = slice(start, start + _TOGETHER)
             taken = self.take_dense(columns[part]) - means[part, None]

@@ -22,7 +22,10 @@ class _Dense(NamedTuple):
 
 
 class Dense(_Dense, Storage):
-    """Dense X of any real dtype: `values` (n, p) stored by rows, or (p, n) by columns, contiguous and read-only."""
+    """Dense X of any real dtype.
+
+    `values` is (n, p) if stored by rows, or (p, n) by columns, contiguous and read-only.
+    """
 
     __slots__ = ()
 
@@ -224,9 +227,9 @@ def is_sparse(X: Any) -> bool:
 def as_matrix(X: Any) -> Storage:
     """Return X in the form that kernels read, without a copy if it already has this form.
 
-    A dense X keeps its dtype: integers are converted on the fly.  A sparse X becomes CSC in float64 with sorted
-    indices.  Arrays at an unaligned address, as after deserialisation, are copied: NumPy would copy all of them to take
-    a few columns.  A `Storage` is returned itself.
+    A `Storage` is returned itself.  A dense X keeps its dtype: integers are converted on the fly.
+    A sparse X becomes CSC in float64 with sorted indices.  Arrays at an unaligned address, as after
+    deserialisation, are copied: NumPy would copy all of them to take a few columns.
     """
     if isinstance(X, Storage):
         return X
