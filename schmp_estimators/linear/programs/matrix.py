@@ -153,6 +153,12 @@ class Storage:
         """Whether few values are stored, so that solvers prefer compressed columns."""
         return False
 
+    def __array__(self, *given: Any, **options: Any) -> Any:
+        raise TypeError(
+            f"{type(self).__name__} is a penalised.Storage: only linear models accept it, as an X in "
+            "memory; elsewhere give its to_array()"
+        )
+
     def __setstate__(self, state: Any) -> None:
         for part in state if isinstance(state, tuple) else (state,):
             for name, value in (part or {}).items():

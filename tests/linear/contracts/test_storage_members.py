@@ -2,6 +2,7 @@
 
 import pickle
 
+import dask
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -216,6 +217,20 @@ def test_sizes_are_compared():
         fitted.fit(Least(X), VECTOR[1:])
     with pytest.raises(ValueError, match=r"0 feature\(s\)"):
         fitted.fit(Least(X[:, :0]), VECTOR)
+
+
+def test_who_needs_an_array_refuses_a_storage():
+    said = (
+        "Least is a penalised.Storage: only linear models accept it, as an X in memory; elsewhere"
+    )
+    delayed = [dask.delayed(Least(X))]
+    for act in (
+        lambda: se.DistributedLDA().fit(Least(X)),
+        lambda: se.PrioritizedLasso().fit(X, Least(X)),
+        lambda: se.PrioritizedLasso().fit(delayed, VECTOR),
+    ):
+        with pytest.raises(TypeError, match=said):
+            act()
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
